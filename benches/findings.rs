@@ -1,10 +1,13 @@
-//! How often the diagnosis finds faults in noise: 2,000 runs without any difference between their points for each rule that compares points, shape of
-//! the run, kind of noise and order of its trials; and how often it finds a point that is 10 % faster.
+//! How often the diagnosis finds faults in noise: 2,000 runs without any difference between their
+//! points for each rule that compares points, shape of the run, kind of noise and order of its
+//! trials; and how often it finds a point that is 10 % faster.
 //!
-//! Each run is a table of real rows, given to `diagnose` (and to `summary`, which ranks points). Noise is made up after what machines do, as in
-//! `benches/verdicts.rs`. Orders are those that kiln makes: in turns with blocks, forwards and backwards; in turns without blocks and always forwards,
-//! as tables up to `trials/5` have it; and point by point (`order: listed`). `cargo bench -p kiln --bench findings` prints CSV and keeps it as
-//! `target/findings.csv`; it fails where a rule fires in more than 5 % of runs (and 2,000 runs could show that).
+//! Each run is a table of real rows, given to `diagnose` (and to `summary`, which ranks points).
+//! Noise is made up after what machines do, as in `benches/verdicts.rs`. Orders are those that kiln
+//! makes: in turns with blocks, forwards and backwards; in turns without blocks and always
+//! forwards, as tables up to `trials/5` have it; and point by point (`order: listed`).
+//! `cargo bench -p kiln --bench findings` prints CSV and keeps it as `target/findings.csv`; it
+//! fails where a rule fires in more than 5 % of runs (and 2,000 runs could show that).
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -28,7 +31,16 @@ const FASTER: f64 = 0.10;
 /// Points and repeats.
 type Shape = (usize, usize);
 
-const SHAPES: [Shape; 8] = [(2, 5), (3, 5), (6, 1), (6, 3), (9, 2), (4, 5), (12, 3), (6, 10)];
+const SHAPES: [Shape; 8] = [
+    (2, 5),
+    (3, 5),
+    (6, 1),
+    (6, 3),
+    (9, 2),
+    (4, 5),
+    (12, 3),
+    (6, 10),
+];
 const FEW_SHAPES: [Shape; 3] = [(6, 3), (9, 2), (4, 5)];
 
 /// What noise does from run to run; spreads are standard deviations of logarithms.
@@ -93,21 +105,43 @@ impl Noise {
             trial.log += match self {
                 Self::Independent(spread) => spread * normal(random),
                 Self::Correlated(spread) => {
-                    state = if place == 0 { state } else { 0.5 * state + 0.75_f64.sqrt() * normal(random) };
+                    state = if place == 0 {
+                        state
+                    } else {
+                        0.5 * state + 0.75_f64.sqrt() * normal(random)
+                    };
                     spread * state
                 }
-                Self::Linear(spread) => spread * normal(random) + sign * 0.10 * place as f64 / (count - 1) as f64,
+                Self::Linear(spread) => {
+                    spread * normal(random) + sign * 0.10 * place as f64 / (count - 1) as f64
+                }
                 Self::Walk(spread) => {
                     state += 0.01 * normal(random);
                     state + spread * normal(random)
                 }
-                Self::TwoModes(spread) => 0.3 * spread * normal(random) + if random.fraction() < 0.5 { 2.0 * spread } else { 0.0 },
+                Self::TwoModes(spread) => {
+                    0.3 * spread * normal(random)
+                        + if random.fraction() < 0.5 {
+                            2.0 * spread
+                        } else {
+                            0.0
+                        }
+                }
                 Self::HeavyTails(spread) => {
                     let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
                     spread * normal(random) / chi.sqrt()
                 }
-                Self::RareSlow(spread) => spread * normal(random) - if random.fraction() < 1.0 / 7.0 { 10.0 * spread } else { 0.0 },
-                Self::OneNoisy(spread) => spread * normal(random) * if trial.point == 0 { 5.0 } else { 1.0 },
+                Self::RareSlow(spread) => {
+                    spread * normal(random)
+                        - if random.fraction() < 1.0 / 7.0 {
+                            10.0 * spread
+                        } else {
+                            0.0
+                        }
+                }
+                Self::OneNoisy(spread) => {
+                    spread * normal(random) * if trial.point == 0 { 5.0 } else { 1.0 }
+                }
                 Self::Session(spread) => {
                     let is_second = place >= second_launch;
                     trial.launch = if is_second { 2 } else { 1 };
@@ -120,7 +154,8 @@ impl Noise {
 
 /// A number from a standard normal distribution.
 fn normal(random: &mut SplitMix64) -> f64 {
-    (-2.0 * (1.0 - random.fraction()).ln()).sqrt() * (std::f64::consts::TAU * random.fraction()).cos()
+    (-2.0 * (1.0 - random.fraction()).ln()).sqrt()
+        * (std::f64::consts::TAU * random.fraction()).cos()
 }
 
 /// A trial of a simulated run.
@@ -157,13 +192,29 @@ impl Order {
     }
 
     fn trials(self, (points, repeats): Shape) -> Vec<Trial> {
-        let trial = |point, repeat| Trial { point, repeat, launch: 1, crowd: 1, log: 0.0 };
+        let trial = |point, repeat| Trial {
+            point,
+            repeat,
+            launch: 1,
+            crowd: 1,
+            log: 0.0,
+        };
         if self == Self::Listed {
-            return (0..points).flat_map(|point| (0..repeats).map(move |repeat| trial(point, repeat))).collect();
+            return (0..points)
+                .flat_map(|point| (0..repeats).map(move |repeat| trial(point, repeat)))
+                .collect();
         }
         let is_backwards = |repeat: usize| self == Self::Interleaved && repeat % 2 == 1;
-        let place = |repeat, point| if is_backwards(repeat) { points - 1 - point } else { point };
-        (0..repeats).flat_map(|repeat| (0..points).map(move |point| trial(place(repeat, point), repeat))).collect()
+        let place = |repeat, point| {
+            if is_backwards(repeat) {
+                points - 1 - point
+            } else {
+                point
+            }
+        };
+        (0..repeats)
+            .flat_map(|repeat| (0..points).map(move |point| trial(place(repeat, point), repeat)))
+            .collect()
     }
 }
 
@@ -179,7 +230,13 @@ enum Claim {
     OrderOfBest,
 }
 
-const CLAIMS: [Claim; 5] = [Claim::TooManyWorkers, Claim::BetterWorkers, Claim::BatchTooSmall, Claim::SharedDevice, Claim::OrderOfBest];
+const CLAIMS: [Claim; 5] = [
+    Claim::TooManyWorkers,
+    Claim::BetterWorkers,
+    Claim::BatchTooSmall,
+    Claim::SharedDevice,
+    Claim::OrderOfBest,
+];
 
 impl Claim {
     fn name(self) -> &'static str {
@@ -193,21 +250,37 @@ impl Claim {
     }
 
     fn shapes(self) -> &'static [Shape] {
-        if self == Self::TooManyWorkers { &SHAPES } else { &FEW_SHAPES }
+        if self == Self::TooManyWorkers {
+            &SHAPES
+        } else {
+            &FEW_SHAPES
+        }
     }
 
     fn axis(self) -> &'static str {
-        if self == Self::BatchTooSmall { "train.batch_size" } else { "data.num_workers" }
+        if self == Self::BatchTooSmall {
+            "train.batch_size"
+        } else {
+            "data.num_workers"
+        }
     }
 
     /// The point that really is faster.
     fn faster_point(self, points: usize) -> usize {
-        if self == Self::BatchTooSmall { points / 2 } else { points / 2 - 1 }
+        if self == Self::BatchTooSmall {
+            points / 2
+        } else {
+            points / 2 - 1
+        }
     }
 
     /// Makes the row of a point one that has nothing else to be found.
     fn plant(self, row: &mut TrialRow, point: usize, points: usize) {
-        row.num_workers = Some(if self == Self::BatchTooSmall { 4 } else { point as u64 + 1 });
+        row.num_workers = Some(if self == Self::BatchTooSmall {
+            4
+        } else {
+            point as u64 + 1
+        });
         if self == Self::BetterWorkers {
             let is_fed = point == self.faster_point(points) || point.is_multiple_of(2);
             row.data_wait_fraction = Some(if is_fed { 0.0 } else { 0.3 });
@@ -220,22 +293,45 @@ impl Claim {
     }
 
     fn is_made(self, table: &TrialTable, trials: usize) -> bool {
-        let of = |rule: &str, holds: fn(&RuleFinding) -> bool| diagnose(table).iter().any(|finding| finding.rule == rule && holds(finding));
+        let of = |rule: &str, holds: fn(&RuleFinding) -> bool| {
+            diagnose(table)
+                .iter()
+                .any(|finding| finding.rule == rule && holds(finding))
+        };
         match self {
             Self::TooManyWorkers | Self::SharedDevice => of(self.name(), |_| true),
-            Self::BetterWorkers => of("data-bound", |finding| finding.says.contains("more samples/s")),
+            Self::BetterWorkers => of("data-bound", |finding| {
+                finding.says.contains("more samples/s")
+            }),
             // By its own row alone a point may have the finding too, without a claim on the others.
-            Self::BatchTooSmall => of(self.name(), |finding| finding.says.contains("more samples/s")),
+            Self::BatchTooSmall => of(self.name(), |finding| {
+                finding.says.contains("more samples/s")
+            }),
             Self::OrderOfBest => {
-                let page = summary(table, trials, PageStyle { width: None, has_color: false });
-                !["may be chance", "may be the machine's drift", "the spread is unknown"].iter().any(|words| page.contains(words))
+                let page = summary(
+                    table,
+                    trials,
+                    PageStyle {
+                        width: None,
+                        has_color: false,
+                    },
+                );
+                ![
+                    "may be chance",
+                    "may be the machine's drift",
+                    "the spread is unknown",
+                ]
+                .iter()
+                .any(|words| page.contains(words))
             }
         }
     }
 }
 
 fn main() {
-    let mut text = String::from("claim,points,repeats,noise,spread,order,runs,made,runs_10_percent_faster,found\n");
+    let mut text = String::from(
+        "claim,points,repeats,noise,spread,order,runs,made,runs_10_percent_faster,found\n",
+    );
     let mut faults = Vec::new();
     print!("{text}");
     for claim in CLAIMS {
@@ -249,15 +345,28 @@ fn main() {
             }
         }
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     fs::create_dir_all(&target).unwrap();
     fs::write(target.join("findings.csv"), text).unwrap();
-    assert!(faults.is_empty(), "findings in more than 5 % of runs without a difference:\n{}", faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "findings in more than 5 % of runs without a difference:\n{}",
+        faults.join("\n")
+    );
 }
 
-fn cell(claim: Claim, shape: Shape, noise: Noise, order: Order, faults: &mut Vec<String>) -> String {
+fn cell(
+    claim: Claim,
+    shape: Shape,
+    noise: Noise,
+    order: Order,
+    faults: &mut Vec<String>,
+) -> String {
     let mut random = SplitMix64::new(1);
-    let rows: Vec<TrialRow> = (0..shape.0).map(|point| row_of(claim, point, shape.0)).collect();
+    let rows: Vec<TrialRow> = (0..shape.0)
+        .map(|point| row_of(claim, point, shape.0))
+        .collect();
     let mut share = |runs: usize, faster: f64| {
         let made = (0..runs).filter(|_| {
             let table = run_of(claim, shape, &rows, (noise, order), faster, &mut random);
@@ -267,19 +376,34 @@ fn cell(claim: Claim, shape: Shape, noise: Noise, order: Order, faults: &mut Vec
     };
     let (made, found) = (share(RUNS, 0.0), share(POWER_RUNS, FASTER));
     let ((name, spread), (points, repeats)) = (noise.name(), shape);
-    let line = format!("{},{points},{repeats},{name},{spread},{},{RUNS},{made:.4},{POWER_RUNS},{found:.4}", claim.name(), order.name());
+    let line = format!(
+        "{},{points},{repeats},{name},{spread},{},{RUNS},{made:.4},{POWER_RUNS},{found:.4}",
+        claim.name(),
+        order.name()
+    );
     if made > MOST_FALSE {
         faults.push(line.clone());
     }
     line
 }
 
-fn run_of(claim: Claim, shape: Shape, rows: &[TrialRow], (noise, order): (Noise, Order), faster: f64, random: &mut SplitMix64) -> TrialTable {
+fn run_of(
+    claim: Claim,
+    shape: Shape,
+    rows: &[TrialRow],
+    (noise, order): (Noise, Order),
+    faster: f64,
+    random: &mut SplitMix64,
+) -> TrialTable {
     let mut trials = order.trials(shape);
     for trial in &mut trials {
         let is_crowded = claim == Claim::SharedDevice && random.fraction() < 0.5;
         trial.crowd = if is_crowded { 2 } else { 1 };
-        let is_faster = if claim == Claim::SharedDevice { !is_crowded } else { trial.point == claim.faster_point(shape.0) };
+        let is_faster = if claim == Claim::SharedDevice {
+            !is_crowded
+        } else {
+            trial.point == claim.faster_point(shape.0)
+        };
         trial.log = if is_faster { faster.ln_1p() } else { 0.0 };
     }
     noise.add_to(&mut trials, random);
@@ -296,12 +420,19 @@ fn run_of(claim: Claim, shape: Shape, rows: &[TrialRow], (noise, order): (Noise,
         },
         axes: vec![trial.point.to_string()],
     };
-    TrialTable { axes: vec![claim.axis().to_owned()], rows: trials.iter().enumerate().map(of).collect(), torn: None }
+    TrialTable {
+        axes: vec![claim.axis().to_owned()],
+        rows: trials.iter().enumerate().map(of).collect(),
+        torn: None,
+    }
 }
 
 /// A trial on a GPU with most of its columns empty.
 fn row_of(claim: Claim, point: usize, points: usize) -> TrialRow {
-    let empty = TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null));
+    let empty = TRIALS
+        .columns
+        .iter()
+        .map(|column| (column.name.to_owned(), Value::Null));
     let mut fields: serde_json::Map<String, Value> = empty.collect();
     let known = json!({
         "kiln_table": "trials/6", "trial": "0000000000", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,

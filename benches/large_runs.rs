@@ -1,7 +1,10 @@
-//! What very large runs cost: 10,000 trials are planned, reported and compared. Prints a CSV of seconds beside their limits, keeps it as `large_runs.csv`
-//! beside the programs, and ends with status 1 where a median is over its limit. On a quiet machine: `cargo bench -p kiln --bench large_runs`.
+//! What very large runs cost: 10,000 trials are planned, reported and compared. Prints a CSV of
+//! seconds beside their limits, keeps it as `large_runs.csv` beside the programs, and ends with
+//! status 1 where a median is over its limit. On a quiet machine:
+//! `cargo bench -p kiln --bench large_runs`.
 //!
-//! The limits are wide: work that grows with the square of the number of trials takes many times as long (the report once took 20 s).
+//! The limits are wide: work that grows with the square of the number of trials takes many times as
+//! long (the report once took 20 s).
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -26,7 +29,10 @@ const TRIALS: u64 = 10_000;
 const ROUNDS: usize = 5;
 
 /// A run whose row stands for all others: it has two axes.
-const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results/quickstart-2core-epyc/latest/trials.csv");
+const TEMPLATE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/results/quickstart-2core-epyc/latest/trials.csv"
+);
 
 /// One line of the table.
 struct Measure {
@@ -45,7 +51,11 @@ impl Measure {
             seconds.push(started.elapsed().as_secs_f64());
         }
         seconds.sort_by(f64::total_cmp);
-        Ok(Self { measure, limit, seconds })
+        Ok(Self {
+            measure,
+            limit,
+            seconds,
+        })
     }
 
     fn median(&self) -> f64 {
@@ -55,26 +65,57 @@ impl Measure {
 
 fn main() -> Result<ExitCode> {
     let work = tempfile::tempdir()?;
-    let measures = [plan_command(work.path())?, expansion(work.path())?, points()?].into_iter().chain(reports(work.path())?).collect::<Vec<_>>();
+    let measures = [
+        plan_command(work.path())?,
+        expansion(work.path())?,
+        points()?,
+    ]
+    .into_iter()
+    .chain(reports(work.path())?)
+    .collect::<Vec<_>>();
     write_table(&measures)?;
-    let over: Vec<&Measure> = measures.iter().filter(|measure| measure.median() > measure.limit).collect();
+    let over: Vec<&Measure> = measures
+        .iter()
+        .filter(|measure| measure.median() > measure.limit)
+        .collect();
     for measure in &over {
-        println!("{} takes {:.2} s; its limit is {} s", measure.measure, measure.median(), measure.limit);
+        println!(
+            "{} takes {:.2} s; its limit is {} s",
+            measure.measure,
+            measure.median(),
+            measure.limit
+        );
     }
-    Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if over.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// `kiln` in this folder, to its end.
 fn kiln(folder: &Path, arguments: &[&str]) -> Result<()> {
-    let output = Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).current_dir(folder).stdin(Stdio::null()).output()?;
+    let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(format!("kiln {arguments:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into()),
+        false => Err(format!(
+            "kiln {arguments:?} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into()),
     }
 }
 
 fn numbers(count: u64) -> String {
-    (1..=count).map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
+    (1..=count)
+        .map(|number| number.to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn plan_command(work: &Path) -> Result<Measure> {
@@ -96,9 +137,14 @@ fn expansion(work: &Path) -> Result<Measure> {
     );
     let file = work.join("kinds.yaml");
     fs::write(&file, text)?;
-    let loaded = spec::load(&spec::ExperimentRequest { file, ..spec::ExperimentRequest::default() }).map_err(|problems| problems.to_string())?;
+    let loaded = spec::load(&spec::ExperimentRequest {
+        file,
+        ..spec::ExperimentRequest::default()
+    })
+    .map_err(|problems| problems.to_string())?;
     Measure::of("expansion", 1.0, || {
-        let plan = plan::expand(&loaded.experiment, &|_| None).map_err(|problems| format!("{problems:?}"))?;
+        let plan = plan::expand(&loaded.experiment, &|_| None)
+            .map_err(|problems| format!("{problems:?}"))?;
         match plan.trials.len() as u64 {
             TRIALS => Ok(()),
             other => Err(format!("the plan has {other} trials").into()),
@@ -118,7 +164,10 @@ fn points() -> Result<Measure> {
     Measure::of("points", 1.0, || {
         for batch_size in 1..=TRIALS {
             let (mut point, size): (Value, Value) = (sections.clone(), batch_size.into());
-            apply_point(&mut point, [("train.batch_size", &size), ("train.optimizer.kind", &kind)]);
+            apply_point(
+                &mut point,
+                [("train.batch_size", &size), ("train.optimizer.kind", &kind)],
+            );
             if point["train"]["batch_size"] != size || point["train"]["optimizer"]["kind"] != kind {
                 return Err(format!("the point became {point}").into());
             }
@@ -128,13 +177,23 @@ fn points() -> Result<Measure> {
 }
 
 fn reports(work: &Path) -> Result<[Measure; 3]> {
-    for (name, runs, factor) in [("points.csv", 1, 1.0), ("base.csv", 5, 1.0), ("new.csv", 5, 0.9)] {
+    for (name, runs, factor) in [
+        ("points.csv", 1, 1.0),
+        ("base.csv", 5, 1.0),
+        ("new.csv", 5, 0.9),
+    ] {
         write_trials(&work.join(name), runs, factor)?;
     }
     Ok([
-        Measure::of("report_as_text", 2.0, || kiln(work, &["report", "points.csv"]))?,
-        Measure::of("report_as_page", 5.0, || kiln(work, &["report", "points.csv", "--html", "report.html"]))?,
-        Measure::of("comparison", 3.0, || kiln(work, &["compare", "base.csv", "new.csv"]))?,
+        Measure::of("report_as_text", 2.0, || {
+            kiln(work, &["report", "points.csv"])
+        })?,
+        Measure::of("report_as_page", 5.0, || {
+            kiln(work, &["report", "points.csv", "--html", "report.html"])
+        })?,
+        Measure::of("comparison", 3.0, || {
+            kiln(work, &["compare", "base.csv", "new.csv"])
+        })?,
     ])
 }
 
@@ -143,7 +202,11 @@ fn write_trials(path: &Path, runs: u64, factor: f64) -> Result<()> {
     let mut reader = csv::Reader::from_path(TEMPLATE)?;
     let head = reader.headers()?.clone();
     let template = reader.records().next().ok_or("the template has no row")??;
-    let place = |name: &str| head.iter().position(|column| column == name).ok_or_else(|| format!("the template has no column {name}"));
+    let place = |name: &str| {
+        head.iter()
+            .position(|column| column == name)
+            .ok_or_else(|| format!("the template has no column {name}"))
+    };
     let (id, number) = (place("trial")?, place("number")?);
     let rates = [place("samples_per_second")?, place("tokens_per_second")?];
     let (batch_size, num_workers) = (place("train.batch_size")?, place("data.num_workers")?);
@@ -155,7 +218,9 @@ fn write_trials(path: &Path, runs: u64, factor: f64) -> Result<()> {
         let mut row: Vec<String> = template.iter().map(str::to_owned).collect();
         row[id] = format!("{trial:010x}");
         row[number] = (trial + 1).to_string();
-        rates.iter().for_each(|rate| row[*rate] = (100.0 * factor * wobble).to_string());
+        rates
+            .iter()
+            .for_each(|rate| row[*rate] = (100.0 * factor * wobble).to_string());
         row[batch_size] = (point % 100 + 1).to_string();
         row[num_workers] = (point / 100).to_string();
         writer.write_record(&row)?;
@@ -166,7 +231,16 @@ fn write_trials(path: &Path, runs: u64, factor: f64) -> Result<()> {
 
 fn write_table(measures: &[Measure]) -> Result<()> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["kiln_table", "measure", "unit", "aim_below", "median", "minimum", "maximum", "runs"])?;
+    table.write_record([
+        "kiln_table",
+        "measure",
+        "unit",
+        "aim_below",
+        "median",
+        "minimum",
+        "maximum",
+        "runs",
+    ])?;
     for measure in measures {
         let number = |value: f64| format!("{value:.4}");
         let (first, last) = (measure.seconds[0], measure.seconds[ROUNDS - 1]);

@@ -1,5 +1,6 @@
-//! What the runner costs: start-up, the child's way to its first step, the parent beside a training child, planning and resuming
-//! 10,000 trials. Drives the built programs; writes `runner_cost.csv` beside them and prints it. `make bench`.
+//! What the runner costs: start-up, the child's way to its first step, the parent beside a training
+//! child, planning and resuming 10,000 trials. Drives the built programs; writes `runner_cost.csv`
+//! beside them and prints it. `make bench`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
 use std::{
@@ -25,20 +26,37 @@ struct Measure {
 fn main() -> Result<()> {
     let kiln = PathBuf::from(env!("CARGO_BIN_EXE_kiln"));
     let work = tempfile::tempdir()?;
-    let measures =
-        [help_seconds(&kiln)?, first_step_seconds(&kiln, work.path())?, plan_seconds(&kiln, work.path())?, resume_scan_seconds(&kiln, work.path())?];
+    let measures = [
+        help_seconds(&kiln)?,
+        first_step_seconds(&kiln, work.path())?,
+        plan_seconds(&kiln, work.path())?,
+        resume_scan_seconds(&kiln, work.path())?,
+    ];
     let beside = parent_beside_training(&kiln, work.path())?;
     write_table(&kiln, measures.iter().chain(&beside))
 }
 
 fn write_table<'a>(kiln: &Path, measures: impl Iterator<Item = &'a Measure>) -> Result<()> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["kiln_table", "measure", "unit", "aim_below", "median", "minimum", "maximum", "runs"])?;
+    table.write_record([
+        "kiln_table",
+        "measure",
+        "unit",
+        "aim_below",
+        "median",
+        "minimum",
+        "maximum",
+        "runs",
+    ])?;
     for measure in measures {
         let mut values = measure.values.clone();
         values.sort_by(f64::total_cmp);
         let number = |value: f64| format!("{value:.4}");
-        let (first, middle, last) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+        let (first, middle, last) = (
+            values[0],
+            values[values.len() / 2],
+            values[values.len() - 1],
+        );
         table.write_record([
             "bench-runner/1",
             measure.measure,
@@ -62,14 +80,26 @@ fn run_to_end(command: &mut Command) -> Result<f64> {
     let output = command.stdin(Stdio::null()).output()?;
     let seconds = started.elapsed().as_secs_f64();
     if !output.status.success() {
-        return Err(format!("{command:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)).into());
+        return Err(format!(
+            "{command:?} ended with {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into());
     }
     Ok(seconds)
 }
 
 fn help_seconds(kiln: &Path) -> Result<Measure> {
-    let values = (0..21).map(|_| run_to_end(Command::new(kiln).arg("--help"))).collect::<Result<_>>()?;
-    Ok(Measure { measure: "kiln_help", unit: "seconds", aim: 0.020, values })
+    let values = (0..21)
+        .map(|_| run_to_end(Command::new(kiln).arg("--help")))
+        .collect::<Result<_>>()?;
+    Ok(Measure {
+        measure: "kiln_help",
+        unit: "seconds",
+        aim: 0.020,
+        values,
+    })
 }
 
 fn experiment(folder: &Path, name: &str, rest: &str) -> Result<PathBuf> {
@@ -80,7 +110,12 @@ fn experiment(folder: &Path, name: &str, rest: &str) -> Result<PathBuf> {
 
 fn run_command(kiln: &Path, file: &Path, results: &Path) -> Command {
     let mut command = Command::new(kiln);
-    command.arg("run").arg(file).arg("--results").arg(results).args(["--device", "cpu"]);
+    command
+        .arg("run")
+        .arg(file)
+        .arg("--results")
+        .arg(results)
+        .args(["--device", "cpu"]);
     command
 }
 
@@ -89,7 +124,9 @@ fn first_step_seconds(kiln: &Path, work: &Path) -> Result<Measure> {
     let file = experiment(
         work,
         "first-step",
-        "model: {kind: gpt, d_model: 64, num_heads: 2, seq_len: 64}\ndata: {kind: generated}\ntrain: {steps: 3, batch_size: 2}\nmeasure: {warmup_steps: 0, warmup_seconds: 0, log_every: 1}\n",
+        "model: {kind: gpt, d_model: 64, num_heads: 2, seq_len: 64}\ndata: {kind: generated}\n\
+         train: {steps: 3, batch_size: 2}\nmeasure: {warmup_steps: 0, warmup_seconds: 0, \
+         log_every: 1}\n",
     )?;
     let results = work.join("first-step-results");
     run_to_end(run_command(kiln, &file, &results).args(["--fresh", "--quiet"]))?;
@@ -102,13 +139,24 @@ fn first_step_seconds(kiln: &Path, work: &Path) -> Result<Measure> {
         told["folder"] = folder.to_string_lossy().into_owned().into();
         let copy = folder.join("trial.yaml");
         fs::write(&copy, serde_yaml::to_string(&told)?)?;
-        values.push(seconds_to_first_progress(&kiln.with_file_name("kiln-trial"), &copy)?);
+        values.push(seconds_to_first_progress(
+            &kiln.with_file_name("kiln-trial"),
+            &copy,
+        )?);
     }
-    Ok(Measure { measure: "child_start_to_first_step", unit: "seconds", aim: 1.0, values })
+    Ok(Measure {
+        measure: "child_start_to_first_step",
+        unit: "seconds",
+        aim: 1.0,
+        values,
+    })
 }
 
 fn find_trial_file(trials: &Path) -> Result<PathBuf> {
-    let trial = fs::read_dir(trials)?.next().ok_or("the run left no trial folder")??.path();
+    let trial = fs::read_dir(trials)?
+        .next()
+        .ok_or("the run left no trial folder")??
+        .path();
     for candidate in [trial.join("trial.yaml"), trial.join("1/trial.yaml")] {
         if candidate.exists() {
             return Ok(candidate);
@@ -119,7 +167,12 @@ fn find_trial_file(trials: &Path) -> Result<PathBuf> {
 
 fn seconds_to_first_progress(program: &Path, trial_file: &Path) -> Result<f64> {
     let started = Instant::now();
-    let mut child = Command::new(program).arg(trial_file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut child = Command::new(program)
+        .arg(trial_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
     let mut seconds = None;
     for line in BufReader::new(child.stdout.take().ok_or("no standard output")?).lines() {
         if seconds.is_none() && line?.contains("\"event\":\"progress\"") {
@@ -131,41 +184,74 @@ fn seconds_to_first_progress(program: &Path, trial_file: &Path) -> Result<f64> {
 }
 
 fn ten_thousand(work: &Path) -> Result<PathBuf> {
-    let list = (1..=100).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let list = (1..=100)
+        .map(|n| n.to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
     experiment(
         work,
         "ten-thousand",
         &format!(
-            "model: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: {{steps: 1}}\nsweep:\n  grid:\n    train.batch_size: [{list}]\n    train.seed: [{list}]\n"
+            "model: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: {{steps: 1}}\nsweep:\n  \
+             grid:\n    train.batch_size: [{list}]\n    train.seed: [{list}]\n"
         ),
     )
 }
 
 fn plan_seconds(kiln: &Path, work: &Path) -> Result<Measure> {
     let file = ten_thousand(work)?;
-    let values = (0..5).map(|_| run_to_end(Command::new(kiln).arg("plan").arg(&file).arg("--json"))).collect::<Result<_>>()?;
-    Ok(Measure { measure: "plan_10000_trials", unit: "seconds", aim: 1.0, values })
+    let values = (0..5)
+        .map(|_| run_to_end(Command::new(kiln).arg("plan").arg(&file).arg("--json")))
+        .collect::<Result<_>>()?;
+    Ok(Measure {
+        measure: "plan_10000_trials",
+        unit: "seconds",
+        aim: 1.0,
+        values,
+    })
 }
 
-/// Runs one of 10,000 trials for real, writes the other rows in its likeness, then asks what a resume would do.
+/// Runs one of 10,000 trials for real, writes the other rows in its likeness, then asks what a
+/// resume would do.
 fn resume_scan_seconds(kiln: &Path, work: &Path) -> Result<Measure> {
     let file = ten_thousand(work)?;
     let results = work.join("ten-thousand-results");
-    let plan = Command::new(kiln).arg("plan").arg(&file).arg("--json").output()?;
+    let plan = Command::new(kiln)
+        .arg("plan")
+        .arg(&file)
+        .arg("--json")
+        .output()?;
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout)?;
-    let trials = plan["trials"].as_array().ok_or("the plan lists no trials")?;
+    let trials = plan["trials"]
+        .as_array()
+        .ok_or("the plan lists no trials")?;
     let first = trials[0]["id"].as_str().ok_or("a trial has no id")?;
     run_to_end(run_command(kiln, &file, &results).args(["--fresh", "--quiet", "--only", first]))?;
-    multiply_rows(&results.join("ten-thousand/latest/trials.csv"), &trials[1..])?;
-    let values = (0..5).map(|_| run_to_end(run_command(kiln, &file, &results).arg("--dry-run"))).collect::<Result<_>>()?;
-    Ok(Measure { measure: "resume_scan_10000_trials", unit: "seconds", aim: 1.0, values })
+    multiply_rows(
+        &results.join("ten-thousand/latest/trials.csv"),
+        &trials[1..],
+    )?;
+    let values = (0..5)
+        .map(|_| run_to_end(run_command(kiln, &file, &results).arg("--dry-run")))
+        .collect::<Result<_>>()?;
+    Ok(Measure {
+        measure: "resume_scan_10000_trials",
+        unit: "seconds",
+        aim: 1.0,
+        values,
+    })
 }
 
 fn multiply_rows(table: &Path, trials: &[serde_json::Value]) -> Result<()> {
     let mut reader = csv::Reader::from_path(table)?;
     let header = reader.headers()?.clone();
     let template = reader.records().next().ok_or("the run left no row")??;
-    let column = |name: &str| header.iter().position(|title| title == name).ok_or(format!("{} has no column {name}", table.display()));
+    let column = |name: &str| {
+        header
+            .iter()
+            .position(|title| title == name)
+            .ok_or(format!("{} has no column {name}", table.display()))
+    };
     let (id, number) = (column("trial")?, column("number")?);
     let mut writer = csv::Writer::from_writer(fs::OpenOptions::new().append(true).open(table)?);
     for trial in trials {
@@ -183,7 +269,8 @@ fn parent_beside_training(kiln: &Path, work: &Path) -> Result<[Measure; 2]> {
     let file = experiment(
         work,
         "beside",
-        "model: {kind: gpt, d_model: 64, num_heads: 2, seq_len: 64}\ndata: {kind: generated}\ntrain: {steps: 1000000, batch_size: 2}\n",
+        "model: {kind: gpt, d_model: 64, num_heads: 2, seq_len: 64}\ndata: {kind: generated}\n\
+         train: {steps: 1000000, batch_size: 2}\n",
     )?;
     let mut parent = run_command(kiln, &file, &work.join("beside-results"))
         .arg("--fresh")
@@ -195,8 +282,18 @@ fn parent_beside_training(kiln: &Path, work: &Path) -> Result<[Measure; 2]> {
     end(&mut parent)?;
     let (shares, peak_megabytes) = measured?;
     Ok([
-        Measure { measure: "parent_cpu_share", unit: "fraction of one core", aim: 0.01, values: shares },
-        Measure { measure: "parent_peak_resident", unit: "MB", aim: 50.0, values: vec![peak_megabytes] },
+        Measure {
+            measure: "parent_cpu_share",
+            unit: "fraction of one core",
+            aim: 0.01,
+            values: shares,
+        },
+        Measure {
+            measure: "parent_peak_resident",
+            unit: "MB",
+            aim: 50.0,
+            values: vec![peak_megabytes],
+        },
     ])
 }
 
@@ -211,7 +308,10 @@ fn watch_parent(parent: &Child) -> Result<(Vec<f64>, f64)> {
         shares.push((cpu_seconds(parent.id())? - before) / started.elapsed().as_secs_f64());
     }
     let status = fs::read_to_string(format!("/proc/{}/status", parent.id()))?;
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .ok_or("no VmHWM")?;
     let kibibytes: f64 = peak.trim().trim_end_matches(" kB").parse()?;
     Ok((shares, kibibytes * 1024.0 / 1e6))
 }

@@ -1,10 +1,13 @@
-//! How often a search is right and what it costs: `best-throughput-batch` over 24 sizes and `workers` from 0 to 16, each 2,000 times on curves of
-//! five shapes at three levels of noise, with `repeats` of 2 and of 3 (the default).
+//! How often a search is right and what it costs: `best-throughput-batch` over 24 sizes and
+//! `workers` from 0 to 16, each 2,000 times on curves of five shapes at three levels of noise, with
+//! `repeats` of 2 and of 3 (the default).
 //!
-//! A search is right if its choice, or what it says it cannot tell apart (with what it says was not run), holds a value within 3 % of the best. Its cost
-//! is its share of the trials of the whole grid: every value, `repeats` times. The first trial of each search is slowed by up to 70 %, as by a cold page cache.
-//! `cargo bench -p kiln --bench searches` prints CSV and keeps it as `target/searches.csv`; it fails where more searches of a cell are wrong
-//! than [`REPEATS`] allows, or one takes more than a quarter of the grid. `KILN_SEARCHES` sets another number of searches.
+//! A search is right if its choice, or what it says it cannot tell apart (with what it says was not
+//! run), holds a value within 3 % of the best. Its cost is its share of the trials of the whole
+//! grid: every value, `repeats` times. The first trial of each search is slowed by up to 70 %, as
+//! by a cold page cache. `cargo bench -p kiln --bench searches` prints CSV and keeps it as
+//! `target/searches.csv`; it fails where more searches of a cell are wrong than [`REPEATS`] allows,
+//! or one takes more than a quarter of the grid. `KILN_SEARCHES` sets another number of searches.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -21,8 +24,9 @@ use kiln_core::{
 
 const SEARCHES: usize = 2000;
 const NOISES: [f64; 3] = [0.005, 0.02, 0.05];
-/// `repeats`, and the share of searches that may be wrong. At a true rate of 5 % more than 6.5 % of 2,000 are wrong in one of a thousand cells. With two
-/// repeats 12 trials are not enough to see waves between 24 sizes: 7 % of those searches miss the best by more than 3 %.
+/// `repeats`, and the share of searches that may be wrong. At a true rate of 5 % more than 6.5 % of
+/// 2,000 are wrong in one of a thousand cells. With two repeats 12 trials are not enough to see
+/// waves between 24 sizes: 7 % of those searches miss the best by more than 3 %.
 const REPEATS: [(u64, f64); 2] = [(2, 0.10), (3, 0.065)];
 /// A value is as good as the best within this share.
 const GOOD: f64 = 0.03;
@@ -48,7 +52,13 @@ enum Shape {
     Cliff,
 }
 
-const SHAPES: [Shape; 5] = [Shape::Saturating, Shape::Peak, Shape::Plateau, Shape::Bumpy, Shape::Cliff];
+const SHAPES: [Shape; 5] = [
+    Shape::Saturating,
+    Shape::Peak,
+    Shape::Plateau,
+    Shape::Bumpy,
+    Shape::Cliff,
+];
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -74,8 +84,19 @@ impl Kind {
 
     fn search(self, repeats: u64) -> Search {
         match self {
-            Self::Batch => Search::BestThroughputBatch { from: 8, to: 192, multiple_of: 8, at_most: 1.0, keep_effective: false, repeats },
-            Self::Workers => Search::Workers { to: MostWorkers::Count(16), wait: 0.02, repeats },
+            Self::Batch => Search::BestThroughputBatch {
+                from: 8,
+                to: 192,
+                multiple_of: 8,
+                at_most: 1.0,
+                keep_effective: false,
+                repeats,
+            },
+            Self::Workers => Search::Workers {
+                to: MostWorkers::Count(16),
+                wait: 0.02,
+                repeats,
+            },
         }
     }
 }
@@ -100,14 +121,18 @@ fn of_scale(random: &mut SplitMix64, low: f64, high: f64) -> f64 {
 
 /// A number from a standard normal distribution.
 fn normal(random: &mut SplitMix64) -> f64 {
-    (-2.0 * (1.0 - random.fraction()).ln()).sqrt() * (std::f64::consts::TAU * random.fraction()).cos()
+    (-2.0 * (1.0 - random.fraction()).ln()).sqrt()
+        * (std::f64::consts::TAU * random.fraction()).cos()
 }
 
 impl Machine {
     fn drawn(kind: Kind, shape: Shape, noise: f64, random: &mut SplitMix64) -> Self {
         let values = kind.values();
         // Without a worker training loads the data itself, half as well.
-        let numbers: Vec<f64> = values.iter().map(|value| *value as f64 + if kind == Kind::Workers { 0.5 } else { 0.0 }).collect();
+        let numbers: Vec<f64> = values
+            .iter()
+            .map(|value| *value as f64 + if kind == Kind::Workers { 0.5 } else { 0.0 })
+            .collect();
         let (half, peak, waves) = match kind {
             Kind::Batch => ((8.0, 128.0), (12.0, 168.0), (0.02, 0.04)),
             Kind::Workers => ((0.5, 8.0), (1.0, 12.0), (0.01, 0.03)),
@@ -115,7 +140,11 @@ impl Machine {
         let half = of_scale(random, half.0, half.1);
         let peak = of_scale(random, peak.0, peak.1);
         let width = between(random, 0.6, 1.5);
-        let (height, length, phase) = (between(random, waves.0, waves.1), between(random, 3.0, 8.0), random.fraction());
+        let (height, length, phase) = (
+            between(random, waves.0, waves.1),
+            between(random, 3.0, 8.0),
+            random.fraction(),
+        );
         let from = 2 + random.below(values.len() as u64 - 2) as usize;
         let left = between(random, 0.5, 0.85);
         let speed = |(place, number): (usize, &f64)| {
@@ -132,11 +161,24 @@ impl Machine {
         let speeds: Vec<f64> = numbers.iter().enumerate().map(speed).collect();
         let best = speeds.iter().copied().fold(0.0, f64::max);
         let fastest = speeds.iter().position(|speed| *speed == best).unwrap();
-        // Beyond the best number the workers take time from training; or, of a cliff, the disk no longer keeps up with them.
+        // Beyond the best number the workers take time from training; or, of a cliff, the disk no
+        // longer keeps up with them.
         let still_waits = matches!(shape, Shape::Cliff) && random.below(2) == 0;
-        let wait = |(place, speed): (usize, &f64)| if place <= fastest || still_waits { 1.0 - speed / best } else { 0.0 };
+        let wait = |(place, speed): (usize, &f64)| {
+            if place <= fastest || still_waits {
+                1.0 - speed / best
+            } else {
+                0.0
+            }
+        };
         let waits = speeds.iter().enumerate().map(wait).collect();
-        Self { kind, values, speeds, waits, noise }
+        Self {
+            kind,
+            values,
+            speeds,
+            waits,
+            noise,
+        }
     }
 
     fn place(&self, value: u64) -> usize {
@@ -145,11 +187,17 @@ impl Machine {
 
     fn run(&self, choice: &SearchTrial, is_first: bool, random: &mut SplitMix64) -> Probe {
         let place = self.place(choice.values[0].1.as_u64().unwrap());
-        let cold = if is_first { between(random, 0.3, 1.0) } else { 1.0 };
+        let cold = if is_first {
+            between(random, 0.3, 1.0)
+        } else {
+            1.0
+        };
         let wait = self.waits[place] * (1.0 + 0.05 * normal(random)) + 0.005 * normal(random).abs();
         let wait = 1.0 - (1.0 - wait.clamp(0.0, 0.99)) * cold;
         Probe {
-            samples_per_second: Some(1e4 * self.speeds[place] * cold * (self.noise * normal(random)).exp()),
+            samples_per_second: Some(
+                1e4 * self.speeds[place] * cold * (self.noise * normal(random)).exp(),
+            ),
             data_wait_fraction: (self.kind == Kind::Workers).then_some(wait),
             memory_held_bytes: Some(1),
             memory_limit_bytes: Some(1000),
@@ -159,7 +207,15 @@ impl Machine {
     }
 
     fn search(&self, repeats: u64, random: &mut SplitMix64) -> Recommendation {
-        let given = SearchContext { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: None, steps: None, cores: 16, gpus: 1 };
+        let given = SearchContext {
+            batch_size: 8,
+            grad_accumulation: 1,
+            devices_per_trial: 1,
+            learning_rate: None,
+            steps: None,
+            cores: 16,
+            gpus: 1,
+        };
         let strategy = strategy(&self.kind.search(repeats), &given);
         let mut probes = Vec::new();
         loop {
@@ -174,21 +230,47 @@ impl Machine {
         }
     }
 
-    /// The values that the end of a search names, the smallest first: its choice, or those that cannot be told apart with what lies between neighbours of
-    /// them; and what it says was not run.
+    /// The values that the end of a search names, the smallest first: its choice, or those that
+    /// cannot be told apart with what lies between neighbours of them; and what it says was not
+    /// run.
     fn named(&self, end: &Recommendation) -> Vec<u64> {
-        let number = |values: &Vec<(String, serde_json::Value)>| values.iter().find(|(key, _)| key == self.kind.key()).unwrap().1.as_u64().unwrap();
-        let mut run: Vec<u64> = end.evidence.iter().map(|probe| number(&probe.choice.values)).collect();
+        let number = |values: &Vec<(String, serde_json::Value)>| {
+            values
+                .iter()
+                .find(|(key, _)| key == self.kind.key())
+                .unwrap()
+                .1
+                .as_u64()
+                .unwrap()
+        };
+        let mut run: Vec<u64> = end
+            .evidence
+            .iter()
+            .map(|probe| number(&probe.choice.values))
+            .collect();
         run.sort_unstable();
         run.dedup();
-        let chosen = end.alike.iter().chain(&end.chosen).map(number).collect::<Vec<_>>();
-        let alike = run.windows(2).filter(|pair| pair.iter().all(|value| chosen.contains(value))).map(|pair| (pair[0], pair[1]));
+        let chosen = end
+            .alike
+            .iter()
+            .chain(&end.chosen)
+            .map(number)
+            .collect::<Vec<_>>();
+        let alike = run
+            .windows(2)
+            .filter(|pair| pair.iter().all(|value| chosen.contains(value)))
+            .map(|pair| (pair[0], pair[1]));
         let warned = end.warnings.iter().flat_map(|warning| match warning {
             Warning::NotRunBetween { gaps } => gaps.clone(),
             _ => Vec::new(),
         });
         let gaps: Vec<(u64, u64)> = alike.chain(warned).collect();
-        let is_named = |value: &u64| chosen.contains(value) || gaps.iter().any(|(low, high)| (low + 1..*high).contains(value));
+        let is_named = |value: &u64| {
+            chosen.contains(value)
+                || gaps
+                    .iter()
+                    .any(|(low, high)| (low + 1..*high).contains(value))
+        };
         self.values.iter().copied().filter(is_named).collect()
     }
 }
@@ -200,7 +282,8 @@ struct Cell {
     right: usize,
     cannot_tell: usize,
     cannot_tell_right: usize,
-    /// Of those that cannot tell: how many that were run, and how many values with those between them.
+    /// Of those that cannot tell: how many that were run, and how many values with those between
+    /// them.
     run: Vec<usize>,
     named: Vec<usize>,
     costs: Vec<f64>,
@@ -232,7 +315,8 @@ impl Cell {
             self.run.push(end.alike.len().max(1));
             self.named.push(named.len());
         }
-        self.costs.push(end.cost.trials as f64 / (machine.values.len() as u64 * repeats) as f64);
+        self.costs
+            .push(end.cost.trials as f64 / (machine.values.len() as u64 * repeats) as f64);
     }
 }
 
@@ -241,13 +325,29 @@ fn median(values: &mut [usize]) -> usize {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-fn line(kind: Kind, (shape, noise): (Shape, f64), (repeats, most_wrong): (u64, f64), searches: usize) -> (String, Option<String>) {
+fn line(
+    kind: Kind,
+    (shape, noise): (Shape, f64),
+    (repeats, most_wrong): (u64, f64),
+    searches: usize,
+) -> (String, Option<String>) {
     let mut cell = Cell::of(kind, shape, noise, repeats, searches);
-    let share = |count: usize, of: usize| if of == 0 { String::new() } else { format!("{:.3}", count as f64 / of as f64) };
+    let share = |count: usize, of: usize| {
+        if of == 0 {
+            String::new()
+        } else {
+            format!("{:.3}", count as f64 / of as f64)
+        }
+    };
     cell.costs.sort_unstable_by(f64::total_cmp);
     let (middle, most) = (cell.costs[searches / 2], cell.costs[searches - 1]);
-    let name = format!("{},{},{noise},{repeats}", kind.name(), format!("{shape:?}").to_lowercase());
-    let [right, good, cannot_tell] = [cell.right, cell.chosen_good, cell.cannot_tell].map(|count| share(count, searches));
+    let name = format!(
+        "{},{},{noise},{repeats}",
+        kind.name(),
+        format!("{shape:?}").to_lowercase()
+    );
+    let [right, good, cannot_tell] =
+        [cell.right, cell.chosen_good, cell.cannot_tell].map(|count| share(count, searches));
     let text = format!(
         "{name},{searches},{right},{good},{cannot_tell},{},{},{},{},{middle:.3},{most:.3}\n",
         share(cell.cannot_tell_right, cell.cannot_tell),
@@ -256,24 +356,42 @@ fn line(kind: Kind, (shape, noise): (Shape, f64), (repeats, most_wrong): (u64, f
         cell.named.last().copied().unwrap_or_default()
     );
     let is_wrong = cell.right as f64 / (searches as f64) < 1.0 - most_wrong;
-    (text, (is_wrong || most > MOST_COST).then(|| format!("{name}: right {right}, at most {most:.3} of the grid")))
+    (
+        text,
+        (is_wrong || most > MOST_COST)
+            .then(|| format!("{name}: right {right}, at most {most:.3} of the grid")),
+    )
 }
 
 fn main() {
-    let searches = std::env::var("KILN_SEARCHES").ok().and_then(|text| text.parse().ok()).unwrap_or(SEARCHES);
+    let searches = std::env::var("KILN_SEARCHES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(SEARCHES);
     let mut text = String::from(
         "search,curve,noise,repeats,searches,right,choice_within_3_percent,cannot_tell,cannot_tell_right,median_run,median_named,most_named,median_cost,most_cost\n",
     );
     let mut faults = Vec::new();
     for kind in [Kind::Batch, Kind::Workers] {
         for (repeats, most_wrong) in REPEATS {
-            let cells: Vec<(Shape, f64)> = SHAPES.iter().flat_map(|shape| NOISES.map(|noise| (*shape, noise))).collect();
+            let cells: Vec<(Shape, f64)> = SHAPES
+                .iter()
+                .flat_map(|shape| NOISES.map(|noise| (*shape, noise)))
+                .collect();
             let lines: Vec<(String, Option<String>)> = thread::scope(|scope| {
                 let cells = cells.chunks(cells.len().div_ceil(2));
                 let work = cells.map(|cells| {
-                    scope.spawn(move || cells.iter().map(|cell| line(kind, *cell, (repeats, most_wrong), searches)).collect::<Vec<_>>())
+                    scope.spawn(move || {
+                        cells
+                            .iter()
+                            .map(|cell| line(kind, *cell, (repeats, most_wrong), searches))
+                            .collect::<Vec<_>>()
+                    })
                 });
-                work.collect::<Vec<_>>().into_iter().flat_map(|work| work.join().unwrap()).collect()
+                work.collect::<Vec<_>>()
+                    .into_iter()
+                    .flat_map(|work| work.join().unwrap())
+                    .collect()
             });
             for (line, fault) in lines {
                 text.write_str(&line).unwrap();
@@ -282,8 +400,13 @@ fn main() {
         }
     }
     print!("{text}");
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     fs::create_dir_all(&target).unwrap();
     fs::write(target.join("searches.csv"), text).unwrap();
-    assert!(faults.is_empty(), "too many searches are wrong, or one takes more than a quarter of the grid:\n{}", faults.join("\n"));
+    assert!(
+        faults.is_empty(),
+        "too many searches are wrong, or one takes more than a quarter of the grid:\n{}",
+        faults.join("\n")
+    );
 }

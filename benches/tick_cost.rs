@@ -1,6 +1,7 @@
-//! What sampling costs: a tick over eight devices and the sampler's share of a core at 500 ms, with a library that plays eight
-//! boards; and, where there is a GPU, what each group of fields costs with the real driver. Writes `tick_cost.csv` beside the
-//! programs and prints it. `make bench`; `KILN_NVML_LIB` names another driver library.
+//! What sampling costs: a tick over eight devices and the sampler's share of a core at 500 ms, with
+//! a library that plays eight boards; and, where there is a GPU, what each group of fields costs
+//! with the real driver. Writes `tick_cost.csv` beside the programs and prints it. `make bench`;
+//! `KILN_NVML_LIB` names another driver library.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
 use std::{
@@ -75,15 +76,35 @@ fn main() -> Result<()> {
 
 /// The sampler over eight devices, every call of which takes so long.
 fn eight_devices(latency_microseconds: u64) -> Result<[Measure; 2]> {
-    let boards: String = (0..DEVICES).map(|number| format!("-{}", BOARD.replacen("\n ", "", 1).replace("NUMBER", &number.to_string()))).collect();
-    let text = format!("latency_microseconds: {latency_microseconds}\ncalls: {{nvmlSystemGetDriverVersion: 590.48.01}}\ndevices:\n{boards}");
+    let boards: String = (0..DEVICES)
+        .map(|number| {
+            format!(
+                "-{}",
+                BOARD
+                    .replacen("\n ", "", 1)
+                    .replace("NUMBER", &number.to_string())
+            )
+        })
+        .collect();
+    let text = format!(
+        "latency_microseconds: {latency_microseconds}\ncalls: {{nvmlSystemGetDriverVersion: \
+         590.48.01}}\ndevices:\n{boards}"
+    );
     let scenario: fake_nvml::Scenario = serde_yaml::from_str(&text)?;
     let folder = tempfile::tempdir()?;
-    let nvml = Nvml::open(Some(&fake_nvml::install::install(folder.path(), &scenario)?))?;
+    let nvml = Nvml::open(Some(&fake_nvml::install::install(
+        folder.path(),
+        &scenario,
+    )?))?;
     let sampler = Sampler::start(Some(Arc::new(nvml)), INTERVAL, 0);
     for number in 0..DEVICES {
         let device_uuid = Some(format!("GPU-{number}"));
-        sampler.watch(Watch { trial: number.to_string(), attempt: 1, pid: std::process::id(), device_uuid });
+        sampler.watch(Watch {
+            trial: number.to_string(),
+            attempt: 1,
+            pid: std::process::id(),
+            device_uuid,
+        });
     }
     // The first look opens the devices.
     thread::sleep(INTERVAL * 3);
@@ -94,10 +115,23 @@ fn eight_devices(latency_microseconds: u64) -> Result<[Measure; 2]> {
     let name = |what: &str| format!("{what}_{DEVICES}_devices_calls_of_{latency_microseconds}_us");
     // The rows of one round stand together.
     let rows = sampler.take_rows();
-    let rounds: Vec<f64> = rows.chunks_exact(DEVICES).map(|round| round.iter().map(|row| row.tick.reading_seconds).sum()).collect();
+    let rounds: Vec<f64> = rows
+        .chunks_exact(DEVICES)
+        .map(|round| round.iter().map(|row| row.tick.reading_seconds).sum())
+        .collect();
     Ok([
-        Measure { measure: name("tick"), unit: "seconds", aim: "0.05", values: rounds },
-        Measure { measure: name("sampler_cpu_share"), unit: "fraction of one core", aim: "0.01", values: vec![share] },
+        Measure {
+            measure: name("tick"),
+            unit: "seconds",
+            aim: "0.05",
+            values: rounds,
+        },
+        Measure {
+            measure: name("sampler_cpu_share"),
+            unit: "fraction of one core",
+            aim: "0.01",
+            values: vec![share],
+        },
     ])
 }
 
@@ -108,7 +142,9 @@ fn cpu_seconds() -> f64 {
 
 /// Each group of fields of the first GPU; nothing where there is none, with a word.
 fn real_driver() -> Vec<Measure> {
-    let library = std::env::var_os("KILN_NVML_LIB").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let library = std::env::var_os("KILN_NVML_LIB")
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
     let nvml = match Nvml::open(library.as_deref()) {
         Ok(nvml) => nvml,
         Err(absent) => {
@@ -116,8 +152,14 @@ fn real_driver() -> Vec<Measure> {
             return Vec::new();
         }
     };
-    let Some(device) = nvml.devices().into_iter().next() else { return Vec::new() };
-    println!("{} with driver {}", device.name.value().map_or("GPU", String::as_str), nvml.driver_version().value().map_or("?", String::as_str));
+    let Some(device) = nvml.devices().into_iter().next() else {
+        return Vec::new();
+    };
+    println!(
+        "{} with driver {}",
+        device.name.value().map_or("GPU", String::as_str),
+        nvml.driver_version().value().map_or("?", String::as_str)
+    );
     let found = match costs(&nvml, &device.uuid, ROUNDS) {
         Ok(found) => found,
         Err(why) => {
@@ -125,19 +167,46 @@ fn real_driver() -> Vec<Measure> {
             return Vec::new();
         }
     };
-    let absent: BTreeMap<&str, &Vec<String>> = found.iter().filter(|cost| !cost.absent.is_empty()).map(|cost| (cost.group, &cost.absent)).collect();
-    absent.iter().for_each(|(group, reasons)| println!("{group}: {}", reasons.join("; ")));
-    found.into_iter().map(|cost| Measure { measure: format!("group_{}", cost.group), unit: "seconds", aim: "", values: cost.seconds }).collect()
+    let absent: BTreeMap<&str, &Vec<String>> = found
+        .iter()
+        .filter(|cost| !cost.absent.is_empty())
+        .map(|cost| (cost.group, &cost.absent))
+        .collect();
+    absent
+        .iter()
+        .for_each(|(group, reasons)| println!("{group}: {}", reasons.join("; ")));
+    found
+        .into_iter()
+        .map(|cost| Measure {
+            measure: format!("group_{}", cost.group),
+            unit: "seconds",
+            aim: "",
+            values: cost.seconds,
+        })
+        .collect()
 }
 
 fn write_table(measures: &[Measure]) -> Result<()> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["kiln_table", "measure", "unit", "aim_below", "median", "minimum", "maximum", "runs"])?;
+    table.write_record([
+        "kiln_table",
+        "measure",
+        "unit",
+        "aim_below",
+        "median",
+        "minimum",
+        "maximum",
+        "runs",
+    ])?;
     for measure in measures.iter().filter(|measure| !measure.values.is_empty()) {
         let mut values = measure.values.clone();
         values.sort_by(f64::total_cmp);
         let number = |value: f64| format!("{value:.6}");
-        let (first, middle, last) = (values[0], values[values.len() / 2], values[values.len() - 1]);
+        let (first, middle, last) = (
+            values[0],
+            values[values.len() / 2],
+            values[values.len() - 1],
+        );
         table.write_record([
             "bench-runner/1",
             &measure.measure,

@@ -1,7 +1,9 @@
-//! Downloads one published file: resumes after an interruption, retries with growing waits, verifies the hash and renames the file into place.
-//! During the download it is `<name>.part`, with the server's ETag beside it in `<name>.part.etag`.
+//! Downloads one published file: resumes after an interruption, retries with growing waits,
+//! verifies the hash and renames the file into place. During the download it is `<name>.part`, with
+//! the server's ETag beside it in `<name>.part.etag`.
 //!
-//! Returns the finished file, or a [`FetchError`]; progress goes to a callback. The command selects the files.
+//! Returns the finished file, or a [`FetchError`]; progress goes to a callback. The command selects
+//! the files.
 
 mod part;
 
@@ -42,7 +44,11 @@ pub struct FetchPatience {
 
 impl Default for FetchPatience {
     fn default() -> Self {
-        Self { attempts: 5, first_wait: Duration::from_millis(500), silence: Duration::from_secs(30) }
+        Self {
+            attempts: 5,
+            first_wait: Duration::from_millis(500),
+            silence: Duration::from_secs(30),
+        }
     }
 }
 
@@ -60,18 +66,41 @@ pub enum FetchProgress {
 /// The error of a download, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    #[error("{url} does not exist (HTTP {status}); the address may have changed, name another with `--from`")]
+    #[error(
+        "{url} does not exist (HTTP {status}); the address may have changed, name another with \
+         `--from`"
+    )]
     Absent { url: String, status: u16 },
     #[error("{url} was refused (HTTP {status})")]
     Refused { url: String, status: u16 },
-    #[error("{url} could not be reached: {reason}; check the network, or name another address with `--from`")]
+    #[error(
+        "{url} could not be reached: {reason}; check the network, or name another address with \
+         `--from`"
+    )]
     Unreachable { url: String, reason: String },
-    #[error("{url} was interrupted {attempts} times, last: {reason}; the part is kept, run the same command to resume")]
-    BrokenOff { url: String, attempts: u32, reason: String },
+    #[error(
+        "{url} was interrupted {attempts} times, last: {reason}; the part is kept, run the same \
+         command to resume"
+    )]
+    BrokenOff {
+        url: String,
+        attempts: u32,
+        reason: String,
+    },
     #[error("{url} has {} {found}, and the published file has {}; the file is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
-    WrongHash { url: String, found: String, expected: Checksum, kept: PathBuf },
-    #[error("the disk is full at {}: {} are done, {} are missing; free some space, then run the same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
-    DiskFull { path: PathBuf, done: u64, total: Option<u64> },
+    WrongHash {
+        url: String,
+        found: String,
+        expected: Checksum,
+        kept: PathBuf,
+    },
+    #[error("the disk is full at {}: {} are done, {} are missing; free some space, then run the \
+             same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
+    DiskFull {
+        path: PathBuf,
+        done: u64,
+        total: Option<u64>,
+    },
     #[error("{} is being downloaded by another kiln process", .path.display())]
     Busy { path: PathBuf },
     #[error("{} could not be written: {error}", .path.display())]
@@ -79,7 +108,10 @@ pub enum FetchError {
 }
 
 fn missing(total: &Option<u64>, done: &u64) -> String {
-    total.map_or_else(|| "some bytes".to_owned(), |total| Bytes(total.saturating_sub(*done)).to_string())
+    total.map_or_else(
+        || "some bytes".to_owned(),
+        |total| Bytes(total.saturating_sub(*done)).to_string(),
+    )
 }
 
 /// The error of one attempt.
@@ -98,11 +130,19 @@ impl From<FetchError> for Trouble {
 /// Downloads the file; resumes from an earlier part if there is one.
 ///
 /// # Errors
-/// If the server does not send it within the limits, it is not the published file, or it cannot be stored. The downloaded part
-/// stays beside the destination.
-pub fn fetch(download: &Download, patience: FetchPatience, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
+/// If the server does not send it within the limits, it is not the published file, or it cannot be
+/// stored. The downloaded part stays beside the destination.
+pub fn fetch(
+    download: &Download,
+    patience: FetchPatience,
+    progress: &mut dyn FnMut(FetchProgress),
+) -> Result<(), FetchError> {
     let part = PartFile::open(&download.destination)?;
-    let session = Session { agent: agent(&download.url, patience), download, patience };
+    let session = Session {
+        agent: agent(&download.url, patience),
+        download,
+        patience,
+    };
     let resumed = part.done > 0;
     match session.receive_and_check(part, progress) {
         // The part may be of another version, which the server cannot detect: start again, once.
@@ -124,14 +164,25 @@ fn agent(url: &str, patience: FetchPatience) -> Agent {
         .timeout_recv_response(Some(patience.silence))
         .timeout_per_read(Some(patience.silence));
     // A proxy cannot reach this machine's own loopback.
-    let config = if is_loopback(url) { config.proxy(None) } else { config };
+    let config = if is_loopback(url) {
+        config.proxy(None)
+    } else {
+        config
+    };
     config.build().new_agent()
 }
 
 fn is_loopback(url: &str) -> bool {
-    let Ok(url) = url.parse::<ureq::http::Uri>() else { return false };
-    let is_address = |host: &str| host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback());
-    url.host().is_some_and(|host| host.eq_ignore_ascii_case("localhost") || is_address(host))
+    let Ok(url) = url.parse::<ureq::http::Uri>() else {
+        return false;
+    };
+    let is_address = |host: &str| {
+        host.trim_matches(['[', ']'])
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_loopback())
+    };
+    url.host()
+        .is_some_and(|host| host.eq_ignore_ascii_case("localhost") || is_address(host))
 }
 
 struct Session<'a> {
@@ -141,13 +192,21 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn receive_and_check(&self, mut part: PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
+    fn receive_and_check(
+        &self,
+        mut part: PartFile,
+        progress: &mut dyn FnMut(FetchProgress),
+    ) -> Result<(), FetchError> {
         self.receive_stubbornly(&mut part, progress)?;
         progress(FetchProgress::Checking);
         part.finish(self.download)
     }
 
-    fn receive_stubbornly(&self, part: &mut PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), FetchError> {
+    fn receive_stubbornly(
+        &self,
+        part: &mut PartFile,
+        progress: &mut dyn FnMut(FetchProgress),
+    ) -> Result<(), FetchError> {
         let mut tries = 0;
         loop {
             let before = part.done;
@@ -161,7 +220,11 @@ impl Session<'_> {
                 let url = self.download.url.clone();
                 return Err(match part.done {
                     0 => FetchError::Unreachable { url, reason },
-                    _ => FetchError::BrokenOff { url, attempts: tries, reason },
+                    _ => FetchError::BrokenOff {
+                        url,
+                        attempts: tries,
+                        reason,
+                    },
                 });
             }
             let wait = self.patience.first_wait * 2_u32.saturating_pow(tries - 1).min(64);
@@ -171,7 +234,11 @@ impl Session<'_> {
     }
 
     /// One try: asks for what is missing and takes what comes.
-    fn receive(&self, part: &mut PartFile, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), Trouble> {
+    fn receive(
+        &self,
+        part: &mut PartFile,
+        progress: &mut dyn FnMut(FetchProgress),
+    ) -> Result<(), Trouble> {
         let url = &self.download.url;
         let mut request = self.agent.get(url);
         if part.done > 0 {
@@ -188,10 +255,14 @@ impl Session<'_> {
                 take(response.into_body(), part, total, progress)
             }
             StatusCode::PARTIAL_CONTENT => match content_range(&response) {
-                Some((start, total)) if start == part.done => take(response.into_body(), part, total, progress),
+                Some((start, total)) if start == part.done => {
+                    take(response.into_body(), part, total, progress)
+                }
                 _ => {
                     part.start_over(None)?;
-                    Err(Trouble::Passing("the server sent another range than requested".to_owned()))
+                    Err(Trouble::Passing(
+                        "the server sent another range than requested".to_owned(),
+                    ))
                 }
             },
             StatusCode::RANGE_NOT_SATISFIABLE if part.done > 0 => {
@@ -200,7 +271,9 @@ impl Session<'_> {
                     return Ok(());
                 }
                 part.start_over(None)?;
-                Err(Trouble::Passing("the server does not have this range".to_owned()))
+                Err(Trouble::Passing(
+                    "the server does not have this range".to_owned(),
+                ))
             }
             status => Err(trouble_of_status(url, status)),
         }
@@ -218,17 +291,30 @@ fn trouble_of_status(url: &str, status: StatusCode) -> Trouble {
 
 fn trouble_of(url: &str, error: ureq::Error) -> Trouble {
     match error {
-        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
-            Trouble::Passing(error.to_string())
+        ureq::Error::Io(_)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Protocol(_) => Trouble::Passing(error.to_string()),
+        error => FetchError::Unreachable {
+            url: url.to_owned(),
+            reason: error.to_string(),
         }
-        error => FetchError::Unreachable { url: url.to_owned(), reason: error.to_string() }.into(),
+        .into(),
     }
 }
 
-fn take(body: Body, part: &mut PartFile, total: Option<u64>, progress: &mut dyn FnMut(FetchProgress)) -> Result<(), Trouble> {
+fn take(
+    body: Body,
+    part: &mut PartFile,
+    total: Option<u64>,
+    progress: &mut dyn FnMut(FetchProgress),
+) -> Result<(), Trouble> {
     let mut reader = body.into_reader();
     let mut buffer = vec![0; 1 << 16];
-    progress(FetchProgress::Bytes { done: part.done, total });
+    progress(FetchProgress::Bytes {
+        done: part.done,
+        total,
+    });
     loop {
         match reader.read(&mut buffer) {
             Ok(0) => break,
@@ -236,10 +322,16 @@ fn take(body: Body, part: &mut PartFile, total: Option<u64>, progress: &mut dyn 
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(Trouble::Passing(error.to_string())),
         }
-        progress(FetchProgress::Bytes { done: part.done, total });
+        progress(FetchProgress::Bytes {
+            done: part.done,
+            total,
+        });
     }
     match total {
-        Some(total) if part.done < total => Err(Trouble::Passing(format!("it ended after {} of {total} bytes", part.done))),
+        Some(total) if part.done < total => Err(Trouble::Passing(format!(
+            "it ended after {} of {total} bytes",
+            part.done
+        ))),
         _ => Ok(()),
     }
 }
@@ -254,17 +346,28 @@ fn number(response: &Response<Body>, name: header::HeaderName) -> Option<u64> {
 
 /// Returns a strong ETag; a weak one does not identify the bytes.
 fn etag_of(response: &Response<Body>) -> Option<String> {
-    text(response, header::ETAG).filter(|etag| !etag.starts_with("W/")).map(str::to_owned)
+    text(response, header::ETAG)
+        .filter(|etag| !etag.starts_with("W/"))
+        .map(str::to_owned)
 }
 
 /// Parses `bytes 100-199/200`: returns the start and the total length.
 fn content_range(response: &Response<Body>) -> Option<(u64, Option<u64>)> {
-    let (range, _) = text(response, header::CONTENT_RANGE)?.strip_prefix("bytes ")?.split_once('/')?;
-    Some((range.split_once('-')?.0.parse().ok()?, range_total(response)))
+    let (range, _) = text(response, header::CONTENT_RANGE)?
+        .strip_prefix("bytes ")?
+        .split_once('/')?;
+    Some((
+        range.split_once('-')?.0.parse().ok()?,
+        range_total(response),
+    ))
 }
 
 fn range_total(response: &Response<Body>) -> Option<u64> {
-    text(response, header::CONTENT_RANGE)?.rsplit_once('/')?.1.parse().ok()
+    text(response, header::CONTENT_RANGE)?
+        .rsplit_once('/')?
+        .1
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -273,12 +376,22 @@ mod tests {
 
     #[test]
     fn a_host_that_only_begins_like_this_machine_is_another() {
-        for own in ["http://127.0.0.1:8080/x", "http://127.1.2.3/", "https://localhost/x", "http://LOCALHOST:1", "http://[::1]:8080/x"] {
+        for own in [
+            "http://127.0.0.1:8080/x",
+            "http://127.1.2.3/",
+            "https://localhost/x",
+            "http://LOCALHOST:1",
+            "http://[::1]:8080/x",
+        ] {
             assert!(is_loopback(own), "{own}");
         }
-        for other in
-            ["http://127.0.0.1.example.org/x", "http://localhost.example.org/", "http://example.org/127.0.0.1", "http://10.0.0.1/", "no address"]
-        {
+        for other in [
+            "http://127.0.0.1.example.org/x",
+            "http://localhost.example.org/",
+            "http://example.org/127.0.0.1",
+            "http://10.0.0.1/",
+            "no address",
+        ] {
             assert!(!is_loopback(other), "{other}");
         }
     }

@@ -1,7 +1,8 @@
-//! kiln, the runner: reads an experiment file, plans its trials, runs each in a child process and stores the measurements. It links neither burn nor
-//! libtorch; the package `kiln-trial` does.
+//! kiln, the runner: reads an experiment file, plans its trials, runs each in a child process and
+//! stores the measurements. It links neither burn nor libtorch; the package `kiln-trial` does.
 //!
-//! Imports between modules go in one direction only (`docs/design.md`, checked by `tests/imports.rs`).
+//! Imports between modules go in one direction only (`docs/design.md`, checked by
+//! `tests/imports.rs`).
 
 pub mod commands;
 pub mod fetch;

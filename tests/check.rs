@@ -1,4 +1,5 @@
-//! `kiln check`: each bad file under `tests/experiments/bad/` and the exact text it gets; the YAML in README and docs.
+//! `kiln check`: each bad file under `tests/experiments/bad/` and the exact text it gets; the YAML
+//! in README and docs.
 //!
 //! `KILN_BLESS=1` rewrites the kept texts; read each one that changed.
 
@@ -18,7 +19,13 @@ fn check(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Outpu
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("KILN_")) {
         command.env_remove(name);
     }
-    command.current_dir(folder).arg("check").args(arguments).envs(variables.iter().copied()).output().unwrap()
+    command
+        .current_dir(folder)
+        .arg("check")
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
 }
 
 fn errors(output: &Output) -> String {
@@ -27,8 +34,10 @@ fn errors(output: &Output) -> String {
 
 fn bad_files() -> Vec<String> {
     let listing = fs::read_dir(tests().join("experiments/bad")).unwrap();
-    let mut names: Vec<String> =
-        listing.map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name.ends_with(".yaml")).collect();
+    let mut names: Vec<String> = listing
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".yaml"))
+        .collect();
     names.sort();
     names
 }
@@ -40,7 +49,9 @@ fn every_bad_file_gets_its_kept_text() {
         let output = check(&tests().join("experiments"), &[&format!("bad/{name}")], &[]);
         assert_eq!(output.status.code(), Some(2), "{name}");
         assert!(output.stdout.is_empty(), "{name}");
-        let kept = tests().join("expected/check").join(name.replace(".yaml", ".txt"));
+        let kept = tests()
+            .join("expected/check")
+            .join(name.replace(".yaml", ".txt"));
         let found = errors(&output);
         if std::env::var_os("KILN_BLESS").is_some() {
             fs::write(&kept, &found).unwrap();
@@ -56,32 +67,62 @@ fn every_bad_file_gets_its_kept_text() {
 fn the_bad_files_are_many_and_some_hold_many_errors() {
     let lines: Vec<usize> = fs::read_dir(tests().join("expected/check"))
         .unwrap()
-        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap().lines().count())
+        .map(|entry| {
+            fs::read_to_string(entry.unwrap().path())
+                .unwrap()
+                .lines()
+                .count()
+        })
         .collect();
-    assert_eq!(lines.len(), bad_files().len(), "a kept text without its file, or the reverse");
+    assert_eq!(
+        lines.len(),
+        bad_files().len(),
+        "a kept text without its file, or the reverse"
+    );
     assert!(lines.len() >= 40);
     assert!(lines.iter().filter(|count| **count >= 4).count() >= 10);
 }
 
 #[test]
 fn good_files_are_named_with_what_they_ask_for() {
-    let output = check(&tests().join("experiments"), &["good/swept.yaml", "good/plain.yaml", "good/search.yaml", "good/base/fragment.yaml"], &[]);
+    let output = check(
+        &tests().join("experiments"),
+        &[
+            "good/swept.yaml",
+            "good/plain.yaml",
+            "good/search.yaml",
+            "good/base/fragment.yaml",
+        ],
+        &[],
+    );
     assert_eq!(errors(&output), "");
-    let expected = "good/swept.yaml: ok, 4 points × 2 repeats: gpt on generated, over train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
-        good/plain.yaml: ok, 1 trial: mlp on text\n\
-        good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on generated, over \
-        model.d_model, train.optimizer.learning_rate, train.steps\n\
-        good/base/fragment.yaml: ok, a fragment for other files to extend\n";
+    let expected = "good/swept.yaml: ok, 4 points × 2 repeats: gpt on generated, over \
+                    train.batch_size (2), model.d_model (2), model.num_heads (2)\n\
+                    good/plain.yaml: ok, 1 trial: mlp on text\n\
+                    good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on \
+                    generated, over model.d_model, train.optimizer.learning_rate, train.steps\n\
+                    good/base/fragment.yaml: ok, a fragment for other files to extend\n";
     assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);
     assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]
 fn a_good_file_is_reported_beside_a_bad_one_and_the_status_is_2() {
-    let output = check(&tests().join("experiments"), &["bad/heads.yaml", "good/plain.yaml"], &[]);
+    let output = check(
+        &tests().join("experiments"),
+        &["bad/heads.yaml", "good/plain.yaml"],
+        &[],
+    );
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stdout.clone()).unwrap().starts_with("good/plain.yaml: ok"));
-    assert!(errors(&output).contains("bad/heads.yaml:6:14: `num_heads` 6 does not divide `d_model` 256"));
+    assert!(
+        String::from_utf8(output.stdout.clone())
+            .unwrap()
+            .starts_with("good/plain.yaml: ok")
+    );
+    assert!(
+        errors(&output)
+            .contains("bad/heads.yaml:6:14: `num_heads` 6 does not divide `d_model` 256")
+    );
 }
 
 #[test]
@@ -95,48 +136,115 @@ fn files_that_cannot_be_read_are_plain_errors() {
     write("nothing.yaml", b"");
     fs::create_dir(folder.path().join("folder")).unwrap();
     let cases = [
-        ("binary.yaml", "binary.yaml: is a binary file; an experiment file is YAML text in UTF-8\n"),
-        ("latin1.yaml", "latin1.yaml: is not UTF-8 text (line 2); save it as UTF-8\n"),
-        ("utf16.yaml", "utf16.yaml: is UTF-16 text; save it as UTF-8\n"),
-        ("huge.yaml", "huge.yaml: is larger than 1 MiB; an experiment file is a few kilobytes\n"),
-        ("nothing.yaml", "nothing.yaml: is empty; it needs at least `kiln: 1`, `name` and `model`\n"),
+        (
+            "binary.yaml",
+            "binary.yaml: is a binary file; an experiment file is YAML text in UTF-8\n",
+        ),
+        (
+            "latin1.yaml",
+            "latin1.yaml: is not UTF-8 text (line 2); save it as UTF-8\n",
+        ),
+        (
+            "utf16.yaml",
+            "utf16.yaml: is UTF-16 text; save it as UTF-8\n",
+        ),
+        (
+            "huge.yaml",
+            "huge.yaml: is larger than 1 MiB; an experiment file is a few kilobytes\n",
+        ),
+        (
+            "nothing.yaml",
+            "nothing.yaml: is empty; it needs at least `kiln: 1`, `name` and `model`\n",
+        ),
         ("folder", "folder: is a folder; name a YAML file in it\n"),
-        ("binray.yaml", "binray.yaml: there is no such file; did you mean `binary.yaml`?\n"),
+        (
+            "binray.yaml",
+            "binray.yaml: there is no such file; did you mean `binary.yaml`?\n",
+        ),
         ("other.yaml", "other.yaml: there is no such file\n"),
-        ("no/x.yaml", "no/x.yaml: there is no such file, and no folder `no`\n"),
+        (
+            "no/x.yaml",
+            "no/x.yaml: there is no such file, and no folder `no`\n",
+        ),
     ];
     for (name, expected) in cases {
         let output = check(folder.path(), &[name], &[]);
-        assert_eq!((errors(&output).as_str(), output.status.code()), (expected, Some(2)));
+        assert_eq!(
+            (errors(&output).as_str(), output.status.code()),
+            (expected, Some(2))
+        );
     }
 }
 
 #[test]
 fn a_newer_format_asks_for_a_newer_kiln() {
-    let output = check(&tests().join("experiments"), &["good/plain.yaml", "--set", "kiln=2"], &[]);
+    let output = check(
+        &tests().join("experiments"),
+        &["good/plain.yaml", "--set", "kiln=2"],
+        &[],
+    );
     let found = errors(&output);
-    assert!(found.starts_with("--set kiln=2: `kiln` is `2`, a newer format than this kiln (") && found.contains("update kiln"), "{found}");
-    let older = errors(&check(&tests().join("experiments"), &["good/plain.yaml", "--set", "kiln=0"], &[]));
+    assert!(
+        found.starts_with("--set kiln=2: `kiln` is `2`, a newer format than this kiln (")
+            && found.contains("update kiln"),
+        "{found}"
+    );
+    let older = errors(&check(
+        &tests().join("experiments"),
+        &["good/plain.yaml", "--set", "kiln=0"],
+        &[],
+    ));
     assert_eq!(older, "--set kiln=0: `kiln` is `0`; it must be `1`\n");
 }
 
 #[test]
 fn a_bad_value_for_an_axis_is_said_once() {
-    let output = check(&tests().join("experiments"), &["good/swept.yaml", "--set", "train.batch_size=[4]"], &[]);
+    let output = check(
+        &tests().join("experiments"),
+        &["good/swept.yaml", "--set", "train.batch_size=[4]"],
+        &[],
+    );
     assert_eq!(errors(&output).lines().count(), 1, "{}", errors(&output));
-    assert!(errors(&output).contains("`train.batch_size` is a list"), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("`train.batch_size` is a list"),
+        "{}",
+        errors(&output)
+    );
 }
 
 #[test]
 fn variables_and_sets_are_layers_with_names_of_their_own() {
     let folder = tests().join("experiments");
-    let output = check(&folder, &["good/plain.yaml", "--set", "train.batch_size=0", "--set", "train.seed"], &[("KILN_TRAIN__STEPZ", "5")]);
-    let expected = "--set train.batch_size=0: `train.batch_size` is `0`; it must be an integer from 1 to 1048576\n\
-        --set train.seed: has no `=`; write `--set train.batch_size=8`\n\
-        KILN_TRAIN__STEPZ: unknown key `train.stepz`; did you mean `steps`?\n";
+    let output = check(
+        &folder,
+        &[
+            "good/plain.yaml",
+            "--set",
+            "train.batch_size=0",
+            "--set",
+            "train.seed",
+        ],
+        &[("KILN_TRAIN__STEPZ", "5")],
+    );
+    let expected = "--set train.batch_size=0: `train.batch_size` is `0`; it must be an integer \
+                    from 1 to 1048576\n\
+                    --set train.seed: has no `=`; write `--set train.batch_size=8`\n\
+                    KILN_TRAIN__STEPZ: unknown key `train.stepz`; did you mean `steps`?\n";
     assert_eq!(errors(&output), expected);
-    let settings = ["KILN_DATA", "KILN_TRIAL", "KILN_LIBTORCH", "KILN_NVML_LIB", "KILN_LOCKS"].map(|name| (name, "/nowhere"));
-    assert_eq!(check(&folder, &["good/plain.yaml"], &settings).status.code(), Some(0));
+    let settings = [
+        "KILN_DATA",
+        "KILN_TRIAL",
+        "KILN_LIBTORCH",
+        "KILN_NVML_LIB",
+        "KILN_LOCKS",
+    ]
+    .map(|name| (name, "/nowhere"));
+    assert_eq!(
+        check(&folder, &["good/plain.yaml"], &settings)
+            .status
+            .code(),
+        Some(0)
+    );
 }
 
 /// A fenced block of a page.
@@ -155,7 +263,11 @@ fn blocks(page: &Path) -> Vec<Block> {
             Some(_) if is_open => is_open = false,
             Some(language) => {
                 is_open = true;
-                blocks.push(Block { language: language.to_owned(), line, text: String::new() });
+                blocks.push(Block {
+                    language: language.to_owned(),
+                    line,
+                    text: String::new(),
+                });
             }
             None => {
                 if let Some(block) = blocks.last_mut().filter(|_| is_open) {
@@ -171,43 +283,81 @@ fn blocks(page: &Path) -> Vec<Block> {
 /// `README.md` and the pages in `docs/`.
 fn pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).chain([root.join("README.md")]).collect()
+    let docs = fs::read_dir(root.join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .chain([root.join("README.md")])
+        .collect()
 }
 
 /// Whole files are checked as files, the others as fragments: a file in a folder named `base`.
 #[test]
 fn every_yaml_block_of_the_pages_is_an_experiment_or_a_part_of_one() {
-    const SUM_IN_WORDS: &str = "64 hexadecimal digits, as `sha256sum t5-small/model.safetensors` writes them";
+    const SUM_IN_WORDS: &str = "64 hexadecimal digits, as `sha256sum t5-small/model.safetensors` \
+                                writes them";
     let folder = tempfile::TempDir::new().unwrap();
     fs::create_dir(folder.path().join("base")).unwrap();
-    fs::copy(tests().join("../experiments/base/gpt-small.yaml"), folder.path().join("base/gpt-small.yaml")).unwrap();
-    fs::write(folder.path().join("base/data.yaml"), "data: {kind: generated}\n").unwrap();
+    fs::copy(
+        tests().join("../experiments/base/gpt-small.yaml"),
+        folder.path().join("base/gpt-small.yaml"),
+    )
+    .unwrap();
+    fs::write(
+        folder.path().join("base/data.yaml"),
+        "data: {kind: generated}\n",
+    )
+    .unwrap();
     let mut names = Vec::new();
     for page in pages() {
         let stem = page.file_stem().unwrap().to_str().unwrap();
         // The file of one trial is not an experiment.
-        for block in blocks(&page).into_iter().filter(|block| block.language == "yaml" && !block.text.starts_with("kiln_trial:")) {
+        for block in blocks(&page)
+            .into_iter()
+            .filter(|block| block.language == "yaml" && !block.text.starts_with("kiln_trial:"))
+        {
             let text = block.text.replace(SUM_IN_WORDS, &"a".repeat(64));
             let has = |key: &str| text.lines().any(|line| line.starts_with(key));
             let is_whole = has("kiln: 1");
             // A sweep over keys of the data means data that has them.
-            let beneath = if is_whole || has("data:") { "" } else { "extends: data.yaml\n" };
-            let name = format!("{}{stem}-{}.yaml", if is_whole { "" } else { "base/" }, block.line);
+            let beneath = if is_whole || has("data:") {
+                ""
+            } else {
+                "extends: data.yaml\n"
+            };
+            let name = format!(
+                "{}{stem}-{}.yaml",
+                if is_whole { "" } else { "base/" },
+                block.line
+            );
             fs::write(folder.path().join(&name), format!("{beneath}{text}")).unwrap();
             names.push(name);
         }
     }
-    assert!(names.len() >= 10 && names.iter().filter(|name| !name.starts_with("base/")).count() >= 2, "{names:?}");
+    assert!(
+        names.len() >= 10
+            && names
+                .iter()
+                .filter(|name| !name.starts_with("base/"))
+                .count()
+                >= 2,
+        "{names:?}"
+    );
     let arguments: Vec<&str> = names.iter().map(String::as_str).collect();
     let output = check(folder.path(), &arguments, &[]);
-    assert_eq!((errors(&output).as_str(), output.status.code()), ("", Some(0)));
+    assert_eq!(
+        (errors(&output).as_str(), output.status.code()),
+        ("", Some(0))
+    );
 }
 
 #[test]
 fn the_errors_in_the_readme_are_those_that_such_a_file_gets() {
     let readme = blocks(&tests().join("../README.md"));
-    let shown = readme.iter().find(|block| block.text.starts_with("width.yaml:")).unwrap();
+    let shown = readme
+        .iter()
+        .find(|block| block.text.starts_with("width.yaml:"))
+        .unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let lines = [
         "kiln: 1",
@@ -220,14 +370,25 @@ fn the_errors_in_the_readme_are_those_that_such_a_file_gets() {
         "  optimizer: {kind: adamw, leaning_rate: 1.0e-3}",
     ];
     fs::write(folder.path().join("width.yaml"), lines.join("\n") + "\n").unwrap();
-    assert_eq!(errors(&check(folder.path(), &["width.yaml"], &[])), shown.text);
+    assert_eq!(
+        errors(&check(folder.path(), &["width.yaml"], &[])),
+        shown.text
+    );
 }
 
 #[test]
 fn completions_know_every_verb() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_kiln")).args(["completions", shell]).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["completions", shell])
+            .output()
+            .unwrap();
         let script = String::from_utf8(output.stdout.clone()).unwrap();
-        assert!(["check", "plan", "run", "schema"].iter().all(|verb| script.contains(verb)), "{shell}");
+        assert!(
+            ["check", "plan", "run", "schema"]
+                .iter()
+                .all(|verb| script.contains(verb)),
+            "{shell}"
+        );
     }
 }

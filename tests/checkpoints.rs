@@ -1,4 +1,5 @@
-//! `kiln run` and trials that keep checkpoints: what is killed or stopped goes on in the next launch.
+//! `kiln run` and trials that keep checkpoints: what is killed or stopped goes on in the next
+//! launch.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +14,8 @@ use kiln_data::source::sha256_of;
 
 type Row = HashMap<String, String>;
 
-/// So many that a launch is far from its end when it is killed or stopped, after its first twenty or so.
+/// So many that a launch is far from its end when it is killed or stopped, after its first twenty
+/// or so.
 const STEPS: u64 = 240;
 
 /// Of one trial.
@@ -21,7 +23,8 @@ fn experiment(after: &str) -> String {
     format!(
         "kiln: 1\nname: long\nmodel: {{kind: mlp, seq_len: 16, d_model: 64, hidden: 512}}\n\
          data: {{kind: generated, characters: 60000, num_workers: 1}}\n\
-         train: {{steps: {STEPS}, batch_size: 16, cpu_threads: 1, checkpoint: {{every_steps: 20, after: {after}}}}}\n\
+         train: {{steps: {STEPS}, batch_size: 16, cpu_threads: 1, checkpoint: {{every_steps: 20, \
+         after: {after}}}}}\n\
          measure: {{warmup_steps: 2, warmup_seconds: 0.0, log_every: 5}}\n"
     )
 }
@@ -38,14 +41,24 @@ impl Place {
     fn kiln(&self, more: &[&str]) -> Command {
         let folder = self.0.path();
         let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        kiln.args(["run", "long.yaml"]).args(more).current_dir(folder).env_remove("KILN_TRIAL").env("CUDA_VISIBLE_DEVICES", "");
-        kiln.env("KILN_LOCKS", folder.join("locks")).env("XDG_CACHE_HOME", folder.join("cache"));
+        kiln.args(["run", "long.yaml"])
+            .args(more)
+            .current_dir(folder)
+            .env_remove("KILN_TRIAL")
+            .env("CUDA_VISIBLE_DEVICES", "");
+        kiln.env("KILN_LOCKS", folder.join("locks"))
+            .env("XDG_CACHE_HOME", folder.join("cache"));
         kiln
     }
 
     fn complete(&self, more: &[&str]) -> Output {
         let output = self.kiln(more).output().unwrap();
-        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
         output
     }
 
@@ -59,12 +72,22 @@ impl Place {
 
     /// The one trial's folder.
     fn trial(&self) -> PathBuf {
-        fs::read_dir(self.run_folder().join("trials")).unwrap().next().unwrap().unwrap().path()
+        fs::read_dir(self.run_folder().join("trials"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path()
     }
 
     fn checkpoints(&self) -> Vec<u64> {
-        let Ok(entries) = fs::read_dir(self.trial().join("checkpoint")) else { return Vec::new() };
-        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let Ok(entries) = fs::read_dir(self.trial().join("checkpoint")) else {
+            return Vec::new();
+        };
+        let mut steps: Vec<u64> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .collect();
         steps.sort_unstable();
         steps
     }
@@ -72,18 +95,31 @@ impl Place {
     /// Loss by step.
     fn losses(&self, attempt: u64) -> BTreeMap<u64, String> {
         let rows = table(&self.trial().join(attempt.to_string()).join("steps.csv"));
-        rows.into_iter().map(|row| (row["step"].parse().unwrap(), row["loss"].clone())).collect()
+        rows.into_iter()
+            .map(|row| (row["step"].parse().unwrap(), row["loss"].clone()))
+            .collect()
     }
 
     /// A launch that has written its first checkpoints.
     fn launch(&self) -> Child {
-        let child = self.kiln(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = self
+            .kiln(&[])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let started = Instant::now();
         while !self.run_folder().join("trials").is_dir()
-            || fs::read_dir(self.run_folder().join("trials")).unwrap().count() == 0
+            || fs::read_dir(self.run_folder().join("trials"))
+                .unwrap()
+                .count()
+                == 0
             || self.checkpoints().is_empty()
         {
-            assert!(started.elapsed() < Duration::from_secs(120), "no checkpoint came");
+            assert!(
+                started.elapsed() < Duration::from_secs(120),
+                "no checkpoint came"
+            );
             thread::sleep(Duration::from_millis(2));
         }
         child
@@ -91,7 +127,13 @@ impl Place {
 }
 
 fn table(path: &Path) -> Vec<Row> {
-    csv::ReaderBuilder::new().flexible(true).from_path(path).unwrap().deserialize().filter_map(Result::ok).collect()
+    csv::ReaderBuilder::new()
+        .flexible(true)
+        .from_path(path)
+        .unwrap()
+        .deserialize()
+        .filter_map(Result::ok)
+        .collect()
 }
 
 /// What a trial that nothing disturbed had for losses.
@@ -99,10 +141,22 @@ fn undisturbed() -> BTreeMap<u64, String> {
     let place = Place::new("delete");
     place.complete(&[]);
     let row = &place.rows()[0];
-    assert!(row["resumed_at_step"].is_empty() && row["checkpoint_bytes"].parse::<u64>().unwrap() > 500_000);
-    let (checkpoints, trial) = (row["checkpoint_seconds"].parse::<f64>().unwrap(), row["trial_seconds"].parse::<f64>().unwrap());
-    assert!(checkpoints > 0.0 && checkpoints < trial, "{checkpoints} of {trial} s");
-    assert!(!place.trial().join("checkpoint").exists(), "the trial has completed");
+    assert!(
+        row["resumed_at_step"].is_empty()
+            && row["checkpoint_bytes"].parse::<u64>().unwrap() > 500_000
+    );
+    let (checkpoints, trial) = (
+        row["checkpoint_seconds"].parse::<f64>().unwrap(),
+        row["trial_seconds"].parse::<f64>().unwrap(),
+    );
+    assert!(
+        checkpoints > 0.0 && checkpoints < trial,
+        "{checkpoints} of {trial} s"
+    );
+    assert!(
+        !place.trial().join("checkpoint").exists(),
+        "the trial has completed"
+    );
     place.losses(1)
 }
 
@@ -116,15 +170,28 @@ fn a_killed_run_goes_on_from_its_last_checkpoint_and_a_stopped_one_from_where_it
     kiln.wait().unwrap();
 
     let mut kiln = place.launch_again();
-    let status = Command::new("kill").args(["-TERM", &kiln.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args(["-TERM", &kiln.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
     kiln.wait().unwrap();
 
     place.complete(&[]);
     let rows = place.rows();
-    assert_eq!(rows.iter().map(|row| row["outcome"].as_str()).collect::<Vec<_>>(), ["killed", "interrupted", "completed"], "{rows:?}");
+    assert_eq!(
+        rows.iter()
+            .map(|row| row["outcome"].as_str())
+            .collect::<Vec<_>>(),
+        ["killed", "interrupted", "completed"],
+        "{rows:?}"
+    );
     let from = |row: &Row| row["resumed_at_step"].parse::<u64>().unwrap();
-    assert_eq!(from(&rows[2]).to_string(), rows[1]["steps"], "a stopped trial writes a checkpoint of its last step");
+    assert_eq!(
+        from(&rows[2]).to_string(),
+        rows[1]["steps"],
+        "a stopped trial writes a checkpoint of its last step"
+    );
     for (attempt, row) in [(2, &rows[1]), (3, &rows[2])] {
         let losses = place.losses(attempt);
         assert_eq!(losses.keys().next(), Some(&(from(row) + 1)));
@@ -133,21 +200,36 @@ fn a_killed_run_goes_on_from_its_last_checkpoint_and_a_stopped_one_from_where_it
         }
     }
     let own_steps = STEPS - from(&rows[2]);
-    assert_eq!((place.losses(3).len() as u64, rows[2]["steps"].clone()), (own_steps, STEPS.to_string()));
-    let samples = rows[2]["samples_per_second"].parse::<f64>().unwrap() * rows[2]["window_seconds"].parse::<f64>().unwrap();
+    assert_eq!(
+        (place.losses(3).len() as u64, rows[2]["steps"].clone()),
+        (own_steps, STEPS.to_string())
+    );
+    let samples = rows[2]["samples_per_second"].parse::<f64>().unwrap()
+        * rows[2]["window_seconds"].parse::<f64>().unwrap();
     let left_out: u64 = rows[2]["left_out_steps"].parse().unwrap();
-    assert!((samples - ((own_steps - left_out) * 16) as f64).abs() < 1e-6, "{samples} samples in a window of its own {own_steps} steps");
+    assert!(
+        (samples - ((own_steps - left_out) * 16) as f64).abs() < 1e-6,
+        "{samples} samples in a window of its own {own_steps} steps"
+    );
     assert!(!place.trial().join("checkpoint").exists());
 }
 
 impl Place {
     /// A second launch, under way.
     fn launch_again(&self) -> Child {
-        let child = self.kiln(&[]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let child = self
+            .kiln(&[])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let started = Instant::now();
         let steps = self.trial().join("2/steps.csv");
         while !fs::read_to_string(&steps).is_ok_and(|text| text.lines().count() > 8) {
-            assert!(started.elapsed() < Duration::from_secs(120), "the second attempt makes no steps");
+            assert!(
+                started.elapsed() < Duration::from_secs(120),
+                "the second attempt makes no steps"
+            );
             thread::sleep(Duration::from_millis(2));
         }
         child
@@ -162,7 +244,14 @@ fn what_is_to_stay_stays_and_a_rerun_of_a_completed_trial_begins_anew() {
     let first = place.losses(1);
     place.complete(&["--set", "train.steps=40", "--rerun", "completed"]);
     let rows = place.rows();
-    assert_eq!((rows.len(), rows[1]["resumed_at_step"].as_str(), place.losses(2)), (2, "", first));
+    assert_eq!(
+        (
+            rows.len(),
+            rows[1]["resumed_at_step"].as_str(),
+            place.losses(2)
+        ),
+        (2, "", first)
+    );
     assert_eq!(place.checkpoints(), [40]);
 }
 
@@ -178,26 +267,52 @@ fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
     let (sum, _) = sha256_of(&moved, &moved).unwrap();
     let going_on = |path: &str, sum: &str| {
         let key = format!("train.initial_weights={{path: {path}, sha256: \"{sum}\"}}");
-        place.kiln(&["--fresh", "--set", "train.steps=20", "--set", &key]).output().unwrap()
+        place
+            .kiln(&["--fresh", "--set", "train.steps=20", "--set", &key])
+            .output()
+            .unwrap()
     };
-    let runs = || fs::read_dir(place.0.path().join("results/long")).unwrap().count();
+    let runs = || {
+        fs::read_dir(place.0.path().join("results/long"))
+            .unwrap()
+            .count()
+    };
     let before = runs();
     // Nothing is begun with what is not there, or is not what was meant.
-    let other = format!("{}{}", if sum.starts_with('0') { '1' } else { '0' }, &sum[1..]);
+    let other = format!(
+        "{}{}",
+        if sum.starts_with('0') { '1' } else { '0' },
+        &sum[1..]
+    );
     for (path, sum, what) in [
-        ("nowhere.safetensors", &sum, "`train.initial_weights.path` names nowhere.safetensors, which cannot be read: No such file"),
-        ("moved.safetensors", &other, "`train.initial_weights.path` names moved.safetensors, whose SHA-256 is "),
+        (
+            "nowhere.safetensors",
+            &sum,
+            "`train.initial_weights.path` names nowhere.safetensors, which cannot be read: No such \
+             file",
+        ),
+        (
+            "moved.safetensors",
+            &other,
+            "`train.initial_weights.path` names moved.safetensors, whose SHA-256 is ",
+        ),
     ] {
         let output = going_on(path, sum);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(3) && said.contains(what), "{said}");
+        assert!(
+            output.status.code() == Some(3) && said.contains(what),
+            "{said}"
+        );
     }
     assert_eq!(runs(), before);
     let through_latest = place.trial().join("checkpoint/300/model.safetensors");
     let output = going_on(&through_latest.display().to_string(), &sum);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let what = "/results/long/latest, which will be the folder of this run; name ";
-    assert!(output.status.code() == Some(3) && said.contains(what), "{said}");
+    assert!(
+        output.status.code() == Some(3) && said.contains(what),
+        "{said}"
+    );
     assert_eq!(runs(), before);
 
     assert!(going_on("moved.safetensors", &sum).status.success());
@@ -207,6 +322,9 @@ fn another_run_begins_with_the_weights_of_a_checkpoint_wherever_they_lie() {
     fs::rename(&moved, place.0.path().join("elsewhere.safetensors")).unwrap();
     assert!(going_on("elsewhere.safetensors", &sum).status.success());
     let again = place.rows().remove(0);
-    assert_eq!((&again["trial"], &again["valid_loss"]), (&begun["trial"], &begun["valid_loss"]));
+    assert_eq!(
+        (&again["trial"], &again["valid_loss"]),
+        (&begun["trial"], &begun["valid_loss"])
+    );
     assert_ne!(again["trial"], row["trial"]);
 }

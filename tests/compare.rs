@@ -1,4 +1,5 @@
-//! `kiln compare` and `kiln reproduce` as a user sees them: on committed tables, in git revisions, and after real runs.
+//! `kiln compare` and `kiln reproduce` as a user sees them: on committed tables, in git revisions,
+//! and after real runs.
 
 use std::{
     fs,
@@ -10,17 +11,41 @@ use crate::scripted_child::{Ended, Place, real_trial};
 use serde_json::Value;
 
 fn results(name: &str) -> String {
-    fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name)).unwrap().display().to_string()
+    fs::canonicalize(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("results")
+            .join(name),
+    )
+    .unwrap()
+    .display()
+    .to_string()
 }
 
 fn kiln(folder: &Path, arguments: &[&str]) -> Ended {
-    Ended::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(arguments).current_dir(folder).output().unwrap())
+    Ended::of(
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(arguments)
+            .current_dir(folder)
+            .output()
+            .unwrap(),
+    )
 }
 
 fn git(folder: &Path, arguments: &[&str]) {
     let mut git = Command::new("git");
-    git.args(["-c", "user.name=k", "-c", "user.email=k@example.org", "-c", "commit.gpgsign=false"]).args(arguments);
-    assert!(git.current_dir(folder).output().unwrap().status.success(), "git {arguments:?}");
+    git.args([
+        "-c",
+        "user.name=k",
+        "-c",
+        "user.email=k@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ])
+    .args(arguments);
+    assert!(
+        git.current_dir(folder).output().unwrap().status.success(),
+        "git {arguments:?}"
+    );
 }
 
 fn compare(arguments: &[&str]) -> Ended {
@@ -35,16 +60,26 @@ fn changed(folder: &Path, name: &str, change: impl Fn(&str) -> String) -> String
     for file in ["run.json", "experiment.yaml"] {
         fs::copy(from.join(file), copy.join(file)).unwrap();
     }
-    fs::write(copy.join("trials.csv"), change(&fs::read_to_string(from.join("trials.csv")).unwrap())).unwrap();
+    fs::write(
+        copy.join("trials.csv"),
+        change(&fs::read_to_string(from.join("trials.csv")).unwrap()),
+    )
+    .unwrap();
     copy.display().to_string()
 }
 
-/// The rows some minutes apart, so that those of a copy that begins later ran in turns with them, and not at the same time.
+/// The rows some minutes apart, so that those of a copy that begins later ran in turns with them,
+/// and not at the same time.
 fn in_turns(table: &str, later_seconds: u64) -> String {
     let row = std::cell::Cell::new(0);
     with_column(table, "started_utc", |_| {
         let seconds = 120 * row.replace(row.get() + 1) + later_seconds;
-        format!("2026-01-01T{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60)
+        format!(
+            "2026-01-01T{:02}:{:02}:{:02}Z",
+            seconds / 3600,
+            seconds / 60 % 60,
+            seconds % 60
+        )
     })
 }
 
@@ -57,7 +92,15 @@ fn with_column(table: &str, column: &str, change: impl Fn(&str) -> String) -> St
     writer.write_record(&head).unwrap();
     for record in reader.records() {
         let record = record.unwrap();
-        writer.write_record(record.iter().enumerate().map(|(at, cell)| if at == place { change(cell) } else { cell.to_owned() })).unwrap();
+        writer
+            .write_record(record.iter().enumerate().map(|(at, cell)| {
+                if at == place {
+                    change(cell)
+                } else {
+                    cell.to_owned()
+                }
+            }))
+            .unwrap();
     }
     String::from_utf8(writer.into_inner().unwrap()).unwrap()
 }
@@ -68,50 +111,127 @@ fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
     let base = results("image-folder-workers");
     let same = compare(&[&base, &base]);
     assert_eq!(same.status, Some(0), "{same:?}");
-    assert!(same.stdout.contains("\nthe records of both agree"), "{same:?}");
-    assert!(same.stdout.contains("losses equal to the bit: 18 of 18 trials that both tables have"), "{same:?}");
+    assert!(
+        same.stdout.contains("\nthe records of both agree"),
+        "{same:?}"
+    );
+    assert!(
+        same.stdout
+            .contains("losses equal to the bit: 18 of 18 trials that both tables have"),
+        "{same:?}"
+    );
     assert!(same.stdout.contains("\nthroughput: 6 same\n"), "{same:?}");
 
     let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 0.7).to_string();
-    let slow = changed(&folder.path().join("slow"), "image-folder-workers", |table| with_column(&in_turns(table, 60), "samples_per_second", rate));
-    let at_once = changed(&folder.path().join("at-once"), "image-folder-workers", |table| with_column(table, "samples_per_second", rate));
+    let slow = changed(
+        &folder.path().join("slow"),
+        "image-folder-workers",
+        |table| with_column(&in_turns(table, 60), "samples_per_second", rate),
+    );
+    let at_once = changed(
+        &folder.path().join("at-once"),
+        "image-folder-workers",
+        |table| with_column(table, "samples_per_second", rate),
+    );
     let told = compare(&[&base, &at_once, "--fail-on", "slower"]);
     assert_eq!(told.status, Some(4), "{told:?}");
-    assert!(told.stdout.contains("order: the two sides ran at the same time on one machine and disturbed each other"), "{told:?}");
-    let base = changed(&folder.path().join("base"), "image-folder-workers", |table| in_turns(table, 0));
+    assert!(
+        told.stdout.contains(
+            "order: the two sides ran at the same time on one machine and disturbed each other"
+        ),
+        "{told:?}"
+    );
+    let base = changed(
+        &folder.path().join("base"),
+        "image-folder-workers",
+        |table| in_turns(table, 0),
+    );
     let slower = compare(&[&base, &slow, "--fail-on", "slower"]);
     assert_eq!(slower.status, Some(1), "{slower:?}");
-    assert!(slower.stdout.contains("throughput: 6 slower\n"), "{slower:?}");
-    assert!(slower.stdout.contains("data.num_workers 40") && slower.stdout.contains("-30.0 %"), "{slower:?}");
-    assert_eq!(compare(&[&base, &slow]).status, Some(0), "a verdict is no failure unless asked for");
-    assert_eq!(compare(&[&base, &slow, "--fail-on", "worse-loss,more-memory,missing"]).status, Some(0));
-    assert_eq!(compare(&[&slow, &base, "--fail-on", "slower"]).status, Some(0), "the other way round it is faster");
+    assert!(
+        slower.stdout.contains("throughput: 6 slower\n"),
+        "{slower:?}"
+    );
+    assert!(
+        slower.stdout.contains("data.num_workers 40") && slower.stdout.contains("-30.0 %"),
+        "{slower:?}"
+    );
+    assert_eq!(
+        compare(&[&base, &slow]).status,
+        Some(0),
+        "a verdict is no failure unless asked for"
+    );
+    assert_eq!(
+        compare(&[&base, &slow, "--fail-on", "worse-loss,more-memory,missing"]).status,
+        Some(0)
+    );
+    assert_eq!(
+        compare(&[&slow, &base, "--fail-on", "slower"]).status,
+        Some(0),
+        "the other way round it is faster"
+    );
 
     let csv = compare(&[&base, &slow, "--format", "csv"]);
-    let rows: Vec<csv::StringRecord> = csv::Reader::from_reader(csv.stdout.as_bytes()).records().map(Result::unwrap).collect();
-    assert!(rows.len() >= 6 && rows.iter().any(|row| &row[0] == "data.num_workers 0" && &row[1] == "throughput" && &row[2] == "slower"), "{csv:?}");
-    let json: Value = serde_json::from_str(&compare(&[&base, &slow, "--format", "json"]).stdout).unwrap();
-    assert_eq!((&json["pairs"][0]["comparisons"][0]["verdict"], &json["facts"]), (&"worse".into(), &serde_json::json!([])));
+    let rows: Vec<csv::StringRecord> = csv::Reader::from_reader(csv.stdout.as_bytes())
+        .records()
+        .map(Result::unwrap)
+        .collect();
+    assert!(
+        rows.len() >= 6
+            && rows.iter().any(|row| &row[0] == "data.num_workers 0"
+                && &row[1] == "throughput"
+                && &row[2] == "slower"),
+        "{csv:?}"
+    );
+    let json: Value =
+        serde_json::from_str(&compare(&[&base, &slow, "--format", "json"]).stdout).unwrap();
+    assert_eq!(
+        (
+            &json["pairs"][0]["comparisons"][0]["verdict"],
+            &json["facts"]
+        ),
+        (&"worse".into(), &serde_json::json!([]))
+    );
     let markdown = compare(&[&base, &slow, "--format", "markdown"]).stdout;
-    assert!(markdown.starts_with("# throughput: 6 slower\n") && markdown.contains("| \\* | data.num_workers 0 | slower |"), "{markdown}");
+    assert!(
+        markdown.starts_with("# throughput: 6 slower\n")
+            && markdown.contains("| \\* | data.num_workers 0 | slower |"),
+        "{markdown}"
+    );
 }
 
 #[test]
 fn rows_that_cannot_be_compared_are_refused_by_name_or_compared_across_it() {
     let folder = tempfile::tempdir().unwrap();
     let base = results("image-folder-workers");
-    let other = changed(folder.path(), "image-folder-workers", |table| with_column(table, "libtorch", |_| "2.12.0".into()));
+    let other = changed(folder.path(), "image-folder-workers", |table| {
+        with_column(table, "libtorch", |_| "2.12.0".into())
+    });
     let refused = compare(&[&base, &other]);
     assert_eq!(refused.status, Some(1), "{refused:?}");
     assert!(
-        refused.stdout.contains("not comparable: data.num_workers 0: libtorch 2.11.0 → 2.12.0; `--across libtorch` compares them anyway"),
+        refused.stdout.contains(
+            "not comparable: data.num_workers 0: libtorch 2.11.0 → 2.12.0; `--across libtorch` \
+             compares them anyway"
+        ),
         "{refused:?}"
     );
     let asked = compare(&[&base, &other, "--across", "libtorch"]);
     assert_eq!(asked.status, Some(0), "{asked:?}");
-    assert!(asked.stdout.contains("\nACROSS libtorch 2.11.0 → 2.12.0: throughput: "), "{asked:?}");
+    assert!(
+        asked
+            .stdout
+            .contains("\nACROSS libtorch 2.11.0 → 2.12.0: throughput: "),
+        "{asked:?}"
+    );
     let unknown = compare(&[&base, &other, "--across", "libtroch"]);
-    assert!(unknown.status == Some(2) && unknown.stderr.contains("one of device_name, processor, power_limit_watts"), "{unknown:?}");
+    assert!(
+        unknown.status == Some(2)
+            && unknown
+                .stderr
+                .contains("one of device_name, processor, power_limit_watts"),
+        "{unknown:?}"
+    );
 }
 
 #[test]
@@ -120,15 +240,48 @@ fn runs_of_different_settings_match_by_named_axes_alone() {
     // The same settings have the same ids in whatever sweep.
     let by_id = compare(&[&grid, &again]);
     assert_eq!(by_id.status, Some(0), "{by_id:?}");
-    assert!(by_id.stdout.contains("only in base: data.num_workers 0; "), "{by_id:?}");
-    assert!(by_id.stdout.contains("a verdict needs 3 runs of a point on both sides"), "{by_id:?}");
-    assert!(by_id.stdout.contains("experiment.sweep."), "what differs in the experiments is said first: {by_id:?}");
+    assert!(
+        by_id.stdout.contains("only in base: data.num_workers 0; "),
+        "{by_id:?}"
+    );
+    assert!(
+        by_id
+            .stdout
+            .contains("a verdict needs 3 runs of a point on both sides"),
+        "{by_id:?}"
+    );
+    assert!(
+        by_id.stdout.contains("experiment.sweep."),
+        "what differs in the experiments is said first: {by_id:?}"
+    );
     let foreign = compare(&[&grid, &results("quickstart-2core-xeon")]);
-    assert!(foreign.status == Some(2) && foreign.stderr.contains("no trial id is in both"), "{foreign:?}");
-    let named = compare(&[&results("image-folder-workers"), &again, "--by", "data.num_workers"]);
-    assert!(named.status == Some(0) && named.stdout.contains("data.num_workers 1"), "{named:?}");
-    let vague = compare(&[&results("quickstart-2core-xeon"), &results("quickstart-2core-xeon"), "--by", "train.batch_size"]);
-    assert!(vague.status == Some(2) && vague.stderr.contains("name further axes in `--by`, such as `data.num_workers`"), "{vague:?}");
+    assert!(
+        foreign.status == Some(2) && foreign.stderr.contains("no trial id is in both"),
+        "{foreign:?}"
+    );
+    let named = compare(&[
+        &results("image-folder-workers"),
+        &again,
+        "--by",
+        "data.num_workers",
+    ]);
+    assert!(
+        named.status == Some(0) && named.stdout.contains("data.num_workers 1"),
+        "{named:?}"
+    );
+    let vague = compare(&[
+        &results("quickstart-2core-xeon"),
+        &results("quickstart-2core-xeon"),
+        "--by",
+        "train.batch_size",
+    ]);
+    assert!(
+        vague.status == Some(2)
+            && vague
+                .stderr
+                .contains("name further axes in `--by`, such as `data.num_workers`"),
+        "{vague:?}"
+    );
 }
 
 #[test]
@@ -143,24 +296,55 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
     }
     let table = fs::read_to_string(run.join("trials.csv")).unwrap();
     fs::write(run.join("trials.csv"), in_turns(&table, 0)).unwrap();
-    std::os::unix::fs::symlink("20260101T000000Z-abc", folder.path().join("results/x/latest")).unwrap();
+    std::os::unix::fs::symlink(
+        "20260101T000000Z-abc",
+        folder.path().join("results/x/latest"),
+    )
+    .unwrap();
     git(&["init", "-q"]);
     git(&["add", "-A"]);
     git(&["commit", "-qm", "one"]);
     let rate = |cell: &str| (cell.parse::<f64>().unwrap() * 2.0).to_string();
-    fs::write(run.join("trials.csv"), with_column(&in_turns(&table, 60), "samples_per_second", rate)).unwrap();
+    fs::write(
+        run.join("trials.csv"),
+        with_column(&in_turns(&table, 60), "samples_per_second", rate),
+    )
+    .unwrap();
     git(&["commit", "-qam", "two"]);
-    for named in ["HEAD~1:results/x/latest", "HEAD~1:results/x", "HEAD~1:results/x/latest/trials.csv"] {
+    for named in [
+        "HEAD~1:results/x/latest",
+        "HEAD~1:results/x",
+        "HEAD~1:results/x/latest/trials.csv",
+    ] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
-        assert!(ended.status == Some(0) && ended.stdout.contains("throughput: 6 faster"), "{named}: {ended:?}");
-        assert!(ended.stdout.contains("base: HEAD~1:results/x/20260101T000000Z-abc/trials.csv"), "{named}: {ended:?}");
+        assert!(
+            ended.status == Some(0) && ended.stdout.contains("throughput: 6 faster"),
+            "{named}: {ended:?}"
+        );
+        assert!(
+            ended
+                .stdout
+                .contains("base: HEAD~1:results/x/20260101T000000Z-abc/trials.csv"),
+            "{named}: {ended:?}"
+        );
     }
     // A path with a dot is meant from where one stands.
-    let below = kiln(&folder.path().join("results"), &["compare", "HEAD~1:./x/latest", "x/latest"]);
-    assert!(below.status == Some(0) && below.stdout.contains("throughput: 6 faster"), "{below:?}");
+    let below = kiln(
+        &folder.path().join("results"),
+        &["compare", "HEAD~1:./x/latest", "x/latest"],
+    );
+    assert!(
+        below.status == Some(0) && below.stdout.contains("throughput: 6 faster"),
+        "{below:?}"
+    );
     let nowhere = tempfile::tempdir().unwrap();
     let outside = kiln(nowhere.path(), &["compare", "HEAD:x", "HEAD:y"]);
-    assert!(outside.stderr.contains("`HEAD` is not a git revision here (fatal: not a git repository"), "{outside:?}");
+    assert!(
+        outside
+            .stderr
+            .contains("`HEAD` is not a git revision here (fatal: not a git repository"),
+        "{outside:?}"
+    );
     for (named, said) in [
         ("HEAD~9:results/x", "`HEAD~9` is not a git revision here"),
         ("HEAD:results/y", "the path does not exist in that revision"),
@@ -169,7 +353,10 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
         ("--output=x:y", ""),
     ] {
         let ended = kiln(folder.path(), &["compare", named, "results/x/latest"]);
-        assert!(ended.status == Some(2) && ended.stderr.contains(said), "{named}: {ended:?}");
+        assert!(
+            ended.status == Some(2) && ended.stderr.contains(said),
+            "{named}: {ended:?}"
+        );
     }
 }
 
@@ -177,12 +364,20 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
 fn of_many_points_the_first_two_hundred_are_listed() {
     const POINTS: u64 = 250;
     let folder = tempfile::tempdir().unwrap();
-    let table = fs::read_to_string(PathBuf::from(results("image-folder-workers")).join("latest/trials.csv")).unwrap();
+    let table = fs::read_to_string(
+        PathBuf::from(results("image-folder-workers")).join("latest/trials.csv"),
+    )
+    .unwrap();
     let mut reader = csv::Reader::from_reader(table.as_bytes());
     let head = reader.headers().unwrap().clone();
     let row = reader.records().next().unwrap().unwrap();
     let place = |name: &str| head.iter().position(|column| column == name).unwrap();
-    let (id, number, rate, axis) = (place("trial"), place("number"), place("samples_per_second"), place("data.num_workers"));
+    let (id, number, rate, axis) = (
+        place("trial"),
+        place("number"),
+        place("samples_per_second"),
+        place("data.num_workers"),
+    );
     let started = place("started_utc");
     let write = |name: &str, factor: f64| {
         let path = folder.path().join(name);
@@ -199,37 +394,72 @@ fn of_many_points_the_first_two_hundred_are_listed() {
                 _ if place == axis => (trial / 5).to_string(),
                 _ => cell.to_owned(),
             };
-            writer.write_record(row.iter().enumerate().map(|(place, text)| cell(place, text))).unwrap();
+            writer
+                .write_record(
+                    row.iter()
+                        .enumerate()
+                        .map(|(place, text)| cell(place, text)),
+                )
+                .unwrap();
         }
         writer.flush().unwrap();
         path.display().to_string()
     };
     let ended = compare(&[&write("base.csv", 1.0), &write("new.csv", 0.9)]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("throughput: 250 slower") && ended.stdout.contains("and 50 points more"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("throughput: 250 slower")
+            && ended.stdout.contains("and 50 points more"),
+        "{}",
+        ended.stdout
+    );
 }
 
 #[test]
 fn a_run_is_reproduced_with_the_losses_it_had() {
     let place = Place::with("");
-    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
-                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+                16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: \
+                0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
     let trial = real_trial();
-    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).output().unwrap());
+    let kiln = |arguments: &[&str]| {
+        Ended::of(
+            place
+                .kiln(arguments)
+                .env("KILN_TRIAL", &trial)
+                .output()
+                .unwrap(),
+        )
+    };
     let first = kiln(&["run", "x.yaml"]);
     assert_eq!(first.status, Some(0), "{first:?}");
     // What the file says by now is not asked.
     fs::write(place.path("x.yaml"), "gone").unwrap();
     let again = kiln(&["reproduce", "results/x/latest"]);
     assert_eq!((again.status, place.runs()), (Some(0), 2), "{again:?}");
-    assert!(again.stdout.contains("losses equal to the bit: 2 of 2 trials that both tables have"), "{again:?}");
+    assert!(
+        again
+            .stdout
+            .contains("losses equal to the bit: 2 of 2 trials that both tables have"),
+        "{again:?}"
+    );
     assert!(again.stdout.contains("too few runs"), "{again:?}");
-    let closing = "reproduced: all 2 trials have the losses of the record to the bit; speed: no change found, but 2 of 2 points cannot be shown to be unchanged";
+    let closing = "reproduced: all 2 trials have the losses of the record to the bit; speed: no \
+                   change found, but 2 of 2 points cannot be shown to be unchanged";
     assert_eq!(again.stdout.lines().last(), Some(closing), "{again:?}");
-    assert!(again.stderr.contains("experiment, code, programs, machine and data are unchanged since the recorded run"), "{again:?}");
+    assert!(
+        again.stderr.contains(
+            "experiment, code, programs, machine and data are unchanged since the recorded run"
+        ),
+        "{again:?}"
+    );
     let dry = kiln(&["reproduce", "results/x/latest", "--dry-run"]);
-    assert!(dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
+    assert!(
+        dry.status == Some(0) && dry.stdout.contains("2 of 2 trials would run"),
+        "{dry:?}"
+    );
     // The status is that of the sentence.
     let latest = fs::canonicalize(place.path("results/x/latest")).unwrap();
     let recorded = |name: &str, factor: f64| {
@@ -239,24 +469,61 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
             fs::copy(latest.join(file), copy.join(file)).unwrap();
         }
         let loss = |cell: &str| (cell.parse::<f64>().unwrap() * factor).to_string();
-        fs::write(copy.join("trials.csv"), with_column(&fs::read_to_string(latest.join("trials.csv")).unwrap(), "train_loss", loss)).unwrap();
+        fs::write(
+            copy.join("trials.csv"),
+            with_column(
+                &fs::read_to_string(latest.join("trials.csv")).unwrap(),
+                "train_loss",
+                loss,
+            ),
+        )
+        .unwrap();
     };
     recorded("other", 1.01);
     recorded("rounded", 1.000_001);
     let statuses = [
-        (&["other"][..], 1, "not reproduced: 0 of 2 trials have the same losses, the others are up to 1.0 % apart"),
+        (
+            &["other"][..],
+            1,
+            "not reproduced: 0 of 2 trials have the same losses, the others are up to 1.0 % apart",
+        ),
         (&["other", "--cannot-tell", "pass"], 1, "not reproduced: "),
-        (&["rounded"], 4, "cannot tell whether it is reproduced: 0 of 2 trials have the same losses to the bit"),
-        (&["rounded", "--cannot-tell", "pass"], 0, "cannot tell whether it is reproduced: "),
-        (&["rounded", "--cannot-tell", "fail"], 1, "cannot tell whether it is reproduced: "),
+        (
+            &["rounded"],
+            4,
+            "cannot tell whether it is reproduced: 0 of 2 trials have the same losses to the bit",
+        ),
+        (
+            &["rounded", "--cannot-tell", "pass"],
+            0,
+            "cannot tell whether it is reproduced: ",
+        ),
+        (
+            &["rounded", "--cannot-tell", "fail"],
+            1,
+            "cannot tell whether it is reproduced: ",
+        ),
     ];
     for (arguments, status, said) in statuses {
         let ended = kiln(&[&["reproduce"], arguments].concat());
-        assert!(ended.status == Some(status) && ended.stdout.lines().last().unwrap().starts_with(said), "{arguments:?}: {ended:?}");
+        assert!(
+            ended.status == Some(status) && ended.stdout.lines().last().unwrap().starts_with(said),
+            "{arguments:?}: {ended:?}"
+        );
     }
     let runs = place.runs();
-    let other = kiln(&["reproduce", "results/x", "--set", "train.optimizer.learning_rate=0.5", "--progress", "plain"]);
-    assert!(other.status == Some(2) && other.stderr.contains("no trial id would match"), "other settings are another trial: {other:?}");
+    let other = kiln(&[
+        "reproduce",
+        "results/x",
+        "--set",
+        "train.optimizer.learning_rate=0.5",
+        "--progress",
+        "plain",
+    ]);
+    assert!(
+        other.status == Some(2) && other.stderr.contains("no trial id would match"),
+        "other settings are another trial: {other:?}"
+    );
     assert_eq!(place.runs(), runs, "and nothing is run for it");
     let table = kiln(&["reproduce", "x.yaml"]);
     assert_eq!(table.status, Some(2), "{table:?}");
@@ -265,60 +532,186 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
 #[test]
 fn both_sides_run_anew_in_turns() {
     let place = Place::with("");
-    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
-                train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\nsweep: {repeats: 3}\n";
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+                16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, \
+                warmup_seconds: 0.0}\nsweep: {repeats: 3}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
     let trial = real_trial();
-    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).output().unwrap());
-    let ended = kiln(&["compare", "--rerun", "x.yaml", "x.yaml", "--new-set", "model.hidden=48", "--by", "model_kind", "--format", "json"]);
+    let kiln = |arguments: &[&str]| {
+        Ended::of(
+            place
+                .kiln(arguments)
+                .env("KILN_TRIAL", &trial)
+                .output()
+                .unwrap(),
+        )
+    };
+    let ended = kiln(&[
+        "compare",
+        "--rerun",
+        "x.yaml",
+        "x.yaml",
+        "--new-set",
+        "model.hidden=48",
+        "--by",
+        "model_kind",
+        "--format",
+        "json",
+    ]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let found: Value = serde_json::from_str(&ended.stdout).unwrap();
     let comparison = &found["pairs"][0]["comparisons"][0];
-    assert_eq!((&comparison["design"], &comparison["base_runs"]), (&serde_json::json!({"paired": {"pairs": 3}}), &3.into()), "{ended:?}");
-    let turns: Vec<&str> = ended.stderr.lines().filter_map(|line| line.strip_prefix("rerun: ")?.split(": ").nth(1)?.split(' ').next()).collect();
-    assert_eq!(turns, ["base", "new", "new", "base", "base", "new"], "{ended:?}");
+    assert_eq!(
+        (&comparison["design"], &comparison["base_runs"]),
+        (&serde_json::json!({"paired": {"pairs": 3}}), &3.into()),
+        "{ended:?}"
+    );
+    let turns: Vec<&str> = ended
+        .stderr
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("rerun: ")?
+                .split(": ")
+                .nth(1)?
+                .split(' ')
+                .next()
+        })
+        .collect();
+    assert_eq!(
+        turns,
+        ["base", "new", "new", "base", "base", "new"],
+        "{ended:?}"
+    );
     // What ran is kept, and can be compared again; a run can be named as well as a file.
-    let rerun = fs::read_dir(place.path("results")).unwrap().next().unwrap().unwrap().path();
-    let side = |side: &str| rerun.join(side).join("x").join("latest").display().to_string();
+    let rerun = fs::read_dir(place.path("results"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let side = |side: &str| {
+        rerun
+            .join(side)
+            .join("x")
+            .join("latest")
+            .display()
+            .to_string()
+    };
     let again = kiln(&["compare", &side("base"), &side("new"), "--by", "model_kind"]);
     assert!(
-        again.status == Some(0) && again.stdout.contains("order: the two sides ran in turns; 3 pairs of neighboring runs are compared"),
+        again.status == Some(0)
+            && again.stdout.contains(
+                "order: the two sides ran in turns; 3 pairs of neighboring runs are compared"
+            ),
         "{again:?}"
     );
-    let runs = kiln(&["compare", "--rerun", &side("base"), &side("base"), "--results", "more", "--fail-on", "worse-loss"]);
-    assert!(runs.status == Some(0) && runs.stdout.contains("losses equal to the bit: 3 of 3 trials"), "{runs:?}");
-    let none = kiln(&["compare", "--rerun", "x.yaml", "x.yaml", "--base-program", "no-such-program"]);
-    assert!(none.status == Some(2) && none.stderr.contains("name one with `--base-program`"), "{none:?}");
-    let without = kiln(&["compare", "x.yaml", "x.yaml", "--new-set", "model.hidden=48"]);
-    assert!(without.status == Some(2) && without.stderr.contains("--rerun"), "{without:?}");
+    let runs = kiln(&[
+        "compare",
+        "--rerun",
+        &side("base"),
+        &side("base"),
+        "--results",
+        "more",
+        "--fail-on",
+        "worse-loss",
+    ]);
+    assert!(
+        runs.status == Some(0)
+            && runs
+                .stdout
+                .contains("losses equal to the bit: 3 of 3 trials"),
+        "{runs:?}"
+    );
+    let none = kiln(&[
+        "compare",
+        "--rerun",
+        "x.yaml",
+        "x.yaml",
+        "--base-program",
+        "no-such-program",
+    ]);
+    assert!(
+        none.status == Some(2) && none.stderr.contains("name one with `--base-program`"),
+        "{none:?}"
+    );
+    let without = kiln(&[
+        "compare",
+        "x.yaml",
+        "x.yaml",
+        "--new-set",
+        "model.hidden=48",
+    ]);
+    assert!(
+        without.status == Some(2) && without.stderr.contains("--rerun"),
+        "{without:?}"
+    );
 }
 
 #[test]
 fn a_run_of_a_commit_is_reproduced_and_what_differs_is_told_first() {
     let place = Place::with("");
     let git = |arguments: &[&str]| git(&place.path("."), arguments);
-    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: 16}\ndata: {kind: generated, characters: 50000}\n\
-                train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: 0.0}\n";
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+                16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, \
+                warmup_seconds: 0.0}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
     git(&["init", "-q"]);
     git(&["add", "x.yaml"]);
     git(&["commit", "-qm", "one"]);
     let trial = real_trial();
-    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).env("KILN_TRIAL", &trial).env("OMP_PROC_BIND", "false").output().unwrap());
-    let first = Ended::of(place.kiln(&["run", "x.yaml"]).env("KILN_TRIAL", &trial).output().unwrap());
+    let kiln = |arguments: &[&str]| {
+        Ended::of(
+            place
+                .kiln(arguments)
+                .env("KILN_TRIAL", &trial)
+                .env("OMP_PROC_BIND", "false")
+                .output()
+                .unwrap(),
+        )
+    };
+    let first = Ended::of(
+        place
+            .kiln(&["run", "x.yaml"])
+            .env("KILN_TRIAL", &trial)
+            .output()
+            .unwrap(),
+    );
     assert_eq!(first.status, Some(0), "{first:?}");
     git(&["add", "-f", "results"]);
     git(&["commit", "-qm", "two"]);
     fs::remove_dir_all(place.path("results")).unwrap();
     let dry = kiln(&["reproduce", "HEAD:results/x/latest", "--dry-run"]);
-    assert!(dry.status == Some(0) && dry.stdout.contains("1 of 1 trials would run"), "{dry:?}");
+    assert!(
+        dry.status == Some(0) && dry.stdout.contains("1 of 1 trials would run"),
+        "{dry:?}"
+    );
     let lines: Vec<&str> = dry.stderr.lines().collect();
-    assert!(lines[0].starts_with("HEAD:results/x/") && lines[0].ends_with("/trials.csv: changed since the recorded run:"), "{dry:?}");
-    assert!(lines[1].starts_with("  environment.OMP_PROC_BIND: (not recorded) → false") && lines[2].starts_with("  git.commit: "), "{dry:?}");
+    assert!(
+        lines[0].starts_with("HEAD:results/x/")
+            && lines[0].ends_with("/trials.csv: changed since the recorded run:"),
+        "{dry:?}"
+    );
+    assert!(
+        lines[1].starts_with("  environment.OMP_PROC_BIND: (not recorded) → false")
+            && lines[2].starts_with("  git.commit: "),
+        "{dry:?}"
+    );
     assert_eq!(lines.len(), 3, "{dry:?}");
     let again = kiln(&["reproduce", "HEAD:results/x/latest", "--progress", "plain"]);
-    assert!(again.status == Some(0) && again.stdout.contains("losses equal to the bit: 1 of 1 trial "), "{again:?}");
-    assert!(again.stdout.starts_with("base: HEAD:results/x/") && again.stderr.find("git.commit") < again.stderr.find("trial "), "{again:?}");
+    assert!(
+        again.status == Some(0)
+            && again
+                .stdout
+                .contains("losses equal to the bit: 1 of 1 trial "),
+        "{again:?}"
+    );
+    assert!(
+        again.stdout.starts_with("base: HEAD:results/x/")
+            && again.stderr.find("git.commit") < again.stderr.find("trial "),
+        "{again:?}"
+    );
     let quiet = kiln(&["reproduce", "HEAD:results/x/latest", "--dry-run", "--quiet"]);
     assert_eq!(quiet.stderr, "", "{quiet:?}");
 }
@@ -327,28 +720,64 @@ fn a_run_of_a_commit_is_reproduced_and_what_differs_is_told_first() {
 fn a_number_that_is_missing_moves_no_comparison_to_another_column() {
     let folder = tempfile::tempdir().unwrap();
     let base = results("verdict-plain");
-    // Worse losses, and one run without any: the rest are compared, and the page says who is missing.
+    // Worse losses, and one run without any: the rest are compared, and the page says who is
+    // missing.
     let is_first = std::cell::Cell::new(true);
     let worse = changed(folder.path(), "verdict-plain", |table| {
-        with_column(
-            table,
-            "valid_loss",
-            |cell| {
-                if is_first.replace(false) { String::new() } else { (cell.parse::<f64>().unwrap() * 1.5).to_string() }
-            },
-        )
+        with_column(table, "valid_loss", |cell| {
+            if is_first.replace(false) {
+                String::new()
+            } else {
+                (cell.parse::<f64>().unwrap() * 1.5).to_string()
+            }
+        })
     });
     let ended = compare(&[&base, &worse, "--fail-on", "worse-loss"]);
     assert_eq!(ended.status, Some(1), "{ended:?}");
-    assert!(ended.stdout.contains("loss (valid_loss)") && ended.stdout.contains("1 of 12 runs of new completed without a `valid_loss`"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("loss (valid_loss)")
+            && ended
+                .stdout
+                .contains("1 of 12 runs of new completed without a `valid_loss`"),
+        "{ended:?}"
+    );
     // Without a single loss the gate is not open.
     let none = |name: &'static str| move |table: &str| with_column(table, name, |_| String::new());
-    let without = changed(folder.path(), "verdict-plain", |table| none("train_loss")(&none("valid_loss")(table)));
+    let without = changed(folder.path(), "verdict-plain", |table| {
+        none("train_loss")(&none("valid_loss")(table))
+    });
     let ended = compare(&[&base, &without, "--fail-on", "worse-loss"]);
     assert_eq!(ended.status, Some(4), "{ended:?}");
-    assert!(ended.stderr.contains("gate worse-loss: cannot tell at 1 point: all trials (no loss on both sides)"), "{ended:?}");
-    assert_eq!(compare(&[&base, &without, "--fail-on", "worse-loss", "--cannot-tell", "pass"]).status, Some(0));
-    assert_eq!(compare(&[&base, &without, "--fail-on", "worse-loss", "--cannot-tell", "fail"]).status, Some(1));
+    assert!(
+        ended.stderr.contains(
+            "gate worse-loss: cannot tell at 1 point: all trials (no loss on both sides)"
+        ),
+        "{ended:?}"
+    );
+    assert_eq!(
+        compare(&[
+            &base,
+            &without,
+            "--fail-on",
+            "worse-loss",
+            "--cannot-tell",
+            "pass"
+        ])
+        .status,
+        Some(0)
+    );
+    assert_eq!(
+        compare(&[
+            &base,
+            &without,
+            "--fail-on",
+            "worse-loss",
+            "--cannot-tell",
+            "fail"
+        ])
+        .status,
+        Some(1)
+    );
     assert_eq!(compare(&[&base, &without]).status, Some(0));
 }
 
@@ -356,9 +785,25 @@ fn a_number_that_is_missing_moves_no_comparison_to_another_column() {
 fn a_last_line_without_its_end_is_left_out_aloud() {
     let folder = tempfile::tempdir().unwrap();
     let base = results("verdict-plain");
-    let cut = changed(folder.path(), "verdict-plain", |table| table.trim_end().to_owned());
+    let cut = changed(folder.path(), "verdict-plain", |table| {
+        table.trim_end().to_owned()
+    });
     let ended = compare(&[&base, &cut]);
-    assert!(ended.stderr.contains("trials.csv:13: the last line has no line feed and may be cut short, so it is dropped"), "{ended:?}");
-    let told = Ended::of(Command::new(env!("CARGO_BIN_EXE_kiln")).args(["report", &cut]).output().unwrap());
-    assert!(told.stderr.contains("trials.csv:13: the last line has no line feed"), "{told:?}");
+    assert!(
+        ended.stderr.contains(
+            "trials.csv:13: the last line has no line feed and may be cut short, so it is dropped"
+        ),
+        "{ended:?}"
+    );
+    let told = Ended::of(
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["report", &cut])
+            .output()
+            .unwrap(),
+    );
+    assert!(
+        told.stderr
+            .contains("trials.csv:13: the last line has no line feed"),
+        "{told:?}"
+    );
 }

@@ -25,7 +25,8 @@ enum Answer {
     /// Sends the whole whatever is asked for.
     WholeOnly,
     Status(u16),
-    /// Sends the client elsewhere with this status; in the location, `HERE` is the server's own address.
+    /// Sends the client elsewhere with this status; in the location, `HERE` is the server's own
+    /// address.
     Redirect(u16, String),
 }
 
@@ -53,11 +54,18 @@ impl Server {
         thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let answer = match answers[number.min(answers.len() - 1)].clone() {
-                    Answer::Redirect(status, location) => Answer::Redirect(status, location.replace("HERE", &here)),
+                    Answer::Redirect(status, location) => {
+                        Answer::Redirect(status, location.replace("HERE", &here))
+                    }
                     answer => answer,
                 };
                 // A client that went away is the client's business.
-                let _ = respond(stream.unwrap(), &bodies[number.min(bodies.len() - 1)], answer, &seen);
+                let _ = respond(
+                    stream.unwrap(),
+                    &bodies[number.min(bodies.len() - 1)],
+                    answer,
+                    &seen,
+                );
             }
         });
         Self { address, requests }
@@ -68,14 +76,23 @@ impl Server {
     }
 }
 
-fn respond(mut stream: TcpStream, body: &[u8], answer: Answer, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn respond(
+    mut stream: TcpStream,
+    body: &[u8],
+    answer: Answer,
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let first = lines.next().unwrap()?;
     let (mut range, mut condition) = (None, None);
     for line in lines {
         let line = line?.to_lowercase();
         match line.split_once(": ") {
-            Some(("range", value)) => range = value.strip_prefix("bytes=").and_then(|value| value.strip_suffix('-')?.parse::<usize>().ok()),
+            Some(("range", value)) => {
+                range = value
+                    .strip_prefix("bytes=")
+                    .and_then(|value| value.strip_suffix('-')?.parse::<usize>().ok())
+            }
             Some(("if-range", value)) => condition = Some(value.to_owned()),
             _ => {}
         }
@@ -87,10 +104,18 @@ fn respond(mut stream: TcpStream, body: &[u8], answer: Answer, seen: &Mutex<Vec<
     let etag = format!("\"{}\"", &sha256(body)[..8]);
     let range = range.filter(|_| condition.is_none_or(|condition| condition == etag));
     let (start, cut) = match answer {
-        Answer::Status(status) => return write!(stream, "HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
+        Answer::Status(status) => {
+            return write!(
+                stream,
+                "HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            );
+        }
         Answer::Redirect(status, location) => {
             // In one piece: the client may follow as soon as it has read the location.
-            let head = format!("HTTP/1.1 {status} x\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            let head = format!(
+                "HTTP/1.1 {status} x\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: \
+                 close\r\n\r\n"
+            );
             return stream.write_all(head.as_bytes());
         }
         Answer::Ranges => (range, None),
@@ -100,14 +125,28 @@ fn respond(mut stream: TcpStream, body: &[u8], answer: Answer, seen: &Mutex<Vec<
     let rest = &body[start.unwrap_or(0).min(body.len())..];
     match start {
         Some(start) if rest.is_empty() => {
-            return write!(stream, "HTTP/1.1 416 x\r\ncontent-range: bytes */{}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", start);
+            return write!(
+                stream,
+                "HTTP/1.1 416 x\r\ncontent-range: bytes */{}\r\ncontent-length: 0\r\nconnection: \
+                 close\r\n\r\n",
+                start
+            );
         }
         Some(start) => {
-            write!(stream, "HTTP/1.1 206 x\r\ncontent-range: bytes {start}-{}/{}\r\n", body.len() - 1, body.len())?;
+            write!(
+                stream,
+                "HTTP/1.1 206 x\r\ncontent-range: bytes {start}-{}/{}\r\n",
+                body.len() - 1,
+                body.len()
+            )?;
         }
         None => write!(stream, "HTTP/1.1 200 OK\r\n")?,
     }
-    write!(stream, "etag: {etag}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", rest.len())?;
+    write!(
+        stream,
+        "etag: {etag}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        rest.len()
+    )?;
     stream.write_all(&rest[..cut.unwrap_or(rest.len()).min(rest.len())])
 }
 
@@ -120,10 +159,16 @@ fn checksum(bytes: &[u8]) -> Checksum {
 }
 
 fn body() -> Vec<u8> {
-    (0..300_000_u32).flat_map(|number| number.to_le_bytes()).collect()
+    (0..300_000_u32)
+        .flat_map(|number| number.to_le_bytes())
+        .collect()
 }
 
-const QUICK: FetchPatience = FetchPatience { attempts: 3, first_wait: Duration::from_millis(1), silence: Duration::from_secs(60) };
+const QUICK: FetchPatience = FetchPatience {
+    attempts: 3,
+    first_wait: Duration::from_millis(1),
+    silence: Duration::from_secs(60),
+};
 
 struct Fetched {
     result: Result<(), FetchError>,
@@ -145,15 +190,27 @@ fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected:
             std::fs::write(folder.path().join("set/file.txt.part.etag"), etag).unwrap();
         }
     }
-    let download = Download { url: format!("{}/set/file.txt", server.address), destination: destination.clone(), checksum: checksum(expected) };
+    let download = Download {
+        url: format!("{}/set/file.txt", server.address),
+        destination: destination.clone(),
+        checksum: checksum(expected),
+    };
     let mut progress = Vec::new();
     let result = fetch(&download, QUICK, &mut |step| progress.push(step));
-    Fetched { result, progress, requests: server.requests(), destination, _folder: folder }
+    Fetched {
+        result,
+        progress,
+        requests: server.requests(),
+        destination,
+        _folder: folder,
+    }
 }
 
 fn names_beside(path: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -165,7 +222,14 @@ fn a_whole_file_arrives_and_leaves_nothing_beside_it() {
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     assert_eq!(names_beside(&fetched.destination), ["file.txt"]);
     let total = body().len() as u64;
-    assert!(fetched.progress.contains(&FetchProgress::Bytes { done: total, total: Some(total) }), "{:?}", fetched.progress.last());
+    assert!(
+        fetched.progress.contains(&FetchProgress::Bytes {
+            done: total,
+            total: Some(total)
+        }),
+        "{:?}",
+        fetched.progress.last()
+    );
 }
 
 #[test]
@@ -180,16 +244,33 @@ fn a_download_goes_on_where_an_earlier_one_stopped() {
 fn a_part_that_is_whole_already_is_only_checked() {
     let fetched = fetch_from(&[Answer::Ranges], Some((&body(), None)), &body());
     fetched.result.unwrap();
-    assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 Some(1200000)"]);
-    assert!(!fetched.progress.iter().any(|step| matches!(step, FetchProgress::Bytes { .. })), "no byte came");
+    assert_eq!(
+        fetched.requests,
+        ["GET /set/file.txt HTTP/1.1 Some(1200000)"]
+    );
+    assert!(
+        !fetched
+            .progress
+            .iter()
+            .any(|step| matches!(step, FetchProgress::Bytes { .. })),
+        "no byte came"
+    );
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
 }
 
 #[test]
 fn a_part_of_another_version_is_not_gone_on_with() {
-    let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], Some("\"another\""))), &body());
+    let fetched = fetch_from(
+        &[Answer::Ranges],
+        Some((&[7; 1000], Some("\"another\""))),
+        &body(),
+    );
     fetched.result.unwrap();
-    assert_eq!(fetched.requests.len(), 1, "the ETag tells, so the server sends the whole at once");
+    assert_eq!(
+        fetched.requests.len(),
+        1,
+        "the ETag tells, so the server sends the whole at once"
+    );
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     // Without an ETag only the hash can tell; then it is fetched anew, once.
     let fetched = fetch_from(&[Answer::Ranges], Some((&[7; 1000], None)), &body());
@@ -200,43 +281,90 @@ fn a_part_of_another_version_is_not_gone_on_with() {
 
 #[test]
 fn a_cut_in_the_middle_is_taken_up_again() {
-    let fetched = fetch_from(&[Answer::CutAfter(500_000), Answer::CutAfter(100_000), Answer::Ranges], None, &body());
+    let fetched = fetch_from(
+        &[
+            Answer::CutAfter(500_000),
+            Answer::CutAfter(100_000),
+            Answer::Ranges,
+        ],
+        None,
+        &body(),
+    );
     fetched.result.unwrap();
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
-    let ends: Vec<&str> = fetched.requests.iter().map(|request| request.rsplit(' ').next().unwrap()).collect();
+    let ends: Vec<&str> = fetched
+        .requests
+        .iter()
+        .map(|request| request.rsplit(' ').next().unwrap())
+        .collect();
     assert_eq!(ends, ["None", "Some(500000)", "Some(600000)"]);
-    assert_eq!(fetched.progress.iter().filter(|step| matches!(step, FetchProgress::Retry { .. })).count(), 2);
+    assert_eq!(
+        fetched
+            .progress
+            .iter()
+            .filter(|step| matches!(step, FetchProgress::Retry { .. }))
+            .count(),
+        2
+    );
 }
 
 #[test]
 fn a_server_without_ranges_starts_over() {
-    let fetched = fetch_from(&[Answer::CutAfter(500_000), Answer::WholeOnly], None, &body());
+    let fetched = fetch_from(
+        &[Answer::CutAfter(500_000), Answer::WholeOnly],
+        None,
+        &body(),
+    );
     fetched.result.unwrap();
-    assert!(fetched.requests[1].ends_with("Some(500000)"), "it asked for the rest, and took the whole");
+    assert!(
+        fetched.requests[1].ends_with("Some(500000)"),
+        "it asked for the rest, and took the whole"
+    );
     assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
 }
 
 #[test]
 fn what_keeps_breaking_off_is_given_up_and_kept() {
-    let fetched = fetch_from(&[Answer::CutAfter(1000), Answer::CutAfter(0)], None, &body());
+    let fetched = fetch_from(
+        &[Answer::CutAfter(1000), Answer::CutAfter(0)],
+        None,
+        &body(),
+    );
     let error = fetched.result.unwrap_err();
-    assert!(matches!(error, FetchError::BrokenOff { attempts: 3, .. }), "{error}");
-    assert_eq!(std::fs::read(fetched.destination.with_extension("txt.part")).unwrap(), body()[..1000]);
+    assert!(
+        matches!(error, FetchError::BrokenOff { attempts: 3, .. }),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read(fetched.destination.with_extension("txt.part")).unwrap(),
+        body()[..1000]
+    );
 }
 
 #[test]
 fn another_file_than_published_is_kept_aside() {
     let fetched = fetch_from(&[Answer::Ranges], None, b"what was published");
     let error = fetched.result.unwrap_err().to_string();
-    assert!(error.contains(&sha256(&body())) && error.contains("file.txt.bad"), "{error}");
+    assert!(
+        error.contains(&sha256(&body())) && error.contains("file.txt.bad"),
+        "{error}"
+    );
     assert_eq!(names_beside(&fetched.destination), ["file.txt.bad"]);
 }
 
 /// Fetches what a server has as `name`.
-fn fetch_named(name: &str, sent: Vec<u8>, checksum: Checksum) -> (tempfile::TempDir, Result<(), FetchError>) {
+fn fetch_named(
+    name: &str,
+    sent: Vec<u8>,
+    checksum: Checksum,
+) -> (tempfile::TempDir, Result<(), FetchError>) {
     let server = Server::start(sent, &[Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    let download = Download { url: format!("{}/{name}", server.address), destination: folder.path().join(name), checksum };
+    let download = Download {
+        url: format!("{}/{name}", server.address),
+        destination: folder.path().join(name),
+        checksum,
+    };
     let result = fetch(&download, QUICK, &mut |_| {});
     (folder, result)
 }
@@ -251,10 +379,19 @@ fn gz(bytes: &[u8]) -> Vec<u8> {
 fn a_compressed_file_stays_as_published_and_is_known_by_what_is_in_it() {
     let (folder, result) = fetch_named("file.gz", gz(&body()), checksum(&body()));
     result.unwrap();
-    assert_eq!(std::fs::read(folder.path().join("file.gz")).unwrap(), gz(&body()));
+    assert_eq!(
+        std::fs::read(folder.path().join("file.gz")).unwrap(),
+        gz(&body())
+    );
     let (folder, result) = fetch_named("file.gz", body(), checksum(&body()));
-    assert!(matches!(result, Err(FetchError::WrongHash { .. })), "{result:?}");
-    assert_eq!(names_beside(&folder.path().join("file.gz")), ["file.gz.bad"]);
+    assert!(
+        matches!(result, Err(FetchError::WrongHash { .. })),
+        "{result:?}"
+    );
+    assert_eq!(
+        names_beside(&folder.path().join("file.gz")),
+        ["file.gz.bad"]
+    );
 }
 
 #[test]
@@ -263,23 +400,42 @@ fn an_md5_is_of_the_file_as_it_was_sent() {
     let of_abc = || Checksum::Md5("900150983cd24fb0d6963f7d28e17f72".into());
     let (folder, result) = fetch_named("archive.tar.gz", b"abc".to_vec(), of_abc());
     result.unwrap();
-    assert_eq!(names_beside(&folder.path().join("archive.tar.gz")), ["archive.tar.gz"]);
-    let error = fetch_named("archive.tar.gz", b"abd".to_vec(), of_abc()).1.unwrap_err().to_string();
-    assert!(error.contains("the published file has 900150983cd24fb0d6963f7d28e17f72") && error.contains("has md5 "), "{error}");
+    assert_eq!(
+        names_beside(&folder.path().join("archive.tar.gz")),
+        ["archive.tar.gz"]
+    );
+    let error = fetch_named("archive.tar.gz", b"abd".to_vec(), of_abc())
+        .1
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("the published file has 900150983cd24fb0d6963f7d28e17f72")
+            && error.contains("has md5 "),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_absent_file_is_said_at_once_and_a_busy_server_is_asked_again() {
     let fetched = fetch_from(&[Answer::Status(404)], None, &body());
-    assert!(matches!(fetched.result.unwrap_err(), FetchError::Absent { status: 404, .. }));
+    assert!(matches!(
+        fetched.result.unwrap_err(),
+        FetchError::Absent { status: 404, .. }
+    ));
     assert_eq!(fetched.requests.len(), 1);
     let fetched = fetch_from(&[Answer::Status(403)], None, &body());
-    assert!(matches!(fetched.result.unwrap_err(), FetchError::Refused { status: 403, .. }));
+    assert!(matches!(
+        fetched.result.unwrap_err(),
+        FetchError::Refused { status: 403, .. }
+    ));
     let fetched = fetch_from(&[Answer::Status(503), Answer::Ranges], None, &body());
     fetched.result.unwrap();
     let fetched = fetch_from(&[Answer::Status(503)], None, &body());
     let error = fetched.result.unwrap_err();
-    assert!(matches!(error, FetchError::Unreachable { .. }) && error.to_string().contains("HTTP 503"), "{error}");
+    assert!(
+        matches!(error, FetchError::Unreachable { .. }) && error.to_string().contains("HTTP 503"),
+        "{error}"
+    );
     assert_eq!(fetched.requests.len(), 3);
 }
 
@@ -292,9 +448,14 @@ fn a_redirect_is_followed_with_the_range_that_is_missing() {
         (307, "/moved/file.txt?key=1", "/moved/file.txt?key=1"),
         (308, "HERE/moved/file.txt", "/moved/file.txt"),
     ] {
-        let fetched = fetch_from(&[redirect(status, location), Answer::Ranges], Some((&body()[..1000], None)), &body());
+        let fetched = fetch_from(
+            &[redirect(status, location), Answer::Ranges],
+            Some((&body()[..1000], None)),
+            &body(),
+        );
         fetched.result.unwrap();
-        let expected = ["/set/file.txt", path].map(|path| format!("GET {path} HTTP/1.1 Some(1000)"));
+        let expected =
+            ["/set/file.txt", path].map(|path| format!("GET {path} HTTP/1.1 Some(1000)"));
         assert_eq!(fetched.requests, expected, "{status} to {location}");
         assert_eq!(std::fs::read(&fetched.destination).unwrap(), body());
     }
@@ -303,7 +464,14 @@ fn a_redirect_is_followed_with_the_range_that_is_missing() {
 #[test]
 fn a_redirect_to_another_server_is_followed() {
     let mirror = Server::start(body(), &[Answer::Ranges]);
-    let fetched = fetch_from(&[redirect(302, &format!("{}/mirror/file.txt", mirror.address))], None, &body());
+    let fetched = fetch_from(
+        &[redirect(
+            302,
+            &format!("{}/mirror/file.txt", mirror.address),
+        )],
+        None,
+        &body(),
+    );
     fetched.result.unwrap();
     assert_eq!(fetched.requests, ["GET /set/file.txt HTTP/1.1 None"]);
     assert_eq!(mirror.requests(), ["GET /mirror/file.txt HTTP/1.1 None"]);
@@ -314,7 +482,11 @@ fn a_redirect_to_another_server_is_followed() {
 #[test]
 fn each_try_starts_at_the_published_address() {
     let moved = || redirect(302, "/moved/file.txt");
-    let fetched = fetch_from(&[moved(), Answer::CutAfter(500_000), moved(), Answer::Ranges], None, &body());
+    let fetched = fetch_from(
+        &[moved(), Answer::CutAfter(500_000), moved(), Answer::Ranges],
+        None,
+        &body(),
+    );
     fetched.result.unwrap();
     assert_eq!(
         fetched.requests,
@@ -339,20 +511,40 @@ fn a_redirect_that_leads_nowhere_is_an_error() {
     };
     let (error, requests) = refused(redirect(302, "/set/file.txt"));
     assert!(error.contains("too many redirects"), "{error}");
-    assert_eq!(requests, 11, "ten redirects are followed, and a loop is not tried again");
+    assert_eq!(
+        requests, 11,
+        "ten redirects are followed, and a loop is not tried again"
+    );
     let (error, requests) = refused(redirect(302, "ftp://127.0.0.1/set/file.txt"));
     assert!(error.contains("ftp"), "{error}");
     assert_eq!(requests, 1);
-    let absent = fetch_from(&[redirect(302, "/moved/file.txt"), Answer::Status(404)], None, &body());
-    assert!(matches!(absent.result, Err(FetchError::Absent { status: 404, .. })));
+    let absent = fetch_from(
+        &[redirect(302, "/moved/file.txt"), Answer::Status(404)],
+        None,
+        &body(),
+    );
+    assert!(matches!(
+        absent.result,
+        Err(FetchError::Absent { status: 404, .. })
+    ));
 }
 
 #[test]
 fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let folder = tempfile::tempdir().unwrap();
-    let download = Download { url: format!("http://127.0.0.1:{port}/x"), destination: folder.path().join("x"), checksum: checksum(b"") };
-    let error = fetch(&download, QUICK, &mut |_| {}).unwrap_err().to_string();
+    let download = Download {
+        url: format!("http://127.0.0.1:{port}/x"),
+        destination: folder.path().join("x"),
+        checksum: checksum(b""),
+    };
+    let error = fetch(&download, QUICK, &mut |_| {})
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("check the network"), "{error}");
 }
 
@@ -361,13 +553,23 @@ fn two_at_once_do_not_write_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let held = std::fs::File::create(folder.path().join("x.part")).unwrap();
     held.try_lock().unwrap();
-    let download = Download { url: "http://127.0.0.1:1/x".to_owned(), destination: folder.path().join("x"), checksum: checksum(b"") };
-    assert!(matches!(fetch(&download, QUICK, &mut |_| {}), Err(FetchError::Busy { .. })));
+    let download = Download {
+        url: "http://127.0.0.1:1/x".to_owned(),
+        destination: folder.path().join("x"),
+        checksum: checksum(b""),
+    };
+    assert!(matches!(
+        fetch(&download, QUICK, &mut |_| {}),
+        Err(FetchError::Busy { .. })
+    ));
 }
 
 fn kiln(folder: &Path, data: Option<&Path>, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-    command.current_dir(folder).args(arguments).env_remove("KILN_DATA");
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .env_remove("KILN_DATA");
     if let Some(data) = data {
         command.env("KILN_DATA", data);
     }
@@ -402,7 +604,11 @@ fn the_list_names_every_set_with_its_licence() {
         "chatlm",
         "sft-jsonl",
     ] {
-        assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
+        assert!(
+            stdout(&output).contains(part),
+            "{part} is not in: {}",
+            stdout(&output)
+        );
     }
 }
 
@@ -411,23 +617,66 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
     let folder = tempfile::tempdir().unwrap();
     let output = kiln(folder.path(), None, &["data", "fetch", "wikitext"]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(stderr(&output), "unknown data set `wikitext`; did you mean `wikitext2`?\n");
+    assert_eq!(
+        stderr(&output),
+        "unknown data set `wikitext`; did you mean `wikitext2`?\n"
+    );
     let output = kiln(folder.path(), None, &["data", "verify", "imagenet"]);
-    assert_eq!(stderr(&output), "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, cifar10, stocknet, chatlm\n");
+    assert_eq!(
+        stderr(&output),
+        "unknown data set `imagenet`; known are wikitext2, tinyshakespeare, fashion-mnist, \
+         cifar10, stocknet, chatlm\n"
+    );
 }
 
 #[test]
 fn fetch_refuses_what_is_not_the_published_file() {
     let server = Server::start(b"not Shakespeare".to_vec(), &[Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address]);
+    let output = kiln(
+        folder.path(),
+        None,
+        &[
+            "data",
+            "fetch",
+            "tinyshakespeare",
+            "--from",
+            &server.address,
+        ],
+    );
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("86c4e6aa9db7c042"), "{}", stderr(&output));
-    assert!(stderr(&output).starts_with("input.txt: 0 B of 15 B\n"), "without a terminal there are lines: {}", stderr(&output));
-    assert_eq!(server.requests(), ["GET /tinyshakespeare/input.txt HTTP/1.1 None"]);
-    assert!(!folder.path().join("data/tinyshakespeare/input.txt").exists());
+    assert!(
+        stderr(&output).contains("86c4e6aa9db7c042"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(
+        stderr(&output).starts_with("input.txt: 0 B of 15 B\n"),
+        "without a terminal there are lines: {}",
+        stderr(&output)
+    );
+    assert_eq!(
+        server.requests(),
+        ["GET /tinyshakespeare/input.txt HTTP/1.1 None"]
+    );
+    assert!(
+        !folder
+            .path()
+            .join("data/tinyshakespeare/input.txt")
+            .exists()
+    );
     let absent = Server::start(Vec::new(), &[Answer::Status(404)]);
-    let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &absent.address]);
+    let output = kiln(
+        folder.path(),
+        None,
+        &[
+            "data",
+            "fetch",
+            "tinyshakespeare",
+            "--from",
+            &absent.address,
+        ],
+    );
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("HTTP 404"), "{}", stderr(&output));
 }
@@ -436,44 +685,102 @@ fn fetch_refuses_what_is_not_the_published_file() {
 fn verify_tells_absent_and_changed_files() {
     let folder = tempfile::tempdir().unwrap();
     let output = kiln(folder.path(), None, &["data", "verify"]);
-    assert!(output.status.success() && stdout(&output).contains("tinyshakespeare: not here"), "{}", stdout(&output));
-    assert_eq!(kiln(folder.path(), None, &["data", "verify", "tinyshakespeare"]).status.code(), Some(1));
+    assert!(
+        output.status.success() && stdout(&output).contains("tinyshakespeare: not here"),
+        "{}",
+        stdout(&output)
+    );
+    assert_eq!(
+        kiln(folder.path(), None, &["data", "verify", "tinyshakespeare"])
+            .status
+            .code(),
+        Some(1)
+    );
     let set = folder.path().join("data/tinyshakespeare");
     std::fs::create_dir_all(&set).unwrap();
     std::fs::write(set.join("input.txt"), "First Citizen:").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stdout(&output).contains("is not the published file: it has 14 bytes"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("is not the published file: it has 14 bytes"),
+        "{}",
+        stdout(&output)
+    );
     let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("kiln does not overwrite it"), "{}", stderr(&output));
-    assert_eq!(std::fs::read(set.join("input.txt")).unwrap(), b"First Citizen:");
+    assert!(
+        stderr(&output).contains("kiln does not overwrite it"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(
+        std::fs::read(set.join("input.txt")).unwrap(),
+        b"First Citizen:"
+    );
 }
 
 #[test]
 fn real_data_of_images_is_fetched_in_their_published_form_and_verified() {
     let real = real_data();
-    let names = ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"];
+    let names = [
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    ];
     let bodies = names.map(|name| std::fs::read(real.join("fashion-mnist").join(name)).unwrap());
     let server = Server::start_each(bodies.to_vec(), &[Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    let output = kiln(folder.path(), None, &["data", "fetch", "fashion-mnist", "--from", &server.address]);
-    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
-    assert_eq!(server.requests(), names.map(|name| format!("GET /fashion-mnist/{name} HTTP/1.1 None")));
+    let output = kiln(
+        folder.path(),
+        None,
+        &["data", "fetch", "fashion-mnist", "--from", &server.address],
+    );
+    assert!(
+        output.status.success(),
+        "{}{}",
+        stdout(&output),
+        stderr(&output)
+    );
+    assert_eq!(
+        server.requests(),
+        names.map(|name| format!("GET /fashion-mnist/{name} HTTP/1.1 None"))
+    );
     let set = folder.path().join("data/fashion-mnist");
-    assert_eq!(names_beside(&set.join("x")), ["t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", names[0], names[1]]);
-    assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
+    assert_eq!(
+        names_beside(&set.join("x")),
+        [
+            "t10k-images-idx3-ubyte.gz",
+            "t10k-labels-idx1-ubyte.gz",
+            names[0],
+            names[1]
+        ]
+    );
+    assert!(
+        kiln(folder.path(), None, &["data", "verify", "fashion-mnist"])
+            .status
+            .success()
+    );
     // Unpacked, it is the same file.
     let mut labels = Vec::new();
-    Read::read_to_end(&mut flate2::read::GzDecoder::new(bodies[1].as_slice()), &mut labels).unwrap();
+    Read::read_to_end(
+        &mut flate2::read::GzDecoder::new(bodies[1].as_slice()),
+        &mut labels,
+    )
+    .unwrap();
     std::fs::remove_file(set.join(names[1])).unwrap();
     std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
-    assert!(kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]).status.success());
+    assert!(
+        kiln(folder.path(), None, &["data", "verify", "fashion-mnist"])
+            .status
+            .success()
+    );
     labels.pop();
     std::fs::write(set.join("train-labels-idx1-ubyte"), &labels).unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "fashion-mnist"]);
     assert!(
-        output.status.code() == Some(1) && stdout(&output).contains("is not the published file: it has 60007 bytes and sha256"),
+        output.status.code() == Some(1)
+            && stdout(&output).contains("is not the published file: it has 60007 bytes and sha256"),
         "{}",
         stdout(&output)
     );
@@ -483,35 +790,75 @@ fn real_data_of_images_is_fetched_in_their_published_form_and_verified() {
 fn an_archive_is_held_against_its_md5_and_what_was_in_it_counts_as_here() {
     let server = Server::start(b"no archive".to_vec(), &[Answer::Ranges]);
     let folder = tempfile::tempdir().unwrap();
-    let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
+    let output = kiln(
+        folder.path(),
+        None,
+        &["data", "fetch", "cifar10", "--from", &server.address],
+    );
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(server.requests(), ["GET /cifar-10/cifar-10-binary.tar.gz HTTP/1.1 None"]);
-    assert!(stderr(&output).contains("the published file has c32a1d4ab5d03f1284b67883e8d87530"), "{}", stderr(&output));
+    assert_eq!(
+        server.requests(),
+        ["GET /cifar-10/cifar-10-binary.tar.gz HTTP/1.1 None"]
+    );
+    assert!(
+        stderr(&output).contains("the published file has c32a1d4ab5d03f1284b67883e8d87530"),
+        "{}",
+        stderr(&output)
+    );
     let set = folder.path().join("data/cifar-10");
     std::fs::write(set.join("cifar-10-binary.tar"), b"unpacked by half").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
-    assert!(output.status.code() == Some(1) && stdout(&output).contains("only `cifar-10-binary.tar.gz` can be verified"), "{}", stdout(&output));
+    assert!(
+        output.status.code() == Some(1)
+            && stdout(&output).contains("only `cifar-10-binary.tar.gz` can be verified"),
+        "{}",
+        stdout(&output)
+    );
     std::fs::remove_file(set.join("cifar-10-binary.tar")).unwrap();
     std::fs::create_dir(set.join("cifar-10-batches-bin")).unwrap();
-    for name in ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"] {
+    for name in [
+        "data_batch_1",
+        "data_batch_2",
+        "data_batch_3",
+        "data_batch_4",
+        "data_batch_5",
+        "test_batch",
+    ] {
         std::fs::write(set.join(format!("cifar-10-batches-bin/{name}.bin")), b"").unwrap();
     }
     let output = kiln(folder.path(), None, &["data", "verify", "cifar10"]);
-    assert!(output.status.success() && stdout(&output).contains("data/cifar-10 is unpacked"), "{}", stdout(&output));
-    let output = kiln(folder.path(), None, &["data", "fetch", "cifar10", "--from", &server.address]);
-    assert!(output.status.success() && stdout(&output).contains("is already here, unpacked"), "{}", stdout(&output));
+    assert!(
+        output.status.success() && stdout(&output).contains("data/cifar-10 is unpacked"),
+        "{}",
+        stdout(&output)
+    );
+    let output = kiln(
+        folder.path(),
+        None,
+        &["data", "fetch", "cifar10", "--from", &server.address],
+    );
+    assert!(
+        output.status.success() && stdout(&output).contains("is already here, unpacked"),
+        "{}",
+        stdout(&output)
+    );
     assert_eq!(server.requests().len(), 1);
 }
 
-/// A repository as its host packs it, with the published prices in it: their archive of `price/raw`, unpacked.
+/// A repository as its host packs it, with the published prices in it: their archive of
+/// `price/raw`, unpacked.
 fn repository(prices: &[u8]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     let mut add = |path: &str, bytes: &[u8]| {
-        zip.start_file(path, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.start_file(path, zip::write::SimpleFileOptions::default())
+            .unwrap();
         zip.write_all(bytes).unwrap();
     };
     add("stocknet-dataset-master/README.md", b"# stocknet-dataset");
-    add("stocknet-dataset-master/price/preprocessed/AAPL.txt", b"2017-09-01\t0.0");
+    add(
+        "stocknet-dataset-master/price/preprocessed/AAPL.txt",
+        b"2017-09-01\t0.0",
+    );
     add("stocknet-dataset-master/tweet/notes.csv", b"no prices");
     let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(prices));
     for entry in archive.entries().unwrap() {
@@ -529,67 +876,150 @@ fn repository(prices: &[u8]) -> Vec<u8> {
 fn real_data_of_prices_is_fetched_inside_their_repository_and_verified_in_any_form() {
     let real = real_data();
     let output = kiln(&real, Some(&real), &["data", "verify", "stocknet"]);
-    assert!(output.status.success() && stdout(&output).contains("stocknet-88 is as published"), "{}", stdout(&output));
+    assert!(
+        output.status.success() && stdout(&output).contains("stocknet-88 is as published"),
+        "{}",
+        stdout(&output)
+    );
     let prices = std::fs::read(real.join("stocknet-88/price-raw.tar.xz")).unwrap();
     let repository = repository(&prices);
-    let server = Server::start(repository.clone(), &[Answer::CutAfter(100_000), Answer::Ranges]);
+    let server = Server::start(
+        repository.clone(),
+        &[Answer::CutAfter(100_000), Answer::Ranges],
+    );
     let folder = tempfile::tempdir().unwrap();
     for (requests, word) in [(2, "master.zip fetched"), (2, "is already here")] {
-        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
-        assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
+        let output = kiln(
+            folder.path(),
+            None,
+            &["data", "fetch", "stocknet", "--from", &server.address],
+        );
+        assert!(
+            output.status.success() && stdout(&output).contains(word),
+            "{}{}",
+            stdout(&output),
+            stderr(&output)
+        );
         assert_eq!(server.requests().len(), requests);
     }
-    assert_eq!(server.requests()[0], "GET /stocknet-88/master.zip HTTP/1.1 None");
+    assert_eq!(
+        server.requests()[0],
+        "GET /stocknet-88/master.zip HTTP/1.1 None"
+    );
     let set = folder.path().join("data/stocknet-88");
     assert_eq!(names_beside(&set.join("x")), ["master.zip"]);
-    assert!(kiln(folder.path(), None, &["data", "verify", "stocknet"]).status.success());
+    assert!(
+        kiln(folder.path(), None, &["data", "verify", "stocknet"])
+            .status
+            .success()
+    );
     let read = |data: &str, folder: Option<&Path>| {
         let data: kiln_core::kinds::Data = serde_yaml::from_str(data).unwrap();
         kiln_data::panel::load(&data, folder).unwrap()
     };
-    let (fetched, packed) = (read("{kind: stocknet}", Some(&folder.path().join("data"))), read("{kind: stocknet}", Some(&real)));
-    assert_eq!((&fetched.facts, fetched.target_mean), (&packed.facts, packed.target_mean));
+    let (fetched, packed) = (
+        read("{kind: stocknet}", Some(&folder.path().join("data"))),
+        read("{kind: stocknet}", Some(&real)),
+    );
+    assert_eq!(
+        (&fetched.facts, fetched.target_mean),
+        (&packed.facts, packed.target_mean)
+    );
     assert_eq!(fetched.symbols[87].features, packed.symbols[87].features);
     // Another repository is not taken for it, and one that is there is not written over.
     std::fs::rename(set.join("master.zip"), folder.path().join("away.zip")).unwrap();
     std::fs::write(set.join("A.csv"), "Date,Open\n").unwrap();
     let output = kiln(folder.path(), None, &["data", "verify", "stocknet"]);
     assert!(
-        output.status.code() == Some(1) && stdout(&output).contains("is not the published file: it has 10 bytes and sha256"),
+        output.status.code() == Some(1)
+            && stdout(&output).contains("is not the published file: it has 10 bytes and sha256"),
         "{}",
         stdout(&output)
     );
-    let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
-    assert!(output.status.code() == Some(1) && stderr(&output).contains("kiln does not overwrite it"), "{}", stderr(&output));
+    let output = kiln(
+        folder.path(),
+        None,
+        &["data", "fetch", "stocknet", "--from", &server.address],
+    );
+    assert!(
+        output.status.code() == Some(1) && stderr(&output).contains("kiln does not overwrite it"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn another_archive_is_not_taken_for_the_prices() {
-    let empty = liblzma::write::XzEncoder::new(Vec::new(), 1).finish().unwrap();
+    let empty = liblzma::write::XzEncoder::new(Vec::new(), 1)
+        .finish()
+        .unwrap();
     for body in [b"no archive at all".to_vec(), repository(&empty)] {
         let server = Server::start(body, &[Answer::Ranges]);
         let folder = tempfile::tempdir().unwrap();
-        let output = kiln(folder.path(), None, &["data", "fetch", "stocknet", "--from", &server.address]);
+        let output = kiln(
+            folder.path(),
+            None,
+            &["data", "fetch", "stocknet", "--from", &server.address],
+        );
         assert_eq!(output.status.code(), Some(1));
-        assert!(stderr(&output).contains("the published file has c5b586fa"), "{}", stderr(&output));
-        assert_eq!(names_beside(&folder.path().join("data/stocknet-88/x")), ["master.zip.bad"]);
+        assert!(
+            stderr(&output).contains("the published file has c5b586fa"),
+            "{}",
+            stderr(&output)
+        );
+        assert_eq!(
+            names_beside(&folder.path().join("data/stocknet-88/x")),
+            ["master.zip.bad"]
+        );
     }
 }
 
 #[test]
 fn real_data_is_fetched_as_published_verified_and_not_fetched_twice() {
     let real = real_data();
-    let verified = kiln(&real, Some(&real), &["data", "verify", "wikitext2", "tinyshakespeare"]);
+    let verified = kiln(
+        &real,
+        Some(&real),
+        &["data", "verify", "wikitext2", "tinyshakespeare"],
+    );
     assert!(verified.status.success(), "{}", stdout(&verified));
-    let server = Server::start(std::fs::read(real.join("tinyshakespeare/input.txt")).unwrap(), &[Answer::CutAfter(400_000), Answer::Ranges]);
+    let server = Server::start(
+        std::fs::read(real.join("tinyshakespeare/input.txt")).unwrap(),
+        &[Answer::CutAfter(400_000), Answer::Ranges],
+    );
     let folder = tempfile::tempdir().unwrap();
     for (times, word) in [(2, "fetched"), (2, "is already here")] {
-        let output = kiln(folder.path(), None, &["data", "fetch", "tinyshakespeare", "--from", &server.address, "--to", "kept"]);
-        assert!(output.status.success() && stdout(&output).contains(word), "{}{}", stdout(&output), stderr(&output));
+        let output = kiln(
+            folder.path(),
+            None,
+            &[
+                "data",
+                "fetch",
+                "tinyshakespeare",
+                "--from",
+                &server.address,
+                "--to",
+                "kept",
+            ],
+        );
+        assert!(
+            output.status.success() && stdout(&output).contains(word),
+            "{}{}",
+            stdout(&output),
+            stderr(&output)
+        );
         assert_eq!(server.requests().len(), times);
     }
     let kept = folder.path().join("kept");
-    assert!(kiln(folder.path(), Some(&kept), &["data", "verify", "tinyshakespeare"]).status.success());
+    assert!(
+        kiln(
+            folder.path(),
+            Some(&kept),
+            &["data", "verify", "tinyshakespeare"]
+        )
+        .status
+        .success()
+    );
 }
 
 #[test]
@@ -597,9 +1027,23 @@ fn rows_that_nobody_publishes_come_from_a_mirror_and_are_checked() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(b"no tokenizer".to_vec(), &[Answer::Ranges]);
     let set = folder.path().join("data/chatlm-mini-chinese");
-    let output = kiln(folder.path(), None, &["data", "fetch", "chatlm", "--from", &server.address]);
-    assert_eq!((output.status.code(), server.requests()[0].as_str()), (Some(1), "GET /chatlm-mini-chinese/train.jsonl HTTP/1.1 None"));
-    assert!(stderr(&output).contains("has sha256") && stderr(&output).contains("810dfe1a184107db"), "{}", stderr(&output));
+    let output = kiln(
+        folder.path(),
+        None,
+        &["data", "fetch", "chatlm", "--from", &server.address],
+    );
+    assert_eq!(
+        (output.status.code(), server.requests()[0].as_str()),
+        (
+            Some(1),
+            "GET /chatlm-mini-chinese/train.jsonl HTTP/1.1 None"
+        )
+    );
+    assert!(
+        stderr(&output).contains("has sha256") && stderr(&output).contains("810dfe1a184107db"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(names_beside(&set.join("x")), ["train.jsonl.bad"]);
 }
 
@@ -609,7 +1053,11 @@ fn real_data_of_rows_that_nobody_publishes_is_taken_as_it_lies_there() {
     let folder = tempfile::tempdir().unwrap();
     let set = folder.path().join("data/chatlm-mini-chinese");
     std::fs::create_dir_all(&set).unwrap();
-    std::fs::copy(real.join("tokenizer-20231214.json.xz"), set.join("tokenizer-20231214.json.xz")).unwrap();
+    std::fs::copy(
+        real.join("tokenizer-20231214.json.xz"),
+        set.join("tokenizer-20231214.json.xz"),
+    )
+    .unwrap();
     let output = kiln(folder.path(), None, &["data", "fetch", "chatlm"]);
     assert_eq!(output.status.code(), Some(1));
     for part in [
@@ -617,11 +1065,23 @@ fn real_data_of_rows_that_nobody_publishes_is_taken_as_it_lies_there() {
         "valid.jsonl cannot be fetched",
         "tokenizer-20231214.json.xz is already here; its sha256 is as published",
     ] {
-        assert!(stdout(&output).contains(part), "{part} is not in: {}", stdout(&output));
+        assert!(
+            stdout(&output).contains(part),
+            "{part} is not in: {}",
+            stdout(&output)
+        );
     }
     for name in ["train.jsonl.xz", "valid.jsonl.xz"] {
         std::fs::copy(real.join(name), set.join(name)).unwrap();
     }
-    assert!(kiln(folder.path(), None, &["data", "fetch", "chatlm"]).status.success());
-    assert!(kiln(folder.path(), None, &["data", "verify", "chatlm"]).status.success());
+    assert!(
+        kiln(folder.path(), None, &["data", "fetch", "chatlm"])
+            .status
+            .success()
+    );
+    assert!(
+        kiln(folder.path(), None, &["data", "verify", "chatlm"])
+            .status
+            .success()
+    );
 }

@@ -1,5 +1,5 @@
-//! The two forms of the suite: short, which people run, and long, which CI runs. The same tests in both; only counts, cases and
-//! seconds differ, so that no test exists that nobody runs.
+//! The two forms of the suite: short, which people run, and long, which CI runs. The same tests in
+//! both; only counts, cases and seconds differ, so that no test exists that nobody runs.
 
 /// Whether this is the long form: `KILN_TESTS=long`.
 pub(crate) fn is_long() -> bool {

@@ -1,9 +1,12 @@
-//! Experiment files and tables are changed at random: cut, joined, filled with bytes and words that do not belong there. The result is read, planned,
-//! reported and compared. Nothing may panic or compute for long, and an experiment that is read must be the same after it was written and read again.
+//! Experiment files and tables are changed at random: cut, joined, filled with bytes and words that
+//! do not belong there. The result is read, planned, reported and compared. Nothing may panic or
+//! compute for long, and an experiment that is read must be the same after it was written and read
+//! again.
 //!
-//! Two seconds for each kind in the short form, a minute in the long one; `KILN_FUZZ_SECONDS=3600 cargo test --release -p kiln --test suite fuzz::`
-//! goes on for an hour. The short form always makes the same inputs, the long one others each time; `KILN_FUZZ_SEED` repeats a run. `tests/fuzz/` holds
-//! inputs that once broke something; all of them are tried first.
+//! Two seconds for each kind in the short form, a minute in the long one; `KILN_FUZZ_SECONDS=3600
+//! cargo test --release -p kiln --test suite fuzz::` goes on for an hour. The short form always
+//! makes the same inputs, the long one others each time; `KILN_FUZZ_SEED` repeats a run.
+//! `tests/fuzz/` holds inputs that once broke something; all of them are tried first.
 
 use std::{
     fs,
@@ -29,9 +32,11 @@ use kiln_core::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time that one input may take; most take milliseconds. Other programs of a busy machine do not add to it, so it is no limit of the clock.
+/// Processor time that one input may take; most take milliseconds. Other programs of a busy machine
+/// do not add to it, so it is no limit of the clock.
 const MOST_PROCESSOR_TIME: Duration = Duration::from_secs(10);
-/// Inputs that are made whatever time is left: a machine that is slow for a moment tries some all the same.
+/// Inputs that are made whatever time is left: a machine that is slow for a moment tries some all
+/// the same.
 const FEWEST_INPUTS: u64 = 100;
 /// Larger inputs only take longer.
 const MOST_BYTES: usize = 20_000;
@@ -188,8 +193,14 @@ impl Spoiler {
             5 => self.change_number(bytes, at),
             6 => self.move_line(bytes),
             _ => {
-                let word = self.words[self.random.usize(..self.words.len())].as_bytes().to_vec();
-                let end = if self.random.bool() { at } else { to.min(at + word.len()) };
+                let word = self.words[self.random.usize(..self.words.len())]
+                    .as_bytes()
+                    .to_vec();
+                let end = if self.random.bool() {
+                    at
+                } else {
+                    to.min(at + word.len())
+                };
                 bytes.splice(at..end, word);
             }
         }
@@ -197,14 +208,39 @@ impl Spoiler {
 
     /// The next number behind a place becomes another.
     fn change_number(&mut self, bytes: &mut Vec<u8>, at: usize) {
-        let Some(from) = bytes[at..].iter().position(u8::is_ascii_digit).map(|ahead| at + ahead) else { return };
-        let to = bytes[from..].iter().position(|byte| !byte.is_ascii_digit()).map_or(bytes.len(), |ahead| from + ahead);
-        const NUMBERS: [&str; 9] = ["0", "1", "-1", "2", "65536", "1048577", "18446744073709551615", "0.5", "1e9"];
-        bytes.splice(from..to, NUMBERS[self.random.usize(..NUMBERS.len())].bytes());
+        let Some(from) = bytes[at..]
+            .iter()
+            .position(u8::is_ascii_digit)
+            .map(|ahead| at + ahead)
+        else {
+            return;
+        };
+        let to = bytes[from..]
+            .iter()
+            .position(|byte| !byte.is_ascii_digit())
+            .map_or(bytes.len(), |ahead| from + ahead);
+        const NUMBERS: [&str; 9] = [
+            "0",
+            "1",
+            "-1",
+            "2",
+            "65536",
+            "1048577",
+            "18446744073709551615",
+            "0.5",
+            "1e9",
+        ];
+        bytes.splice(
+            from..to,
+            NUMBERS[self.random.usize(..NUMBERS.len())].bytes(),
+        );
     }
 
     fn move_line(&mut self, bytes: &mut Vec<u8>) {
-        let mut lines: Vec<Vec<u8>> = bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let mut lines: Vec<Vec<u8>> = bytes
+            .split_inclusive(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect();
         if lines.is_empty() {
             return;
         }
@@ -220,33 +256,61 @@ fn processor_time() -> Duration {
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Tries the kept inputs and then new ones until the time is over; one that breaks something is kept and named.
+/// Tries the kept inputs and then new ones until the time is over; one that breaks something is
+/// kept and named.
 fn fire(name: &str, seeds: Vec<Vec<u8>>, words: &'static [&'static str], try_one: impl Fn(&[u8])) {
-    let known = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz").join(name)).into_iter().flatten().flatten();
+    let known = fs::read_dir(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fuzz")
+            .join(name),
+    )
+    .into_iter()
+    .flatten()
+    .flatten();
     let known: Vec<Vec<u8>> = known.map(|entry| fs::read(entry.path()).unwrap()).collect();
-    let variable = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().unwrap());
-    let seed = variable("KILN_FUZZ_SEED").unwrap_or_else(|| by_form(1, SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()));
+    let variable = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .map(|value| value.parse::<u64>().unwrap())
+    };
+    let seed = variable("KILN_FUZZ_SEED")
+        .unwrap_or_else(|| by_form(1, SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()));
     let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(by_form(2, 60));
-    let mut spoiler = Spoiler { random: Rng::with_seed(seed), seeds: [seeds, known.clone()].concat(), words };
+    let mut spoiler = Spoiler {
+        random: Rng::with_seed(seed),
+        seeds: [seeds, known.clone()].concat(),
+        words,
+    };
     assert!(spoiler.seeds.len() > 5, "nothing to begin with");
     let began = Instant::now();
     let (mut tried, mut kept) = (0_u64, known.into_iter());
-    while let Some(bytes) = kept.next().or_else(|| (tried < FEWEST_INPUTS || began.elapsed().as_secs() < seconds).then(|| spoiler.next())) {
+    while let Some(bytes) = kept.next().or_else(|| {
+        (tried < FEWEST_INPUTS || began.elapsed().as_secs() < seconds).then(|| spoiler.next())
+    }) {
         let before = processor_time();
         let survived = catch_unwind(AssertUnwindSafe(|| try_one(&bytes))).is_ok();
         let took = processor_time() - before;
         if !survived || took > MOST_PROCESSOR_TIME {
             let place = std::env::temp_dir().join(format!("kiln-fuzz-{name}-{seed}-{tried}"));
             fs::write(&place, &bytes).unwrap();
-            let what = if survived { format!("took {took:?} of processor time") } else { "broke a promise".to_owned() };
+            let what = if survived {
+                format!("took {took:?} of processor time")
+            } else {
+                "broke a promise".to_owned()
+            };
             panic!(
-                "input {tried} of seed {seed} {what}; it is kept in {}: repair the reader, and put the input into tests/fuzz/{name}/",
+                "input {tried} of seed {seed} {what}; it is kept in {}: repair the reader, and put \
+                 the input into tests/fuzz/{name}/",
                 place.display()
             );
         }
         tried += 1;
     }
-    let _ = writeln!(std::io::stderr(), "{name}: {tried} inputs in {:?}, seed {seed}", began.elapsed());
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name}: {tried} inputs in {:?}, seed {seed}",
+        began.elapsed()
+    );
 }
 
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
@@ -267,24 +331,42 @@ fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
 }
 
 fn contents(paths: Vec<PathBuf>) -> Vec<Vec<u8>> {
-    paths.into_iter().map(|path| fs::read(path).unwrap()).filter(|bytes| bytes.len() < MOST_BYTES).collect()
+    paths
+        .into_iter()
+        .map(|path| fs::read(path).unwrap())
+        .filter(|bytes| bytes.len() < MOST_BYTES)
+        .collect()
 }
 
-/// An experiment that is read can be planned or is refused in words; written down as resolved it is the same experiment.
+/// An experiment that is read can be planned or is refused in words; written down as resolved it is
+/// the same experiment.
 fn try_experiment(folder: &Path, bytes: &[u8]) {
     let file = folder.join("x.yaml");
     fs::write(&file, bytes).unwrap();
-    let load = |file: &Path| spec::load(&spec::ExperimentRequest { file: file.to_owned(), ..Default::default() });
+    let load = |file: &Path| {
+        spec::load(&spec::ExperimentRequest {
+            file: file.to_owned(),
+            ..Default::default()
+        })
+    };
     let loaded = match load(&file) {
         Ok(loaded) => loaded,
         Err(problems) => {
             let text = problems.to_string();
-            assert!(!text.is_empty() && text.lines().all(|line| line.contains(':')), "{text}");
+            assert!(
+                !text.is_empty() && text.lines().all(|line| line.contains(':')),
+                "{text}"
+            );
             return;
         }
     };
     let trials = |loaded: &spec::Loaded| {
-        plan::expand(&loaded.experiment, &|_| None).map(|plan| plan.trials.into_iter().map(|trial| trial.id).collect::<Vec<TrialId>>())
+        plan::expand(&loaded.experiment, &|_| None).map(|plan| {
+            plan.trials
+                .into_iter()
+                .map(|trial| trial.id)
+                .collect::<Vec<TrialId>>()
+        })
     };
     let resolved = folder.join("resolved.yaml");
     let text = spec::write_resolved(&loaded);
@@ -303,8 +385,17 @@ fn try_experiment(folder: &Path, bytes: &[u8]) {
 #[test]
 fn experiment_files_under_fire() {
     let folder = tempfile::tempdir().unwrap();
-    let seeds = contents([files("experiments", ".yaml"), files("tests/experiments", ".yaml"), files("results", "experiment.yaml")].concat());
-    fire("yaml", seeds, &YAML_WORDS, |bytes| try_experiment(folder.path(), bytes));
+    let seeds = contents(
+        [
+            files("experiments", ".yaml"),
+            files("tests/experiments", ".yaml"),
+            files("results", "experiment.yaml"),
+        ]
+        .concat(),
+    );
+    fire("yaml", seeds, &YAML_WORDS, |bytes| {
+        try_experiment(folder.path(), bytes)
+    });
 }
 
 /// Whatever a table holds can be told in every form, and compared with itself.
@@ -320,15 +411,32 @@ fn try_table(bytes: &[u8]) {
     let table = match TrialTable::read_from(&mut Cursor::new(bytes), path) {
         Ok(table) => table,
         Err(error) => {
-            assert!(error.to_string().starts_with("results/x/trials.csv"), "{error}");
+            assert!(
+                error.to_string().starts_with("results/x/trials.csv"),
+                "{error}"
+            );
             return;
         }
     };
     // A folder in which nothing lies: every series is looked for.
     let folder = RunFolder::at("/nonexistent");
-    let subject = Subject { run: run.as_ref(), experiment: Some(&text), folder: Some(&folder), ..Subject::new(&table, "results/x/trials.csv") };
+    let subject = Subject {
+        run: run.as_ref(),
+        experiment: Some(&text),
+        folder: Some(&folder),
+        ..Subject::new(&table, "results/x/trials.csv")
+    };
     for width in [None, Some(60)] {
-        assert!(!report::text(subject, PageStyle { width, has_color: false }).is_empty());
+        assert!(
+            !report::text(
+                subject,
+                PageStyle {
+                    width,
+                    has_color: false
+                }
+            )
+            .is_empty()
+        );
     }
     assert!(!report::markdown(subject).is_empty());
     assert!(serde_json::from_str::<serde_json::Value>(&report::json(subject)).is_ok());
@@ -336,22 +444,74 @@ fn try_table(bytes: &[u8]) {
     for subjects in [&subjects[..1], &subjects[..]] {
         let album = Album::of(subjects);
         assert_eq!(album.html().matches("<script>").count(), 1);
-        assert!(album.pictures().iter().all(|(_, svg)| svg.matches("<svg").count() == 1 && svg.trim_end().ends_with("</svg>")));
+        assert!(
+            album
+                .pictures()
+                .iter()
+                .all(|(_, svg)| svg.matches("<svg").count() == 1
+                    && svg.trim_end().ends_with("</svg>"))
+        );
     }
     let keys = [vec![], table.axes.clone()];
     for by in keys {
-        let Ok(found) = compare(&table, &table, &Options { by, is_clean: false, across: Vec::new() }) else { continue };
-        let page = ComparisonPage { base: "a", new: "b", facts: None, found: &found };
-        assert!(!page.text(PageStyle { width: Some(80), has_color: true }).is_empty());
-        assert!([page.markdown(), page.csv(), page.json()].iter().all(|told| !told.is_empty()));
+        let Ok(found) = compare(
+            &table,
+            &table,
+            &Options {
+                by,
+                is_clean: false,
+                across: Vec::new(),
+            },
+        ) else {
+            continue;
+        };
+        let page = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: None,
+            found: &found,
+        };
+        assert!(
+            !page
+                .text(PageStyle {
+                    width: Some(80),
+                    has_color: true
+                })
+                .is_empty()
+        );
+        assert!(
+            [page.markdown(), page.csv(), page.json()]
+                .iter()
+                .all(|told| !told.is_empty())
+        );
     }
 }
 
 #[test]
 fn tables_under_fire() {
-    let seeds = contents([files("results", ".csv"), files("tests/expected", ".csv"), files("results", "run.json")].concat());
+    let seeds = contents(
+        [
+            files("results", ".csv"),
+            files("tests/expected", ".csv"),
+            files("results", "run.json"),
+        ]
+        .concat(),
+    );
     // Whole tables are long: their heads with a few rows are spoiled where it matters.
-    let heads = files("results", "trials.csv").into_iter().map(|path| fs::read(path).unwrap());
-    let heads = heads.map(|bytes| bytes.split_inclusive(|byte| *byte == b'\n').take(5).collect::<Vec<_>>().concat());
-    fire("csv", seeds.into_iter().chain(heads).collect(), &CSV_WORDS, try_table);
+    let heads = files("results", "trials.csv")
+        .into_iter()
+        .map(|path| fs::read(path).unwrap());
+    let heads = heads.map(|bytes| {
+        bytes
+            .split_inclusive(|byte| *byte == b'\n')
+            .take(5)
+            .collect::<Vec<_>>()
+            .concat()
+    });
+    fire(
+        "csv",
+        seeds.into_iter().chain(heads).collect(),
+        &CSV_WORDS,
+        try_table,
+    );
 }

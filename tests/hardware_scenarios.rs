@@ -1,7 +1,9 @@
-//! `kiln run` on machines that are not there: scenarios of `tests/scenarios`, played by the fake NVML under a scripted child. The
-//! tables say what the driver said, each gap has its reason, and no number is invented.
+//! `kiln run` on machines that are not there: scenarios of `tests/scenarios`, played by the fake
+//! NVML under a scripted child. The tables say what the driver said, each gap has its reason, and
+//! no number is invented.
 //!
-//! Nothing here is timed: a child waits for looks of the sampler, and a scenario changes when a test or a child makes a file.
+//! Nothing here is timed: a child waits for looks of the sampler, and a scenario changes when a
+//! test or a child makes a file.
 
 use std::{
     collections::HashMap,
@@ -33,15 +35,21 @@ pub(crate) fn scenario(name: &str) -> Scenario {
 /// An experiment of so many trials, with batch sizes from 1 on and these keys under `run`.
 pub(crate) fn sweep(keys: &str, trials: usize) -> Place {
     let batches: Vec<String> = (1..=trials).map(|batch| batch.to_string()).collect();
-    Place::with(&format!("{ONE_TRIAL}\nrun: {{require_idle_device: false, {keys}}}\nsweep: {{grid: {{train.batch_size: [{}]}}}}", batches.join(", ")))
+    Place::with(&format!(
+        "{ONE_TRIAL}\nrun: {{require_idle_device: false, {keys}}}\nsweep: {{grid: \
+         {{train.batch_size: [{}]}}}}",
+        batches.join(", ")
+    ))
 }
 
 /// `kiln run` with this driver, which has all the time to answer that a busy machine may need.
 pub(crate) fn kiln_on(place: &Place, scenario: &Scenario, more: &[&str]) -> Command {
     let library = install(place.path("x.yaml").parent().unwrap(), scenario).unwrap();
     let mut kiln = place.kiln(&[&["run", "x.yaml", "--progress", "plain"], more].concat());
-    kiln.env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60");
-    kiln.env_remove("CUDA_VISIBLE_DEVICES").env_remove("FAKE_NVML_SCENARIO");
+    kiln.env("KILN_NVML_LIB", library)
+        .env("KILN_NVML_PATIENCE", "60");
+    kiln.env_remove("CUDA_VISIBLE_DEVICES")
+        .env_remove("FAKE_NVML_SCENARIO");
     kiln
 }
 
@@ -70,24 +78,54 @@ pub(crate) struct Sampled {
 
 impl Sampled {
     fn of(place: &Place, row: Row) -> Self {
-        let trial = place.latest().join("trials").join(&row["trial"]).join(&row["attempt"]).join("trial.json");
+        let trial = place
+            .latest()
+            .join("trials")
+            .join(&row["trial"])
+            .join(&row["attempt"])
+            .join("trial.json");
         let result: serde_json::Value = serde_json::from_slice(&fs::read(trial).unwrap()).unwrap();
         let nanoseconds = |key: &str| result[key].as_u64().unwrap();
-        let length = nanoseconds("window_ended_nanoseconds") - nanoseconds("window_started_nanoseconds");
-        let samples: Vec<Row> = csv::Reader::from_path(place.latest().join("samples.csv")).unwrap().deserialize().map(Result::unwrap).collect();
-        let readings = samples.iter().map(|sample| sample["reading_seconds"].parse::<f64>().unwrap());
-        Self { row, window_seconds: length as f64 / 1e9, slowest_seconds: readings.fold(0.0, f64::max) }
+        let length =
+            nanoseconds("window_ended_nanoseconds") - nanoseconds("window_started_nanoseconds");
+        let samples: Vec<Row> = csv::Reader::from_path(place.latest().join("samples.csv"))
+            .unwrap()
+            .deserialize()
+            .map(Result::unwrap)
+            .collect();
+        let readings = samples
+            .iter()
+            .map(|sample| sample["reading_seconds"].parse::<f64>().unwrap());
+        Self {
+            row,
+            window_seconds: length as f64 / 1e9,
+            slowest_seconds: readings.fold(0.0, f64::max),
+        }
     }
 
     /// The device drew so much all the time.
     pub(crate) fn drew(&self, watts: f64) {
         let found = |column| number(&self.row, column);
-        assert!((found("mean_power_watts") - watts).abs() < 1e-6, "{:?}", self.row);
+        assert!(
+            (found("mean_power_watts") - watts).abs() < 1e-6,
+            "{:?}",
+            self.row
+        );
         let joules = watts * self.window_seconds;
-        assert!((found("energy_integral_joules") / joules - 1.0).abs() < 1e-6, "{joules} {:?}", self.row);
-        // The counter is read some time after its look has begun, at most as long as the look took; it counts whole millijoules.
+        assert!(
+            (found("energy_integral_joules") / joules - 1.0).abs() < 1e-6,
+            "{joules} {:?}",
+            self.row
+        );
+        // The counter is read some time after its look has begun, at most as long as the look took;
+        // it counts whole millijoules.
         let apart = (found("energy_counter_joules") - joules).abs();
-        assert!(apart <= watts * self.slowest_seconds + 0.004, "{joules} {} {:?}", self.slowest_seconds, self.row);
+        assert!(
+            apart <= watts * self.slowest_seconds + 0.004,
+            "{joules} {} {:?}",
+            self.slowest_seconds,
+            self.row
+        );
     }
 }
 
@@ -96,28 +134,48 @@ fn sampled(name: &str) -> Sampled {
     sampled_on(&scenario(name), FIRST, "0", None)
 }
 
-/// One trial on the device of this UUID, which `run.devices` names by `device` and `CUDA_VISIBLE_DEVICES` by `visible`.
-pub(crate) fn sampled_on(scenario: &Scenario, uuid: &str, device: &str, visible: Option<&str>) -> Sampled {
+/// One trial on the device of this UUID, which `run.devices` names by `device` and
+/// `CUDA_VISIBLE_DEVICES` by `visible`.
+pub(crate) fn sampled_on(
+    scenario: &Scenario,
+    uuid: &str,
+    device: &str,
+    visible: Option<&str>,
+) -> Sampled {
     let place = sweep(&format!("devices: [{device}]"), 1);
     let mut kiln = kiln_on(&place, scenario, &[]);
     kiln.envs(visible.map(|visible| ("CUDA_VISIBLE_DEVICES", visible)));
-    let ended = ended(kiln.env("SCRIPTED_CHILD", "sampled").env("SCRIPTED_CHILD_MAKES", place.path(CHANGED)));
+    let ended = ended(
+        kiln.env("SCRIPTED_CHILD", "sampled")
+            .env("SCRIPTED_CHILD_MAKES", place.path(CHANGED)),
+    );
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let mut rows = place.rows();
     assert_eq!(rows.len(), 1);
-    assert_eq!((rows[0]["outcome"].as_str(), rows[0]["device_uuid"].as_str()), ("completed", uuid));
+    assert_eq!(
+        (rows[0]["outcome"].as_str(), rows[0]["device_uuid"].as_str()),
+        ("completed", uuid)
+    );
     Sampled::of(&place, rows.remove(0))
 }
 
 pub(crate) fn number(row: &Row, column: &str) -> f64 {
-    row[column].parse().unwrap_or_else(|_| unreachable!("`{column}` is `{}`: {}", row[column], row["notes"]))
+    row[column]
+        .parse()
+        .unwrap_or_else(|_| unreachable!("`{column}` is `{}`: {}", row[column], row["notes"]))
 }
 
 /// The column is empty, and the notes say why in these words.
 pub(crate) fn is_absent(row: &Row, column: &str, why: &str) {
     assert_eq!(row[column], "", "{column}");
-    let note = row["notes"].split("; ").find(|note| note.starts_with(&format!("{column}: ")));
-    assert!(note.is_some_and(|note| note.contains(why)), "{column}: {}", row["notes"]);
+    let note = row["notes"]
+        .split("; ")
+        .find(|note| note.starts_with(&format!("{column}: ")));
+    assert!(
+        note.is_some_and(|note| note.contains(why)),
+        "{column}: {}",
+        row["notes"]
+    );
 }
 
 /// A reading in a wrong unit (mW for W, MiB for bytes) is found here.
@@ -125,7 +183,13 @@ pub(crate) fn is_absent(row: &Row, column: &str, why: &str) {
 fn a_plain_gpu_fills_the_row() {
     for (name, product, watts, megabytes, others) in [
         ("h200", "NVIDIA H200", 480.0, 0, ""),
-        ("8-h100", "NVIDIA H100 80GB HBM3", 400.0, 0, "1 with 2.0 GiB"),
+        (
+            "8-h100",
+            "NVIDIA H100 80GB HBM3",
+            400.0,
+            0,
+            "1 with 2.0 GiB",
+        ),
         ("geforce", "NVIDIA GeForce RTX 5077", 211.5, 819, ""),
         ("growing-list", "NVIDIA H200", 480.0, 0, "2 with 3.0 MiB"),
     ] {
@@ -134,9 +198,24 @@ fn a_plain_gpu_fills_the_row() {
         assert_eq!(row["device_name"], product);
         found.drew(watts);
         assert!((number(row, "max_temperature_celsius") - 38.0).abs() < 1e-9);
-        assert_eq!(row["peak_nvml_used_bytes"], (megabytes << 20).to_string(), "{name}");
-        assert_eq!((row["throttle_reasons"].as_str(), row["throttled_fraction"].as_str()), ("", "0.0"), "{name}");
-        assert!(others.is_empty() || row["foreign_processes"] == others, "{name}: {}", row["foreign_processes"]);
+        assert_eq!(
+            row["peak_nvml_used_bytes"],
+            (megabytes << 20).to_string(),
+            "{name}"
+        );
+        assert_eq!(
+            (
+                row["throttle_reasons"].as_str(),
+                row["throttled_fraction"].as_str()
+            ),
+            ("", "0.0"),
+            "{name}"
+        );
+        assert!(
+            others.is_empty() || row["foreign_processes"] == others,
+            "{name}: {}",
+            row["foreign_processes"]
+        );
     }
 }
 
@@ -153,21 +232,40 @@ fn a_gpu_that_gets_hot_is_seen_to_slow_down() {
     let row = &sampled("hot").row;
     assert!((number(row, "max_temperature_celsius") - 92.0).abs() < 1e-9);
     assert_eq!(row["throttle_reasons"], "hw_slowdown hw_thermal_slowdown");
-    let (throttled, watts) = (number(row, "throttled_fraction"), number(row, "mean_power_watts"));
-    assert!(throttled > 0.0 && throttled < 1.0, "only from the middle on: {throttled}");
+    let (throttled, watts) = (
+        number(row, "throttled_fraction"),
+        number(row, "mean_power_watts"),
+    );
+    assert!(
+        throttled > 0.0 && throttled < 1.0,
+        "only from the middle on: {throttled}"
+    );
     assert!(watts > 350.0 && watts < 480.0, "{watts}");
 }
 
 #[test]
 fn a_counter_that_goes_back_is_no_energy() {
     let found = sampled("energy-reset");
-    is_absent(&found.row, "energy_counter_joules", "the counter went backwards");
+    is_absent(
+        &found.row,
+        "energy_counter_joules",
+        "the counter went backwards",
+    );
     let joules = 480.0 * found.window_seconds;
-    assert!((number(&found.row, "energy_integral_joules") / joules - 1.0).abs() < 1e-6, "{joules} {:?}", found.row);
+    assert!(
+        (number(&found.row, "energy_integral_joules") / joules - 1.0).abs() < 1e-6,
+        "{joules} {:?}",
+        found.row
+    );
 }
 
 /// Starts a run and, once `is_time`, makes its scenario change.
-fn change_once(kiln: &mut Command, place: &Place, what: &str, is_time: impl FnMut() -> bool) -> Child {
+fn change_once(
+    kiln: &mut Command,
+    place: &Place,
+    what: &str,
+    is_time: impl FnMut() -> bool,
+) -> Child {
     let kiln = kiln.spawn().unwrap();
     wait_until(what, is_time);
     fs::write(place.path(CHANGED), "").unwrap();
@@ -178,14 +276,35 @@ fn change_once(kiln: &mut Command, place: &Place, what: &str, is_time: impl FnMu
 fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
     let place = sweep("devices: [0]", 3);
     let mut kiln = kiln_on(&place, &scenario("lost"), &[]);
-    kiln.env("SCRIPTED_CHILD_1", "completes").env("SCRIPTED_CHILD_2", "hangs");
-    let ended = end_of(change_once(&mut kiln, &place, "the second trial is at work", || place.attempts_with("at-work") == 1));
+    kiln.env("SCRIPTED_CHILD_1", "completes")
+        .env("SCRIPTED_CHILD_2", "hangs");
+    let ended = end_of(change_once(
+        &mut kiln,
+        &place,
+        "the second trial is at work",
+        || place.attempts_with("at-work") == 1,
+    ));
     assert_eq!(ended.status, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("no other device is left for the waiting trials"), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("no other device is left for the waiting trials"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(place.column("outcome"), ["completed", "failed"]);
     let failed = &place.rows()[1];
-    assert!(failed["reason"].contains("GPU 0 (NVIDIA H200) was lost (NVML: the GPU is lost"), "{}", failed["reason"]);
-    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "samples_per_second"] {
+    assert!(
+        failed["reason"].contains("GPU 0 (NVIDIA H200) was lost (NVML: the GPU is lost"),
+        "{}",
+        failed["reason"]
+    );
+    for column in [
+        "mean_power_watts",
+        "energy_counter_joules",
+        "mean_gpu_utilization",
+        "samples_per_second",
+    ] {
         assert_eq!(failed[column], "", "{column}");
     }
 }
@@ -193,20 +312,40 @@ fn a_lost_gpu_fails_its_trial_and_ends_a_run_that_has_no_other() {
 #[test]
 fn the_trials_of_a_lost_gpu_go_to_the_others() {
     let mut scenario = scenario("8-h100");
-    scenario.devices[0].lost.clone_from(&self::scenario("lost").devices[0].lost);
+    scenario.devices[0]
+        .lost
+        .clone_from(&self::scenario("lost").devices[0].lost);
     let place = sweep("devices: [0, 1]", 3);
     let mut kiln = kiln_on(&place, &scenario, &[]);
-    let kiln = change_once(kiln.env("SCRIPTED_CHILD", "waits"), &place, "a trial on each GPU", || place.attempts_with("at-work") == 2);
-    wait_until("the trial on the lost GPU ends", || place.lines().len() == 2);
+    let kiln = change_once(
+        kiln.env("SCRIPTED_CHILD", "waits"),
+        &place,
+        "a trial on each GPU",
+        || place.attempts_with("at-work") == 2,
+    );
+    wait_until("the trial on the lost GPU ends", || {
+        place.lines().len() == 2
+    });
     // The lost GPU is free now, the other is not: the third trial waits for the other.
     place.release();
     let ended = end_of(kiln);
     assert_eq!(ended.status, Some(1), "{}", ended.stderr);
-    assert!(ended.stderr.contains("no more trials are scheduled on it"), "{}", ended.stderr);
-    assert_eq!(place.column("outcome"), ["failed", "completed", "completed"]);
-    assert_eq!(place.column("device_uuid"), [uuids(&[0]), uuids(&[1]), uuids(&[1])].concat());
+    assert!(
+        ended.stderr.contains("no more trials are scheduled on it"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(
+        place.column("outcome"),
+        ["failed", "completed", "completed"]
+    );
+    assert_eq!(
+        place.column("device_uuid"),
+        [uuids(&[0]), uuids(&[1]), uuids(&[1])].concat()
+    );
     let reason = place.column("reason").remove(0);
-    let words = " lost its device: GPU 0 (NVIDIA H100 80GB HBM3) was lost (NVML: the GPU is lost: it fell off the bus or is inaccessible) after ";
+    let words = " lost its device: GPU 0 (NVIDIA H100 80GB HBM3) was lost (NVML: the GPU is lost: \
+                 it fell off the bus or is inaccessible) after ";
     assert!(reason.contains(words), "{reason}");
     let samples = fs::read_to_string(place.latest().join("samples.csv")).unwrap();
     assert!(samples.contains("the GPU is lost"), "{samples}");
@@ -220,7 +359,10 @@ fn four_gpus() -> Scenario {
 
 /// The UUIDs of these GPUs of a scenario.
 fn uuids(devices: &[u32]) -> Vec<String> {
-    devices.iter().map(|index| FIRST.replace("000000000001", &format!("{:012}", index + 1))).collect()
+    devices
+        .iter()
+        .map(|index| FIRST.replace("000000000001", &format!("{:012}", index + 1)))
+        .collect()
 }
 
 /// A run of four trials, each on two GPUs of this machine.
@@ -236,20 +378,49 @@ fn of_four_gpus_two_trials_use_two_each_at_once() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let pairs = [uuids(&[0, 1]).join(";"), uuids(&[2, 3]).join(";")];
     let rows = place.rows();
-    assert!(rows.len() == 4 && pairs.iter().all(|pair| rows.iter().any(|row| row["device_uuid"] == *pair)), "{:?}", place.column("device_uuid"));
+    assert!(
+        rows.len() == 4
+            && pairs
+                .iter()
+                .all(|pair| rows.iter().any(|row| row["device_uuid"] == *pair)),
+        "{:?}",
+        place.column("device_uuid")
+    );
     for row in rows {
         assert!(pairs.contains(&row["device_uuid"]), "{row:?}");
-        assert_eq!((&*row["device_name"], &*row["devices_per_trial"], &*row["concurrent_trials"]), ("NVIDIA H100 80GB HBM3", "2", "2"));
+        assert_eq!(
+            (
+                &*row["device_name"],
+                &*row["devices_per_trial"],
+                &*row["concurrent_trials"]
+            ),
+            ("NVIDIA H100 80GB HBM3", "2", "2")
+        );
         let batch: u64 = row["batch_size"].parse().unwrap();
         assert_eq!(row["effective_batch_size"], (2 * batch).to_string());
-        assert!((number(&row, "max_temperature_celsius") - 38.0).abs() < 1e-9, "{row:?}");
+        assert!(
+            (number(&row, "max_temperature_celsius") - 38.0).abs() < 1e-9,
+            "{row:?}"
+        );
         // One takes 400 W, the next 401, and so on.
-        let watts = if row["device_uuid"] == pairs[0] { 400.0 + 401.0 } else { 402.0 + 403.0 };
+        let watts = if row["device_uuid"] == pairs[0] {
+            400.0 + 401.0
+        } else {
+            402.0 + 403.0
+        };
         Sampled::of(&place, row).drew(watts);
     }
     let samples = fs::read_to_string(place.latest().join("samples.csv")).unwrap();
-    assert!(uuids(&[0, 1, 2, 3]).iter().all(|uuid| samples.contains(uuid)));
-    assert!(uuids(&[0, 1, 2, 3]).iter().all(|uuid| place.path("locks").join(format!("{uuid}.lock")).exists()));
+    assert!(
+        uuids(&[0, 1, 2, 3])
+            .iter()
+            .all(|uuid| samples.contains(uuid))
+    );
+    assert!(
+        uuids(&[0, 1, 2, 3])
+            .iter()
+            .all(|uuid| place.path("locks").join(format!("{uuid}.lock")).exists())
+    );
 }
 
 #[test]
@@ -259,9 +430,15 @@ fn a_child_sees_its_gpus_and_is_told_how_many() {
     for attempt in place.attempts() {
         let environment = fs::read_to_string(attempt.join("environment")).unwrap();
         let visible = format!("CUDA_VISIBLE_DEVICES={}", uuids(&[3, 1]).join(","));
-        assert!(environment.lines().any(|line| line == visible), "{environment}");
+        assert!(
+            environment.lines().any(|line| line == visible),
+            "{environment}"
+        );
         let told = fs::read_to_string(attempt.parent().unwrap().join("trial.yaml")).unwrap();
-        assert!(told.contains("devices_per_trial: 2") && told.contains("device: cuda"), "{told}");
+        assert!(
+            told.contains("devices_per_trial: 2") && told.contains("device: cuda"),
+            "{told}"
+        );
     }
 }
 
@@ -272,57 +449,129 @@ fn too_few_gpus_for_one_trial_are_refused_and_a_rest_is_told_of() {
     for keys in ["devices: all", "devices: auto"] {
         let (place, ended) = in_pairs("completes", keys, &one);
         assert_eq!(ended.status, Some(3), "{ended:?}");
-        assert!(ended.stderr.contains("`run.devices_per_trial` is 2, and a trial may use 1 GPU: 0 (GPU-"), "{}", ended.stderr);
+        assert!(
+            ended
+                .stderr
+                .contains("`run.devices_per_trial` is 2, and a trial may use 1 GPU: 0 (GPU-"),
+            "{}",
+            ended.stderr
+        );
         assert!(!place.path("results/x/latest").exists());
     }
     let mut three = four_gpus();
     three.devices.truncate(3);
     let (place, ended) = in_pairs("completes", "devices: all", &three);
-    assert!(ended.status == Some(0) && ended.stderr.contains("each trial uses 2 GPUs (`run.devices_per_trial`), so GPU 2 stays unused"), "{ended:?}");
-    assert!(place.column("device_uuid").iter().all(|found| *found == uuids(&[0, 1]).join(";")));
-    assert!(!place.path("locks").join(format!("{}.lock", uuids(&[2])[0])).exists(), "nobody waits for it");
+    assert!(
+        ended.status == Some(0)
+            && ended.stderr.contains(
+                "each trial uses 2 GPUs (`run.devices_per_trial`), so GPU 2 stays unused"
+            ),
+        "{ended:?}"
+    );
+    assert!(
+        place
+            .column("device_uuid")
+            .iter()
+            .all(|found| *found == uuids(&[0, 1]).join(";"))
+    );
+    assert!(
+        !place
+            .path("locks")
+            .join(format!("{}.lock", uuids(&[2])[0]))
+            .exists(),
+        "nobody waits for it"
+    );
 }
 
 #[test]
 fn a_lost_gpu_takes_its_fellow_along_and_auto_makes_another_pair() {
     let mut scenario = four_gpus();
-    scenario.devices[0].lost.clone_from(&self::scenario("lost").devices[0].lost);
+    scenario.devices[0]
+        .lost
+        .clone_from(&self::scenario("lost").devices[0].lost);
     let place = sweep("devices_per_trial: 2, devices: auto", 3);
     let mut kiln = kiln_on(&place, &scenario, &[]);
     // A child that ends in good order when it is told to has lost its device all the same.
-    let ended =
-        end_of(change_once(kiln.env("SCRIPTED_CHILD_1", "obeys_term"), &place, "the first trial is at work", || place.attempts_with("at-work") == 1));
+    let ended = end_of(change_once(
+        kiln.env("SCRIPTED_CHILD_1", "obeys_term"),
+        &place,
+        "the first trial is at work",
+        || place.attempts_with("at-work") == 1,
+    ));
     assert_eq!(ended.status, Some(1), "{}", ended.stderr);
     let rows = place.rows();
-    assert_eq!(place.column("outcome"), ["failed", "completed", "completed"]);
-    assert!(rows[0]["reason"].contains("GPU 0 (NVIDIA H100 80GB HBM3) was lost"), "{rows:?}");
+    assert_eq!(
+        place.column("outcome"),
+        ["failed", "completed", "completed"]
+    );
+    assert!(
+        rows[0]["reason"].contains("GPU 0 (NVIDIA H100 80GB HBM3) was lost"),
+        "{rows:?}"
+    );
     let (before, after) = (uuids(&[0, 1]).join(";"), uuids(&[1, 2]).join(";"));
-    assert_eq!(place.column("device_uuid"), [before, after.clone(), after], "{}", ended.stderr);
-    assert!(ended.stderr.contains("continuing on GPU 1 (NVIDIA H100 80GB HBM3) and GPU 2"), "{}", ended.stderr);
+    assert_eq!(
+        place.column("device_uuid"),
+        [before, after.clone(), after],
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("continuing on GPU 1 (NVIDIA H100 80GB HBM3) and GPU 2"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
 fn an_old_library_and_one_that_refuses_leave_gaps_with_their_reasons() {
     let old = &sampled("half-symbols").row;
-    is_absent(old, "energy_counter_joules", "this driver does not provide it");
+    is_absent(
+        old,
+        "energy_counter_joules",
+        "this driver does not provide it",
+    );
     assert!((number(old, "mean_power_watts") - 480.0).abs() < 1e-6);
     let refused = &sampled("no-permission").row;
-    for column in ["mean_power_watts", "energy_counter_joules", "mean_gpu_utilization", "max_temperature_celsius", "peak_nvml_used_bytes"] {
+    for column in [
+        "mean_power_watts",
+        "energy_counter_joules",
+        "mean_gpu_utilization",
+        "max_temperature_celsius",
+        "peak_nvml_used_bytes",
+    ] {
         is_absent(refused, column, "this user may not read it");
     }
 }
 
 #[test]
 fn a_driver_that_is_not_loaded_is_said() {
-    let ended = run(&sweep("devices: [0]", 1), &scenario("driver-not-loaded"), "completes");
+    let ended = run(
+        &sweep("devices: [0]", 1),
+        &scenario("driver-not-loaded"),
+        "completes",
+    );
     assert_eq!(ended.status, Some(3), "{}", ended.stderr);
-    assert!(ended.stderr.contains("installed but not loaded"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("installed but not loaded"),
+        "{}",
+        ended.stderr
+    );
 }
 
 /// The tables name every gap of every scenario; nothing unknown is 0.
 #[test]
 fn every_field_of_every_scenario_is_a_value_or_a_reason() {
-    for name in ["h200", "h100-mig", "8-h100", "geforce", "wsl", "half-symbols", "no-permission"] {
+    for name in [
+        "h200",
+        "h100-mig",
+        "8-h100",
+        "geforce",
+        "wsl",
+        "half-symbols",
+        "no-permission",
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let mut scenario = scenario(name);
         let nvml = Nvml::open(Some(&install(folder.path(), &scenario).unwrap())).unwrap();
@@ -330,14 +579,26 @@ fn every_field_of_every_scenario_is_a_value_or_a_reason() {
         assert_eq!(found.len(), scenario.devices.len());
         let entries = kiln_hardware::snapshot::gpu(&found[0]).entries;
         assert!(entries.len() > 100, "{name}: {}", entries.len());
-        assert!(entries.iter().all(|entry| !entry.value.reason().is_some_and(|reason| reason.is_empty())), "{name}");
+        assert!(
+            entries
+                .iter()
+                .all(|entry| !entry.value.reason().is_some_and(|reason| reason.is_empty())),
+            "{name}"
+        );
         // The same device without one of its calls has a gap there, and not a zero.
-        scenario.devices[0].calls.remove("nvmlDeviceGetMemoryInfo_v2");
+        scenario.devices[0]
+            .calls
+            .remove("nvmlDeviceGetMemoryInfo_v2");
         let poorer = tempfile::tempdir().unwrap();
         let nvml = Nvml::open(Some(&install(poorer.path(), &scenario).unwrap())).unwrap();
         let entries = kiln_hardware::snapshot::gpu(&Gpu::read_all(&nvml)[0]).entries;
-        let memory = entries.iter().filter(|entry| entry.section == "memory" && ["total", "used", "free"].contains(&entry.field.as_str()));
-        assert!(memory.clone().count() > 0 && memory.clone().all(|entry| entry.value.value().is_none()), "{name}");
+        let memory = entries.iter().filter(|entry| {
+            entry.section == "memory" && ["total", "used", "free"].contains(&entry.field.as_str())
+        });
+        assert!(
+            memory.clone().count() > 0 && memory.clone().all(|entry| entry.value.value().is_none()),
+            "{name}"
+        );
     }
 }
 
@@ -345,14 +606,23 @@ fn every_field_of_every_scenario_is_a_value_or_a_reason() {
 fn first_hangs(call: &str) -> Scenario {
     let mut scenario = scenario("8-h100");
     scenario.devices.truncate(2);
-    scenario.devices[0].calls.insert(call.into(), serde_json::json!({"hang": true}));
-    scenario.devices[1].calls.insert("nvmlDeviceGetComputeRunningProcesses_v3".into(), serde_json::json!([]));
-    scenario.devices[1].calls.insert("nvmlDeviceGetUtilizationRates".into(), serde_json::json!({"gpu": 0, "memory": 0}));
+    scenario.devices[0]
+        .calls
+        .insert(call.into(), serde_json::json!({"hang": true}));
+    scenario.devices[1].calls.insert(
+        "nvmlDeviceGetComputeRunningProcesses_v3".into(),
+        serde_json::json!([]),
+    );
+    scenario.devices[1].calls.insert(
+        "nvmlDeviceGetUtilizationRates".into(),
+        serde_json::json!({"gpu": 0, "memory": 0}),
+    );
     scenario
 }
 
-/// Makes an attempt with more and more patience with a driver, in seconds, until it finds what it wants. What hangs is found at
-/// once; what does not may be too slow for the first patience where the machine is busy.
+/// Makes an attempt with more and more patience with a driver, in seconds, until it finds what it
+/// wants. What hangs is found at once; what does not may be too slow for the first patience where
+/// the machine is busy.
 pub(crate) fn with_patience(mut attempt: impl FnMut(&str) -> Result<(), String>) {
     let mut missed = String::new();
     for seconds in ["0.3", "3", "30"] {
@@ -375,18 +645,36 @@ fn a_gpu_that_hangs_is_passed_over_and_its_fellows_are_read() {
         with_patience(|seconds| {
             let silence = format!("the driver has not answered for {seconds} s");
             let place = Place::with(ONE_TRIAL);
-            let ended = ended(kiln_on(&place, &first_hangs(call), &[]).env("KILN_NVML_PATIENCE", seconds));
+            let ended =
+                ended(kiln_on(&place, &first_hangs(call), &[]).env("KILN_NVML_PATIENCE", seconds));
             wanted(ended.status == Some(0), || format!("{call}: {ended:?}"))?;
             let used = place.column("device_uuid").remove(0);
             wanted(used == uuids(&[1])[0], || format!("{call}: {used}"))?;
             let snapshots = fs::read_to_string(place.latest().join("snapshots.csv")).unwrap();
-            let has = |uuid: &str, words: &str| snapshots.lines().any(|line| line.contains(uuid) && line.contains(words));
-            wanted(has(FIRST, &silence) && has("000000000002", "NVIDIA H100 80GB HBM3"), || format!("{call}: {snapshots}"))?;
+            let has = |uuid: &str, words: &str| {
+                snapshots
+                    .lines()
+                    .any(|line| line.contains(uuid) && line.contains(words))
+            };
+            wanted(
+                has(FIRST, &silence) && has("000000000002", "NVIDIA H100 80GB HBM3"),
+                || format!("{call}: {snapshots}"),
+            )?;
             let devices = place.run_file()["launches"][0]["devices"].clone();
-            let is_told = devices.as_array().unwrap().iter().any(|device| device["unusable"] == silence.as_str());
-            wanted(is_told == (call == "nvmlDeviceGetName"), || format!("{call}: {devices}"))?;
+            let is_told = devices
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|device| device["unusable"] == silence.as_str());
+            wanted(is_told == (call == "nvmlDeviceGetName"), || {
+                format!("{call}: {devices}")
+            })?;
             let page = fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
-            wanted(page.contains(&format!("GPU 0 was not read: {silence}.")) && page.contains("NVIDIA H100"), || format!("{call}: {page}"))
+            wanted(
+                page.contains(&format!("GPU 0 was not read: {silence}."))
+                    && page.contains("NVIDIA H100"),
+                || format!("{call}: {page}"),
+            )
         });
     }
 }
@@ -394,13 +682,19 @@ fn a_gpu_that_hangs_is_passed_over_and_its_fellows_are_read() {
 #[test]
 fn trials_on_the_cpu_do_not_need_the_driver() {
     let mut scenario = scenario("h200");
-    scenario.calls.insert("nvmlInit_v2".into(), serde_json::json!({"hang": true}));
+    scenario
+        .calls
+        .insert("nvmlInit_v2".into(), serde_json::json!({"hang": true}));
     let place = Place::with(ONE_TRIAL);
-    let ended = ended(kiln_on(&place, &scenario, &["--device", "cpu"]).env("KILN_NVML_PATIENCE", "0.3"));
+    let ended =
+        ended(kiln_on(&place, &scenario, &["--device", "cpu"]).env("KILN_NVML_PATIENCE", "0.3"));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(place.column("device_uuid"), [""]);
     let page = fs::read_to_string(place.latest().join("snapshot-1.txt")).unwrap();
-    assert!(page.contains("No GPU can be read: the driver has not answered for 0.3 s."), "{page}");
+    assert!(
+        page.contains("No GPU can be read: the driver has not answered for 0.3 s."),
+        "{page}"
+    );
 }
 
 #[test]
@@ -409,13 +703,22 @@ fn a_signal_is_heeded_while_the_driver_hangs() {
     scenario.devices.truncate(1);
     for name in ["INT", "TERM"] {
         let place = Place::with(ONE_TRIAL);
-        let mut kiln = kiln_on(&place, &scenario, &[]).env("KILN_NVML_PATIENCE", "600").spawn().unwrap();
-        wait_until("the device is looked at", || place.path("locks").join(format!("{FIRST}.lock")).exists());
+        let mut kiln = kiln_on(&place, &scenario, &[])
+            .env("KILN_NVML_PATIENCE", "600")
+            .spawn()
+            .unwrap();
+        wait_until("the device is looked at", || {
+            place.path("locks").join(format!("{FIRST}.lock")).exists()
+        });
         let began = Instant::now();
         signal(&kiln, name);
         let status = kiln.wait().unwrap();
         // Far less than the patience, which a signal that is not heeded would take.
-        assert!(status.code() == Some(130) && began.elapsed() < Duration::from_secs(60), "{name}: {status} after {:?}", began.elapsed());
+        assert!(
+            status.code() == Some(130) && began.elapsed() < Duration::from_secs(60),
+            "{name}: {status} after {:?}",
+            began.elapsed()
+        );
     }
 }
 
@@ -425,40 +728,101 @@ fn a_snapshot_is_of_the_gpus_that_answer() {
     let library = install(folder.path(), &first_hangs("nvmlDeviceGetUtilizationRates")).unwrap();
     let start = |arguments: &[&str], seconds: &str| {
         let mut kiln = Command::new(env!("CARGO_BIN_EXE_kiln"));
-        kiln.arg("snapshot").args(arguments).env("KILN_NVML_LIB", &library).env("KILN_NVML_PATIENCE", seconds);
-        kiln.env_remove("FAKE_NVML_SCENARIO").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        kiln.arg("snapshot")
+            .args(arguments)
+            .env("KILN_NVML_LIB", &library)
+            .env("KILN_NVML_PATIENCE", seconds);
+        kiln.env_remove("FAKE_NVML_SCENARIO")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     with_patience(|seconds| {
-        let forms = [&[][..], &["--csv"], &["--json"], &["--words"], &["--query", "index,name,utilization.gpu"]];
+        let forms = [
+            &[][..],
+            &["--csv"],
+            &["--json"],
+            &["--words"],
+            &["--query", "index,name,utilization.gpu"],
+        ];
         // All at once: each waits for the silent GPU.
-        let started: Vec<Child> = forms.iter().map(|arguments| start(arguments, seconds)).collect();
+        let started: Vec<Child> = forms
+            .iter()
+            .map(|arguments| start(arguments, seconds))
+            .collect();
         let ended: Vec<Ended> = started.into_iter().map(end_of).collect();
         let silence = format!("GPU 0 was not read: the driver has not answered for {seconds} s\n");
-        let is_right = |ended: &Ended| ended.status == Some(1) && ended.stderr == silence && ended.stdout.contains("NVIDIA H100 80GB HBM3");
-        wanted(ended.iter().all(is_right), || format!("{forms:?}: {ended:?}"))
+        let is_right = |ended: &Ended| {
+            ended.status == Some(1)
+                && ended.stderr == silence
+                && ended.stdout.contains("NVIDIA H100 80GB HBM3")
+        };
+        wanted(ended.iter().all(is_right), || {
+            format!("{forms:?}: {ended:?}")
+        })
     });
 }
 
 #[test]
 fn a_machine_that_cannot_run_a_trial_leaves_it_to_the_next_launch() {
     let mut scenario = scenario("h200");
-    scenario.devices[0].calls.insert("nvmlDeviceGetUtilizationRates".into(), serde_json::json!({"gpu": 0, "memory": 0}));
+    scenario.devices[0].calls.insert(
+        "nvmlDeviceGetUtilizationRates".into(),
+        serde_json::json!({"gpu": 0, "memory": 0}),
+    );
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let mut kiln = kiln_on(&place, &scenario, &[]);
-    let ended = Ended::of(kiln.env("SCRIPTED_CHILD", "says_no_device").output().unwrap());
-    assert_eq!((ended.status, place.column("outcome")), (Some(3), vec!["interrupted".to_owned()]), "{ended:?}");
-    assert!(ended.stdout.contains("1 of 2 trials: 1 interrupted, 1 not run"), "{ended:?}");
-    assert_eq!(ended.stderr.matches("CUDA is not usable here").count(), 1, "{}", ended.stderr);
-    assert!(ended.stderr.contains("`--device cpu`") && !ended.stderr.contains(" left"), "{}", ended.stderr);
+    let ended = Ended::of(
+        kiln.env("SCRIPTED_CHILD", "says_no_device")
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(
+        (ended.status, place.column("outcome")),
+        (Some(3), vec!["interrupted".to_owned()]),
+        "{ended:?}"
+    );
+    assert!(
+        ended
+            .stdout
+            .contains("1 of 2 trials: 1 interrupted, 1 not run"),
+        "{ended:?}"
+    );
+    assert_eq!(
+        ended.stderr.matches("CUDA is not usable here").count(),
+        1,
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("`--device cpu`") && !ended.stderr.contains(" left"),
+        "{}",
+        ended.stderr
+    );
     // No number was made anywhere: where the trials run may still be changed.
     let on_the_cpu = place.run("completes", &["--device", "cpu"]);
-    assert_eq!((on_the_cpu.status, place.runs()), (Some(0), 1), "{on_the_cpu:?}");
-    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed"]);
-    assert_eq!(place.run_file()["launches"][1]["changed"]["run.devices"], "cpu");
+    assert_eq!(
+        (on_the_cpu.status, place.runs()),
+        (Some(0), 1),
+        "{on_the_cpu:?}"
+    );
+    assert_eq!(
+        place.column("outcome"),
+        ["interrupted", "completed", "completed"]
+    );
+    assert_eq!(
+        place.run_file()["launches"][1]["changed"]["run.devices"],
+        "cpu"
+    );
     let gone_on = place.run("completes", &["--device", "cpu", "--rerun", "completed"]);
     assert_eq!((gone_on.status, place.runs()), (Some(0), 1), "{gone_on:?}");
     let elsewhere = place.run("completes", &["--device", "auto"]);
-    assert_eq!((elsewhere.status, place.runs()), (Some(0), 2), "a finished run is of the device it ran on: {elsewhere:?}");
+    assert_eq!(
+        (elsewhere.status, place.runs()),
+        (Some(0), 2),
+        "a finished run is of the device it ran on: {elsewhere:?}"
+    );
 }
 
 #[test]
@@ -468,14 +832,37 @@ fn a_variable_that_names_no_gpu_is_not_taken_for_the_wish_to_have_none() {
     let place = Place::with(ONE_TRIAL);
     let ended = ended(kiln_on(&place, &scenario, &[]).env("CUDA_VISIBLE_DEVICES", "5"));
     assert_eq!(ended.status, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("`CUDA_VISIBLE_DEVICES=5`: there is no GPU 5; the last one is GPU 1"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("`--device cpu`") && !place.path("results/x/latest").exists(), "{}", ended.stderr);
-    assert_eq!(self::ended(kiln_on(&place, &scenario, &[]).env("CUDA_VISIBLE_DEVICES", "-1")).status, Some(0));
+    assert!(
+        ended
+            .stderr
+            .contains("`CUDA_VISIBLE_DEVICES=5`: there is no GPU 5; the last one is GPU 1"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        ended.stderr.contains("`--device cpu`") && !place.path("results/x/latest").exists(),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(
+        self::ended(kiln_on(&place, &scenario, &[]).env("CUDA_VISIBLE_DEVICES", "-1")).status,
+        Some(0)
+    );
 }
 
 #[test]
 fn a_lost_gpu_that_is_named_is_said_to_be_lost() {
-    let ended = run(&sweep("devices: [2]", 1), &scenario("snapshot"), "completes");
+    let ended = run(
+        &sweep("devices: [2]", 1),
+        &scenario("snapshot"),
+        "completes",
+    );
     assert_eq!(ended.status, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("`run.devices` names GPU 2, which cannot be used: the GPU is lost"), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("`run.devices` names GPU 2, which cannot be used: the GPU is lost"),
+        "{}",
+        ended.stderr
+    );
 }

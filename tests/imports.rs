@@ -1,5 +1,5 @@
-//! Holds the direction of imports inside a package: each module uses only those before it on the journey (`docs/design.md`). Between packages the
-//! compiler holds it.
+//! Holds the direction of imports inside a package: each module uses only those before it on the
+//! journey (`docs/design.md`). Between packages the compiler holds it.
 
 use std::{
     collections::BTreeSet,
@@ -28,7 +28,10 @@ const PROGRAM: &MayImport = &[
 
 #[test]
 fn every_module_imports_only_what_lies_before_it() {
-    let faults: Vec<String> = [("crates/core/src", CORE), ("src", PROGRAM)].into_iter().flat_map(|(folder, table)| faults(folder, table)).collect();
+    let faults: Vec<String> = [("crates/core/src", CORE), ("src", PROGRAM)]
+        .into_iter()
+        .flat_map(|(folder, table)| faults(folder, table))
+        .collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -40,12 +43,18 @@ fn faults(folder: &str, table: &MayImport) -> Vec<String> {
             continue;
         }
         let Some((_, allowed)) = table.iter().find(|(name, _)| *name == module) else {
-            faults.push(format!("{}: module `{module}` is not in the table of imports", file.display()));
+            faults.push(format!(
+                "{}: module `{module}` is not in the table of imports",
+                file.display()
+            ));
             continue;
         };
         for used in used_modules(&fs::read_to_string(&file).unwrap(), "crate::") {
             if used != module && !allowed.contains(&used.as_str()) {
-                faults.push(format!("{}: `{module}` may not import `{used}`", file.display()));
+                faults.push(format!(
+                    "{}: `{module}` may not import `{used}`",
+                    file.display()
+                ));
             }
         }
     }
@@ -54,8 +63,10 @@ fn faults(folder: &str, table: &MayImport) -> Vec<String> {
 
 #[test]
 fn all_ways_to_write_a_path_are_seen() {
-    let text = "use crate::{\n    plan::{Trial, TrialId},\n    record, // crate::report in a comment\n};\nuse crate::units::Bytes;\n\
-                fn f() -> crate::spec::Run { other_crate::schedule() }\n/// See `crate::commands`.\n";
+    let text = "use crate::{\n    plan::{Trial, TrialId},\n    record, // crate::report in a \
+                comment\n};\nuse crate::units::Bytes;\n\
+                fn f() -> crate::spec::Run { other_crate::schedule() }\n/// See \
+                `crate::commands`.\n";
     let used: Vec<String> = used_modules(text, "crate::").into_iter().collect();
     assert_eq!(used, ["plan", "record", "spec", "units"]);
 }
@@ -75,16 +86,29 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 /// `plan/trial.rs` is of module `plan`, `fetch.rs` of `fetch`.
 fn module_of(file: &Path) -> String {
-    let first = file.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    let first = file
+        .components()
+        .next()
+        .unwrap()
+        .as_os_str()
+        .to_string_lossy()
+        .into_owned();
     first.trim_end_matches(".rs").to_owned()
 }
 
 /// The modules named right after `root` (`crate::`) in paths and in braces, comments left out.
 fn used_modules(text: &str, root: &str) -> BTreeSet<String> {
-    let code: String = text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
+    let code: String = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n");
     let mut used = BTreeSet::new();
     for (place, _) in code.match_indices(root) {
-        let is_part_of_a_name = code[..place].chars().next_back().is_some_and(|before| before.is_alphanumeric() || before == '_' || before == ':');
+        let is_part_of_a_name = code[..place]
+            .chars()
+            .next_back()
+            .is_some_and(|before| before.is_alphanumeric() || before == '_' || before == ':');
         if is_part_of_a_name {
             continue;
         }
@@ -119,6 +143,9 @@ fn top_level_names(list: &str) -> Vec<String> {
 }
 
 fn name_at(text: &str) -> Option<String> {
-    let name: String = text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect();
+    let name: String = text
+        .chars()
+        .take_while(|character| character.is_alphanumeric() || *character == '_')
+        .collect();
     (!name.is_empty()).then_some(name)
 }

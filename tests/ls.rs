@@ -16,16 +16,29 @@ fn list(place: &Place) -> Vec<Value> {
 fn an_empty_place_has_no_runs() {
     let place = Place::with("");
     let ended = Ended::of(place.kiln(&["ls"]).output().unwrap());
-    assert_eq!((ended.status, ended.stdout.as_str()), (Some(0), "no runs under results; `kiln run FILE` creates one\n"));
+    assert_eq!(
+        (ended.status, ended.stdout.as_str()),
+        (
+            Some(0),
+            "no runs under results; `kiln run FILE` creates one\n"
+        )
+    );
 }
 
 #[test]
 fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
     let place = Place::with("");
     let ls = |folder: &str| Ended::of(place.kiln(&["ls", folder]).output().unwrap());
-    for (folder, words) in [("nodir", "nodir: there is no such folder"), ("x.yaml", "x.yaml: this is not a folder")] {
+    for (folder, words) in [
+        ("nodir", "nodir: there is no such folder"),
+        ("x.yaml", "x.yaml: this is not a folder"),
+    ] {
         let refused = ls(folder);
-        assert_eq!((refused.status, refused.stdout.as_str()), (Some(2), ""), "{refused:?}");
+        assert_eq!(
+            (refused.status, refused.stdout.as_str()),
+            (Some(2), ""),
+            "{refused:?}"
+        );
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
     fs::create_dir(place.path("empty")).unwrap();
@@ -36,23 +49,53 @@ fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
 fn runs_are_finished_resumable_abandoned_or_running() {
     let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let mut kiln = place.kiln(&["run", "x.yaml"]);
-    kiln.env("SCRIPTED_CHILD_1", "fails").env("SCRIPTED_CHILD_2", "is_killed").output().unwrap();
+    kiln.env("SCRIPTED_CHILD_1", "fails")
+        .env("SCRIPTED_CHILD_2", "is_killed")
+        .output()
+        .unwrap();
     let runs = list(&place);
-    let facts = |run: &Value| (run["state"].as_str().unwrap().to_owned(), run["trials"].clone(), run["done"].clone(), run["failed"].clone());
-    assert_eq!(facts(&runs[0]), ("resumable".into(), 2.into(), 1.into(), 1.into()));
-    assert!(runs[0]["size_bytes"].as_u64().unwrap() > 1000 && runs[0]["age_seconds"].as_f64().unwrap() < 600.0);
+    let facts = |run: &Value| {
+        (
+            run["state"].as_str().unwrap().to_owned(),
+            run["trials"].clone(),
+            run["done"].clone(),
+            run["failed"].clone(),
+        )
+    };
+    assert_eq!(
+        facts(&runs[0]),
+        ("resumable".into(), 2.into(), 1.into(), 1.into())
+    );
+    assert!(
+        runs[0]["size_bytes"].as_u64().unwrap() > 1000
+            && runs[0]["age_seconds"].as_f64().unwrap() < 600.0
+    );
     place.run("completes", &["--fresh"]);
     let states: Vec<String> = list(&place).iter().map(|run| facts(run).0).collect();
     assert_eq!(states, ["finished", "abandoned"]);
-    let mut running = place.kiln(&["run", "x.yaml", "--fresh"]).env("SCRIPTED_CHILD", "waits").spawn().unwrap();
-    wait_until("the third run has a trial", || place.runs() == 3 && !place.attempts().is_empty());
+    let mut running = place
+        .kiln(&["run", "x.yaml", "--fresh"])
+        .env("SCRIPTED_CHILD", "waits")
+        .spawn()
+        .unwrap();
+    wait_until("the third run has a trial", || {
+        place.runs() == 3 && !place.attempts().is_empty()
+    });
     let runs = list(&place);
     assert_eq!(runs[0]["state"], "running");
-    assert!(runs[0]["note"].as_str().unwrap().contains(&format!("process {}", running.id())));
+    assert!(
+        runs[0]["note"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("process {}", running.id()))
+    );
     place.release();
     assert!(running.wait().unwrap().success());
     let table = Ended::of(place.kiln(&["ls"]).output().unwrap()).stdout;
-    assert!(table.lines().next().unwrap().starts_with(" experiment") && table.contains("2/2"), "{table}");
+    assert!(
+        table.lines().next().unwrap().starts_with(" experiment") && table.contains("2/2"),
+        "{table}"
+    );
 }
 
 #[test]
@@ -72,10 +115,16 @@ fn a_run_that_lost_its_run_file_is_listed_and_is_not_passed_over_by_the_next() {
     fs::remove_file(place.latest().join("run.json")).unwrap();
     let runs = list(&place);
     assert_eq!((runs.len(), &runs[0]["state"]), (1, &"unreadable".into()));
-    assert!(runs[0]["note"].as_str().unwrap().contains("run.json"), "{runs:?}");
+    assert!(
+        runs[0]["note"].as_str().unwrap().contains("run.json"),
+        "{runs:?}"
+    );
     let refused = place.run("completes", &[]);
     assert_eq!(refused.status, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("run.json") && refused.stderr.contains("--fresh"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("run.json") && refused.stderr.contains("--fresh"),
+        "{refused:?}"
+    );
     assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
     assert_eq!(list(&place).len(), 2);
 }

@@ -1,8 +1,14 @@
-//! The tests that drive the built program, one file per command or promise. They are one executable: forty took ten minutes to link.
+//! The tests that drive the built program, one file per command or promise. They are one
+//! executable: forty took ten minutes to link.
 //!
-//! `make test` runs the short form, `make test-all` (`KILN_TESTS=long`) the long one: the same tests with more cases, kills and
-//! seconds (`form`). `cargo test --release -p kiln --test suite compare::` runs one file.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+//! `make test` runs the short form, `make test-all` (`KILN_TESTS=long`) the long one: the same
+//! tests with more cases, kills and seconds (`form`).
+//! `cargo test --release -p kiln --test suite compare::` runs one file.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod form;
 mod scripted_child;

@@ -12,7 +12,12 @@ use crate::scripted_child::real_data;
 /// `kiln plan` in this folder, with no data but `data/` and a cache of its own.
 fn plan(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-    command.current_dir(folder).arg("plan").args(arguments).env_remove("KILN_DATA").env("XDG_CACHE_HOME", folder.join("cache"));
+    command
+        .current_dir(folder)
+        .arg("plan")
+        .args(arguments)
+        .env_remove("KILN_DATA")
+        .env("XDG_CACHE_HOME", folder.join("cache"));
     command.output().unwrap()
 }
 
@@ -30,7 +35,11 @@ fn json(output: &Output) -> Value {
 }
 
 fn experiment(name: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(name).display().to_string()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("experiments")
+        .join(name)
+        .display()
+        .to_string()
 }
 
 fn folder_with(yaml: &str) -> tempfile::TempDir {
@@ -43,7 +52,10 @@ fn folder_with(yaml: &str) -> tempfile::TempDir {
 fn the_quickstart_is_planned_as_expected() {
     let folder = tempfile::tempdir().unwrap();
     let output = plan(folder.path(), &[&experiment("quickstart.yaml")]);
-    assert_eq!(stdout(&output), include_str!("expected/plan-quickstart.txt"));
+    assert_eq!(
+        stdout(&output),
+        include_str!("expected/plan-quickstart.txt")
+    );
     assert!(output.status.success());
 }
 
@@ -51,20 +63,33 @@ fn the_quickstart_is_planned_as_expected() {
 fn the_room_is_needed_where_the_runs_are_kept() {
     let folder = folder_with("{kiln: 1, name: here, model: {kind: matmul}, train: {steps: 10}}");
     let said = |arguments: &[&str]| stdout(&plan(folder.path(), arguments));
-    assert!(said(&["x.yaml"]).contains(" under results/here/,"), "{}", said(&["x.yaml"]));
+    assert!(
+        said(&["x.yaml"]).contains(" under results/here/,"),
+        "{}",
+        said(&["x.yaml"])
+    );
     assert!(said(&["x.yaml", "--results", "/big/disk"]).contains(" under /big/disk/here/,"));
 }
 
 #[test]
 fn every_experiment_is_planned_without_its_data_and_says_what_it_does_not_know() {
     let folder = tempfile::tempdir().unwrap();
-    for (name, trials) in [("quickstart.yaml", 12), ("wikitext2-gpt-batch.yaml", 5), ("shakespeare-char.yaml", 1), ("device-matmul.yaml", 8)] {
+    for (name, trials) in [
+        ("quickstart.yaml", 12),
+        ("wikitext2-gpt-batch.yaml", 5),
+        ("shakespeare-char.yaml", 1),
+        ("device-matmul.yaml", 8),
+    ] {
         let plan = json(&plan(folder.path(), &[&experiment(name), "--json"]));
         assert_eq!(plan["trials"].as_array().unwrap().len(), trials, "{name}");
     }
     let output = plan(folder.path(), &[&experiment("wikitext2-gpt-batch.yaml")]);
     assert!(output.status.success());
-    assert!(stdout(&output).contains("27.3 M") && stdout(&output).contains("kiln data fetch wikitext2"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("27.3 M") && stdout(&output).contains("kiln data fetch wikitext2"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]
@@ -72,10 +97,25 @@ fn real_data_gives_the_steps() {
     let data = real_data();
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
-    command.current_dir(folder.path()).args(["plan", "--json", &experiment("wikitext2-gpt-batch.yaml")]);
-    let plan = json(&command.env("KILN_DATA", data).env("XDG_CACHE_HOME", folder.path()).output().unwrap());
+    command.current_dir(folder.path()).args([
+        "plan",
+        "--json",
+        &experiment("wikitext2-gpt-batch.yaml"),
+    ]);
+    let plan = json(
+        &command
+            .env("KILN_DATA", data)
+            .env("XDG_CACHE_HOME", folder.path())
+            .output()
+            .unwrap(),
+    );
     // (2,088,628 - 129) / 128 + 1 = 16,317 samples.
-    let steps: Vec<u64> = plan["trials"].as_array().unwrap().iter().map(|trial| trial["steps"].as_u64().unwrap()).collect();
+    let steps: Vec<u64> = plan["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trial| trial["steps"].as_u64().unwrap())
+        .collect();
     assert_eq!(steps, [4, 8, 16, 24, 32].map(|batch| 16_317 / batch * 5));
     assert_eq!(plan["trials"][4]["dropped_samples_per_epoch"], 16_317 % 32);
     assert_eq!(plan["notes"], serde_json::json!([]));
@@ -85,11 +125,30 @@ fn real_data_gives_the_steps() {
 fn set_changes_a_key_and_pins_an_axis() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment("quickstart.yaml");
-    let plan = json(&plan(folder.path(), &[&file, "--json", "--set", "train.batch_size=16", "--set", "train.epochs=2"]));
+    let plan = json(&plan(
+        folder.path(),
+        &[
+            &file,
+            "--json",
+            "--set",
+            "train.batch_size=16",
+            "--set",
+            "train.epochs=2",
+        ],
+    ));
     let trials = plan["trials"].as_array().unwrap();
     assert_eq!(trials.len(), 6, "two numbers of workers, three seeds");
-    assert_eq!(trials[0]["axes"], serde_json::json!({"train.batch_size": 16, "data.num_workers": 0}));
-    assert_eq!((&trials[0]["train"]["epochs"], trials[0]["train"].get("steps")), (&2.into(), None));
+    assert_eq!(
+        trials[0]["axes"],
+        serde_json::json!({"train.batch_size": 16, "data.num_workers": 0})
+    );
+    assert_eq!(
+        (
+            &trials[0]["train"]["epochs"],
+            trials[0]["train"].get("steps")
+        ),
+        (&2.into(), None)
+    );
 }
 
 #[test]
@@ -107,7 +166,11 @@ fn what_cannot_be_planned_is_bad_input_that_names_every_fault() {
         "one step takes 100000 samples",
         "batch_size = 8; model.num_heads = 5",
     ] {
-        assert!(stderr(&output).contains(part), "{part} is not in: {}", stderr(&output));
+        assert!(
+            stderr(&output).contains(part),
+            "{part} is not in: {}",
+            stderr(&output)
+        );
     }
 }
 
@@ -116,18 +179,40 @@ fn a_bad_file_among_others_leaves_standard_output_to_the_plans() {
     let folder = folder_with("{kiln: 1, name: x, model: {kind: matmul}, train: {steps: 5}}");
     let output = plan(folder.path(), &["nope.yaml", "x.yaml", "--json"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stdout(&output).lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", stdout(&output));
-    assert!(stderr(&output).contains("nope.yaml: there is no such file"), "{}", stderr(&output));
+    assert!(
+        stdout(&output)
+            .lines()
+            .all(|line| serde_json::from_str::<Value>(line).is_ok()),
+        "{}",
+        stdout(&output)
+    );
+    assert!(
+        stderr(&output).contains("nope.yaml: there is no such file"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn facts_of_an_own_text_are_counted_once_and_kept() {
-    let folder = folder_with("{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: {batch_size: 1, epochs: 1}}");
-    std::fs::write(folder.path().join("own.txt"), "to be or not to be\n".repeat(100)).unwrap();
+    let folder = folder_with(
+        "{kiln: 1, name: x, model: {kind: mlp}, data: {kind: text, path: own.txt}, train: \
+         {batch_size: 1, epochs: 1}}",
+    );
+    std::fs::write(
+        folder.path().join("own.txt"),
+        "to be or not to be\n".repeat(100),
+    )
+    .unwrap();
     let first = json(&plan(folder.path(), &["x.yaml", "--json"]));
     // 1,900 characters, 1,710 of them for training: (1,710 - 65) / 64 + 1 samples.
     assert_eq!(first["trials"][0]["steps"], 26);
-    assert_eq!(std::fs::read_dir(folder.path().join("cache/kiln")).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("cache/kiln"))
+            .unwrap()
+            .count(),
+        1
+    );
     assert_eq!(json(&plan(folder.path(), &["x.yaml", "--json"])), first);
 }
 
@@ -142,23 +227,35 @@ fn a_plan_of_ten_thousand_trials_is_printed() {
     );
     let folder = folder_with(&yaml);
     let output = plan(folder.path(), &["x.yaml"]);
-    assert!(stdout(&output).contains("10000 trials"), "{}", stderr(&output));
+    assert!(
+        stdout(&output).contains("10000 trials"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]
 fn a_prompt_that_a_text_cannot_spell_is_refused_where_it_stands() {
     let folder = folder_with(
-        "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\ntrain:\n  steps: 5\n  sample: {prompt: At}\n\
-         sweep:\n  grid:\n    train.sample.prompt: [At, \"Ωmega\"]\n    data.tokenizer: [character, byte]\n",
+        "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\ntrain:\n  steps: 5\n  \
+         sample: {prompt: At}\n\
+         sweep:\n  grid:\n    train.sample.prompt: [At, \"Ωmega\"]\n    data.tokenizer: \
+         [character, byte]\n",
     );
     let output = plan(folder.path(), &["x.yaml"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         stderr(&output),
-        "x.yaml:10:31: `train.sample.prompt` contains \"Ω\", which is not in the training text; use only tokens of the training text \
-         (at train.sample.prompt = Ωmega, data.tokenizer = character)\n"
+        "x.yaml:10:31: `train.sample.prompt` contains \"Ω\", which is not in the training text; \
+         use only tokens of the training text (at train.sample.prompt = Ωmega, data.tokenizer = \
+         character)\n"
     );
-    assert!(plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"]).status.success(), "bytes spell everything");
+    assert!(
+        plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"])
+            .status
+            .success(),
+        "bytes spell everything"
+    );
 }
 
 #[test]
@@ -173,23 +270,46 @@ fn a_swept_size_has_its_column_and_its_parameters() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|trial| (trial["axes"]["model.size"].as_str().unwrap(), trial["parameters"].as_u64().unwrap()))
+        .map(|trial| {
+            (
+                trial["axes"]["model.size"].as_str().unwrap(),
+                trial["parameters"].as_u64().unwrap(),
+            )
+        })
         .collect();
     // The published numbers, less the positions that a shorter sequence does not need.
-    assert_eq!(trials, [("gpt2", 124_439_808 - 768 * 768), ("gpt2-medium", 354_823_168 - 768 * 1024)]);
+    assert_eq!(
+        trials,
+        [
+            ("gpt2", 124_439_808 - 768 * 768),
+            ("gpt2-medium", 354_823_168 - 768 * 1024)
+        ]
+    );
 }
 
 #[test]
 fn real_data_is_counted_in_prompts_and_responses_and_in_what_was_cut_of_them() {
     let data = real_data();
     let keys = "path: HERE, max_prompt_tokens: 64, max_response_tokens: 64";
-    let keys = keys.replace("HERE", &data.join("chatlm-mini-chinese").display().to_string());
-    let folder = folder_with(&format!("{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {{kind: chatlm, {keys}}}, train: {{epochs: 1}}}}"));
+    let keys = keys.replace(
+        "HERE",
+        &data.join("chatlm-mini-chinese").display().to_string(),
+    );
+    let folder = folder_with(&format!(
+        "{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {{kind: chatlm, {keys}}}, train: \
+         {{epochs: 1}}}}"
+    ));
     let output = stdout(&plan(folder.path(), &["x.yaml"]));
-    let lines = "training rows of chatlm: 3000, with 73614 prompt and 162226 response tokens, 0.10 % of them unknown; \
-         cut: 238 prompts at 64 tokens, 2051 responses at 64\n\
-         validation rows of chatlm: 1000, with 24288 prompt and 54407 response tokens, 0.08 % of them unknown; \
-         cut: 81 prompts at 64 tokens, 699 responses at 64\n";
+    let lines = "training rows of chatlm: 3000, with 73614 prompt and 162226 response tokens, 0.10 \
+                 % of them unknown; cut: 238 prompts at 64 tokens, 2051 responses at 64\n\
+                 validation rows of chatlm: 1000, with 24288 prompt and 54407 response tokens, \
+                 0.08 % of them unknown; cut: 81 prompts at 64 tokens, 699 responses at 64\n";
     assert!(output.ends_with(lines), "{output}");
-    assert_eq!(json(&plan(folder.path(), &["x.yaml", "--json"]))["remarks"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        json(&plan(folder.path(), &["x.yaml", "--json"]))["remarks"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
 }

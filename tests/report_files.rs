@@ -1,5 +1,5 @@
-//! The files that `kiln report` writes: what is in a table stays text on the page, and only kiln's own files are written over. `tests/long/page.rs` opens
-//! the page in a browser.
+//! The files that `kiln report` writes: what is in a table stays text on the page, and only kiln's
+//! own files are written over. `tests/long/page.rs` opens the page in a browser.
 
 use std::{
     collections::BTreeSet,
@@ -15,31 +15,60 @@ use crate::scripted_child::{Ended, Place};
 const RUN: &str = "results/quickstart-2core-epyc/latest";
 
 /// Where a name can stand that somebody else has chosen.
-const PLACES: [&str; 7] = ["experiment", "description", "axis", "value", "device", "board", "command"];
+const PLACES: [&str; 7] = [
+    "experiment",
+    "description",
+    "axis",
+    "value",
+    "device",
+    "board",
+    "command",
+];
 
-/// Ends whatever element or attribute it stands in, and begins others. It has no full stop, which would part the name of an axis.
+/// Ends whatever element or attribute it stands in, and begins others. It has no full stop, which
+/// would part the name of an axis.
 fn hostile(place: &str) -> String {
-    format!("{place}\"'></td></title></svg></script><img src=x onerror=alert(1)><script>window</script>")
+    format!(
+        "{place}\"'></td></title></svg></script><img src=x onerror=alert(1)><script>window</script>"
+    )
 }
 
 /// As long as the hostile name, in letters alone: pictures give both the same room.
 fn harmless(place: &str) -> String {
-    hostile(place).chars().map(|letter| if letter.is_ascii_alphanumeric() || letter == ' ' { letter } else { 'x' }).collect()
+    hostile(place)
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || letter == ' ' {
+                letter
+            } else {
+                'x'
+            }
+        })
+        .collect()
 }
 
 fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Copies a table of the committed run with names put in: `rename` gets a column and a cell, and the head's cells are under themselves.
+/// Copies a table of the committed run with names put in: `rename` gets a column and a cell, and
+/// the head's cells are under themselves.
 fn copy_table(name: &str, folder: &Path, rename: impl Fn(&str, &str) -> String) {
     let mut reader = csv::Reader::from_path(in_repository(RUN).join(name)).unwrap();
     let mut writer = csv::Writer::from_path(folder.join(name)).unwrap();
     let head = reader.headers().unwrap().clone();
-    writer.write_record(head.iter().map(|column| rename(column, column))).unwrap();
+    writer
+        .write_record(head.iter().map(|column| rename(column, column)))
+        .unwrap();
     for row in reader.records() {
         let row = row.unwrap();
-        writer.write_record(head.iter().zip(&row).map(|(column, cell)| rename(column, cell))).unwrap();
+        writer
+            .write_record(
+                head.iter()
+                    .zip(&row)
+                    .map(|(column, cell)| rename(column, cell)),
+            )
+            .unwrap();
     }
     writer.flush().unwrap();
 }
@@ -53,29 +82,42 @@ fn copy_run(folder: &Path, named: fn(&str) -> String) {
         ("device_name", "AMD EPYC") => named("device"),
         _ => cell.to_owned(),
     });
-    copy_table("snapshots.csv", folder, |column, cell| match (column, cell) {
-        ("device", "host") => named("board"),
-        _ => cell.to_owned(),
+    copy_table("snapshots.csv", folder, |column, cell| {
+        match (column, cell) {
+            ("device", "host") => named("board"),
+            _ => cell.to_owned(),
+        }
     });
-    let mut run: Value = serde_json::from_slice(&fs::read(in_repository(RUN).join("run.json")).unwrap()).unwrap();
+    let mut run: Value =
+        serde_json::from_slice(&fs::read(in_repository(RUN).join("run.json")).unwrap()).unwrap();
     run["experiment"] = named("experiment").into();
     for launch in run["launches"].as_array_mut().unwrap() {
         launch["command_line"] = Value::from(vec!["kiln".to_owned(), named("command")]);
     }
     fs::write(folder.join("run.json"), run.to_string()).unwrap();
     let experiment = serde_json::json!({"kiln": 1, "name": named("experiment"), "description": named("description")});
-    fs::write(folder.join("experiment.yaml"), serde_yaml::to_string(&experiment).unwrap()).unwrap();
+    fs::write(
+        folder.join("experiment.yaml"),
+        serde_yaml::to_string(&experiment).unwrap(),
+    )
+    .unwrap();
 }
 
 /// The page of these runs.
 fn page(place: &Place, runs: &[&str]) -> String {
     let arguments = [&["report"], runs, &["--html", "report.html"]].concat();
     let ended = Ended::of(place.kiln(&arguments).output().unwrap());
-    assert_eq!((ended.status, ended.stderr.as_str()), (Some(0), ""), "{}", ended.stdout);
+    assert_eq!(
+        (ended.status, ended.stderr.as_str()),
+        (Some(0), ""),
+        "{}",
+        ended.stdout
+    );
     fs::read_to_string(place.path("report.html")).unwrap()
 }
 
-/// The elements of a page as a browser finds them, each with the names of its attributes. Programs and styles hold no elements.
+/// The elements of a page as a browser finds them, each with the names of its attributes. Programs
+/// and styles hold no elements.
 fn elements(page: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), page);
     while let Some(start) = rest.find('<') {
@@ -86,7 +128,9 @@ fn elements(page: &str) -> Vec<String> {
         let (tag, behind) = opening_tag(rest);
         let is = |name: &str| tag.split_whitespace().next() == Some(name);
         rest = match ["script", "style"].into_iter().find(|name| is(name)) {
-            Some(name) => behind.find(&format!("</{name}")).map_or("", |end| &behind[end..]),
+            Some(name) => behind
+                .find(&format!("</{name}"))
+                .map_or("", |end| &behind[end..]),
             None => behind,
         };
         found.push(tag);
@@ -119,7 +163,13 @@ fn without_references(page: &str) -> String {
         // Last, or it would make references of text.
         ("&", ["&#38;", "&amp;"]),
     ];
-    references.into_iter().fold(page.to_owned(), |page, (letter, written)| written.iter().fold(page, |page, written| page.replace(written, letter)))
+    references
+        .into_iter()
+        .fold(page.to_owned(), |page, (letter, written)| {
+            written
+                .iter()
+                .fold(page, |page, written| page.replace(written, letter))
+        })
 }
 
 #[test]
@@ -131,15 +181,34 @@ fn a_hostile_name_is_text_wherever_it_stands() {
     // One run alone is a title; several have headings, differences and lines of their own.
     for beside in [None, Some(committed.as_str())] {
         let runs = |name| [name].into_iter().chain(beside).collect::<Vec<&str>>();
-        let (page, pattern) = (page(&place, &runs("hostile")), page(&place, &runs("harmless")));
+        let (page, pattern) = (
+            page(&place, &runs("hostile")),
+            page(&place, &runs("harmless")),
+        );
         let found = elements(&page);
-        assert_eq!(found.iter().filter(|element| element.starts_with("script")).count(), 1, "beside {beside:?}: kiln's own program alone");
+        assert_eq!(
+            found
+                .iter()
+                .filter(|element| element.starts_with("script"))
+                .count(),
+            1,
+            "beside {beside:?}: kiln's own program alone"
+        );
         let of_kiln: BTreeSet<String> = elements(&pattern).into_iter().collect();
-        let foreign: BTreeSet<&String> = found.iter().filter(|element| !of_kiln.contains(*element)).collect();
-        assert!(foreign.is_empty(), "beside {beside:?}, a page of harmless names has no such element: {foreign:#?}");
+        let foreign: BTreeSet<&String> = found
+            .iter()
+            .filter(|element| !of_kiln.contains(*element))
+            .collect();
+        assert!(
+            foreign.is_empty(),
+            "beside {beside:?}, a page of harmless names has no such element: {foreign:#?}"
+        );
         let text = without_references(&page);
         for name in PLACES.map(hostile) {
-            assert!(text.contains(&name), "beside {beside:?}, the page does not show {name}");
+            assert!(
+                text.contains(&name),
+                "beside {beside:?}, the page does not show {name}"
+            );
         }
     }
 }
@@ -147,9 +216,18 @@ fn a_hostile_name_is_text_wherever_it_stands() {
 #[test]
 fn elements_are_found_as_a_browser_finds_them() {
     let found = |page: &str| elements(page).join("|");
-    assert_eq!(found("<!DOCTYPE html><p class=\"a>b\" title='\"'>1 < 2</p><br>"), "p class= title=|br");
-    assert_eq!(found("<script>if (a<b) x</script><style>a<b</style><i>"), "script|style|i");
-    assert_eq!(found("<p title=\"\"><img src=x onerror=f>\">"), "p title=|img src=x onerror=f");
+    assert_eq!(
+        found("<!DOCTYPE html><p class=\"a>b\" title='\"'>1 < 2</p><br>"),
+        "p class= title=|br"
+    );
+    assert_eq!(
+        found("<script>if (a<b) x</script><style>a<b</style><i>"),
+        "script|style|i"
+    );
+    assert_eq!(
+        found("<p title=\"\"><img src=x onerror=f>\">"),
+        "p title=|img src=x onerror=f"
+    );
     assert_eq!(found("<p title=\"\" onclick=\"f\">"), "p title= onclick=");
     assert_eq!(without_references("&#38;lt; &lt;&#62;"), "&lt; <>");
 }
@@ -158,28 +236,73 @@ fn elements_are_found_as_a_browser_finds_them() {
 fn what_kiln_did_not_make_is_not_written_over() {
     let place = Place::with("");
     let table = in_repository("results/verdict-plain/latest");
-    let run = |arguments: &[&str]| Ended::of(place.kiln(&[&["report", table.to_str().unwrap()], arguments].concat()).output().unwrap());
+    let run = |arguments: &[&str]| {
+        Ended::of(
+            place
+                .kiln(&[&["report", table.to_str().unwrap()], arguments].concat())
+                .output()
+                .unwrap(),
+        )
+    };
     let refused = |arguments: &[&str], words: &str| {
         let ended = run(arguments);
-        assert!(ended.status == Some(2) && ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+        assert!(
+            ended.status == Some(2) && ended.stderr.contains(words),
+            "{arguments:?}: {ended:?}"
+        );
     };
-    refused(&["--html", "x.yaml"], "x.yaml: it exists and was not written by `kiln report`; name a new file");
+    refused(
+        &["--html", "x.yaml"],
+        "x.yaml: it exists and was not written by `kiln report`; name a new file",
+    );
     refused(&["--html", "."], "it is a folder");
-    refused(&["--html", "/dev/null"], "it exists and is not a regular file");
+    refused(
+        &["--html", "/dev/null"],
+        "it exists and is not a regular file",
+    );
     std::os::unix::fs::symlink("x.yaml", place.path("link.html")).unwrap();
     refused(&["--html", "link.html"], "is not a regular file");
-    fs::copy(in_repository("src/report/html/page.html"), place.path("template.html")).unwrap();
-    refused(&["--html", "template.html"], "was not written by `kiln report`");
+    fs::copy(
+        in_repository("src/report/html/page.html"),
+        place.path("template.html"),
+    )
+    .unwrap();
+    refused(
+        &["--html", "template.html"],
+        "was not written by `kiln report`",
+    );
     let lost = run(&["--html", "no/such/folder/report.html"]);
-    assert!(lost.status == Some(1) && lost.stderr.contains("its folder does not exist; create it first"), "{lost:?}");
+    assert!(
+        lost.status == Some(1)
+            && lost
+                .stderr
+                .contains("its folder does not exist; create it first"),
+        "{lost:?}"
+    );
 
-    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0));
-    assert_eq!(run(&["--html", "report.html", "--svg", "pictures"]).status, Some(0), "kiln's own are made anew");
-    let picture = fs::read_dir(place.path("pictures")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(
+        run(&["--html", "report.html", "--svg", "pictures"]).status,
+        Some(0)
+    );
+    assert_eq!(
+        run(&["--html", "report.html", "--svg", "pictures"]).status,
+        Some(0),
+        "kiln's own are made anew"
+    );
+    let picture = fs::read_dir(place.path("pictures"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     fs::write(&picture, "<svg>mine</svg>").unwrap();
     refused(&["--svg", "pictures"], "was not written by `kiln report`");
     assert_eq!(fs::read_to_string(&picture).unwrap(), "<svg>mine</svg>");
 
     let json = run(&["--format", "json", "--html", "report.html"]);
-    assert!(serde_json::from_str::<Value>(&json.stdout).is_ok() && json.stderr.contains("wrote report.html"), "{json:?}");
+    assert!(
+        serde_json::from_str::<Value>(&json.stdout).is_ok()
+            && json.stderr.contains("wrote report.html"),
+        "{json:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! `kiln run` after any stop: nothing is run twice without need, no row is ever rewritten, a changed experiment is refused.
+//! `kiln run` after any stop: nothing is run twice without need, no row is ever rewritten, a
+//! changed experiment is refused.
 
 use std::{
     collections::HashMap,
@@ -11,7 +12,8 @@ use crate::{
     scripted_child::{Ended, Place, wait_until},
 };
 
-const TWELVE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}}";
+const TWELVE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, \
+                      8, 9, 10, 11, 12]}}";
 const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
 
 /// Whole lines of the table; a torn last line is not one of them.
@@ -37,12 +39,20 @@ enum Moment {
 
 /// Waits until a run that has just been started gets there. Lets at most one trial end.
 fn reach(place: &Place, moment: Moment, before: [usize; 3]) {
-    let counts = || [place.attempts().len(), place.attempts_with("at-work"), place.attempts_with("trial.json")];
+    let counts = || {
+        [
+            place.attempts().len(),
+            place.attempts_with("at-work"),
+            place.attempts_with("trial.json"),
+        ]
+    };
     let [begun, at_work, ended] = before;
     match moment {
         Moment::Launch => {}
         Moment::Start => wait_until("an attempt has a folder", || counts()[0] > begun),
-        Moment::Work | Moment::Result | Moment::Next => wait_until("a child is at work", || counts()[1] > at_work),
+        Moment::Work | Moment::Result | Moment::Next => {
+            wait_until("a child is at work", || counts()[1] > at_work)
+        }
     }
     match moment {
         Moment::Launch | Moment::Start | Moment::Work => {}
@@ -62,17 +72,37 @@ fn a_parent_killed_at_any_moment_loses_no_row_and_starts_at_most_one_trial_more_
     let place = Place::with(TWELVE);
     let mut kept = String::new();
     // Two of the moments let a trial end, so some of the twelve are left after the last kill.
-    let moments = [Moment::Launch, Moment::Start, Moment::Work, Moment::Result, Moment::Next].repeat(by_form(1, 5));
+    let moments = [
+        Moment::Launch,
+        Moment::Start,
+        Moment::Work,
+        Moment::Result,
+        Moment::Next,
+    ]
+    .repeat(by_form(1, 5));
     for moment in &moments {
-        let before = [place.attempts().len(), place.attempts_with("at-work"), place.attempts_with("trial.json")];
+        let before = [
+            place.attempts().len(),
+            place.attempts_with("at-work"),
+            place.attempts_with("trial.json"),
+        ];
         let mut kiln = place.start("waits_for_turn");
         reach(&place, *moment, before);
-        assert_eq!(kiln.try_wait().unwrap(), None, "the run ended before it was killed: {moment:?}");
+        assert_eq!(
+            kiln.try_wait().unwrap(),
+            None,
+            "the run ended before it was killed: {moment:?}"
+        );
         kiln.kill().unwrap();
         kiln.wait().unwrap();
-        wait_until("no process of a killed run is left", || place.processes().is_empty());
+        wait_until("no process of a killed run is left", || {
+            place.processes().is_empty()
+        });
         let now = whole_lines(&place);
-        assert!(now.starts_with(&kept), "{moment:?}: a row changed\n{kept}\n{now}");
+        assert!(
+            now.starts_with(&kept),
+            "{moment:?}: a row changed\n{kept}\n{now}"
+        );
         kept = now;
     }
     let ended = place.run("completes", &[]);
@@ -80,12 +110,20 @@ fn a_parent_killed_at_any_moment_loses_no_row_and_starts_at_most_one_trial_more_
     assert!(whole_lines(&place).starts_with(&kept));
     let mut finals: HashMap<String, u32> = HashMap::new();
     let rows = place.rows();
-    rows.iter().filter(|row| row["outcome"] == "completed").for_each(|row| *finals.entry(row["trial"].clone()).or_default() += 1);
-    assert!(finals.len() == 12 && finals.values().all(|count| *count == 1), "{finals:?}");
+    rows.iter()
+        .filter(|row| row["outcome"] == "completed")
+        .for_each(|row| *finals.entry(row["trial"].clone()).or_default() += 1);
+    assert!(
+        finals.len() == 12 && finals.values().all(|count| *count == 1),
+        "{finals:?}"
+    );
     let starts = place.attempts().len();
     assert!(starts <= 12 + moments.len(), "{starts} starts");
     assert_eq!(rows.len(), starts, "every attempt has one row");
-    assert_eq!(rows.iter().filter(|row| row["outcome"] == "killed").count(), starts - 12);
+    assert_eq!(
+        rows.iter().filter(|row| row["outcome"] == "killed").count(),
+        starts - 12
+    );
     assert_eq!(place.runs(), 1);
 }
 
@@ -93,22 +131,40 @@ fn a_parent_killed_at_any_moment_loses_no_row_and_starts_at_most_one_trial_more_
 fn an_attempt_whose_parent_was_killed_gets_its_row_from_the_next_launch() {
     let place = Place::with(TWO);
     let mut kiln = place.start("grandchild_waits");
-    wait_until("the grandchild runs", || place.attempts_with("at-work") == 1);
+    wait_until("the grandchild runs", || {
+        place.attempts_with("at-work") == 1
+    });
     kiln.kill().unwrap();
     kiln.wait().unwrap();
     // The child died with its parent; what it had started is ended by the next launch.
     let ended = place.run("completes", &[]);
     assert!(ended.stderr.contains("attempt 1 had no row"), "{ended:?}");
-    assert!(ended.stderr.contains("ended leftover processes of an earlier launch: 1"), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("ended leftover processes of an earlier launch: 1"),
+        "{ended:?}"
+    );
     assert_eq!(place.processes(), [0_u32; 0]);
-    assert_eq!(place.column("outcome"), ["killed", "completed", "completed"]);
+    assert_eq!(
+        place.column("outcome"),
+        ["killed", "completed", "completed"]
+    );
     assert_eq!(place.column("attempt"), ["1", "2", "1"]);
     assert_eq!(place.column("launch"), ["1", "2", "2"]);
-    assert!(place.column("reason")[0].contains("was running when `kiln run` itself ended (launch 1)"));
+    assert!(
+        place.column("reason")[0].contains("was running when `kiln run` itself ended (launch 1)")
+    );
     let launches = place.run_file()["launches"].clone();
     let (first, second) = (&launches[0], &launches[1]);
-    assert_eq!(first["run_anchor_nanoseconds"], first["monotonic_nanoseconds"]);
-    assert_eq!(second["run_anchor_nanoseconds"], first["run_anchor_nanoseconds"]);
+    assert_eq!(
+        first["run_anchor_nanoseconds"],
+        first["monotonic_nanoseconds"]
+    );
+    assert_eq!(
+        second["run_anchor_nanoseconds"],
+        first["run_anchor_nanoseconds"]
+    );
     assert!(first.get("ended").is_none() && second["ended"]["how"] == "finished");
 }
 
@@ -120,14 +176,30 @@ fn a_torn_last_line_is_cut_and_said() {
     let text = fs::read_to_string(&table).unwrap();
     let second = text.lines().nth(2).unwrap().len() + 1;
     let torn = &text[..text.len() - second + 40];
-    for tear in [torn.to_owned(), format!("{}{}\n", &text[..text.len() - second], "\0".repeat(30))] {
+    for tear in [
+        torn.to_owned(),
+        format!("{}{}\n", &text[..text.len() - second], "\0".repeat(30)),
+    ] {
         fs::write(&table, tear).unwrap();
         let ended = place.run("completes", &[]);
-        assert!(ended.stderr.contains("the last line was incomplete"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("the last line was incomplete"),
+            "{ended:?}"
+        );
         assert_eq!(ended.status, Some(0), "{ended:?}");
-        assert_eq!(place.column("outcome"), ["completed", "killed", "completed"]);
+        assert_eq!(
+            place.column("outcome"),
+            ["completed", "killed", "completed"]
+        );
         fs::write(&table, &text).unwrap();
-        fs::remove_dir_all(place.attempts().into_iter().find(|attempt| attempt.ends_with("2")).unwrap()).unwrap();
+        fs::remove_dir_all(
+            place
+                .attempts()
+                .into_iter()
+                .find(|attempt| attempt.ends_with("2"))
+                .unwrap(),
+        )
+        .unwrap();
     }
 }
 
@@ -136,16 +208,29 @@ fn the_plan_says_what_a_resume_would_skip() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);
     let planned = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
-    assert!(planned.stdout.contains("1 of them have already ended; a resume skips them"), "{planned:?}");
+    assert!(
+        planned
+            .stdout
+            .contains("1 of them have already ended; a resume skips them"),
+        "{planned:?}"
+    );
     place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");
     let other = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
-    assert!(!other.stdout.contains("ended already"), "another plan: {other:?}");
+    assert!(
+        !other.stdout.contains("ended already"),
+        "another plan: {other:?}"
+    );
 }
 
 #[test]
 fn a_changed_experiment_is_refused_key_by_key() {
     let place = Place::with(TWO);
-    assert_eq!(place.run("completes", &["--only", &first_id(&place)]).status, Some(0));
+    assert_eq!(
+        place
+            .run("completes", &["--only", &first_id(&place)])
+            .status,
+        Some(0)
+    );
     let kept = whole_lines(&place);
     place.write("train: {steps: 20, seed: 7}\nsweep: {grid: {train.batch_size: [1, 2, 3]}}");
     let refused = place.run("completes", &[]);
@@ -156,7 +241,11 @@ fn a_changed_experiment_is_refused_key_by_key() {
         "`train.steps`: was 10, is now 20",
         "`--fresh`",
     ] {
-        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains(words),
+            "{words}: {}",
+            refused.stderr
+        );
     }
     assert_eq!(whole_lines(&place), kept);
     assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
@@ -169,7 +258,10 @@ fn a_limit_may_change_and_the_launch_writes_it_down() {
     place.run("completes", &["--only", &first_id(&place)]);
     place.write(&format!("{TWO}\nrun: {{timeout: 1h}}\ndescription: longer"));
     assert_eq!(place.run("completes", &[]).status, Some(0));
-    assert_eq!(place.run_file()["launches"][1]["changed"], serde_json::json!({"description": "longer", "run.timeout": "1h"}));
+    assert_eq!(
+        place.run_file()["launches"][1]["changed"],
+        serde_json::json!({"description": "longer", "run.timeout": "1h"})
+    );
     assert_eq!(place.runs(), 1);
 }
 
@@ -179,7 +271,12 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
     place.run("completes", &[]);
     let again = place.run("completes", &[]);
     assert_eq!(again.status, Some(0));
-    assert!(again.stderr.contains("every trial already has its result; `--fresh` starts a new run"), "{again:?}");
+    assert!(
+        again
+            .stderr
+            .contains("every trial already has its result; `--fresh` starts a new run"),
+        "{again:?}"
+    );
     assert_eq!((place.rows().len(), place.runs()), (2, 1));
     place.write("train: {steps: 20}");
     assert_eq!(place.run("completes", &[]).status, Some(0));
@@ -196,7 +293,11 @@ fn a_resume_repairs_the_link_to_the_latest_run() {
     assert_eq!(fs::read_link(place.latest()).unwrap(), link);
     fs::remove_file(place.latest()).unwrap();
     std::os::unix::fs::symlink("gone", place.latest()).unwrap();
-    assert_eq!(place.run("completes", &[]).status, Some(0), "nothing is left to do");
+    assert_eq!(
+        place.run("completes", &[]).status,
+        Some(0),
+        "nothing is left to do"
+    );
     assert_eq!(fs::read_link(place.latest()).unwrap(), link);
 }
 
@@ -221,13 +322,37 @@ fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
     as_if_made_elsewhere(&place);
     assert!(!plan().contains("have already ended"));
     let dry = place.run("completes", &["--dry-run"]);
-    assert!(dry.stdout.contains("Abacus 9000 there") && dry.stdout.contains("2 of 2 trials would run"), "{dry:?}");
-    assert!(place.run("completes", &["--rerun", "completed", "--dry-run"]).stdout.contains("would resume"));
+    assert!(
+        dry.stdout.contains("Abacus 9000 there") && dry.stdout.contains("2 of 2 trials would run"),
+        "{dry:?}"
+    );
+    assert!(
+        place
+            .run("completes", &["--rerun", "completed", "--dry-run"])
+            .stdout
+            .contains("would resume")
+    );
     let ended = place.run("completes", &[]);
-    assert_eq!((ended.status, place.runs(), place.rows().len()), (Some(0), 2, 2), "{ended:?}");
-    let said: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("ran on another machine")).collect();
-    assert!(said.len() == 1 && said[0].contains("starting a new run"), "{ended:?}");
-    assert!(place.run("completes", &[]).stderr.contains("every trial already has its result"));
+    assert_eq!(
+        (ended.status, place.runs(), place.rows().len()),
+        (Some(0), 2, 2),
+        "{ended:?}"
+    );
+    let said: Vec<&str> = ended
+        .stderr
+        .lines()
+        .filter(|line| line.contains("ran on another machine"))
+        .collect();
+    assert!(
+        said.len() == 1 && said[0].contains("starting a new run"),
+        "{ended:?}"
+    );
+    assert!(
+        place
+            .run("completes", &[])
+            .stderr
+            .contains("every trial already has its result")
+    );
 }
 
 #[test]
@@ -236,22 +361,37 @@ fn an_unfinished_run_goes_on_wherever_it_began() {
     place.run("completes", &["--only", &first_id(&place)]);
     as_if_made_elsewhere(&place);
     assert_eq!(place.run("completes", &[]).status, Some(0));
-    assert_eq!((place.runs(), place.column("launch")), (1, vec!["1".to_owned(), "2".into()]));
+    assert_eq!(
+        (place.runs(), place.column("launch")),
+        (1, vec!["1".to_owned(), "2".into()])
+    );
 }
 
 #[test]
 fn failed_trials_are_run_again_only_when_asked() {
     let place = Place::with(TWO);
     let mut kiln = place.kiln(&["run", "x.yaml"]);
-    assert_eq!(Ended::of(kiln.env("SCRIPTED_CHILD_1", "fails").output().unwrap()).status, Some(1));
+    assert_eq!(
+        Ended::of(kiln.env("SCRIPTED_CHILD_1", "fails").output().unwrap()).status,
+        Some(1)
+    );
     let again = place.run("completes", &[]);
     assert_eq!((again.status, place.rows().len()), (Some(1), 2));
     let would = place.run("completes", &["--rerun", "failed", "--dry-run"]);
-    assert!(would.stdout.contains("1 of 2 trials would run") && would.stdout.contains("failed before"), "{would:?}");
+    assert!(
+        would.stdout.contains("1 of 2 trials would run") && would.stdout.contains("failed before"),
+        "{would:?}"
+    );
     let none = place.run("completes", &["--rerun", "oom"]);
     assert_eq!((none.status, place.rows().len()), (Some(1), 2));
-    assert_eq!(place.run("completes", &["--rerun", "failed"]).status, Some(0));
-    assert_eq!(place.column("outcome"), ["failed", "completed", "completed"]);
+    assert_eq!(
+        place.run("completes", &["--rerun", "failed"]).status,
+        Some(0)
+    );
+    assert_eq!(
+        place.column("outcome"),
+        ["failed", "completed", "completed"]
+    );
     assert_eq!(place.column("attempt"), ["1", "1", "2"]);
     assert_eq!(place.run("completes", &["--rerun", "gone"]).status, Some(2));
 }
@@ -260,11 +400,17 @@ fn failed_trials_are_run_again_only_when_asked() {
 fn a_run_that_cannot_be_read_is_named() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);
-    let mut table = OpenOptions::new().append(true).open(place.latest().join("trials.csv")).unwrap();
+    let mut table = OpenOptions::new()
+        .append(true)
+        .open(place.latest().join("trials.csv"))
+        .unwrap();
     table.write_all(b"not,a,row\nnor,this\n").unwrap();
     let refused = place.run("completes", &[]);
     assert_eq!(refused.status, Some(2));
-    assert!(refused.stderr.contains("trials.csv:3: record 2") && refused.stderr.contains("`--fresh`"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("trials.csv:3: record 2") && refused.stderr.contains("`--fresh`"),
+        "{refused:?}"
+    );
 }
 
 /// A table that cannot grow: a limit on the size of a file stands for a full disk.
@@ -273,22 +419,43 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
     let place = Place::with("train: {steps: 10}\nsweep: {repeats: 30}");
     let kiln = place.kiln(&["run", "x.yaml"]);
     let mut limited = std::process::Command::new("sh");
-    limited.args(["-c", "ulimit -f 16; exec \"$0\" run x.yaml"]).arg(env!("CARGO_BIN_EXE_kiln"));
+    limited
+        .args(["-c", "ulimit -f 16; exec \"$0\" run x.yaml"])
+        .arg(env!("CARGO_BIN_EXE_kiln"));
     kiln.get_envs().for_each(|(name, value)| {
         limited.env(name, value.unwrap_or_default());
     });
     let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
     assert_eq!(stopped.status, Some(3), "{stopped:?}");
-    assert!(stopped.stderr.contains("is full: ") && stopped.stderr.contains("a trial needs 2.0 MiB"), "{stopped:?}");
+    assert!(
+        stopped.stderr.contains("is full: ") && stopped.stderr.contains("a trial needs 2.0 MiB"),
+        "{stopped:?}"
+    );
     let text = fs::read_to_string(place.latest().join("trials.csv")).unwrap();
     let before = place.rows().len();
-    assert!(text.ends_with('\n') && (3..29).contains(&before), "{before} rows");
+    assert!(
+        text.ends_with('\n') && (3..29).contains(&before),
+        "{before} rows"
+    );
     assert_eq!(place.processes(), [0_u32; 0]);
     assert_eq!(place.run("completes", &[]).status, Some(0));
     assert!(whole_lines(&place).starts_with(&text));
-    assert_eq!(place.column("outcome").iter().filter(|outcome| *outcome == "completed").count(), 30);
+    assert_eq!(
+        place
+            .column("outcome")
+            .iter()
+            .filter(|outcome| *outcome == "completed")
+            .count(),
+        30
+    );
 }
 
 fn first_id(place: &Place) -> String {
-    place.run("completes", &["--dry-run", "--fresh"]).stdout.lines().nth(1).unwrap().to_owned()
+    place
+        .run("completes", &["--dry-run", "--fresh"])
+        .stdout
+        .lines()
+        .nth(1)
+        .unwrap()
+        .to_owned()
 }

@@ -1,4 +1,5 @@
-//! What a sampler reads of a device, from the library to the summary of a window, with a library that plays scenarios.
+//! What a sampler reads of a device, from the library to the summary of a window, with a library
+//! that plays scenarios.
 //!
 //! The sampler has no ticks here: it looks when it is asked to, and each look is waited for.
 
@@ -7,7 +8,8 @@ use std::{fs, thread, time::Duration};
 use kiln::readings::{SampleRow, SampleWriter};
 use kiln_core::record::{Table, columns::SAMPLES};
 use kiln_hardware::{
-    GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost, power_now_watts,
+    GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost,
+    power_now_watts,
     sampler::{EVERYTHING, GpuTick, SampledTick},
     window::summarize,
 };
@@ -52,7 +54,10 @@ devices:
 
 fn nvml(folder: &tempfile::TempDir, scenario: &str) -> Nvml {
     let scenario: fake_nvml::Scenario = serde_yaml::from_str(scenario).unwrap();
-    Nvml::open(Some(&fake_nvml::install::install(folder.path(), &scenario).unwrap())).unwrap()
+    Nvml::open(Some(
+        &fake_nvml::install::install(folder.path(), &scenario).unwrap(),
+    ))
+    .unwrap()
 }
 
 /// Of looks at GPM: nearer than 100 ms they give nothing, and further apart they may be.
@@ -72,7 +77,12 @@ impl Watching {
         let folder = tempfile::tempdir().unwrap();
         let desk = GpuWatchdog::new(&nvml(&folder, scenario), patience);
         let sampler = Sampler::with_desk(Some(desk), Duration::from_secs(3600), 0);
-        sampler.watch(Watch { trial: "t".into(), attempt: 1, pid: std::process::id(), device_uuid: Some("GPU-a".into()) });
+        sampler.watch(Watch {
+            trial: "t".into(),
+            attempt: 1,
+            pid: std::process::id(),
+            device_uuid: Some("GPU-a".into()),
+        });
         Self { folder, sampler }
     }
 
@@ -100,7 +110,11 @@ impl Watching {
 }
 
 /// So many looks, `apart` from each other.
-fn sampled_apart(scenario: &str, count: usize, apart: Duration) -> (Vec<SampledTick>, TrialReadings) {
+fn sampled_apart(
+    scenario: &str,
+    count: usize,
+    apart: Duration,
+) -> (Vec<SampledTick>, TrialReadings) {
     let watching = Watching::begin(scenario, LONG);
     let mut rows = vec![watching.row()];
     while rows.len() < count {
@@ -116,7 +130,12 @@ fn sampled(scenario: &str, count: usize) -> (Vec<SampledTick>, TrialReadings) {
 
 fn summary(readings: &TrialReadings) -> WindowSummary {
     let ends = |tick: Option<&kiln_hardware::Tick>| tick.unwrap().monotonic_nanoseconds;
-    summarize(readings, Some((ends(readings.ticks.first()), ends(readings.ticks.last()))), &[], None)
+    summarize(
+        readings,
+        Some((ends(readings.ticks.first()), ends(readings.ticks.last()))),
+        &[],
+        None,
+    )
 }
 
 fn first_gpu(rows: &[SampledTick]) -> &GpuTick {
@@ -127,27 +146,86 @@ fn first_gpu(rows: &[SampledTick]) -> &GpuTick {
 fn a_batch_and_the_chips_counters_reach_the_row_and_the_summary() {
     let (rows, readings) = sampled_apart(HOPPER, 7, APART);
     let gpu = rows[2].tick.gpu.clone().unwrap();
-    assert_eq!((gpu.power_watts, gpu.power_instant_watts, gpu.memory_temperature_celsius), (Some(500.0), Some(510.25), Some(60.0)));
-    assert_eq!((gpu.work.sm_active, gpu.work.nvlink_receive_bytes_per_second), (Some(0.955), None));
-    assert_eq!((gpu.pcie_receive_bytes_per_second, gpu.pcie_transmit_bytes_per_second), (Some(2_097_152.0), Some(1_048_576.0)));
-    assert_eq!((gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors), (Some(0), Some(0)));
-    assert_eq!(first_gpu(&rows).work.sm_active, None, "one look has no look before it");
+    assert_eq!(
+        (
+            gpu.power_watts,
+            gpu.power_instant_watts,
+            gpu.memory_temperature_celsius
+        ),
+        (Some(500.0), Some(510.25), Some(60.0))
+    );
+    assert_eq!(
+        (gpu.work.sm_active, gpu.work.nvlink_receive_bytes_per_second),
+        (Some(0.955), None)
+    );
+    assert_eq!(
+        (
+            gpu.pcie_receive_bytes_per_second,
+            gpu.pcie_transmit_bytes_per_second
+        ),
+        (Some(2_097_152.0), Some(1_048_576.0))
+    );
+    assert_eq!(
+        (gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors),
+        (Some(0), Some(0))
+    );
+    assert_eq!(
+        first_gpu(&rows).work.sm_active,
+        None,
+        "one look has no look before it"
+    );
     let found = summary(&readings);
-    assert_eq!((found.mean_sm_active, found.mean_sm_occupancy, found.mean_tensor_active), (Some(0.955), Some(0.4), Some(0.3)));
-    assert_eq!((found.mean_dram_bandwidth_utilization, found.mean_sm_clock_megahertz), (Some(0.2), Some(1980.0)));
-    assert_eq!((found.throttle_reasons.as_deref(), found.max_temperature_celsius), (Some("sw_power_cap"), Some(52.0)));
-    let (counted, integrated) = (found.energy_counter_joules.unwrap(), found.energy_integral_joules.unwrap());
-    let slowest = readings.ticks.iter().map(|tick| tick.reading_seconds).fold(0.0, f64::max);
-    assert!((counted - integrated).abs() <= slowest * 500.0 + 0.002, "{counted} {integrated}");
+    assert_eq!(
+        (
+            found.mean_sm_active,
+            found.mean_sm_occupancy,
+            found.mean_tensor_active
+        ),
+        (Some(0.955), Some(0.4), Some(0.3))
+    );
+    assert_eq!(
+        (
+            found.mean_dram_bandwidth_utilization,
+            found.mean_sm_clock_megahertz
+        ),
+        (Some(0.2), Some(1980.0))
+    );
+    assert_eq!(
+        (
+            found.throttle_reasons.as_deref(),
+            found.max_temperature_celsius
+        ),
+        (Some("sw_power_cap"), Some(52.0))
+    );
+    let (counted, integrated) = (
+        found.energy_counter_joules.unwrap(),
+        found.energy_integral_joules.unwrap(),
+    );
+    let slowest = readings
+        .ticks
+        .iter()
+        .map(|tick| tick.reading_seconds)
+        .fold(0.0, f64::max);
+    assert!(
+        (counted - integrated).abs() <= slowest * 500.0 + 0.002,
+        "{counted} {integrated}"
+    );
     check_table(&rows);
 }
 
 fn check_table(ticks: &[SampledTick]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
-    SampleWriter::open(&path, 1).unwrap().0.append(ticks).unwrap();
+    SampleWriter::open(&path, 1)
+        .unwrap()
+        .0
+        .append(ticks)
+        .unwrap();
     let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
-    assert_eq!((rows.len(), rows[3].sm_active, rows[3].throttle_bits), (ticks.len(), Some(0.955), Some(4)));
+    assert_eq!(
+        (rows.len(), rows[3].sm_active, rows[3].throttle_bits),
+        (ticks.len(), Some(0.955), Some(4))
+    );
 }
 
 #[test]
@@ -155,30 +233,53 @@ fn a_pcie_counter_of_32_bits_on_a_fast_link_gives_no_rate() {
     // Each look finds a million bytes more.
     let scenario = |kind: u8, generation: u8, lanes: u8| {
         let calls = format!(
-            "    nvmlDeviceGetMaxPcieLinkGeneration: {generation}\n    nvmlDeviceGetMaxPcieLinkWidth: {lanes}\n  fields:\n    \
-             198/0: {{type: {kind}, value: {{calls: [7, 1000007, 2000007]}}}}\n"
+            "    nvmlDeviceGetMaxPcieLinkGeneration: {generation}\n    \
+             nvmlDeviceGetMaxPcieLinkWidth: {lanes}\n  fields:\n    198/0: {{type: {kind}, value: \
+             {{calls: [7, 1000007, 2000007]}}}}\n"
         );
-        HOPPER.replace("  fields:\n", &calls).replace("nvmlGpmQueryDeviceSupport: 1", "nvmlGpmQueryDeviceSupport: 0")
+        HOPPER.replace("  fields:\n", &calls).replace(
+            "nvmlGpmQueryDeviceSupport: 1",
+            "nvmlGpmQueryDeviceSupport: 0",
+        )
     };
-    // In 105 ms the fast link carries more than 32 bits can count; the slow one needs 17 s for that.
-    for (kind, generation, lanes, is_told) in [(3, 5, 16, true), (1, 5, 16, false), (1, 1, 1, true)] {
+    // In 105 ms the fast link carries more than 32 bits can count; the slow one needs 17 s for
+    // that.
+    for (kind, generation, lanes, is_told) in [(3, 5, 16, true), (1, 5, 16, false), (1, 1, 1, true)]
+    {
         let (rows, _) = sampled_apart(&scenario(kind, generation, lanes), 3, APART);
-        let rate = rows[2].tick.gpu.as_ref().unwrap().pcie_receive_bytes_per_second;
-        assert_eq!(rate.is_some(), is_told, "type {kind}, generation {generation}: {rate:?}");
+        let rate = rows[2]
+            .tick
+            .gpu
+            .as_ref()
+            .unwrap()
+            .pcie_receive_bytes_per_second;
+        assert_eq!(
+            rate.is_some(),
+            is_told,
+            "type {kind}, generation {generation}: {rate:?}"
+        );
         // The counter is read some time after its look has begun, at most as long as the look took.
         let [before, now] = [&rows[1].tick, &rows[2].tick];
         let seconds = (now.monotonic_nanoseconds - before.monotonic_nanoseconds) as f64 / 1e9;
-        let possible = 1e6 / (seconds + now.reading_seconds)..=1e6 / (seconds - before.reading_seconds);
-        assert!(rate.is_none_or(|rate| possible.contains(&rate)), "{rate:?} {possible:?}");
+        let possible =
+            1e6 / (seconds + now.reading_seconds)..=1e6 / (seconds - before.reading_seconds);
+        assert!(
+            rate.is_none_or(|rate| possible.contains(&rate)),
+            "{rate:?} {possible:?}"
+        );
     }
 }
 
 #[test]
 fn clients_of_the_multi_process_service_compute_too() {
     let folder = tempfile::tempdir().unwrap();
-    let lists = "    nvmlDeviceGetComputeRunningProcesses_v3: [{pid: 11, usedGpuMemory: 5}]\n    nvmlDeviceGetMPSComputeRunningProcesses_v3: [{pid: 12, usedGpuMemory: 7}, {pid: 11, usedGpuMemory: 5}]\n  fields:\n";
+    let lists = "    nvmlDeviceGetComputeRunningProcesses_v3: [{pid: 11, usedGpuMemory: 5}]\n    \
+                 nvmlDeviceGetMPSComputeRunningProcesses_v3: [{pid: 12, usedGpuMemory: 7}, {pid: \
+                 11, usedGpuMemory: 5}]\n  fields:\n";
     let nvml = nvml(&folder, &HOPPER.replace("  fields:\n", lists));
-    let ProcessList::Known(list) = nvml.compute_processes("GPU-a") else { panic!("both lists are told") };
+    let ProcessList::Known(list) = nvml.compute_processes("GPU-a") else {
+        panic!("both lists are told")
+    };
     let mut pids: Vec<u32> = list.iter().map(|process| process.pid).collect();
     pids.sort_unstable();
     assert_eq!(pids, [11, 12]);
@@ -187,11 +288,26 @@ fn clients_of_the_multi_process_service_compute_too() {
 #[test]
 fn a_performance_state_that_the_driver_does_not_know_is_absent() {
     let state = |code: u32| {
-        let (rows, readings) = sampled(&HOPPER.replace("nvmlDeviceGetPerformanceState: 0", &format!("nvmlDeviceGetPerformanceState: {code}")), 1);
-        (first_gpu(&rows).performance_state, readings.absent.get("performance_state").cloned())
+        let (rows, readings) = sampled(
+            &HOPPER.replace(
+                "nvmlDeviceGetPerformanceState: 0",
+                &format!("nvmlDeviceGetPerformanceState: {code}"),
+            ),
+            1,
+        );
+        (
+            first_gpu(&rows).performance_state,
+            readings.absent.get("performance_state").cloned(),
+        )
     };
     assert_eq!(state(8), (Some(8), None));
-    assert_eq!(state(32), (None, Some("the driver does not know the performance state".to_owned())));
+    assert_eq!(
+        state(32),
+        (
+            None,
+            Some("the driver does not know the performance state".to_owned())
+        )
+    );
 }
 
 #[test]
@@ -200,31 +316,53 @@ fn a_driver_without_gpm_or_without_its_free_gives_reasons_and_does_not_abort() {
         let (_, readings) = sampled_apart(&format!("missing: {missing}\n{HOPPER}"), 7, APART);
         let found = summary(&readings);
         assert_eq!(found.mean_sm_active.is_some(), has_gpm, "{missing}");
-        assert_eq!(found.notes.contains_key("mean_sm_active"), !has_gpm, "{:?}", found.notes);
+        assert_eq!(
+            found.notes.contains_key("mean_sm_active"),
+            !has_gpm,
+            "{:?}",
+            found.notes
+        );
     }
 }
 
 #[test]
 fn an_old_driver_is_read_through_the_older_calls() {
-    let missing = "missing: [nvmlDeviceGetTemperatureV, nvmlDeviceGetCurrentClocksEventReasons, nvmlDeviceGetFieldValues]";
-    let old = "    nvmlDeviceGetCurrentClocksThrottleReasons: 8\n    nvmlDeviceGetPowerUsage: 500000\n    nvmlDeviceGetTotalEnergyConsumption: {counter: {start: 1, rate: 500000}}\n    nvmlGpmQuery";
-    let (rows, _) = sampled(&format!("{missing}\n{}", HOPPER.replace("    nvmlGpmQuery", old)), 2);
+    let missing = "missing: [nvmlDeviceGetTemperatureV, nvmlDeviceGetCurrentClocksEventReasons, \
+                   nvmlDeviceGetFieldValues]";
+    let old = "    nvmlDeviceGetCurrentClocksThrottleReasons: 8\n    nvmlDeviceGetPowerUsage: \
+               500000\n    nvmlDeviceGetTotalEnergyConsumption: {counter: {start: 1, rate: \
+               500000}}\n    nvmlGpmQuery";
+    let (rows, _) = sampled(
+        &format!("{missing}\n{}", HOPPER.replace("    nvmlGpmQuery", old)),
+        2,
+    );
     let gpu = first_gpu(&rows);
-    assert_eq!((gpu.temperature_celsius, gpu.throttle_bits, gpu.power_watts), (Some(52.0), Some(8), Some(500.0)));
+    assert_eq!(
+        (gpu.temperature_celsius, gpu.throttle_bits, gpu.power_watts),
+        (Some(52.0), Some(8), Some(500.0))
+    );
     assert!(gpu.energy_joules.is_some() && gpu.power_instant_watts.is_none());
 }
 
 #[test]
 fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
-    let counter = "{once: changed, before: {counter: {start: 9000000, rate: 500000}}, then: {counter: {start: 0, rate: 500000}}}";
-    let watching = Watching::begin(&HOPPER.replace("{counter: {start: 7000, rate: 500000}}", counter), LONG);
+    let counter = "{once: changed, before: {counter: {start: 9000000, rate: 500000}}, then: \
+                   {counter: {start: 0, rate: 500000}}}";
+    let watching = Watching::begin(
+        &HOPPER.replace("{counter: {start: 7000, rate: 500000}}", counter),
+        LONG,
+    );
     watching.row();
     watching.look();
     watching.change();
     watching.look();
     let found = summary(&watching.sampler.unwatch("t"));
     assert_eq!(found.energy_counter_joules, None);
-    assert!(found.notes["energy_counter_joules"].starts_with("the counter went backwards"), "{:?}", found.notes);
+    assert!(
+        found.notes["energy_counter_joules"].starts_with("the counter went backwards"),
+        "{:?}",
+        found.notes
+    );
     assert!(found.energy_integral_joules.is_some());
 }
 
@@ -232,28 +370,45 @@ fn a_counter_that_is_reset_gives_no_energy_and_says_why() {
 fn under_mig_the_row_says_what_is_hidden_and_what_is_the_boards() {
     let mig = "    nvmlDeviceGetMigMode: [1, 1]\n    nvmlGpmQuery";
     let found = summary(&sampled_apart(&HOPPER.replace("    nvmlGpmQuery", mig), 7, APART).1);
-    assert_eq!(found.notes["mean_gpu_utilization"], "NVML gives no utilization while MIG is on");
-    assert_eq!(found.notes["mean_power_watts"], "for the whole board because MIG is on");
+    assert_eq!(
+        found.notes["mean_gpu_utilization"],
+        "NVML gives no utilization while MIG is on"
+    );
+    assert_eq!(
+        found.notes["mean_power_watts"],
+        "for the whole board because MIG is on"
+    );
     assert!(found.mean_sm_active.is_some() && found.mean_power_watts.is_some());
 }
 
 #[test]
 fn a_device_that_falls_off_the_bus_ends_its_series_with_nvmls_words() {
-    let watching = Watching::begin(&HOPPER.replace("- calls:", "- lost: {once: changed}\n  calls:"), LONG);
+    let watching = Watching::begin(
+        &HOPPER.replace("- calls:", "- lost: {once: changed}\n  calls:"),
+        LONG,
+    );
     let first = watching.row().tick;
     assert!(first.gpu.is_some(), "{first:?}");
     watching.change();
     let last = watching.look().tick;
     let readings = watching.sampler.unwatch("t");
     assert!(last.gpu.is_none() && last.child.is_some());
-    assert_eq!(last.gpu_absence.as_deref(), Some("the GPU is lost: it fell off the bus or is inaccessible"));
-    assert_eq!((readings.lost.as_ref(), readings.absent.get(EVERYTHING)), (last.gpu_absence.as_ref(), last.gpu_absence.as_ref()));
+    assert_eq!(
+        last.gpu_absence.as_deref(),
+        Some("the GPU is lost: it fell off the bus or is inaccessible")
+    );
+    assert_eq!(
+        (readings.lost.as_ref(), readings.absent.get(EVERYTHING)),
+        (last.gpu_absence.as_ref(), last.gpu_absence.as_ref())
+    );
 }
 
 #[test]
 fn a_call_that_hangs_leaves_the_ticks_of_the_host_and_the_process() {
-    let scenario =
-        HOPPER.replace("nvmlDeviceGetPerformanceState: 0", "nvmlDeviceGetPerformanceState: {once: changed, before: 0, then: {hang: true}}");
+    let scenario = HOPPER.replace(
+        "nvmlDeviceGetPerformanceState: 0",
+        "nvmlDeviceGetPerformanceState: {once: changed, before: 0, then: {hang: true}}",
+    );
     with_patience(|patience| {
         let seconds: f64 = patience.parse().unwrap();
         let watching = Watching::begin(&scenario, Duration::from_secs_f64(seconds));
@@ -261,11 +416,28 @@ fn a_call_that_hangs_leaves_the_ticks_of_the_host_and_the_process() {
         wanted(first.gpu.is_some(), || format!("{first:?}"))?;
         watching.change();
         let rows: Vec<_> = (0..6).map(|_| watching.look().tick).collect();
-        assert!(rows.iter().all(|tick| tick.gpu.is_none() && tick.child.is_some() && tick.host.memory_available_bytes.is_some()));
-        let of_later = rows[1..].iter().map(|tick| tick.reading_seconds).reduce(f64::min).unwrap();
-        assert!(rows[0].reading_seconds >= seconds && of_later < seconds, "only the first look waits: {rows:?}");
+        assert!(rows.iter().all(|tick| tick.gpu.is_none()
+            && tick.child.is_some()
+            && tick.host.memory_available_bytes.is_some()));
+        let of_later = rows[1..]
+            .iter()
+            .map(|tick| tick.reading_seconds)
+            .reduce(f64::min)
+            .unwrap();
+        assert!(
+            rows[0].reading_seconds >= seconds && of_later < seconds,
+            "only the first look waits: {rows:?}"
+        );
         let readings = watching.sampler.unwatch("t");
-        assert!(readings.silent_seconds >= seconds && readings.ticks.iter().filter(|tick| tick.gpu.is_some()).count() == 1);
+        assert!(
+            readings.silent_seconds >= seconds
+                && readings
+                    .ticks
+                    .iter()
+                    .filter(|tick| tick.gpu.is_some())
+                    .count()
+                    == 1
+        );
         Ok(())
     });
 }
@@ -274,10 +446,23 @@ fn a_call_that_hangs_leaves_the_ticks_of_the_host_and_the_process() {
 fn a_device_is_asked_whether_it_is_lost_and_what_it_draws() {
     let folder = tempfile::tempdir().unwrap();
     let well = nvml(&folder, HOPPER);
-    assert_eq!((lost(&well, "GPU-a"), power_now_watts(&well, "GPU-a"), power_now_watts(&well, "GPU-b")), (None, Some(510.25), None));
+    assert_eq!(
+        (
+            lost(&well, "GPU-a"),
+            power_now_watts(&well, "GPU-a"),
+            power_now_watts(&well, "GPU-b")
+        ),
+        (None, Some(510.25), None)
+    );
     let other = tempfile::tempdir().unwrap();
-    let gone = nvml(&other, &HOPPER.replace("- calls:", "- lost: {after_calls: 0}\n  calls:"));
-    assert_eq!(lost(&gone, "GPU-a").as_deref(), Some("the GPU is lost: it fell off the bus or is inaccessible"));
+    let gone = nvml(
+        &other,
+        &HOPPER.replace("- calls:", "- lost: {after_calls: 0}\n  calls:"),
+    );
+    assert_eq!(
+        lost(&gone, "GPU-a").as_deref(),
+        Some("the GPU is lost: it fell off the bus or is inaccessible")
+    );
 }
 
 #[test]
@@ -286,7 +471,18 @@ fn each_group_of_fields_has_its_cost() {
     let nvml = nvml(&folder, &format!("latency_microseconds: 1000\n{HOPPER}"));
     let found = costs(&nvml, "GPU-a", 2).unwrap();
     let names: Vec<&str> = found.iter().map(|cost| cost.group).collect();
-    assert!(names.contains(&"batched_fields") && names.contains(&"gpm") && names.contains(&"process_list"), "{names:?}");
-    let batch = found.iter().find(|cost| cost.group == "batched_fields").unwrap();
-    assert!(batch.seconds.iter().all(|seconds| *seconds >= 0.001) && batch.seconds.len() == 2, "{batch:?}");
+    assert!(
+        names.contains(&"batched_fields")
+            && names.contains(&"gpm")
+            && names.contains(&"process_list"),
+        "{names:?}"
+    );
+    let batch = found
+        .iter()
+        .find(|cost| cost.group == "batched_fields")
+        .unwrap();
+    assert!(
+        batch.seconds.iter().all(|seconds| *seconds >= 0.001) && batch.seconds.len() == 2,
+        "{batch:?}"
+    );
 }

@@ -1,4 +1,5 @@
-//! `kiln run` asked to stop: Ctrl-C once, twice, thrice, SIGTERM, SIGHUP, a closed terminal; nothing is left running, everything is kept.
+//! `kiln run` asked to stop: Ctrl-C once, twice, thrice, SIGTERM, SIGHUP, a closed terminal;
+//! nothing is left running, everything is kept.
 
 use std::{
     fs,
@@ -15,7 +16,9 @@ const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}
 /// A sweep whose first trial is at work.
 fn started(place: &Place, scenario: &str) -> Child {
     let child = place.start(scenario);
-    wait_until("the first child is at work", || place.attempts_with("at-work") == 1);
+    wait_until("the first child is at work", || {
+        place.attempts_with("at-work") == 1
+    });
     child
 }
 
@@ -29,13 +32,24 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
     let mut kiln = started(&place, "waits");
     signal(&kiln, "INT");
     hear(&mut kiln, "finishing 1 running trial and starting no more");
-    assert!(!place.processes().is_empty(), "the run goes on until the trial ends by itself");
+    assert!(
+        !place.processes().is_empty(),
+        "the run goes on until the trial ends by itself"
+    );
     place.release();
     let ended = end(kiln);
     assert_eq!(ended.status, Some(130), "{ended:?}");
-    assert!(ended.stderr.contains("interrupted; run the same command to resume"), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("interrupted; run the same command to resume"),
+        "{ended:?}"
+    );
     assert_eq!(place.column("outcome"), ["completed"]);
-    assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
+    assert_eq!(
+        place.run_file()["launches"][0]["ended"]["how"],
+        "interrupted"
+    );
     assert_eq!(place.run("completes", &[]).status, Some(0));
     assert_eq!(place.column("outcome"), ["completed", "completed"]);
 }
@@ -52,47 +66,80 @@ fn the_second_ctrl_c_stops_the_children_now() {
     assert_eq!(place.column("outcome"), ["interrupted"]);
     assert_eq!(place.processes(), [0_u32; 0]);
     assert_eq!(place.run("completes", &[]).status, Some(0));
-    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed"]);
+    assert_eq!(
+        place.column("outcome"),
+        ["interrupted", "completed", "completed"]
+    );
     assert_eq!(place.column("attempt"), ["1", "2", "1"]);
 }
 
 #[test]
 fn sigterm_and_sighup_stop_at_once_and_an_obedient_child_is_heard_out() {
-    for (name, scenario) in [("TERM", "obeys_term"), ("TERM", "grandchild_waits"), ("HUP", "obeys_term")] {
+    for (name, scenario) in [
+        ("TERM", "obeys_term"),
+        ("TERM", "grandchild_waits"),
+        ("HUP", "obeys_term"),
+    ] {
         let place = Place::with(TWO);
         let kiln = started(&place, scenario);
         signal(&kiln, name);
         let ended = end(kiln);
         assert_eq!(ended.status, Some(130), "{name} {scenario}: {ended:?}");
-        assert_eq!(place.column("outcome"), ["interrupted"], "{name} {scenario}");
-        assert!(place.column("reason")[0].contains("was stopped with the run after"), "{name} {scenario}");
+        assert_eq!(
+            place.column("outcome"),
+            ["interrupted"],
+            "{name} {scenario}"
+        );
+        assert!(
+            place.column("reason")[0].contains("was stopped with the run after"),
+            "{name} {scenario}"
+        );
         assert_eq!(place.processes(), [0_u32; 0], "{name} {scenario}");
     }
 }
 
-/// The system sends SIGHUP to what runs in a terminal that is closed, and nothing can be printed there any more.
+/// The system sends SIGHUP to what runs in a terminal that is closed, and nothing can be printed
+/// there any more.
 #[test]
 fn a_closed_terminal_stops_the_run_and_its_children() {
     let place = Place::with(TWO);
-    let mut terminal = place.in_a_terminal(&["run", "x.yaml"]).env("SCRIPTED_CHILD", "obeys_term").spawn().unwrap();
+    let mut terminal = place
+        .in_a_terminal(&["run", "x.yaml"])
+        .env("SCRIPTED_CHILD", "obeys_term")
+        .spawn()
+        .unwrap();
     read_until(terminal.stdout.as_mut().unwrap(), "3/10 steps");
     terminal.kill().unwrap();
     terminal.wait().unwrap();
-    wait_until("the run has ended", || holder(&place.path("results"), "x").is_none());
-    assert_eq!(place.run_file()["launches"][0]["ended"]["how"], "interrupted");
+    wait_until("the run has ended", || {
+        holder(&place.path("results"), "x").is_none()
+    });
+    assert_eq!(
+        place.run_file()["launches"][0]["ended"]["how"],
+        "interrupted"
+    );
     assert_eq!(place.column("outcome"), ["interrupted"]);
     assert_eq!(place.processes(), [0_u32; 0]);
     assert_eq!(place.run("completes", &[]).status, Some(0));
-    assert_eq!(place.column("outcome"), ["interrupted", "completed", "completed"]);
+    assert_eq!(
+        place.column("outcome"),
+        ["interrupted", "completed", "completed"]
+    );
 }
 
 #[test]
 fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
-    // A trial that keeps checkpoints has a minute to end after SIGTERM, so it is clear which of the two ended it.
+    // A trial that keeps checkpoints has a minute to end after SIGTERM, so it is clear which of the
+    // two ended it.
     let place = Place::with("");
     let model = "model: {kind: mlp, d_model: 8, hidden: 16, seq_len: 16}\ndata: {kind: generated}";
-    let train = "train: {steps: 10, checkpoint: {every_steps: 5}}\nsweep: {grid: {train.batch_size: [1, 2]}}";
-    fs::write(place.path("x.yaml"), format!("kiln: 1\nname: x\n{model}\n{train}\n")).unwrap();
+    let train = "train: {steps: 10, checkpoint: {every_steps: 5}}\nsweep: {grid: \
+                 {train.batch_size: [1, 2]}}";
+    fs::write(
+        place.path("x.yaml"),
+        format!("kiln: 1\nname: x\n{model}\n{train}\n"),
+    )
+    .unwrap();
     let mut kiln = started(&place, "ignores_term");
     signal(&kiln, "TERM");
     hear(&mut kiln, "stopping the running trials");
@@ -100,7 +147,10 @@ fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
     let begun = Instant::now();
     signal(&kiln, "INT");
     let ended = end(kiln);
-    assert!(begun.elapsed() < Duration::from_secs(40), "it was waited for");
+    assert!(
+        begun.elapsed() < Duration::from_secs(40),
+        "it was waited for"
+    );
     assert_eq!(ended.status, Some(130), "{ended:?}");
     assert_eq!(place.column("outcome"), ["interrupted"]);
     assert_eq!(place.processes(), [0_u32; 0]);
@@ -112,11 +162,19 @@ fn children_are_in_a_process_group_of_their_own() {
     let kiln = started(&place, "waits");
     let group = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned()
+        stat.rsplit(") ")
+            .next()
+            .unwrap()
+            .split(' ')
+            .nth(2)
+            .unwrap()
+            .to_owned()
     };
     let own = group(kiln.id());
     // `sleep`s come and go; the script itself stays.
-    let is_script = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh");
+    let is_script = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh")
+    };
     let script = place.processes().into_iter().find(is_script).unwrap();
     assert_eq!(group(script), script.to_string());
     assert_ne!(group(script), own);

@@ -1,4 +1,5 @@
-//! The tables of a run: they read back as they were written, whatever stands in them, and their page says what they are.
+//! The tables of a run: they read back as they were written, whatever stands in them, and their
+//! page says what they are.
 
 use std::{
     fs,
@@ -37,21 +38,43 @@ const ODD_TEXTS: [&str; 16] = [
 ];
 
 /// Numbers at the edges of what a table can hold.
-const ODD_NUMBERS: [f64; 10] = [0.0, -0.0, 1.0, 0.1, 1.0 / 3.0, 5e-324, f64::MAX, f64::MIN_POSITIVE, 123_456_789_012_345_680.0, -9.99e-7];
+const ODD_NUMBERS: [f64; 10] = [
+    0.0,
+    -0.0,
+    1.0,
+    0.1,
+    1.0 / 3.0,
+    5e-324,
+    f64::MAX,
+    f64::MIN_POSITIVE,
+    123_456_789_012_345_680.0,
+    -9.99e-7,
+];
 
 #[test]
 fn rows_read_back_as_they_were_written_whatever_stands_in_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
-    let axes = ["train.batch_size".to_owned(), "data.kind".to_owned(), "run.devices".to_owned()];
+    let axes = [
+        "train.batch_size".to_owned(),
+        "data.kind".to_owned(),
+        "run.devices".to_owned(),
+    ];
     let mut written = Vec::new();
     let (mut writer, torn) = TrialWriter::open(&path, &axes).unwrap();
     assert_eq!(torn, None);
     for (index, text) in ODD_TEXTS.iter().enumerate() {
-        let row = odd_row(index as u64 + 1, text, ODD_NUMBERS[index % ODD_NUMBERS.len()]);
+        let row = odd_row(
+            index as u64 + 1,
+            text,
+            ODD_NUMBERS[index % ODD_NUMBERS.len()],
+        );
         let values = [json!(index), json!(text), json!([0, 1])];
         writer.append(&TableRow::new(row.clone(), &values)).unwrap();
-        written.push(TableRow { fixed: row, axes: vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()] });
+        written.push(TableRow {
+            fixed: row,
+            axes: vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()],
+        });
     }
     let read = TrialTable::read(&path).unwrap();
     assert_eq!(read.axes, axes);
@@ -63,7 +86,11 @@ fn rows_read_back_as_they_were_written_whatever_stands_in_them() {
 fn a_table_is_continued_after_any_kill_without_losing_or_doubling_a_row() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
-    let rows: Vec<TrialRow> = ODD_TEXTS.iter().enumerate().map(|(index, text)| odd_row(index as u64 + 1, text, 0.5)).collect();
+    let rows: Vec<TrialRow> = ODD_TEXTS
+        .iter()
+        .enumerate()
+        .map(|(index, text)| odd_row(index as u64 + 1, text, 0.5))
+        .collect();
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
     for row in &rows {
         writer.append(&TableRow::new(row.clone(), &[])).unwrap();
@@ -72,9 +99,17 @@ fn a_table_is_continued_after_any_kill_without_losing_or_doubling_a_row() {
     // Every 37th place is enough: rows are some 300 bytes long.
     for end in (0..whole.len()).step_by(37) {
         fs::write(&path, &whole[..end]).unwrap();
-        let kept = if end == 0 { 0 } else { TrialTable::read(&path).map_or(0, |table| table.rows.len()) };
+        let kept = if end == 0 {
+            0
+        } else {
+            TrialTable::read(&path).map_or(0, |table| table.rows.len())
+        };
         let (mut writer, torn) = TrialWriter::open(&path, &[]).unwrap();
-        assert_eq!(torn.is_some(), end > 0 && !ends_whole(&whole, end), "cut at {end}");
+        assert_eq!(
+            torn.is_some(),
+            end > 0 && !ends_whole(&whole, end),
+            "cut at {end}"
+        );
         for row in &rows[kept..] {
             writer.append(&TableRow::new(row.clone(), &[])).unwrap();
         }
@@ -87,12 +122,35 @@ fn no_text_for_a_missing_number_is_ever_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &["train.clip_norm".to_owned()]).unwrap();
-    let row = TrialRow { train_loss: Some(f64::NAN), mfu: Some(f64::INFINITY), ..odd_row(1, "x", f64::NEG_INFINITY) };
-    writer.append(&TableRow::new(row.clone(), &[Value::Null])).unwrap();
+    let row = TrialRow {
+        train_loss: Some(f64::NAN),
+        mfu: Some(f64::INFINITY),
+        ..odd_row(1, "x", f64::NEG_INFINITY)
+    };
+    writer
+        .append(&TableRow::new(row.clone(), &[Value::Null]))
+        .unwrap();
     let text = fs::read_to_string(&path).unwrap().to_ascii_lowercase();
-    assert!(!text.contains("nan,") && !text.contains("inf") && !text.contains("null") && !text.contains("none"), "{text}");
-    let TableRow { fixed: read, axes: values } = TrialTable::read(&path).unwrap().rows.remove(0);
-    assert_eq!((read.train_loss, read.mfu, read.samples_per_second, values[0].as_str()), (None, None, None, ""));
+    assert!(
+        !text.contains("nan,")
+            && !text.contains("inf")
+            && !text.contains("null")
+            && !text.contains("none"),
+        "{text}"
+    );
+    let TableRow {
+        fixed: read,
+        axes: values,
+    } = TrialTable::read(&path).unwrap().rows.remove(0);
+    assert_eq!(
+        (
+            read.train_loss,
+            read.mfu,
+            read.samples_per_second,
+            values[0].as_str()
+        ),
+        (None, None, None, "")
+    );
 }
 
 #[test]
@@ -100,11 +158,22 @@ fn another_sweeps_table_is_refused_by_the_names_of_its_axes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     TrialWriter::open(&path, &["train.batch_size".to_owned()]).unwrap();
-    let message = TrialWriter::open(&path, &["data.num_workers".to_owned()]).unwrap_err().to_string();
-    assert!(message.contains("`data.num_workers` missing; `train.batch_size` unknown"), "{message}");
+    let message = TrialWriter::open(&path, &["data.num_workers".to_owned()])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("`data.num_workers` missing; `train.batch_size` unknown"),
+        "{message}"
+    );
     let (mut writer, _) = TrialWriter::open(&path, &["train.batch_size".to_owned()]).unwrap();
-    let message = writer.append(&TableRow::new(odd_row(1, "x", 1.0).clone(), &[])).unwrap_err().to_string();
-    assert!(message.contains("has 0 axis values, the table has 1 axes"), "{message}");
+    let message = writer
+        .append(&TableRow::new(odd_row(1, "x", 1.0).clone(), &[]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("has 0 axis values, the table has 1 axes"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -112,14 +181,24 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    let full = TrialRow { host_id: Some("net-1".into()), ..odd_row(1, "x", 1.0) };
+    let full = TrialRow {
+        host_id: Some("net-1".into()),
+        ..odd_row(1, "x", 1.0)
+    };
     writer.append(&TableRow::new(full.clone(), &[])).unwrap();
     // Leaves out the last column, as a table from before it would.
     let mut reader = csv::Reader::from_path(&path).unwrap();
-    let shorter =
-        |record: &csv::StringRecord| record.iter().take(record.len() - 1).map(|cell| cell.replace("trials/6", "trials/5")).collect::<Vec<_>>();
+    let shorter = |record: &csv::StringRecord| {
+        record
+            .iter()
+            .take(record.len() - 1)
+            .map(|cell| cell.replace("trials/6", "trials/5"))
+            .collect::<Vec<_>>()
+    };
     let mut older = csv::Writer::from_path(folder.path().join("older.csv")).unwrap();
-    older.write_record(shorter(reader.headers().unwrap())).unwrap();
+    older
+        .write_record(shorter(reader.headers().unwrap()))
+        .unwrap();
     for record in reader.records() {
         older.write_record(shorter(&record.unwrap())).unwrap();
     }
@@ -127,19 +206,39 @@ fn an_older_version_with_fewer_columns_would_still_be_read() {
     let read = TrialTable::read(&folder.path().join("older.csv")).unwrap();
     let dropped = TRIALS.columns.last().unwrap().name;
     let cell = |row: &TrialRow| serde_json::to_value(row).unwrap()[dropped].clone();
-    assert_eq!((cell(&full), cell(&read.rows[0].fixed)), (json!("net-1"), Value::Null));
+    assert_eq!(
+        (cell(&full), cell(&read.rows[0].fixed)),
+        (json!("net-1"), Value::Null)
+    );
     assert_eq!(read.rows[0].fixed.reason.as_deref(), Some("x"));
 }
 
 #[test]
 fn the_committed_tables_of_earlier_versions_are_still_read() {
-    let folders = |path: &Path| -> Vec<PathBuf> { fs::read_dir(path).unwrap().flatten().map(|entry| entry.path()).collect() };
-    let runs = folders(Path::new("results")).into_iter().filter(|path| path.is_dir()).flat_map(|experiment| folders(&experiment));
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        fs::read_dir(path)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect()
+    };
+    let runs = folders(Path::new("results"))
+        .into_iter()
+        .filter(|path| path.is_dir())
+        .flat_map(|experiment| folders(&experiment));
     let mut read = 0;
     for run in runs.filter(|run| run.join("trials.csv").exists()) {
         let trials = TrialTable::read(&run.join("trials.csv")).unwrap();
-        let snapshots: Vec<SnapshotRow> = Table::read(&run.join("snapshots.csv"), SNAPSHOTS.version).unwrap().rows().unwrap();
-        assert!(!trials.rows.is_empty() && !snapshots.is_empty(), "{}", run.display());
+        let snapshots: Vec<SnapshotRow> =
+            Table::read(&run.join("snapshots.csv"), SNAPSHOTS.version)
+                .unwrap()
+                .rows()
+                .unwrap();
+        assert!(
+            !trials.rows.is_empty() && !snapshots.is_empty(),
+            "{}",
+            run.display()
+        );
         read += 1;
     }
     assert!(read > 0);
@@ -150,13 +249,31 @@ fn the_last_attempt_counts() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &[]).unwrap();
-    let killed = TrialRow { outcome: Outcome::Killed, ..odd_row(2, "killed", 1.0) };
-    for row in [killed.clone(), odd_row(1, "first", 1.0), TrialRow { attempt: 2, outcome: Outcome::Completed, ..killed }] {
+    let killed = TrialRow {
+        outcome: Outcome::Killed,
+        ..odd_row(2, "killed", 1.0)
+    };
+    for row in [
+        killed.clone(),
+        odd_row(1, "first", 1.0),
+        TrialRow {
+            attempt: 2,
+            outcome: Outcome::Completed,
+            ..killed
+        },
+    ] {
         writer.append(&TableRow::new(row.clone(), &[])).unwrap();
     }
     let table = TrialTable::read(&path).unwrap();
-    let last: Vec<(u64, u64, Outcome)> = table.last_attempts().iter().map(|row| (row.fixed.number, row.fixed.attempt, row.fixed.outcome)).collect();
-    assert_eq!(last, [(1, 1, Outcome::Completed), (2, 2, Outcome::Completed)]);
+    let last: Vec<(u64, u64, Outcome)> = table
+        .last_attempts()
+        .iter()
+        .map(|row| (row.fixed.number, row.fixed.attempt, row.fixed.outcome))
+        .collect();
+    assert_eq!(
+        last,
+        [(1, 1, Outcome::Completed), (2, 2, Outcome::Completed)]
+    );
 }
 
 #[test]
@@ -165,30 +282,57 @@ fn what_is_no_table_is_refused_with_its_place() {
     let path = folder.path().join("t.csv");
     for (bytes, wanted) in [
         (&b""[..], "expected `kiln_table`"),
-        (b"a,b\n1,2\n", ":1:1: its first column is `a`, expected `kiln_table`"),
-        (b"kiln_table,trial\n\xff\xfe,x\n", "t.csv:2: record 1: it is not UTF-8 text"),
-        (b"kiln_table,trial\nbanana,x\n", "t.csv:2: record 1 is of table `banana`, expected `trials/6`"),
-        (b"kiln_table,trial\ntrials/5,x\n", "there is no column `attempt`"),
+        (
+            b"a,b\n1,2\n",
+            ":1:1: its first column is `a`, expected `kiln_table`",
+        ),
+        (
+            b"kiln_table,trial\n\xff\xfe,x\n",
+            "t.csv:2: record 1: it is not UTF-8 text",
+        ),
+        (
+            b"kiln_table,trial\nbanana,x\n",
+            "t.csv:2: record 1 is of table `banana`, expected `trials/6`",
+        ),
+        (
+            b"kiln_table,trial\ntrials/5,x\n",
+            "there is no column `attempt`",
+        ),
     ] {
         fs::write(&path, bytes).unwrap();
         let message = TrialTable::read(&path).unwrap_err().to_string();
         assert!(message.contains(wanted), "{message}");
     }
-    let message = TrialTable::read(Path::new("/nowhere/trials.csv")).unwrap_err().to_string();
-    assert!(message.starts_with("/nowhere/trials.csv: opening failed: "), "{message}");
+    let message = TrialTable::read(Path::new("/nowhere/trials.csv"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.starts_with("/nowhere/trials.csv: opening failed: "),
+        "{message}"
+    );
 }
 
 #[test]
 fn what_is_no_plain_file_is_refused_and_not_read_forever() {
-    let message = TableWriter::open(Path::new("/dev/full"), TRIALS.spec(&[])).unwrap_err().to_string();
-    assert!(message.contains("/dev/full: opening failed: it is not a regular file"), "{message}");
+    let message = TableWriter::open(Path::new("/dev/full"), TRIALS.spec(&[]))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("/dev/full: opening failed: it is not a regular file"),
+        "{message}"
+    );
     assert!(TrialTable::read(Path::new("/dev/zero")).is_err());
 }
 
 #[test]
 fn the_struct_is_the_table() {
     let fields = serde_json::to_value(odd_row(1, "x", 1.0)).unwrap();
-    let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
+    let fields: Vec<&str> = fields
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     let columns: Vec<&str> = TRIALS.columns.iter().map(|column| column.name).collect();
     assert_eq!(fields, columns);
 }
@@ -203,7 +347,8 @@ fn the_page_of_tables_says_what_the_program_writes() {
     let text = fs::read_to_string(page).unwrap();
     assert!(
         text == whole_page(),
-        "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release -p kiln --test suite tables::`"
+        "docs/tables.md is out of date; write it again with `KILN_BLESS=1 cargo test --release -p \
+         kiln --test suite tables::`"
     );
 }
 
@@ -214,10 +359,21 @@ fn a_thousand_rows_are_written_and_read_in_order() {
     let path = folder.path().join("trials.csv");
     let (mut writer, _) = TrialWriter::open(&path, &["train.seed".to_owned()]).unwrap();
     for number in 1..=1_000 {
-        writer.append(&TableRow::new(odd_row(number, "x", number as f64), &[json!(number)])).unwrap();
+        writer
+            .append(&TableRow::new(
+                odd_row(number, "x", number as f64),
+                &[json!(number)],
+            ))
+            .unwrap();
     }
     let table = TrialTable::read(&path).unwrap();
-    assert!(table.rows.iter().zip(1..).all(|(row, number)| row.fixed.number == number && row.axes[0] == number.to_string()));
+    assert!(
+        table
+            .rows
+            .iter()
+            .zip(1..)
+            .all(|(row, number)| row.fixed.number == number && row.axes[0] == number.to_string())
+    );
     assert_eq!(table.last_attempts().len(), 1_000);
 }
 
@@ -228,8 +384,21 @@ fn ends_whole(bytes: &[u8], end: usize) -> bool {
 }
 
 fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
-    let mut fields: serde_json::Map<String, Value> = TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
-    for name in ["attempt", "launch", "number", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+    let mut fields: serde_json::Map<String, Value> = TRIALS
+        .columns
+        .iter()
+        .map(|column| (column.name.to_owned(), Value::Null))
+        .collect();
+    for name in [
+        "attempt",
+        "launch",
+        "number",
+        "batch_size",
+        "grad_accumulation",
+        "effective_batch_size",
+        "seed",
+        "concurrent_trials",
+    ] {
         fields.insert(name.to_owned(), json!(1));
     }
     for name in ["model_kind", "data_kind", "engine", "precision", "trial"] {
@@ -251,18 +420,31 @@ fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
 
 /// A committed table as text.
 fn committed() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/quickstart-2core-xeon/latest/trials.csv")).unwrap()
+    fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("results/quickstart-2core-xeon/latest/trials.csv"),
+    )
+    .unwrap()
 }
 
 fn read_text(text: &[u8]) -> Result<TrialTable, String> {
-    TrialTable::read_from(&mut std::io::Cursor::new(text), Path::new("edited.csv")).map_err(|error| error.to_string())
+    TrialTable::read_from(&mut std::io::Cursor::new(text), Path::new("edited.csv"))
+        .map_err(|error| error.to_string())
 }
 
 /// The table with each record's cells changed; records are numbered from 0, the header.
 fn edited(change: impl Fn(usize, &mut Vec<String>), ending: csv::Terminator) -> Vec<u8> {
     let text = committed();
-    let mut writer = csv::WriterBuilder::new().flexible(true).terminator(ending).from_writer(Vec::new());
-    for (number, record) in csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_bytes()).records().enumerate() {
+    let mut writer = csv::WriterBuilder::new()
+        .flexible(true)
+        .terminator(ending)
+        .from_writer(Vec::new());
+    for (number, record) in csv::ReaderBuilder::new()
+        .has_headers(false)
+        .from_reader(text.as_bytes())
+        .records()
+        .enumerate()
+    {
         let mut cells: Vec<String> = record.unwrap().iter().map(str::to_owned).collect();
         change(number, &mut cells);
         writer.write_record(&cells).unwrap();
@@ -277,22 +459,40 @@ fn tables_that_people_saved_again_are_read() {
     let windows = edited(|_, _| (), csv::Terminator::CRLF);
     // What a spreadsheet adds: a column nobody asked for.
     let wider = edited(|_, cells| cells.push(String::new()), csv::Terminator::CRLF);
-    for (how, text) in [("a byte order mark", marked.as_bytes()), ("Windows line ends", &windows), ("an empty column", &wider)] {
+    for (how, text) in [
+        ("a byte order mark", marked.as_bytes()),
+        ("Windows line ends", &windows),
+        ("an empty column", &wider),
+    ] {
         let read = read_text(text).unwrap_or_else(|error| panic!("{how}: {error}"));
-        assert_eq!((read.axes, read.rows), (original.axes.clone(), original.rows.clone()), "{how}");
+        assert_eq!(
+            (read.axes, read.rows),
+            (original.axes.clone(), original.rows.clone()),
+            "{how}"
+        );
     }
     let text = committed();
     let mut lines: Vec<&str> = text.lines().collect();
     lines[1..].reverse();
     let turned = read_text(format!("{}\n", lines.join("\n")).as_bytes()).unwrap();
-    assert_eq!(turned.last_attempts(), original.last_attempts(), "rows in another order");
+    assert_eq!(
+        turned.last_attempts(),
+        original.last_attempts(),
+        "rows in another order"
+    );
     let torn = read_text(&committed().as_bytes()[..committed().len() - 40]).unwrap();
     assert!(torn.torn.is_some() && torn.rows.len() + 1 == original.rows.len());
 }
 
 #[test]
 fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_tables_is_one_trial() {
-    let place = committed().lines().next().unwrap().split(',').position(|column| column == "trial").unwrap();
+    let place = committed()
+        .lines()
+        .next()
+        .unwrap()
+        .split(',')
+        .position(|column| column == "trial")
+        .unwrap();
     let lettered = |rows: std::ops::RangeInclusive<usize>| {
         move |number: usize, cells: &mut Vec<String>| {
             if rows.contains(&number) {
@@ -301,8 +501,17 @@ fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_table
         }
     };
     let original = read_text(committed().as_bytes()).unwrap();
-    let all = read_text(&edited(lettered(1..=usize::MAX), csv::Terminator::Any(b'\n'))).unwrap();
-    assert!(all.rows.iter().zip(&original.rows).all(|(one, other)| one.fixed.trial == other.fixed.trial));
+    let all = read_text(&edited(
+        lettered(1..=usize::MAX),
+        csv::Terminator::Any(b'\n'),
+    ))
+    .unwrap();
+    assert!(
+        all.rows
+            .iter()
+            .zip(&original.rows)
+            .all(|(one, other)| one.fixed.trial == other.fixed.trial)
+    );
     // One run's rows below those of another: the first trial, as record 1 and again as record 4.
     let text = committed();
     let lines: Vec<&str> = text.lines().collect();
@@ -311,18 +520,36 @@ fn an_id_with_its_letter_and_without_it_in_one_table_is_refused_and_in_two_table
     let joined = [&lines[..4], &[&again], &lines[4..]].concat().join("\n") + "\n";
     let refused = read_text(joined.as_bytes()).unwrap_err();
     let said = format!(
-        "edited.csv:5: record 4: `trial` is `t{0}`, and record 1 has `{0}`: an id with and without the letter `t` is the same trial",
+        "edited.csv:5: record 4: `trial` is `t{0}`, and record 1 has `{0}`: an id with and without \
+         the letter `t` is the same trial",
         id.digits()
     );
-    assert!(refused.starts_with(&said) && refused.contains("in a separate table"), "{refused}");
+    assert!(
+        refused.starts_with(&said) && refused.contains("in a separate table"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn tables_that_people_broke_are_refused_with_line_and_column() {
-    let place = |name: &str| committed().lines().next().unwrap().split(',').position(|column| column == name).unwrap();
-    let (batch, rate, loss) = (place("batch_size"), place("samples_per_second"), place("train_loss"));
+    let place = |name: &str| {
+        committed()
+            .lines()
+            .next()
+            .unwrap()
+            .split(',')
+            .position(|column| column == name)
+            .unwrap()
+    };
+    let (batch, rate, loss) = (
+        place("batch_size"),
+        place("samples_per_second"),
+        place("train_loss"),
+    );
     for ending in [csv::Terminator::Any(b'\n'), csv::Terminator::CRLF] {
-        let refused = |change: &dyn Fn(usize, &mut Vec<String>)| read_text(&edited(change, ending)).unwrap_err();
+        let refused = |change: &dyn Fn(usize, &mut Vec<String>)| {
+            read_text(&edited(change, ending)).unwrap_err()
+        };
         let set = |row: usize, place: usize, value: &str| {
             let value = value.to_owned();
             refused(&move |number, cells| {
@@ -331,30 +558,65 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
                 }
             })
         };
-        assert!(set(3, batch, "eight").starts_with("edited.csv:4: record 3: `batch_size` is `eight`: "), "{}", set(3, batch, "eight"));
-        assert!(set(1, rate, "1,234.5").starts_with("edited.csv:2: record 1: `samples_per_second` is `1,234.5`: "), "{}", set(1, rate, "1,234.5"));
-        assert!(set(8, loss, "2,5").starts_with("edited.csv:9: record 8: `train_loss` is `2,5`: "), "{}", set(8, loss, "2,5"));
         assert!(
-            set(2, 0, "trials/99").starts_with("edited.csv:3: record 2 is of table `trials/99`, newer than this kiln reads"),
+            set(3, batch, "eight").starts_with("edited.csv:4: record 3: `batch_size` is `eight`: "),
+            "{}",
+            set(3, batch, "eight")
+        );
+        assert!(
+            set(1, rate, "1,234.5")
+                .starts_with("edited.csv:2: record 1: `samples_per_second` is `1,234.5`: "),
+            "{}",
+            set(1, rate, "1,234.5")
+        );
+        assert!(
+            set(8, loss, "2,5").starts_with("edited.csv:9: record 8: `train_loss` is `2,5`: "),
+            "{}",
+            set(8, loss, "2,5")
+        );
+        assert!(
+            set(2, 0, "trials/99").starts_with(
+                "edited.csv:3: record 2 is of table `trials/99`, newer than this kiln reads"
+            ),
             "{}",
             set(2, 0, "trials/99")
         );
-        assert!(set(2, 0, "steps/1").starts_with("edited.csv:3: record 2 is of table `steps/1`, expected `trials/"), "{}", set(2, 0, "steps/1"));
+        assert!(
+            set(2, 0, "steps/1")
+                .starts_with("edited.csv:3: record 2 is of table `steps/1`, expected `trials/"),
+            "{}",
+            set(2, 0, "steps/1")
+        );
         let short = refused(&|number, cells| {
             if number == 2 {
                 cells.truncate(60)
             }
         });
-        assert!(short.starts_with("edited.csv:3: record 2: it has 60 cells"), "{short}");
+        assert!(
+            short.starts_with("edited.csv:3: record 2: it has 60 cells"),
+            "{short}"
+        );
         let lacking = refused(&|_, cells| drop(cells.remove(batch)));
-        assert!(lacking.contains(":1:1: there is no column `batch_size`; every column of a row's version (trials/1) must be present"), "{lacking}");
+        assert!(
+            lacking.contains(
+                ":1:1: there is no column `batch_size`; every column of a row's version (trials/1) \
+                 must be present"
+            ),
+            "{lacking}"
+        );
         let turned = refused(&|_, cells| cells.reverse());
         assert!(turned.contains("expected `kiln_table`"), "{turned}");
     }
     let semicolons = read_text(committed().replace(',', ";").as_bytes()).unwrap_err();
-    assert!(semicolons.contains(":1:1: its columns are separated by `;`; save the table with commas"), "{semicolons}");
+    assert!(
+        semicolons.contains(":1:1: its columns are separated by `;`; save the table with commas"),
+        "{semicolons}"
+    );
     let tabs = read_text(committed().replace(',', "\t").as_bytes()).unwrap_err();
-    assert!(tabs.contains(r"its columns are separated by `\t`"), "{tabs}");
+    assert!(
+        tabs.contains(r"its columns are separated by `\t`"),
+        "{tabs}"
+    );
     assert!(read_text(&[0xff, 0xfe, 0x00]).is_err() && read_text(b"").is_err());
 }
 

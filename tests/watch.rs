@@ -55,7 +55,12 @@ fn library(scenario: &str) -> (tempfile::TempDir, PathBuf) {
 fn watch(library: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
     // A busy machine may take its time for what does not hang.
-    command.arg("watch").args(arguments).env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60").stdin(Stdio::null());
+    command
+        .arg("watch")
+        .args(arguments)
+        .env("KILN_NVML_LIB", library)
+        .env("KILN_NVML_PATIENCE", "60")
+        .stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -65,7 +70,10 @@ fn ended(command: &mut Command) -> Ended {
 }
 
 fn rows(table: impl Read) -> Vec<Row> {
-    csv::Reader::from_reader(table).deserialize().map(Result::unwrap).collect()
+    csv::Reader::from_reader(table)
+        .deserialize()
+        .map(Result::unwrap)
+        .collect()
 }
 
 #[test]
@@ -74,7 +82,11 @@ fn a_line_per_device_and_look_under_one_heading() {
     let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "3"]));
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!((seen.status, lines.len()), (Some(0), 7), "{seen:?}");
-    assert!(lines[0].starts_with("UTC       GPU name ") && lines[0].ends_with("clock limit"), "{}", lines[0]);
+    assert!(
+        lines[0].starts_with("UTC       GPU name ") && lines[0].ends_with("clock limit"),
+        "{}",
+        lines[0]
+    );
     assert!(
         lines[1].contains("  0 Invented ")
             && lines[1].contains(" 75 % ")
@@ -83,9 +95,15 @@ fn a_line_per_device_and_look_under_one_heading() {
         "{}",
         lines[1]
     );
-    assert!(!seen.stdout.contains('\u{1b}'), "no control codes outside a terminal");
+    assert!(
+        !seen.stdout.contains('\u{1b}'),
+        "no control codes outside a terminal"
+    );
     let one = ended(&mut watch(&library, &["--count", "1", "-i", "GPU-b"]));
-    assert!(one.stdout.lines().count() == 2 && one.stdout.contains("  1 Invented "), "{one:?}");
+    assert!(
+        one.stdout.lines().count() == 2 && one.stdout.contains("  1 Invented "),
+        "{one:?}"
+    );
 }
 
 #[test]
@@ -93,16 +111,50 @@ fn rows_are_tidy_and_a_hanging_device_spoils_only_its_own() {
     with_patience(|seconds| {
         let (folder, library) = library(&one_hangs());
         let table = folder.path().join("w.csv");
-        let mut kiln = watch(&library, &["-l", "0.1", "--count", "3", "--host", "--csv", table.to_str().unwrap()]);
+        let mut kiln = watch(
+            &library,
+            &[
+                "-l",
+                "0.1",
+                "--count",
+                "3",
+                "--host",
+                "--csv",
+                table.to_str().unwrap(),
+            ],
+        );
         let seen = ended(kiln.env("KILN_NVML_PATIENCE", seconds));
         assert_eq!(seen.status, Some(0), "{seen:?}");
-        assert!(seen.stdout.contains("the driver has not answered for ") && seen.stdout.contains("  host  CPU "), "{}", seen.stdout);
+        assert!(
+            seen.stdout.contains("the driver has not answered for ")
+                && seen.stdout.contains("  host  CPU "),
+            "{}",
+            seen.stdout
+        );
         let rows = rows(fs::File::open(table).unwrap());
-        let of = |device: &str| -> Vec<&Row> { rows.iter().filter(|row| row["device"] == device).collect() };
-        assert_eq!((of("GPU-a").len(), of("GPU-b").len(), of("host").len()), (3, 3, 3));
-        assert!(of("GPU-b").iter().all(|row| row["gpu_utilization"].is_empty() && row["device_absence"].starts_with("the driver has not answered")));
-        assert!(of("host").iter().all(|row| !row["host_memory_available_bytes"].is_empty()));
-        let is_well = |row: &&Row| row["gpu_utilization"] == "0.75" && row["power_watts"] == "250.0" && row["device_absence"].is_empty();
+        let of = |device: &str| -> Vec<&Row> {
+            rows.iter().filter(|row| row["device"] == device).collect()
+        };
+        assert_eq!(
+            (of("GPU-a").len(), of("GPU-b").len(), of("host").len()),
+            (3, 3, 3)
+        );
+        assert!(
+            of("GPU-b")
+                .iter()
+                .all(|row| row["gpu_utilization"].is_empty()
+                    && row["device_absence"].starts_with("the driver has not answered"))
+        );
+        assert!(
+            of("host")
+                .iter()
+                .all(|row| !row["host_memory_available_bytes"].is_empty())
+        );
+        let is_well = |row: &&Row| {
+            row["gpu_utilization"] == "0.75"
+                && row["power_watts"] == "250.0"
+                && row["device_absence"].is_empty()
+        };
         wanted(of("GPU-a").iter().all(is_well), || format!("{rows:?}"))
     });
 }
@@ -110,9 +162,17 @@ fn rows_are_tidy_and_a_hanging_device_spoils_only_its_own() {
 #[test]
 fn a_table_on_standard_output_comes_alone_and_ends_with_its_reader() {
     let (_folder, library) = library(&two());
-    let mut kiln = watch(&library, &["-l", "0.1", "--csv", "-"]).spawn().unwrap();
+    let mut kiln = watch(&library, &["-l", "0.1", "--csv", "-"])
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
-    assert!(lines.next().unwrap().unwrap().starts_with("kiln_table,utc,index,device,name,gpu_utilization,"));
+    assert!(
+        lines
+            .next()
+            .unwrap()
+            .unwrap()
+            .starts_with("kiln_table,utc,index,device,name,gpu_utilization,")
+    );
     assert!(lines.next().unwrap().unwrap().starts_with("watch/1,20"));
     drop(lines);
     let status = kiln.wait().unwrap();
@@ -124,14 +184,41 @@ fn a_table_on_standard_output_comes_alone_and_ends_with_its_reader() {
 #[test]
 fn properties_are_asked_by_nvidia_smis_names_with_one_header() {
     let (_folder, library) = library(&TWO.replace("RATES", "{gpu: 5, memory: 0}"));
-    let seen = ended(&mut watch(&library, &["-l", "0.1", "--count", "2", "--query", "index,utilization.gpu,power.draw", "--format", "csv"]));
+    let seen = ended(&mut watch(
+        &library,
+        &[
+            "-l",
+            "0.1",
+            "--count",
+            "2",
+            "--query",
+            "index,utilization.gpu,power.draw",
+            "--format",
+            "csv",
+        ],
+    ));
     assert_eq!(seen.status, Some(0), "{seen:?}");
     let lines: Vec<&str> = seen.stdout.lines().collect();
     assert_eq!(lines[0], "index, utilization.gpu [%], power.draw [W]");
-    assert_eq!((lines.len(), lines[2], lines[3] == lines[1]), (5, "1, 5 %, [N/A]", true), "{lines:?}");
-    let wrong = ended(&mut watch(&library, &["--query", "utilisation.gpu,name,xyzzy"]));
-    assert!(wrong.status == Some(2) && wrong.stderr.contains("did you mean `utilization.gpu`?"), "{wrong:?}");
-    assert!(wrong.stderr.contains("unknown property `xyzzy`; `kiln snapshot --list`"), "{wrong:?}");
+    assert_eq!(
+        (lines.len(), lines[2], lines[3] == lines[1]),
+        (5, "1, 5 %, [N/A]", true),
+        "{lines:?}"
+    );
+    let wrong = ended(&mut watch(
+        &library,
+        &["--query", "utilisation.gpu,name,xyzzy"],
+    ));
+    assert!(
+        wrong.status == Some(2) && wrong.stderr.contains("did you mean `utilization.gpu`?"),
+        "{wrong:?}"
+    );
+    assert!(
+        wrong
+            .stderr
+            .contains("unknown property `xyzzy`; `kiln snapshot --list`"),
+        "{wrong:?}"
+    );
 }
 
 #[test]
@@ -139,28 +226,66 @@ fn without_a_driver_it_says_so_and_the_host_alone_can_be_watched() {
     let nowhere = Path::new("/nowhere/libnvidia-ml.so.1");
     let absent = ended(&mut watch(nowhere, &["--count", "1"]));
     assert_eq!(absent.status, Some(3));
-    assert!(absent.stderr.starts_with("no NVML at /nowhere/") && absent.stderr.contains("`kiln watch --host`"), "{}", absent.stderr);
+    assert!(
+        absent.stderr.starts_with("no NVML at /nowhere/")
+            && absent.stderr.contains("`kiln watch --host`"),
+        "{}",
+        absent.stderr
+    );
     let host = ended(&mut watch(nowhere, &["--count", "1", "--host"]));
-    assert!(host.status == Some(0) && host.stdout.contains("  host  CPU "), "{host:?}");
+    assert!(
+        host.status == Some(0) && host.stdout.contains("  host  CPU "),
+        "{host:?}"
+    );
     for wrong in [&["-l", "0"][..], &["-l", "soon"], &["--count", "0"]] {
-        assert_eq!(ended(&mut watch(nowhere, wrong)).status, Some(2), "{wrong:?}");
+        assert_eq!(
+            ended(&mut watch(nowhere, wrong)).status,
+            Some(2),
+            "{wrong:?}"
+        );
     }
     let (_folder, library) = library(&two());
-    for (asked, why) in [("7", "`-i`: no GPU `7`"), ("", "`-i` names no GPU"), (" ,", "`-i` names no GPU")] {
+    for (asked, why) in [
+        ("7", "`-i`: no GPU `7`"),
+        ("", "`-i` names no GPU"),
+        (" ,", "`-i` names no GPU"),
+    ] {
         let wrong = ended(&mut watch(&library, &["-i", asked]));
         assert_eq!(wrong.status, Some(2), "{asked:?}: {wrong:?}");
-        assert!(wrong.stderr.starts_with(why) && wrong.stderr.contains("there are 2; name them by index (from 0)"), "{wrong:?}");
+        assert!(
+            wrong.stderr.starts_with(why)
+                && wrong
+                    .stderr
+                    .contains("there are 2; name them by index (from 0)"),
+            "{wrong:?}"
+        );
     }
 }
 
 #[test]
 fn a_gpu_is_named_as_for_a_snapshot() {
-    let board = two()
-        .replace("nvmlDeviceGetUUID: GPU-b", "nvmlDeviceGetUUID: GPU-b\n    nvmlDeviceGetPciInfo_v3: {domain: 0, bus: 145, device: 0, pciDeviceId: 1, pciSubSystemId: 1, busId: '00000000:91:00.0'}");
+    let board = two().replace(
+        "nvmlDeviceGetUUID: GPU-b",
+        "nvmlDeviceGetUUID: GPU-b\n    nvmlDeviceGetPciInfo_v3: {domain: 0, bus: 145, device: 0, \
+         pciDeviceId: 1, pciSubSystemId: 1, busId: '00000000:91:00.0'}",
+    );
     let (_folder, library) = library(&board);
-    for (asked, names) in [("91:00.0", &["GPU-b"][..]), ("1, 0", &["GPU-b", "GPU-a"]), ("0,", &["GPU-a"]), ("GPU-b,1", &["GPU-b"])] {
-        let seen = ended(&mut watch(&library, &["--count", "1", "-i", asked, "--csv", "-"]));
-        let found: Vec<&str> = seen.stdout.lines().skip(1).map(|line| line.split(',').nth(3).unwrap()).collect();
+    for (asked, names) in [
+        ("91:00.0", &["GPU-b"][..]),
+        ("1, 0", &["GPU-b", "GPU-a"]),
+        ("0,", &["GPU-a"]),
+        ("GPU-b,1", &["GPU-b"]),
+    ] {
+        let seen = ended(&mut watch(
+            &library,
+            &["--count", "1", "-i", asked, "--csv", "-"],
+        ));
+        let found: Vec<&str> = seen
+            .stdout
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(3).unwrap())
+            .collect();
         assert_eq!(found, names, "{asked:?}: {seen:?}");
     }
 }
@@ -169,12 +294,30 @@ fn a_gpu_is_named_as_for_a_snapshot() {
 fn a_file_that_is_no_table_of_watch_is_left_alone() {
     let (folder, library) = library(&two());
     let path = folder.path().join("n.txt");
-    let appended = || ended(&mut watch(&library, &["--count", "1", "--csv", path.to_str().unwrap()]));
-    for notes in ["my precious notes", "a line\nand another without its end", "kiln_table,trial\nrows/1,x\nrows/1,"] {
+    let appended = || {
+        ended(&mut watch(
+            &library,
+            &["--count", "1", "--csv", path.to_str().unwrap()],
+        ))
+    };
+    for notes in [
+        "my precious notes",
+        "a line\nand another without its end",
+        "kiln_table,trial\n\
+         rows/1,x\nrows/1,",
+    ] {
         fs::write(&path, notes).unwrap();
         let refused = appended();
-        assert_eq!((refused.status, fs::read_to_string(&path).unwrap().as_str()), (Some(2), notes), "{refused:?}");
-        assert!(refused.stderr.contains("watch/1") && refused.stderr.len() < 300, "{}", refused.stderr);
+        assert_eq!(
+            (refused.status, fs::read_to_string(&path).unwrap().as_str()),
+            (Some(2), notes),
+            "{refused:?}"
+        );
+        assert!(
+            refused.stderr.contains("watch/1") && refused.stderr.len() < 300,
+            "{}",
+            refused.stderr
+        );
     }
     fs::remove_file(&path).unwrap();
     assert_eq!(appended().status, Some(0));
@@ -182,21 +325,57 @@ fn a_file_that_is_no_table_of_watch_is_left_alone() {
     fs::write(&path, whole.clone() + "watch/1,2026").unwrap();
     let mended = appended();
     assert_eq!(mended.status, Some(0), "{mended:?}");
-    assert!(mended.stderr.contains("n.txt:4: an incomplete last line was removed: `watch/1,2026`"), "{}", mended.stderr);
-    assert!(fs::read_to_string(&path).unwrap().starts_with(&whole) && !fs::read_to_string(&path).unwrap().contains("watch/1,2026\n"));
-    let nowhere = ended(&mut watch(&library, &["--count", "1", "--csv", "/nonexistent/x.csv"]));
-    assert!(nowhere.status == Some(1) && nowhere.stderr.starts_with("/nonexistent/x.csv: opening failed: "), "{nowhere:?}");
+    assert!(
+        mended
+            .stderr
+            .contains("n.txt:4: an incomplete last line was removed: `watch/1,2026`"),
+        "{}",
+        mended.stderr
+    );
+    assert!(
+        fs::read_to_string(&path).unwrap().starts_with(&whole)
+            && !fs::read_to_string(&path)
+                .unwrap()
+                .contains("watch/1,2026\n")
+    );
+    let nowhere = ended(&mut watch(
+        &library,
+        &["--count", "1", "--csv", "/nonexistent/x.csv"],
+    ));
+    assert!(
+        nowhere.status == Some(1)
+            && nowhere
+                .stderr
+                .starts_with("/nonexistent/x.csv: opening failed: "),
+        "{nowhere:?}"
+    );
 }
 
 #[test]
 fn the_first_look_has_rates_and_the_chips_counters() {
-    let gpm = "    nvmlGpmQueryDeviceSupport: 1\n    nvmlGpmMetricsGet/2: 95.5\n    nvmlGpmMetricsGet/3: 40.0\n    nvmlGpmMetricsGet/5: 30.0\n    nvmlDeviceGetClockInfo/1: 1500";
+    let gpm = "    nvmlGpmQueryDeviceSupport: 1\n    nvmlGpmMetricsGet/2: 95.5\n    \
+               nvmlGpmMetricsGet/3: 40.0\n    nvmlGpmMetricsGet/5: 30.0\n    \
+               nvmlDeviceGetClockInfo/1: 1500";
     let (_folder, library) = library(&two().replace("    nvmlDeviceGetClockInfo/1: 1500", gpm));
-    let seen = ended(&mut watch(&library, &["--count", "1", "--host", "--csv", "-"]));
+    let seen = ended(&mut watch(
+        &library,
+        &["--count", "1", "--host", "--csv", "-"],
+    ));
     let rows = rows(seen.stdout.as_bytes());
-    assert_eq!((rows[0]["sm_active"].as_str(), rows[0]["tensor_active"].as_str()), ("0.955", "0.3"), "{seen:?}");
+    assert_eq!(
+        (
+            rows[0]["sm_active"].as_str(),
+            rows[0]["tensor_active"].as_str()
+        ),
+        ("0.955", "0.3"),
+        "{seen:?}"
+    );
     let host = rows.iter().find(|row| row["device"] == "host").unwrap();
-    assert!(!host["host_cpu_fraction"].is_empty() && host["reading_seconds"].parse::<f64>().unwrap() > 0.0, "{host:?}");
+    assert!(
+        !host["host_cpu_fraction"].is_empty()
+            && host["reading_seconds"].parse::<f64>().unwrap() > 0.0,
+        "{host:?}"
+    );
 }
 
 #[test]
@@ -205,13 +384,37 @@ fn a_silent_driver_leaves_a_query_what_does_not_change() {
     with_patience(|patience| {
         // A query waits for half a second at least, for two seconds at most.
         let every = if patience == "0.3" { "0.1" } else { "2" };
-        let asked = ["-l", every, "--count", "2", "--query", "index,name,uuid,memory.total,utilization.gpu", "--format", "csv,noheader"];
+        let asked = [
+            "-l",
+            every,
+            "--count",
+            "2",
+            "--query",
+            "index,name,uuid,memory.total,utilization.gpu",
+            "--format",
+            "csv,noheader",
+        ];
         let seen = ended(&mut watch(&library, &asked));
         assert_eq!(seen.status, Some(0), "{seen:?}");
-        let lines = ["0, Invented, GPU-a, 2048 MiB, 75 %", "1, Invented, GPU-b, 1 MiB, [Unknown Error]"];
-        wanted(seen.stdout.lines().eq([lines, lines].concat()), || format!("{seen:?}"))?;
-        assert_eq!(seen.stderr.lines().count(), 1, "once for each silence: {}", seen.stderr);
-        assert!(seen.stderr.starts_with("GPU 1: the driver has not answered for "), "{}", seen.stderr);
+        let lines = [
+            "0, Invented, GPU-a, 2048 MiB, 75 %",
+            "1, Invented, GPU-b, 1 MiB, [Unknown Error]",
+        ];
+        wanted(seen.stdout.lines().eq([lines, lines].concat()), || {
+            format!("{seen:?}")
+        })?;
+        assert_eq!(
+            seen.stderr.lines().count(),
+            1,
+            "once for each silence: {}",
+            seen.stderr
+        );
+        assert!(
+            seen.stderr
+                .starts_with("GPU 1: the driver has not answered for "),
+            "{}",
+            seen.stderr
+        );
         Ok(())
     });
 }
@@ -220,7 +423,10 @@ fn a_silent_driver_leaves_a_query_what_does_not_change() {
 fn ctrl_c_ends_it_while_a_call_hangs() {
     let (_folder, library) = library(&one_hangs());
     for name in ["INT", "TERM"] {
-        let mut kiln = watch(&library, &["-l", "0.1"]).env("KILN_NVML_PATIENCE", "0.3").spawn().unwrap();
+        let mut kiln = watch(&library, &["-l", "0.1"])
+            .env("KILN_NVML_PATIENCE", "0.3")
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(kiln.stdout.take().unwrap()).lines();
         while !lines.next().unwrap().unwrap().contains("has not answered") {}
         signal(&kiln, name);
@@ -233,13 +439,28 @@ fn a_terminal_has_each_look_drawn_over_the_one_before() {
     let (_folder, library) = library(&two());
     let place = Place::with("");
     let mut kiln = place.in_a_terminal(&["watch", "-l", "0.1", "--count", "2"]);
-    let seen = ended(kiln.env("KILN_NVML_LIB", &library).env("KILN_NVML_PATIENCE", "60"));
+    let seen = ended(
+        kiln.env("KILN_NVML_LIB", &library)
+            .env("KILN_NVML_PATIENCE", "60"),
+    );
     assert_eq!(seen.status, Some(0), "{seen:?}");
     let drawn: Vec<&str> = seen.stdout.split("\u{1b}[J").collect();
     assert_eq!(drawn.len(), 3, "{seen:?}");
-    // A heading and two devices at least, each cleared to its end; then the cursor goes up by as many lines.
+    // A heading and two devices at least, each cleared to its end; then the cursor goes up by as
+    // many lines.
     let lines = drawn[0].matches("\u{1b}[K").count();
-    assert!(lines >= 3 && drawn[1].starts_with(&format!("\r\u{1b}[{lines}A")), "{seen:?}");
-    assert!(drawn[..2].iter().all(|page| page.contains("GPU name") && page.contains(" 75 % ")), "{seen:?}");
-    assert!(drawn[2].starts_with("\r\u{1b}[K"), "the page stays: {seen:?}");
+    assert!(
+        lines >= 3 && drawn[1].starts_with(&format!("\r\u{1b}[{lines}A")),
+        "{seen:?}"
+    );
+    assert!(
+        drawn[..2]
+            .iter()
+            .all(|page| page.contains("GPU name") && page.contains(" 75 % ")),
+        "{seen:?}"
+    );
+    assert!(
+        drawn[2].starts_with("\r\u{1b}[K"),
+        "the page stays: {seen:?}"
+    );
 }

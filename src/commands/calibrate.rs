@@ -1,5 +1,5 @@
-//! `kiln calibrate`: leases a device, starts the child that measures its matrix-product peak per precision, stores the best
-//! result for MFU, prints both.
+//! `kiln calibrate`: leases a device, starts the child that measures its matrix-product peak per
+//! precision, stores the best result for MFU, prints both.
 
 use std::{
     io::Write,
@@ -26,7 +26,8 @@ const NOTABLE_LOSS: f64 = 0.1;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Device to measure: `auto` (the first idle GPU, else the CPU), `cpu`, or a GPU's index or UUID.
+    /// Device to measure: `auto` (the first idle GPU, else the CPU), `cpu`, or a GPU's index or
+    /// UUID.
     #[arg(long, default_value = "auto")]
     device: String,
     /// libtorch's threads on the CPU; all cores if not given.
@@ -70,7 +71,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let lease = leased(&args.device, &instruments)?;
     let gpu = lease.as_ref().and_then(Lease::gpu);
     let found = measure(gpu, args.cpu_threads.unwrap_or_else(usable_cores))?;
-    let device = instruments.peak_key(gpu, found.cpu_threads).unwrap_or_else(|| unnamed(&found));
+    let device = instruments
+        .peak_key(gpu, found.cpu_threads)
+        .unwrap_or_else(|| unnamed(&found));
     let peaks = named(&device, found);
     let (kept, place) = kept(peaks)?;
     print(&format!("{}\n{}{place}\n", printed(&kept), remarks(&kept)))?;
@@ -80,7 +83,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 /// The GPU to measure, held until the lease is dropped; `None` for the CPU.
 fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop> {
     let devices = instruments.devices();
-    let visible = schedule::visible_gpus(&devices, std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref());
+    let visible = schedule::visible_gpus(
+        &devices,
+        std::env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(),
+    );
     let absence = match (devices.is_empty(), instruments.absence()) {
         (false, _) => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
         (true, Some(absence)) => absence,
@@ -89,10 +95,28 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
             None => "the NVIDIA driver reports no GPU".to_owned(),
         },
     };
-    match chosen(asked, &CalibrationOffer { visible: &visible, absence: &absence })? {
-        CalibrationDevice::Gpus(gpus) => schedule::take_first_idle(&gpus, instruments, &schedule::locks_folder(), "`kiln calibrate`")
-            .map(Some)
-            .map_err(|why| Stop::new(Status::CannotRun, format!("no device is idle: {why}; try again later, or name another with `--device`"))),
+    match chosen(
+        asked,
+        &CalibrationOffer {
+            visible: &visible,
+            absence: &absence,
+        },
+    )? {
+        CalibrationDevice::Gpus(gpus) => schedule::take_first_idle(
+            &gpus,
+            instruments,
+            &schedule::locks_folder(),
+            "`kiln calibrate`",
+        )
+        .map(Some)
+        .map_err(|why| {
+            Stop::new(
+                Status::CannotRun,
+                format!(
+                    "no device is idle: {why}; try again later, or name another with `--device`"
+                ),
+            )
+        }),
         CalibrationDevice::Cpu => {
             if asked == "auto" {
                 let _ = writeln!(std::io::stderr(), "{absence}; measuring the CPU");
@@ -110,39 +134,84 @@ fn chosen(asked: &str, offer: &CalibrationOffer) -> Result<CalibrationDevice, St
         "auto" => return Ok(CalibrationDevice::Gpus(offer.visible.to_vec())),
         _ => {}
     }
-    if asked.parse::<u32>().is_err() && !["GPU-", "MIG-"].iter().any(|start| asked.starts_with(start)) {
-        return Err(Stop::bad_input(format!("`--device {asked}` is not a device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, `MIG-…`)")));
+    if asked.parse::<u32>().is_err()
+        && !["GPU-", "MIG-"]
+            .iter()
+            .any(|start| asked.starts_with(start))
+    {
+        return Err(Stop::bad_input(format!(
+            "`--device {asked}` is not a device; give `cpu`, `auto`, an index or a UUID (`GPU-…`, \
+             `MIG-…`)"
+        )));
     }
-    offer.visible.iter().find(is_asked).map(|gpu| CalibrationDevice::Gpus(vec![gpu.clone()])).ok_or_else(|| {
-        let listed: Vec<String> = offer.visible.iter().map(|gpu| format!("{} ({})", gpu.index, gpu.uuid)).collect();
-        let have = if listed.is_empty() { offer.absence.to_owned() } else { format!("there are {}", listed.join(", ")) };
-        let text = format!("`--device {asked}` is not here: {have}; give `cpu`, `auto`, an index or a UUID");
-        Stop::new(Status::CannotRun, text)
-    })
+    offer
+        .visible
+        .iter()
+        .find(is_asked)
+        .map(|gpu| CalibrationDevice::Gpus(vec![gpu.clone()]))
+        .ok_or_else(|| {
+            let listed: Vec<String> = offer
+                .visible
+                .iter()
+                .map(|gpu| format!("{} ({})", gpu.index, gpu.uuid))
+                .collect();
+            let have = if listed.is_empty() {
+                offer.absence.to_owned()
+            } else {
+                format!("there are {}", listed.join(", "))
+            };
+            let text = format!(
+                "`--device {asked}` is not here: {have}; give `cpu`, `auto`, an index or a UUID"
+            );
+            Stop::new(Status::CannotRun, text)
+        })
 }
 
 fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop> {
     let program = trial_program()?;
     let mut child = Command::new(&program);
-    child.arg("--calibrate").arg(gpu.map_or("cpu", |_| "cuda")).arg(threads.to_string());
-    let ended = child.env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid)).stderr(Stdio::inherit()).output();
+    child
+        .arg("--calibrate")
+        .arg(gpu.map_or("cpu", |_| "cuda"))
+        .arg(threads.to_string());
+    let ended = child
+        .env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid))
+        .stderr(Stdio::inherit())
+        .output();
     let ended = ended.map_err(|error| {
-        let text = format!("{} could not be started: {error}; build it with `cargo build --release`, or set `KILN_TRIAL`", program.display());
+        let text = format!(
+            "{} could not be started: {error}; build it with `cargo build --release`, or set \
+             `KILN_TRIAL`",
+            program.display()
+        );
         Stop::new(Status::CannotRun, text)
     })?;
     if !ended.status.success() {
-        return Err(Stop::new(Status::Failed, format!("{} ended with {}", program.display(), ended.status)));
+        return Err(Stop::new(
+            Status::Failed,
+            format!("{} ended with {}", program.display(), ended.status),
+        ));
     }
     answer(&ended.stdout).map_err(|why| {
-        let text = format!("the output of {} is not a calibration: {why}", program.display());
+        let text = format!(
+            "the output of {} is not a calibration: {why}",
+            program.display()
+        );
         Stop::new(Status::Failed, text)
     })
 }
 
 fn answer(text: &[u8]) -> Result<CalibrationRun, String> {
     let found: CalibrationRun = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    match found.peaks.iter().find(|peak| !(peak.flops.is_finite() && peak.flops > 0.0)) {
-        Some(peak) => Err(format!("its peak at {} is {} FLOP/s", peak.precision, peak.flops)),
+    match found
+        .peaks
+        .iter()
+        .find(|peak| !(peak.flops.is_finite() && peak.flops > 0.0))
+    {
+        Some(peak) => Err(format!(
+            "its peak at {} is {} FLOP/s",
+            peak.precision, peak.flops
+        )),
         None => Ok(found),
     }
 }
@@ -150,7 +219,14 @@ fn answer(text: &[u8]) -> Result<CalibrationRun, String> {
 /// Name that the trial program uses for a CPU of unknown name.
 fn unnamed(found: &CalibrationRun) -> DeviceKey {
     let name = found.device_name.clone();
-    DeviceKey { device: name.clone(), name, driver: None, cpu_threads: Some(found.cpu_threads), processor: None, power_limit_watts: None }
+    DeviceKey {
+        device: name.clone(),
+        name,
+        driver: None,
+        cpu_threads: Some(found.cpu_threads),
+        processor: None,
+        power_limit_watts: None,
+    }
 }
 
 /// Returns the measured peaks with their device, precision and libtorch version.
@@ -168,21 +244,52 @@ fn named(device: &DeviceKey, found: CalibrationRun) -> Vec<MeasuredPeak> {
 /// Stores the best peaks; returns them and a sentence that names the file.
 fn kept(peaks: Vec<MeasuredPeak>) -> Result<(Vec<Kept>, String), Stop> {
     let Some(path) = peaks_path() else {
-        let kept = peaks.into_iter().map(|measured| Kept { measured, before: None }).collect();
-        return Ok((kept, "not kept: neither `XDG_CACHE_HOME` nor `HOME` is set".to_owned()));
+        let kept = peaks
+            .into_iter()
+            .map(|measured| Kept {
+                measured,
+                before: None,
+            })
+            .collect();
+        return Ok((
+            kept,
+            "not kept: neither `XDG_CACHE_HOME` nor `HOME` is set".to_owned(),
+        ));
     };
-    let kept =
-        keep(&path, &peaks).map_err(|error| Stop::new(Status::Failed, format!("the peaks could not be kept in {}: {error}", path.display())))?;
+    let kept = keep(&path, &peaks).map_err(|error| {
+        Stop::new(
+            Status::Failed,
+            format!("the peaks could not be kept in {}: {error}", path.display()),
+        )
+    })?;
     Ok((kept, format!("kept in {}", path.display())))
 }
 
 fn printed(peaks: &[Kept]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["device", "precision", "measured", "size", "best kept", "libtorch"]);
+    table.load_style(presets::NOTHING).set_header([
+        "device",
+        "precision",
+        "measured",
+        "size",
+        "best kept",
+        "libtorch",
+    ]);
     for peak in peaks {
         let Kept { measured, .. } = peak;
-        let (name, precision, libtorch) = (measured.device.name.clone(), measured.precision.clone(), measured.libtorch.clone());
-        table.add_row([name, precision, per_second(measured.flops), measured.size.to_string(), per_second(peak.best().flops), libtorch]);
+        let (name, precision, libtorch) = (
+            measured.device.name.clone(),
+            measured.precision.clone(),
+            measured.libtorch.clone(),
+        );
+        table.add_row([
+            name,
+            precision,
+            per_second(measured.flops),
+            measured.size.to_string(),
+            per_second(peak.best().flops),
+            libtorch,
+        ]);
     }
     table.to_string()
 }
@@ -193,7 +300,11 @@ fn per_second(flops: f64) -> String {
 
 /// Returns a line for each peak that was higher before.
 fn remarks(peaks: &[Kept]) -> String {
-    peaks.iter().filter_map(remark).map(|line| line + "\n").collect()
+    peaks
+        .iter()
+        .filter_map(remark)
+        .map(|line| line + "\n")
+        .collect()
 }
 
 fn remark(peak: &Kept) -> Option<String> {
@@ -202,8 +313,16 @@ fn remark(peak: &Kept) -> Option<String> {
     if loss <= 0.0 {
         return None;
     }
-    let cause = if loss > NOTABLE_LOSS { "; the device may have been throttled or disturbed" } else { "" };
-    Some(format!("{}: {} lower than before; the best one is kept{cause}", peak.measured.precision, Fraction(loss)))
+    let cause = if loss > NOTABLE_LOSS {
+        "; the device may have been throttled or disturbed"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{}: {} lower than before; the best one is kept{cause}",
+        peak.measured.precision,
+        Fraction(loss)
+    ))
 }
 
 #[cfg(test)]
@@ -211,23 +330,56 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32, uuid: &str) -> LeasedGpu {
-        LeasedGpu { index, uuid: uuid.to_owned(), name: "NVIDIA H200".to_owned(), memory_total_bytes: None, ..LeasedGpu::default() }
+        LeasedGpu {
+            index,
+            uuid: uuid.to_owned(),
+            name: "NVIDIA H200".to_owned(),
+            memory_total_bytes: None,
+            ..LeasedGpu::default()
+        }
     }
 
     #[test]
     fn a_device_is_chosen_by_word_index_or_uuid_among_those_visible() {
         // GPU 0 is hidden: indices are still those of nvidia-smi.
         let visible = [gpu(1, "GPU-b"), gpu(2, "GPU-c")];
-        let of = |asked: &str, visible: &[LeasedGpu]| chosen(asked, &CalibrationOffer { visible, absence: "no NVIDIA driver found" });
-        assert_eq!(of("auto", &visible).unwrap(), CalibrationDevice::Gpus(visible.to_vec()));
+        let of = |asked: &str, visible: &[LeasedGpu]| {
+            chosen(
+                asked,
+                &CalibrationOffer {
+                    visible,
+                    absence: "no NVIDIA driver found",
+                },
+            )
+        };
+        assert_eq!(
+            of("auto", &visible).unwrap(),
+            CalibrationDevice::Gpus(visible.to_vec())
+        );
         assert_eq!(of("auto", &[]).unwrap(), CalibrationDevice::Cpu);
         assert_eq!(of("cpu", &visible).unwrap(), CalibrationDevice::Cpu);
-        assert_eq!(of("1", &visible).unwrap(), CalibrationDevice::Gpus(vec![visible[0].clone()]));
-        assert_eq!(of("GPU-c", &visible).unwrap(), CalibrationDevice::Gpus(vec![visible[1].clone()]));
+        assert_eq!(
+            of("1", &visible).unwrap(),
+            CalibrationDevice::Gpus(vec![visible[0].clone()])
+        );
+        assert_eq!(
+            of("GPU-c", &visible).unwrap(),
+            CalibrationDevice::Gpus(vec![visible[1].clone()])
+        );
         let stop = of("0", &visible).unwrap_err();
         assert_eq!(stop.status, Status::CannotRun);
-        assert!(stop.message.contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"), "{}", stop.message);
-        assert!(of("0", &[]).unwrap_err().message.contains("no NVIDIA driver found"));
+        assert!(
+            stop.message
+                .contains("`--device 0` is not here: there are 1 (GPU-b), 2 (GPU-c)"),
+            "{}",
+            stop.message
+        );
+        assert!(
+            of("0", &[])
+                .unwrap_err()
+                .message
+                .contains("no NVIDIA driver found")
+        );
         assert_eq!(of("foo", &visible).unwrap_err().status, Status::BadInput);
     }
 
@@ -247,14 +399,27 @@ mod tests {
             flops,
             size: 1024,
         };
-        let kept = |now: f64, before: Option<f64>| Kept { measured: peak(now), before: before.map(peak) };
+        let kept = |now: f64, before: Option<f64>| Kept {
+            measured: peak(now),
+            before: before.map(peak),
+        };
         assert_eq!(remark(&kept(1e11, None)), None);
         assert_eq!(remark(&kept(1e11, Some(0.9e11))), None);
-        assert_eq!(remark(&kept(0.95e11, Some(1e11))).unwrap(), "f32: 5.0 % lower than before; the best one is kept");
+        assert_eq!(
+            remark(&kept(0.95e11, Some(1e11))).unwrap(),
+            "f32: 5.0 % lower than before; the best one is kept"
+        );
         let doubted = remark(&kept(0.85e11, Some(1e11))).unwrap();
-        assert_eq!(doubted, "f32: 15.0 % lower than before; the best one is kept; the device may have been throttled or disturbed");
+        assert_eq!(
+            doubted,
+            "f32: 15.0 % lower than before; the best one is kept; the device may have been \
+             throttled or disturbed"
+        );
         let table = printed(&[kept(0.85e11, Some(1e11))]);
-        assert!(table.contains("85.0 GFLOP/s") && table.contains("100.0 GFLOP/s"), "{table}");
+        assert!(
+            table.contains("85.0 GFLOP/s") && table.contains("100.0 GFLOP/s"),
+            "{table}"
+        );
     }
 
     #[test]
@@ -264,7 +429,11 @@ mod tests {
             answer(format!(r#"{{"libtorch":{libtorch},"device_name":"Xeon","cpu_threads":2,"peaks":[{peak}]}}"#).as_bytes())
         };
         assert_eq!(of(r#""2.11.0""#, "1.0e11").unwrap().peaks[0].flops, 1e11);
-        assert!(of(r#""2.11.0""#, "0.0").unwrap_err().contains("its peak at f32 is 0 FLOP/s"));
+        assert!(
+            of(r#""2.11.0""#, "0.0")
+                .unwrap_err()
+                .contains("its peak at f32 is 0 FLOP/s")
+        );
         assert!(of(r#""2.11.0""#, "-1.0").is_err() && of("null", "1.0e11").is_err());
     }
 }

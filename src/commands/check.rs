@@ -15,7 +15,8 @@ use super::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Experiment files; a file in a folder named `base` is checked as a fragment that others extend.
+    /// Experiment files; a file in a folder named `base` is checked as a fragment that others
+    /// extend.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Set a key of the experiment: `train.batch_size=8`. The value is YAML. Can be repeated.
@@ -38,7 +39,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
-    let in_base = file.parent().and_then(|folder| folder.file_name()).is_some_and(|name| name == "base");
+    let in_base = file
+        .parent()
+        .and_then(|folder| folder.file_name())
+        .is_some_and(|name| name == "base");
     if in_base && set.is_empty() {
         let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::bad_input);
         return checked.map(|()| "a fragment for other files to extend".to_owned());
@@ -49,7 +53,12 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         let finder = FactFinder::from_environment();
         prober(&loaded, &finder, &|data| finder.find(data), 1, 1)?;
         let (experiment, keys) = (&loaded.experiment, search.keys().join(", "));
-        return Ok(format!("a search for `kiln tune`: {} of {} on {}, over {keys}", search.kind(), experiment.model.kind(), experiment.data.kind()));
+        return Ok(format!(
+            "a search for `kiln tune`: {} of {} on {}, over {keys}",
+            search.kind(),
+            experiment.model.kind(),
+            experiment.data.kind()
+        ));
     }
     plan_loaded(loaded).map(|planned| describe(&planned))
 }
@@ -58,12 +67,24 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
 fn describe(planned: &Planned) -> String {
     let experiment = &planned.loaded.experiment;
     let (grid, zip) = (&experiment.sweep.grid, &experiment.sweep.zip);
-    let axes: Vec<String> = grid.iter().chain(zip).map(|(key, values)| format!("{key} ({})", values.as_array().map_or(1, Vec::len))).collect();
+    let axes: Vec<String> = grid
+        .iter()
+        .chain(zip)
+        .map(|(key, values)| format!("{key} ({})", values.as_array().map_or(1, Vec::len)))
+        .collect();
     let points = match (planned.plan.points, planned.plan.repeats) {
         (1, 1) => "1 trial".to_owned(),
         (points, 1) => format!("{points} points"),
         (points, repeats) => format!("{points} points × {repeats} repeats"),
     };
-    let kinds = format!("{points}: {} on {}", experiment.model.kind(), experiment.data.kind());
-    if axes.is_empty() { kinds } else { format!("{kinds}, over {}", axes.join(", ")) }
+    let kinds = format!(
+        "{points}: {} on {}",
+        experiment.model.kind(),
+        experiment.data.kind()
+    );
+    if axes.is_empty() {
+        kinds
+    } else {
+        format!("{kinds}, over {}", axes.join(", "))
+    }
 }

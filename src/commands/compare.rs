@@ -5,12 +5,14 @@ use super::{
     sources::{TableSource, source},
 };
 use crate::report::compare::{
-    Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction, RowFact, Verdict, compare, facts, gate, unsaid, word,
+    Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction,
+    RowFact, Verdict, compare, facts, gate, unsaid, word,
 };
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`.
+    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a
+    /// git revision: `HEAD~1:results/x/latest`.
     base: String,
     /// The run to compare with BASE.
     new: String,
@@ -23,19 +25,22 @@ pub(super) struct Args {
 /// Options of a comparison and of its exit status.
 #[derive(clap::Args)]
 pub(super) struct CompareOptions {
-    /// Match rows by these axes or columns instead of by trial id: `--by train.batch_size,data.num_workers`.
+    /// Match rows by these axes or columns instead of by trial id:
+    /// `--by train.batch_size,data.num_workers`.
     #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
     by: Vec<String>,
     /// Compare rows although they differ in these columns: `--across precision`.
     #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = field)]
     across: Vec<RowFact>,
-    /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it: `--fail-on slower,worse-loss`.
+    /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it:
+    /// `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
     fail_on: Vec<Reason>,
     /// Exit status if the runs do not decide a gate of `--fail-on`, or whether a run is reproduced.
     #[arg(long, value_enum, default_value_t = Untold::Exit4, value_name = "WHAT")]
     cannot_tell: Untold,
-    /// Exclude trials that were disturbed: throttled, other processes on the device, memory errors, a busy host.
+    /// Exclude trials that were disturbed: throttled, other processes on the device, memory errors,
+    /// a busy host.
     #[arg(long)]
     clean: bool,
     /// Output format.
@@ -89,12 +94,24 @@ enum Reason {
 }
 
 /// Verdicts that `--fail-on` accepts.
-const VERDICTS: [&str; 9] =
-    ["slower", "longer-step", "more-memory", "more-energy", "worse-loss", "ambiguous", "cannot-tell", "too-few-runs", "not-comparable"];
+const VERDICTS: [&str; 9] = [
+    "slower",
+    "longer-step",
+    "more-memory",
+    "more-energy",
+    "worse-loss",
+    "ambiguous",
+    "cannot-tell",
+    "too-few-runs",
+    "not-comparable",
+];
 
 fn field(text: &str) -> Result<RowFact, String> {
     let names: Vec<&str> = RowFact::ALL.iter().map(|field| field.name()).collect();
-    RowFact::ALL.into_iter().find(|field| field.name() == text).ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
+    RowFact::ALL
+        .into_iter()
+        .find(|field| field.name() == text)
+        .ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
 }
 
 fn reason(text: &str) -> Result<Reason, String> {
@@ -102,7 +119,10 @@ fn reason(text: &str) -> Result<Reason, String> {
         "missing" => Ok(Reason::Missing),
         "not-completed" => Ok(Reason::Ends),
         verdict if VERDICTS.contains(&verdict) => Ok(Reason::Verdict(verdict.to_owned())),
-        _ => Err(format!("`{text}` is not a verdict to fail on; use one of {}, missing, not-completed", VERDICTS.join(", "))),
+        _ => Err(format!(
+            "`{text}` is not a verdict to fail on; use one of {}, missing, not-completed",
+            VERDICTS.join(", ")
+        )),
     }
 }
 
@@ -131,13 +151,24 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     compare_and_print(&base, &new, &args.asked, None)
 }
 
-/// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit status.
+/// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit
+/// status.
 pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
-/// Prints a comparison. The status is 1 if a gate fails or nothing could be compared, and 4 if a gate cannot be decided.
-pub(super) fn compare_and_print(base: &TableSource, new: &TableSource, asked: &CompareOptions, closing: Option<Closing>) -> Result<Status, Stop> {
+/// Prints a comparison. The status is 1 if a gate fails or nothing could be compared, and 4 if a
+/// gate cannot be decided.
+pub(super) fn compare_and_print(
+    base: &TableSource,
+    new: &TableSource,
+    asked: &CompareOptions,
+    closing: Option<Closing>,
+) -> Result<Status, Stop> {
     judge(base, new, asked, closing, |page, closing| {
-        let closing = || closing.map(|closing| format!("\n{}\n", closing.sentence)).unwrap_or_default();
+        let closing = || {
+            closing
+                .map(|closing| format!("\n{}\n", closing.sentence))
+                .unwrap_or_default()
+        };
         match asked.format {
             CompareFormat::Text => page.text(page_style()) + &closing(),
             CompareFormat::Markdown => page.markdown() + &closing(),
@@ -148,7 +179,12 @@ pub(super) fn compare_and_print(base: &TableSource, new: &TableSource, asked: &C
 }
 
 /// The comparison as one JSON event, for programs that follow a run.
-pub(super) fn compare_and_tell(base: &TableSource, new: &TableSource, asked: &CompareOptions, closing: Closing) -> Result<Status, Stop> {
+pub(super) fn compare_and_tell(
+    base: &TableSource,
+    new: &TableSource,
+    asked: &CompareOptions,
+    closing: Closing,
+) -> Result<Status, Stop> {
     judge(base, new, asked, Some(closing), |page, closing| {
         let mut event = page.value();
         event["event"] = "comparison".into();
@@ -164,22 +200,38 @@ fn judge(
     closing: Option<Closing>,
     shown: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> String,
 ) -> Result<Status, Stop> {
-    let options = Options { by: asked.by.clone(), across: asked.across.clone(), is_clean: asked.clean };
+    let options = Options {
+        by: asked.by.clone(),
+        across: asked.across.clone(),
+        is_clean: asked.clean,
+    };
     let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
     if found.is_empty() {
         return Err(nothing_in_common(base, new, &options));
     }
     let record = record(base, new);
     let closing = closing.map(|closing| closing(&found));
-    print(&shown(&ComparisonPage { base: &base.name, new: &new.name, facts: record.as_deref(), found: &found }, closing.as_ref()))?;
-    let of_closing = closing.map_or(Status::Success, |closing| asked.cannot_tell.status(&closing.gate));
+    print(&shown(
+        &ComparisonPage {
+            base: &base.name,
+            new: &new.name,
+            facts: record.as_deref(),
+            found: &found,
+        },
+        closing.as_ref(),
+    ))?;
+    let of_closing = closing.map_or(Status::Success, |closing| {
+        asked.cannot_tell.status(&closing.gate)
+    });
     Ok(surer(status(&found, asked), of_closing))
 }
 
 /// Combines two exit statuses: a failure takes precedence over an undecided gate.
 pub(super) fn surer(one: Status, other: Status) -> Status {
     match (one, other) {
-        (Status::Failed, Status::CannotTell) | (Status::CannotTell, Status::Failed) => Status::Failed,
+        (Status::Failed, Status::CannotTell) | (Status::CannotTell, Status::Failed) => {
+            Status::Failed
+        }
         (one, other) => one.max(other),
     }
 }
@@ -187,13 +239,21 @@ pub(super) fn surer(one: Status, other: Status) -> Status {
 /// Returns the differences between the records of both runs.
 fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
-    (base.run.is_some() && new.run.is_some()).then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
+    (base.run.is_some() && new.run.is_some())
+        .then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
 }
 
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.
 fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
-    let is_refused = found.pairs.iter().all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
-    let mut status = if is_refused && asked.fail_on.is_empty() { Status::Failed } else { Status::Success };
+    let is_refused = found
+        .pairs
+        .iter()
+        .all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
+    let mut status = if is_refused && asked.fail_on.is_empty() {
+        Status::Failed
+    } else {
+        Status::Success
+    };
     for reason in &asked.fail_on {
         let (spelled, gate) = (reason.spelled(), answer(reason, found));
         note(&format!("gate {spelled}: {}", gate.sentence()));
@@ -203,13 +263,26 @@ fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
 }
 
 fn answer(reason: &Reason, found: &Comparisons) -> Gate {
-    let fails = |names: Vec<String>| if names.is_empty() { Gate::Pass } else { Gate::Fail(names) };
+    let fails = |names: Vec<String>| {
+        if names.is_empty() {
+            Gate::Pass
+        } else {
+            Gate::Fail(names)
+        }
+    };
     // A gate without a result on the page does not pass.
     let said = |names: Vec<String>| match (names.is_empty(), unsaid(found)) {
         (true, unsaid) if !unsaid.is_empty() => Gate::CannotTell(unsaid),
         _ => fails(names),
     };
-    let names = |holds: &dyn Fn(&Compared) -> bool| found.pairs.iter().filter(|pair| holds(pair)).map(|pair| pair.name.clone()).collect();
+    let names = |holds: &dyn Fn(&Compared) -> bool| {
+        found
+            .pairs
+            .iter()
+            .filter(|pair| holds(pair))
+            .map(|pair| pair.name.clone())
+            .collect()
+    };
     match reason {
         Reason::Missing => fails(found.only_base.clone()),
         Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
@@ -218,7 +291,9 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
             None if wanted == "not-comparable" => said(names(&|pair| !pair.unlike.is_empty())),
             None => {
                 let is_so = |pair: &Compared| {
-                    pair.comparisons.iter().any(|comparison| comparison.verdict != Verdict::NotComparable && word(comparison) == wanted)
+                    pair.comparisons.iter().any(|comparison| {
+                        comparison.verdict != Verdict::NotComparable && word(comparison) == wanted
+                    })
                 };
                 said(names(&is_so))
             }
@@ -228,7 +303,10 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
     let hint = match options.by.is_empty() {
-        true => "no trial id is in both runs: a setting differs in all trials; match rows by values with `--by train.batch_size`",
+        true => {
+            "no trial id is in both runs: a setting differs in all trials; match rows by values \
+             with `--by train.batch_size`"
+        }
         false => "no value of these keys is in both runs runs",
     };
     Stop::bad_input(format!("{} and {}: {hint}", base.name, new.name))

@@ -54,7 +54,9 @@ struct FetchArgs {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let data_folder = std::env::var_os("KILN_DATA").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let data_folder = std::env::var_os("KILN_DATA")
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from);
     match args.verb {
         DataVerb::List => list(data_folder.as_deref()),
         DataVerb::Fetch(args) => fetch_sets(&args, data_folder.as_deref()),
@@ -64,18 +66,55 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["data.kind", "what", "size", "licence", "here"]);
+    table
+        .load_style(presets::NOTHING)
+        .set_header(["data.kind", "what", "size", "licence", "here"]);
     for set in dataset::ALL {
-        let here = place_of(set, data_folder).map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
+        let here = place_of(set, data_folder)
+            .map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
         table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
     }
-    table.add_row(["generated", "a text that kiln generates", "any", "–", "no download needed"]);
+    table.add_row([
+        "generated",
+        "a text that kiln generates",
+        "any",
+        "–",
+        "no download needed",
+    ]);
     table.add_row(["text", "your own text file", "any", "yours", "`data.path`"]);
-    table.add_row(["generated-images", "images that kiln generates", "any", "–", "no download needed"]);
-    table.add_row(["image-folder", "your own folder of PNG and JPEG files", "any", "yours", "`data.path`"]);
-    table.add_row(["sft-jsonl", "your own prompts and responses, as JSON lines", "any", "yours", "`data.path`"]);
-    table.add_row(["panel-csv", "your own CSV files, one per symbol", "any", "yours", "`data.path`"]);
-    print(&format!("{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks the files on this machine.\n", table.trim_fmt()))?;
+    table.add_row([
+        "generated-images",
+        "images that kiln generates",
+        "any",
+        "–",
+        "no download needed",
+    ]);
+    table.add_row([
+        "image-folder",
+        "your own folder of PNG and JPEG files",
+        "any",
+        "yours",
+        "`data.path`",
+    ]);
+    table.add_row([
+        "sft-jsonl",
+        "your own prompts and responses, as JSON lines",
+        "any",
+        "yours",
+        "`data.path`",
+    ]);
+    table.add_row([
+        "panel-csv",
+        "your own CSV files, one per symbol",
+        "any",
+        "yours",
+        "`data.path`",
+    ]);
+    print(&format!(
+        "{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks the files on this \
+         machine.\n",
+        table.trim_fmt()
+    ))?;
     Ok(Status::Success)
 }
 
@@ -85,27 +124,48 @@ fn size(bytes: Option<u64>) -> String {
 
 /// Returns the first folder that holds a file of the set, or its unpacked archive.
 fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
-    let has_file = |folder: &Path| set.files.iter().any(|file| source::present(file, folder).is_some());
+    let has_file = |folder: &Path| {
+        set.files
+            .iter()
+            .any(|file| source::present(file, folder).is_some())
+    };
     let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
-    source::folders(set.folder, None, data_folder).into_iter().find(has_some)
+    source::folders(set.folder, None, data_folder)
+        .into_iter()
+        .find(has_some)
 }
 
 fn named(names: &[String]) -> Result<Vec<&'static Dataset>, Stop> {
-    names.iter().map(|name| dataset::find(name).ok_or_else(|| unknown(name))).collect()
+    names
+        .iter()
+        .map(|name| dataset::find(name).ok_or_else(|| unknown(name)))
+        .collect()
 }
 
 fn unknown(name: &str) -> Stop {
     let names = dataset::ALL.map(|set| set.name);
-    let near = names.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 3);
-    let hint = near.map_or_else(|| format!("known are {}", names.join(", ")), |near| format!("did you mean `{near}`?"));
+    let near = names
+        .iter()
+        .find(|known| strsim::damerau_levenshtein(known, name) <= 3);
+    let hint = near.map_or_else(
+        || format!("known are {}", names.join(", ")),
+        |near| format!("did you mean `{near}`?"),
+    );
     Stop::bad_input(format!("unknown data set `{name}`; {hint}"))
 }
 
 fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, Stop> {
-    let to = args.to.as_deref().or(data_folder).unwrap_or(Path::new("data"));
+    let to = args
+        .to
+        .as_deref()
+        .or(data_folder)
+        .unwrap_or(Path::new("data"));
     let mut status = Status::Success;
     for set in named(&args.names)? {
-        print(&format!("{}: {}, licence {}\n", set.name, set.about, set.licence))?;
+        print(&format!(
+            "{}: {}, licence {}\n",
+            set.name, set.about, set.licence
+        ))?;
         for file in set.files {
             status = worse(status, fetch_file(set, file, &to.join(set.folder), args)?);
         }
@@ -113,12 +173,26 @@ fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, St
     Ok(status)
 }
 
-/// Downloads a file unless it is present. A file without a public address only prints a message, so that the others are still downloaded.
-fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs) -> Result<Status, Stop> {
+/// Downloads a file unless it is present. A file without a public address only prints a message, so
+/// that the others are still downloaded.
+fn fetch_file(
+    set: &Dataset,
+    file: &DatasetFile,
+    folder: &Path,
+    args: &FetchArgs,
+) -> Result<Status, Stop> {
     if let Some(present) = source::present(file, folder) {
-        check_file(&present, file)
-            .map_err(|fault| Stop::new(Status::Failed, format!("{fault}; kiln does not overwrite it; move it away and fetch again")))?;
-        print(&format!("{} is already here; its {} is as published\n", present.display(), file.checksum.algorithm()))?;
+        check_file(&present, file).map_err(|fault| {
+            Stop::new(
+                Status::Failed,
+                format!("{fault}; kiln does not overwrite it; move it away and fetch again"),
+            )
+        })?;
+        print(&format!(
+            "{} is already here; its {} is as published\n",
+            present.display(),
+            file.checksum.algorithm()
+        ))?;
         return Ok(Status::Success);
     }
     if source::is_unpacked(set, folder) {
@@ -132,21 +206,46 @@ fn fetch_file(set: &Dataset, file: &DatasetFile, folder: &Path, args: &FetchArgs
         (None, Origin::Set) => format!("{}{name}", set.address),
         (None, Origin::Own(url)) => (*url).to_owned(),
         (None, Origin::Nowhere(what_to_do)) => {
-            print(&format!("{} cannot be fetched: {what_to_do}\n", destination.display()))?;
+            print(&format!(
+                "{} cannot be fetched: {what_to_do}\n",
+                destination.display()
+            ))?;
             return Ok(Status::Failed);
         }
     };
-    download(file, Download { url, destination, checksum: file.checksum.clone() }, args.attempts).map(|()| Status::Success)
+    download(
+        file,
+        Download {
+            url,
+            destination,
+            checksum: file.checksum.clone(),
+        },
+        args.attempts,
+    )
+    .map(|()| Status::Success)
 }
 
 fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(), Stop> {
-    let patience = FetchPatience { attempts, ..FetchPatience::default() };
+    let patience = FetchPatience {
+        attempts,
+        ..FetchPatience::default()
+    };
     let mut bar = DownloadBar::new(file);
-    let ended = fetch::fetch(&download, patience, &mut |progress| bar.show(file, progress));
+    let ended = fetch::fetch(&download, patience, &mut |progress| {
+        bar.show(file, progress)
+    });
     bar.clear();
     ended.map_err(|error| Stop::new(Status::Failed, error))?;
-    let size = size(std::fs::metadata(&download.destination).ok().map(|file| file.len()));
-    print(&format!("{} fetched ({size}); its {} is as published\n", download.destination.display(), file.checksum.algorithm()))
+    let size = size(
+        std::fs::metadata(&download.destination)
+            .ok()
+            .map(|file| file.len()),
+    );
+    print(&format!(
+        "{} fetched ({size}); its {} is as published\n",
+        download.destination.display(),
+        file.checksum.algorithm()
+    ))
 }
 
 /// Time between two lines of progress when there is no bar.
@@ -163,8 +262,12 @@ impl DownloadBar {
         if !can_draw(std::io::stderr().is_terminal()) {
             return Self::Lines { last: None };
         }
-        let bar = file.bytes.map_or_else(ProgressBar::no_length, ProgressBar::new);
-        if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}") {
+        let bar = file
+            .bytes
+            .map_or_else(ProgressBar::no_length, ProgressBar::new);
+        if let Ok(style) = ProgressStyle::with_template(
+            "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}",
+        ) {
             bar.set_style(style);
         }
         bar.set_prefix(file.name);
@@ -173,7 +276,11 @@ impl DownloadBar {
 
     fn show(&mut self, file: &DatasetFile, progress: FetchProgress) {
         if let FetchProgress::Retry { reason, wait } = &progress {
-            return self.say(&format!("{}: {reason}; next attempt in {} ms", file.name, wait.as_millis()));
+            return self.say(&format!(
+                "{}: {reason}; next attempt in {} ms",
+                file.name,
+                wait.as_millis()
+            ));
         }
         match (self, progress) {
             (Self::Drawn(bar), FetchProgress::Bytes { done, total }) => {
@@ -183,9 +290,14 @@ impl DownloadBar {
                 bar.set_position(done);
             }
             (Self::Drawn(bar), _) => bar.set_message("checking"),
-            (Self::Lines { last }, FetchProgress::Bytes { done, total }) if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) => {
+            (Self::Lines { last }, FetchProgress::Bytes { done, total })
+                if last.is_none_or(|last| last.elapsed() >= LINE_EVERY) =>
+            {
                 *last = Some(Instant::now());
-                let of_total = total.or(file.bytes).map(|total| format!(" of {}", Bytes(total))).unwrap_or_default();
+                let of_total = total
+                    .or(file.bytes)
+                    .map(|total| format!(" of {}", Bytes(total)))
+                    .unwrap_or_default();
                 say_plainly(&format!("{}: {}{of_total}", file.name, Bytes(done)));
             }
             (Self::Lines { .. }, _) => {}
@@ -213,14 +325,25 @@ fn say_plainly(line: &str) {
 
 fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> {
     let asked = named(names)?;
-    let sets = if asked.is_empty() { dataset::ALL.to_vec() } else { asked };
+    let sets = if asked.is_empty() {
+        dataset::ALL.to_vec()
+    } else {
+        asked
+    };
     let mut status = Status::Success;
     for set in sets {
         match place_of(set, data_folder) {
             Some(folder) => status = worse(status, verify_set(set, &folder)?),
             None => {
-                let places: Vec<String> = source::folders(set.folder, None, data_folder).iter().map(|folder| folder.display().to_string()).collect();
-                print(&format!("{}: not here (looked in {}); `kiln data fetch {0}` downloads it\n", set.name, places.join(", ")))?;
+                let places: Vec<String> = source::folders(set.folder, None, data_folder)
+                    .iter()
+                    .map(|folder| folder.display().to_string())
+                    .collect();
+                print(&format!(
+                    "{}: not here (looked in {}); `kiln data fetch {0}` downloads it\n",
+                    set.name,
+                    places.join(", ")
+                ))?;
                 if !names.is_empty() {
                     status = Status::Failed;
                 }
@@ -238,9 +361,17 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in set.files {
         let line = match source::present(file, folder) {
-            None if source::is_unpacked(set, folder) => Ok(format!("{} is unpacked; only an archive can be verified", folder.display())),
-            None => Err(format!("{} is missing", folder.join(file.published_name()).display())),
-            Some(path) => check_file(&path, file).map(|()| format!("{} is as published", path.display())),
+            None if source::is_unpacked(set, folder) => Ok(format!(
+                "{} is unpacked; only an archive can be verified",
+                folder.display()
+            )),
+            None => Err(format!(
+                "{} is missing",
+                folder.join(file.published_name()).display()
+            )),
+            Some(path) => {
+                check_file(&path, file).map(|()| format!("{} is as published", path.display()))
+            }
         };
         if line.is_err() {
             status = Status::Failed;
@@ -252,13 +383,25 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
 }
 
 fn check_file(path: &Path, file: &DatasetFile) -> Result<(), String> {
-    let (name, algorithm, published) = (file.published_name(), file.checksum.algorithm(), file.checksum.hex());
+    let (name, algorithm, published) = (
+        file.published_name(),
+        file.checksum.algorithm(),
+        file.checksum.hex(),
+    );
     if matches!(file.checksum, Checksum::Md5(_)) && !path.ends_with(&name) {
-        return Err(format!("{} is not packed as published; only `{name}` can be verified against its md5", path.display()));
+        return Err(format!(
+            "{} is not packed as published; only `{name}` can be verified against its md5",
+            path.display()
+        ));
     }
-    let (found, bytes) = source::checksum_of(path, path, &file.checksum).map_err(|error| format!("{} could not be read: {error}", path.display()))?;
+    let (found, bytes) = source::checksum_of(path, path, &file.checksum)
+        .map_err(|error| format!("{} could not be read: {error}", path.display()))?;
     if found == published {
         return Ok(());
     }
-    Err(format!("{} is not the published file: it has {bytes} bytes and {algorithm} {found}, expected {published}", path.display()))
+    Err(format!(
+        "{} is not the published file: it has {bytes} bytes and {algorithm} {found}, expected \
+         {published}",
+        path.display()
+    ))
 }

@@ -1,4 +1,5 @@
-//! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements unreliable.
+//! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements
+//! unreliable.
 
 use std::{io::IsTerminal, path::PathBuf};
 
@@ -12,7 +13,10 @@ use super::{
 };
 use crate::{
     readings::Privacy,
-    schedule::preflight::{ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask, diagnose, json, page},
+    schedule::preflight::{
+        ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask,
+        diagnose, json, page,
+    },
 };
 
 #[derive(clap::Args)]
@@ -35,21 +39,45 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let planned = args.file.clone().map(|file| plan_file(file, &args.set)).transpose()?;
+    let planned = args
+        .file
+        .clone()
+        .map(|file| plan_file(file, &args.set))
+        .transpose()?;
     let library = nvml_library();
     let nvml = Nvml::open(library.as_deref());
-    let answer = ask(&trial_program()?, ExamineRequest { is_quick: args.quick, time_limit: ASK_TIMEOUT });
-    let trials = planned.as_ref().map(|planned| planned.plan.trials.as_slice());
+    let answer = ask(
+        &trial_program()?,
+        ExamineRequest {
+            is_quick: args.quick,
+            time_limit: ASK_TIMEOUT,
+        },
+    );
+    let trials = planned
+        .as_ref()
+        .map(|planned| planned.plan.trials.as_slice());
     let (privacy, patience) = (Privacy::Full, Patience::default());
-    let sources = FactRoots { nvml: &nvml, is_system_nvml: library.is_none(), results: &args.results, trials, privacy, patience: &patience };
+    let sources = FactRoots {
+        nvml: &nvml,
+        is_system_nvml: library.is_none(),
+        results: &args.results,
+        trials,
+        privacy,
+        patience: &patience,
+    };
     let diagnosis = diagnose(&PreflightFacts::gather(&sources, None, Some(answer)));
     print(&shown(&diagnosis, args.json)?)?;
-    Ok(if diagnosis.can_run { Status::Success } else { Status::CannotRun })
+    Ok(if diagnosis.can_run {
+        Status::Success
+    } else {
+        Status::CannotRun
+    })
 }
 
 fn shown(diagnosis: &Diagnosis, as_json: bool) -> Result<String, Stop> {
     if as_json {
-        let text = serde_json::to_string_pretty(&json(diagnosis)).map_err(|error| Stop::new(Status::Failed, error))?;
+        let text = serde_json::to_string_pretty(&json(diagnosis))
+            .map_err(|error| Stop::new(Status::Failed, error))?;
         return Ok(format!("{text}\n"));
     }
     let has_color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();

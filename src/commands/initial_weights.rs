@@ -17,9 +17,16 @@ const KEY: &str = "train.initial_weights.path";
 
 /// Returns the problems of the files that these trials start from; each file is read once.
 pub(super) fn faults(loaded: &Loaded, trials: &[Trial]) -> Vec<String> {
-    let named = trials.iter().filter_map(|trial| trial.train.initial_weights.as_ref());
-    let different: BTreeSet<(&str, &str)> = named.map(|weights| (weights.path.as_str(), weights.sha256.as_str())).collect();
-    different.into_iter().filter_map(|(path, sha256)| fault(loaded, Path::new(path), sha256)).collect()
+    let named = trials
+        .iter()
+        .filter_map(|trial| trial.train.initial_weights.as_ref());
+    let different: BTreeSet<(&str, &str)> = named
+        .map(|weights| (weights.path.as_str(), weights.sha256.as_str()))
+        .collect();
+    different
+        .into_iter()
+        .filter_map(|(path, sha256)| fault(loaded, Path::new(path), sha256))
+        .collect()
 }
 
 fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
@@ -31,7 +38,14 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
         ),
         None => weights::check(path, sha256).err()?.to_string(),
     };
-    let given = loaded.locate(KEY).filter(|_| loaded.experiment.train.initial_weights.as_ref().is_some_and(|given| Path::new(&given.path) == path));
+    let given = loaded.locate(KEY).filter(|_| {
+        loaded
+            .experiment
+            .train
+            .initial_weights
+            .as_ref()
+            .is_some_and(|given| Path::new(&given.path) == path)
+    });
     Some(match given {
         Some(place) => Problem::new(&place, KEY, message).to_string(),
         None => message,

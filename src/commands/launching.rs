@@ -66,13 +66,34 @@ pub(super) struct WantedLaunch<'a> {
 impl Launching {
     /// Options for launches into a given folder, without progress output of their own.
     pub(super) fn quiet_in(results: PathBuf) -> Self {
-        Self { fresh: false, dry_run: false, set: Vec::new(), device: None, engine: None, quiet: true, progress: Telling::Plain, results }
+        Self {
+            fresh: false,
+            dry_run: false,
+            set: Vec::new(),
+            device: None,
+            engine: None,
+            quiet: true,
+            progress: Telling::Plain,
+            results,
+        }
     }
 
     /// Builds the scheduler's request and passes it to `with`.
-    pub(super) fn request<T>(&self, wanted: &WantedLaunch<'_>, program: &Path, with: impl FnOnce(&RunRequest) -> T) -> T {
+    pub(super) fn request<T>(
+        &self,
+        wanted: &WantedLaunch<'_>,
+        program: &Path,
+        with: impl FnOnce(&RunRequest) -> T,
+    ) -> T {
         let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let WantedLaunch { experiment, resolved, trials, search, ref selection, data } = *wanted;
+        let WantedLaunch {
+            experiment,
+            resolved,
+            trials,
+            search,
+            ref selection,
+            data,
+        } = *wanted;
         with(&RunRequest {
             experiment,
             resolved,
@@ -99,8 +120,16 @@ impl Launching {
             list if list.starts_with('[') => format!("run.devices={list}"),
             one => format!("run.devices=[{one}]"),
         });
-        let engine = self.engine.iter().map(|engine| format!("run.engine={engine}"));
-        self.set.iter().cloned().chain(device).chain(engine).collect()
+        let engine = self
+            .engine
+            .iter()
+            .map(|engine| format!("run.engine={engine}"));
+        self.set
+            .iter()
+            .cloned()
+            .chain(device)
+            .chain(engine)
+            .collect()
     }
 
     pub(super) fn style(&self) -> ProgressMode {
@@ -115,7 +144,9 @@ impl Launching {
 
 /// The command line as typed.
 fn command_line() -> Vec<String> {
-    std::iter::once("kiln".to_owned()).chain(std::env::args().skip(1)).collect()
+    std::iter::once("kiln".to_owned())
+        .chain(std::env::args().skip(1))
+        .collect()
 }
 
 /// Whether trials of this kind take a GPU if there is one.
@@ -132,13 +163,21 @@ pub(super) fn instruments(needs_gpu: bool) -> Instruments {
     }
 }
 
-/// Returns the folder that a launch would resume or create, and why a finished run is not used; without a line feed.
+/// Returns the folder that a launch would resume or create, and why a finished run is not used;
+/// without a line feed.
 pub(super) fn place(request: &RunRequest, preview: &Preview) -> String {
     let place = match &preview.resumes {
         Some(folder) => format!("would resume {}", folder.path().display()),
-        None => format!("would start a new run under {}", request.results.join(&request.experiment.name).display()),
+        None => format!(
+            "would start a new run under {}",
+            request.results.join(&request.experiment.name).display()
+        ),
     };
-    let notice = preview.notice.as_ref().map(|notice| format!("{notice}\n")).unwrap_or_default();
+    let notice = preview
+        .notice
+        .as_ref()
+        .map(|notice| format!("{notice}\n"))
+        .unwrap_or_default();
     format!("{notice}{place}")
 }
 

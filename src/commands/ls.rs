@@ -34,7 +34,8 @@ pub(super) struct Args {
 enum RunState {
     Running,
     Finished,
-    /// Unfinished and the newest of its experiment: `kiln run` (for a search, `kiln tune`) resumes it.
+    /// Unfinished and the newest of its experiment: `kiln run` (for a search, `kiln tune`) resumes
+    /// it.
     Resumable,
     /// Unfinished, and a newer run has replaced it.
     Abandoned,
@@ -64,12 +65,19 @@ struct RunLine {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let results = args.results.as_deref().unwrap_or(Path::new("results"));
-    let lines: Vec<RunLine> = names(results, args.results.is_some())?.iter().flat_map(|name| list(results, name)).collect();
+    let lines: Vec<RunLine> = names(results, args.results.is_some())?
+        .iter()
+        .flat_map(|name| list(results, name))
+        .collect();
     if args.json {
-        let text = serde_json::to_string_pretty(&lines).map_err(|error| Stop::new(Status::Failed, error))?;
+        let text = serde_json::to_string_pretty(&lines)
+            .map_err(|error| Stop::new(Status::Failed, error))?;
         print(&format!("{text}\n"))?;
     } else if lines.is_empty() {
-        print(&format!("no runs under {}; `kiln run FILE` creates one\n", results.display()))?;
+        print(&format!(
+            "no runs under {}; `kiln run FILE` creates one\n",
+            results.display()
+        ))?;
     } else {
         print(&table(&lines))?;
     }
@@ -81,12 +89,20 @@ fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
     match experiments(results) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(Stop::bad_input(format!("{}: there is no such folder; name the folder of the runs, such as `results`", results.display())))
+            Err(Stop::bad_input(format!(
+                "{}: there is no such folder; name the folder of the runs, such as `results`",
+                results.display()
+            )))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            Err(Stop::bad_input(format!("{}: this is not a folder; name the folder of the runs, such as `results`", results.display())))
+            Err(Stop::bad_input(format!(
+                "{}: this is not a folder; name the folder of the runs, such as `results`",
+                results.display()
+            )))
         }
-        listed => listed.map_err(|error| Stop::bad_input(format!("{}: {error}", results.display()))),
+        listed => {
+            listed.map_err(|error| Stop::bad_input(format!("{}: {error}", results.display())))
+        }
     }
 }
 
@@ -95,7 +111,17 @@ fn list(results: &Path, experiment: &str) -> Vec<RunLine> {
     let holder = holder(results, experiment);
     let runs = runs(results, experiment);
     let newest = runs.last().cloned();
-    runs.iter().rev().map(|run| line(experiment, run, Some(run) == newest.as_ref(), holder.as_ref())).collect()
+    runs.iter()
+        .rev()
+        .map(|run| {
+            line(
+                experiment,
+                run,
+                Some(run) == newest.as_ref(),
+                holder.as_ref(),
+            )
+        })
+        .collect()
 }
 
 fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
@@ -112,21 +138,47 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         size_bytes,
         note: None,
     };
-    let read =
-        RunFile::read(&run.run_file()).and_then(|file| Ok((file, TrialTable::read(&run.trials_table()).map_err(|error| error.to_string())?.rows)));
+    let read = RunFile::read(&run.run_file()).and_then(|file| {
+        Ok((
+            file,
+            TrialTable::read(&run.trials_table())
+                .map_err(|error| error.to_string())?
+                .rows,
+        ))
+    });
     let (file, rows) = match read {
         Ok(read) => read,
-        Err(why) => return RunLine { note: Some(why), ..line },
+        Err(why) => {
+            return RunLine {
+                note: Some(why),
+                ..line
+            };
+        }
     };
-    let last: HashMap<&TrialId, Outcome> = rows.iter().map(|row| (&row.fixed.trial, row.fixed.outcome)).collect();
-    let ends: Vec<Outcome> = file.plan.iter().filter_map(|trial| last.get(trial).copied()).filter(|outcome| outcome.is_final()).collect();
+    let last: HashMap<&TrialId, Outcome> = rows
+        .iter()
+        .map(|row| (&row.fixed.trial, row.fixed.outcome))
+        .collect();
+    let ends: Vec<Outcome> = file
+        .plan
+        .iter()
+        .filter_map(|trial| last.get(trial).copied())
+        .filter(|outcome| outcome.is_final())
+        .collect();
     line.trials = file.plan.len();
     line.is_searching = file.is_searching;
     line.done = ends.len();
     line.failed = ends.iter().filter(|outcome| !outcome.is_result()).count();
-    line.age_seconds = file.launches.last().and_then(|launch| age_seconds(&launch.anchor.started_utc));
+    line.age_seconds = file
+        .launches
+        .last()
+        .and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
-    line.state = match (is_newest, line.note.is_some(), line.done == line.trials && !line.is_searching) {
+    line.state = match (
+        is_newest,
+        line.note.is_some(),
+        line.done == line.trials && !line.is_searching,
+    ) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
         (true, ..) => RunState::Resumable,
@@ -156,16 +208,35 @@ fn size(folder: &Path) -> u64 {
 fn table(lines: &[RunLine]) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(["experiment", "run", "state", "done", "failed", "age", "size", ""]);
+    table.set_header([
+        "experiment",
+        "run",
+        "state",
+        "done",
+        "failed",
+        "age",
+        "size",
+        "",
+    ]);
     for line in lines {
-        let state = serde_json::to_value(line.state).ok().and_then(|state| state.as_str().map(str::to_owned)).unwrap_or_default();
+        let state = serde_json::to_value(line.state)
+            .ok()
+            .and_then(|state| state.as_str().map(str::to_owned))
+            .unwrap_or_default();
         table.add_row([
             line.experiment.clone(),
             line.run.clone(),
             state,
-            format!("{}/{}{}", line.done, line.trials, if line.is_searching { "+" } else { "" }),
+            format!(
+                "{}/{}{}",
+                line.done,
+                line.trials,
+                if line.is_searching { "+" } else { "" }
+            ),
             line.failed.to_string(),
-            line.age_seconds.map(|seconds| Seconds(seconds).to_string()).unwrap_or_default(),
+            line.age_seconds
+                .map(|seconds| Seconds(seconds).to_string())
+                .unwrap_or_default(),
             Bytes(line.size_bytes).to_string(),
             line.note.clone().unwrap_or_default(),
         ]);

@@ -1,5 +1,5 @@
-//! The commands, one file each; they call the other modules. This file has the list of commands, and the only place where the
-//! result of a command becomes an exit status.
+//! The commands, one file each; they call the other modules. This file has the list of commands,
+//! and the only place where the result of a command becomes an exit status.
 
 mod calibrate;
 mod check;
@@ -33,7 +33,8 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-/// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings, tables to compare.
+/// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
+/// tables to compare.
 #[derive(Parser)]
 #[command(name = "kiln", version, max_term_width = 110)]
 struct Cli {
@@ -49,17 +50,20 @@ enum Verb {
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
     Run(run::Args),
-    /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the best setting.
+    /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the
+    /// best setting.
     Tune(tune::Args),
     /// Compare two runs: faster, slower, unchanged, or within noise.
     Compare(compare::Args),
-    /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the same, 1 if not, 4 if undecided.
+    /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the
+    /// same, 1 if not, 4 if undecided.
     Reproduce(reproduce::Args),
     /// Explain a run: its summary, and findings with evidence and the next experiment.
     Report(report::Args),
     /// List the runs under results/.
     Ls(ls::Args),
-    /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation, or selected properties.
+    /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
+    /// or selected properties.
     Snapshot(snapshot::Args),
     /// Show the readings of the devices live, or write them to a table.
     Watch(watch::Args),
@@ -82,7 +86,8 @@ enum Verb {
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,
-    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the command failed.
+    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the
+    /// command failed.
     Failed = 1,
     /// 2: bad file or command line.
     BadInput = 2,
@@ -103,7 +108,10 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
-        Self { status, message: message.to_string() }
+        Self {
+            status,
+            message: message.to_string(),
+        }
     }
 
     pub(crate) fn bad_input(message: impl fmt::Display) -> Self {
@@ -111,12 +119,14 @@ impl Stop {
     }
 }
 
-/// Writes to standard output; a closed pipe (`kiln plan | head`) ends the command without a message.
+/// Writes to standard output; a closed pipe (`kiln plan | head`) ends the command without a
+/// message.
 pub(crate) fn print(text: &str) -> Result<(), Stop> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Stop::new(Status::Failed, format!("standard output could not be written: {error}")))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(
+            Status::Failed,
+            format!("standard output could not be written: {error}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -130,10 +140,19 @@ pub(crate) fn note(text: &str) {
 pub(crate) fn page_style() -> crate::report::PageStyle {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
-        return crate::report::PageStyle { width: None, has_color: false };
+        return crate::report::PageStyle {
+            width: None,
+            has_color: false,
+        };
     }
-    let width = rustix::termios::tcgetwinsize(&stdout).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    crate::report::PageStyle { width, has_color: std::env::var_os("NO_COLOR").is_none() }
+    let width = rustix::termios::tcgetwinsize(&stdout)
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|columns| *columns > 0);
+    crate::report::PageStyle {
+        width,
+        has_color: std::env::var_os("NO_COLOR").is_none(),
+    }
 }
 
 pub fn main() -> ExitCode {
@@ -141,10 +160,17 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { Status::BadInput as u8 } else { 0 });
+            return ExitCode::from(if error.use_stderr() {
+                Status::BadInput as u8
+            } else {
+                0
+            });
         }
     };
-    match kiln_hardware::check_setting().map_err(Stop::bad_input).and_then(|()| perform(cli.verb)) {
+    match kiln_hardware::check_setting()
+        .map_err(Stop::bad_input)
+        .and_then(|()| perform(cli.verb))
+    {
         Ok(status) => ExitCode::from(status as u8),
         Err(stop) => {
             let _ = writeln!(std::io::stderr(), "{}", stop.message);

@@ -23,7 +23,13 @@ const HEAD: u64 = 2048;
 
 /// Refuses to overwrite a file that kiln did not write, such as a table, an experiment or a device.
 pub(super) fn refuse_foreign(file: &Path, own: OwnMark) -> Result<(), Stop> {
-    let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}; name a new file, such as `{}`", file.display(), own.example)));
+    let refuse = |what: &str| {
+        Err(Stop::bad_input(format!(
+            "{}: {what}; name a new file, such as `{}`",
+            file.display(),
+            own.example
+        )))
+    };
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return refuse(&error.to_string()),
@@ -36,7 +42,14 @@ pub(super) fn refuse_foreign(file: &Path, own: OwnMark) -> Result<(), Stop> {
         Err(error) => refuse(&error.to_string()),
         Ok(0) => Ok(()),
         // A template has a brace in the place of the version.
-        Ok(_) if String::from_utf8_lossy(&head).split(own.text).nth(1).is_some_and(|rest| !rest.starts_with('{')) => Ok(()),
+        Ok(_)
+            if String::from_utf8_lossy(&head)
+                .split(own.text)
+                .nth(1)
+                .is_some_and(|rest| !rest.starts_with('{')) =>
+        {
+            Ok(())
+        }
         Ok(_) => refuse(&format!("it exists and was not written by `{}`", own.maker)),
     }
 }

@@ -1,4 +1,5 @@
-//! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes only the cache of counted data facts.
+//! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes
+//! only the cache of counted data facts.
 
 mod table;
 
@@ -53,10 +54,17 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(status)
 }
 
-/// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run cannot be read.
+/// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run
+/// cannot be read.
 fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
-    let wanted =
-        WantedTrials { experiment: &planned.loaded.experiment, trials: &planned.plan.trials, search: None, results, fresh: false, reruns: false };
+    let wanted = WantedTrials {
+        experiment: &planned.loaded.experiment,
+        trials: &planned.plan.trials,
+        search: None,
+        results,
+        fresh: false,
+        reruns: false,
+    };
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
@@ -68,18 +76,34 @@ fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
     let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
-    let faults = faults.iter().map(|fault| format!("cannot run here: {fault}\n"));
-    let remarks: String = faults.chain(planned.remarks.iter().map(|remark| format!("{remark}\n"))).collect();
-    Ok(format!("{}\n\n{footer}{remarks}", table::table(&planned.plan)))
+    let faults = faults
+        .iter()
+        .map(|fault| format!("cannot run here: {fault}\n"));
+    let remarks: String = faults
+        .chain(planned.remarks.iter().map(|remark| format!("{remark}\n")))
+        .collect();
+    Ok(format!(
+        "{}\n\n{footer}{remarks}",
+        table::table(&planned.plan)
+    ))
 }
 
 /// `ended` holds the outcomes in an unfinished run of this experiment.
-fn to_json(planned: &Planned, faults: &[String], ended: &HashMap<TrialId, Outcome>) -> serde_json::Result<String> {
+fn to_json(
+    planned: &Planned,
+    faults: &[String],
+    ended: &HashMap<TrialId, Outcome>,
+) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let mut trials = Vec::new();
     for trial in &plan.trials {
         let mut value = serde_json::to_value(trial)?;
-        value["axes"] = trial.axes.iter().cloned().collect::<Map<String, Value>>().into();
+        value["axes"] = trial
+            .axes
+            .iter()
+            .cloned()
+            .collect::<Map<String, Value>>()
+            .into();
         let epoch = plan.epoch_of(trial);
         value["expected_disk_bytes"] = trial.expected_disk_bytes().into();
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();

@@ -1,4 +1,5 @@
-//! Reads an experiment file and plans its trials, for `plan`, `run` and other commands. Problems of points get their line in the file.
+//! Reads an experiment file and plans its trials, for `plan`, `run` and other commands. Problems of
+//! points get their line in the file.
 
 use std::{
     cell::RefCell,
@@ -26,7 +27,8 @@ use super::{Status, Stop};
 pub(super) struct Planned {
     pub(super) loaded: Loaded,
     pub(super) plan: Plan,
-    /// Reasons why some facts about the data are unknown; a trial that reads this data cannot run here.
+    /// Reasons why some facts about the data are unknown; a trial that reads this data cannot run
+    /// here.
     pub(super) notes: Vec<String>,
     /// Counts of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
@@ -44,7 +46,8 @@ pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
     spec::load(&request(file, set)).map_err(Stop::bad_input)
 }
 
-/// Returns the generator of a search's trials. `find` finds data facts; `cores` is the number of usable cores, `gpus` the number of GPUs per trial.
+/// Returns the generator of a search's trials. `find` finds data facts; `cores` is the number of
+/// usable cores, `gpus` the number of GPUs per trial.
 pub(super) fn prober<'a>(
     loaded: &Loaded,
     finder: &FactFinder,
@@ -54,7 +57,9 @@ pub(super) fn prober<'a>(
 ) -> Result<Prober<'a>, Stop> {
     let refused = |faults: Vec<PlanProblem>| Stop::bad_input(placed(loaded, &faults));
     let prober = Prober::new(&loaded.experiment, find, cores, gpus).map_err(refused)?;
-    let Ask::Run(choices) = prober.strategy().ask(&[]) else { return Ok(prober) };
+    let Ask::Run(choices) = prober.strategy().ask(&[]) else {
+        return Ok(prober);
+    };
     let (mut trials, mut faults) = (Vec::new(), Vec::new());
     for choice in &choices {
         match prober.trial(choice) {
@@ -63,63 +68,131 @@ pub(super) fn prober<'a>(
         }
     }
     faults.extend(finder.prompt_faults(&trials));
-    if faults.is_empty() { Ok(prober) } else { Err(refused(faults)) }
+    if faults.is_empty() {
+        Ok(prober)
+    } else {
+        Err(refused(faults))
+    }
 }
 
 /// Plans the trials of an experiment.
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
-    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data)).map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+    let plan = plan::expand(&loaded.experiment, &|data| finder.find(data))
+        .map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan.trials);
     if !faults.is_empty() {
         return Err(Stop::bad_input(placed(&loaded, &faults)));
     }
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
-    Ok(Planned { plan, notes: lines(finder.notes), remarks: lines(finder.remarks), data: finder.hashes.into_inner(), loaded })
+    Ok(Planned {
+        plan,
+        notes: lines(finder.notes),
+        remarks: lines(finder.remarks),
+        data: finder.hashes.into_inner(),
+        loaded,
+    })
 }
 
 /// The request to `spec`: the file, `--set` values and the environment.
 pub(super) fn request(file: PathBuf, set: &[String]) -> ExperimentRequest {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned()));
-    ExperimentRequest { file, set: set.to_vec(), variables: std::env::vars_os().filter_map(text).collect(), text: None }
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((
+            name.into_string().ok()?,
+            value.to_string_lossy().into_owned(),
+        ))
+    };
+    ExperimentRequest {
+        file,
+        set: set.to_vec(),
+        variables: std::env::vars_os().filter_map(text).collect(),
+        text: None,
+    }
 }
 
 /// # Errors
 /// If there are notes about missing files.
 pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
-    if notes.is_empty() { Ok(()) } else { Err(Stop::new(Status::CannotRun, notes.join("\n"))) }
+    if notes.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::new(Status::CannotRun, notes.join("\n")))
+    }
 }
 
 /// Converts problems of the plan to problems of the file.
 fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
-    Problems::new(faults.iter().filter_map(|fault| Some(Problem::new(&place(loaded, fault)?, fault.key.clone(), fault.to_string()))).collect())
+    Problems::new(
+        faults
+            .iter()
+            .filter_map(|fault| {
+                Some(Problem::new(
+                    &place(loaded, fault)?,
+                    fault.key.clone(),
+                    fault.to_string(),
+                ))
+            })
+            .collect(),
+    )
 }
 
 fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
     let is_zip = |key: &str| loaded.experiment.sweep.zip.contains_key(key);
     let place = fault.place(is_zip);
-    match place.strip_prefix("sweep.").and_then(|rest| rest.split_once('.')) {
+    match place
+        .strip_prefix("sweep.")
+        .and_then(|rest| rest.split_once('.'))
+    {
         Some(_) if loaded.experiment.sweep.search.is_some() => loaded.locate("sweep.search"),
         Some((section @ ("grid" | "zip"), key)) => {
-            let chosen = fault.axes.iter().find(|(axis, _)| axis == key).map(|(_, value)| value);
-            let values = if section == "zip" { &loaded.experiment.sweep.zip } else { &loaded.experiment.sweep.grid };
-            let index = values.get(key)?.as_array()?.iter().position(|value| Some(value) == chosen);
-            loaded.axis_location(section, key, index).or_else(|| loaded.locate("sweep"))
+            let chosen = fault
+                .axes
+                .iter()
+                .find(|(axis, _)| axis == key)
+                .map(|(_, value)| value);
+            let values = if section == "zip" {
+                &loaded.experiment.sweep.zip
+            } else {
+                &loaded.experiment.sweep.grid
+            };
+            let index = values
+                .get(key)?
+                .as_array()?
+                .iter()
+                .position(|value| Some(value) == chosen);
+            loaded
+                .axis_location(section, key, index)
+                .or_else(|| loaded.locate("sweep"))
         }
         _ => loaded.locate(&place),
     }
 }
 
-/// Returns a line per split with the number and lengths of prompts and responses and how many were cut; none for other data.
+/// Returns a line per split with the number and lengths of prompts and responses and how many were
+/// cut; none for other data.
 fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
-    let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else { return Vec::new() };
-    let (kind, most_prompt, most_response) = (data.kind(), sampling.max_prompt_tokens, sampling.max_response_tokens);
+    let (Counts::Pairs { train, valid, .. }, Some(sampling)) = (&facts.counts, data.pairs()) else {
+        return Vec::new();
+    };
+    let (kind, most_prompt, most_response) = (
+        data.kind(),
+        sampling.max_prompt_tokens,
+        sampling.max_response_tokens,
+    );
     let about = |part: &str, counts: &PairCounts| {
-        let PairCounts { rows, prompt_tokens, response_tokens, cut_prompts, cut_responses, .. } = counts;
+        let PairCounts {
+            rows,
+            prompt_tokens,
+            response_tokens,
+            cut_prompts,
+            cut_responses,
+            ..
+        } = counts;
         let unknown = counts.unknown_fraction().unwrap_or_default() * 100.0;
         format!(
-            "{part} rows of {kind}: {rows}, with {prompt_tokens} prompt and {response_tokens} response tokens, {unknown:.2} % of them unknown; \
-             cut: {cut_prompts} prompts at {most_prompt} tokens, {cut_responses} responses at {most_response}"
+            "{part} rows of {kind}: {rows}, with {prompt_tokens} prompt and {response_tokens} \
+             response tokens, {unknown:.2} % of them unknown; cut: {cut_prompts} prompts at \
+             {most_prompt} tokens, {cut_responses} responses at {most_response}"
         )
     };
     vec![about("training", train), about("validation", valid)]
@@ -137,7 +210,11 @@ pub(super) struct FactFinder {
 impl FactFinder {
     /// Uses `$KILN_DATA` and the user's cache folder.
     pub(super) fn from_environment() -> Self {
-        let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let variable = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         Self {
             data_folder: variable("KILN_DATA"),
             cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")),
@@ -157,22 +234,40 @@ impl FactFinder {
         self.hashes.borrow().clone()
     }
 
-    /// Returns the prompts of `train.sample` that the vocabularies cannot encode, each with its first trial. A text that cannot be read has a
-    /// note already.
+    /// Returns the prompts of `train.sample` that the vocabularies cannot encode, each with its
+    /// first trial. A text that cannot be read has a note already.
     fn prompt_faults(&self, trials: &[Trial]) -> Vec<PlanProblem> {
         let mut looked_at = BTreeSet::new();
         let mut vocabularies: HashMap<String, Option<Vocabulary>> = HashMap::new();
         let mut faults = Vec::new();
         for trial in trials {
-            let (source, Some(sample)) = (trial.data.source_key(), &trial.train.sample) else { continue };
+            let (source, Some(sample)) = (trial.data.source_key(), &trial.train.sample) else {
+                continue;
+            };
             if !looked_at.insert((source.clone(), sample.prompt.clone())) {
                 continue;
             }
-            let read = || text::load(&trial.data, self.data_folder.as_deref()).ok().map(|text| text.vocabulary);
+            let read = || {
+                text::load(&trial.data, self.data_folder.as_deref())
+                    .ok()
+                    .map(|text| text.vocabulary)
+            };
             let vocabulary = vocabularies.entry(source).or_insert_with(read);
-            if let Some(Err(why)) = vocabulary.as_ref().map(|vocabulary| vocabulary.encode_prompt(&sample.prompt)) {
-                let (key, message) = ("train.sample.prompt".to_owned(), format!("`train.sample.prompt` {why}"));
-                faults.push(PlanProblem { key, axes: trial.axes.clone(), alike: Vec::new(), points: 1, message });
+            if let Some(Err(why)) = vocabulary
+                .as_ref()
+                .map(|vocabulary| vocabulary.encode_prompt(&sample.prompt))
+            {
+                let (key, message) = (
+                    "train.sample.prompt".to_owned(),
+                    format!("`train.sample.prompt` {why}"),
+                );
+                faults.push(PlanProblem {
+                    key,
+                    axes: trial.axes.clone(),
+                    alike: Vec::new(),
+                    points: 1,
+                    message,
+                });
             }
         }
         faults
@@ -182,7 +277,9 @@ impl FactFinder {
         match facts(data, self.data_folder.as_deref(), self.cache.as_deref()) {
             Ok(found) => {
                 if let Some(facts) = &found {
-                    self.hashes.borrow_mut().insert(data.kind().to_owned(), facts.sha256.clone());
+                    self.hashes
+                        .borrow_mut()
+                        .insert(data.kind().to_owned(), facts.sha256.clone());
                     self.remarks.borrow_mut().extend(about_pairs(data, facts));
                 }
                 found

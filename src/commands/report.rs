@@ -1,4 +1,5 @@
-//! `kiln report`: explains runs from their tables: the summary, and each finding with its evidence, as text or as a page with plots.
+//! `kiln report`: explains runs from their tables: the summary, and each finding with its evidence,
+//! as text or as a page with plots.
 
 use std::{
     io::ErrorKind,
@@ -17,8 +18,9 @@ use crate::report::{self, Album, Subject};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`; several
-    /// are shown side by side. Default: the newest run under `--results`.
+    /// A run's folder, an experiment's folder (its newest run), a trials.csv, or one of these in a
+    /// git revision: `HEAD~1:results/x/latest`; several are shown side by side. Default: the newest
+    /// run under `--results`.
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Output format. Default: text, or nothing if a page or plots are written.
@@ -45,8 +47,15 @@ enum ReportFormat {
     Json,
 }
 
-const OWN_PAGE: OwnMark = OwnMark { text: "<meta name=\"generator\" content=\"kiln ", maker: "kiln report", example: "report.html" };
-const OWN_PICTURE: OwnMark = OwnMark { text: "<svg role=\"img\" data-by=\"kiln\"", ..OWN_PAGE };
+const OWN_PAGE: OwnMark = OwnMark {
+    text: "<meta name=\"generator\" content=\"kiln ",
+    maker: "kiln report",
+    example: "report.html",
+};
+const OWN_PICTURE: OwnMark = OwnMark {
+    text: "<svg role=\"img\" data-by=\"kiln\"",
+    ..OWN_PAGE
+};
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if let Some(file) = &args.html {
@@ -54,7 +63,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let sources: Vec<TableSource> = match args.runs.is_empty() {
         true => vec![of_folder(&newest(&args.results)?)?],
-        false => args.runs.iter().map(|named| source(named)).collect::<Result<_, _>>()?,
+        false => args
+            .runs
+            .iter()
+            .map(|named| source(named))
+            .collect::<Result<_, _>>()?,
     };
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
     let is_written = args.html.is_some() || args.svg.is_some();
@@ -68,7 +81,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn printed(subjects: &[Subject<'_>], format: ReportFormat) -> String {
-    let all = |of: &dyn Fn(Subject<'_>) -> String| subjects.iter().map(|subject| of(*subject)).collect::<Vec<_>>();
+    let all = |of: &dyn Fn(Subject<'_>) -> String| {
+        subjects
+            .iter()
+            .map(|subject| of(*subject))
+            .collect::<Vec<_>>()
+    };
     match format {
         ReportFormat::Text => all(&|subject| report::text(subject, page_style())).join("\n"),
         ReportFormat::Markdown => all(&report::markdown).join("\n"),
@@ -97,12 +115,22 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
     }
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
-        let pictures: Vec<(PathBuf, String)> = album.pictures().into_iter().map(|(name, svg)| (folder.join(name), svg)).collect();
-        pictures.iter().try_for_each(|(file, _)| refuse_foreign(file, OWN_PICTURE))?;
+        let pictures: Vec<(PathBuf, String)> = album
+            .pictures()
+            .into_iter()
+            .map(|(name, svg)| (folder.join(name), svg))
+            .collect();
+        pictures
+            .iter()
+            .try_for_each(|(file, _)| refuse_foreign(file, OWN_PICTURE))?;
         for (file, svg) in &pictures {
             write_whole(file, svg.as_bytes()).map_err(|error| failed(file, &error))?;
         }
-        tell(format!("wrote {} into {}", counted(pictures.len(), "picture"), folder.display()))?;
+        tell(format!(
+            "wrote {} into {}",
+            counted(pictures.len(), "picture"),
+            folder.display()
+        ))?;
     }
     Ok(())
 }
@@ -113,5 +141,8 @@ fn failed(path: &Path, error: &std::io::Error) -> Stop {
         ErrorKind::NotFound => "its folder does not exist; create it first",
         _ => "choose another path",
     };
-    Stop::new(Status::Failed, format!("{}: {error}; {hint}", path.display()))
+    Stop::new(
+        Status::Failed,
+        format!("{}: {error}; {hint}", path.display()),
+    )
 }

@@ -1,4 +1,5 @@
-//! `kiln reproduce`: runs a run's resolved experiment again and compares. The exit status says whether the losses are the same.
+//! `kiln reproduce`: runs a run's resolved experiment again and compares. The exit status says
+//! whether the losses are the same.
 
 use std::{
     collections::HashSet,
@@ -28,7 +29,8 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's folder (its newest run), or one of these in a git revision: `HEAD~1:results/x/latest`.
+    /// A run's folder, an experiment's folder (its newest run), or one of these in a git revision:
+    /// `HEAD~1:results/x/latest`.
     run: String,
     #[command(flatten)]
     comparing: Comparing,
@@ -39,14 +41,23 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let base = base(&args.run)?;
     let Some(text) = base.experiment.clone() else {
-        return Err(Stop::bad_input(format!("{}: there is no `experiment.yaml` beside the table; name a run's folder", base.name)));
+        return Err(Stop::bad_input(format!(
+            "{}: there is no `experiment.yaml` beside the table; name a run's folder",
+            base.name
+        )));
     };
     // The experiment is taken as resolved then: today's environment variables have no effect.
     let file = Path::new(&base.name).with_file_name("experiment.yaml");
-    let request = spec::ExperimentRequest { file: file.clone(), text: Some(text), set: args.launch.settings(), variables: Vec::new() };
+    let request = spec::ExperimentRequest {
+        file: file.clone(),
+        text: Some(text),
+        set: args.launch.settings(),
+        variables: Vec::new(),
+    };
     let loaded = spec::load(&request).map_err(Stop::bad_input)?;
     if loaded.experiment.sweep.search.is_some() {
-        let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE --fresh` to search again";
+        let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE \
+                     --fresh` to search again";
         return Err(Stop::bad_input(format!("{}: {again}", file.display())));
     }
     let mut launch = args.launch;
@@ -62,17 +73,28 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         Ok(instruments)
     };
     if launch.dry_run {
-        return asked.request(&launch, &program, |request| begin(request).and_then(|_| dry_run(request)));
+        return asked.request(&launch, &program, |request| {
+            begin(request).and_then(|_| dry_run(request))
+        });
     }
-    let report = asked.request(&launch, &program, |request| schedule::run(request, begin(request)?).map_err(stopped))?;
+    let report = asked.request(&launch, &program, |request| {
+        schedule::run(request, begin(request)?).map_err(stopped)
+    })?;
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
     if report.end == LaunchEnd::Interrupted {
         let (experiment, new) = (report.folder.experiment(), report.folder.path());
         let (results, base) = (launch.results.display(), &base.name);
-        let how = format!("`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`", experiment.display(), new.display());
-        return Err(Stop::new(Status::Interrupted, format!("interrupted; {how}")));
+        let how = format!(
+            "`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`",
+            experiment.display(),
+            new.display()
+        );
+        return Err(Stop::new(
+            Status::Interrupted,
+            format!("interrupted; {how}"),
+        ));
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
@@ -91,29 +113,51 @@ fn base(named: &str) -> Result<TableSource, Stop> {
 }
 
 /// Stops before a long run if no trial of it could be compared.
-fn refuse_without_match(base: &TableSource, trials: &[Trial], comparing: &Comparing) -> Result<(), Stop> {
+fn refuse_without_match(
+    base: &TableSource,
+    trials: &[Trial],
+    comparing: &Comparing,
+) -> Result<(), Stop> {
     let there: HashSet<&TrialId> = base.table.rows.iter().map(|row| &row.fixed.trial).collect();
-    if !comparing.matches_by_id() || there.is_empty() || trials.iter().any(|trial| there.contains(&trial.id)) {
+    if !comparing.matches_by_id()
+        || there.is_empty()
+        || trials.iter().any(|trial| there.contains(&trial.id))
+    {
         return Ok(());
     }
-    let why = "no trial id would match: a setting differs in all trials; match rows by values with `--by train.batch_size`";
+    let why = "no trial id would match: a setting differs in all trials; match rows by values with \
+               `--by train.batch_size`";
     Err(Stop::bad_input(format!("{}: {why}", base.name)))
 }
 
 /// Prints the differences before the first trial, so that the user can stop.
 fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Instruments) {
     let Some(recorded) = &base.run else {
-        return note(&format!("{}: there is no `run.json` beside the table; differences in code, machine and data are unknown", base.name));
+        return note(&format!(
+            "{}: there is no `run.json` beside the table; differences in code, machine and data \
+             are unknown",
+            base.name
+        ));
     };
     let now = schedule::record_now(request, instruments);
-    let experiments = [base.experiment_value(), serde_yaml::from_str(request.resolved).ok()];
-    note(&format!("{}: {}", base.name, now_different(&facts([Some(recorded), Some(&now)], experiments))));
+    let experiments = [
+        base.experiment_value(),
+        serde_yaml::from_str(request.resolved).ok(),
+    ];
+    note(&format!(
+        "{}: {}",
+        base.name,
+        now_different(&facts([Some(recorded), Some(&now)], experiments))
+    ));
 }
 
 /// Returns the path without links; relative if it is below the current folder.
 fn without_links(path: &Path) -> PathBuf {
     let whole = |path: &Path| fs::canonicalize(path).ok();
-    let Some(place) = whole(path) else { return path.to_owned() };
-    let below = whole(Path::new(".")).and_then(|here| place.strip_prefix(here).map(Path::to_owned).ok());
+    let Some(place) = whole(path) else {
+        return path.to_owned();
+    };
+    let below =
+        whole(Path::new(".")).and_then(|here| place.strip_prefix(here).map(Path::to_owned).ok());
     below.unwrap_or(place)
 }

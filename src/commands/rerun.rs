@@ -1,4 +1,5 @@
-//! `kiln compare --rerun`: runs both sides again, alternating trial by trial, and compares the new runs.
+//! `kiln compare --rerun`: runs both sides again, alternating trial by trial, and compares the new
+//! runs.
 
 use std::{
     io::Write,
@@ -21,7 +22,8 @@ use crate::schedule::{LaunchEnd, LaunchReport, Selection};
 /// Options of `--rerun`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Run both sides again, alternating trial by trial, and compare the new runs. BASE and NEW are runs or experiment files.
+    /// Run both sides again, alternating trial by trial, and compare the new runs. BASE and NEW are
+    /// runs or experiment files.
     #[arg(long)]
     pub(super) rerun: bool,
     /// With `--rerun`: set a key of both experiments.
@@ -33,14 +35,20 @@ pub(super) struct Args {
     /// With `--rerun`: set a key of NEW only.
     #[arg(long, value_name = "KEY=VALUE", requires = "rerun")]
     new_set: Vec<String>,
-    /// With `--rerun`: the program that runs the trials of BASE, such as `kiln-trial` of another build.
+    /// With `--rerun`: the program that runs the trials of BASE, such as `kiln-trial` of another
+    /// build.
     #[arg(long, value_name = "PROGRAM", requires = "rerun")]
     base_program: Option<PathBuf>,
     /// With `--rerun`: the program that runs the trials of NEW.
     #[arg(long, value_name = "PROGRAM", requires = "rerun")]
     new_program: Option<PathBuf>,
     /// With `--rerun`: folder for the runs; a new folder is created in it.
-    #[arg(long, value_name = "DIR", default_value = "results", requires = "rerun")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "results",
+        requires = "rerun"
+    )]
     results: PathBuf,
 }
 
@@ -60,24 +68,57 @@ struct Side {
 /// # Errors
 /// If a side cannot be read, planned or run, or on an interruption.
 pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 2], Stop> {
-    let folder = args.results.join(format!("rerun-{}", jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")));
-    let mut base = Side::of("base", base, &args.base_set, args.base_program.as_deref(), args, &folder)?;
-    let mut new = Side::of("new", new, &args.new_set, args.new_program.as_deref(), args, &folder)?;
+    let folder = args.results.join(format!(
+        "rerun-{}",
+        jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")
+    ));
+    let mut base = Side::of(
+        "base",
+        base,
+        &args.base_set,
+        args.base_program.as_deref(),
+        args,
+        &folder,
+    )?;
+    let mut new = Side::of(
+        "new",
+        new,
+        &args.new_set,
+        args.new_program.as_deref(),
+        args,
+        &folder,
+    )?;
     let all = base.count() + new.count();
-    note(&format!("rerun: {} trials of base and {} of new, alternating, under {}", base.count(), new.count(), folder.display()));
+    note(&format!(
+        "rerun: {} trials of base and {} of new, alternating, under {}",
+        base.count(),
+        new.count(),
+        folder.display()
+    ));
     let mut done = 0;
     let rounds = base.rounds.len().max(new.rounds.len());
     for round in 0..rounds {
         let trials = |side: &Side| side.rounds.get(round).cloned().unwrap_or_default();
         let (of_base, of_new) = (trials(&base), trials(&new));
         for place in 0..of_base.len().max(of_new.len()) {
-            let (one, other) = ((&mut base, of_base.get(place)), (&mut new, of_new.get(place)));
+            let (one, other) = (
+                (&mut base, of_base.get(place)),
+                (&mut new, of_new.get(place)),
+            );
             // The side that goes first alternates, so that a drift affects both sides equally.
-            let turns = if (round + place) % 2 == 0 { [one, other] } else { [other, one] };
+            let turns = if (round + place) % 2 == 0 {
+                [one, other]
+            } else {
+                [other, one]
+            };
             for (side, trial) in turns {
                 let Some(trial) = trial else { continue };
                 done += 1;
-                let _ = writeln!(std::io::stderr(), "rerun: {done} of {all}: {} {trial}", side.name);
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "rerun: {done} of {all}: {} {trial}",
+                    side.name
+                );
                 side.run(trial, &folder)?;
             }
         }
@@ -86,28 +127,69 @@ pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 
 }
 
 impl Side {
-    fn of(name: &'static str, named: &str, set: &[String], program: Option<&Path>, args: &Args, folder: &Path) -> Result<Self, Stop> {
+    fn of(
+        name: &'static str,
+        named: &str,
+        set: &[String],
+        program: Option<&Path>,
+        args: &Args,
+        folder: &Path,
+    ) -> Result<Self, Stop> {
         let set: Vec<String> = args.set.iter().chain(set).cloned().collect();
-        let is_experiment = Path::new(named).extension().is_some_and(|end| end == "yaml" || end == "yml") && !is_of_revision(named);
-        let planned = if is_experiment { plan_file(PathBuf::from(named), &set)? } else { plan_loaded(of_run(named, set)?)? };
+        let is_experiment = Path::new(named)
+            .extension()
+            .is_some_and(|end| end == "yaml" || end == "yml")
+            && !is_of_revision(named);
+        let planned = if is_experiment {
+            plan_file(PathBuf::from(named), &set)?
+        } else {
+            plan_loaded(of_run(named, set)?)?
+        };
         if planned.loaded.experiment.sweep.search.is_some() {
-            return Err(Stop::bad_input(format!("{named}: `sweep.search` is for `kiln tune`; add `--set sweep.search=null` to run its own values")));
+            return Err(Stop::bad_input(format!(
+                "{named}: `sweep.search` is for `kiln tune`; add `--set sweep.search=null` to run \
+                 its own values"
+            )));
         }
         let repeats = planned.plan.repeats;
-        let of_round = |round: u64| planned.plan.trials.iter().filter(move |trial| trial.repeat == round);
-        let mut rounds: Vec<Vec<_>> = (0..repeats).map(|round| of_round(round).collect()).collect();
+        let of_round = |round: u64| {
+            planned
+                .plan
+                .trials
+                .iter()
+                .filter(move |trial| trial.repeat == round)
+        };
+        let mut rounds: Vec<Vec<_>> = (0..repeats)
+            .map(|round| of_round(round).collect())
+            .collect();
         // Both sides run in the order of the points, so that equal points run next to each other.
-        rounds.iter_mut().for_each(|round| round.sort_by_key(|trial| trial.point));
-        let rounds = rounds.into_iter().map(|round| round.into_iter().map(|trial| trial.id.clone()).collect()).collect();
+        rounds
+            .iter_mut()
+            .for_each(|round| round.sort_by_key(|trial| trial.point));
+        let rounds = rounds
+            .into_iter()
+            .map(|round| round.into_iter().map(|trial| trial.id.clone()).collect())
+            .collect();
         let program = match program {
-            Some(program) => std::path::absolute(program).map_err(|error| Stop::bad_input(format!("{}: {error}", program.display())))?,
+            Some(program) => std::path::absolute(program)
+                .map_err(|error| Stop::bad_input(format!("{}: {error}", program.display())))?,
             None => trial_program()?,
         };
         if !program.is_file() {
-            return Err(Stop::bad_input(format!("{}: there is no such program; name one with `--{name}-program`", program.display())));
+            return Err(Stop::bad_input(format!(
+                "{}: there is no such program; name one with `--{name}-program`",
+                program.display()
+            )));
         }
         let launching = Launching::quiet_in(folder.join(name));
-        Ok(Self { name, asked: PlannedFile::new(planned, false)?, program, launching, rounds, report: None })
+        Ok(Self {
+            name,
+            asked: PlannedFile::new(planned, false)?,
+            program,
+            launching,
+            rounds,
+            report: None,
+        })
     }
 
     fn count(&self) -> usize {
@@ -116,20 +198,32 @@ impl Side {
 
     /// Runs one trial, as one more launch of the side's run.
     fn run(&mut self, trial: &TrialId, folder: &Path) -> Result<(), Stop> {
-        self.asked.select(Selection { only: vec![trial.clone()], rerun: Vec::new() });
+        self.asked.select(Selection {
+            only: vec![trial.clone()],
+            rerun: Vec::new(),
+        });
         let report = self.asked.request(&self.launching, &self.program, start)?;
         if let Some(failure) = &report.failure {
             return Err(stopped(failure.clone()));
         }
         if report.end == LaunchEnd::Interrupted {
-            return Err(Stop::new(Status::Interrupted, format!("interrupted; the trials that ran are under {}", folder.display())));
+            return Err(Stop::new(
+                Status::Interrupted,
+                format!(
+                    "interrupted; the trials that ran are under {}",
+                    folder.display()
+                ),
+            ));
         }
         self.report = Some(report);
         Ok(())
     }
 
     fn table(&self) -> Result<TableSource, Stop> {
-        let report = self.report.as_ref().ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
+        let report = self
+            .report
+            .as_ref()
+            .ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
         of_folder(&report.folder.trials_table())
     }
 }
@@ -138,8 +232,17 @@ impl Side {
 fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
     let run = source(named)?;
     let Some(text) = run.experiment else {
-        return Err(Stop::bad_input(format!("{}: there is no `experiment.yaml` beside the table; name a run or an experiment file", run.name)));
+        return Err(Stop::bad_input(format!(
+            "{}: there is no `experiment.yaml` beside the table; name a run or an experiment file",
+            run.name
+        )));
     };
     let file = Path::new(&run.name).with_file_name("experiment.yaml");
-    spec::load(&spec::ExperimentRequest { file, text: Some(text), set, variables: Vec::new() }).map_err(Stop::bad_input)
+    spec::load(&spec::ExperimentRequest {
+        file,
+        text: Some(text),
+        set,
+        variables: Vec::new(),
+    })
+    .map_err(Stop::bad_input)
 }

@@ -28,7 +28,8 @@ pub(super) struct Args {
     /// Experiment files, run one after the other.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Run only these trials: `--only ID,ID`, or repeat the option. The beginning of an id is enough.
+    /// Run only these trials: `--only ID,ID`, or repeat the option. The beginning of an id is
+    /// enough.
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Retry trials with these outcomes: `--rerun failed,timed-out`, or repeat the option.
@@ -43,7 +44,12 @@ fn outcome(text: &str) -> Result<Outcome, String> {
     Outcome::ALL
         .into_iter()
         .find(|outcome| outcome.name() == text)
-        .ok_or_else(|| format!("`{text}` is not an outcome; use one of {}", names.join(", ")))
+        .ok_or_else(|| {
+            format!(
+                "`{text}` is not an outcome; use one of {}",
+                names.join(", ")
+            )
+        })
 }
 
 /// One file, read and planned.
@@ -58,9 +64,19 @@ impl PlannedFile {
     /// If its data is missing, unless nothing is to be run.
     pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
         if !is_dry {
-            all_here(&[&planned.notes[..], &initial_weights::faults(&planned.loaded, &planned.plan.trials)].concat())?;
+            all_here(
+                &[
+                    &planned.notes[..],
+                    &initial_weights::faults(&planned.loaded, &planned.plan.trials),
+                ]
+                .concat(),
+            )?;
         }
-        Ok(Self { resolved: spec::write_resolved(&planned.loaded), planned, selection: Selection::default() })
+        Ok(Self {
+            resolved: spec::write_resolved(&planned.loaded),
+            planned,
+            selection: Selection::default(),
+        })
     }
 
     /// The trials of the next request.
@@ -69,7 +85,12 @@ impl PlannedFile {
     }
 
     /// Builds the scheduler's request and passes it to `with`.
-    pub(super) fn request<T>(&self, launch: &Launching, program: &Path, with: impl FnOnce(&RunRequest) -> T) -> T {
+    pub(super) fn request<T>(
+        &self,
+        launch: &Launching,
+        program: &Path,
+        with: impl FnOnce(&RunRequest) -> T,
+    ) -> T {
         let wanted = WantedLaunch {
             experiment: &self.planned.loaded.experiment,
             resolved: &self.resolved,
@@ -84,7 +105,11 @@ impl PlannedFile {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     // Every file is read before the first trial of the first one starts.
-    let asked = args.files.iter().map(|file| plan(file, &args)).collect::<Result<Vec<_>, _>>()?;
+    let asked = args
+        .files
+        .iter()
+        .map(|file| plan(file, &args))
+        .collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
     for asked in &asked {
@@ -103,8 +128,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     let planned = plan_file(file.to_owned(), &args.launch.settings())?;
-    let only = schedule::find_ids(&planned.plan.trials, &args.only).map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
-    Ok(PlannedFile { selection: Selection { only, rerun: args.rerun.clone() }, ..PlannedFile::new(planned, args.launch.dry_run)? })
+    let only = schedule::find_ids(&planned.plan.trials, &args.only)
+        .map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
+    Ok(PlannedFile {
+        selection: Selection {
+            only,
+            rerun: args.rerun.clone(),
+        },
+        ..PlannedFile::new(planned, args.launch.dry_run)?
+    })
 }
 
 fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
@@ -113,7 +145,11 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
     }
     let report = asked.request(&args.launch, program, start)?;
     if args.launch.style() != ProgressMode::Json {
-        print(&summary(&report, report.trials, asked.planned.loaded.experiment.description.as_deref())?)?;
+        print(&summary(
+            &report,
+            report.trials,
+            asked.planned.loaded.experiment.description.as_deref(),
+        )?)?;
     }
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
@@ -130,12 +166,22 @@ pub(super) fn start(request: &RunRequest) -> Result<LaunchReport, Stop> {
 }
 
 pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
-    instruments(trials.iter().any(|trial| needs_gpu(trial.engine, &trial.devices)))
+    instruments(
+        trials
+            .iter()
+            .any(|trial| needs_gpu(trial.engine, &trial.devices)),
+    )
 }
 
 pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
-    let preview = schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
-    let mut text = format!("{}: {} of {} trials would run\n", place(request, &preview), preview.to_run.len(), request.trials.len());
+    let preview =
+        schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
+    let mut text = format!(
+        "{}: {} of {} trials would run\n",
+        place(request, &preview),
+        preview.to_run.len(),
+        request.trials.len()
+    );
     for (id, before) in &preview.to_run {
         text.push_str(&match before {
             Some(outcome) => format!("{id}  {outcome} before\n"),
@@ -158,31 +204,58 @@ pub(super) fn status(report: &LaunchReport) -> Status {
 fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
     let text = match report.end {
         LaunchEnd::NothingToDo if report.left == 0 => {
-            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` retries failed trials"
+            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
+             retries failed trials"
         }
         LaunchEnd::NothingToDo => {
-            "the requested trials have already ended; `--rerun failed` retries failed trials, and without `--only` the others run"
+            "the requested trials have already ended; `--rerun failed` retries failed trials, and \
+             without `--only` the others run"
         }
-        LaunchEnd::Interrupted if args.launch.fresh => "interrupted; run the same command without `--fresh` to resume",
+        LaunchEnd::Interrupted if args.launch.fresh => {
+            "interrupted; run the same command without `--fresh` to resume"
+        }
         LaunchEnd::Interrupted => "interrupted; run the same command to resume",
         LaunchEnd::Finished if report.left > 0 && args.only.is_empty() => {
             "some trials have no final result yet; run the same command again to run them"
         }
-        LaunchEnd::Finished if report.left > 0 => "some trials have no final result yet; run the same command without `--only` to run them",
+        LaunchEnd::Finished if report.left > 0 => {
+            "some trials have no final result yet; run the same command without `--only` to run \
+             them"
+        }
         LaunchEnd::Finished => return,
     };
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
-fn summary(report: &LaunchReport, planned: usize, description: Option<&str>) -> Result<String, Stop> {
-    let table = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?;
+fn summary(
+    report: &LaunchReport,
+    planned: usize,
+    description: Option<&str>,
+) -> Result<String, Stop> {
+    let table = TrialTable::read(&report.folder.trials_table())
+        .map_err(|error| Stop::new(Status::Failed, error))?;
     let page = report::summary(&table, planned, super::page_style());
     let folder = &report.folder;
-    let kept = [folder.trials_table(), folder.snapshots_table(), folder.path().join("snapshot-*.txt"), folder.run_file(), folder.experiment()];
-    let kept: Vec<String> = kept.iter().map(|path| format!("  {}", path.display())).collect();
-    let purpose = description.map(|text| format!("{}\n\n", text.trim_end())).unwrap_or_default();
-    Ok(format!("\n{purpose}{page}\n{}Worth committing:\n{}\n", texts(report), kept.join("\n")))
+    let kept = [
+        folder.trials_table(),
+        folder.snapshots_table(),
+        folder.path().join("snapshot-*.txt"),
+        folder.run_file(),
+        folder.experiment(),
+    ];
+    let kept: Vec<String> = kept
+        .iter()
+        .map(|path| format!("  {}", path.display()))
+        .collect();
+    let purpose = description
+        .map(|text| format!("{}\n\n", text.trim_end()))
+        .unwrap_or_default();
+    Ok(format!(
+        "\n{purpose}{page}\n{}Worth committing:\n{}\n",
+        texts(report),
+        kept.join("\n")
+    ))
 }
 
 /// Most paths of texts that are listed.
@@ -190,12 +263,25 @@ const MOST_TEXTS: usize = 4;
 
 /// Returns the paths of the texts of `train.sample`; empty if there are none.
 fn texts(report: &LaunchReport) -> String {
-    let paths = report.rows.iter().map(|row| report.folder.attempt(&row.fixed.trial, row.fixed.attempt).join("sample.txt"));
+    let paths = report.rows.iter().map(|row| {
+        report
+            .folder
+            .attempt(&row.fixed.trial, row.fixed.attempt)
+            .join("sample.txt")
+    });
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     if paths.is_empty() {
         return String::new();
     }
-    let shown: String = paths.iter().take(MOST_TEXTS).map(|path| format!("  {}\n", path.display())).collect();
-    let more = if paths.len() > MOST_TEXTS { format!("  … and {} more\n", paths.len() - MOST_TEXTS) } else { String::new() };
+    let shown: String = paths
+        .iter()
+        .take(MOST_TEXTS)
+        .map(|path| format!("  {}\n", path.display()))
+        .collect();
+    let more = if paths.len() > MOST_TEXTS {
+        format!("  … and {} more\n", paths.len() - MOST_TEXTS)
+    } else {
+        String::new()
+    };
     format!("Written by the models:\n{shown}{more}\n")
 }

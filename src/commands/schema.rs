@@ -8,7 +8,8 @@ use super::{Status, Stop, print};
 pub(super) struct Args {}
 
 pub(super) fn run(_args: Args) -> Result<Status, Stop> {
-    let text = serde_json::to_string_pretty(&spec::schema()).map_err(|error| Stop::new(Status::Failed, error))?;
+    let text = serde_json::to_string_pretty(&spec::schema())
+        .map_err(|error| Stop::new(Status::Failed, error))?;
     print(&(text + "\n"))?;
     Ok(Status::Success)
 }

@@ -1,5 +1,5 @@
-//! `kiln snapshot`: prints all readings of all GPUs once, as text like `nvidia-smi -q`, as CSV, as JSON or in words; or some properties,
-//! like `nvidia-smi --query-gpu`.
+//! `kiln snapshot`: prints all readings of all GPUs once, as text like `nvidia-smi -q`, as CSV, as
+//! JSON or in words; or some properties, like `nvidia-smi --query-gpu`.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,7 +7,10 @@ use kiln_hardware::{
     Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Query, QueryFormat, properties},
     read_gpus, silence_of,
-    snapshot::{HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json, name_of},
+    snapshot::{
+        HOST, gpu as gpu_snapshot, host as host_snapshot, host_items, items, json as items_json,
+        name_of,
+    },
     text::{Naming, host_text, text},
     words::{host_words, words},
 };
@@ -20,7 +23,8 @@ pub(super) struct Args {
     /// Only these GPUs: indices, UUIDs or PCI addresses, separated by commas.
     #[arg(short = 'i', long = "id", value_delimiter = ',', value_name = "GPU")]
     id: Vec<String>,
-    /// Print a tidy table: device, section, field, value, unit, and the reason where there is no value. Includes the host.
+    /// Print a tidy table: device, section, field, value, unit, and the reason where there is no
+    /// value. Includes the host.
     #[arg(long, conflicts_with_all = ["json", "words", "query", "list"])]
     csv: bool,
     /// Print one JSON object. Includes the host.
@@ -32,7 +36,8 @@ pub(super) struct Args {
     /// Print the host's readings as text, after those of the GPUs.
     #[arg(long, conflicts_with_all = ["csv", "json", "words", "query", "list"])]
     host: bool,
-    /// Print these properties as CSV, a line per GPU, with nvidia-smi's names, such as name,memory.used,utilization.gpu.
+    /// Print these properties as CSV, a line per GPU, with nvidia-smi's names, such as
+    /// name,memory.used,utilization.gpu.
     #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES")]
     query: Option<String>,
     /// Format of `--query`: csv, optionally with noheader and nounits.
@@ -48,32 +53,62 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return print(&list()).map(|()| Status::Success);
     }
     let query = match &args.query {
-        Some(properties) => Some(QueryFormat::parse(&args.format).and_then(|format| Query::parse(properties, format)).map_err(Stop::bad_input)?),
+        Some(properties) => Some(
+            QueryFormat::parse(&args.format)
+                .and_then(|format| Query::parse(properties, format))
+                .map_err(Stop::bad_input)?,
+        ),
         None => None,
     };
     let nvml = Nvml::open(machine::nvml_library().as_deref());
     let moment = jiff::Zoned::now();
     let gpus = read(&nvml, &args.id)?;
     match (query, &nvml) {
-        (Some(_), Err(absent)) => return Err(Stop::new(Status::CannotRun, format!("`--query` needs a GPU, and none can be read: {absent}"))),
+        (Some(_), Err(absent)) => {
+            return Err(Stop::new(
+                Status::CannotRun,
+                format!("`--query` needs a GPU, and none can be read: {absent}"),
+            ));
+        }
         (Some(query), Ok(_)) => print(&query.answer(&gpus, &moment))?,
         (None, _) => show(&args, &gpus, nvml.as_ref().err(), &moment)?,
     }
     Ok(tell_silent(&gpus))
 }
 
-/// Reports GPUs whose driver does not answer; other missing readings have their reason in the table.
+/// Reports GPUs whose driver does not answer; other missing readings have their reason in the
+/// table.
 fn tell_silent(gpus: &[Gpu]) -> Status {
-    let silent: Vec<String> = gpus.iter().filter_map(|gpu| Some(format!("GPU {} was not read: {}", gpu.index.value()?, silence_of(gpu)?))).collect();
-    silent.iter().for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
-    if silent.is_empty() { Status::Success } else { Status::Failed }
+    let silent: Vec<String> = gpus
+        .iter()
+        .filter_map(|gpu| {
+            Some(format!(
+                "GPU {} was not read: {}",
+                gpu.index.value()?,
+                silence_of(gpu)?
+            ))
+        })
+        .collect();
+    silent
+        .iter()
+        .for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
+    if silent.is_empty() {
+        Status::Success
+    } else {
+        Status::Failed
+    }
 }
 
 /// Returns the selected GPUs; none without a driver.
 fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop> {
     let nvml = match nvml {
         Ok(nvml) => nvml,
-        Err(absent) if !id.is_empty() => return Err(Stop::new(Status::CannotRun, format!("`-i` names a GPU, but no GPU can be read: {absent}"))),
+        Err(absent) if !id.is_empty() => {
+            return Err(Stop::new(
+                Status::CannotRun,
+                format!("`-i` names a GPU, but no GPU can be read: {absent}"),
+            ));
+        }
         Err(_) => return Ok(Vec::new()),
     };
     let (nvml, patience) = (*nvml, Patience::default());
@@ -86,8 +121,15 @@ fn read(nvml: &Result<Nvml, NvmlAbsent>, id: &[String]) -> Result<Vec<Gpu>, Stop
     Ok(read_gpus(nvml, Which::Indices(indices), &patience))
 }
 
-fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> Result<(), Stop> {
-    let no_gpu = absent.map(|absent| format!("No GPU can be read: {absent}.\n")).unwrap_or_default();
+fn show(
+    args: &Args,
+    gpus: &[Gpu],
+    absent: Option<&NvmlAbsent>,
+    moment: &jiff::Zoned,
+) -> Result<(), Stop> {
+    let no_gpu = absent
+        .map(|absent| format!("No GPU can be read: {absent}.\n"))
+        .unwrap_or_default();
     if args.csv {
         return print(&csv(gpus)?);
     }
@@ -106,21 +148,40 @@ fn show(args: &Args, gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Z
     }
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() && std::io::stdout().is_terminal() {
-        // On a terminal the explanation follows the page, on standard error so that a pipe does not receive it.
+        // On a terminal the explanation follows the page, on standard error so that a pipe does not
+        // receive it.
         let _ = write!(stderr, "{}", words(gpus));
     }
     Ok(())
 }
 
 fn csv(gpus: &[Gpu]) -> Result<String, Stop> {
-    let failed = |error: &dyn std::fmt::Display| Stop::new(Status::Failed, format!("the table could not be written: {error}"));
+    let failed = |error: &dyn std::fmt::Display| {
+        Stop::new(
+            Status::Failed,
+            format!("the table could not be written: {error}"),
+        )
+    };
     let mut table = csv::Writer::from_writer(Vec::new());
-    table.write_record(["device", "section", "field", "value", "unit", "reason"]).map_err(|error| failed(&error))?;
-    let snapshots = std::iter::once(host_snapshot(&host::read())).chain(gpus.iter().map(gpu_snapshot));
+    table
+        .write_record(["device", "section", "field", "value", "unit", "reason"])
+        .map_err(|error| failed(&error))?;
+    let snapshots =
+        std::iter::once(host_snapshot(&host::read())).chain(gpus.iter().map(gpu_snapshot));
     for Snapshot { device, entries } in snapshots {
         for entry in entries {
-            let (value, reason) = (entry.value.value().cloned().unwrap_or_default(), entry.value.reason().unwrap_or_default());
-            let record = [device.as_str(), entry.section, &entry.field, &value, entry.unit, &reason];
+            let (value, reason) = (
+                entry.value.value().cloned().unwrap_or_default(),
+                entry.value.reason().unwrap_or_default(),
+            );
+            let record = [
+                device.as_str(),
+                entry.section,
+                &entry.field,
+                &value,
+                entry.unit,
+                &reason,
+            ];
             table.write_record(record).map_err(|error| failed(&error))?;
         }
     }
@@ -129,7 +190,10 @@ fn csv(gpus: &[Gpu]) -> Result<String, Stop> {
 }
 
 fn json(gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> String {
-    let gpus: Vec<_> = gpus.iter().map(|gpu| json!({"device": name_of(gpu), "readings": items_json(&items(gpu))})).collect();
+    let gpus: Vec<_> = gpus
+        .iter()
+        .map(|gpu| json!({"device": name_of(gpu), "readings": items_json(&items(gpu))}))
+        .collect();
     let page = json!({
         "kiln_snapshot": 1,
         "time": moment.timestamp().to_string(),
@@ -142,7 +206,13 @@ fn json(gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> Stri
 
 fn list() -> String {
     let properties = properties();
-    let width = properties.iter().map(|(name, ..)| name.len()).max().unwrap_or(0);
-    let line = |(name, unit, meaning): &(&str, &str, &str)| format!("{name:width$}  {unit:7}  {meaning}\n");
+    let width = properties
+        .iter()
+        .map(|(name, ..)| name.len())
+        .max()
+        .unwrap_or(0);
+    let line = |(name, unit, meaning): &(&str, &str, &str)| {
+        format!("{name:width$}  {unit:7}  {meaning}\n")
+    };
     properties.iter().map(line).collect()
 }

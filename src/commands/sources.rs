@@ -1,4 +1,5 @@
-//! Reads the tables that a command line names: a run's folder, an experiment's folder, a `trials.csv`, or one of these in a git revision.
+//! Reads the tables that a command line names: a run's folder, an experiment's folder, a
+//! `trials.csv`, or one of these in a git revision.
 
 use std::{
     io::Cursor,
@@ -42,7 +43,8 @@ impl TableSource {
     }
 }
 
-/// Reads a table that a command line names. A name that is not a file or folder may be `REVISION:PATH`.
+/// Reads a table that a command line names. A name that is not a file or folder may be
+/// `REVISION:PATH`.
 pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
     match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
@@ -62,23 +64,41 @@ fn revision(named: &str) -> Option<(&str, &str)> {
 pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
     let beside = path.parent().map(RunFolder::at);
-    let file = beside.as_ref().map(RunFolder::run_file).filter(|file| file.is_file());
+    let file = beside
+        .as_ref()
+        .map(RunFolder::run_file)
+        .filter(|file| file.is_file());
     let run = file.and_then(|file| readable_run(RunFile::read(&file)));
     tell_torn(path, &table);
-    let experiment = beside.as_ref().and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
-    Ok(TableSource { name: path.display().to_string(), table, run, experiment, folder: beside })
+    let experiment = beside
+        .as_ref()
+        .and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
+    Ok(TableSource {
+        name: path.display().to_string(),
+        table,
+        run,
+        experiment,
+        folder: beside,
+    })
 }
 
 /// Prints a note if the run record exists and cannot be read.
 fn readable_run(run: Result<RunFile, String>) -> Option<RunFile> {
-    run.map_err(|error| note(&format!("note: {error}; the record of this run is not used"))).ok()
+    run.map_err(|error| {
+        note(&format!(
+            "note: {error}; the record of this run is not used"
+        ))
+    })
+    .ok()
 }
 
-/// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have removed the line feed.
+/// An unfinished last row may hold a cut number, so it is dropped, with a note: an editor may have
+/// removed the line feed.
 fn tell_torn(path: &Path, table: &TrialTable) {
     if let Some(torn) = &table.torn {
         note(&format!(
-            "note: {}:{}: the last line has no line feed and may be cut short, so it is dropped; if it is complete, add a line feed",
+            "note: {}:{}: the last line has no line feed and may be cut short, so it is dropped; \
+             if it is complete, add a line feed",
             path.display(),
             torn.line
         ));
@@ -91,28 +111,54 @@ const MOST_LINKS: usize = 8;
 /// `path` is relative to the root of the repository.
 fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let refuse = |what: String| {
-        Stop::bad_input(format!("{revision}:{path}: {what}; name a run's folder, an experiment's folder, or a `trials.csv` that is committed there"))
+        Stop::bad_input(format!(
+            "{revision}:{path}: {what}; name a run's folder, an experiment's folder, or a \
+             `trials.csv` that is committed there"
+        ))
     };
-    let commit = git(&["rev-parse", "--verify", "--quiet", "--end-of-options", &format!("{revision}^{{commit}}")]);
+    let commit = git(&[
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        &format!("{revision}^{{commit}}"),
+    ]);
     let commit = commit.map(|commit| String::from_utf8_lossy(&commit).trim().to_owned());
     let Some(commit) = commit else {
-        return Err(refuse(format!("there is no such file or folder, and `{revision}` is not a git revision here{}", git_says())));
+        return Err(refuse(format!(
+            "there is no such file or folder, and `{revision}` is not a git revision here{}",
+            git_says()
+        )));
     };
     let tree = Tree { commit };
     // Like git, a path is relative to the root unless it begins with a dot.
     let prefix = git(&["rev-parse", "--show-prefix"]).filter(|_| path.starts_with('.'));
-    let here = String::from_utf8_lossy(&prefix.unwrap_or_default()).trim().to_owned();
-    let place = tree.follow(&Path::new(&here).join(path)).ok_or_else(|| refuse("the path does not exist in that revision".to_owned()))?;
-    let table_path = tree.table(&place).ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
+    let here = String::from_utf8_lossy(&prefix.unwrap_or_default())
+        .trim()
+        .to_owned();
+    let place = tree
+        .follow(&Path::new(&here).join(path))
+        .ok_or_else(|| refuse("the path does not exist in that revision".to_owned()))?;
+    let table_path = tree
+        .table(&place)
+        .ok_or_else(|| refuse("it holds no `trials.csv`".to_owned()))?;
     let shown = PathBuf::from(format!("{revision}:{}", table_path.display()));
-    let bytes = tree.read(&table_path).ok_or_else(|| refuse("it cannot be read".to_owned()))?;
+    let bytes = tree
+        .read(&table_path)
+        .ok_or_else(|| refuse("it cannot be read".to_owned()))?;
     let table = TrialTable::read_from(&mut Cursor::new(bytes), &shown).map_err(Stop::bad_input)?;
     let folder = RunFolder::at(table_path.parent().unwrap_or(Path::new("")));
     let text = |path: PathBuf| String::from_utf8(tree.read(&path)?).ok();
     let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
     tell_torn(&shown, &table);
     let experiment = text(folder.experiment());
-    Ok(TableSource { name: shown.display().to_string(), table, run, experiment, folder: None })
+    Ok(TableSource {
+        name: shown.display().to_string(),
+        table,
+        run,
+        experiment,
+        folder: None,
+    })
 }
 
 /// The files of a commit.
@@ -140,7 +186,11 @@ impl Tree {
     }
 
     fn read(&self, path: &Path) -> Option<Vec<u8>> {
-        git(&["cat-file", "blob", &format!("{}:{}", self.commit, path.to_str()?)])
+        git(&[
+            "cat-file",
+            "blob",
+            &format!("{}:{}", self.commit, path.to_str()?),
+        ])
     }
 
     /// Follows symbolic links to their target.
@@ -157,7 +207,11 @@ impl Tree {
             links += 1;
             let target = PathBuf::from(String::from_utf8(self.read(&here)?).ok()?);
             let rest: PathBuf = left.iter().rev().collect();
-            left = plain(&place.join(target).join(rest))?.iter().rev().map(PathBuf::from).collect();
+            left = plain(&place.join(target).join(rest))?
+                .iter()
+                .rev()
+                .map(PathBuf::from)
+                .collect();
             place = PathBuf::new();
             if links > MOST_LINKS {
                 return None;
@@ -166,7 +220,8 @@ impl Tree {
         Some(place)
     }
 
-    /// Returns the table for a path: the file itself, that of a run's folder, or that of an experiment's newest run.
+    /// Returns the table for a path: the file itself, that of a run's folder, or that of an
+    /// experiment's newest run.
     fn table(&self, place: &Path) -> Option<PathBuf> {
         if self.kind(place)? == GitKind::File {
             return Some(place.to_owned());
@@ -176,12 +231,26 @@ impl Tree {
             (self.kind(&table) == Some(GitKind::File)).then_some(table)
         };
         let names = || {
-            let listed = git(&["ls-tree", "--full-tree", "--name-only", "-z", &format!("{}:{}", self.commit, place.to_str()?)])?;
-            let mut names: Vec<String> = String::from_utf8(listed).ok()?.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            let listed = git(&[
+                "ls-tree",
+                "--full-tree",
+                "--name-only",
+                "-z",
+                &format!("{}:{}", self.commit, place.to_str()?),
+            ])?;
+            let mut names: Vec<String> = String::from_utf8(listed)
+                .ok()?
+                .split('\0')
+                .filter(|name| !name.is_empty())
+                .map(str::to_owned)
+                .collect();
             // A run's name begins with the time of its start; `latest` is a link to one of them.
             names.retain(|name| name.starts_with(|first: char| first.is_ascii_digit()));
             names.sort();
-            names.iter().rev().find_map(|name| of_run(&place.join(name)))
+            names
+                .iter()
+                .rev()
+                .find_map(|name| of_run(&place.join(name)))
         };
         of_run(place).or_else(names)
     }
@@ -206,26 +275,47 @@ fn plain(path: &Path) -> Option<PathBuf> {
 }
 
 fn git(arguments: &[&str]) -> Option<Vec<u8>> {
-    let output = Command::new("git").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output = Command::new("git")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
     output.status.success().then_some(output.stdout)
 }
 
-/// Returns the reason why git does not work in this folder: it is not a repository, or git does not trust it.
+/// Returns the reason why git does not work in this folder: it is not a repository, or git does not
+/// trust it.
 fn git_says() -> String {
-    match Command::new("git").args(["rev-parse", "--git-dir"]).stdin(Stdio::null()).output() {
+    match Command::new("git")
+        .args(["rev-parse", "--git-dir"])
+        .stdin(Stdio::null())
+        .output()
+    {
         Ok(output) if output.status.success() => String::new(),
-        Ok(output) => format!(" ({})", String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("it gives no reason")),
+        Ok(output) => format!(
+            " ({})",
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .next()
+                .unwrap_or("it gives no reason")
+        ),
         Err(error) => format!(" (git cannot be started: {error})"),
     }
 }
 
-/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, or that of an experiment's newest run.
+/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, or that of an
+/// experiment's newest run.
 pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
     if named.is_file() {
         return Ok(named.to_owned());
     }
-    let refuse =
-        |what: &str| Stop::bad_input(format!("{}: {what}; name a run's folder, such as `results/NAME/latest`, or a `trials.csv`", named.display()));
+    let refuse = |what: &str| {
+        Stop::bad_input(format!(
+            "{}: {what}; name a run's folder, such as `results/NAME/latest`, or a `trials.csv`",
+            named.display()
+        ))
+    };
     if !named.is_dir() {
         return Err(refuse("there is no such file or folder"));
     }
@@ -233,18 +323,37 @@ pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
     if own.is_file() {
         return Ok(own);
     }
-    let newest = named.file_name().and_then(|name| runs(named.parent().unwrap_or(Path::new("")), &name.to_string_lossy()).pop());
-    newest.map(|run| run.trials_table()).filter(|table| table.is_file()).ok_or_else(|| refuse("holds no `trials.csv`"))
+    let newest = named.file_name().and_then(|name| {
+        runs(
+            named.parent().unwrap_or(Path::new("")),
+            &name.to_string_lossy(),
+        )
+        .pop()
+    });
+    newest
+        .map(|run| run.trials_table())
+        .filter(|table| table.is_file())
+        .ok_or_else(|| refuse("holds no `trials.csv`"))
 }
 
 /// The table of the run that started last, among all experiments.
 pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
-    let names = experiments(results)
-        .map_err(|error| Stop::bad_input(format!("{}: {error}; name the folder of the runs with `--results`", results.display())))?;
-    let all = names.iter().flat_map(|name| runs(results, name)).filter(|run| run.trials_table().is_file());
+    let names = experiments(results).map_err(|error| {
+        Stop::bad_input(format!(
+            "{}: {error}; name the folder of the runs with `--results`",
+            results.display()
+        ))
+    })?;
+    let all = names
+        .iter()
+        .flat_map(|name| runs(results, name))
+        .filter(|run| run.trials_table().is_file());
     // A run's name begins with the time of its start.
     let newest = all.max_by_key(RunFolder::name);
-    newest
-        .map(|run| run.trials_table())
-        .ok_or_else(|| Stop::bad_input(format!("no run with a `trials.csv` under {}; `kiln run FILE` creates one", results.display())))
+    newest.map(|run| run.trials_table()).ok_or_else(|| {
+        Stop::bad_input(format!(
+            "no run with a `trials.csv` under {}; `kiln run FILE` creates one",
+            results.display()
+        ))
+    })
 }

@@ -1,4 +1,5 @@
-//! `kiln tune`: searches for a batch size, a number of workers or a setting with few trials, instead of running a full grid.
+//! `kiln tune`: searches for a batch size, a number of workers or a setting with few trials,
+//! instead of running a full grid.
 
 use std::{
     io::Write,
@@ -25,7 +26,10 @@ use super::{
 };
 use crate::{
     report,
-    schedule::{self, Instruments, LaunchEnd, LaunchReport, ProgressMode, Progressed, RunRequest, Selection, Tuning},
+    schedule::{
+        self, Instruments, LaunchEnd, LaunchReport, ProgressMode, Progressed, RunRequest,
+        Selection, Tuning,
+    },
 };
 
 #[derive(clap::Args)]
@@ -75,7 +79,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let opened = instruments(needs_gpu);
     let finder = FactFinder::from_environment();
     let find = |data: &Data| finder.find(data);
-    let gpus = if needs_gpu && !opened.devices().is_empty() { experiment.run.devices_per_trial } else { 0 };
+    let gpus = if needs_gpu && !opened.devices().is_empty() {
+        experiment.run.devices_per_trial
+    } else {
+        0
+    };
     let prober = prober(&loaded, &finder, &find, usable_cores(), gpus)?;
     let tuning = Tuning::new(experiment, &prober);
     let first = tuning.progress(&[]).trials;
@@ -92,10 +100,17 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     let program = trial_program()?;
     if args.launch.dry_run {
-        return args.launch.request(&wanted, &program, |request| dry_run(request, &|| instruments(needs_gpu)));
+        return args.launch.request(&wanted, &program, |request| {
+            dry_run(request, &|| instruments(needs_gpu))
+        });
     }
-    let report = args.launch.request(&wanted, &program, |request| schedule::run(request, opened)).map_err(stopped)?;
-    let rows = TrialTable::read(&report.folder.trials_table()).map_err(|error| Stop::new(Status::Failed, error))?.rows;
+    let report = args
+        .launch
+        .request(&wanted, &program, |request| schedule::run(request, opened))
+        .map_err(stopped)?;
+    let rows = TrialTable::read(&report.folder.trials_table())
+        .map_err(|error| Stop::new(Status::Failed, error))?
+        .rows;
     let progressed = tuning.progress(&rows);
     match &progressed.recommendation {
         Some(found) => conclude(found, &progressed, &report, &loaded, &args),
@@ -103,14 +118,32 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
 }
 
-const OWN_EXPERIMENT: OwnMark = OwnMark { text: spec::CHOSEN_BY_TUNE, maker: "kiln tune", example: "chosen.yaml" };
+const OWN_EXPERIMENT: OwnMark = OwnMark {
+    text: spec::CHOSEN_BY_TUNE,
+    maker: "kiln tune",
+    example: "chosen.yaml",
+};
 
 /// Checks the output path before the search, not after hours of trials.
 fn check_output(args: &Args) -> Result<(), Stop> {
-    let Some(output) = &args.output else { return Ok(()) };
-    let refuse = |what: &str| Err(Stop::bad_input(format!("`--output {}`: {what}", output.display())));
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_same = |one: &Path| one.canonicalize().ok().is_some_and(|one| output.canonicalize().ok() == Some(one));
+    let Some(output) = &args.output else {
+        return Ok(());
+    };
+    let refuse = |what: &str| {
+        Err(Stop::bad_input(format!(
+            "`--output {}`: {what}",
+            output.display()
+        )))
+    };
+    let folder = output
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let is_same = |one: &Path| {
+        one.canonicalize()
+            .ok()
+            .is_some_and(|one| output.canonicalize().ok() == Some(one))
+    };
     match () {
         () if !folder.is_dir() => refuse("its folder does not exist; create it first"),
         () if is_same(&args.file) => refuse("that is the input experiment; name another file"),
@@ -118,12 +151,17 @@ fn check_output(args: &Args) -> Result<(), Stop> {
     }
 }
 
-/// The experiment; with `--search` it has a different name, so that its runs are not mixed with those of the file's sweep.
+/// The experiment; with `--search` it has a different name, so that its runs are not mixed with
+/// those of the file's sweep.
 fn load(args: &Args) -> Result<Loaded, Stop> {
     let mut set = args.launch.settings();
-    let Some(kind) = args.search else { return load_file(args.file.clone(), &set) };
+    let Some(kind) = args.search else {
+        return load_file(args.file.clone(), &set);
+    };
     let unset = LISTED.iter().map(|key| format!("sweep.{key}=null"));
-    let mut searched: Vec<String> = unset.chain([format!("sweep.search.kind={}", kind.name())]).collect();
+    let mut searched: Vec<String> = unset
+        .chain([format!("sweep.search.kind={}", kind.name())])
+        .collect();
     searched.append(&mut set);
     let name = load_file(args.file.clone(), &searched)?.experiment.name;
     searched.push(format!("name={}", json!(format!("{name}-{}", kind.name()))));
@@ -134,9 +172,16 @@ fn dry_run(request: &RunRequest, instruments: &dyn Fn() -> Instruments) -> Resul
     let preview = schedule::preview(request, instruments).map_err(stopped)?;
     let next = match preview.to_run.len() {
         0 => "no more trials to run".to_owned(),
-        count => format!("{} next, then further trials that depend on their results", counted(count, "trial")),
+        count => format!(
+            "{} next, then further trials that depend on their results",
+            counted(count, "trial")
+        ),
     };
-    let ids: String = preview.to_run.iter().map(|(id, _)| format!("{id}\n")).collect();
+    let ids: String = preview
+        .to_run
+        .iter()
+        .map(|(id, _)| format!("{id}\n"))
+        .collect();
     print(&format!("{}: {next}\n{ids}", place(request, &preview)))?;
     Ok(Status::Success)
 }
@@ -146,59 +191,138 @@ fn unfinished(report: &LaunchReport) -> Stop {
     match &report.failure {
         Some(failure) => stopped(failure.clone()),
         None if report.end != LaunchEnd::Interrupted => {
-            let missing = report.rows.iter().filter(|row| !row.fixed.outcome.is_final());
-            let missing: Vec<String> = missing.map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome)).collect();
-            Stop::new(Status::Failed, format!("no final result yet for {}; run the same command to retry", missing.join(", ")))
+            let missing = report
+                .rows
+                .iter()
+                .filter(|row| !row.fixed.outcome.is_final());
+            let missing: Vec<String> = missing
+                .map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome))
+                .collect();
+            Stop::new(
+                Status::Failed,
+                format!(
+                    "no final result yet for {}; run the same command to retry",
+                    missing.join(", ")
+                ),
+            )
         }
-        None => Stop::new(Status::Interrupted, "interrupted; run the same command (without `--fresh`) to resume"),
+        None => Stop::new(
+            Status::Interrupted,
+            "interrupted; run the same command (without `--fresh`) to resume",
+        ),
     }
 }
 
-fn conclude(found: &Recommendation, progressed: &Progressed, report: &LaunchReport, loaded: &Loaded, args: &Args) -> Result<Status, Stop> {
+fn conclude(
+    found: &Recommendation,
+    progressed: &Progressed,
+    report: &LaunchReport,
+    loaded: &Loaded,
+    args: &Args,
+) -> Result<Status, Stop> {
     let style = args.launch.style();
     let experiment = &loaded.experiment;
     let metric = match &experiment.sweep.search {
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
-    let refused: Vec<(String, String)> = progressed.refused.iter().map(schedule::Refused::spelled).collect();
-    let page = report::SearchScope { found, metric, refused: &refused };
+    let refused: Vec<(String, String)> = progressed
+        .refused
+        .iter()
+        .map(schedule::Refused::spelled)
+        .collect();
+    let page = report::SearchScope {
+        found,
+        metric,
+        refused: &refused,
+    };
     let kept = report.folder.path().join("recommendation.md");
-    write(&kept, &page.markdown(&format!("{}: {}", experiment.name, experiment.sweep.search.as_ref().map_or("", Search::kind))))?;
-    let chosen = found.chosen.as_ref().map(|values| write_chosen(&report.folder, values, loaded, args)).transpose()?;
+    write(
+        &kept,
+        &page.markdown(&format!(
+            "{}: {}",
+            experiment.name,
+            experiment.sweep.search.as_ref().map_or("", Search::kind)
+        )),
+    )?;
+    let chosen = found
+        .chosen
+        .as_ref()
+        .map(|values| write_chosen(&report.folder, values, loaded, args))
+        .transpose()?;
     if style == ProgressMode::Json {
         let mut event = page.json();
         event["event"] = "recommendation".into();
         event["experiment"] = json!(chosen);
         print(&format!("{event}\n"))?;
     } else {
-        print(&format!("\n{}\n{}", page.text(super::page_style()), places(report, chosen.as_deref(), &kept)))?;
+        print(&format!(
+            "\n{}\n{}",
+            page.text(super::page_style()),
+            places(report, chosen.as_deref(), &kept)
+        ))?;
     }
     if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
-        let _ = writeln!(std::io::stderr(), "the search is already complete; `--fresh` starts a new one");
+        let _ = writeln!(
+            std::io::stderr(),
+            "the search is already complete; `--fresh` starts a new one"
+        );
     }
-    Ok(if found.chosen.is_some() { Status::Success } else { Status::Failed })
+    Ok(if found.chosen.is_some() {
+        Status::Success
+    } else {
+        Status::Failed
+    })
 }
 
 fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {
     let folder = &report.folder;
-    let files = [folder.trials_table(), folder.snapshots_table(), folder.run_file(), folder.experiment(), kept.to_owned()];
-    let files: String = files.iter().map(PathBuf::as_path).chain(chosen).map(|path| format!("  {}\n", path.display())).collect();
-    let chosen = chosen.map(|path| format!("The chosen experiment:\n  kiln run {}\n", path.display())).unwrap_or_default();
+    let files = [
+        folder.trials_table(),
+        folder.snapshots_table(),
+        folder.run_file(),
+        folder.experiment(),
+        kept.to_owned(),
+    ];
+    let files: String = files
+        .iter()
+        .map(PathBuf::as_path)
+        .chain(chosen)
+        .map(|path| format!("  {}\n", path.display()))
+        .collect();
+    let chosen = chosen
+        .map(|path| format!("The chosen experiment:\n  kiln run {}\n", path.display()))
+        .unwrap_or_default();
     format!("{chosen}Worth committing:\n{files}")
 }
 
 /// Writes the experiment with the chosen values and without the search; returns the path.
-fn write_chosen(folder: &RunFolder, values: &[(String, Value)], loaded: &Loaded, args: &Args) -> Result<PathBuf, Stop> {
-    // The rounds of successive halving are short; the chosen setting trains as long as the file says.
-    let is_of_rounds = matches!(loaded.experiment.sweep.search, Some(Search::SuccessiveHalving { .. }));
-    let values = values.iter().filter(|(key, _)| !(is_of_rounds && key == "train.steps"));
-    let text = spec::write_chosen(&folder.experiment(), &loaded.experiment.name, values).map_err(|problems| Stop::new(Status::Failed, problems))?;
-    let path = args.output.clone().unwrap_or_else(|| folder.path().join("chosen.yaml"));
+fn write_chosen(
+    folder: &RunFolder,
+    values: &[(String, Value)],
+    loaded: &Loaded,
+    args: &Args,
+) -> Result<PathBuf, Stop> {
+    // The rounds of successive halving are short; the chosen setting trains as long as the file
+    // says.
+    let is_of_rounds = matches!(
+        loaded.experiment.sweep.search,
+        Some(Search::SuccessiveHalving { .. })
+    );
+    let values = values
+        .iter()
+        .filter(|(key, _)| !(is_of_rounds && key == "train.steps"));
+    let text = spec::write_chosen(&folder.experiment(), &loaded.experiment.name, values)
+        .map_err(|problems| Stop::new(Status::Failed, problems))?;
+    let path = args
+        .output
+        .clone()
+        .unwrap_or_else(|| folder.path().join("chosen.yaml"));
     write(&path, &text)?;
     Ok(path)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Stop> {
-    write_whole(path, text.as_bytes()).map_err(|error| Stop::new(Status::Failed, format!("{}: {error}", path.display())))
+    write_whole(path, text.as_bytes())
+        .map_err(|error| Stop::new(Status::Failed, format!("{}: {error}", path.display())))
 }

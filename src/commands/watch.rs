@@ -1,4 +1,5 @@
-//! `kiln watch`: shows the devices' readings live, as lines, or on a terminal as one line per device that is redrawn; also as a table.
+//! `kiln watch`: shows the devices' readings live, as lines, or on a terminal as one line per
+//! device that is redrawn; also as a table.
 //!
 //! It uses the sampler of a run: a driver that hangs is reported and does not block this command.
 
@@ -34,7 +35,8 @@ use view::View;
 /// Longest wait for the list of devices.
 const LIST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time from a first, hidden reading to the first shown one: rates and hardware counters need two readings, at least 0.1 s apart.
+/// Time from a first, hidden reading to the first shown one: rates and hardware counters need two
+/// readings, at least 0.1 s apart.
 const FIRST_PAUSE: Duration = Duration::from_millis(120);
 
 #[derive(clap::Args)]
@@ -48,7 +50,8 @@ pub(super) struct Args {
     /// Only these GPUs: indices, UUIDs or PCI addresses, separated by commas.
     #[arg(short = 'i', long = "id", value_name = "GPU", value_delimiter = ',')]
     ids: Vec<String>,
-    /// Print these properties as CSV, with nvidia-smi's names, such as timestamp,name,utilization.gpu.
+    /// Print these properties as CSV, with nvidia-smi's names, such as
+    /// timestamp,name,utilization.gpu.
     #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES", conflicts_with_all = ["csv", "host"])]
     query: Option<String>,
     /// Format of `--query`: csv, optionally with noheader and nounits.
@@ -63,8 +66,13 @@ pub(super) struct Args {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let found = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    found.map(Duration::from_secs_f64).ok_or_else(|| format!("`{text}` is not a valid interval; write seconds from 0.1 to 86400"))
+    let found = text
+        .parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    found
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("`{text}` is not a valid interval; write seconds from 0.1 to 86400"))
 }
 
 /// The devices to read.
@@ -77,7 +85,11 @@ struct Watching {
 /// The output of each reading.
 enum WatchWork {
     /// Lines and tables of what a sampler reads.
-    Samples { watching: Watching, view: Option<View>, table: Option<WatchWriter> },
+    Samples {
+        watching: Watching,
+        view: Option<View>,
+        table: Option<WatchWriter>,
+    },
     /// Lines of selected properties.
     Query(WatchQuery),
 }
@@ -116,8 +128,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn work(args: &Args) -> Result<WatchWork, Stop> {
     // Errors of the command line are reported before the driver is called.
-    let queries = args.query.as_ref().map(|properties| queries(properties, &args.format)).transpose()?;
-    let patience = args.every.clamp(Duration::from_millis(500), Duration::from_secs(2));
+    let queries = args
+        .query
+        .as_ref()
+        .map(|properties| queries(properties, &args.format))
+        .transpose()?;
+    let patience = args
+        .every
+        .clamp(Duration::from_millis(500), Duration::from_secs(2));
     let host = args.host.then(HostSeries::default);
     let (nvml, devices) = match Nvml::open(nvml_library().as_deref()) {
         Ok(nvml) => listed(Arc::new(nvml), args)?,
@@ -125,21 +143,44 @@ fn work(args: &Args) -> Result<WatchWork, Stop> {
         Err(absent) => return Err(nothing(&absent.to_string())),
     };
     if let (Some(queries), Some(nvml)) = (queries, &nvml) {
-        return Ok(WatchWork::Query(WatchQuery::new(Arc::clone(nvml), devices, queries, patience)));
+        return Ok(WatchWork::Query(WatchQuery::new(
+            Arc::clone(nvml),
+            devices,
+            queries,
+            patience,
+        )));
     }
     let table = table(args)?;
     let is_shown = args.csv.as_ref().is_none_or(|path| path.as_os_str() != "-");
     let view = is_shown.then(View::new);
     let desk = nvml.map(|nvml| GpuWatchdog::new(&nvml, patience));
-    Ok(WatchWork::Samples { watching: Watching { devices, desk, host }, view, table })
+    Ok(WatchWork::Samples {
+        watching: Watching {
+            devices,
+            desk,
+            host,
+        },
+        view,
+        table,
+    })
 }
 
 /// Returns the devices to watch, within a time limit.
 fn listed(nvml: Arc<Nvml>, args: &Args) -> Result<(Option<Arc<Nvml>>, Vec<DeviceFacts>), Stop> {
     let asked = Arc::clone(&nvml);
-    let silent = || Stop::new(Status::CannotRun, format!("the NVIDIA driver did not answer within {} s", LIST_PATIENCE.as_secs()));
+    let silent = || {
+        Stop::new(
+            Status::CannotRun,
+            format!(
+                "the NVIDIA driver did not answer within {} s",
+                LIST_PATIENCE.as_secs()
+            ),
+        )
+    };
     let ids = args.ids.clone();
-    let devices = Patience::of(LIST_PATIENCE).wait(move || chosen(&asked, &ids)).ok_or_else(silent)??;
+    let devices = Patience::of(LIST_PATIENCE)
+        .wait(move || chosen(&asked, &ids))
+        .ok_or_else(silent)??;
     if devices.is_empty() && !args.host {
         return Err(nothing("the NVIDIA driver reports no GPU"));
     }
@@ -151,13 +192,23 @@ impl WatchWork {
     fn look(&mut self) -> Result<bool, Stop> {
         match self {
             Self::Query(asking) => view::write(&asking.look()?),
-            Self::Samples { watching, view, table } => {
-                let utc = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+            Self::Samples {
+                watching,
+                view,
+                table,
+            } => {
+                let utc = jiff::Timestamp::now()
+                    .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
+                    .to_string();
                 let seen = watching.look();
                 if let Some(table) = table {
-                    table.append(&rows(&watching.devices, &seen, &utc)).map_err(cannot_write)?;
+                    table
+                        .append(&rows(&watching.devices, &seen, &utc))
+                        .map_err(cannot_write)?;
                 }
-                let is_seen = view.as_mut().map_or(Ok(true), |view| view.show(&watching.devices, &seen, &utc))?;
+                let is_seen = view
+                    .as_mut()
+                    .map_or(Ok(true), |view| view.show(&watching.devices, &seen, &utc))?;
                 Ok(is_seen && !table.as_ref().is_some_and(WatchWriter::is_left))
             }
         }
@@ -165,7 +216,10 @@ impl WatchWork {
 }
 
 fn nothing(why: &str) -> Stop {
-    Stop::new(Status::CannotRun, format!("{why}; `kiln watch --host` watches the host alone"))
+    Stop::new(
+        Status::CannotRun,
+        format!("{why}; `kiln watch --host` watches the host alone"),
+    )
 }
 
 /// Returns the named devices in the given order; all devices if none is named.
@@ -177,7 +231,14 @@ fn chosen(nvml: &Nvml, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
     let found = nvml.devices();
     let find = |index: u32| {
         let device = found.iter().find(|device| device.index == index).cloned();
-        device.ok_or_else(|| Stop::new(Status::CannotRun, format!("`-i`: GPU {index} cannot be watched: this user may not open it, or it is lost")))
+        device.ok_or_else(|| {
+            Stop::new(
+                Status::CannotRun,
+                format!(
+                    "`-i`: GPU {index} cannot be watched: this user may not open it, or it is lost"
+                ),
+            )
+        })
     };
     indices.into_iter().map(find).collect()
 }
@@ -185,12 +246,20 @@ fn chosen(nvml: &Nvml, ids: &[String]) -> Result<Vec<DeviceFacts>, Stop> {
 fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
     match &args.csv {
         None => Ok(None),
-        Some(path) if path.as_os_str() == "-" => WatchWriter::stdout().map(Some).map_err(cannot_write),
+        Some(path) if path.as_os_str() == "-" => {
+            WatchWriter::stdout().map(Some).map_err(cannot_write)
+        }
         Some(path) => {
             let (table, torn) = WatchWriter::file(path).map_err(cannot_open)?;
             if let Some(torn) = torn {
                 // The error is ignored if standard error is closed.
-                let _ = writeln!(std::io::stderr(), "{}:{}: an incomplete last line was removed: `{}`", path.display(), torn.line, torn.text);
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "{}:{}: an incomplete last line was removed: `{}`",
+                    path.display(),
+                    torn.line,
+                    torn.text
+                );
             }
             Ok(Some(table))
         }
@@ -199,7 +268,11 @@ fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
 
 /// A file that is not this table is a user error; other errors are the machine's.
 fn cannot_open(error: TableError) -> Stop {
-    let status = if matches!(error, TableError::Io { .. }) { Status::Failed } else { Status::BadInput };
+    let status = if matches!(error, TableError::Io { .. }) {
+        Status::Failed
+    } else {
+        Status::BadInput
+    };
     Stop::new(status, error)
 }
 
@@ -207,9 +280,15 @@ fn cannot_write(error: impl std::fmt::Display) -> Stop {
     Stop::new(Status::Failed, error)
 }
 
-/// Receives Ctrl-C and similar signals as messages, so that the loop ends normally and the terminal is unchanged.
+/// Receives Ctrl-C and similar signals as messages, so that the loop ends normally and the terminal
+/// is unchanged.
 fn signals() -> Result<Receiver<i32>, Stop> {
-    let cannot = |error: std::io::Error| Stop::new(Status::CannotRun, format!("the signal handlers could not be installed: {error}"));
+    let cannot = |error: std::io::Error| {
+        Stop::new(
+            Status::CannotRun,
+            format!("the signal handlers could not be installed: {error}"),
+        )
+    };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (sender, receiver) = channel();
     let listen = move || {
@@ -219,7 +298,10 @@ fn signals() -> Result<Receiver<i32>, Stop> {
             }
         }
     };
-    thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(cannot)?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(listen)
+        .map_err(cannot)?;
     Ok(receiver)
 }
 
@@ -232,29 +314,50 @@ impl Watching {
         let desk = &mut self.desk;
         let devices = self.devices.iter().enumerate().map(|(place, device)| {
             let began = Instant::now();
-            let mut tick = Tick { monotonic_nanoseconds: host::monotonic_nanoseconds(), host: host.clone().unwrap_or_default(), ..Tick::default() };
+            let mut tick = Tick {
+                monotonic_nanoseconds: host::monotonic_nanoseconds(),
+                host: host.clone().unwrap_or_default(),
+                ..Tick::default()
+            };
             if let Some(look) = desk.as_mut().map(|desk| desk.read(&device.uuid, false)) {
                 tick.gpu_absence = look.reason().map(str::to_owned);
                 tick.gpu = look.tick;
             }
             tick.reading_seconds = began.elapsed().as_secs_f64();
-            WatchReading { device: Some(place), tick }
+            WatchReading {
+                device: Some(place),
+                tick,
+            }
         });
         let mut seen: Vec<WatchReading> = devices.collect();
-        let of_host = |host| Tick { monotonic_nanoseconds, reading_seconds: host_seconds, host, ..Tick::default() };
-        seen.extend(host.map(|host| WatchReading { device: None, tick: of_host(host) }));
+        let of_host = |host| Tick {
+            monotonic_nanoseconds,
+            reading_seconds: host_seconds,
+            host,
+            ..Tick::default()
+        };
+        seen.extend(host.map(|host| WatchReading {
+            device: None,
+            tick: of_host(host),
+        }));
         seen
     }
 }
 
-fn rows<'a>(devices: &'a [DeviceFacts], seen: &'a [WatchReading], utc: &'a str) -> Vec<WatchRow<'a>> {
+fn rows<'a>(
+    devices: &'a [DeviceFacts],
+    seen: &'a [WatchReading],
+    utc: &'a str,
+) -> Vec<WatchRow<'a>> {
     let row = |seen: &'a WatchReading| {
         let device = seen.device.map(|place| &devices[place]);
         WatchRow {
             utc,
             index: device.map(|device| device.index),
             device: device.map_or("host", |device| &device.uuid),
-            name: device.and_then(|device| device.name.value()).map(String::as_str),
+            name: device
+                .and_then(|device| device.name.value())
+                .map(String::as_str),
             tick: &seen.tick,
         }
     };

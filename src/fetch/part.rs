@@ -22,7 +22,8 @@ pub(super) struct PartFile {
 
 impl Drop for PartFile {
     fn drop(&mut self) {
-        // A child that another thread is just starting still has the file until it becomes its program.
+        // A child that another thread is just starting still has the file until it becomes its
+        // program.
         let _ = self.file.unlock();
     }
 }
@@ -30,35 +31,62 @@ impl Drop for PartFile {
 impl PartFile {
     pub(super) fn open(destination: &Path) -> Result<Self, FetchError> {
         let path = beside(destination, ".part");
-        let failed = |error| FetchError::Write { path: path.clone(), error };
+        let failed = |error| FetchError::Write {
+            path: path.clone(),
+            error,
+        };
         if let Some(folder) = destination.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let done = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let etag = fs::read_to_string(beside(&path, ".etag")).ok().filter(|_| done > 0);
-        Ok(Self { path, file, done, etag })
+        let etag = fs::read_to_string(beside(&path, ".etag"))
+            .ok()
+            .filter(|_| done > 0);
+        Ok(Self {
+            path,
+            file,
+            done,
+            etag,
+        })
     }
 
     fn failed(&self, error: io::Error, total: Option<u64>) -> FetchError {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FetchError::DiskFull { path: self.path.clone(), done: self.done, total },
-            _ => FetchError::Write { path: self.path.clone(), error },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FetchError::DiskFull {
+                path: self.path.clone(),
+                done: self.done,
+                total,
+            },
+            _ => FetchError::Write {
+                path: self.path.clone(),
+                error,
+            },
         }
     }
 
     /// Empties the file, and stores the ETag of the new version.
     pub(super) fn start_over(&mut self, etag: Option<String>) -> Result<(), FetchError> {
         self.done = 0;
-        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind()).and_then(|()| match &etag {
-            Some(etag) => fs::write(beside(&self.path, ".etag"), etag),
-            None => remove(&beside(&self.path, ".etag")),
-        });
+        let emptied = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.rewind())
+            .and_then(|()| match &etag {
+                Some(etag) => fs::write(beside(&self.path, ".etag"), etag),
+                None => remove(&beside(&self.path, ".etag")),
+            });
         self.etag = etag;
         emptied.map_err(|error| self.failed(error, None))
     }
@@ -66,7 +94,10 @@ impl PartFile {
     pub(super) fn append(&mut self, bytes: &[u8], total: Option<u64>) -> Result<(), FetchError> {
         if let Err(error) = self.file.write_all(bytes) {
             // It is unknown how much of this piece was written; the next attempt resumes before it.
-            let _ = self.file.set_len(self.done).and_then(|()| self.file.seek(SeekFrom::Start(self.done)));
+            let _ = self
+                .file
+                .set_len(self.done)
+                .and_then(|()| self.file.seek(SeekFrom::Start(self.done)));
             return Err(self.failed(error, total));
         }
         self.done += bytes.len() as u64;
@@ -75,18 +106,33 @@ impl PartFile {
 
     /// Hashes the file; moves it to its destination, or aside if the hash is wrong.
     pub(super) fn finish(self, download: &Download) -> Result<(), FetchError> {
-        self.file.sync_all().map_err(|error| self.failed(error, None))?;
+        self.file
+            .sync_all()
+            .map_err(|error| self.failed(error, None))?;
         // A damaged compressed file cannot be decompressed for the hash: it counts as a wrong hash.
         let summed = source::checksum_of(&self.path, &download.destination, &download.checksum);
         let found = summed.map_or_else(|error| error.to_string(), |(sum, _)| sum);
         let right = found == download.checksum.hex();
-        let place = if right { download.destination.clone() } else { beside(&download.destination, ".bad") };
-        let placed = fs::rename(&self.path, &place).and_then(|()| remove(&beside(&self.path, ".etag")));
-        placed.map_err(|error| FetchError::Write { path: place.clone(), error })?;
+        let place = if right {
+            download.destination.clone()
+        } else {
+            beside(&download.destination, ".bad")
+        };
+        let placed =
+            fs::rename(&self.path, &place).and_then(|()| remove(&beside(&self.path, ".etag")));
+        placed.map_err(|error| FetchError::Write {
+            path: place.clone(),
+            error,
+        })?;
         if right {
             return Ok(());
         }
-        Err(FetchError::WrongHash { url: download.url.clone(), found, expected: download.checksum.clone(), kept: place })
+        Err(FetchError::WrongHash {
+            url: download.url.clone(),
+            found,
+            expected: download.checksum.clone(),
+            kept: place,
+        })
     }
 }
 
@@ -111,11 +157,26 @@ mod tests {
     #[test]
     fn a_full_disk_says_how_much_is_missing() {
         // A device of Linux on which every write fails with a full disk.
-        let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else { return };
-        let mut part = PartFile { path: PathBuf::from("set/file.part"), file, done: 1024, etag: None };
+        let Ok(file) = OpenOptions::new().write(true).open("/dev/full") else {
+            return;
+        };
+        let mut part = PartFile {
+            path: PathBuf::from("set/file.part"),
+            file,
+            done: 1024,
+            etag: None,
+        };
         let error = part.append(&[0; 100], Some(4096)).unwrap_err();
-        assert!(matches!(error, FetchError::DiskFull { done: 1024, .. }), "{error}");
-        assert!(error.to_string().contains("1.0 KiB are done, 3.0 KiB are missing"), "{error}");
+        assert!(
+            matches!(error, FetchError::DiskFull { done: 1024, .. }),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("1.0 KiB are done, 3.0 KiB are missing"),
+            "{error}"
+        );
         assert_eq!(part.done, 1024);
     }
 }

@@ -1,4 +1,5 @@
-//! Hardware readings on disk: `samples.csv`, `snapshots.csv`, the table of `kiln watch`, and the masking of identities.
+//! Hardware readings on disk: `samples.csv`, `snapshots.csv`, the table of `kiln watch`, and the
+//! masking of identities.
 
 pub mod identity;
 pub mod samples;

@@ -73,7 +73,10 @@ impl SampleRow {
             run_seconds: rounded(sampled.run_seconds, 1e6),
             trial: sampled.trial.clone(),
             attempt: sampled.attempt,
-            device: sampled.device_uuid.clone().unwrap_or_else(|| "cpu".to_owned()),
+            device: sampled
+                .device_uuid
+                .clone()
+                .unwrap_or_else(|| "cpu".to_owned()),
             gpu_utilization: gpu.utilization,
             memory_utilization: gpu.memory_utilization,
             memory_used_bytes: gpu.memory_used_bytes,
@@ -82,11 +85,21 @@ impl SampleRow {
             sm_clock_megahertz: gpu.sm_clock_megahertz,
             memory_clock_megahertz: gpu.memory_clock_megahertz,
             performance_state: gpu.performance_state,
-            throttle_reasons: gpu.throttle_bits.filter(|bits| *bits != 0).map(|bits| throttle_names(bits).join(" ")),
+            throttle_reasons: gpu
+                .throttle_bits
+                .filter(|bits| *bits != 0)
+                .map(|bits| throttle_names(bits).join(" ")),
             energy_counter_joules: gpu.energy_joules,
             resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
-            cpu_cores: tick.child.as_ref().and_then(|child| child.cpu_cores).map(|cores| rounded(cores, 1e3)),
-            host_cpu_fraction: tick.host.cpu_fraction.map(|fraction| rounded(fraction, 1e4)),
+            cpu_cores: tick
+                .child
+                .as_ref()
+                .and_then(|child| child.cpu_cores)
+                .map(|cores| rounded(cores, 1e3)),
+            host_cpu_fraction: tick
+                .host
+                .cpu_fraction
+                .map(|fraction| rounded(fraction, 1e4)),
             host_memory_available_bytes: tick.host.memory_available_bytes,
             host_load: tick.host.load_1_minute,
             reading_seconds: rounded(tick.reading_seconds, 1e6),
@@ -113,7 +126,8 @@ impl SampleRow {
     }
 }
 
-/// Rounds to the resolution of the clock or the kernel's counters, so that a long table stays small.
+/// Rounds to the resolution of the clock or the kernel's counters, so that a long table stays
+/// small.
 fn rounded(value: f64, per_unit: f64) -> f64 {
     (value * per_unit).round() / per_unit
 }
@@ -149,8 +163,14 @@ impl SampleWriter {
     /// # Errors
     /// When the write fails; the file then ends with the rows before.
     pub fn append(&mut self, ticks: &[SampledTick]) -> Result<(), TableError> {
-        let rows: Result<Vec<Vec<String>>, String> = ticks.iter().map(|tick| cells_of(&SampleRow::new(self.launch, tick))).collect();
-        let rows = rows.map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })?;
+        let rows: Result<Vec<Vec<String>>, String> = ticks
+            .iter()
+            .map(|tick| cells_of(&SampleRow::new(self.launch, tick)))
+            .collect();
+        let rows = rows.map_err(|problem| TableError::Row {
+            path: self.table.path().to_owned(),
+            problem,
+        })?;
         self.table.append_all(rows.iter().map(Vec::as_slice))
     }
 
@@ -172,16 +192,48 @@ mod tests {
     fn a_tick_becomes_a_row_and_reads_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("samples.csv");
-        let gpu = GpuTick { utilization: Some(0.25), throttle_bits: Some(0x4), ..GpuTick::default() };
-        let tick = Tick { gpu: Some(gpu), ..Tick::default() };
-        let on_gpu = SampledTick { trial: "t".into(), attempt: 1, device_uuid: Some("GPU-1".into()), run_seconds: 1.5, tick };
-        let on_cpu = SampledTick { device_uuid: None, tick: Tick::default(), run_seconds: 2.0, ..on_gpu.clone() };
+        let gpu = GpuTick {
+            utilization: Some(0.25),
+            throttle_bits: Some(0x4),
+            ..GpuTick::default()
+        };
+        let tick = Tick {
+            gpu: Some(gpu),
+            ..Tick::default()
+        };
+        let on_gpu = SampledTick {
+            trial: "t".into(),
+            attempt: 1,
+            device_uuid: Some("GPU-1".into()),
+            run_seconds: 1.5,
+            tick,
+        };
+        let on_cpu = SampledTick {
+            device_uuid: None,
+            tick: Tick::default(),
+            run_seconds: 2.0,
+            ..on_gpu.clone()
+        };
         let (mut writer, _) = SampleWriter::open(&path, 3).unwrap();
         writer.append(&[on_gpu, on_cpu]).unwrap();
         let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
-        assert_eq!((rows[0].launch, rows[0].device.as_str(), rows[0].gpu_utilization), (3, "GPU-1", Some(0.25)));
+        assert_eq!(
+            (
+                rows[0].launch,
+                rows[0].device.as_str(),
+                rows[0].gpu_utilization
+            ),
+            (3, "GPU-1", Some(0.25))
+        );
         assert_eq!(rows[0].throttle_reasons.as_deref(), Some("sw_power_cap"));
-        assert_eq!((rows[1].device.as_str(), rows[1].gpu_utilization, rows[1].run_seconds), ("cpu", None, 2.0));
+        assert_eq!(
+            (
+                rows[1].device.as_str(),
+                rows[1].gpu_utilization,
+                rows[1].run_seconds
+            ),
+            ("cpu", None, 2.0)
+        );
     }
 
     #[test]
@@ -189,27 +241,73 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("samples.csv");
         let tick = |trial: &str, bits| {
-            let gpu = GpuTick { throttle_bits: bits, ..GpuTick::default() };
-            SampledTick { trial: trial.into(), attempt: 1, device_uuid: None, run_seconds: 1.0, tick: Tick { gpu: Some(gpu), ..Tick::default() } }
+            let gpu = GpuTick {
+                throttle_bits: bits,
+                ..GpuTick::default()
+            };
+            SampledTick {
+                trial: trial.into(),
+                attempt: 1,
+                device_uuid: None,
+                run_seconds: 1.0,
+                tick: Tick {
+                    gpu: Some(gpu),
+                    ..Tick::default()
+                },
+            }
         };
         let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
-        writer.append(&[tick("a", Some(0x4)), tick("b", None), tick("a", Some(0x40)), tick("c", Some(1))]).unwrap();
+        writer
+            .append(&[
+                tick("a", Some(0x4)),
+                tick("b", None),
+                tick("a", Some(0x40)),
+                tick("c", Some(1)),
+            ])
+            .unwrap();
         let wanted = TrialId("a".into());
         let rows = samples_of(&path, &HashSet::from([&wanted])).unwrap();
-        assert_eq!(rows.iter().map(SampleRow::is_throttled).collect::<Vec<_>>(), [Some(true), Some(true)]);
+        assert_eq!(
+            rows.iter().map(SampleRow::is_throttled).collect::<Vec<_>>(),
+            [Some(true), Some(true)]
+        );
         let of_c = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap();
         assert_eq!((of_c.len(), of_c[0].is_throttled()), (1, Some(false)));
         let text = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, text.replace("samples/2,1,1.0,c", "samples/2,1,often,c")).unwrap();
-        let refused = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap_err().to_string();
-        assert!(refused.contains(":5") && refused.contains("run_seconds"), "{refused}");
-        assert_eq!(samples_of(&path, &HashSet::from([&wanted])).unwrap().len(), 2);
+        std::fs::write(
+            &path,
+            text.replace("samples/2,1,1.0,c", "samples/2,1,often,c"),
+        )
+        .unwrap();
+        let refused = samples_of(&path, &HashSet::from([&TrialId("c".into())]))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains(":5") && refused.contains("run_seconds"),
+            "{refused}"
+        );
+        assert_eq!(
+            samples_of(&path, &HashSet::from([&wanted])).unwrap().len(),
+            2
+        );
     }
 
     #[test]
     fn the_struct_is_the_table() {
         let fields = serde_json::to_value(SampleRow::default()).unwrap();
-        let fields: Vec<&str> = fields.as_object().unwrap().keys().map(String::as_str).collect();
-        assert_eq!(fields, SAMPLES.columns.iter().map(|column| column.name).collect::<Vec<_>>());
+        let fields: Vec<&str> = fields
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            fields,
+            SAMPLES
+                .columns
+                .iter()
+                .map(|column| column.name)
+                .collect::<Vec<_>>()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `snapshots.csv`: facts of the host and the devices, one field per row: all fields at each launch, later only changes.
+//! `snapshots.csv`: facts of the host and the devices, one field per row: all fields at each
+//! launch, later only changes.
 
 use std::{collections::HashMap, path::Path};
 
@@ -56,9 +57,22 @@ impl SnapshotWriter {
     ///
     /// # Errors
     /// When the file cannot be read or written, or has other columns.
-    pub fn open(path: &Path, launch: u64, privacy: Privacy) -> Result<(Self, Option<TornLine>), TableError> {
+    pub fn open(
+        path: &Path,
+        launch: u64,
+        privacy: Privacy,
+    ) -> Result<(Self, Option<TornLine>), TableError> {
         let (table, torn) = TableWriter::open(path, SNAPSHOTS.spec(&[]))?;
-        Ok((Self { table, launch, privacy, run_seconds: None, last: HashMap::new() }, torn))
+        Ok((
+            Self {
+                table,
+                launch,
+                privacy,
+                run_seconds: None,
+                last: HashMap::new(),
+            },
+            torn,
+        ))
     }
 
     /// Sets the time of the next rows, in seconds since the run's start.
@@ -75,11 +89,18 @@ impl SnapshotWriter {
         self.write(snapshot, SnapshotMoment::Launch, None)
     }
 
-    /// Writes a snapshot at an attempt's start or end: the fields that changed since the last one of this launch, and those that disappeared.
+    /// Writes a snapshot at an attempt's start or end: the fields that changed since the last one
+    /// of this launch, and those that disappeared.
     ///
     /// # Errors
     /// As [`SnapshotWriter::write_all`].
-    pub fn write_changes(&mut self, snapshot: &Snapshot, moment: SnapshotMoment, trial: &TrialId, attempt: u64) -> Result<(), TableError> {
+    pub fn write_changes(
+        &mut self,
+        snapshot: &Snapshot,
+        moment: SnapshotMoment,
+        trial: &TrialId,
+        attempt: u64,
+    ) -> Result<(), TableError> {
         self.write(snapshot, moment, Some((trial, attempt)))
     }
 
@@ -91,10 +112,19 @@ impl SnapshotWriter {
         self.table.sync()
     }
 
-    fn write(&mut self, snapshot: &Snapshot, moment: SnapshotMoment, attempt: Option<(&TrialId, u64)>) -> Result<(), TableError> {
+    fn write(
+        &mut self,
+        snapshot: &Snapshot,
+        moment: SnapshotMoment,
+        attempt: Option<(&TrialId, u64)>,
+    ) -> Result<(), TableError> {
         let mut rows = Vec::new();
         let mut seen = HashMap::new();
-        for entry in snapshot.entries.iter().map(|entry| self.privacy.apply(entry)) {
+        for entry in snapshot
+            .entries
+            .iter()
+            .map(|entry| self.privacy.apply(entry))
+        {
             let key = (snapshot.device.clone(), entry.section, entry.field.clone());
             if seen.contains_key(&key) {
                 // Two masked processes have the same field name.
@@ -106,11 +136,22 @@ impl SnapshotWriter {
             seen.insert(key, entry.into_owned().value);
         }
         // An ended process is a field that disappeared.
-        let mut gone: Vec<_> =
-            self.last.iter().filter(|(key, last)| key.0 == snapshot.device && !seen.contains_key(key) && last.value().is_some()).collect();
+        let mut gone: Vec<_> = self
+            .last
+            .iter()
+            .filter(|(key, last)| {
+                key.0 == snapshot.device && !seen.contains_key(key) && last.value().is_some()
+            })
+            .collect();
         gone.sort_by(|one, other| one.0.cmp(other.0));
         for ((_, section, field), _) in gone {
-            let entry = Entry { section, field: field.clone(), value: Reading::absent("no longer there"), unit: "", is_identifying: false };
+            let entry = Entry {
+                section,
+                field: field.clone(),
+                value: Reading::absent("no longer there"),
+                unit: "",
+                is_identifying: false,
+            };
             rows.push(self.row(&snapshot.device, &entry, moment, attempt)?);
         }
         self.table.append_all(rows.iter().map(Vec::as_slice))?;
@@ -119,7 +160,13 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    fn row(&self, device: &str, entry: &Entry, moment: SnapshotMoment, attempt: Option<(&TrialId, u64)>) -> Result<Vec<String>, TableError> {
+    fn row(
+        &self,
+        device: &str,
+        entry: &Entry,
+        moment: SnapshotMoment,
+        attempt: Option<(&TrialId, u64)>,
+    ) -> Result<Vec<String>, TableError> {
         let row = SnapshotRow {
             kiln_table: SNAPSHOTS.version.to_owned(),
             launch: self.launch,
@@ -134,7 +181,10 @@ impl SnapshotWriter {
             reason: entry.value.reason(),
             run_seconds: self.run_seconds,
         };
-        cells_of(&row).map_err(|problem| TableError::Row { path: self.table.path().to_owned(), problem })
+        cells_of(&row).map_err(|problem| TableError::Row {
+            path: self.table.path().to_owned(),
+            problem,
+        })
     }
 }
 
@@ -145,15 +195,27 @@ mod tests {
     use kiln_core::record::table::Table;
 
     fn entry(field: &str, value: &str, is_identifying: bool) -> Entry {
-        Entry { section: "identity", field: field.to_owned(), value: Reading::Value(value.to_owned()), unit: "", is_identifying }
+        Entry {
+            section: "identity",
+            field: field.to_owned(),
+            value: Reading::Value(value.to_owned()),
+            unit: "",
+            is_identifying,
+        }
     }
 
     fn snapshot(entries: Vec<Entry>) -> Snapshot {
-        Snapshot { device: "GPU-1".to_owned(), entries }
+        Snapshot {
+            device: "GPU-1".to_owned(),
+            entries,
+        }
     }
 
     fn rows(path: &Path) -> Vec<SnapshotRow> {
-        Table::read(path, SNAPSHOTS.version).unwrap().rows().unwrap()
+        Table::read(path, SNAPSHOTS.version)
+            .unwrap()
+            .rows()
+            .unwrap()
     }
 
     #[test]
@@ -162,26 +224,63 @@ mod tests {
         let path = folder.path().join("snapshots.csv");
         let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
         let trial = TrialId("0123456789".into());
-        writer.write_all(&snapshot(vec![entry("name", "A", false), entry("clock", "1", false), entry("x", "7", false)])).unwrap();
+        writer
+            .write_all(&snapshot(vec![
+                entry("name", "A", false),
+                entry("clock", "1", false),
+                entry("x", "7", false),
+            ]))
+            .unwrap();
         let started = snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]);
-        writer.at(1.5).write_changes(&started, SnapshotMoment::Start, &trial, 1).unwrap();
-        writer.write_changes(&snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]), SnapshotMoment::End, &trial, 1).unwrap();
+        writer
+            .at(1.5)
+            .write_changes(&started, SnapshotMoment::Start, &trial, 1)
+            .unwrap();
+        writer
+            .write_changes(
+                &snapshot(vec![entry("name", "A", false), entry("clock", "2", false)]),
+                SnapshotMoment::End,
+                &trial,
+                1,
+            )
+            .unwrap();
         let rows = rows(&path);
         assert_eq!(rows.len(), 5);
-        assert!(rows[..3].iter().all(|row| row.moment == SnapshotMoment::Launch && row.trial.is_none()));
-        assert_eq!((rows[3].field.as_str(), rows[3].value.as_deref(), rows[3].trial.as_ref()), ("clock", Some("2"), Some(&trial)));
-        assert_eq!((rows[2].run_seconds, rows[3].run_seconds), (None, Some(1.5)));
-        assert_eq!((rows[4].field.as_str(), rows[4].reason.as_deref()), ("x", Some("no longer there")));
+        assert!(
+            rows[..3]
+                .iter()
+                .all(|row| row.moment == SnapshotMoment::Launch && row.trial.is_none())
+        );
+        assert_eq!(
+            (
+                rows[3].field.as_str(),
+                rows[3].value.as_deref(),
+                rows[3].trial.as_ref()
+            ),
+            ("clock", Some("2"), Some(&trial))
+        );
+        assert_eq!(
+            (rows[2].run_seconds, rows[3].run_seconds),
+            (None, Some(1.5))
+        );
+        assert_eq!(
+            (rows[4].field.as_str(), rows[4].reason.as_deref()),
+            ("x", Some("no longer there"))
+        );
     }
 
     #[test]
     fn a_table_from_before_the_times_is_still_read() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("snapshots.csv");
-        let text = "kiln_table,launch,trial,attempt,moment,device,section,field,value,unit,reason\nsnapshots/1,1,,,launch,host,cpu,model,Xeon,,\n";
+        let text = "kiln_table,launch,trial,attempt,moment,device,section,field,value,unit,reason\n\
+                    snapshots/1,1,,,launch,host,cpu,model,Xeon,,\n";
         std::fs::write(&path, text).unwrap();
         let row = rows(&path).remove(0);
-        assert_eq!((row.value.as_deref(), row.run_seconds), (Some("Xeon"), None));
+        assert_eq!(
+            (row.value.as_deref(), row.run_seconds),
+            (Some("Xeon"), None)
+        );
     }
 
     #[test]
@@ -190,9 +289,17 @@ mod tests {
         for (privacy, wanted) in [(Privacy::Masked, MASKED), (Privacy::Full, "1650000000001")] {
             let path = folder.path().join(format!("{privacy:?}.csv"));
             let (mut writer, _) = SnapshotWriter::open(&path, 1, privacy).unwrap();
-            writer.write_all(&snapshot(vec![entry("name", "A", false), entry("serial_number", "1650000000001", true)])).unwrap();
+            writer
+                .write_all(&snapshot(vec![
+                    entry("name", "A", false),
+                    entry("serial_number", "1650000000001", true),
+                ]))
+                .unwrap();
             let rows = rows(&path);
-            assert_eq!((rows[0].value.as_deref(), rows[1].value.as_deref()), (Some("A"), Some(wanted)));
+            assert_eq!(
+                (rows[0].value.as_deref(), rows[1].value.as_deref()),
+                (Some("A"), Some(wanted))
+            );
         }
     }
 
@@ -201,8 +308,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("snapshots.csv");
         let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
-        let gap = Entry { value: Reading::absent("not supported, \"really\""), ..entry("fan", "", true) };
+        let gap = Entry {
+            value: Reading::absent("not supported, \"really\""),
+            ..entry("fan", "", true)
+        };
         writer.write_all(&snapshot(vec![gap])).unwrap();
-        assert_eq!((rows(&path)[0].value.clone(), rows(&path)[0].reason.as_deref()), (None, Some("not supported, \"really\"")));
+        assert_eq!(
+            (
+                rows(&path)[0].value.clone(),
+                rows(&path)[0].reason.as_deref()
+            ),
+            (None, Some("not supported, \"really\""))
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The table of `kiln watch --csv`: one row per device and reading. Its device and host columns are those of `samples.csv`; columns of
-//! a trial are omitted.
+//! The table of `kiln watch --csv`: one row per device and reading. Its device and host columns are
+//! those of `samples.csv`; columns of a trial are omitted.
 
 use std::{io, io::Write, path::Path};
 
@@ -25,8 +25,17 @@ const OWN: [Column; 5] = [
 ];
 
 /// Columns of `samples.csv` that are a run's, a trial's or its process's.
-const LEFT_OUT: [&str; 9] =
-    ["kiln_table", "launch", "run_seconds", "trial", "attempt", "resident_bytes", "cpu_cores", "process_memory_bytes", "disk_read_bytes"];
+const LEFT_OUT: [&str; 9] = [
+    "kiln_table",
+    "launch",
+    "run_seconds",
+    "trial",
+    "attempt",
+    "resident_bytes",
+    "cpu_cores",
+    "process_memory_bytes",
+    "disk_read_bytes",
+];
 
 fn is_shared(name: &str) -> bool {
     !LEFT_OUT.contains(&name) && OWN.iter().all(|own| own.name != name)
@@ -34,11 +43,22 @@ fn is_shared(name: &str) -> bool {
 
 /// The table's columns, in the order of the file.
 pub fn columns() -> Vec<Column> {
-    OWN.iter().chain(SAMPLES.columns.iter().filter(|column| is_shared(column.name))).copied().collect()
+    OWN.iter()
+        .chain(
+            SAMPLES
+                .columns
+                .iter()
+                .filter(|column| is_shared(column.name)),
+        )
+        .copied()
+        .collect()
 }
 
 fn names() -> Vec<String> {
-    columns().iter().map(|column| column.name.to_owned()).collect()
+    columns()
+        .iter()
+        .map(|column| column.name.to_owned())
+        .collect()
 }
 
 /// One row: time, device and values of a reading.
@@ -54,11 +74,19 @@ pub struct WatchRow<'a> {
 
 impl WatchRow<'_> {
     fn cells(&self) -> Vec<String> {
-        let sampled = SampledTick { trial: String::new(), attempt: 0, device_uuid: None, run_seconds: 0.0, tick: self.tick.clone() };
+        let sampled = SampledTick {
+            trial: String::new(),
+            attempt: 0,
+            device_uuid: None,
+            run_seconds: 0.0,
+            tick: self.tick.clone(),
+        };
         let own = [
             WATCH_TABLE.to_owned(),
             self.utc.to_owned(),
-            self.index.map(|index| index.to_string()).unwrap_or_default(),
+            self.index
+                .map(|index| index.to_string())
+                .unwrap_or_default(),
             self.device.to_owned(),
             self.name.unwrap_or_default().to_owned(),
         ];
@@ -67,7 +95,14 @@ impl WatchRow<'_> {
             // A struct with named fields is always such an object.
             _ => serde_json::Map::new(),
         };
-        own.into_iter().chain(shared.iter().filter(|(name, _)| is_shared(name)).map(|(_, value)| cell_of(value))).collect()
+        own.into_iter()
+            .chain(
+                shared
+                    .iter()
+                    .filter(|(name, _)| is_shared(name))
+                    .map(|(_, value)| cell_of(value)),
+            )
+            .collect()
     }
 }
 
@@ -87,7 +122,14 @@ impl WatchWriter {
     /// # Errors
     /// When the file cannot be read or written, or is not this table: it is then left as it was.
     pub fn file(path: &Path) -> Result<(Self, Option<TornLine>), TableError> {
-        TableWriter::open(path, TableSpec { version: WATCH_TABLE, columns: names() }).map(|(table, torn)| (Self::File(table), torn))
+        TableWriter::open(
+            path,
+            TableSpec {
+                version: WATCH_TABLE,
+                columns: names(),
+            },
+        )
+        .map(|(table, torn)| (Self::File(table), torn))
     }
 
     /// Begins on standard output with the header.
@@ -95,7 +137,9 @@ impl WatchWriter {
     /// # Errors
     /// When it cannot be written.
     pub fn stdout() -> io::Result<Self> {
-        Ok(Self::Stdout { is_read: write_line(&names())? })
+        Ok(Self::Stdout {
+            is_read: write_line(&names())?,
+        })
     }
 
     /// Appends the rows of one reading and flushes them.
@@ -125,7 +169,9 @@ impl WatchWriter {
 fn write_line(cells: &[String]) -> io::Result<bool> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(cells).map_err(io::Error::other)?;
-    let line = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    let line = writer
+        .into_inner()
+        .map_err(|error| io::Error::other(error.to_string()))?;
     let mut stdout = io::stdout().lock();
     match stdout.write_all(&line).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -136,13 +182,18 @@ fn write_line(cells: &[String]) -> io::Result<bool> {
 /// The table's part of `docs/tables.md`.
 pub fn markdown() -> String {
     let mut page = format!(
-        "\n## `{WATCH_TABLE}`\n\nWritten by `kiln watch --csv FILE`: one row per device and reading, and one for the host with `--host`. After these \
-         columns come those of `{}` that are not a run's or a trial's: `{}` are left out. Not committed.\n\n| column | unit | meaning |\n|---|---|---|\n",
+        "\n## `{WATCH_TABLE}`\n\nWritten by `kiln watch --csv FILE`: one row per device and \
+         reading, and one for the host with `--host`. After these columns come those of `{}` that \
+         are not a run's or a trial's: `{}` are left out. Not committed.\n\n| column | unit | \
+         meaning |\n|---|---|---|\n",
         SAMPLES.version,
         LEFT_OUT[1..].join("`, `"),
     );
     for column in OWN {
-        page.push_str(&format!("| `{}` | {} | {} |\n", column.name, column.unit, column.meaning));
+        page.push_str(&format!(
+            "| `{}` | {} | {} |\n",
+            column.name, column.unit, column.meaning
+        ));
     }
     page
 }
@@ -155,16 +206,38 @@ mod tests {
     #[test]
     fn a_row_has_a_cell_for_every_column_and_nothing_of_a_trial() {
         let names = names();
-        let tick = Tick { gpu: Some(GpuTick { utilization: Some(0.25), ..GpuTick::default() }), gpu_absence: None, ..Tick::default() };
-        let row = WatchRow { utc: "2026-01-02T03:04:05Z", index: Some(3), device: "GPU-3", name: Some("x"), tick: &tick };
+        let tick = Tick {
+            gpu: Some(GpuTick {
+                utilization: Some(0.25),
+                ..GpuTick::default()
+            }),
+            gpu_absence: None,
+            ..Tick::default()
+        };
+        let row = WatchRow {
+            utc: "2026-01-02T03:04:05Z",
+            index: Some(3),
+            device: "GPU-3",
+            name: Some("x"),
+            tick: &tick,
+        };
         let cells = row.cells();
         assert_eq!(cells.len(), names.len());
         let cell = |name: &str| &cells[names.iter().position(|known| known == name).unwrap()];
         assert_eq!(
-            (cell("index").as_str(), cell("device").as_str(), cell("gpu_utilization").as_str(), cell("power_watts").as_str()),
+            (
+                cell("index").as_str(),
+                cell("device").as_str(),
+                cell("gpu_utilization").as_str(),
+                cell("power_watts").as_str()
+            ),
             ("3", "GPU-3", "0.25", "")
         );
-        assert!(LEFT_OUT.iter().all(|name| *name == "kiln_table" || !names.iter().any(|known| known == name)));
+        assert!(
+            LEFT_OUT
+                .iter()
+                .all(|name| *name == "kiln_table" || !names.iter().any(|known| known == name))
+        );
         assert!(LEFT_OUT.iter().all(|name| SAMPLES.names().contains(name)));
     }
 
@@ -173,9 +246,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.csv");
         let tick = Tick::default();
-        let row = WatchRow { utc: "u", index: None, device: "host", name: None, tick: &tick };
+        let row = WatchRow {
+            utc: "u",
+            index: None,
+            device: "host",
+            name: None,
+            tick: &tick,
+        };
         for _ in 0..2 {
-            WatchWriter::file(&path).unwrap().0.append(&[row.clone(), row.clone()]).unwrap();
+            WatchWriter::file(&path)
+                .unwrap()
+                .0
+                .append(&[row.clone(), row.clone()])
+                .unwrap();
         }
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 5);
         std::fs::write(&path, "kiln_table,a\n").unwrap();

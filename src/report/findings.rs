@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, fmt::Write};
 
-use kiln_core::units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls};
+use kiln_core::units::{
+    Bytes, Fraction, Seconds, counted, decimals, significant, without_controls,
+};
 
 use super::{
     diagnosis::{Evidence, RuleFinding, Threshold},
@@ -26,18 +28,29 @@ fn by_rule(findings: &[RuleFinding]) -> Vec<FindingGroup<'_>> {
     for finding in findings {
         match groups.iter_mut().find(|group| group.rule == finding.rule) {
             Some(group) => group.findings.push(finding),
-            None => groups.push(FindingGroup { rule: finding.rule, findings: vec![finding] }),
+            None => groups.push(FindingGroup {
+                rule: finding.rule,
+                findings: vec![finding],
+            }),
         }
     }
     groups
 }
 
-/// A line for each rule that fired, a handful at most, and how to see the rest. `trials` is how many have ended.
+/// A line for each rule that fired, a handful at most, and how to see the rest. `trials` is how
+/// many have ended.
 pub(super) fn lines(findings: &[RuleFinding], trials: usize) -> Vec<String> {
     let groups = by_rule(findings);
-    let mut lines: Vec<String> = groups.iter().take(MOST_LINES).map(|group| group.line(trials)).collect();
+    let mut lines: Vec<String> = groups
+        .iter()
+        .take(MOST_LINES)
+        .map(|group| group.line(trials))
+        .collect();
     if groups.len() > MOST_LINES {
-        let names: Vec<&str> = groups[MOST_LINES..].iter().map(|group| group.rule).collect();
+        let names: Vec<&str> = groups[MOST_LINES..]
+            .iter()
+            .map(|group| group.rule)
+            .collect();
         lines.push(format!("further: {}", names.join(", ")));
     }
     lines
@@ -53,12 +66,23 @@ impl FindingGroup<'_> {
     fn whose(&self, trials: usize) -> String {
         let worst = self.findings[0];
         let is_swept = worst.point != UNSWEPT;
-        let name = if is_swept { &worst.point } else { &worst.trial.0 };
+        let name = if is_swept {
+            &worst.point
+        } else {
+            &worst.trial.0
+        };
         match self.findings.len() {
             _ if trials == 1 => String::new(),
             1 if is_swept => format!(" (trial {}, {name})", worst.trial),
             1 => format!(" (trial {name})"),
-            many if is_swept && self.findings.iter().all(|finding| finding.point == worst.point) => format!(" ({many} of {trials} trials, {name})"),
+            many if is_swept
+                && self
+                    .findings
+                    .iter()
+                    .all(|finding| finding.point == worst.point) =>
+            {
+                format!(" ({many} of {trials} trials, {name})")
+            }
             many if is_swept => format!(" ({many} of {trials} trials, worst: {name})"),
             many => format!(" ({many} of {trials} trials, worst: trial {name})"),
         }
@@ -88,7 +112,11 @@ pub(super) struct ToldCell {
 
 /// All findings, by rule and then by point, most costly first.
 pub(super) fn told(findings: &[RuleFinding]) -> Vec<WordedFinding> {
-    by_rule(findings).iter().flat_map(|group| by_point(&group.findings)).map(|point| WordedFinding::of(&point)).collect()
+    by_rule(findings)
+        .iter()
+        .flat_map(|group| by_point(&group.findings))
+        .map(|point| WordedFinding::of(&point))
+        .collect()
 }
 
 fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
@@ -107,7 +135,11 @@ fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
 impl WordedFinding {
     fn of(point: &[&RuleFinding]) -> Self {
         let worst = point[0];
-        let cell = |cell: &Evidence| ToldCell { column: cell.column, whose: whose(cell), value: shown(cell) };
+        let cell = |cell: &Evidence| ToldCell {
+            column: cell.column,
+            whose: whose(cell),
+            value: shown(cell),
+        };
         Self {
             head: head(point),
             is_fault: worst.is_fault,
@@ -139,17 +171,37 @@ pub(super) enum FindingForm {
 
 fn head(point: &[&RuleFinding]) -> String {
     let worst = point[0];
-    let values = if worst.point == UNSWEPT { String::new() } else { format!(" ({})", worst.point) };
-    let more = if point.len() > 1 { format!(" and {}", counted(point.len() - 1, "repeat")) } else { String::new() };
+    let values = if worst.point == UNSWEPT {
+        String::new()
+    } else {
+        format!(" ({})", worst.point)
+    };
+    let more = if point.len() > 1 {
+        format!(" and {}", counted(point.len() - 1, "repeat"))
+    } else {
+        String::new()
+    };
     let kind = if worst.is_fault { "" } else { ", not a fault" };
     format!("{}: trial {}{values}{more}{kind}", worst.rule, worst.trial)
 }
 
 fn as_text(finding: &WordedFinding) -> String {
-    let width = finding.evidence.iter().map(|cell| cell.column.chars().count()).max().unwrap_or(0);
-    let mut text = format!("\n{}\n  {}\n  {}\n  refuted by: {}\n  read:\n", finding.head, finding.says, finding.means, finding.refuted_by);
+    let width = finding
+        .evidence
+        .iter()
+        .map(|cell| cell.column.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!(
+        "\n{}\n  {}\n  {}\n  refuted by: {}\n  read:\n",
+        finding.head, finding.says, finding.means, finding.refuted_by
+    );
     for cell in &finding.evidence {
-        let _ = writeln!(text, "    {:<width$}  {}{}", cell.column, cell.value, cell.whose);
+        let _ = writeln!(
+            text,
+            "    {:<width$}  {}{}",
+            cell.column, cell.value, cell.whose
+        );
     }
     for threshold in &finding.thresholds {
         let _ = writeln!(text, "  threshold: {}", threshold.replace('`', ""));
@@ -163,10 +215,24 @@ fn as_text(finding: &WordedFinding) -> String {
 
 fn as_markdown(finding: &WordedFinding) -> String {
     let says = escaped(&capitalized(&finding.says));
-    let (head, WordedFinding { means, refuted_by, .. }) = (escaped(&finding.head), finding);
-    let mut text = format!("\n## {head}\n\n{says}. {means}\n\nRefuted by: {refuted_by}\n\n| column | value |\n|---|---|\n");
+    let (
+        head,
+        WordedFinding {
+            means, refuted_by, ..
+        },
+    ) = (escaped(&finding.head), finding);
+    let mut text = format!(
+        "\n## {head}\n\n{says}. {means}\n\nRefuted by: {refuted_by}\n\n| column | value |\n\
+         |---|---|\n"
+    );
     for cell in &finding.evidence {
-        let _ = writeln!(text, "| `{}`{} | {} |", cell.column, escaped(&cell.whose), escaped(&cell.value));
+        let _ = writeln!(
+            text,
+            "| `{}`{} | {} |",
+            cell.column,
+            escaped(&cell.whose),
+            escaped(&cell.value)
+        );
     }
     if !finding.thresholds.is_empty() {
         text.push_str("\nThresholds:\n\n");
@@ -180,11 +246,17 @@ fn as_markdown(finding: &WordedFinding) -> String {
 
 pub(super) fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+    letters
+        .next()
+        .map(|first| first.to_uppercase().chain(letters).collect())
+        .unwrap_or_default()
 }
 
 fn whose(cell: &Evidence) -> String {
-    cell.of.as_ref().map(|of| format!(" ({of})")).unwrap_or_default()
+    cell.of
+        .as_ref()
+        .map(|of| format!(" ({of})"))
+        .unwrap_or_default()
 }
 
 pub(super) fn sourced(threshold: &Threshold) -> String {
@@ -193,12 +265,27 @@ pub(super) fn sourced(threshold: &Threshold) -> String {
 
 /// A cell with its unit, as its column's name tells it.
 fn shown(cell: &Evidence) -> String {
-    let Some(number) = cell.value.as_f64() else { return cell.value.as_str().map_or_else(|| cell.value.to_string(), without_controls) };
+    let Some(number) = cell.value.as_f64() else {
+        return cell
+            .value
+            .as_str()
+            .map_or_else(|| cell.value.to_string(), without_controls);
+    };
     match cell.column {
-        name if name.ends_with("bytes_per_second") => format!("{}/s", Bytes(number.max(0.0) as u64)),
-        name if name.ends_with("bytes_per_step") => format!("{}{} per step", if number < 0.0 { "-" } else { "" }, Bytes(number.abs() as u64)),
+        name if name.ends_with("bytes_per_second") => {
+            format!("{}/s", Bytes(number.max(0.0) as u64))
+        }
+        name if name.ends_with("bytes_per_step") => format!(
+            "{}{} per step",
+            if number < 0.0 { "-" } else { "" },
+            Bytes(number.abs() as u64)
+        ),
         name if name.ends_with("_bytes") => Bytes(number as u64).to_string(),
-        name if name.ends_with("_fraction") || ["mfu", "mean_gpu_utilization", "mean_sm_active"].contains(&name) => Fraction(number).to_string(),
+        name if name.ends_with("_fraction")
+            || ["mfu", "mean_gpu_utilization", "mean_sm_active"].contains(&name) =>
+        {
+            Fraction(number).to_string()
+        }
         name if name.ends_with("per_second") => significant(number),
         name if name.ends_with("_seconds") => Seconds(number).to_string(),
         name if name.ends_with("_watts") => format!("{} W", decimals(number, 0)),

@@ -1,6 +1,8 @@
 //! A table on a page: columns of cells, as wide as the terminal allows.
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
+};
 use kiln_core::units::without_controls;
 
 pub(super) use kiln_core::units::significant;
@@ -17,7 +19,8 @@ pub(super) const MUST_STAY: u8 = 200;
 const LEAST_WIDTH: u16 = 40;
 
 /// One rule below the head and nothing else: as many columns as possible fit.
-const RULE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+const RULE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Width and color of the page.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +31,8 @@ pub struct PageStyle {
     pub has_color: bool,
 }
 
-/// A column: its head and each row's cell. `keep` orders what a narrow terminal gives up: low goes first.
+/// A column: its head and each row's cell. `keep` orders what a narrow terminal gives up: low goes
+/// first.
 pub(super) struct PageColumn {
     pub(super) head: String,
     pub(super) cells: Vec<String>,
@@ -40,14 +44,22 @@ impl PageColumn {
     pub(super) fn new(head: &str, keep: u8, cells: impl Iterator<Item = Option<String>>) -> Self {
         Self {
             head: head.to_owned(),
-            cells: cells.map(|cell| cell.map_or_else(|| NOTHING.to_owned(), |cell| without_controls(&cell))).collect(),
+            cells: cells
+                .map(|cell| cell.map_or_else(|| NOTHING.to_owned(), |cell| without_controls(&cell)))
+                .collect(),
             keep,
         }
     }
 
     /// The column of marks, which always stays.
     pub(super) fn of_marks(is_marked: impl Iterator<Item = bool>) -> Self {
-        Self { head: String::new(), cells: is_marked.map(|is_marked| if is_marked { MARK } else { "" }.to_owned()).collect(), keep: u8::MAX }
+        Self {
+            head: String::new(),
+            cells: is_marked
+                .map(|is_marked| if is_marked { MARK } else { "" }.to_owned())
+                .collect(),
+            keep: u8::MAX,
+        }
     }
 
     /// Whether some row has a value, or the column must stay anyway.
@@ -58,7 +70,9 @@ impl PageColumn {
 
 /// The columns that fit the width, in their order: those that must stay, then by priority.
 pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageColumn> {
-    let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else { return columns.iter().collect() };
+    let Some(width) = width.map(|width| usize::from(width.max(LEAST_WIDTH))) else {
+        return columns.iter().collect();
+    };
     let mut by_worth: Vec<usize> = (0..columns.len()).collect();
     by_worth.sort_by_key(|place| std::cmp::Reverse(columns[*place].keep));
     let mut kept: Vec<usize> = Vec::new();
@@ -66,7 +80,14 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
         let mut wider = kept.clone();
         wider.push(place);
         wider.sort_unstable();
-        let page = layout(&wider.iter().map(|place| &columns[*place]).collect::<Vec<_>>(), None, false);
+        let page = layout(
+            &wider
+                .iter()
+                .map(|place| &columns[*place])
+                .collect::<Vec<_>>(),
+            None,
+            false,
+        );
         if columns[place].keep >= MUST_STAY || widest_line(&page) <= width {
             kept = wider;
         }
@@ -74,12 +95,15 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
     kept.into_iter().map(|place| &columns[place]).collect()
 }
 
-/// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where color is on.
+/// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where
+/// color is on.
 pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
     let mut table = Table::new();
     table.load_style(RULE);
     match width {
-        Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width.max(LEAST_WIDTH)),
+        Some(width) => table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width.max(LEAST_WIDTH)),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
     if has_color {
@@ -87,12 +111,20 @@ pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: boo
     } else {
         table.force_no_tty();
     }
-    table.set_header(columns.iter().map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)));
+    table.set_header(
+        columns
+            .iter()
+            .map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)),
+    );
     let rows = columns.first().map_or(0, |column| column.cells.len());
     for place in 0..rows {
         table.add_row(columns.iter().map(|column| {
             let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
-            if has_color && columns[0].cells[place] == MARK { cell.add_attribute(Attribute::Bold) } else { cell }
+            if has_color && columns[0].cells[place] == MARK {
+                cell.add_attribute(Attribute::Bold)
+            } else {
+                cell
+            }
         }));
     }
     for column in table.column_iter_mut() {
@@ -102,7 +134,10 @@ pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: boo
 }
 
 pub(super) fn widest_line(page: &str) -> usize {
-    page.lines().map(|line| line.trim_end().chars().count()).max().unwrap_or(0)
+    page.lines()
+        .map(|line| line.trim_end().chars().count())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Escapes text for Markdown.
@@ -121,10 +156,26 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// The columns as a table of Markdown.
 pub(super) fn as_markdown(columns: &[PageColumn]) -> String {
-    let line = |cells: Vec<&str>| format!("| {} |\n", cells.iter().map(|cell| escaped(cell)).collect::<Vec<_>>().join(" | "));
+    let line = |cells: Vec<&str>| {
+        format!(
+            "| {} |\n",
+            cells
+                .iter()
+                .map(|cell| escaped(cell))
+                .collect::<Vec<_>>()
+                .join(" | ")
+        )
+    };
     let rows = columns.first().map_or(0, |column| column.cells.len());
     let mut text = line(columns.iter().map(|column| column.head.as_str()).collect());
     text.push_str(&format!("|{}\n", "---|".repeat(columns.len())));
-    (0..rows).for_each(|row| text.push_str(&line(columns.iter().map(|column| column.cells[row].as_str()).collect())));
+    (0..rows).for_each(|row| {
+        text.push_str(&line(
+            columns
+                .iter()
+                .map(|column| column.cells[row].as_str())
+                .collect(),
+        ))
+    });
     text
 }

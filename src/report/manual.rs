@@ -45,22 +45,55 @@ This page is written from the rules: `KILN_BLESS=1 cargo test --release --test s
 
 /// Returns the page as Markdown.
 pub fn manual() -> String {
-    let mut page = format!("{HEAD}\n| rule | columns | thresholds and their sources |\n|---|---|---|\n");
+    let mut page = format!(
+        "{HEAD}\n| rule | columns | thresholds and their sources |\n\
+         |---|---|---|\n"
+    );
     for rule in RULES {
-        let columns = rule.columns.iter().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(", ");
-        let thresholds = rule.thresholds.iter().map(sourced).collect::<Vec<_>>().join("; ");
-        let thresholds = if thresholds.is_empty() { "none".to_owned() } else { thresholds };
+        let columns = rule
+            .columns
+            .iter()
+            .map(|column| format!("`{column}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let thresholds = rule
+            .thresholds
+            .iter()
+            .map(sourced)
+            .collect::<Vec<_>>()
+            .join("; ");
+        let thresholds = if thresholds.is_empty() {
+            "none".to_owned()
+        } else {
+            thresholds
+        };
         let _ = writeln!(page, "| `{}` | {columns} | {thresholds} |", rule.name);
     }
     page.push_str("\n## Meaning\n\n");
     for rule in RULES {
         let kind = if rule.is_fault { "" } else { " (not a fault)" };
-        let _ = writeln!(page, "- `{}`{kind}: {} *Refuted by:* {}{}", rule.name, rule.means, rule.refuted_by, explains(rule));
+        let _ = writeln!(
+            page,
+            "- `{}`{kind}: {} *Refuted by:* {}{}",
+            rule.name,
+            rule.means,
+            rule.refuted_by,
+            explains(rule)
+        );
     }
     page
 }
 
 fn explains(rule: &Rule) -> String {
-    let names = rule.explains.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    if names.is_empty() { String::new() } else { format!(" Replaces {names}.") }
+    let names = rule
+        .explains
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!(" Replaces {names}.")
+    }
 }

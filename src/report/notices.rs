@@ -1,5 +1,5 @@
-//! One-line notices on a whole run that no single trial shows, each with its evidence and a remedy. What a trial's own row shows is
-//! said by `diagnosis`.
+//! One-line notices on a whole run that no single trial shows, each with its evidence and a remedy.
+//! What a trial's own row shows is said by `diagnosis`.
 
 use std::collections::BTreeSet;
 
@@ -18,34 +18,67 @@ use super::{
 /// Returns the notices that `findings` do not cover, most important first.
 pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     let points = points(table);
-    let completed: Vec<&TrialRow> =
-        points.iter().flat_map(|point| point.rows.iter().copied()).filter(|row| row.samples_per_second.is_some()).collect();
+    let completed: Vec<&TrialRow> = points
+        .iter()
+        .flat_map(|point| point.rows.iter().copied())
+        .filter(|row| row.samples_per_second.is_some())
+        .collect();
     let mut lines = Vec::new();
     lines.extend(input_pipeline(&points, &table.axes));
     lines.extend(too_low_peak(&completed));
     lines.extend(stand_ins(&points));
     lines.extend(not_comparable(&completed, &table.axes));
-    lines.extend(cpu_only(&completed).filter(|_| findings.iter().all(|finding| finding.rule != "cpu-only-by-accident")));
+    lines.extend(cpu_only(&completed).filter(|_| {
+        findings
+            .iter()
+            .all(|finding| finding.rule != "cpu-only-by-accident")
+    }));
     lines
 }
 
-/// Cost of the loader, where a sweep has the same points with and without `data.synthetic`: `1 - real / synthetic`
-/// (`docs/measurement.md` 6). The largest cost of all pairs that chance does not explain.
+/// Cost of the loader, where a sweep has the same points with and without `data.synthetic`:
+/// `1 - real / synthetic` (`docs/measurement.md` 6). The largest cost of all pairs that chance does
+/// not explain.
 fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let at = axes.iter().position(|axis| axis == "data.synthetic")?;
     let others = |point: &Point<'_>| -> Vec<String> {
-        point.values.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, value)| value.clone()).collect()
+        point
+            .values
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| *place != at)
+            .map(|(_, value)| value.clone())
+            .collect()
     };
-    let of = |value: &'static str| (0..points.len()).filter(move |place| points[*place].values.get(at).is_some_and(|found| found == value));
-    let twin = |real: usize| Some((real, of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?));
+    let of = |value: &'static str| {
+        (0..points.len()).filter(move |place| {
+            points[*place]
+                .values
+                .get(at)
+                .is_some_and(|found| found == value)
+        })
+    };
+    let twin = |real: usize| {
+        Some((
+            real,
+            of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?,
+        ))
+    };
     let pairs: Vec<(usize, usize)> = of("false").filter_map(twin).collect();
     let rates = Rates::of(points, |row| row.samples_per_second);
-    let gains = || pairs.iter().filter_map(|(real, synthetic)| Some((rates.gain(*real, *synthetic, pairs.len())?, *real)));
-    let told = gains().filter(|(gain, _)| gain.is_ahead()).max_by(|one, other| one.0.cost().0.total_cmp(&other.0.cost().0));
+    let gains = || {
+        pairs.iter().filter_map(|(real, synthetic)| {
+            Some((rates.gain(*real, *synthetic, pairs.len())?, *real))
+        })
+    };
+    let told = gains()
+        .filter(|(gain, _)| gain.is_ahead())
+        .max_by(|one, other| one.0.cost().0.total_cmp(&other.0.cost().0));
     if let Some((gain, real)) = told {
         let (cost, [least, most]) = gain.cost();
         return Some(format!(
-            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to {})",
+            "the input pipeline costs {} of the speed ({}; 1 - real / synthetic, interval {} to \
+             {})",
             Fraction(cost),
             points[real].name(axes),
             Fraction(least),
@@ -54,16 +87,23 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     }
     if let Some(most) = gains().map(|(gain, _)| gain.cost().1[1]).reduce(f64::max) {
         return Some(format!(
-            "the cost of the input pipeline is within noise (1 - real / synthetic): at most {} of the speed",
+            "the cost of the input pipeline is within noise (1 - real / synthetic): at most {} of \
+             the speed",
             Fraction(most.max(0.0))
         ));
     }
-    let rate = |place: usize| points[place].statistic(|row| row.samples_per_second).map(|rate| rate.mean);
-    let costs = pairs.iter().filter_map(|(real, synthetic)| Some((1.0 - rate(*real)? / rate(*synthetic)?, *real)));
+    let rate = |place: usize| {
+        points[place]
+            .statistic(|row| row.samples_per_second)
+            .map(|rate| rate.mean)
+    };
+    let costs = pairs
+        .iter()
+        .filter_map(|(real, synthetic)| Some((1.0 - rate(*real)? / rate(*synthetic)?, *real)));
     let (cost, real) = costs.max_by(|one, other| one.0.total_cmp(&other.0))?;
     Some(format!(
-        "by runs that were not repeated in turns the input pipeline costs {} of the speed ({}; 1 - real / synthetic); \
-         `sweep.repeats: 3` separates it from noise",
+        "by runs that were not repeated in turns the input pipeline costs {} of the speed ({}; 1 - \
+         real / synthetic); `sweep.repeats: 3` separates it from noise",
         Fraction(cost.max(0.0)),
         points[real].name(axes)
     ))
@@ -71,11 +111,15 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
 
 /// An MFU above 100 % means that the peak was set too low.
 fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
-    let above: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, row.mfu.filter(|mfu| *mfu > 1.0)?))).collect();
+    let above: Vec<(&TrialRow, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((*row, row.mfu.filter(|mfu| *mfu > 1.0)?)))
+        .collect();
     let (first, mfu) = above.first()?;
     let source = first.peak_source.as_deref().unwrap_or("of unknown source");
     Some(format!(
-        "the MFU of {} of {} trials is above 100 % (first: trial {}, {}): its peak ({source}) is too low, measure it with `kiln calibrate`",
+        "the MFU of {} of {} trials is above 100 % (first: trial {}, {}): its peak ({source}) is \
+         too low, measure it with `kiln calibrate`",
         above.len(),
         rows.len(),
         first.trial,
@@ -86,13 +130,19 @@ fn too_low_peak(rows: &[&TrialRow]) -> Option<String> {
 /// Trials that replace a trial that ran out of memory, with smaller micro-batches.
 fn stand_ins(points: &[Point<'_>]) -> Option<String> {
     let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
-    let completed: Vec<&TrialRow> = rows().filter(|row| pieces(row).is_some() && row.outcome == Outcome::Completed).collect();
+    let completed: Vec<&TrialRow> = rows()
+        .filter(|row| pieces(row).is_some() && row.outcome == Outcome::Completed)
+        .collect();
     let first = completed.first()?;
     let planned = first.fallback_of.as_ref()?;
-    let was = rows().find(|row| row.trial == *planned).map(|row| format!(" ({} × {})", row.batch_size, row.grad_accumulation)).unwrap_or_default();
+    let was = rows()
+        .find(|row| row.trial == *planned)
+        .map(|row| format!(" ({} × {})", row.batch_size, row.grad_accumulation))
+        .unwrap_or_default();
     Some(format!(
-        "{} ran out of memory and trained the same effective batch in smaller micro-batches (first: trial {} with {} × {} for {planned}{was}); \
-         their speed is not that of the batch asked for",
+        "{} ran out of memory and trained the same effective batch in smaller micro-batches \
+         (first: trial {} with {} × {} for {planned}{was}); their speed is not that of the batch \
+         asked for",
         counted(completed.len(), "trial"),
         first.trial,
         first.batch_size,
@@ -104,21 +154,41 @@ fn stand_ins(points: &[Point<'_>]) -> Option<String> {
 fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     type Cell = fn(&TrialRow) -> Option<String>;
     const EQUAL: [(&str, &[&str], Cell); 7] = [
-        ("device", &["run.devices", "run.devices_per_trial"], |row| row.device_uuid.clone().or_else(|| row.device_name.clone())),
+        ("device", &["run.devices", "run.devices_per_trial"], |row| {
+            row.device_uuid.clone().or_else(|| row.device_name.clone())
+        }),
         ("driver", &[], |row| row.driver.clone()),
         ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
         ("engine", &["run.engine"], |row| Some(row.engine.clone())),
-        ("precision", &["train.precision"], |row| Some(row.precision.clone())),
-        ("number of concurrent trials", &["run.devices", "run.devices_per_trial"], |row| Some(row.concurrent_trials.to_string())),
-        ("threads", &["train.cpu_threads"], |row| row.cpu_threads.map(|threads| threads.to_string())),
+        ("precision", &["train.precision"], |row| {
+            Some(row.precision.clone())
+        }),
+        (
+            "number of concurrent trials",
+            &["run.devices", "run.devices_per_trial"],
+            |row| Some(row.concurrent_trials.to_string()),
+        ),
+        ("threads", &["train.cpu_threads"], |row| {
+            row.cpu_threads.map(|threads| threads.to_string())
+        }),
     ];
     let differing = EQUAL.iter().filter_map(|(name, its_axes, cell)| {
         let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
         let varies_on_purpose = axes.iter().any(|swept| its_axes.contains(&swept.as_str()));
-        (values.len() > 1 && !varies_on_purpose).then(|| format!("{name} ({})", values.into_iter().collect::<Vec<_>>().join(", ")))
+        (values.len() > 1 && !varies_on_purpose).then(|| {
+            format!(
+                "{name} ({})",
+                values.into_iter().collect::<Vec<_>>().join(", ")
+            )
+        })
     });
     let differing: Vec<String> = differing.collect();
-    (!differing.is_empty()).then(|| format!("timings are not comparable across all rows: they differ in {}", differing.join(", ")))
+    (!differing.is_empty()).then(|| {
+        format!(
+            "timings are not comparable across all rows: they differ in {}",
+            differing.join(", ")
+        )
+    })
 }
 
 fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
@@ -158,38 +228,83 @@ mod tests {
         };
         let line = said(&rows(100.0)).remove(0);
         let once = "by runs that were not repeated in turns the input pipeline costs";
-        assert!(line.starts_with(&format!("{once} 25.0 % of the speed (train.batch_size 8, data.synthetic false;")), "{line}");
+        assert!(
+            line.starts_with(&format!(
+                "{once} 25.0 % of the speed (train.batch_size 8, data.synthetic false;"
+            )),
+            "{line}"
+        );
         let line = said(&rows(180.0)).remove(0);
-        assert!(line.starts_with(&format!("{once} 50.0 % of the speed (train.batch_size 16,")), "{line}");
+        assert!(
+            line.starts_with(&format!("{once} 50.0 % of the speed (train.batch_size 16,")),
+            "{line}"
+        );
         let repeated = |synthetic: f64| {
-            let run =
-                |number: u64, block: u64, rate: f64| TrialRow { block: Some(block), ..row(number, rate * (1.0 + 0.01 * (number * 7 % 5) as f64)) };
-            let blocks =
-                (1..=4).flat_map(|block| [(run(block, block, 30.0), &["8", "false"][..]), (run(10 + block, block, synthetic), &["8", "true"][..])]);
+            let run = |number: u64, block: u64, rate: f64| TrialRow {
+                block: Some(block),
+                ..row(number, rate * (1.0 + 0.01 * (number * 7 % 5) as f64))
+            };
+            let blocks = (1..=4).flat_map(|block| {
+                [
+                    (run(block, block, 30.0), &["8", "false"][..]),
+                    (run(10 + block, block, synthetic), &["8", "true"][..]),
+                ]
+            });
             said(&table(&axes, blocks.collect())).remove(0)
         };
         let line = repeated(40.0);
-        assert!(line.starts_with("the input pipeline costs 25.") && line.contains("1 - real / synthetic, interval 2"), "{line}");
+        assert!(
+            line.starts_with("the input pipeline costs 25.")
+                && line.contains("1 - real / synthetic, interval 2"),
+            "{line}"
+        );
         let line = repeated(30.0);
-        assert!(line.starts_with("the cost of the input pipeline is within noise") && line.ends_with(" % of the speed"), "{line}");
+        assert!(
+            line.starts_with("the cost of the input pipeline is within noise")
+                && line.ends_with(" % of the speed"),
+            "{line}"
+        );
         let lone = table(&["data.synthetic"], vec![(row(1, 30.0), &["false"][..])]);
         assert_eq!(said(&lone), Vec::<String>::new());
     }
 
     #[test]
     fn rows_of_two_devices_are_said_not_to_compare_unless_the_device_is_swept() {
-        let other = TrialRow { device_uuid: Some("GPU-2".into()), concurrent_trials: 2, ..row(2, 11.0) };
-        let rows = |axis: &'static str| table(&[axis], vec![(row(1, 10.0), &["a"][..]), (other.clone(), &["b"][..])]);
+        let other = TrialRow {
+            device_uuid: Some("GPU-2".into()),
+            concurrent_trials: 2,
+            ..row(2, 11.0)
+        };
+        let rows = |axis: &'static str| {
+            table(
+                &[axis],
+                vec![(row(1, 10.0), &["a"][..]), (other.clone(), &["b"][..])],
+            )
+        };
         let line = said(&rows("train.batch_size")).remove(0);
-        assert_eq!(line, "timings are not comparable across all rows: they differ in device (GPU-1, GPU-2), number of concurrent trials (1, 2)");
+        assert_eq!(
+            line,
+            "timings are not comparable across all rows: they differ in device (GPU-1, GPU-2), \
+             number of concurrent trials (1, 2)"
+        );
         assert!(said(&rows("run.devices")).is_empty());
     }
 
     #[test]
     fn a_run_on_the_cpu_is_said_once() {
-        let cpu = TrialRow { device_uuid: None, device_name: Some("EPYC".into()), ..row(1, 10.0) };
-        assert_eq!(said(&table(&[], vec![(cpu.clone(), &[])])), ["everything ran on the CPU (EPYC); columns of a GPU are empty"]);
-        let beside_a_driver = TrialRow { driver: Some("590.48".into()), ..cpu };
+        let cpu = TrialRow {
+            device_uuid: None,
+            device_name: Some("EPYC".into()),
+            ..row(1, 10.0)
+        };
+        assert_eq!(
+            said(&table(&[], vec![(cpu.clone(), &[])])),
+            ["everything ran on the CPU (EPYC); columns of a GPU are empty"]
+        );
+        let beside_a_driver = TrialRow {
+            driver: Some("590.48".into()),
+            ..cpu
+        };
         let table = table(&[], vec![(beside_a_driver, &[])]);
         assert_eq!(diagnose(&table)[0].rule, "cpu-only-by-accident");
         assert!(said(&table).is_empty());
@@ -198,26 +313,56 @@ mod tests {
     #[test]
     fn more_than_the_ceiling_is_doubted() {
         let rows = vec![
-            (TrialRow { mfu: Some(0.9), ..row(1, 10.0) }, &[][..]),
-            (TrialRow { mfu: Some(1.12), peak_source: Some("table".into()), ..row(2, 11.0) }, &[][..]),
+            (
+                TrialRow {
+                    mfu: Some(0.9),
+                    ..row(1, 10.0)
+                },
+                &[][..],
+            ),
+            (
+                TrialRow {
+                    mfu: Some(1.12),
+                    peak_source: Some("table".into()),
+                    ..row(2, 11.0)
+                },
+                &[][..],
+            ),
         ];
-        let wanted = "the MFU of 1 of 2 trials is above 100 % (first: trial 0000000002, 112.0 %): its peak (table) is too low, measure it with `kiln calibrate`";
+        let wanted = "the MFU of 1 of 2 trials is above 100 % (first: trial 0000000002, 112.0 %): \
+                      its peak (table) is too low, measure it with `kiln calibrate`";
         assert_eq!(said(&table(&[], rows)), [wanted]);
     }
 
     #[test]
     fn a_smaller_trial_that_stands_in_is_said() {
-        let failed = TrialRow { outcome: Outcome::Oom, samples_per_second: None, batch_size: 8, ..row(1, 1.0) };
-        let smaller = TrialRow { fallback_of: Some(failed.trial.clone()), batch_size: 4, grad_accumulation: 2, ..row(2, 5.0) };
+        let failed = TrialRow {
+            outcome: Outcome::Oom,
+            samples_per_second: None,
+            batch_size: 8,
+            ..row(1, 1.0)
+        };
+        let smaller = TrialRow {
+            fallback_of: Some(failed.trial.clone()),
+            batch_size: 4,
+            grad_accumulation: 2,
+            ..row(2, 5.0)
+        };
         let lines = said(&table(&[], vec![(failed, &[]), (smaller, &[])]));
-        let wanted = "1 trial ran out of memory and trained the same effective batch in smaller micro-batches (first: trial 0000000002 with 4 × 2 for \
-            0000000001 (8 × 1)); their speed is not that of the batch asked for";
+        let wanted = "1 trial ran out of memory and trained the same effective batch in smaller \
+                      micro-batches (first: trial 0000000002 with 4 × 2 for 0000000001 (8 × 1)); \
+                      their speed is not that of the batch asked for";
         assert_eq!(lines, [wanted]);
     }
 
     #[test]
     fn an_undisturbed_gpu_run_gives_no_notice() {
-        let quiet = TrialRow { foreign_processes: Some("none".into()), throttled_fraction: Some(0.0), data_wait_fraction: Some(0.0), ..row(1, 10.0) };
+        let quiet = TrialRow {
+            foreign_processes: Some("none".into()),
+            throttled_fraction: Some(0.0),
+            data_wait_fraction: Some(0.0),
+            ..row(1, 10.0)
+        };
         assert!(said(&table(&[], vec![(quiet, &[])])).is_empty());
         assert!(said(&table(&[], vec![])).is_empty());
     }

@@ -1,4 +1,5 @@
-//! Prints `kiln report`: the summary, then the full evidence of each finding; as text, Markdown or JSON.
+//! Prints `kiln report`: the summary, then the full evidence of each finding; as text, Markdown or
+//! JSON.
 
 use kiln_core::{
     plan::Outcome,
@@ -29,13 +30,20 @@ pub struct Subject<'a> {
     pub run: Option<&'a RunFile>,
     /// The resolved experiment, as YAML.
     pub experiment: Option<&'a str>,
-    /// Folder of its series; `None` for a table without a folder, such as one read from another commit.
+    /// Folder of its series; `None` for a table without a folder, such as one read from another
+    /// commit.
     pub folder: Option<&'a RunFolder>,
 }
 
 impl<'a> Subject<'a> {
     pub fn new(table: &'a TrialTable, name: &'a str) -> Self {
-        Self { table, name, run: None, experiment: None, folder: None }
+        Self {
+            table,
+            name,
+            run: None,
+            experiment: None,
+            folder: None,
+        }
     }
 
     /// Number of trials of the plan; 0 if unknown.
@@ -48,21 +56,41 @@ impl<'a> Subject<'a> {
 pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let findings = diagnose(subject.table);
     let page = summary_with(subject.table, subject.planned(), &findings, style);
-    format!("{}\n\n{page}{}", subject.name, in_full(&findings, FindingForm::Text))
+    format!(
+        "{}\n\n{page}{}",
+        subject.name,
+        in_full(&findings, FindingForm::Text)
+    )
 }
 
-/// For a pull request: the summary as it stands on a terminal without limit, then a section per finding.
+/// For a pull request: the summary as it stands on a terminal without limit, then a section per
+/// finding.
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
-    let page = summary_with(subject.table, subject.planned(), &findings, PageStyle { width: None, has_color: false });
+    let page = summary_with(
+        subject.table,
+        subject.planned(),
+        &findings,
+        PageStyle {
+            width: None,
+            has_color: false,
+        },
+    );
     // No name can close the code block.
     let fence = "`".repeat(longest_run(&page, '`').max(2) + 1);
-    format!("# {}\n\n{fence}\n{page}{fence}\n{}", escaped(subject.name), in_full(&findings, FindingForm::Markdown))
+    format!(
+        "# {}\n\n{fence}\n{page}{fence}\n{}",
+        escaped(subject.name),
+        in_full(&findings, FindingForm::Markdown)
+    )
 }
 
 /// Returns the length of the longest run of one letter.
 fn longest_run(text: &str, letter: char) -> usize {
-    text.split(|other| other != letter).map(str::len).max().unwrap_or(0)
+    text.split(|other| other != letter)
+        .map(str::len)
+        .max()
+        .unwrap_or(0)
 }
 
 #[derive(Serialize)]
@@ -95,8 +123,16 @@ pub fn json(subject: Subject<'_>) -> String {
 
 fn outcomes(table: &TrialTable) -> Map<String, Value> {
     let rows = table.last_attempts();
-    let of = |outcome: Outcome| rows.iter().filter(|row| row.fixed.outcome == outcome).count();
-    Outcome::ALL.into_iter().filter(|outcome| of(*outcome) > 0).map(|outcome| (outcome.name().to_owned(), of(outcome).into())).collect()
+    let of = |outcome: Outcome| {
+        rows.iter()
+            .filter(|row| row.fixed.outcome == outcome)
+            .count()
+    };
+    Outcome::ALL
+        .into_iter()
+        .filter(|outcome| of(*outcome) > 0)
+        .map(|outcome| (outcome.name().to_owned(), of(outcome).into()))
+        .collect()
 }
 
 /// Each point with its axes, its trials, and the means over those that completed.
@@ -110,7 +146,12 @@ fn all_points(table: &TrialTable) -> Vec<Value> {
         ("valid_loss", |row| row.valid_loss),
     ];
     let of = |point: &super::points::Point<'_>| {
-        let axes: Map<String, Value> = table.axes.iter().cloned().zip(point.values.iter().map(|value| Value::from(value.as_str()))).collect();
+        let axes: Map<String, Value> = table
+            .axes
+            .iter()
+            .cloned()
+            .zip(point.values.iter().map(|value| Value::from(value.as_str())))
+            .collect();
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
         let mut told = json!({"axes": axes, "trials": trials});
         for (name, cell) in MEANS {

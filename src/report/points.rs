@@ -24,13 +24,25 @@ pub(super) struct Point<'a> {
 impl Point<'_> {
     /// Rows of completed trials.
     pub(super) fn completed(&self) -> impl Iterator<Item = &TrialRow> {
-        self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed)
+        self.rows
+            .iter()
+            .copied()
+            .filter(|row| row.outcome == Outcome::Completed)
     }
 
-    /// The same point with only those of its trials that completed without this number; `None` if there are none.
+    /// The same point with only those of its trials that completed without this number; `None` if
+    /// there are none.
     pub(super) fn lacking(&self, number: impl Fn(&TrialRow) -> Option<f64>) -> Option<Self> {
-        let rows: Vec<&TrialRow> = self.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed && number(row).is_none()).collect();
-        (!rows.is_empty()).then_some(Self { values: self.values, rows })
+        let rows: Vec<&TrialRow> = self
+            .rows
+            .iter()
+            .copied()
+            .filter(|row| row.outcome == Outcome::Completed && number(row).is_none())
+            .collect();
+        (!rows.is_empty()).then_some(Self {
+            values: self.values,
+            rows,
+        })
     }
 
     /// A number of its completed trials: mean and spread.
@@ -40,18 +52,42 @@ impl Point<'_> {
 
     /// `train.batch_size 8, data.num_workers 4`; the whole experiment where nothing is swept.
     pub(super) fn name(&self, axes: &[String]) -> String {
-        let of_axes = axes.iter().zip(self.values).map(|(axis, value)| without_controls(&format!("{axis} {}", shown(value))));
-        let in_pieces = self.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("in pieces of {batch} × {times}"));
+        let of_axes = axes
+            .iter()
+            .zip(self.values)
+            .map(|(axis, value)| without_controls(&format!("{axis} {}", shown(value))));
+        let in_pieces = self
+            .rows
+            .first()
+            .and_then(|row| pieces(row))
+            .map(|(batch, times)| format!("in pieces of {batch} × {times}"));
         let parts: Vec<String> = of_axes.chain(in_pieces).collect();
-        if parts.is_empty() { UNSWEPT.to_owned() } else { parts.join(", ") }
+        if parts.is_empty() {
+            UNSWEPT.to_owned()
+        } else {
+            parts.join(", ")
+        }
     }
 }
 
 /// The last part of each key, where it is unique.
 pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();
-    let is_shared = |axis: &String| axes.iter().filter(|other| last(other) == last(axis)).count() > 1;
-    axes.iter().map(|axis| if is_shared(axis) { axis.clone() } else { last(axis) }).collect()
+    let is_shared = |axis: &String| {
+        axes.iter()
+            .filter(|other| last(other) == last(axis))
+            .count()
+            > 1
+    };
+    axes.iter()
+        .map(|axis| {
+            if is_shared(axis) {
+                axis.clone()
+            } else {
+                last(axis)
+            }
+        })
+        .collect()
 }
 
 /// Whether samples have different lengths; tokens are then comparable, samples are not.
@@ -62,21 +98,37 @@ pub(super) fn lengths_differ(axes: &[String]) -> bool {
 /// Speed of a row; higher is faster.
 pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
 
-/// Returns the speed by which the points of a run are ranked: samples per second, or tokens per second where samples have different lengths.
-/// Where no row has it: steps per second, if each step is the same work; step times of different batch sizes are not comparable.
+/// Returns the speed by which the points of a run are ranked: samples per second, or tokens per
+/// second where samples have different lengths. Where no row has it: steps per second, if each step
+/// is the same work; step times of different batch sizes are not comparable.
 pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
-    let throughput: Speed = if lengths_differ(axes) { |row| row.tokens_per_second } else { |row| row.samples_per_second };
+    let throughput: Speed = if lengths_differ(axes) {
+        |row| row.tokens_per_second
+    } else {
+        |row| row.samples_per_second
+    };
     let rows = || points.iter().flat_map(Point::completed);
     let mut sizes = rows().map(|row| row.effective_batch_size);
     let first = sizes.next();
     let is_one_work = !lengths_differ(axes) && sizes.all(|size| first == Some(size));
     let has_rate = rows().any(|row| throughput(row).is_some());
-    if has_rate || !is_one_work { throughput } else { |row| row.median_step_seconds.filter(|seconds| *seconds > 0.0).map(|seconds| 1.0 / seconds) }
+    if has_rate || !is_one_work {
+        throughput
+    } else {
+        |row| {
+            row.median_step_seconds
+                .filter(|seconds| *seconds > 0.0)
+                .map(|seconds| 1.0 / seconds)
+        }
+    }
 }
 
 /// The note of a row on a column.
 pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
-    row.notes.as_deref()?.split("; ").find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
+    row.notes
+        .as_deref()?
+        .split("; ")
+        .find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
 }
 
 /// Text of a value; an axis removed by `null` has an empty cell.
@@ -97,22 +149,30 @@ impl Statistic {
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
-            Some(deviation) if self.mean > 0.0 && self.mean.is_finite() => format!("{mean} ± {}", Fraction(deviation / self.mean)),
+            Some(deviation) if self.mean > 0.0 && self.mean.is_finite() => {
+                format!("{mean} ± {}", Fraction(deviation / self.mean))
+            }
             _ => mean,
         }
     }
 
     fn of(values: Vec<f64>) -> Option<Self> {
-        Some(Self { mean: statistics::mean(&values)?, deviation: statistics::deviation(&values) })
+        Some(Self {
+            mean: statistics::mean(&values)?,
+            deviation: statistics::deviation(&values),
+        })
     }
 }
 
 /// Batch and accumulation.
 pub(super) type BatchPieces = (u64, u64);
 
-/// Batch size and accumulation of a trial that replaces one that ran out of memory; it is not a repeat of a planned trial.
+/// Batch size and accumulation of a trial that replaces one that ran out of memory; it is not a
+/// repeat of a planned trial.
 pub(super) fn pieces(row: &TrialRow) -> Option<BatchPieces> {
-    row.fallback_of.as_ref().map(|_| (row.batch_size, row.grad_accumulation))
+    row.fallback_of
+        .as_ref()
+        .map(|_| (row.batch_size, row.grad_accumulation))
 }
 
 /// All points, in the plan's order.
@@ -120,9 +180,14 @@ pub(super) fn points(table: &TrialTable) -> Vec<Point<'_>> {
     let mut points: Vec<Point<'_>> = Vec::new();
     let mut place_of: HashMap<(&[String], Option<BatchPieces>), usize> = HashMap::new();
     for row in table.last_attempts() {
-        let place = *place_of.entry((&row.axes, pieces(&row.fixed))).or_insert(points.len());
+        let place = *place_of
+            .entry((&row.axes, pieces(&row.fixed)))
+            .or_insert(points.len());
         if place == points.len() {
-            points.push(Point { values: &row.axes, rows: Vec::new() });
+            points.push(Point {
+                values: &row.axes,
+                rows: Vec::new(),
+            });
         }
         points[place].rows.push(&row.fixed);
     }
@@ -144,8 +209,8 @@ pub(super) const SETTINGS: [&str; 11] = [
     "data_kind",
 ];
 
-/// Returns a row's value of an axis or of one of [`SETTINGS`]: an axis of one table may be a fixed setting of the other. `None` where the table
-/// does not have it.
+/// Returns a row's value of an axis or of one of [`SETTINGS`]: an axis of one table may be a fixed
+/// setting of the other. `None` where the table does not have it.
 pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<String> {
     if let Some(place) = table.axes.iter().position(|axis| axis == key) {
         return Some(row.axes.get(place).cloned().unwrap_or_default());
@@ -187,8 +252,11 @@ pub(super) mod tests {
 
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
-        let empty: serde_json::Map<String, serde_json::Value> =
-            kiln_core::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), serde_json::Value::Null)).collect();
+        let empty: serde_json::Map<String, serde_json::Value> = kiln_core::record::columns::TRIALS
+            .columns
+            .iter()
+            .map(|column| (column.name.to_owned(), serde_json::Value::Null))
+            .collect();
         let mut fields = empty;
         for (name, value) in [
             ("kiln_table", serde_json::json!(TRIALS_TABLE)),
@@ -205,53 +273,132 @@ pub(super) mod tests {
         ] {
             fields.insert(name.to_owned(), value);
         }
-        for name in ["attempt", "launch", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+        for name in [
+            "attempt",
+            "launch",
+            "batch_size",
+            "grad_accumulation",
+            "effective_batch_size",
+            "seed",
+            "concurrent_trials",
+        ] {
             fields.insert(name.to_owned(), serde_json::json!(1));
         }
         serde_json::from_value(serde_json::Value::Object(fields)).unwrap()
     }
 
     pub(in crate::report) fn table(axes: &[&str], rows: Vec<(TrialRow, &[&str])>) -> TrialTable {
-        let rows = rows.into_iter().map(|(fixed, axes)| TableRow { fixed, axes: axes.iter().map(|cell| (*cell).to_owned()).collect() }).collect();
-        TrialTable { axes: axes.iter().map(|axis| (*axis).to_owned()).collect(), rows, torn: None }
+        let rows = rows
+            .into_iter()
+            .map(|(fixed, axes)| TableRow {
+                fixed,
+                axes: axes.iter().map(|cell| (*cell).to_owned()).collect(),
+            })
+            .collect();
+        TrialTable {
+            axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
+            rows,
+            torn: None,
+        }
     }
 
     #[test]
     fn repeats_are_one_point_and_only_the_last_attempt_counts() {
-        let again = TrialRow { attempt: 2, ..row(2, 30.0) };
-        let table = table(&["a.b"], vec![(row(1, 10.0), &["x"]), (row(2, 5.0), &["x"]), (row(3, 7.0), &["y"]), (again, &["x"])]);
+        let again = TrialRow {
+            attempt: 2,
+            ..row(2, 30.0)
+        };
+        let table = table(
+            &["a.b"],
+            vec![
+                (row(1, 10.0), &["x"]),
+                (row(2, 5.0), &["x"]),
+                (row(3, 7.0), &["y"]),
+                (again, &["x"]),
+            ],
+        );
         let points = points(&table);
         assert_eq!(points.len(), 2);
         let statistic = points[0].statistic(|row| row.samples_per_second).unwrap();
         assert_eq!((statistic.mean, points[0].rows.len()), (20.0, 2));
         assert!((statistic.deviation.unwrap() - 200.0_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(points[1].statistic(|row| row.samples_per_second), Some(Statistic { mean: 7.0, deviation: None }));
+        assert_eq!(
+            points[1].statistic(|row| row.samples_per_second),
+            Some(Statistic {
+                mean: 7.0,
+                deviation: None
+            })
+        );
         assert_eq!(points[1].name(&table.axes), "a.b y");
-        assert_eq!(table.last_attempts()[1].fixed.trial, TrialId("0000000002".into()));
+        assert_eq!(
+            table.last_attempts()[1].fixed.trial,
+            TrialId("0000000002".into())
+        );
     }
 
     #[test]
     fn what_stands_in_for_a_trial_is_a_point_of_its_own() {
-        let smaller = |id| TrialRow { fallback_of: Some(TrialId("0000000001".into())), batch_size: 4, grad_accumulation: 2, ..row(id, 5.0) };
-        let failed = TrialRow { outcome: Outcome::Oom, ..row(1, 9.0) };
-        let rows = vec![(failed, &["8"][..]), (row(2, 7.0), &["4"]), (smaller(3), &["4"]), (smaller(4), &["4"])];
+        let smaller = |id| TrialRow {
+            fallback_of: Some(TrialId("0000000001".into())),
+            batch_size: 4,
+            grad_accumulation: 2,
+            ..row(id, 5.0)
+        };
+        let failed = TrialRow {
+            outcome: Outcome::Oom,
+            ..row(1, 9.0)
+        };
+        let rows = vec![
+            (failed, &["8"][..]),
+            (row(2, 7.0), &["4"]),
+            (smaller(3), &["4"]),
+            (smaller(4), &["4"]),
+        ];
         let table = table(&["train.batch_size"], rows);
         let points = points(&table);
         let names: Vec<String> = points.iter().map(|point| point.name(&table.axes)).collect();
-        assert_eq!(names, ["train.batch_size 8", "train.batch_size 4", "train.batch_size 4, in pieces of 4 × 2"]);
-        assert_eq!(points.iter().map(|point| point.rows.len()).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(
+            names,
+            [
+                "train.batch_size 8",
+                "train.batch_size 4",
+                "train.batch_size 4, in pieces of 4 × 2"
+            ]
+        );
+        assert_eq!(
+            points
+                .iter()
+                .map(|point| point.rows.len())
+                .collect::<Vec<_>>(),
+            [1, 1, 2]
+        );
     }
 
     #[test]
     fn a_note_is_found_by_its_column() {
-        let noted = TrialRow { notes: Some("mfu: no peak; window_seconds: only 2 steps".into()), ..row(1, 1.0) };
-        assert_eq!((note_on(&noted, "window_seconds"), note_on(&noted, "window")), (Some("only 2 steps"), None));
+        let noted = TrialRow {
+            notes: Some("mfu: no peak; window_seconds: only 2 steps".into()),
+            ..row(1, 1.0)
+        };
+        assert_eq!(
+            (note_on(&noted, "window_seconds"), note_on(&noted, "window")),
+            (Some("only 2 steps"), None)
+        );
     }
 
     #[test]
     fn a_trial_that_did_not_complete_has_no_part_in_the_numbers() {
-        let failed = TrialRow { outcome: Outcome::Oom, ..row(2, 99.0) };
+        let failed = TrialRow {
+            outcome: Outcome::Oom,
+            ..row(2, 99.0)
+        };
         let table = table(&[], vec![(row(1, 10.0), &[]), (failed, &[])]);
-        assert_eq!(points(&table)[0].statistic(|row| row.samples_per_second).unwrap().mean, 10.0);
+        assert_eq!(
+            points(&table)[0]
+                .statistic(|row| row.samples_per_second)
+                .unwrap()
+                .mean,
+            10.0
+        );
     }
 }

@@ -1,9 +1,10 @@
-//! Compares the rates of the points of one run. Points come in; out comes by how much one is faster, with an interval;
-//! the spread is that of all repeats of the run together ([`Field`]).
+//! Compares the rates of the points of one run. Points come in; out comes by how much one is
+//! faster, with an interval; the spread is that of all repeats of the run together ([`Field`]).
 //!
-//! Points are compared only within blocks of repeats: the runs of one block met one state of the machine. Points that ran one after the other differ
-//! also by the machine's drift, and the spread of single runs is unknown: nothing is claimed about either. `benches/findings.rs`
-//! measures how often noise alone leads to a claim.
+//! Points are compared only within blocks of repeats: the runs of one block met one state of the
+//! machine. Points that ran one after the other differ also by the machine's drift, and the spread
+//! of single runs is unknown: nothing is claimed about either. `benches/findings.rs` measures how
+//! often noise alone leads to a claim.
 
 use std::{collections::HashMap, fmt};
 
@@ -32,8 +33,8 @@ pub(super) enum Unknown {
 #[derive(Debug)]
 pub(super) struct Blocks<'a> {
     of: HashMap<&'a TrialId, u64>,
-    /// Whether the rows have a `block`. Blocks inferred from the order always go through the points in one direction, as in older tables, so that
-    /// a drift favors the same points each time.
+    /// Whether the rows have a `block`. Blocks inferred from the order always go through the points
+    /// in one direction, as in older tables, so that a drift favors the same points each time.
     are_told: bool,
 }
 
@@ -41,26 +42,42 @@ impl<'a> Blocks<'a> {
     pub(super) fn of(points: &[Point<'a>]) -> Self {
         let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
         // A block that a second launch continued met two states of the machine.
-        let told: HashMap<&TrialId, u64> = rows().filter_map(|row| Some((&row.trial, (row.launch << 32) + row.block?))).collect();
+        let told: HashMap<&TrialId, u64> = rows()
+            .filter_map(|row| Some((&row.trial, (row.launch << 32) + row.block?)))
+            .collect();
         if !told.is_empty() {
-            return Self { of: told, are_told: true };
+            return Self {
+                of: told,
+                are_told: true,
+            };
         }
-        Self { of: by_order(points).unwrap_or_default(), are_told: false }
+        Self {
+            of: by_order(points).unwrap_or_default(),
+            are_told: false,
+        }
     }
 }
 
-/// Blocks by order: the first run of each point, then the second of each, and so on; `None` if the runs had another order.
+/// Blocks by order: the first run of each point, then the second of each, and so on; `None` if the
+/// runs had another order.
 fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
     let rows = || points.iter().flat_map(|point| point.rows.iter());
     let launch = rows().next()?.launch;
     // The oldest tables have only the time of day.
     let has_run_seconds = rows().all(|row| row.run_seconds.is_some());
-    let started = |row: &TrialRow| if has_run_seconds { row.run_seconds } else { row.started_seconds() };
+    let started = |row: &TrialRow| {
+        if has_run_seconds {
+            row.run_seconds
+        } else {
+            row.started_seconds()
+        }
+    };
     let mut blocks: HashMap<&TrialId, u64> = HashMap::new();
     // For each round: start of its first and of its last run.
     let mut rounds: Vec<(f64, f64)> = Vec::new();
     for point in points {
-        let timed = |row: &&'a TrialRow| Some((started(row)?, &row.trial)).filter(|_| row.launch == launch);
+        let timed =
+            |row: &&'a TrialRow| Some((started(row)?, &row.trial)).filter(|_| row.launch == launch);
         let mut runs: Vec<(f64, &TrialId)> = point.rows.iter().map(timed).collect::<Option<_>>()?;
         runs.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (round, (seconds, trial)) in runs.into_iter().enumerate() {
@@ -71,7 +88,10 @@ fn by_order<'a>(points: &[Point<'a>]) -> Option<HashMap<&'a TrialId, u64>> {
             blocks.insert(trial, round as u64);
         }
     }
-    rounds.windows(2).all(|pair| pair[0].1 < pair[1].0).then_some(blocks)
+    rounds
+        .windows(2)
+        .all(|pair| pair[0].1 < pair[1].0)
+        .then_some(blocks)
 }
 
 /// The rates of a run's points.
@@ -104,10 +124,14 @@ impl Gain {
         self.estimate.low == 1.0 && self.estimate.high == 1.0
     }
 
-    /// Share of speed that the other point loses against this one, and the ends of its interval; negative if it is faster.
+    /// Share of speed that the other point loses against this one, and the ends of its interval;
+    /// negative if it is faster.
     pub(super) fn cost(&self) -> (f64, [f64; 2]) {
         let cost = |ratio: f64| 1.0 - 1.0 / ratio;
-        (cost(self.ratio), [cost(self.estimate.low), cost(self.estimate.high)])
+        (
+            cost(self.ratio),
+            [cost(self.estimate.low), cost(self.estimate.high)],
+        )
     }
 
     /// Whether the change is also large enough to count.
@@ -119,7 +143,12 @@ impl Gain {
 /// `interval 12.3 % to 32.5 %`.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "interval {} to {}", Fraction(self.estimate.low - 1.0), Fraction(self.estimate.high - 1.0))
+        write!(
+            f,
+            "interval {} to {}",
+            Fraction(self.estimate.low - 1.0),
+            Fraction(self.estimate.high - 1.0)
+        )
     }
 }
 
@@ -130,16 +159,40 @@ impl Rates {
     }
 
     /// The same of points whose blocks are known already.
-    pub(super) fn within(points: &[Point<'_>], blocks: &Blocks<'_>, rate: fn(&TrialRow) -> Option<f64>) -> Self {
+    pub(super) fn within(
+        points: &[Point<'_>],
+        blocks: &Blocks<'_>,
+        rate: fn(&TrialRow) -> Option<f64>,
+    ) -> Self {
         let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
         let run = |row: &TrialRow| {
             let (value, block) = (usable(row)?, Some(*blocks.of.get(&row.trial)?));
-            Some(TimedRun { value, seconds: row.started_seconds(), block, is_disturbed: !row.disturbances().is_empty(), is_at_once: false })
+            Some(TimedRun {
+                value,
+                seconds: row.started_seconds(),
+                block,
+                is_disturbed: !row.disturbances().is_empty(),
+                is_at_once: false,
+            })
         };
-        let runs: Vec<Vec<TimedRun>> = points.iter().map(|point| point.completed().filter_map(run).collect()).collect();
-        let middle = |runs: &Vec<TimedRun>| Some((statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?, runs.len()));
-        let is_repeated = points.iter().any(|point| point.completed().filter_map(usable).count() > 1);
-        let lack = if is_repeated { Unknown::Apart } else { Unknown::Single };
+        let runs: Vec<Vec<TimedRun>> = points
+            .iter()
+            .map(|point| point.completed().filter_map(run).collect())
+            .collect();
+        let middle = |runs: &Vec<TimedRun>| {
+            Some((
+                statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())?,
+                runs.len(),
+            ))
+        };
+        let is_repeated = points
+            .iter()
+            .any(|point| point.completed().filter_map(usable).count() > 1);
+        let lack = if is_repeated {
+            Unknown::Apart
+        } else {
+            Unknown::Single
+        };
         Self {
             field: Field::of(&runs).filter(Field::has_blocks).ok_or(lack),
             middles: runs.iter().map(middle).collect(),
@@ -154,23 +207,40 @@ impl Rates {
 
     /// Whether a point can be compared with others; the spread of a single run is unknown.
     pub(super) fn has(&self, place: usize) -> bool {
-        self.field.is_ok() && self.middles.get(place).is_some_and(|middle| middle.is_some_and(|(_, runs)| runs > 1))
+        self.field.is_ok()
+            && self
+                .middles
+                .get(place)
+                .is_some_and(|middle| middle.is_some_and(|(_, runs)| runs > 1))
     }
 
-    /// Returns how much faster `other` is than `own`; the interval is adjusted for `statements` such comparisons made together. Each is about one
-    /// direction but has a two-sided interval: half of the level stays in reserve, because consecutive runs may be correlated.
+    /// Returns how much faster `other` is than `own`; the interval is adjusted for `statements`
+    /// such comparisons made together. Each is about one direction but has a two-sided interval:
+    /// half of the level stays in reserve, because consecutive runs may be correlated.
     pub(super) fn gain(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
-        let field = self.field.as_ref().ok().filter(|_| self.has(own) && self.has(other))?;
+        let field = self
+            .field
+            .as_ref()
+            .ok()
+            .filter(|_| self.has(own) && self.has(other))?;
         let found = field.compare(own, other, statements)?;
-        let estimate = Estimate { low: found.low / (1.0 + self.margin), high: found.high * (1.0 + self.margin), ..found };
-        Some(Gain { ratio: found.ratio, estimate })
+        let estimate = Estimate {
+            low: found.low / (1.0 + self.margin),
+            high: found.high * (1.0 + self.margin),
+            ..found
+        };
+        Some(Gain {
+            ratio: found.ratio,
+            estimate,
+        })
     }
 
     /// The same, only where it is clearly faster.
     pub(super) fn faster(&self, own: usize, other: usize, statements: usize) -> Option<Gain> {
         let (own_rate, own_runs) = (*self.middles.get(own)?)?;
         let (other_rate, other_runs) = (*self.middles.get(other)?)?;
-        // Mostly such points ran in the same blocks, and then these decide which is ahead: most comparisons need no interval.
+        // Mostly such points ran in the same blocks, and then these decide which is ahead: most
+        // comparisons need no interval.
         if own_runs == other_runs && other_rate <= own_rate {
             return None;
         }
@@ -178,25 +248,48 @@ impl Rates {
     }
 }
 
-/// Sentence about the order of the best two of `count` points; `None` where the order is certain or no point is repeated.
-pub(super) fn order_of_best(rates: &Rates, best: usize, next: usize, points: usize) -> Option<String> {
+/// Sentence about the order of the best two of `count` points; `None` where the order is certain or
+/// no point is repeated.
+pub(super) fn order_of_best(
+    rates: &Rates,
+    best: usize,
+    next: usize,
+    points: usize,
+) -> Option<String> {
     match rates.unknown() {
         Some(Unknown::Single) => return None,
         Some(Unknown::Apart) => {
-            return Some("no point was repeated in turns with the others: the order may come from drift of the machine".to_owned());
+            return Some(
+                "no point was repeated in turns with the others: the order may come from drift of \
+                 the machine"
+                    .to_owned(),
+            );
         }
         None => {}
     }
-    // The best two were picked after all had been seen: each point could have been ahead of each other.
+    // The best two were picked after all had been seen: each point could have been ahead of each
+    // other.
     let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
-        return Some("the best or the next ran only once beside the others: their order may be noise".to_owned());
+        return Some(
+            "the best or the next ran only once beside the others: their order may be noise"
+                .to_owned(),
+        );
     };
     if gain.is_equal() {
-        return Some("the best and the next are equally fast in every block: their order means nothing".to_owned());
+        return Some(
+            "the best and the next are equally fast in every block: their order means nothing"
+                .to_owned(),
+        );
     }
     let ahead = Fraction(gain.ratio - 1.0);
-    let how_sure = if gain.estimate.high < FAR { gain.to_string() } else { "too few repeats for an interval".to_owned() };
-    (!gain.is_ahead()).then(|| format!("the best is {ahead} ahead of the next ({how_sure}): their order may be noise"))
+    let how_sure = if gain.estimate.high < FAR {
+        gain.to_string()
+    } else {
+        "too few repeats for an interval".to_owned()
+    };
+    (!gain.is_ahead()).then(|| {
+        format!("the best is {ahead} ahead of the next ({how_sure}): their order may be noise")
+    })
 }
 
 #[cfg(test)]
@@ -210,15 +303,27 @@ mod tests {
     };
     use kiln_core::record::TrialTable;
 
-    /// `rates[point][block]`, point after point in the table; `when` says where in time a run stands.
-    fn run_of(rates: &[&[f64]], when: impl Fn(usize, usize) -> usize, has_blocks: bool) -> TrialTable {
+    /// `rates[point][block]`, point after point in the table; `when` says where in time a run
+    /// stands.
+    fn run_of(
+        rates: &[&[f64]],
+        when: impl Fn(usize, usize) -> usize,
+        has_blocks: bool,
+    ) -> TrialTable {
         const NAMES: [[&str; 1]; 3] = [["a"], ["b"], ["c"]];
         let mut rows = Vec::new();
         for (point, rates) in rates.iter().enumerate() {
             for (block, rate) in rates.iter().enumerate() {
                 let block_of = has_blocks.then_some(block as u64 + 1);
                 let fixed = row((point * 10 + block + 1) as u64, *rate);
-                rows.push((TrialRow { run_seconds: Some(when(point, block) as f64), block: block_of, ..fixed }, &NAMES[point][..]));
+                rows.push((
+                    TrialRow {
+                        run_seconds: Some(when(point, block) as f64),
+                        block: block_of,
+                        ..fixed
+                    },
+                    &NAMES[point][..],
+                ));
             }
         }
         table(&["a.b"], rows)
@@ -238,56 +343,104 @@ mod tests {
     }
 
     /// Blocks differ by half; the second point is 12 % faster.
-    const QUIET: [&[f64]; 3] = [&[100.0, 80.0, 121.0, 99.0, 110.0], &[112.5, 89.0, 135.0, 111.0, 123.0], &[100.0, 80.4, 120.0, 99.5, 109.0]];
+    const QUIET: [&[f64]; 3] = [
+        &[100.0, 80.0, 121.0, 99.0, 110.0],
+        &[112.5, 89.0, 135.0, 111.0, 123.0],
+        &[100.0, 80.4, 120.0, 99.5, 109.0],
+    ];
 
     #[test]
     fn points_in_blocks_are_compared_and_a_change_under_3_percent_is_none() {
         let gain = faster(&run_of(&QUIET, in_turns, true)).unwrap();
-        assert!((gain.ratio - 1.12).abs() < 0.01 && gain.is_ahead(), "{gain:?}");
+        assert!(
+            (gain.ratio - 1.12).abs() < 0.01 && gain.is_ahead(),
+            "{gain:?}"
+        );
         assert!(gain.to_string().starts_with("interval 1"), "{gain}");
         let little: Vec<f64> = QUIET[0].iter().map(|rate| rate * 1.02).collect();
         let table = run_of(&[QUIET[0], &little, QUIET[2]], in_turns, true);
         assert_eq!(faster(&table), None);
-        assert!(Rates::of(&points(&table), |row| row.samples_per_second).gain(0, 1, 1).unwrap().is_ahead());
+        assert!(
+            Rates::of(&points(&table), |row| row.samples_per_second)
+                .gain(0, 1, 1)
+                .unwrap()
+                .is_ahead()
+        );
     }
 
     #[test]
     fn rows_without_blocks_have_those_of_their_order_and_drift_may_be_5_percent_of_it() {
         let gain = faster(&run_of(&QUIET, in_turns, false)).unwrap();
         let with_blocks = faster(&run_of(&QUIET, in_turns, true)).unwrap();
-        assert!((gain.estimate.low * 1.05 - with_blocks.estimate.low).abs() < 1e-9 && (gain.ratio - with_blocks.ratio).abs() < 1e-9, "{gain:?}");
+        assert!(
+            (gain.estimate.low * 1.05 - with_blocks.estimate.low).abs() < 1e-9
+                && (gain.ratio - with_blocks.ratio).abs() < 1e-9,
+            "{gain:?}"
+        );
     }
 
     #[test]
     fn of_points_without_a_spread_just_3_percent_more_is_faster_and_none_is_ahead_of_its_equal() {
         for level in [0.1, 1.0 / 3.0, 99.0, 7.3e5] {
-            let table = |factor: f64| run_of(&[&[level; 7], &[level * factor; 7], &[level; 7]], in_turns, true);
+            let table = |factor: f64| {
+                run_of(
+                    &[&[level; 7], &[level * factor; 7], &[level; 7]],
+                    in_turns,
+                    true,
+                )
+            };
             assert!(faster(&table(1.03)).is_some(), "{level}");
             assert_eq!(faster(&table(1.029)), None, "{level}");
             let equal = table(1.0);
             let points = points(&equal);
-            let said = order_of_best(&Rates::of(&points, |row| row.samples_per_second), 1, 0, points.len());
-            assert_eq!(said.as_deref(), Some("the best and the next are equally fast in every block: their order means nothing"), "{level}");
+            let said = order_of_best(
+                &Rates::of(&points, |row| row.samples_per_second),
+                1,
+                0,
+                points.len(),
+            );
+            assert_eq!(
+                said.as_deref(),
+                Some(
+                    "the best and the next are equally fast in every block: their order means \
+                     nothing"
+                ),
+                "{level}"
+            );
         }
     }
 
     #[test]
     fn what_ran_one_after_the_other_or_once_says_nothing() {
-        let unknown = |table: &TrialTable| Rates::of(&points(table), |row| row.samples_per_second).unknown();
+        let unknown =
+            |table: &TrialTable| Rates::of(&points(table), |row| row.samples_per_second).unknown();
         let apart = run_of(&QUIET, listed, false);
-        assert_eq!((faster(&apart), unknown(&apart)), (None, Some(Unknown::Apart)));
+        assert_eq!(
+            (faster(&apart), unknown(&apart)),
+            (None, Some(Unknown::Apart))
+        );
         let once = run_of(&[&[100.0], &[150.0]], in_turns, true);
-        assert_eq!((faster(&once), unknown(&once)), (None, Some(Unknown::Single)));
+        assert_eq!(
+            (faster(&once), unknown(&once)),
+            (None, Some(Unknown::Single))
+        );
         assert_eq!(unknown(&table(&[], Vec::new())), Some(Unknown::Single));
         // Nor does a point that ran once among others with repeats.
-        assert_eq!(faster(&run_of(&[QUIET[0], &[150.0], QUIET[2]], in_turns, true)), None);
+        assert_eq!(
+            faster(&run_of(&[QUIET[0], &[150.0], QUIET[2]], in_turns, true)),
+            None
+        );
     }
 
     #[test]
     fn a_block_that_a_second_launch_went_on_with_is_two() {
         // The second launch is 20 % slower, and of the last block only the second point ran in it.
         let mut table = run_of(&QUIET, in_turns, true);
-        for row in table.rows.iter_mut().filter(|row| row.fixed.block == Some(5) && row.axes[0] == "b") {
+        for row in table
+            .rows
+            .iter_mut()
+            .filter(|row| row.fixed.block == Some(5) && row.axes[0] == "b")
+        {
             row.fixed.launch = 2;
             row.fixed.samples_per_second = row.fixed.samples_per_second.map(|rate| rate * 0.8);
         }
@@ -299,15 +452,29 @@ mod tests {
     fn the_order_of_the_best_two_is_said_to_be_chance_where_it_may_be() {
         let said = |table: &TrialTable| {
             let points = points(table);
-            order_of_best(&Rates::of(&points, |row| row.samples_per_second), 1, 0, points.len())
+            order_of_best(
+                &Rates::of(&points, |row| row.samples_per_second),
+                1,
+                0,
+                points.len(),
+            )
         };
         assert_eq!(said(&run_of(&QUIET, in_turns, true)), None);
         let equal = said(&run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true)).unwrap();
         assert!(equal.ends_with("): their order may be noise"), "{equal}");
-        assert!(said(&run_of(&QUIET, listed, false)).unwrap().contains("drift"));
+        assert!(
+            said(&run_of(&QUIET, listed, false))
+                .unwrap()
+                .contains("drift")
+        );
         assert_eq!(said(&run_of(&[&[100.0], &[150.0]], in_turns, true)), None);
         let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap();
-        assert!(few.ends_with(" ahead of the next (too few repeats for an interval): their order may be noise"), "{few}");
+        assert!(
+            few.ends_with(
+                " ahead of the next (too few repeats for an interval): their order may be noise"
+            ),
+            "{few}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The result of a search, for people: the choice, the trials it is based on, its cost, and warnings.
+//! The result of a search, for people: the choice, the trials it is based on, its cost, and
+//! warnings.
 
 use std::fmt::Write;
 
@@ -32,7 +33,11 @@ impl SearchScope<'_> {
     pub fn text(&self, style: PageStyle) -> String {
         let mut page = format!("{}\n  {}\n\n", self.head(), self.found.why);
         let columns = self.evidence();
-        page.push_str(&layout(&fitting(&columns, style.width), style.width, style.has_color));
+        page.push_str(&layout(
+            &fitting(&columns, style.width),
+            style.width,
+            style.has_color,
+        ));
         page.push_str("\n* the choice\n");
         for (kind, text) in self.remarks() {
             let _ = writeln!(page, "{kind}: {text}");
@@ -42,7 +47,11 @@ impl SearchScope<'_> {
 
     /// For a file that people commit.
     pub fn markdown(&self, title: &str) -> String {
-        let mut page = format!("# {title}\n\n**{}.** {}.\n\n", self.head(), capitalized(&self.found.why));
+        let mut page = format!(
+            "# {title}\n\n**{}.** {}.\n\n",
+            self.head(),
+            capitalized(&self.found.why)
+        );
         page.push_str(&as_markdown(&self.evidence()));
         page.push_str("\n\\*: the choice.\n\n");
         for (kind, text) in self.remarks() {
@@ -53,13 +62,31 @@ impl SearchScope<'_> {
 
     /// For programs: what was chosen, why, at what cost, and what to mind.
     pub fn json(&self) -> Value {
-        let Recommendation { chosen, alike, why, cost, warnings, notes, .. } = self.found;
-        let object = |values: &Vec<(String, Value)>| values.iter().cloned().collect::<Map<String, Value>>();
+        let Recommendation {
+            chosen,
+            alike,
+            why,
+            cost,
+            warnings,
+            notes,
+            ..
+        } = self.found;
+        let object =
+            |values: &Vec<(String, Value)>| values.iter().cloned().collect::<Map<String, Value>>();
         let chosen = chosen.as_ref().map(object);
         let alike: Vec<_> = alike.iter().map(object).collect();
-        let Cost { trials, seconds, grid_trials, grid_seconds } = cost;
+        let Cost {
+            trials,
+            seconds,
+            grid_trials,
+            grid_seconds,
+        } = cost;
         let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        let refused: Vec<Value> = self.refused.iter().map(|(choice, why)| json!({"choice": choice, "why": why})).collect();
+        let refused: Vec<Value> = self
+            .refused
+            .iter()
+            .map(|(choice, why)| json!({"choice": choice, "why": why}))
+            .collect();
         json!({
             "chosen": chosen, "cannot_be_told_apart": alike, "why": why, "warnings": warnings, "notes": notes, "refused": refused,
             "cost": {"trials": trials, "seconds": seconds, "grid_trials": grid_trials, "grid_seconds": grid_seconds},
@@ -76,36 +103,82 @@ impl SearchScope<'_> {
     /// A line per trial, in the order in which they ran.
     fn evidence(&self) -> Vec<PageColumn> {
         let probes = &self.found.evidence;
-        let column = |head: &str, keep: u8, of: &dyn Fn(&Probe) -> Option<String>| PageColumn::new(head, keep, probes.iter().map(of));
-        let mut columns = vec![PageColumn::of_marks(probes.iter().map(|probe| self.is_chosen(probe)))];
-        for (place, (key, _)) in probes.first().map(|probe| probe.choice.values.as_slice()).unwrap_or_default().iter().enumerate() {
-            columns.push(column(key, u8::MAX, &|probe| probe.choice.values.get(place).map(|(_, value)| show(value))));
+        let column = |head: &str, keep: u8, of: &dyn Fn(&Probe) -> Option<String>| {
+            PageColumn::new(head, keep, probes.iter().map(of))
+        };
+        let mut columns = vec![PageColumn::of_marks(
+            probes.iter().map(|probe| self.is_chosen(probe)),
+        )];
+        for (place, (key, _)) in probes
+            .first()
+            .map(|probe| probe.choice.values.as_slice())
+            .unwrap_or_default()
+            .iter()
+            .enumerate()
+        {
+            columns.push(column(key, u8::MAX, &|probe| {
+                probe.choice.values.get(place).map(|(_, value)| show(value))
+            }));
         }
         let has_repeats = probes.iter().any(|probe| probe.choice.repeat > 0);
-        columns.push(column("repeat", 90, &|probe| has_repeats.then(|| (probe.choice.repeat + 1).to_string())));
+        columns.push(column("repeat", 90, &|probe| {
+            has_repeats.then(|| (probe.choice.repeat + 1).to_string())
+        }));
         columns.push(column("outcome", MUST_STAY, &|probe| Some(outcome(probe))));
         if let Some(metric) = self.metric {
-            columns.push(column(metric, MUST_STAY, &|probe| probe.metric.map(|value| decimals(value, 4))));
+            columns.push(column(metric, MUST_STAY, &|probe| {
+                probe.metric.map(|value| decimals(value, 4))
+            }));
         }
-        columns.push(column("samples/s", 80, &|probe| probe.samples_per_second.map(significant)));
-        columns.push(column("tokens/s", 70, &|probe| probe.tokens_per_second.map(significant)));
-        columns.push(column("memory", 60, &|probe| probe.memory_held_bytes.map(|bytes| Bytes(bytes).to_string())));
-        columns.push(column("of limit", 65, &|probe| probe.memory_share().map(|share| Fraction(share).to_string())));
-        columns.push(column("data wait", 50, &|probe| probe.data_wait_fraction.map(|share| Fraction(share).to_string())));
-        columns.push(column("took", 40, &|probe| probe.seconds.map(|seconds| Seconds(seconds).to_string())));
+        columns.push(column("samples/s", 80, &|probe| {
+            probe.samples_per_second.map(significant)
+        }));
+        columns.push(column("tokens/s", 70, &|probe| {
+            probe.tokens_per_second.map(significant)
+        }));
+        columns.push(column("memory", 60, &|probe| {
+            probe
+                .memory_held_bytes
+                .map(|bytes| Bytes(bytes).to_string())
+        }));
+        columns.push(column("of limit", 65, &|probe| {
+            probe
+                .memory_share()
+                .map(|share| Fraction(share).to_string())
+        }));
+        columns.push(column("data wait", 50, &|probe| {
+            probe
+                .data_wait_fraction
+                .map(|share| Fraction(share).to_string())
+        }));
+        columns.push(column("took", 40, &|probe| {
+            probe.seconds.map(|seconds| Seconds(seconds).to_string())
+        }));
         columns.retain(PageColumn::says_something);
         columns
     }
 
     fn is_chosen(&self, probe: &Probe) -> bool {
-        self.found.chosen.as_ref() == Some(&probe.choice.values) && probe.outcome == Outcome::Completed
+        self.found.chosen.as_ref() == Some(&probe.choice.values)
+            && probe.outcome == Outcome::Completed
     }
 
     fn remarks(&self) -> Vec<(&'static str, String)> {
-        let warnings = self.found.warnings.iter().map(|warning| ("warning", warning.to_string()));
-        let refused = self.refused.iter().map(|(choice, why)| ("not possible", format!("{choice}: {why}")));
+        let warnings = self
+            .found
+            .warnings
+            .iter()
+            .map(|warning| ("warning", warning.to_string()));
+        let refused = self
+            .refused
+            .iter()
+            .map(|(choice, why)| ("not possible", format!("{choice}: {why}")));
         let notes = self.found.notes.iter().map(|note| ("note", note.clone()));
-        warnings.chain(refused).chain(notes).chain([("cost", cost(&self.found.cost))]).collect()
+        warnings
+            .chain(refused)
+            .chain(notes)
+            .chain([("cost", cost(&self.found.cost))])
+            .collect()
     }
 }
 
@@ -119,7 +192,15 @@ fn outcome(probe: &Probe) -> String {
 
 /// `7 trials in 40 s; the whole grid is 64 trials, about 6 min 5 s`.
 fn cost(cost: &Cost) -> String {
-    let time = cost.grid_seconds.map(|seconds| format!(", about {}", Seconds(seconds))).unwrap_or_default();
+    let time = cost
+        .grid_seconds
+        .map(|seconds| format!(", about {}", Seconds(seconds)))
+        .unwrap_or_default();
     let trials = |count: u64| counted(count as usize, "trial");
-    format!("{} in {}; the whole grid is {}{time}", trials(cost.trials), Seconds(cost.seconds), trials(cost.grid_trials))
+    format!(
+        "{} in {}; the whole grid is {}{time}",
+        trials(cost.trials),
+        Seconds(cost.seconds),
+        trials(cost.grid_trials)
+    )
 }

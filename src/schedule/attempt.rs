@@ -117,12 +117,23 @@ pub(super) struct Surroundings<'a> {
 /// Creates the attempt's folder and files and starts its child.
 ///
 /// # Errors
-/// If a file cannot be written or the child cannot be started; the attempt's folder is then removed.
-pub(super) fn start(setting: &AttemptSetting, index: usize, slot: usize, events: Sender<Event>) -> io::Result<Attempt> {
+/// If a file cannot be written or the child cannot be started; the attempt's folder is then
+/// removed.
+pub(super) fn start(
+    setting: &AttemptSetting,
+    index: usize,
+    slot: usize,
+    events: Sender<Event>,
+) -> io::Result<Attempt> {
     let trial = setting.trial;
-    let attempt = attempts(setting.folder, &trial.id).last().map_or(1, |last| last + 1);
+    let attempt = attempts(setting.folder, &trial.id)
+        .last()
+        .map_or(1, |last| last + 1);
     let folder = setting.folder.attempt(&trial.id, attempt);
-    let (started_utc, run_seconds) = (clock::utc_now(), clock::run_seconds(setting.run_anchor_nanoseconds));
+    let (started_utc, run_seconds) = (
+        clock::utc_now(),
+        clock::run_seconds(setting.run_anchor_nanoseconds),
+    );
     let oom_kills = oom_killer::kills();
     if setting.begins_anew {
         checkpoints(setting.folder, trial).delete()?;
@@ -153,7 +164,11 @@ pub(super) fn start(setting: &AttemptSetting, index: usize, slot: usize, events:
         started: Instant::now(),
         started_utc,
         run_seconds,
-        grace: if trial.train.checkpoint.is_some() { CHECKPOINT_GRACE } else { GRACE },
+        grace: if trial.train.checkpoint.is_some() {
+            CHECKPOINT_GRACE
+        } else {
+            GRACE
+        },
         stopped: None,
         finished_since: None,
         oom_kills,
@@ -167,7 +182,9 @@ fn checkpoints(folder: &RunFolder, trial: &Trial) -> Checkpoints {
 
 /// Deletes the checkpoints of a completed trial that are not requested.
 pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Result<()> {
-    let Some(policy) = &trial.train.checkpoint else { return Ok(()) };
+    let Some(policy) = &trial.train.checkpoint else {
+        return Ok(());
+    };
     let checkpoints = checkpoints(folder, trial);
     match policy.after {
         AfterTraining::Delete => checkpoints.delete(),
@@ -177,19 +194,33 @@ pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Resul
 }
 
 fn named(error: io::Error, program: &Path) -> io::Error {
-    io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display()))
+    io::Error::new(
+        error.kind(),
+        format!("{} cannot be started: {error}", program.display()),
+    )
 }
 
-fn write_files(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Path, started_utc: &str) -> io::Result<()> {
+fn write_files(
+    setting: &AttemptSetting,
+    trial: &Trial,
+    attempt: u64,
+    folder: &Path,
+    started_utc: &str,
+) -> io::Result<()> {
     let file = AttemptFile {
         trial: trial.id.clone(),
         attempt,
         launch: setting.launch,
         started_utc: started_utc.to_owned(),
-        device: if setting.devices.is_empty() { "cpu".to_owned() } else { uuids(setting.devices).join(DEVICE_SEPARATOR) },
+        device: if setting.devices.is_empty() {
+            "cpu".to_owned()
+        } else {
+            uuids(setting.devices).join(DEVICE_SEPARATOR)
+        },
     };
     file.write(folder)?;
-    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder)).map_err(io::Error::other)?;
+    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder))
+        .map_err(io::Error::other)?;
     write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
 }
 
@@ -210,11 +241,21 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
         train: child_train(&trial.train, cores, &directory),
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
-        device: if setting.devices.is_empty() { ChildDevice::Cpu } else { ChildDevice::Cuda },
+        device: if setting.devices.is_empty() {
+            ChildDevice::Cpu
+        } else {
+            ChildDevice::Cuda
+        },
         devices_per_trial: trial.devices_per_trial,
-        data_folder: std::env::var_os("KILN_DATA").filter(|value| !value.is_empty()).and_then(|path| std::path::absolute(path).ok()),
+        data_folder: std::env::var_os("KILN_DATA")
+            .filter(|value| !value.is_empty())
+            .and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
-        checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| setting.folder.checkpoints(&trial.id)),
+        checkpoint_folder: trial
+            .train
+            .checkpoint
+            .as_ref()
+            .map(|_| setting.folder.checkpoints(&trial.id)),
         run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
     }
 }
@@ -222,7 +263,12 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
 impl Attempt {
     pub(super) fn watch(&self, trial: &Trial, devices: &[LeasedGpu]) -> AttemptWatch {
         let device_uuids = devices.iter().map(|gpu| gpu.uuid.clone()).collect();
-        AttemptWatch { trial: trial.id.clone(), attempt: self.attempt, pid: self.child.pid(), device_uuids }
+        AttemptWatch {
+            trial: trial.id.clone(),
+            attempt: self.attempt,
+            pid: self.child.pid(),
+            device_uuids,
+        }
     }
 
     /// Stops the child's process group with SIGTERM; the first cause counts.
@@ -239,23 +285,35 @@ impl Attempt {
         self.child.signal(Signal::KILL);
     }
 
-    /// Stops a child that speaks another protocol, exceeds its timeout, sends no message for too long, ignores SIGTERM, or runs on after `finished`.
+    /// Stops a child that speaks another protocol, exceeds its timeout, sends no message for too
+    /// long, ignores SIGTERM, or runs on after `finished`.
     pub(super) fn keep_limits(&mut self, limits: &Run) {
         let (finished, silent, is_foreign) = {
             let heard = self.child.ear.heard();
-            (heard.finished.is_some(), heard.last_message.elapsed(), heard.foreign_protocol.is_some())
+            (
+                heard.finished.is_some(),
+                heard.last_message.elapsed(),
+                heard.foreign_protocol.is_some(),
+            )
         };
         match self.stopped {
             Some((_, since)) if since.elapsed() >= self.grace => self.child.signal(Signal::KILL),
             Some(_) => {}
             None if is_foreign => self.stop(StopCause::Protocol),
             None if finished => {
-                if self.finished_since.get_or_insert_with(Instant::now).elapsed() >= LINGER {
+                if self
+                    .finished_since
+                    .get_or_insert_with(Instant::now)
+                    .elapsed()
+                    >= LINGER
+                {
                     self.stop(StopCause::Lingering);
                 }
             }
             None => match limits.timeout {
-                Some(timeout) if self.started.elapsed() >= timeout.0 => self.stop(StopCause::Timeout(timeout)),
+                Some(timeout) if self.started.elapsed() >= timeout.0 => {
+                    self.stop(StopCause::Timeout(timeout))
+                }
                 _ if silent >= limits.stall.0 => self.stop(StopCause::Stall(limits.stall)),
                 _ => {}
             },
@@ -269,8 +327,15 @@ impl Attempt {
         (heard.clone(), notices)
     }
 
-    /// Reaps the child and makes the attempt's row. `disk_full`: a failure is the disk's, and not final.
-    pub(super) fn finish(self, trial: &Trial, around: &Surroundings, instruments: &mut Instruments, disk_full: bool) -> Finished {
+    /// Reaps the child and makes the attempt's row. `disk_full`: a failure is the disk's, and not
+    /// final.
+    pub(super) fn finish(
+        self,
+        trial: &Trial,
+        around: &Surroundings,
+        instruments: &mut Instruments,
+        disk_full: bool,
+    ) -> Finished {
         let seconds = self.started.elapsed().as_secs_f64();
         let ear = self.child.ear.clone();
         let (exit, stderr_tail) = match self.child.reap() {
@@ -278,14 +343,28 @@ impl Attempt {
             Err(error) => (Exit::Status(-1), error.to_string()),
         };
         let heard = ear.heard().clone();
-        let struck = oom_killer::kills().zip(self.oom_kills).is_some_and(|(after, before)| after > before);
+        let struck = oom_killer::kills()
+            .zip(self.oom_kills)
+            .is_some_and(|(after, before)| after > before);
         let stderr_path = format!("trials/{}/{}/stderr.txt", trial.id, self.attempt);
         let result = result(&self.folder);
-        let window = result.as_ref().ok().and_then(|result| result.window_started_nanoseconds.zip(result.window_ended_nanoseconds));
-        let cuts = result.as_ref().ok().map(|result| result.window_cuts_nanoseconds.clone()).unwrap_or_default();
+        let window = result.as_ref().ok().and_then(|result| {
+            result
+                .window_started_nanoseconds
+                .zip(result.window_ended_nanoseconds)
+        });
+        let cuts = result
+            .as_ref()
+            .ok()
+            .map(|result| result.window_cuts_nanoseconds.clone())
+            .unwrap_or_default();
         let mut readings = instruments.unwatch(&trial.id, window, &cuts, self.most_concurrent == 1);
-        readings.window.peak_resident_bytes = readings.window.peak_resident_bytes.max(heard.peak_resident_bytes);
-        readings.memory_limit_bytes = memory::least(readings.memory_limit_bytes, around.memory_limit);
+        readings.window.peak_resident_bytes = readings
+            .window
+            .peak_resident_bytes
+            .max(heard.peak_resident_bytes);
+        readings.memory_limit_bytes =
+            memory::least(readings.memory_limit_bytes, around.memory_limit);
         let lost = lost(&readings, around.devices);
         let ending = AttemptEnding {
             trial: &trial.id,
@@ -304,18 +383,27 @@ impl Attempt {
         let (mut outcome, mut reason) = judge(&ending);
         if let (Outcome::Completed, Err(why)) = (outcome, &result) {
             outcome = Outcome::Failed;
-            reason = Some(format!("trial {} reported that it completed, but its result cannot be read: {why}", trial.id));
+            reason = Some(format!(
+                "trial {} reported that it completed, but its result cannot be read: {why}",
+                trial.id
+            ));
         }
         if outcome == Outcome::Failed && disk_full {
             outcome = Outcome::Interrupted;
             reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
         }
         if outcome == Outcome::Oom && around.devices.is_empty() {
-            reason = reason.map(|reason| memory::with_what_was_held(reason, &readings, around.memory_limit));
+            reason = reason
+                .map(|reason| memory::with_what_was_held(reason, &readings, around.memory_limit));
         }
         // The result of a child with another protocol may have another meaning.
         let result = result.ok().filter(|_| heard.foreign_protocol.is_none());
-        let garbage = (heard.garbage_lines > 0).then(|| ("stdout".to_owned(), format!("{} lines are not messages", heard.garbage_lines)));
+        let garbage = (heard.garbage_lines > 0).then(|| {
+            (
+                "stdout".to_owned(),
+                format!("{} lines are not messages", heard.garbage_lines),
+            )
+        });
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,
             // The dynamic loader did not find a library, or the file is not a program.
@@ -336,7 +424,10 @@ impl Attempt {
             result: result.as_ref(),
             readings: &readings,
             devices: around.devices,
-            cpu_name: around.cpu_name.as_deref().filter(|_| around.devices.is_empty()),
+            cpu_name: around
+                .cpu_name
+                .as_deref()
+                .filter(|_| around.devices.is_empty()),
             processor: around.processor.as_deref(),
             host_id: around.host_id.as_deref(),
             // A retry does not run together with the other trials of its block.
@@ -350,22 +441,40 @@ impl Attempt {
             notes: garbage.into_iter().chain(emulated(trial, around)).collect(),
         });
         let flags = result.map(|result| result.flags).unwrap_or_default();
-        Finished { row, cannot_run, lost, libraries: heard.libraries, flags }
+        Finished {
+            row,
+            cannot_run,
+            lost,
+            libraries: heard.libraries,
+            flags,
+        }
     }
 }
 
 /// Returns a note if the processor emulates the precision.
 fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)> {
-    let processor =
-        around.processor.as_deref().filter(|_| around.devices.is_empty() && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16))?;
-    let told = || ("precision".to_owned(), "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, bf16)".to_owned());
+    let processor = around.processor.as_deref().filter(|_| {
+        around.devices.is_empty()
+            && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16)
+    })?;
+    let told = || {
+        (
+            "precision".to_owned(),
+            "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, \
+             bf16)"
+                .to_owned(),
+        )
+    };
     (!has_bf16(processor)).then(told)
 }
 
 fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {
     let (uuid, words) = readings.lost.as_ref()?;
     let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
-    Some(Lost { uuid: uuid.clone(), words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name) })
+    Some(Lost {
+        uuid: uuid.clone(),
+        words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name),
+    })
 }
 
 #[cfg(test)]

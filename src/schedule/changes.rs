@@ -8,8 +8,17 @@ use kiln_core::{
 };
 use serde_json::Value;
 
-/// Keys that do not affect results: a run can be resumed when they change, and the launch records the new value.
-const FREE: [&str; 7] = ["description", "data.path", "train.initial_weights.path", "run.timeout", "run.stall", "run.retries", "run.wait"];
+/// Keys that do not affect results: a run can be resumed when they change, and the launch records
+/// the new value.
+const FREE: [&str; 7] = [
+    "description",
+    "data.path",
+    "train.initial_weights.path",
+    "run.timeout",
+    "run.stall",
+    "run.retries",
+    "run.wait",
+];
 
 /// A key whose value differs; `None` if the key is absent.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,24 +44,51 @@ impl KeyChange {
 
 /// Every key whose value differs, sorted by key.
 pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
-    // For other kinds `data.tokenizer` defines the tokens; adding or removing `valid_path` is another split.
-    let moves = |key: &str| ["data.valid_path", "data.tokenizer"].contains(&key) && old.data.pairs().is_some() && new.data.pairs().is_some();
+    // For other kinds `data.tokenizer` defines the tokens; adding or removing `valid_path` is
+    // another split.
+    let moves = |key: &str| {
+        ["data.valid_path", "data.tokenizer"].contains(&key)
+            && old.data.pairs().is_some()
+            && new.data.pairs().is_some()
+    };
     let of_keys = |Difference { key, old, new }| {
         let is_moved = moves(&key) && old.is_some() && new.is_some();
-        KeyChange { key, old, new, is_moved }
+        KeyChange {
+            key,
+            old,
+            new,
+            is_moved,
+        }
     };
-    differences(leaves_of(old), leaves_of(new)).into_iter().map(of_keys).collect()
+    differences(leaves_of(old), leaves_of(new))
+        .into_iter()
+        .map(of_keys)
+        .collect()
 }
 
 /// The changes as lines of old and new value.
 pub(super) fn describe(changes: &[KeyChange]) -> String {
-    let show = |value: &Option<Value>| value.as_ref().map_or("(not set)".to_owned(), Value::to_string);
-    let lines: Vec<String> =
-        changes.iter().map(|change| format!("  `{}`: was {}, is now {}", change.key, show(&change.old), show(&change.new))).collect();
+    let show = |value: &Option<Value>| {
+        value
+            .as_ref()
+            .map_or("(not set)".to_owned(), Value::to_string)
+    };
+    let lines: Vec<String> = changes
+        .iter()
+        .map(|change| {
+            format!(
+                "  `{}`: was {}, is now {}",
+                change.key,
+                show(&change.old),
+                show(&change.new)
+            )
+        })
+        .collect();
     lines.join("\n")
 }
 
-/// Axes already have dotted keys, and their order is part of the plan, so each section of axes is one value.
+/// Axes already have dotted keys, and their order is part of the plan, so each section of axes is
+/// one value.
 fn leaves_of(experiment: &Experiment) -> BTreeMap<String, Value> {
     let of = |mut value: Value| {
         value.get_mut("sweep").into_iter().for_each(without_places);
@@ -81,52 +117,98 @@ mod tests {
     use super::*;
 
     fn experiment(extra: &str) -> Experiment {
-        serde_yaml::from_str(&format!("{{kiln: 1, name: x, model: {{kind: matmul, size: 8}}, {extra}}}")).unwrap()
+        serde_yaml::from_str(&format!(
+            "{{kiln: 1, name: x, model: {{kind: matmul, size: 8}}, {extra}}}"
+        ))
+        .unwrap()
     }
 
     #[test]
     fn each_changed_key_is_named_with_both_values() {
-        let found = changes(&experiment("train: {batch_size: 4, steps: 3}"), &experiment("train: {batch_size: 8, epochs: 1}"));
+        let found = changes(
+            &experiment("train: {batch_size: 4, steps: 3}"),
+            &experiment("train: {batch_size: 8, epochs: 1}"),
+        );
         assert_eq!(
             describe(&found),
-            "  `train.batch_size`: was 4, is now 8\n  `train.epochs`: was (not set), is now 1\n  `train.steps`: was 3, is now (not set)"
+            "  `train.batch_size`: was 4, is now 8\n  `train.epochs`: was (not set), is now 1\n  \
+             `train.steps`: was 3, is now (not set)"
         );
     }
 
     #[test]
     fn the_same_experiment_has_no_changes_and_limits_are_free_to_change() {
         assert_eq!(changes(&experiment(""), &experiment("")), []);
-        let found = changes(&experiment("run: {timeout: 30m}"), &experiment("run: {timeout: 1h}"));
+        let found = changes(
+            &experiment("run: {timeout: 30m}"),
+            &experiment("run: {timeout: 1h}"),
+        );
         assert!(found.len() == 1 && found[0].is_free());
-        let found = changes(&experiment("sweep: {grid: {train.seed: [1]}}"), &experiment("sweep: {grid: {train.seed: [1, 2]}}"));
+        let found = changes(
+            &experiment("sweep: {grid: {train.seed: [1]}}"),
+            &experiment("sweep: {grid: {train.seed: [1, 2]}}"),
+        );
         assert!(found.len() == 1 && !found[0].is_free());
     }
 
     #[test]
     fn weights_may_lie_elsewhere_and_may_not_be_others() {
-        let alone = |path: &str, sum: &str| experiment(&format!("train: {{steps: 3, initial_weights: {{path: {path}, sha256: {sum}}}}}"));
+        let alone = |path: &str, sum: &str| {
+            experiment(&format!(
+                "train: {{steps: 3, initial_weights: {{path: {path}, sha256: {sum}}}}}"
+            ))
+        };
         let swept = |path: &str, sum: &str| {
             let weights = format!("{{path: {path}, sha256: {sum}}}");
-            experiment(&format!("sweep: {{grid: {{train.initial_weights: [null, {weights}]}}, include: [{{train.initial_weights: {weights}}}]}}"))
+            experiment(&format!(
+                "sweep: {{grid: {{train.initial_weights: [null, {weights}]}}, include: \
+                 [{{train.initial_weights: {weights}}}]}}"
+            ))
         };
-        assert!(changes(&alone("a", "one"), &alone("b", "one")).iter().all(KeyChange::is_free));
+        assert!(
+            changes(&alone("a", "one"), &alone("b", "one"))
+                .iter()
+                .all(KeyChange::is_free)
+        );
         assert_eq!(changes(&swept("a", "one"), &swept("b", "one")), []);
-        for other in [changes(&alone("a", "one"), &alone("a", "two")), changes(&swept("a", "one"), &swept("a", "two"))] {
-            assert!(!other.is_empty() && !other.iter().any(KeyChange::is_free), "{other:?}");
+        for other in [
+            changes(&alone("a", "one"), &alone("a", "two")),
+            changes(&swept("a", "one"), &swept("a", "two")),
+        ] {
+            assert!(
+                !other.is_empty() && !other.iter().any(KeyChange::is_free),
+                "{other:?}"
+            );
         }
     }
 
     #[test]
     fn a_moved_file_is_free_to_change_and_another_split_is_not() {
         let of = |data: &str| {
-            serde_yaml::from_str::<Experiment>(&format!("{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {data}, train: {{steps: 1}}}}")).unwrap()
+            serde_yaml::from_str::<Experiment>(&format!(
+                "{{kiln: 1, name: x, model: {{kind: seq2seq}}, data: {data}, train: {{steps: 1}}}}"
+            ))
+            .unwrap()
         };
-        let is_free = |old: &str, new: &str| changes(&of(old), &of(new)).iter().all(KeyChange::is_free);
+        let is_free =
+            |old: &str, new: &str| changes(&of(old), &of(new)).iter().all(KeyChange::is_free);
         let pairs = |more: &str| format!("{{kind: sft-jsonl, path: a{more}}}");
         assert!(is_free(&pairs(", tokenizer: t"), &pairs(", tokenizer: u")));
-        assert!(is_free(&pairs(", tokenizer: t, valid_path: v"), &pairs(", tokenizer: t, valid_path: w")));
-        assert!(!is_free(&pairs(", tokenizer: t"), &pairs(", tokenizer: t, valid_path: w")));
-        assert!(!is_free(&pairs(", tokenizer: t, valid_path: v"), &pairs(", tokenizer: t")));
-        assert!(!is_free("{kind: text, path: a, tokenizer: word}", "{kind: text, path: a, tokenizer: byte}"));
+        assert!(is_free(
+            &pairs(", tokenizer: t, valid_path: v"),
+            &pairs(", tokenizer: t, valid_path: w")
+        ));
+        assert!(!is_free(
+            &pairs(", tokenizer: t"),
+            &pairs(", tokenizer: t, valid_path: w")
+        ));
+        assert!(!is_free(
+            &pairs(", tokenizer: t, valid_path: v"),
+            &pairs(", tokenizer: t")
+        ));
+        assert!(!is_free(
+            "{kind: text, path: a, tokenizer: word}",
+            "{kind: text, path: a, tokenizer: byte}"
+        ));
     }
 }

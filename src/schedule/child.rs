@@ -1,7 +1,8 @@
-//! The process of an attempt: starts it in its own process group, reads its output, stops it and reaps it. It ends with its parent.
+//! The process of an attempt: starts it in its own process group, reads its output, stops it and
+//! reaps it. It ends with its parent.
 //!
-//! Children are started only by the scheduler's thread, which outlives them: the kernel sends the parent-death signal when
-//! the *thread* that started a child ends.
+//! Children are started only by the scheduler's thread, which outlives them: the kernel sends the
+//! parent-death signal when the *thread* that started a child ends.
 
 use std::{
     ffi::OsString,
@@ -15,7 +16,8 @@ use std::{
 };
 
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group, set_parent_process_death_signal, setrlimit, waitid,
+    Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_parent_process_death_signal, setrlimit, waitid,
 };
 
 use super::{
@@ -79,36 +81,63 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
     let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
     let token = start.token;
     thread("waiter", move || {
-        // The child is a zombie until it is reaped, so its process group id is not reused meanwhile.
-        while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {}
+        // The child is a zombie until it is reaped, so its process group id is not reused
+        // meanwhile.
+        while let Err(rustix::io::Errno::INTR) = waitid(
+            WaitId::Pid(group),
+            WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
+        ) {}
         let _ = events.send(Event::Ended(token));
     })?;
-    Ok(Running { child, group, folder: start.folder.to_owned(), ear, stdout, stderr })
+    Ok(Running {
+        child,
+        group,
+        folder: start.folder.to_owned(),
+        ear,
+        stdout,
+        stderr,
+    })
 }
 
-fn thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+fn thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
 }
 
 fn command(start: &ChildStart) -> Command {
     let mut command = Command::new(start.program);
-    command.arg(start.trial_file).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .arg(start.trial_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
     for (name, value) in environment(std::env::vars_os()) {
         match value {
             Some(value) => command.env(name, value),
             None => command.env_remove(name),
         };
     }
-    command.env("CUDA_VISIBLE_DEVICES", start.visible_devices).env(stray::MARK, start.folder);
+    command
+        .env("CUDA_VISIBLE_DEVICES", start.visible_devices)
+        .env(stray::MARK, start.folder);
     if let Limit::OfTensors(Some((name, value))) = &start.limit {
         command.env(name, value);
     }
     let of_process = match start.limit {
-        Limit::OfProcess(bytes) => Some(Rlimit { current: Some(bytes), maximum: Some(bytes) }),
+        Limit::OfProcess(bytes) => Some(Rlimit {
+            current: Some(bytes),
+            maximum: Some(bytes),
+        }),
         _ => None,
     };
     let parent = getpid();
-    // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is taken.
+    // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is
+    // taken.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -117,16 +146,19 @@ fn command(start: &ChildStart) -> Command {
             }
             match getppid() {
                 Some(now) if now == parent => Ok(()),
-                _ => Err(io::Error::from_raw_os_error(rustix::io::Errno::SRCH.raw_os_error())),
+                _ => Err(io::Error::from_raw_os_error(
+                    rustix::io::Errno::SRCH.raw_os_error(),
+                )),
             }
         });
     }
     command
 }
 
-/// Number of spins of a waiting OpenMP thread before it sleeps. With the system library's default it spins for up to tens of
-/// milliseconds, which are lost if another process needs the core: two trainings on the same two cores slow each other down eightfold,
-/// with this value less than threefold. For a single training it costs 1 or 2 % (`docs/development.md` has the figures).
+/// Number of spins of a waiting OpenMP thread before it sleeps. With the system library's default
+/// it spins for up to tens of milliseconds, which are lost if another process needs the core: two
+/// trainings on the same two cores slow each other down eightfold, with this value less than
+/// threefold. For a single training it costs 1 or 2 % (`docs/development.md` has the figures).
 const SPINS: (&str, &str) = ("GOMP_SPINCOUNT", "5000");
 /// Variables that override [`SPINS`] if the user sets one.
 const WAITING: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
@@ -134,19 +166,26 @@ const WAITING: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 /// Makes the child use the CUDA code paths on the CPU, for tests.
 const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
 
-/// Returns the changes of a child's environment to kiln's own: experiment keys are removed, the folders of program settings are made
-/// absolute, and waiting threads sleep soon.
-fn environment(own: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, Option<OsString>)> {
+/// Returns the changes of a child's environment to kiln's own: experiment keys are removed, the
+/// folders of program settings are made absolute, and waiting threads sleep soon.
+fn environment(
+    own: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, Option<OsString>)> {
     const FOLDERS: [&str; 2] = ["KILN_DATA", "KILN_LIBTORCH"];
     let own: Vec<(OsString, OsString)> = own.collect();
-    let decides = |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);
+    let decides =
+        |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);
     let spins = (!own.iter().any(decides)).then(|| (SPINS.0.into(), Some(SPINS.1.into())));
-    let settings = own.into_iter().filter(|(name, _)| name.to_string_lossy().starts_with("KILN_") && name != CUDA_BRANCHES);
+    let settings = own
+        .into_iter()
+        .filter(|(name, _)| name.to_string_lossy().starts_with("KILN_") && name != CUDA_BRANCHES);
     settings
         .map(|(name, value)| {
             let is_folder = FOLDERS.iter().any(|folder| name == *folder) && !value.is_empty();
             // `KILN_LIBTORCH` may also be a flavor; only an existing path is a path.
-            let path = is_folder.then(|| std::path::absolute(&value).ok()).flatten();
+            let path = is_folder
+                .then(|| std::path::absolute(&value).ok())
+                .flatten();
             match path {
                 Some(path) if path.exists() => (name, Some(path.into_os_string())),
                 _ => (name, is_folder.then_some(value)),
@@ -175,14 +214,22 @@ impl Running {
         let status = self.child.wait()?;
         stray::end_strays(&self.folder);
         let deadline = Instant::now() + PIPES_MAY_LINGER;
-        while !(self.stdout.is_finished() && self.stderr.is_finished()) && Instant::now() < deadline {
+        while !(self.stdout.is_finished() && self.stderr.is_finished()) && Instant::now() < deadline
+        {
             std::thread::sleep(Duration::from_millis(5));
         }
         let stderr_tail = match self.stderr.is_finished() {
-            true => self.stderr.join().ok().and_then(Result::ok).unwrap_or_default(),
+            true => self
+                .stderr
+                .join()
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or_default(),
             false => String::new(),
         };
-        let exit = status.signal().map_or_else(|| Exit::Status(status.code().unwrap_or(-1)), Exit::Signal);
+        let exit = status
+            .signal()
+            .map_or_else(|| Exit::Status(status.code().unwrap_or(-1)), Exit::Signal);
         Ok(ChildEnded { exit, stderr_tail })
     }
 }
@@ -193,22 +240,47 @@ mod tests {
 
     #[test]
     fn experiment_keys_are_taken_out_of_the_childs_environment() {
-        let own = [("KILN_TRAIN__BATCH_SIZE", "8"), ("KILN_DATA", "."), ("KILN_LIBTORCH", "cpu"), ("PATH", "/bin"), (CUDA_BRANCHES, "1")];
+        let own = [
+            ("KILN_TRAIN__BATCH_SIZE", "8"),
+            ("KILN_DATA", "."),
+            ("KILN_LIBTORCH", "cpu"),
+            ("PATH", "/bin"),
+            (CUDA_BRANCHES, "1"),
+        ];
         let child = environment(own.iter().map(|(name, value)| (name.into(), value.into())));
-        let found = |name: &str| child.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone());
+        let found = |name: &str| {
+            child
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone())
+        };
         assert_eq!(found("KILN_TRAIN__BATCH_SIZE"), Some(None));
-        assert!(found("KILN_DATA").flatten().is_some_and(|path| Path::new(&path).is_absolute()));
+        assert!(
+            found("KILN_DATA")
+                .flatten()
+                .is_some_and(|path| Path::new(&path).is_absolute())
+        );
         assert_eq!(found("KILN_LIBTORCH"), Some(Some("cpu".into())));
-        assert_eq!([found("PATH"), found(CUDA_BRANCHES)], [None, None], "left as they are");
+        assert_eq!(
+            [found("PATH"), found(CUDA_BRANCHES)],
+            [None, None],
+            "left as they are"
+        );
     }
 
     #[test]
     fn threads_of_a_child_sleep_soon_unless_the_environment_says_how_they_wait() {
         let given = |own: &[(&str, &str)]| -> Vec<(OsString, Option<OsString>)> {
             let child = environment(own.iter().map(|(name, value)| (name.into(), value.into())));
-            child.into_iter().filter(|(name, _)| WAITING.iter().any(|variable| name == *variable)).collect()
+            child
+                .into_iter()
+                .filter(|(name, _)| WAITING.iter().any(|variable| name == *variable))
+                .collect()
         };
-        assert_eq!(given(&[("PATH", "/bin")]), [("GOMP_SPINCOUNT".into(), Some("5000".into()))]);
+        assert_eq!(
+            given(&[("PATH", "/bin")]),
+            [("GOMP_SPINCOUNT".into(), Some("5000".into()))]
+        );
         assert_eq!(given(&[("GOMP_SPINCOUNT", "0")]), []);
         assert_eq!(given(&[("OMP_WAIT_POLICY", "active")]), []);
     }

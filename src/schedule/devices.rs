@@ -1,5 +1,5 @@
-//! Selects the devices that a trial may use: `run.devices`, the GPUs found and `CUDA_VISIBLE_DEVICES` go in, a choice comes
-//! out. Pure; `lease` takes the devices.
+//! Selects the devices that a trial may use: `run.devices`, the GPUs found and
+//! `CUDA_VISIBLE_DEVICES` go in, a choice comes out. Pure; `lease` takes the devices.
 
 use kiln_core::{
     spec::{DeviceId, DeviceName, Devices, Engine},
@@ -38,47 +38,82 @@ pub(super) struct DeviceOffer<'a> {
 ///
 /// # Errors
 /// If a GPU is requested by name or by `all` and does not exist; the text lists the available ones.
-pub(super) fn choose(wanted: &Devices, engine: Engine, offer: DeviceOffer) -> Result<DeviceChoice, String> {
+pub(super) fn choose(
+    wanted: &Devices,
+    engine: Engine,
+    offer: DeviceOffer,
+) -> Result<DeviceChoice, String> {
     let visible: Vec<LeasedGpu> = restrict(offer.devices, offer.visible);
     match (wanted, engine) {
-        (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => Ok(DeviceChoice::Cpu { notice: None }),
-        (_, Engine::Flex) => Err("`run.engine: flex` runs on the CPU only; `run.devices` must be `auto` or `cpu`".to_owned()),
-        (Devices::Named(DeviceName::Auto), _) if offer.devices.is_empty() && !offer.unusable.is_empty() && !is_hidden_on_purpose(offer.visible) => {
-            Err(format!("{}; `--device cpu` runs the trials on the CPU", nothing_visible(offer)))
+        (Devices::Named(DeviceName::Cpu), _) | (Devices::Named(DeviceName::Auto), Engine::Flex) => {
+            Ok(DeviceChoice::Cpu { notice: None })
         }
-        (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => {
-            Ok(DeviceChoice::Cpu { notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))) })
+        (_, Engine::Flex) => Err(
+            "`run.engine: flex` runs on the CPU only; `run.devices` must be `auto` or `cpu`"
+                .to_owned(),
+        ),
+        (Devices::Named(DeviceName::Auto), _)
+            if offer.devices.is_empty()
+                && !offer.unusable.is_empty()
+                && !is_hidden_on_purpose(offer.visible) =>
+        {
+            Err(format!(
+                "{}; `--device cpu` runs the trials on the CPU",
+                nothing_visible(offer)
+            ))
         }
+        (Devices::Named(DeviceName::Auto), _) if visible.is_empty() => Ok(DeviceChoice::Cpu {
+            notice: Some(format!("{}, trials run on the CPU", nothing_visible(offer))),
+        }),
         (Devices::Named(DeviceName::Auto), _) => Ok(DeviceChoice::FirstIdle(visible)),
-        (Devices::Named(DeviceName::All), _) if visible.is_empty() => {
-            Err(format!("`run.devices: all` needs a GPU: {}; try `--device auto` or `--device cpu`", nothing_visible(offer)))
-        }
+        (Devices::Named(DeviceName::All), _) if visible.is_empty() => Err(format!(
+            "`run.devices: all` needs a GPU: {}; try `--device auto` or `--device cpu`",
+            nothing_visible(offer)
+        )),
         (Devices::Named(DeviceName::All), _) => Ok(DeviceChoice::All(visible)),
-        (Devices::List(ids), _) => ids.iter().map(|id| find(id, &visible, offer)).collect::<Result<_, _>>().map(DeviceChoice::All),
+        (Devices::List(ids), _) => ids
+            .iter()
+            .map(|id| find(id, &visible, offer))
+            .collect::<Result<_, _>>()
+            .map(DeviceChoice::All),
     }
 }
 
-/// The same for trials that use `each` GPUs at once: returns the largest multiple of `each` of the requested GPUs.
+/// The same for trials that use `each` GPUs at once: returns the largest multiple of `each` of the
+/// requested GPUs.
 ///
 /// # Errors
 /// As for [`choose`]; also if there are fewer GPUs than one trial uses.
-pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: DeviceOffer) -> Result<DeviceChoice, String> {
+pub(super) fn choose_each(
+    wanted: &Devices,
+    engine: Engine,
+    each: u64,
+    offer: DeviceOffer,
+) -> Result<DeviceChoice, String> {
     let choice = choose(wanted, engine, offer)?;
-    let (DeviceChoice::FirstIdle(found) | DeviceChoice::All(found)) = &choice else { return Ok(choice) };
+    let (DeviceChoice::FirstIdle(found) | DeviceChoice::All(found)) = &choice else {
+        return Ok(choice);
+    };
     let each = each.max(1) as usize;
     if let Some(instance) = found.iter().find(|device| device.instance.is_some())
         && each > 1
     {
         let uuid = &instance.uuid;
         return Err(format!(
-            "`run.devices_per_trial` is {each}, but CUDA shows only one MIG instance to a process, and {uuid} is one; try `--set run.devices_per_trial=1`, or name whole GPUs with `--device`"
+            "`run.devices_per_trial` is {each}, but CUDA shows only one MIG instance to a process, \
+             and {uuid} is one; try `--set run.devices_per_trial=1`, or name whole GPUs with \
+             `--device`"
         ));
     }
     if found.len() < each {
-        let listed: Vec<String> = found.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
+        let listed: Vec<String> = found
+            .iter()
+            .map(|device| format!("{} ({})", device.index, device.uuid))
+            .collect();
         let (have, there) = (counted(found.len(), "GPU"), listed.join(", "));
         return Err(format!(
-            "`run.devices_per_trial` is {each}, and a trial may use {have}: {there}; try `--set run.devices_per_trial={}`",
+            "`run.devices_per_trial` is {each}, and a trial may use {have}: {there}; try `--set \
+             run.devices_per_trial={}`",
             found.len()
         ));
     }
@@ -93,22 +128,38 @@ pub(super) fn choose_each(wanted: &Devices, engine: Engine, each: u64, offer: De
 
 /// Whether `CUDA_VISIBLE_DEVICES` is empty or -1, which hides all GPUs.
 pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
-    visible.map(str::trim).is_some_and(|text| text.is_empty() || text == "-1")
+    visible
+        .map(str::trim)
+        .is_some_and(|text| text.is_empty() || text == "-1")
 }
 
 fn nothing_visible(offer: DeviceOffer) -> String {
     if offer.devices.is_empty() && !offer.unusable.is_empty() {
-        let each = offer.unusable.iter().map(|(index, why)| format!("GPU {index} cannot be used: {why}"));
+        let each = offer
+            .unusable
+            .iter()
+            .map(|(index, why)| format!("GPU {index} cannot be used: {why}"));
         return each.collect::<Vec<_>>().join("; ");
     }
     match (offer.devices.is_empty(), offer.absence) {
         (false, _) => match offer.visible {
             Some(text) if !is_hidden_on_purpose(Some(text)) => {
-                let instances: Vec<&str> =
-                    offer.devices.iter().filter(|device| device.instance.is_some()).map(|device| device.uuid.as_str()).collect();
+                let instances: Vec<&str> = offer
+                    .devices
+                    .iter()
+                    .filter(|device| device.instance.is_some())
+                    .map(|device| device.uuid.as_str())
+                    .collect();
                 match instances.as_slice() {
-                    [] => format!("`CUDA_VISIBLE_DEVICES={text}` names none of {} here", counted(offer.devices.len(), "GPU")),
-                    there => format!("`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG instances are {}", there.join(", ")),
+                    [] => format!(
+                        "`CUDA_VISIBLE_DEVICES={text}` names none of {} here",
+                        counted(offer.devices.len(), "GPU")
+                    ),
+                    there => format!(
+                        "`CUDA_VISIBLE_DEVICES={text}` names none of the devices here; MIG \
+                         instances are {}",
+                        there.join(", ")
+                    ),
                 }
             }
             _ => "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
@@ -129,20 +180,36 @@ fn find(id: &DeviceId, visible: &[LeasedGpu], offer: DeviceOffer) -> Result<Leas
             DeviceId::Uuid(uuid) => uuid.clone(),
         };
         if let DeviceId::Index(index) = id
-            && let Some((_, why)) = offer.unusable.iter().find(|(unusable, _)| unusable == index)
+            && let Some((_, why)) = offer
+                .unusable
+                .iter()
+                .find(|(unusable, _)| unusable == index)
         {
-            return format!("`run.devices` names {wanted}, which cannot be used: {why}; name another with `--device`, or `cpu`");
+            return format!(
+                "`run.devices` names {wanted}, which cannot be used: {why}; name another with \
+                 `--device`, or `cpu`"
+            );
         }
-        let listed: Vec<String> = visible.iter().map(|device| format!("{} ({})", device.index, device.uuid)).collect();
-        let have = if listed.is_empty() { nothing_visible(offer) } else { format!("there are {}", listed.join(", ")) };
+        let listed: Vec<String> = visible
+            .iter()
+            .map(|device| format!("{} ({})", device.index, device.uuid))
+            .collect();
+        let have = if listed.is_empty() {
+            nothing_visible(offer)
+        } else {
+            format!("there are {}", listed.join(", "))
+        };
         format!("`run.devices` names {wanted}: {have}")
     })
 }
 
-/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves visible, in its order. Like CUDA, it stops at the first entry that is not a
-/// device, and uses the first instance of a GPU with MIG instances. UUIDs of GPUs may be abbreviated, those of instances not.
+/// The GPUs and MIG instances that `CUDA_VISIBLE_DEVICES` leaves visible, in its order. Like CUDA,
+/// it stops at the first entry that is not a device, and uses the first instance of a GPU with MIG
+/// instances. UUIDs of GPUs may be abbreviated, those of instances not.
 pub fn restrict(devices: &[LeasedGpu], visible: Option<&str>) -> Vec<LeasedGpu> {
-    let Some(visible) = visible else { return devices.to_vec() };
+    let Some(visible) = visible else {
+        return devices.to_vec();
+    };
     let find = |entry: &str| {
         devices.iter().find(|device| match entry.parse::<u32>() {
             Ok(index) => device.index == index,
@@ -150,11 +217,19 @@ pub fn restrict(devices: &[LeasedGpu], visible: Option<&str>) -> Vec<LeasedGpu> 
             Err(_) => entry.starts_with("MIG-") && device.is_named(entry),
         })
     };
-    visible.split(',').map_while(|entry| find(entry.trim())).cloned().collect()
+    visible
+        .split(',')
+        .map_while(|entry| find(entry.trim()))
+        .cloned()
+        .collect()
 }
 
 /// Returns the reason why a GPU is not idle; `None` if it appears idle.
-pub(super) fn busy(device: &LeasedGpu, processes: &ProcessList, utilization: Option<f64>) -> Option<String> {
+pub(super) fn busy(
+    device: &LeasedGpu,
+    processes: &ProcessList,
+    utilization: Option<f64>,
+) -> Option<String> {
     if let ProcessList::Known(processes) = processes
         && !processes.is_empty()
     {
@@ -162,14 +237,28 @@ pub(super) fn busy(device: &LeasedGpu, processes: &ProcessList, utilization: Opt
             .iter()
             .map(|process| {
                 let user = process.user.as_deref().unwrap_or("unknown");
-                let memory = process.used_memory_bytes.map_or("unknown memory".to_owned(), |bytes| Bytes(bytes).to_string());
+                let memory = process
+                    .used_memory_bytes
+                    .map_or("unknown memory".to_owned(), |bytes| {
+                        Bytes(bytes).to_string()
+                    });
                 format!("PID {} of user {user} with {memory}", process.pid)
             })
             .collect();
-        return Some(format!("GPU {} ({}) is used by {}", device.index, device.name, listed(&named, ", ")));
+        return Some(format!(
+            "GPU {} ({}) is used by {}",
+            device.index,
+            device.name,
+            listed(&named, ", ")
+        ));
     }
     let utilization = utilization.filter(|share| *share >= IDLE_UTILIZATION)?;
-    Some(format!("GPU {} ({}) is {} busy", device.index, device.name, Fraction(utilization)))
+    Some(format!(
+        "GPU {} ({}) is {} busy",
+        device.index,
+        device.name,
+        Fraction(utilization)
+    ))
 }
 
 #[cfg(test)]
@@ -188,12 +277,23 @@ mod tests {
         vec![gpu(0), gpu(1), gpu(2)]
     }
 
-    fn chosen(wanted: &str, visible: Option<&str>, devices: &[LeasedGpu]) -> Result<Vec<u32>, String> {
+    fn chosen(
+        wanted: &str,
+        visible: Option<&str>,
+        devices: &[LeasedGpu],
+    ) -> Result<Vec<u32>, String> {
         let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-        let offer = DeviceOffer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible };
+        let offer = DeviceOffer {
+            devices,
+            unusable: &[],
+            absence: Some("no NVIDIA driver found"),
+            visible,
+        };
         choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
             DeviceChoice::Cpu { .. } => Vec::new(),
-            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => found.iter().map(|device| device.index).collect(),
+            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => {
+                found.iter().map(|device| device.index).collect()
+            }
         })
     }
 
@@ -203,7 +303,11 @@ mod tests {
         assert_eq!(chosen("all", None, &gpus()), Ok(vec![0, 1, 2]));
         assert_eq!(chosen("cpu", None, &gpus()), Ok(vec![]));
         assert_eq!(chosen("[2, GPU-0a]", None, &gpus()), Ok(vec![2, 0]));
-        assert!(chosen("[7]", None, &gpus()).unwrap_err().contains("there are 0 (GPU-0a), 1"));
+        assert!(
+            chosen("[7]", None, &gpus())
+                .unwrap_err()
+                .contains("there are 0 (GPU-0a), 1")
+        );
     }
 
     #[test]
@@ -214,16 +318,36 @@ mod tests {
                 &wanted,
                 Engine::Libtorch,
                 each,
-                DeviceOffer { devices, unusable: &[], absence: Some("no NVIDIA driver found"), visible: None },
+                DeviceOffer {
+                    devices,
+                    unusable: &[],
+                    absence: Some("no NVIDIA driver found"),
+                    visible: None,
+                },
             )
         };
-        assert_eq!(chosen("all", 2, &gpus()), Ok(DeviceChoice::All(gpus()[..2].to_vec())), "the third fills no trial");
+        assert_eq!(
+            chosen("all", 2, &gpus()),
+            Ok(DeviceChoice::All(gpus()[..2].to_vec())),
+            "the third fills no trial"
+        );
         assert_eq!(chosen("all", 3, &gpus()), Ok(DeviceChoice::All(gpus())));
-        assert_eq!(chosen("auto", 2, &gpus()), Ok(DeviceChoice::FirstIdle(gpus())));
-        assert!(matches!(chosen("auto", 2, &[]), Ok(DeviceChoice::Cpu { notice: Some(_) })));
+        assert_eq!(
+            chosen("auto", 2, &gpus()),
+            Ok(DeviceChoice::FirstIdle(gpus()))
+        );
+        assert!(matches!(
+            chosen("auto", 2, &[]),
+            Ok(DeviceChoice::Cpu { notice: Some(_) })
+        ));
         for wanted in ["all", "auto"] {
             let refused = chosen(wanted, 4, &gpus()).unwrap_err();
-            assert!(refused.starts_with("`run.devices_per_trial` is 4, and a trial may use 3 GPUs: 0 (GPU-0a), 1"), "{refused}");
+            assert!(
+                refused.starts_with(
+                    "`run.devices_per_trial` is 4, and a trial may use 3 GPUs: 0 (GPU-0a), 1"
+                ),
+                "{refused}"
+            );
         }
     }
 
@@ -232,25 +356,41 @@ mod tests {
         assert_eq!(chosen("all", Some("2,1"), &gpus()), Ok(vec![2, 1]));
         assert_eq!(chosen("all", Some("GPU-1,-1,0"), &gpus()), Ok(vec![1]));
         assert!(chosen("[0]", Some("1"), &gpus()).is_err());
-        assert!(chosen("all", Some(""), &gpus()).unwrap_err().contains("hides every GPU"));
+        assert!(
+            chosen("all", Some(""), &gpus())
+                .unwrap_err()
+                .contains("hides every GPU")
+        );
     }
 
     /// GPU 0 has two MIG instances, GPU 1 has none.
     fn one_in_pieces() -> Vec<LeasedGpu> {
         let instance = |id: u32| LeasedGpu {
             uuid: format!("MIG-{id}b"),
-            instance: Some(InstanceFacts { board_uuid: "GPU-0a".into(), gpu_instance: id, compute_instance: 0 }),
+            instance: Some(InstanceFacts {
+                board_uuid: "GPU-0a".into(),
+                gpu_instance: id,
+                compute_instance: 0,
+            }),
             ..gpus()[0].clone()
         };
         vec![instance(1), instance(2), gpus()[1].clone()]
     }
 
     fn uuids(wanted: &str, visible: Option<&str>) -> Result<Vec<String>, String> {
-        let (wanted, devices): (Devices, _) = (serde_yaml::from_str(wanted).unwrap(), one_in_pieces());
-        let offer = DeviceOffer { devices: &devices, unusable: &[], absence: None, visible };
+        let (wanted, devices): (Devices, _) =
+            (serde_yaml::from_str(wanted).unwrap(), one_in_pieces());
+        let offer = DeviceOffer {
+            devices: &devices,
+            unusable: &[],
+            absence: None,
+            visible,
+        };
         choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
             DeviceChoice::Cpu { notice } => notice.into_iter().collect(),
-            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => found.into_iter().map(|device| device.uuid).collect(),
+            DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => {
+                found.into_iter().map(|device| device.uuid).collect()
+            }
         })
     }
 
@@ -260,23 +400,41 @@ mod tests {
         assert_eq!(of("all", None), ["MIG-1b", "MIG-2b", "GPU-1a"]);
         assert_eq!(of("[MIG-2b]", None), ["MIG-2b"]);
         assert_eq!(of("[MIG-GPU-0a/2/0, 1]", None), ["MIG-2b", "GPU-1a"]);
-        assert_eq!((of("[0]", None), of("[GPU-0a]", None)), (vec!["MIG-1b".to_owned()], vec!["MIG-1b".to_owned()]), "as CUDA takes the first one");
+        assert_eq!(
+            (of("[0]", None), of("[GPU-0a]", None)),
+            (vec!["MIG-1b".to_owned()], vec!["MIG-1b".to_owned()]),
+            "as CUDA takes the first one"
+        );
         assert_eq!(of("auto", Some("MIG-2b")), ["MIG-2b"]);
         assert_eq!(of("all", Some("MIG-2b,MIG-1b")), ["MIG-2b", "MIG-1b"]);
         assert_eq!(of("all", Some("MIG-GPU-0a/2/0")), ["MIG-2b"]);
         assert_eq!(of("all", Some("0,GPU-1")), ["MIG-1b", "GPU-1a"]);
-        assert_eq!(of("all", Some("GPU-0,MIG-9,1")), ["MIG-1b"], "it ends at what is no device");
+        assert_eq!(
+            of("all", Some("GPU-0,MIG-9,1")),
+            ["MIG-1b"],
+            "it ends at what is no device"
+        );
     }
 
     #[test]
     fn an_instance_that_is_not_there_is_refused_with_those_that_are() {
         let refused = uuids("[MIG-7]", None).unwrap_err();
-        assert_eq!(refused, "`run.devices` names MIG-7: there are 0 (MIG-1b), 0 (MIG-2b), 1 (GPU-1a)");
+        assert_eq!(
+            refused,
+            "`run.devices` names MIG-7: there are 0 (MIG-1b), 0 (MIG-2b), 1 (GPU-1a)"
+        );
         let refused = uuids("[MIG-1b]", Some("MIG-2b")).unwrap_err();
-        assert_eq!(refused, "`run.devices` names MIG-1b: there are 0 (MIG-2b)", "hidden ones are not there");
+        assert_eq!(
+            refused, "`run.devices` names MIG-1b: there are 0 (MIG-2b)",
+            "hidden ones are not there"
+        );
         for wrong in ["MIG-7", "MIG-1", "MIG-GPU-0a/1/1", "MIG-GPU-9/1/0", "MIG-"] {
             let refused = uuids("all", Some(wrong)).unwrap_err();
-            assert!(refused.contains("names none of the devices here; MIG instances are MIG-1b, MIG-2b"), "{wrong}: {refused}");
+            assert!(
+                refused
+                    .contains("names none of the devices here; MIG instances are MIG-1b, MIG-2b"),
+                "{wrong}: {refused}"
+            );
         }
     }
 
@@ -284,21 +442,50 @@ mod tests {
     fn instances_are_not_joined_for_one_trial() {
         let chosen = |visible: &str| {
             let devices = one_in_pieces();
-            let offer = DeviceOffer { devices: &devices, unusable: &[], absence: None, visible: Some(visible) };
+            let offer = DeviceOffer {
+                devices: &devices,
+                unusable: &[],
+                absence: None,
+                visible: Some(visible),
+            };
             choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
         };
         let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
-        assert!(refused.contains("only one MIG instance to a process, and MIG-1b is one"), "{refused}");
-        assert!(chosen("1").unwrap_err().contains("a trial may use 1 GPU: 1 (GPU-1a)"));
+        assert!(
+            refused.contains("only one MIG instance to a process, and MIG-1b is one"),
+            "{refused}"
+        );
+        assert!(
+            chosen("1")
+                .unwrap_err()
+                .contains("a trial may use 1 GPU: 1 (GPU-1a)")
+        );
     }
 
     #[test]
     fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
-        let offer = DeviceOffer { devices: &[], unusable: &[], absence: Some("no NVIDIA driver found"), visible: None };
+        let offer = DeviceOffer {
+            devices: &[],
+            unusable: &[],
+            absence: Some("no NVIDIA driver found"),
+            visible: None,
+        };
         let auto = choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, offer);
-        assert_eq!(auto, Ok(DeviceChoice::Cpu { notice: Some("no NVIDIA driver found, trials run on the CPU".into()) }));
-        assert_eq!(choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer), Ok(DeviceChoice::Cpu { notice: None }));
-        assert!(chosen("all", None, &[]).unwrap_err().contains("no NVIDIA driver found"));
+        assert_eq!(
+            auto,
+            Ok(DeviceChoice::Cpu {
+                notice: Some("no NVIDIA driver found, trials run on the CPU".into())
+            })
+        );
+        assert_eq!(
+            choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer),
+            Ok(DeviceChoice::Cpu { notice: None })
+        );
+        assert!(
+            chosen("all", None, &[])
+                .unwrap_err()
+                .contains("no NVIDIA driver found")
+        );
     }
 
     #[test]
@@ -306,28 +493,66 @@ mod tests {
         let unusable = [(2, "the GPU is lost".to_owned())];
         let of = |wanted: &str, devices: &[LeasedGpu]| {
             let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
-            choose(&wanted, Engine::Libtorch, DeviceOffer { devices, unusable: &unusable, absence: None, visible: None })
+            choose(
+                &wanted,
+                Engine::Libtorch,
+                DeviceOffer {
+                    devices,
+                    unusable: &unusable,
+                    absence: None,
+                    visible: None,
+                },
+            )
         };
         let two = &gpus()[..2];
-        assert!(of("[0, 2]", two).unwrap_err().starts_with("`run.devices` names GPU 2, which cannot be used: the GPU is lost"));
+        assert!(
+            of("[0, 2]", two)
+                .unwrap_err()
+                .starts_with("`run.devices` names GPU 2, which cannot be used: the GPU is lost")
+        );
         assert_eq!(of("auto", two), Ok(DeviceChoice::FirstIdle(two.to_vec())));
         let refused = of("auto", &[]).unwrap_err();
-        assert_eq!(refused, "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU");
+        assert_eq!(
+            refused,
+            "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU"
+        );
         assert_eq!(of("cpu", &[]), Ok(DeviceChoice::Cpu { notice: None }));
         for text in ["", "-1"] {
-            let hidden = DeviceOffer { devices: &[], unusable: &unusable, absence: None, visible: Some(text) };
-            assert!(matches!(choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden), Ok(DeviceChoice::Cpu { notice: Some(_) })));
+            let hidden = DeviceOffer {
+                devices: &[],
+                unusable: &unusable,
+                absence: None,
+                visible: Some(text),
+            };
+            assert!(matches!(
+                choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden),
+                Ok(DeviceChoice::Cpu { notice: Some(_) })
+            ));
         }
     }
 
     #[test]
     fn a_busy_gpu_names_its_users_and_hidden_lists_are_not_taken_for_use() {
         let gpu = &gpus()[0];
-        let process = GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) };
+        let process = GpuProcess {
+            pid: 4711,
+            user: Some("ada".into()),
+            used_memory_bytes: Some(3 << 30),
+        };
         let words = busy(gpu, &ProcessList::Known(vec![process]), None).unwrap();
-        assert_eq!(words, "GPU 0 (H200) is used by PID 4711 of user ada with 3.0 GiB");
+        assert_eq!(
+            words,
+            "GPU 0 (H200) is used by PID 4711 of user ada with 3.0 GiB"
+        );
         assert_eq!(busy(gpu, &ProcessList::Known(vec![]), Some(0.04)), None);
-        assert!(busy(gpu, &ProcessList::Unknown("container".into()), Some(0.5)).unwrap().contains("50.0 %"));
-        assert_eq!(busy(gpu, &ProcessList::Unknown("container".into()), None), None);
+        assert!(
+            busy(gpu, &ProcessList::Unknown("container".into()), Some(0.5))
+                .unwrap()
+                .contains("50.0 %")
+        );
+        assert_eq!(
+            busy(gpu, &ProcessList::Unknown("container".into()), None),
+            None
+        );
     }
 }

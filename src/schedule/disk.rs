@@ -28,10 +28,12 @@ pub(super) fn has_room(path: &Path) -> bool {
 
 /// Returns the message for a full disk.
 pub(super) fn full_message(path: &Path) -> String {
-    let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| Bytes(free).to_string());
+    let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| {
+        Bytes(free).to_string()
+    });
     format!(
-        "{}: the disk, a quota or the file-size limit is full: {free} is free, a trial needs {}; no file is damaged; \
-         free some space and run the same command again",
+        "{}: the disk, a quota or the file-size limit is full: {free} is free, a trial needs {}; \
+         no file is damaged; free some space and run the same command again",
         path.display(),
         Bytes(NEEDED_BYTES)
     )

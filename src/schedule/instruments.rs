@@ -1,5 +1,6 @@
-//! The readings of the machine for the scheduler: GPUs, their processes, and the resources of a trial's process. Only this file
-//! knows their source (`hardware`) and their tables (`samples.csv`, `snapshots.csv`).
+//! The readings of the machine for the scheduler: GPUs, their processes, and the resources of a
+//! trial's process. Only this file knows their source (`hardware`) and their tables (`samples.csv`,
+//! `snapshots.csv`).
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,8 @@ use kiln_core::{
     spec::Engine,
 };
 use kiln_hardware::{
-    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which, WindowSummary, list_devices, read_gpus,
+    self, Gpu, HostFacts, Nvml, NvmlAbsent, NvmlFault, Patience, Sampler, Snapshot, Which,
+    WindowSummary, list_devices, read_gpus,
     sampler::joined,
     silence_of,
     snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
@@ -67,28 +69,43 @@ pub struct InstanceFacts {
 }
 
 impl LeasedGpu {
-    /// UUID of the GPU that has the power, the clocks and the temperature: that of the device itself, unless it is a MIG instance.
+    /// UUID of the GPU that has the power, the clocks and the temperature: that of the device
+    /// itself, unless it is a MIG instance.
     pub fn board_uuid(&self) -> &str {
-        self.instance.as_ref().map_or(&self.uuid, |instance| &instance.board_uuid)
+        self.instance
+            .as_ref()
+            .map_or(&self.uuid, |instance| &instance.board_uuid)
     }
 
-    /// Whether a whole UUID names it: its own, that of its GPU (CUDA then takes the GPU's first instance), or the older
-    /// `MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>`.
+    /// Whether a whole UUID names it: its own, that of its GPU (CUDA then takes the GPU's first
+    /// instance), or the older `MIG-GPU-<uuid of the GPU>/<GPU instance>/<compute instance>`.
     pub fn is_named(&self, uuid: &str) -> bool {
-        self.uuid == uuid || self.board_uuid() == uuid || self.instance.as_ref().is_some_and(|instance| instance.older_name() == uuid)
+        self.uuid == uuid
+            || self.board_uuid() == uuid
+            || self
+                .instance
+                .as_ref()
+                .is_some_and(|instance| instance.older_name() == uuid)
     }
 }
 
 impl InstanceFacts {
     /// Its name with drivers before R470, which CUDA still accepts.
     pub fn older_name(&self) -> String {
-        format!("MIG-{}/{}/{}", self.board_uuid, self.gpu_instance, self.compute_instance)
+        format!(
+            "MIG-{}/{}/{}",
+            self.board_uuid, self.gpu_instance, self.compute_instance
+        )
     }
 }
 
 impl From<kiln_hardware::MigInstance> for InstanceFacts {
     fn from(found: kiln_hardware::MigInstance) -> Self {
-        Self { board_uuid: found.board_uuid, gpu_instance: found.gpu_instance, compute_instance: found.compute_instance }
+        Self {
+            board_uuid: found.board_uuid,
+            gpu_instance: found.gpu_instance,
+            compute_instance: found.compute_instance,
+        }
     }
 }
 
@@ -100,10 +117,16 @@ impl From<kiln_hardware::DeviceFacts> for LeasedGpu {
             mig_profile: found.mig_profile().map(str::to_owned),
             instance: found.instance.map(InstanceFacts::from),
             uuid: found.uuid,
-            name: found.name.into_value().unwrap_or_else(|| "NVIDIA GPU".to_owned()),
+            name: found
+                .name
+                .into_value()
+                .unwrap_or_else(|| "NVIDIA GPU".to_owned()),
             memory_total_bytes: found.memory_total_bytes.into_value(),
             power_limit_watts: found.power_limit_watts.into_value(),
-            ecc_mode: found.is_ecc_enabled.into_value().map(|is_enabled| mode(is_enabled).to_owned()),
+            ecc_mode: found
+                .is_ecc_enabled
+                .into_value()
+                .map(|is_enabled| mode(is_enabled).to_owned()),
         }
     }
 }
@@ -175,7 +198,8 @@ struct Keeping {
 }
 
 impl Instruments {
-    /// Opens the instruments; it never fails, but readings may be absent. `nvml_library` is `$KILN_NVML_LIB`.
+    /// Opens the instruments; it never fails, but readings may be absent. `nvml_library` is
+    /// `$KILN_NVML_LIB`.
     pub fn open(nvml_library: Option<&Path>) -> Self {
         Self::of(Nvml::open(nvml_library), nvml_library.is_none())
     }
@@ -183,21 +207,34 @@ impl Instruments {
     /// The same for trials without a GPU: it does not wait for a driver that is slow to start.
     pub fn open_for_the_cpu(nvml_library: Option<&Path>) -> Self {
         let (patience, library) = (Patience::default(), nvml_library.map(Path::to_owned));
-        let silent = || NvmlAbsent { reason: patience.silence().to_string(), fault: NvmlFault::Silent };
-        let nvml = patience.wait(move || Nvml::open(library.as_deref())).unwrap_or_else(|| Err(silent()));
+        let silent = || NvmlAbsent {
+            reason: patience.silence().to_string(),
+            fault: NvmlFault::Silent,
+        };
+        let nvml = patience
+            .wait(move || Nvml::open(library.as_deref()))
+            .unwrap_or_else(|| Err(silent()));
         Self::of(nvml, nvml_library.is_none())
     }
 
     fn of(nvml: Result<Nvml, NvmlAbsent>, is_system_nvml: bool) -> Self {
         let patience = Patience::default();
         let (mut devices, mut unusable) = (Vec::new(), Vec::new());
-        for (index, found) in nvml.as_ref().map(|nvml| list_devices(*nvml, &patience)).unwrap_or_default() {
+        for (index, found) in nvml
+            .as_ref()
+            .map(|nvml| list_devices(*nvml, &patience))
+            .unwrap_or_default()
+        {
             match found {
                 Ok(facts) => devices.push(facts.into()),
                 Err(absence) => unusable.push((index, absence.to_string())),
             }
         }
-        let driver = nvml.as_ref().ok().copied().and_then(|nvml| patience.wait(move || nvml.driver_version())?.into_value());
+        let driver = nvml
+            .as_ref()
+            .ok()
+            .copied()
+            .and_then(|nvml| patience.wait(move || nvml.driver_version())?.into_value());
         Self {
             nvml: nvml.map(Arc::new),
             devices,
@@ -228,11 +265,18 @@ impl Instruments {
     /// With GPUs that are not there.
     #[cfg(test)]
     pub(super) fn pretending(devices: Vec<LeasedGpu>) -> Self {
-        Self { devices, ..Self::open(Some(Path::new("/nonexistent"))) }
+        Self {
+            devices,
+            ..Self::open(Some(Path::new("/nonexistent")))
+        }
     }
 
     /// Asks the driver about one device; `None` without a driver, or if it does not answer in time.
-    fn ask_of<T: Send + 'static>(&self, uuid: &str, question: impl FnOnce(&Nvml, &str) -> T + Send + 'static) -> Option<T> {
+    fn ask_of<T: Send + 'static>(
+        &self,
+        uuid: &str,
+        question: impl FnOnce(&Nvml, &str) -> T + Send + 'static,
+    ) -> Option<T> {
         let nvml = Arc::clone(self.nvml.as_ref().ok()?);
         let uuid = uuid.to_owned();
         self.patience.wait(move || question(&nvml, &uuid))
@@ -244,34 +288,75 @@ impl Instruments {
     /// A table under the run's folder cannot be opened or written.
     pub(super) fn begin(&mut self, sitting: LaunchContext) -> io::Result<()> {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
-        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch).map_err(io::Error::from)?;
-        let (mut snapshots, _) = SnapshotWriter::open(&sitting.folder.snapshots_table(), sitting.launch, sitting.privacy).map_err(io::Error::from)?;
+        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch)
+            .map_err(io::Error::from)?;
+        let (mut snapshots, _) = SnapshotWriter::open(
+            &sitting.folder.snapshots_table(),
+            sitting.launch,
+            sitting.privacy,
+        )
+        .map_err(io::Error::from)?;
         snapshots.at(clock::run_seconds(sitting.run_anchor_nanoseconds));
         let gpus = self.read_gpus();
-        for snapshot in std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot)) {
+        for snapshot in
+            std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot))
+        {
             snapshots.write_all(&snapshot).map_err(io::Error::from)?;
         }
         snapshots.sync().map_err(io::Error::from)?;
-        fs::write(sitting.folder.snapshot_page(sitting.launch), self.page(&gpus, sitting.privacy))?;
-        let sampler = Sampler::start(nvml, sitting.sample_interval, sitting.run_anchor_nanoseconds);
-        let LaunchContext { privacy, run_anchor_nanoseconds, .. } = sitting;
-        self.keeping = Some(Keeping { sampler, samples, snapshots, privacy, run_anchor_nanoseconds });
+        fs::write(
+            sitting.folder.snapshot_page(sitting.launch),
+            self.page(&gpus, sitting.privacy),
+        )?;
+        let sampler = Sampler::start(
+            nvml,
+            sitting.sample_interval,
+            sitting.run_anchor_nanoseconds,
+        );
+        let LaunchContext {
+            privacy,
+            run_anchor_nanoseconds,
+            ..
+        } = sitting;
+        self.keeping = Some(Keeping {
+            sampler,
+            samples,
+            snapshots,
+            privacy,
+            run_anchor_nanoseconds,
+        });
         Ok(())
     }
 
     /// All GPUs, including those that cannot be used.
     fn read_gpus(&self) -> Vec<Gpu> {
-        self.nvml.as_ref().map(|nvml| read_gpus(**nvml, Which::All, &self.patience)).unwrap_or_default()
+        self.nvml
+            .as_ref()
+            .map(|nvml| read_gpus(**nvml, Which::All, &self.patience))
+            .unwrap_or_default()
     }
 
     /// Writes the launch's snapshot as text, for people to read and compare.
     fn page(&self, gpus: &[Gpu], privacy: Privacy) -> String {
-        let naming = if privacy == Privacy::Full { Naming::Full } else { Naming::Masked(MASKED) };
+        let naming = if privacy == Privacy::Full {
+            Naming::Full
+        } else {
+            Naming::Masked(MASKED)
+        };
         let host = host_text(&host_items(&self.host));
         match &self.nvml {
             Ok(_) => {
-                let (silent, read): (Vec<Gpu>, Vec<Gpu>) = gpus.iter().cloned().partition(|gpu| silence_of(gpu).is_some());
-                let silences = silent.iter().filter_map(|gpu| Some(format!("\nGPU {} was not read: {}.\n", gpu.index.value()?, silence_of(gpu)?)));
+                let (silent, read): (Vec<Gpu>, Vec<Gpu>) = gpus
+                    .iter()
+                    .cloned()
+                    .partition(|gpu| silence_of(gpu).is_some());
+                let silences = silent.iter().filter_map(|gpu| {
+                    Some(format!(
+                        "\nGPU {} was not read: {}.\n",
+                        gpu.index.value()?,
+                        silence_of(gpu)?
+                    ))
+                });
                 host + &text(&read, &jiff::Zoned::now(), naming) + &silences.collect::<String>()
             }
             Err(absent) => format!("{host}\nNo GPU can be read: {absent}.\n"),
@@ -280,8 +365,12 @@ impl Instruments {
 
     /// The GPUs of these devices or MIG instances; each once.
     fn boards(&self, uuids: &[String]) -> Vec<String> {
-        let board =
-            |uuid: &String| self.devices.iter().find(|device| device.uuid == *uuid).map_or(uuid.clone(), |device| device.board_uuid().to_owned());
+        let board = |uuid: &String| {
+            self.devices
+                .iter()
+                .find(|device| device.uuid == *uuid)
+                .map_or(uuid.clone(), |device| device.board_uuid().to_owned())
+        };
         let mut boards: Vec<String> = uuids.iter().map(board).collect();
         boards.sort();
         boards.dedup();
@@ -291,8 +380,12 @@ impl Instruments {
     /// The host, and these GPUs. A MIG instance is on its GPU's page.
     fn snapshots(&self, devices: &[String]) -> Vec<Snapshot> {
         let boards = self.boards(devices);
-        let read = boards.iter().filter_map(|device| self.ask_of(device, read_device));
-        std::iter::once(host_snapshot(&self.host)).chain(read).collect()
+        let read = boards
+            .iter()
+            .filter_map(|device| self.ask_of(device, read_device));
+        std::iter::once(host_snapshot(&self.host))
+            .chain(read)
+            .collect()
     }
 
     pub fn devices(&self) -> Vec<LeasedGpu> {
@@ -324,7 +417,8 @@ impl Instruments {
         kiln_hardware::host_id::host_id()
     }
 
-    /// Key of the stored peak of this GPU, or of the CPU with this number of threads; `None` for a processor without a name.
+    /// Key of the stored peak of this GPU, or of the CPU with this number of threads; `None` for a
+    /// processor without a name.
     pub fn peak_key(&self, gpu: Option<&LeasedGpu>, cpu_threads: u64) -> Option<DeviceKey> {
         Some(match gpu {
             Some(gpu) => DeviceKey {
@@ -354,7 +448,12 @@ impl Instruments {
     }
 
     /// The cheap checks of the machine before a launch that has leased these GPUs.
-    pub(super) fn preflight(&self, request: &RunRequest, privacy: Privacy, uuids: &[String]) -> Vec<Check> {
+    pub(super) fn preflight(
+        &self,
+        request: &RunRequest,
+        privacy: Privacy,
+        uuids: &[String],
+    ) -> Vec<Check> {
         let launch = preflight::PlannedLaunch {
             is_system_nvml: self.is_system_nvml,
             results: request.results,
@@ -363,17 +462,25 @@ impl Instruments {
             privacy,
             patience: &self.patience,
         };
-        preflight::before_launch(&self.nvml.as_deref().copied().map_err(Clone::clone), &launch)
+        preflight::before_launch(
+            &self.nvml.as_deref().copied().map_err(Clone::clone),
+            &launch,
+        )
     }
 
-    /// Host facts for `run.json`: section to field to value. With a unit, or without a value, it is `{"value", "unit"}` or
-    /// `{"value": null, "reason"}`.
+    /// Host facts for `run.json`: section to field to value. With a unit, or without a value, it is
+    /// `{"value", "unit"}` or `{"value": null, "reason"}`.
     pub fn machine(&self) -> Value {
         let mut sections = Map::new();
-        for item in host_items(&self.host).into_iter().filter(|item| !item.is_identifying) {
+        for item in host_items(&self.host)
+            .into_iter()
+            .filter(|item| !item.is_identifying)
+        {
             let section = sections.entry(item.section).or_insert_with(|| json!({}));
             section[item.field.as_str()] = match item.json() {
-                Value::Object(mut told) if told.len() == 1 => told.remove("value").unwrap_or_default(),
+                Value::Object(mut told) if told.len() == 1 => {
+                    told.remove("value").unwrap_or_default()
+                }
                 told => told,
             };
         }
@@ -388,7 +495,12 @@ impl Instruments {
         if let Err(absent) = &self.nvml {
             return Ok((ProcessList::Unknown(absent.to_string()), None));
         }
-        let asked = self.ask_of(uuid, |nvml, uuid| (nvml.compute_processes(uuid), nvml.utilization(uuid).into_value()));
+        let asked = self.ask_of(uuid, |nvml, uuid| {
+            (
+                nvml.compute_processes(uuid),
+                nvml.utilization(uuid).into_value(),
+            )
+        });
         asked.ok_or_else(|| self.patience.silence().to_string())
     }
 
@@ -398,8 +510,11 @@ impl Instruments {
 
     /// A trial is about to start on this device: its power now is that of an idle device.
     pub(super) fn note_idle_power(&mut self, device: &LeasedGpu) {
-        let watts = self.ask_of(&device.uuid, kiln_hardware::power_now_watts).flatten();
-        self.idle_power.extend(watts.map(|watts| (device.uuid.clone(), watts)));
+        let watts = self
+            .ask_of(&device.uuid, kiln_hardware::power_now_watts)
+            .flatten();
+        self.idle_power
+            .extend(watts.map(|watts| (device.uuid.clone(), watts)));
     }
 
     /// NVML's message about a lost device of the running trial.
@@ -407,7 +522,8 @@ impl Instruments {
         self.keeping.as_ref()?.sampler.lost(&trial.0)
     }
 
-    /// Checks again whether the device of an ended attempt is lost: the child often dies before the sampler detects it.
+    /// Checks again whether the device of an ended attempt is lost: the child often dies before the
+    /// sampler detects it.
     fn lost_now(&self, uuid: &str) -> Option<String> {
         #[cfg(test)]
         if self.pretended_lost.iter().any(|lost| lost == uuid) {
@@ -416,36 +532,68 @@ impl Instruments {
         self.ask_of(uuid, kiln_hardware::lost).flatten()
     }
 
-    /// Dense peak for this trial in FLOP/s, of all its devices together, and where it is from (`measured` or `table`, of the first); `None`
-    /// if one is unknown. `libtorch` is the version that the trial ran on, as its child says; a peak measured on another does not count.
-    pub fn peak_flops(&self, devices: &[LeasedGpu], trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+    /// Dense peak for this trial in FLOP/s, of all its devices together, and where it is from
+    /// (`measured` or `table`, of the first); `None` if one is unknown. `libtorch` is the version
+    /// that the trial ran on, as its child says; a peak measured on another does not count.
+    pub fn peak_flops(
+        &self,
+        devices: &[LeasedGpu],
+        trial: &Trial,
+        libtorch: Option<&str>,
+    ) -> Option<(f64, String)> {
         if devices.is_empty() {
             return self.peak_of(None, trial, libtorch);
         }
-        let peaks: Option<Vec<(f64, String)>> = devices.iter().map(|gpu| self.peak_of(Some(gpu), trial, libtorch)).collect();
-        peaks?.into_iter().reduce(|(sum, source), (flops, _)| (sum + flops, source))
+        let peaks: Option<Vec<(f64, String)>> = devices
+            .iter()
+            .map(|gpu| self.peak_of(Some(gpu), trial, libtorch))
+            .collect();
+        peaks?
+            .into_iter()
+            .reduce(|(sum, source), (flops, _)| (sum + flops, source))
     }
 
-    fn peak_of(&self, device: Option<&LeasedGpu>, trial: &Trial, libtorch: Option<&str>) -> Option<(f64, String)> {
+    fn peak_of(
+        &self,
+        device: Option<&LeasedGpu>,
+        trial: &Trial,
+        libtorch: Option<&str>,
+    ) -> Option<(f64, String)> {
         if trial.engine == Engine::Flex {
             return None;
         }
-        let key = self.peak_key(device, trial.train.cpu_threads.resolve(self.host.usable_cores))?;
-        let peak = peaks::lookup(self.peaks.as_deref(), &key, libtorch, trial.train.precision.name())?;
+        let key = self.peak_key(
+            device,
+            trial.train.cpu_threads.resolve(self.host.usable_cores),
+        )?;
+        let peak = peaks::lookup(
+            self.peaks.as_deref(),
+            &key,
+            libtorch,
+            trial.train.precision.name(),
+        )?;
         Some((peak.flops, peak.source.to_owned()))
     }
 
-    /// Begins to watch an attempt; a snapshot of what changed since the last one goes into the table.
+    /// Begins to watch an attempt; a snapshot of what changed since the last one goes into the
+    /// table.
     ///
     /// # Errors
     /// The table cannot be written.
     pub fn watch(&mut self, watch: AttemptWatch) -> io::Result<()> {
         self.write_changes(SnapshotMoment::Start, &watch)?;
         if let Some(keeping) = &self.keeping {
-            let on = |device_uuid| kiln_hardware::Watch { trial: watch.trial.0.clone(), attempt: watch.attempt, pid: watch.pid, device_uuid };
+            let on = |device_uuid| kiln_hardware::Watch {
+                trial: watch.trial.0.clone(),
+                attempt: watch.attempt,
+                pid: watch.pid,
+                device_uuid,
+            };
             match watch.device_uuids.as_slice() {
                 [] => keeping.sampler.watch(on(None)),
-                uuids => uuids.iter().for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
+                uuids => uuids
+                    .iter()
+                    .for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
             }
         }
         self.watched.push(watch);
@@ -464,61 +612,115 @@ impl Instruments {
     /// # Errors
     /// The table cannot be written.
     pub fn tick(&mut self) -> io::Result<()> {
-        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(());
+        };
         match keeping.sampler.take_rows() {
             rows if rows.is_empty() => Ok(()),
             rows => keeping.samples.append(&rows).map_err(io::Error::from),
         }
     }
 
-    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the trial had one; `cuts` are the
-    /// stretches of it that do not count. `was_alone`: no other trial of this run ran beside it, so what else kept the cores
-    /// busy was not ours.
-    pub fn unwatch(&mut self, trial: &TrialId, window: Option<(u64, u64)>, cuts: &[(u64, u64)], was_alone: bool) -> AttemptReadings {
-        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else { return AttemptReadings::default() };
+    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the
+    /// trial had one; `cuts` are the stretches of it that do not count. `was_alone`: no other trial
+    /// of this run ran beside it, so what else kept the cores busy was not ours.
+    pub fn unwatch(
+        &mut self,
+        trial: &TrialId,
+        window: Option<(u64, u64)>,
+        cuts: &[(u64, u64)],
+        was_alone: bool,
+    ) -> AttemptReadings {
+        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else {
+            return AttemptReadings::default();
+        };
         let watch = self.watched.swap_remove(at);
-        let Some(keeping) = &self.keeping else { return AttemptReadings::default() };
+        let Some(keeping) = &self.keeping else {
+            return AttemptReadings::default();
+        };
         let of_devices = keeping.sampler.unwatch_all(&trial.0);
         let cores = self.host.logical_cores.value().copied();
-        let mut found = together(of_devices.iter().map(|readings| summarize(readings, window, cuts, cores)).collect());
-        found.notes.extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
-        let foreign = of_devices.iter().filter_map(|readings| readings.foreign.clone()).reduce(|before, seen| joined(Some(before), seen));
-        let lost =
-            |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| Some((uuid.clone(), readings.lost.clone().or_else(|| self.lost_now(uuid))?));
-        let idle_power: Option<Vec<f64>> = watch.device_uuids.iter().map(|uuid| self.idle_power.get(uuid).copied()).collect();
+        let mut found = together(
+            of_devices
+                .iter()
+                .map(|readings| summarize(readings, window, cuts, cores))
+                .collect(),
+        );
+        found
+            .notes
+            .extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
+        let foreign = of_devices
+            .iter()
+            .filter_map(|readings| readings.foreign.clone())
+            .reduce(|before, seen| joined(Some(before), seen));
+        let lost = |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| {
+            Some((
+                uuid.clone(),
+                readings.lost.clone().or_else(|| self.lost_now(uuid))?,
+            ))
+        };
+        let idle_power: Option<Vec<f64>> = watch
+            .device_uuids
+            .iter()
+            .map(|uuid| self.idle_power.get(uuid).copied())
+            .collect();
         let readings = AttemptReadings {
             window: found,
             memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
             foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
             lost: watch.device_uuids.iter().zip(&of_devices).find_map(lost),
-            idle_power_watts: idle_power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
+            idle_power_watts: idle_power
+                .filter(|watts| !watts.is_empty())
+                .map(|watts| watts.iter().sum()),
         };
-        self.idle_power.retain(|uuid, _| !watch.device_uuids.contains(uuid));
+        self.idle_power
+            .retain(|uuid, _| !watch.device_uuids.contains(uuid));
         // A table that cannot be written fails again at the next tick, which can stop the run.
         let _ = self.write_changes(SnapshotMoment::End, &watch);
         readings
     }
 
-    /// The memory of the smallest of these GPUs, or the limit of the host and its control group for a process.
+    /// The memory of the smallest of these GPUs, or the limit of the host and its control group for
+    /// a process.
     pub(super) fn memory_limit_bytes(&self, device_uuids: &[String]) -> Option<u64> {
-        let of_gpu = |uuid: &String| self.devices.iter().find(|gpu| gpu.uuid == *uuid)?.memory_total_bytes;
+        let of_gpu = |uuid: &String| {
+            self.devices
+                .iter()
+                .find(|gpu| gpu.uuid == *uuid)?
+                .memory_total_bytes
+        };
         match device_uuids {
-            [_, ..] => device_uuids.iter().map(of_gpu).collect::<Option<Vec<u64>>>()?.into_iter().min(),
-            [] => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes].into_iter().filter_map(|bytes| bytes.value().copied()).min(),
+            [_, ..] => device_uuids
+                .iter()
+                .map(of_gpu)
+                .collect::<Option<Vec<u64>>>()?
+                .into_iter()
+                .min(),
+            [] => [&self.host.cgroup_memory_bytes, &self.host.memory_bytes]
+                .into_iter()
+                .filter_map(|bytes| bytes.value().copied())
+                .min(),
         }
     }
 
     fn write_changes(&mut self, moment: SnapshotMoment, watch: &AttemptWatch) -> io::Result<()> {
         if let Some(keeping) = &mut self.keeping {
-            keeping.snapshots.at(clock::run_seconds(keeping.run_anchor_nanoseconds));
+            keeping
+                .snapshots
+                .at(clock::run_seconds(keeping.run_anchor_nanoseconds));
         }
         let snapshots = match watch.device_uuids.as_slice() {
             [] => vec![host_snapshot(&kiln_hardware::host::read())],
             uuids => self.snapshots(uuids),
         };
-        let Some(keeping) = &mut self.keeping else { return Ok(()) };
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(());
+        };
         for snapshot in snapshots {
-            keeping.snapshots.write_changes(&snapshot, moment, &watch.trial, watch.attempt).map_err(io::Error::from)?;
+            keeping
+                .snapshots
+                .write_changes(&snapshot, moment, &watch.trial, watch.attempt)
+                .map_err(io::Error::from)?;
         }
         Ok(())
     }
@@ -528,7 +730,12 @@ impl Instruments {
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
     let (others, cores) = (other_cpu_cores?, cores?);
     let is_disturbed = others > DISTURBING_SHARE * cores as f64;
-    is_disturbed.then(|| ("samples_per_second".to_owned(), format!("{BUSY_HOST} {others:.1} of {cores} cores busy in the window")))
+    is_disturbed.then(|| {
+        (
+            "samples_per_second".to_owned(),
+            format!("{BUSY_HOST} {others:.1} of {cores} cores busy in the window"),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -540,17 +747,38 @@ mod tests {
         let run = tempfile::tempdir().unwrap();
         let folder = RunFolder::at(run.path());
         let sample_interval = Duration::from_secs(60);
-        let sitting = LaunchContext { folder: &folder, launch: 2, run_anchor_nanoseconds: 0, sample_interval, privacy: Privacy::Masked };
-        Instruments::open(Some(Path::new("/nonexistent"))).begin(sitting).unwrap();
+        let sitting = LaunchContext {
+            folder: &folder,
+            launch: 2,
+            run_anchor_nanoseconds: 0,
+            sample_interval,
+            privacy: Privacy::Masked,
+        };
+        Instruments::open(Some(Path::new("/nonexistent")))
+            .begin(sitting)
+            .unwrap();
         let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
-        assert!(page.starts_with("Host\n    cpu\n") && page.contains("No GPU can be read: no NVML at /nonexistent"), "{page}");
+        assert!(
+            page.starts_with("Host\n    cpu\n")
+                && page.contains("No GPU can be read: no NVML at /nonexistent"),
+            "{page}"
+        );
     }
 
     #[test]
     fn a_trial_beside_others_is_marked_from_15_percent_of_the_cores() {
         assert_eq!(disturbance(Some(1.2), Some(8)), None);
         let (column, note) = disturbance(Some(1.25), Some(8)).unwrap();
-        assert_eq!((column.as_str(), note.as_str()), ("samples_per_second", "other processes kept 1.2 of 8 cores busy in the window"));
-        assert_eq!((disturbance(None, Some(8)), disturbance(Some(9.0), None)), (None, None));
+        assert_eq!(
+            (column.as_str(), note.as_str()),
+            (
+                "samples_per_second",
+                "other processes kept 1.2 of 8 cores busy in the window"
+            )
+        );
+        assert_eq!(
+            (disturbance(None, Some(8)), disturbance(Some(9.0), None)),
+            (None, None)
+        );
     }
 }

@@ -66,17 +66,34 @@ pub(super) fn judge(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     if let Some(lost) = &ending.lost
         && is_fault_of_the_device(ending)
     {
-        return (Outcome::Failed, Some(in_words(&format!("lost its device: {lost}"), Outcome::Failed, ending)));
+        return (
+            Outcome::Failed,
+            Some(in_words(
+                &format!("lost its device: {lost}"),
+                Outcome::Failed,
+                ending,
+            )),
+        );
     }
-    if let (Exit::Status(exit_status::NO_DEVICE), None, Some((Outcome::Failed, reason))) = (ending.exit, ending.stopped, &ending.finished) {
+    if let (Exit::Status(exit_status::NO_DEVICE), None, Some((Outcome::Failed, reason))) =
+        (ending.exit, ending.stopped, &ending.finished)
+    {
         // The machine failed, not the trial: the next run retries it.
-        return (Outcome::Interrupted, reason.clone().or_else(|| unexplained(Outcome::Interrupted, ending)));
+        return (
+            Outcome::Interrupted,
+            reason
+                .clone()
+                .or_else(|| unexplained(Outcome::Interrupted, ending)),
+        );
     }
     if let Some((outcome, reason)) = &ending.finished
         && outcome.is_final()
         && !matches!(ending.stopped, Some(StopCause::Timeout(_) | StopCause::Stall(_)) if *outcome == Outcome::Failed)
     {
-        return (*outcome, reason.clone().or_else(|| unexplained(*outcome, ending)));
+        return (
+            *outcome,
+            reason.clone().or_else(|| unexplained(*outcome, ending)),
+        );
     }
     if let Some(cause) = ending.stopped {
         return stopped(cause, ending);
@@ -90,12 +107,14 @@ pub(super) fn judge(ending: &AttemptEnding) -> (Outcome, Option<String>) {
 
 fn foreign(spoken: u32, trial: &TrialId) -> String {
     format!(
-        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln supports only version {PROTOCOL}; \
-         build `kiln` and `kiln-trial` from the same version, or set `KILN_TRIAL` to a matching program"
+        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln \
+         supports only version {PROTOCOL}; build `kiln` and `kiln-trial` from the same version, or \
+         set `KILN_TRIAL` to a matching program"
     )
 }
 
-/// Whether a lost device explains the end. A result that exists anyway is kept, and so is a stop by the user.
+/// Whether a lost device explains the end. A result that exists anyway is kept, and so is a stop by
+/// the user.
 fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
     match (&ending.finished, ending.stopped) {
         (_, Some(StopCause::Told | StopCause::RunFailed)) => false,
@@ -105,18 +124,42 @@ fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
 }
 
 fn unexplained(outcome: Outcome, ending: &AttemptEnding) -> Option<String> {
-    (outcome != Outcome::Completed).then(|| in_words(&format!("ended as `{outcome}` and gave no reason"), outcome, ending))
+    (outcome != Outcome::Completed).then(|| {
+        in_words(
+            &format!("ended as `{outcome}` and gave no reason"),
+            outcome,
+            ending,
+        )
+    })
 }
 
 fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>) {
     let (outcome, what) = match cause {
-        StopCause::Timeout(limit) => (Outcome::TimedOut, format!("was stopped at its time limit (`run.timeout` {limit})")),
-        StopCause::Stall(limit) => (Outcome::TimedOut, format!("was stopped because it sent no message for {limit} (`run.stall`)")),
+        StopCause::Timeout(limit) => (
+            Outcome::TimedOut,
+            format!("was stopped at its time limit (`run.timeout` {limit})"),
+        ),
+        StopCause::Stall(limit) => (
+            Outcome::TimedOut,
+            format!("was stopped because it sent no message for {limit} (`run.stall`)"),
+        ),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
-        StopCause::RunFailed => (Outcome::Interrupted, "was stopped because the run could not continue".to_owned()),
-        StopCause::Protocol => (Outcome::Failed, "was stopped because it speaks another protocol".to_owned()),
-        StopCause::DeviceLost => (Outcome::Failed, "was stopped because its device was lost".to_owned()),
-        StopCause::Lingering => (Outcome::Killed, "reported that it was interrupted and then did not end".to_owned()),
+        StopCause::RunFailed => (
+            Outcome::Interrupted,
+            "was stopped because the run could not continue".to_owned(),
+        ),
+        StopCause::Protocol => (
+            Outcome::Failed,
+            "was stopped because it speaks another protocol".to_owned(),
+        ),
+        StopCause::DeviceLost => (
+            Outcome::Failed,
+            "was stopped because its device was lost".to_owned(),
+        ),
+        StopCause::Lingering => (
+            Outcome::Killed,
+            "reported that it was interrupted and then did not end".to_owned(),
+        ),
     };
     (outcome, Some(in_words(&what, outcome, ending)))
 }
@@ -124,42 +167,90 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
 fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
     match status {
         exit_status::OOM => (Outcome::Oom, "ran out of memory".to_owned()),
-        exit_status::INTERRUPTED => (Outcome::Killed, "was told to stop (SIGTERM) by something other than kiln".to_owned()),
-        _ if speaks_of_memory(ending.stderr_tail) => (Outcome::Oom, format!("ran out of memory and ended with status {status}")),
-        exit_status::RESULT => (Outcome::Failed, "ended with status 0 but without a `finished` message".to_owned()),
+        exit_status::INTERRUPTED => (
+            Outcome::Killed,
+            "was told to stop (SIGTERM) by something other than kiln".to_owned(),
+        ),
+        _ if speaks_of_memory(ending.stderr_tail) => (
+            Outcome::Oom,
+            format!("ran out of memory and ended with status {status}"),
+        ),
+        exit_status::RESULT => (
+            Outcome::Failed,
+            "ended with status 0 but without a `finished` message".to_owned(),
+        ),
         exit_status::FAILED => (Outcome::Failed, "failed".to_owned()),
-        exit_status::BAD_FILE => (Outcome::Failed, "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?".to_owned()),
-        exit_status::NO_DEVICE => (Outcome::Interrupted, "found no engine or device on this machine and ended".to_owned()),
-        126 | 127 if !ending.has_spoken => {
-            (Outcome::Interrupted, format!("could not be started (status {status}); is libtorch there (`make libtorch`)? It ended"))
-        }
+        exit_status::BAD_FILE => (
+            Outcome::Failed,
+            "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?"
+                .to_owned(),
+        ),
+        exit_status::NO_DEVICE => (
+            Outcome::Interrupted,
+            "found no engine or device on this machine and ended".to_owned(),
+        ),
+        126 | 127 if !ending.has_spoken => (
+            Outcome::Interrupted,
+            format!(
+                "could not be started (status {status}); is libtorch there (`make libtorch`)? It \
+                 ended"
+            ),
+        ),
         other => (Outcome::Failed, format!("ended with status {other}")),
     }
 }
 
-/// Signals: 9 with the out-of-memory killer at work is memory; those a person or a system sends are `killed`; all others
-/// are the child's own crash.
+/// Signals: 9 with the out-of-memory killer at work is memory; those a person or a system sends are
+/// `killed`; all others are the child's own crash.
 fn by_signal(signal: i32, ending: &AttemptEnding) -> (Outcome, String) {
     let name = signal_name(signal);
     match signal {
-        9 if ending.oom_killer_struck => (Outcome::Oom, "ran out of host memory: the kernel's out-of-memory killer ended it".to_owned()),
-        1 | 2 | 9 | 15 | 24 => (Outcome::Killed, format!("was killed from outside by signal {signal}{name}")),
-        _ if speaks_of_memory(ending.stderr_tail) => (Outcome::Oom, format!("ran out of memory and ended by signal {signal}{name}")),
+        9 if ending.oom_killer_struck => (
+            Outcome::Oom,
+            "ran out of host memory: the kernel's out-of-memory killer ended it".to_owned(),
+        ),
+        1 | 2 | 9 | 15 | 24 => (
+            Outcome::Killed,
+            format!("was killed from outside by signal {signal}{name}"),
+        ),
+        _ if speaks_of_memory(ending.stderr_tail) => (
+            Outcome::Oom,
+            format!("ran out of memory and ended by signal {signal}{name}"),
+        ),
         _ => (Outcome::Failed, format!("crashed by signal {signal}{name}")),
     }
 }
 
 fn signal_name(signal: i32) -> String {
-    signal_hook::low_level::signal_name(signal).map(|name| format!(" ({name})")).unwrap_or_default()
+    signal_hook::low_level::signal_name(signal)
+        .map(|name| format!(" ({name})"))
+        .unwrap_or_default()
 }
 
-/// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
+/// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see
+/// trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
 fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
-    let step = ending.step.map_or(", before its first step".to_owned(), |step| format!(", at step {step}"));
-    let mut text = format!("trial {} {what} after {}{step}", ending.trial, Seconds(ending.seconds));
+    let step = ending
+        .step
+        .map_or(", before its first step".to_owned(), |step| {
+            format!(", at step {step}")
+        });
+    let mut text = format!(
+        "trial {} {what} after {}{step}",
+        ending.trial,
+        Seconds(ending.seconds)
+    );
     // The line above a backtrace is more useful than the backtrace.
-    let said = ending.stderr_tail.split("stack backtrace:").next().unwrap_or_default();
-    let last = said.lines().rev().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("note: "));
+    let said = ending
+        .stderr_tail
+        .split("stack backtrace:")
+        .next()
+        .unwrap_or_default();
+    let last = said
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("note: "));
     if ending.stopped.is_some() && outcome == Outcome::Interrupted {
         return text;
     }
@@ -172,7 +263,10 @@ fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
 
 fn shortened(line: &str) -> String {
     const LONGEST: usize = 300;
-    let clean: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean: String = line
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     match clean.char_indices().nth(LONGEST) {
         Some((at, _)) => format!("{}…", &clean[..at]),
         None => clean,
@@ -211,30 +305,115 @@ mod tests {
         use Exit::{Signal, Status};
         type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
         let cases: [Case; 24] = [
-            (Status(0), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
-            (Signal(11), |e| e.finished = Some((Outcome::Completed, None)), Outcome::Completed, ""),
-            (Status(0), |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))), Outcome::Diverged, "loss is NaN"),
-            (Status(1), |e| e.finished = Some((Outcome::Failed, None)), Outcome::Failed, "gave no reason"),
-            (Status(0), |_| {}, Outcome::Failed, "without a `finished` message"),
-            (Status(1), |_| {}, Outcome::Failed, "failed after 41 s, at step 118"),
+            (
+                Status(0),
+                |e| e.finished = Some((Outcome::Completed, None)),
+                Outcome::Completed,
+                "",
+            ),
+            (
+                Signal(11),
+                |e| e.finished = Some((Outcome::Completed, None)),
+                Outcome::Completed,
+                "",
+            ),
+            (
+                Status(0),
+                |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))),
+                Outcome::Diverged,
+                "loss is NaN",
+            ),
+            (
+                Status(1),
+                |e| e.finished = Some((Outcome::Failed, None)),
+                Outcome::Failed,
+                "gave no reason",
+            ),
+            (
+                Status(0),
+                |_| {},
+                Outcome::Failed,
+                "without a `finished` message",
+            ),
+            (
+                Status(1),
+                |_| {},
+                Outcome::Failed,
+                "failed after 41 s, at step 118",
+            ),
             (Status(2), |_| {}, Outcome::Failed, "same version"),
             (Status(3), |_| {}, Outcome::Interrupted, "engine or device"),
-            (Status(3), |e| e.finished = Some((Outcome::Failed, Some("no CUDA".into()))), Outcome::Interrupted, "no CUDA"),
+            (
+                Status(3),
+                |e| e.finished = Some((Outcome::Failed, Some("no CUDA".into()))),
+                Outcome::Interrupted,
+                "no CUDA",
+            ),
             (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
             (Status(77), |_| {}, Outcome::Failed, "status 77"),
-            (Status(1), |e| e.stderr_tail = "CUDA out of memory. Tried", Outcome::Oom, "out of memory"),
+            (
+                Status(1),
+                |e| e.stderr_tail = "CUDA out of memory. Tried",
+                Outcome::Oom,
+                "out of memory",
+            ),
             (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
-            (Status(130), |e| e.stopped = Some(StopCause::Told), Outcome::Interrupted, "with the run"),
-            (Signal(9), |e| e.stopped = Some(StopCause::Timeout(LIMIT)), Outcome::TimedOut, "`run.timeout` 1m"),
-            (Signal(15), |e| e.stopped = Some(StopCause::Stall(LIMIT)), Outcome::TimedOut, "sent no message for 1m"),
-            (Signal(9), |_| {}, Outcome::Killed, "killed from outside by signal 9 (SIGKILL) after 41 s, at step 118; see trials/"),
-            (Signal(9), |e| e.oom_killer_struck = true, Outcome::Oom, "out-of-memory killer"),
+            (
+                Status(130),
+                |e| e.stopped = Some(StopCause::Told),
+                Outcome::Interrupted,
+                "with the run",
+            ),
+            (
+                Signal(9),
+                |e| e.stopped = Some(StopCause::Timeout(LIMIT)),
+                Outcome::TimedOut,
+                "`run.timeout` 1m",
+            ),
+            (
+                Signal(15),
+                |e| e.stopped = Some(StopCause::Stall(LIMIT)),
+                Outcome::TimedOut,
+                "sent no message for 1m",
+            ),
+            (
+                Signal(9),
+                |_| {},
+                Outcome::Killed,
+                "killed from outside by signal 9 (SIGKILL) after 41 s, at step 118; see trials/",
+            ),
+            (
+                Signal(9),
+                |e| e.oom_killer_struck = true,
+                Outcome::Oom,
+                "out-of-memory killer",
+            ),
             (Signal(15), |_| {}, Outcome::Killed, "signal 15"),
-            (Signal(11), |_| {}, Outcome::Failed, "crashed by signal 11 (SIGSEGV)"),
+            (
+                Signal(11),
+                |_| {},
+                Outcome::Failed,
+                "crashed by signal 11 (SIGSEGV)",
+            ),
             (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
-            (Signal(6), |e| e.stderr_tail = "memory allocation of 9 bytes failed", Outcome::Oom, "ran out of memory"),
-            (Status(0), |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))), Outcome::Failed, "speaks version 2"),
-            (Signal(9), |e| e.stopped = Some(StopCause::RunFailed), Outcome::Interrupted, "could not continue"),
+            (
+                Signal(6),
+                |e| e.stderr_tail = "memory allocation of 9 bytes failed",
+                Outcome::Oom,
+                "ran out of memory",
+            ),
+            (
+                Status(0),
+                |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))),
+                Outcome::Failed,
+                "speaks version 2",
+            ),
+            (
+                Signal(9),
+                |e| e.stopped = Some(StopCause::RunFailed),
+                Outcome::Interrupted,
+                "could not continue",
+            ),
         ];
         for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
             let (found, reason) = judged(exit, change);
@@ -268,23 +447,35 @@ mod tests {
         let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
         assert_eq!(outcome, Outcome::Failed);
         assert!(
-            reason.starts_with("trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after 41 s, at step 118; see "),
+            reason.starts_with(
+                "trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after \
+                 41 s, at step 118; see "
+            ),
             "{reason}"
         );
         for change in [
-            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into())))) as fn(&mut AttemptEnding),
+            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into()))))
+                as fn(&mut AttemptEnding),
             |e| e.stopped = Some(StopCause::DeviceLost),
             |e| e.stopped = Some(StopCause::Stall(LIMIT)),
         ] {
             assert!(lost(change).1.contains("was lost (NVML"));
         }
-        assert_eq!(lost(|e| e.finished = Some((Outcome::Completed, None))).0, Outcome::Completed);
-        assert_eq!(lost(|e| e.stopped = Some(StopCause::Told)).0, Outcome::Interrupted);
+        assert_eq!(
+            lost(|e| e.finished = Some((Outcome::Completed, None))).0,
+            Outcome::Completed
+        );
+        assert_eq!(
+            lost(|e| e.stopped = Some(StopCause::Told)).0,
+            Outcome::Interrupted
+        );
     }
 
     #[test]
     fn the_reason_ends_with_the_last_line_of_standard_error() {
-        let (_, reason) = judged(Exit::Status(1), |e| e.stderr_tail = "first\n\u{1b}[31mlast\n\n");
+        let (_, reason) = judged(Exit::Status(1), |e| {
+            e.stderr_tail = "first\n\u{1b}[31mlast\n\n"
+        });
         assert!(reason.ends_with("stderr.txt:  [31mlast"), "{reason}");
     }
 }

@@ -1,4 +1,5 @@
-//! Collects the facts of a launch for `run.json`: code, programs, machine and environment, without private data.
+//! Collects the facts of a launch for `run.json`: code, programs, machine and environment, without
+//! private data.
 
 use std::{
     collections::BTreeMap,
@@ -33,8 +34,14 @@ const VARIABLES: [&str; 14] = [
     "KMP_AFFINITY",
 ];
 
-/// Collects the facts of a launch. `anchor` is the current time; `run_anchor_nanoseconds` is the run's start on this boot's clock.
-pub(super) fn gather(launch: u64, anchor: Anchor, run_anchor_nanoseconds: i64, sources: &FactSources) -> Launch {
+/// Collects the facts of a launch. `anchor` is the current time; `run_anchor_nanoseconds` is the
+/// run's start on this boot's clock.
+pub(super) fn gather(
+    launch: u64,
+    anchor: Anchor,
+    run_anchor_nanoseconds: i64,
+    sources: &FactSources,
+) -> Launch {
     Launch {
         launch,
         anchor,
@@ -71,28 +78,47 @@ pub(super) struct FactSources<'a> {
     pub(super) preflight: &'a [Check],
 }
 
-/// The commit of kiln's working directory; `None` outside a repository or without git. Files of runs under `results`
-/// do not make the tree dirty.
+/// The commit of kiln's working directory; `None` outside a repository or without git. Files of
+/// runs under `results` do not make the tree dirty.
 pub(super) fn git(results: &Path) -> Option<Git> {
     let commit = ask_git(&["rev-parse", "HEAD"])?;
     let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];
     let but_results = format!(":(exclude){}", results.display());
     // A folder outside the repository cannot be named to git.
     let changes = ask_git(&[all.as_slice(), &[&but_results]].concat()).or_else(|| ask_git(&all));
-    Some(Git { commit, dirty: changes.is_none_or(|changes| !changes.is_empty()) })
+    Some(Git {
+        commit,
+        dirty: changes.is_none_or(|changes| !changes.is_empty()),
+    })
 }
 
 fn ask_git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = Command::new("git")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn devices(instruments: &Instruments) -> Value {
     match instruments.absence() {
         Some(absence) => json!({"none": absence}),
         None => {
-            let unusable = instruments.unusable().iter().map(|(index, why)| json!({"index": index, "unusable": why}));
-            instruments.devices().iter().map(|device| json!(device)).chain(unusable).collect()
+            let unusable = instruments
+                .unusable()
+                .iter()
+                .map(|(index, why)| json!({"index": index, "unusable": why}));
+            instruments
+                .devices()
+                .iter()
+                .map(|device| json!(device))
+                .chain(unusable)
+                .collect()
         }
     }
 }
@@ -103,11 +129,18 @@ fn versions(sources: &FactSources) -> Versions {
     Versions {
         kiln: env!("CARGO_PKG_VERSION").to_owned(),
         kiln_sha256: own.and_then(|path| sha256(&path).ok()),
-        trial_program: trial_program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        trial_program: trial_program
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         trial_program_sha256: sha256(trial_program).ok(),
     }
 }
 
 fn environment() -> BTreeMap<String, String> {
-    VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+    VARIABLES
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as the run (or a command that
-//! measures) holds the device.
+//! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as
+//! the run (or a command that measures) holds the device.
 
 use std::{
     fs, io,
@@ -28,7 +28,10 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn cpu() -> Self {
-        Self { gpu: None, _lock: None }
+        Self {
+            gpu: None,
+            _lock: None,
+        }
     }
 
     /// `None` is the CPU.
@@ -53,19 +56,34 @@ pub(super) enum Refusal {
 
 /// `$KILN_LOCKS`, else the fixed folder.
 pub fn folder() -> PathBuf {
-    std::env::var_os("KILN_LOCKS").filter(|value| !value.is_empty()).map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
+    std::env::var_os("KILN_LOCKS")
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
 }
 
-/// Leases the chosen devices for trials of `each` GPUs: all of them or none. `held` are devices that this run already has.
+/// Leases the chosen devices for trials of `each` GPUs: all of them or none. `held` are devices
+/// that this run already has.
 ///
 /// # Errors
 /// If a device is leased or used by others, or the folder of the locks cannot be used.
-pub(super) fn take(choice: &DeviceChoice, each: usize, held: &[Lease], terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+pub(super) fn take(
+    choice: &DeviceChoice,
+    each: usize,
+    held: &[Lease],
+    terms: &Terms,
+) -> Result<Vec<Lease>, Refusal> {
     match choice {
         DeviceChoice::Cpu { .. } => Ok(vec![Lease::cpu()]),
-        DeviceChoice::All(devices) => devices.iter().filter(|device| !has(held, device)).map(|device| take_one(device, terms)).collect(),
+        DeviceChoice::All(devices) => devices
+            .iter()
+            .filter(|device| !has(held, device))
+            .map(|device| take_one(device, terms))
+            .collect(),
         DeviceChoice::FirstIdle(devices) => {
-            let (had, others): (Vec<_>, Vec<_>) = devices.iter().cloned().partition(|device| has(held, device));
+            let (had, others): (Vec<_>, Vec<_>) = devices
+                .iter()
+                .cloned()
+                .partition(|device| has(held, device));
             first_idle(&others, each.saturating_sub(had.len()), terms)
         }
     }
@@ -84,21 +102,44 @@ fn has(held: &[Lease], device: &LeasedGpu) -> bool {
     held.iter().any(|lease| lease.gpu.as_ref() == Some(device))
 }
 
-/// Leases the first idle one of these GPUs as a trial would, for `what` (`` `kiln calibrate` ``), without waiting.
+/// Leases the first idle one of these GPUs as a trial would, for `what` (`` `kiln calibrate` ``),
+/// without waiting.
 ///
 /// # Errors
-/// If each is leased or used by others, whom the text names, or the folder of the locks cannot be used.
-pub fn take_first_idle(devices: &[LeasedGpu], instruments: &Instruments, folder: &Path, what: &str) -> Result<Lease, String> {
-    let who = format!("process {} since {} ({what})", std::process::id(), clock::utc_now());
-    let terms = Terms { folder, instruments, require_idle: true, who: &who };
+/// If each is leased or used by others, whom the text names, or the folder of the locks cannot be
+/// used.
+pub fn take_first_idle(
+    devices: &[LeasedGpu],
+    instruments: &Instruments,
+    folder: &Path,
+    what: &str,
+) -> Result<Lease, String> {
+    let who = format!(
+        "process {} since {} ({what})",
+        std::process::id(),
+        clock::utc_now()
+    );
+    let terms = Terms {
+        folder,
+        instruments,
+        require_idle: true,
+        who: &who,
+    };
     match first_idle(devices, 1, &terms) {
-        Ok(taken) => taken.into_iter().next().ok_or_else(|| "there is no GPU to lease".to_owned()),
+        Ok(taken) => taken
+            .into_iter()
+            .next()
+            .ok_or_else(|| "there is no GPU to lease".to_owned()),
         Err(Refusal::Busy(why) | Refusal::Broken(why)) => Err(why),
     }
 }
 
 /// Leases `count` idle devices of these, or none.
-pub(super) fn first_idle(devices: &[LeasedGpu], count: usize, terms: &Terms) -> Result<Vec<Lease>, Refusal> {
+pub(super) fn first_idle(
+    devices: &[LeasedGpu],
+    count: usize,
+    terms: &Terms,
+) -> Result<Vec<Lease>, Refusal> {
     let (mut taken, mut reasons) = (Vec::new(), Vec::new());
     for device in devices {
         if taken.len() == count {
@@ -109,26 +150,50 @@ pub(super) fn first_idle(devices: &[LeasedGpu], count: usize, terms: &Terms) -> 
             one => taken.push(one?),
         }
     }
-    if taken.len() == count { Ok(taken) } else { Err(Refusal::Busy(reasons.join("; "))) }
+    if taken.len() == count {
+        Ok(taken)
+    } else {
+        Err(Refusal::Busy(reasons.join("; ")))
+    }
 }
 
 fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
     // The older name of a MIG instance has slashes in it.
-    let path = terms.folder.join(format!("{}.lock", device.uuid.replace('/', "_")));
-    let broken = |error: io::Error| Refusal::Broken(format!("{}: {error}; name another folder in `KILN_LOCKS`", path.display()));
+    let path = terms
+        .folder
+        .join(format!("{}.lock", device.uuid.replace('/', "_")));
+    let broken = |error: io::Error| {
+        Refusal::Broken(format!(
+            "{}: {error}; name another folder in `KILN_LOCKS`",
+            path.display()
+        ))
+    };
     make_folder(terms.folder).map_err(broken)?;
     let lock = match lock_file(&path, terms.who).map_err(broken)? {
         Ok(lock) => lock,
-        Err(holder) => return Err(Refusal::Busy(format!("GPU {} ({}) is leased by {}", device.index, device.name, holder.0))),
+        Err(holder) => {
+            return Err(Refusal::Busy(format!(
+                "GPU {} ({}) is leased by {}",
+                device.index, device.name, holder.0
+            )));
+        }
     };
     if terms.require_idle {
-        let silent = |reason| Refusal::Busy(format!("GPU {} ({}) does not answer: {reason}", device.index, device.name));
+        let silent = |reason| {
+            Refusal::Busy(format!(
+                "GPU {} ({}) does not answer: {reason}",
+                device.index, device.name
+            ))
+        };
         let (processes, utilization) = terms.instruments.use_of(&device.uuid).map_err(silent)?;
         if let Some(reason) = busy(device, &processes, utilization) {
             return Err(Refusal::Busy(reason));
         }
     }
-    Ok(Lease { gpu: Some(device.clone()), _lock: Some(lock) })
+    Ok(Lease {
+        gpu: Some(device.clone()),
+        _lock: Some(lock),
+    })
 }
 
 /// Creates the folder for all users: anyone can add a lock, but not remove a lock of another user.
@@ -145,48 +210,125 @@ mod tests {
     use super::*;
 
     fn gpu(index: u32) -> LeasedGpu {
-        LeasedGpu { index, uuid: format!("GPU-{index}"), name: "H200".into(), memory_total_bytes: Some(1), ..LeasedGpu::default() }
+        LeasedGpu {
+            index,
+            uuid: format!("GPU-{index}"),
+            name: "H200".into(),
+            memory_total_bytes: Some(1),
+            ..LeasedGpu::default()
+        }
     }
 
     #[test]
     fn a_leased_gpu_is_passed_over_and_its_holder_named() {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
-        let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
-        let first = take(&DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 1")).unwrap();
-        let second = take(&DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]), 1, &[], &terms("process 2")).unwrap();
+        let terms = |who| Terms {
+            folder: folder.path(),
+            instruments: &instruments,
+            require_idle: true,
+            who,
+        };
+        let first = take(
+            &DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]),
+            1,
+            &[],
+            &terms("process 1"),
+        )
+        .unwrap();
+        let second = take(
+            &DeviceChoice::FirstIdle(vec![gpu(0), gpu(1)]),
+            1,
+            &[],
+            &terms("process 2"),
+        )
+        .unwrap();
         assert_eq!((first[0].name(), second[0].name()), ("GPU-0", "GPU-1"));
-        let Err(Refusal::Busy(words)) = take(&DeviceChoice::All(vec![gpu(1)]), 1, &[], &terms("process 3")) else { panic!() };
+        let Err(Refusal::Busy(words)) = take(
+            &DeviceChoice::All(vec![gpu(1)]),
+            1,
+            &[],
+            &terms("process 3"),
+        ) else {
+            panic!()
+        };
         assert_eq!(words, "GPU 1 (H200) is leased by process 2");
         drop(second);
-        assert_eq!(take(&DeviceChoice::All(vec![gpu(1)]), 1, &[], &terms("process 3")).unwrap().len(), 1);
-        assert_eq!(take(&DeviceChoice::FirstIdle(vec![gpu(0)]), 1, &first, &terms("process 1")).unwrap().len(), 0);
+        assert_eq!(
+            take(
+                &DeviceChoice::All(vec![gpu(1)]),
+                1,
+                &[],
+                &terms("process 3")
+            )
+            .unwrap()
+            .len(),
+            1
+        );
+        assert_eq!(
+            take(
+                &DeviceChoice::FirstIdle(vec![gpu(0)]),
+                1,
+                &first,
+                &terms("process 1")
+            )
+            .unwrap()
+            .len(),
+            0
+        );
     }
 
     #[test]
     fn several_are_taken_together_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
-        let terms = |who| Terms { folder: folder.path(), instruments: &instruments, require_idle: true, who };
+        let terms = |who| Terms {
+            folder: folder.path(),
+            instruments: &instruments,
+            require_idle: true,
+            who,
+        };
         let all = || DeviceChoice::FirstIdle((0..4).map(gpu).collect());
-        let names = |leases: &[Lease]| leases.iter().map(|lease| lease.name().to_owned()).collect::<Vec<_>>();
+        let names = |leases: &[Lease]| {
+            leases
+                .iter()
+                .map(|lease| lease.name().to_owned())
+                .collect::<Vec<_>>()
+        };
         let first = take(&all(), 3, &[], &terms("process 1")).unwrap();
         assert_eq!(names(&first), ["GPU-0", "GPU-1", "GPU-2"]);
-        let Err(Refusal::Busy(words)) = take(&all(), 2, &[], &terms("process 2")) else { panic!() };
-        assert!(words.starts_with("GPU 0 (H200) is leased by process 1; GPU 1"), "{words}");
-        assert_eq!(names(&take(&all(), 4, &first, &terms("process 1")).unwrap()), ["GPU-3"], "what a refused one took is free again");
+        let Err(Refusal::Busy(words)) = take(&all(), 2, &[], &terms("process 2")) else {
+            panic!()
+        };
+        assert!(
+            words.starts_with("GPU 0 (H200) is leased by process 1; GPU 1"),
+            "{words}"
+        );
+        assert_eq!(
+            names(&take(&all(), 4, &first, &terms("process 1")).unwrap()),
+            ["GPU-3"],
+            "what a refused one took is free again"
+        );
     }
 
     #[test]
     fn a_command_leases_as_a_run_does_and_says_who_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let instruments = Instruments::open(Some(Path::new("/nonexistent")));
-        let take_one = |devices: &[LeasedGpu]| take_first_idle(devices, &instruments, folder.path(), "`kiln calibrate`");
+        let take_one = |devices: &[LeasedGpu]| {
+            take_first_idle(devices, &instruments, folder.path(), "`kiln calibrate`")
+        };
         let lease = take_one(&[gpu(0), gpu(1)]).unwrap();
         assert_eq!(lease.gpu(), Some(&gpu(0)));
         let refused = take_one(&[gpu(0)]).unwrap_err();
-        let own = format!("GPU 0 (H200) is leased by process {} since ", std::process::id());
-        assert!(refused.starts_with(&own) && refused.ends_with("(`kiln calibrate`)"), "{refused}");
+        let own = format!(
+            "GPU 0 (H200) is leased by process {} since ",
+            std::process::id()
+        );
+        assert!(
+            refused.starts_with(&own) && refused.ends_with("(`kiln calibrate`)"),
+            "{refused}"
+        );
         assert_eq!(take_one(&[gpu(0), gpu(1)]).unwrap().gpu(), Some(&gpu(1)));
         drop(lease);
         assert_eq!(take_one(&[gpu(0)]).unwrap().gpu(), Some(&gpu(0)));

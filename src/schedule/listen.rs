@@ -1,5 +1,5 @@
-//! Reads a child's messages from standard output and its standard error. Bytes come in, and a state of bounded size
-//! comes out, however much the child writes.
+//! Reads a child's messages from standard output and its standard error. Bytes come in, and a state
+//! of bounded size comes out, however much the child writes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -92,7 +92,10 @@ impl ChildListener {
             garbage_lines: 0,
             peak_resident_bytes: None,
         };
-        Self { heard: Arc::new(Mutex::new(heard)), pid }
+        Self {
+            heard: Arc::new(Mutex::new(heard)),
+            pid,
+        }
     }
 
     pub(super) fn heard(&self) -> MutexGuard<'_, ChildState> {
@@ -113,7 +116,10 @@ impl ChildListener {
             heard.garbage_lines += 1;
             return false;
         };
-        let is_window = matches!(message, Message::WindowStarted { .. } | Message::WindowEnded { .. });
+        let is_window = matches!(
+            message,
+            Message::WindowStarted { .. } | Message::WindowEnded { .. }
+        );
         if matches!(message, Message::Finished { .. }) {
             heard.peak_resident_bytes = peak_resident_bytes(self.pid);
         }
@@ -121,11 +127,15 @@ impl ChildListener {
         is_window
     }
 
-    /// Reads until the stream ends; calls `at_window` when the measured window begins and when it ends.
+    /// Reads until the stream ends; calls `at_window` when the measured window begins and when it
+    /// ends.
     pub(super) fn listen(&self, stream: impl Read, at_window: impl Fn()) {
         let mut stream = BufReader::new(stream);
         let mut line = Vec::new();
-        while let Ok(length) = stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)
+        while let Ok(length) = stream
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
             && length > 0
         {
             if line.last() == Some(&b'\n') {
@@ -145,28 +155,53 @@ impl ChildState {
     fn take(&mut self, message: Message) {
         self.has_spoken = true;
         self.last_message = Instant::now();
-        if !matches!(message, Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown) {
+        if !matches!(
+            message,
+            Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown
+        ) {
             self.evaluating = None;
         }
         match message {
-            Message::Ready { total_steps, libraries, .. } => {
+            Message::Ready {
+                total_steps,
+                libraries,
+                ..
+            } => {
                 self.ready = true;
                 self.libraries = libraries;
                 self.total_steps = Some(total_steps);
             }
-            Message::Progress { step, total_steps, loss, samples_per_second, data_wait_fraction } => {
+            Message::Progress {
+                step,
+                total_steps,
+                loss,
+                samples_per_second,
+                data_wait_fraction,
+            } => {
                 self.step = Some(step);
                 self.total_steps = Some(total_steps);
                 self.loss = loss.or(self.loss);
                 self.samples_per_second = samples_per_second.or(self.samples_per_second);
                 self.data_wait_fraction = data_wait_fraction.or(self.data_wait_fraction);
             }
-            Message::Sampling { token, total_tokens, .. } => self.sampling = Some((token, total_tokens)),
-            Message::Evaluating { batch, total_batches, .. } => self.evaluating = Some((batch, total_batches)),
+            Message::Sampling {
+                token,
+                total_tokens,
+                ..
+            } => self.sampling = Some((token, total_tokens)),
+            Message::Evaluating {
+                batch,
+                total_batches,
+                ..
+            } => self.evaluating = Some((batch, total_batches)),
             Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
             Message::Notice { text } => self.note(text),
-            Message::WindowStarted { step, .. } | Message::WindowEnded { step, .. } | Message::Evaluated { step, .. } => self.step = Some(step),
-            Message::TargetReached { step, .. } | Message::Checkpointed { step, .. } => self.step = Some(step),
+            Message::WindowStarted { step, .. }
+            | Message::WindowEnded { step, .. }
+            | Message::Evaluated { step, .. } => self.step = Some(step),
+            Message::TargetReached { step, .. } | Message::Checkpointed { step, .. } => {
+                self.step = Some(step)
+            }
             Message::Resumed { step } => {
                 self.step = Some(step);
                 self.resumed_at_step = Some(step);
@@ -184,7 +219,8 @@ impl ChildState {
     }
 }
 
-/// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end; returns the tail as text.
+/// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end;
+/// returns the tail as text.
 ///
 /// # Errors
 /// If the file cannot be created. If the disk fills up later, copying stops and reading continues.
@@ -198,7 +234,10 @@ pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<Stri
     {
         total += length as u64;
         let head = length.min(HEAD_BYTES - written);
-        if file.as_mut().is_some_and(|file| file.write_all(&chunk[..head]).is_err()) {
+        if file
+            .as_mut()
+            .is_some_and(|file| file.write_all(&chunk[..head]).is_err())
+        {
             file = None;
         }
         written += head;
@@ -206,9 +245,15 @@ pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<Stri
         tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
     }
     let tail: Vec<u8> = tail.into();
-    let unwritten = usize::try_from(total - written as u64).unwrap_or(usize::MAX).min(tail.len());
+    let unwritten = usize::try_from(total - written as u64)
+        .unwrap_or(usize::MAX)
+        .min(tail.len());
     if let (Some(mut file), 1..) = (file, unwritten) {
-        let _ = writeln!(file, "\n… {} bytes omitted …", total - (written + unwritten) as u64);
+        let _ = writeln!(
+            file,
+            "\n… {} bytes omitted …",
+            total - (written + unwritten) as u64
+        );
         let _ = file.write_all(&tail[tail.len() - unwritten..]);
     }
     Ok(String::from_utf8_lossy(&tail).into_owned())
@@ -224,10 +269,21 @@ mod tests {
         let mut text = b"not json\n".to_vec();
         text.extend(vec![b'x'; 200_000]);
         text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
-        text.extend(b"{\"event\":\"progress\",\"step\":3,\"total_steps\":9,\"loss\":2.5}\n{\"event\":\"finished\",\"outcome\":\"completed\"}\n");
+        text.extend(
+            b"{\"event\":\"progress\",\"step\":3,\"total_steps\":9,\"loss\":2.5}\n\
+              {\"event\":\"finished\",\"outcome\":\"completed\"}\n",
+        );
         ear.listen(text.as_slice(), || {});
         let heard = ear.heard();
-        assert_eq!((heard.step, heard.total_steps, heard.loss, heard.garbage_lines), (Some(3), Some(9), Some(2.5), 3));
+        assert_eq!(
+            (
+                heard.step,
+                heard.total_steps,
+                heard.loss,
+                heard.garbage_lines
+            ),
+            (Some(3), Some(9), Some(2.5), 3)
+        );
         assert_eq!(heard.finished, Some((Outcome::Completed, None)));
         assert!(heard.peak_resident_bytes.is_some());
     }
@@ -235,9 +291,18 @@ mod tests {
     #[test]
     fn another_protocol_is_heard_even_from_a_hello_of_another_shape() {
         for (hello, foreign) in [
-            (r#"{"event":"hello","protocol":2,"kiln_trial":"9.0.0","pid":1}"#, Some(2)),
-            (r#"{"event":"hello","protocol":3,"of":"the future"}"#, Some(3)),
-            (r#"{"event":"hello","protocol":1,"kiln_trial":"0.1.0","pid":1}"#, None),
+            (
+                r#"{"event":"hello","protocol":2,"kiln_trial":"9.0.0","pid":1}"#,
+                Some(2),
+            ),
+            (
+                r#"{"event":"hello","protocol":3,"of":"the future"}"#,
+                Some(3),
+            ),
+            (
+                r#"{"event":"hello","protocol":1,"kiln_trial":"0.1.0","pid":1}"#,
+                None,
+            ),
         ] {
             let ear = ChildListener::new(std::process::id());
             ear.listen(format!("{hello}\n").as_bytes(), || {});
@@ -254,7 +319,14 @@ mod tests {
         text.extend(b"\nlast line\n");
         let tail = keep_stderr(text.as_slice(), &path).unwrap();
         let kept = std::fs::read_to_string(&path).unwrap();
-        assert!(kept.starts_with("first line\n") && kept.contains("bytes omitted") && kept.ends_with("\nlast line\n"));
+        assert!(
+            kept.starts_with("first line\n")
+                && kept.contains("bytes omitted")
+                && kept.ends_with(
+                    "\n\
+                     last line\n"
+                )
+        );
         assert!(kept.len() < HEAD_BYTES + TAIL_BYTES + 100 && tail.ends_with("last line\n"));
     }
 

@@ -1,4 +1,5 @@
-//! Decides whether a run was made on this machine, from the records of its launches; returns the difference as text.
+//! Decides whether a run was made on this machine, from the records of its launches; returns the
+//! difference as text.
 
 use std::fs;
 
@@ -10,7 +11,8 @@ use super::Instruments;
 
 /// File with the installation's id, of systemd and D-Bus.
 const MACHINE_ID: &str = "/etc/machine-id";
-/// Number of hex digits of its hash that are stored: enough to distinguish machines, too few to identify one.
+/// Number of hex digits of its hash that are stored: enough to distinguish machines, too few to
+/// identify one.
 const DIGITS: usize = 12;
 
 /// Facts that distinguish this machine from others; `None` if unknown.
@@ -20,7 +22,8 @@ pub(super) struct MachineIdentity {
     pub(super) host_id: Option<String>,
     pub(super) boot_id: Option<String>,
     pub(super) cpu_model: Option<String>,
-    /// UUIDs of the GPUs. A MIG instance gets a new UUID when it is recreated, so its GPU's UUID is used.
+    /// UUIDs of the GPUs. A MIG instance gets a new UUID when it is recreated, so its GPU's UUID is
+    /// used.
     pub(super) gpus: Vec<String>,
 }
 
@@ -31,12 +34,17 @@ impl MachineIdentity {
             host_id: instruments.host_id(),
             boot_id: host::boot_id().into_value(),
             cpu_model: instruments.cpu_name(),
-            gpus: instruments.devices().iter().map(|device| device.board_uuid().to_owned()).collect(),
+            gpus: instruments
+                .devices()
+                .iter()
+                .map(|device| device.board_uuid().to_owned())
+                .collect(),
         }
     }
 }
 
-/// The first digits of the machine id's SHA-256; `None` if the machine has no id, as in many containers.
+/// The first digits of the machine id's SHA-256; `None` if the machine has no id, as in many
+/// containers.
 pub(super) fn machine_id() -> Option<String> {
     hashed(&fs::read_to_string(MACHINE_ID).ok()?)
 }
@@ -52,20 +60,32 @@ pub(super) fn cpu_model(launch: &Launch) -> Option<&str> {
     launch.machine.pointer("/cpu/model")?.as_str()
 }
 
-/// Returns how the machine of every launch differs from this one; `None` if a launch was made here or it cannot be decided.
+/// Returns how the machine of every launch differs from this one; `None` if a launch was made here
+/// or it cannot be decided.
 ///
-/// The same boot, host id or GPU means the same machine; another host id means another. Otherwise the machine id or processor decides, although
-/// copies of one image share the machine id, and processors of one model share a name.
+/// The same boot, host id or GPU means the same machine; another host id means another. Otherwise
+/// the machine id or processor decides, although copies of one image share the machine id, and
+/// processors of one model share a name.
 pub(super) fn made_elsewhere(launches: &[Launch], here: &MachineIdentity) -> Option<String> {
-    let differences: Option<Vec<String>> = launches.iter().map(|launch| difference(launch, here)).collect();
+    let differences: Option<Vec<String>> = launches
+        .iter()
+        .map(|launch| difference(launch, here))
+        .collect();
     differences?.pop()
 }
 
 fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
-    let is_here = here.boot_id.as_deref().is_some_and(|boot| boot == launch.anchor.boot_id);
+    let is_here = here
+        .boot_id
+        .as_deref()
+        .is_some_and(|boot| boot == launch.anchor.boot_id);
     let listed = launch.devices.as_array().into_iter().flatten();
     let shares_gpu = listed
-        .filter_map(|device| device["board_uuid"].as_str().or_else(|| device["uuid"].as_str()))
+        .filter_map(|device| {
+            device["board_uuid"]
+                .as_str()
+                .or_else(|| device["uuid"].as_str())
+        })
         .any(|uuid| here.gpus.iter().any(|gpu| gpu == uuid));
     if is_here || shares_gpu {
         return None;
@@ -76,10 +96,15 @@ fn difference(launch: &Launch, here: &MachineIdentity) -> Option<String> {
         return (there != here).then(|| format!("host id {there} there, {here} here"));
     }
     let (there_cpu, here_cpu) = (cpu_model(launch), here.cpu_model.as_deref());
-    let cpus = there_cpu.zip(here_cpu).filter(|(there, here)| there != here).map(|(there, here)| format!("{there} there, {here} here"));
+    let cpus = there_cpu
+        .zip(here_cpu)
+        .filter(|(there, here)| there != here)
+        .map(|(there, here)| format!("{there} there, {here} here"));
     match (&launch.machine_id, &here.machine_id) {
         (Some(there), Some(here)) if there == here => None,
-        (Some(there), Some(here)) => Some(cpus.unwrap_or_else(|| format!("machine id {there} there, {here} here"))),
+        (Some(there), Some(here)) => {
+            Some(cpus.unwrap_or_else(|| format!("machine id {there} there, {here} here")))
+        }
         _ => cpus,
     }
 }
@@ -113,30 +138,83 @@ mod tests {
     fn only_evidence_makes_it_another_machine() {
         let none = json!({"none": "no driver"});
         let other = |launch: Launch| made_elsewhere(&[launch], &here());
-        assert_eq!(other(launch(Some("bbb"), json!("Xeon"), none.clone())).as_deref(), Some("machine id bbb there, aaa here"));
-        assert_eq!(other(launch(Some("bbb"), json!("EPYC"), none.clone())).as_deref(), Some("EPYC there, Xeon here"));
-        assert_eq!(other(launch(None, json!("EPYC"), none.clone())).as_deref(), Some("EPYC there, Xeon here"));
-        assert_eq!(other(launch(Some("aaa"), json!("EPYC"), none.clone())), None, "a new processor in the same machine");
+        assert_eq!(
+            other(launch(Some("bbb"), json!("Xeon"), none.clone())).as_deref(),
+            Some("machine id bbb there, aaa here")
+        );
+        assert_eq!(
+            other(launch(Some("bbb"), json!("EPYC"), none.clone())).as_deref(),
+            Some("EPYC there, Xeon here")
+        );
+        assert_eq!(
+            other(launch(None, json!("EPYC"), none.clone())).as_deref(),
+            Some("EPYC there, Xeon here")
+        );
+        assert_eq!(
+            other(launch(Some("aaa"), json!("EPYC"), none.clone())),
+            None,
+            "a new processor in the same machine"
+        );
         assert_eq!(other(launch(None, json!("Xeon"), none.clone())), None);
         assert_eq!(other(launch(None, Value::Null, none)), None);
-        assert_eq!(other(launch(Some("bbb"), json!("EPYC"), json!([{"uuid": "GPU-1"}]))), None, "a container on the same machine");
-        assert!(other(launch(Some("bbb"), json!("Xeon"), json!([{"uuid": "GPU-2"}]))).is_some());
+        assert_eq!(
+            other(launch(
+                Some("bbb"),
+                json!("EPYC"),
+                json!([{"uuid": "GPU-1"}])
+            )),
+            None,
+            "a container on the same machine"
+        );
+        assert!(
+            other(launch(
+                Some("bbb"),
+                json!("Xeon"),
+                json!([{"uuid": "GPU-2"}])
+            ))
+            .is_some()
+        );
     }
 
     #[test]
     fn two_hosts_of_one_image_are_two_machines() {
-        let of = |host_id: &str| Launch { host_id: Some(host_id.to_owned()), ..launch(Some("aaa"), json!("Xeon"), Value::Null) };
-        assert_eq!(made_elsewhere(&[of("net-2")], &here()).as_deref(), Some("host id net-2 there, net-1 here"));
+        let of = |host_id: &str| Launch {
+            host_id: Some(host_id.to_owned()),
+            ..launch(Some("aaa"), json!("Xeon"), Value::Null)
+        };
+        assert_eq!(
+            made_elsewhere(&[of("net-2")], &here()).as_deref(),
+            Some("host id net-2 there, net-1 here")
+        );
         assert_eq!(made_elsewhere(&[of("net-1")], &here()), None);
-        assert_eq!(made_elsewhere(&[of("dmi-2")], &here()), None, "ids of two kinds say nothing");
+        assert_eq!(
+            made_elsewhere(&[of("dmi-2")], &here()),
+            None,
+            "ids of two kinds say nothing"
+        );
     }
 
     #[test]
     fn one_launch_here_makes_the_run_this_machines() {
         let there = launch(Some("bbb"), json!("Xeon"), Value::Null);
-        let same_boot = MachineIdentity { boot_id: Some("then".into()), ..here() };
-        assert!(made_elsewhere(&[there.clone(), launch(Some("aaa"), json!("Xeon"), Value::Null)], &here()).is_none());
-        assert!(made_elsewhere(std::slice::from_ref(&there), &here()).is_some() && made_elsewhere(&[there], &same_boot).is_none());
+        let same_boot = MachineIdentity {
+            boot_id: Some("then".into()),
+            ..here()
+        };
+        assert!(
+            made_elsewhere(
+                &[
+                    there.clone(),
+                    launch(Some("aaa"), json!("Xeon"), Value::Null)
+                ],
+                &here()
+            )
+            .is_none()
+        );
+        assert!(
+            made_elsewhere(std::slice::from_ref(&there), &here()).is_some()
+                && made_elsewhere(&[there], &same_boot).is_none()
+        );
         assert!(made_elsewhere(&[], &here()).is_none());
     }
 

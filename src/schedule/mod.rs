@@ -1,7 +1,9 @@
-//! Runs experiments: leases devices, runs each attempt in a child process, and converts its end to an outcome and a row.
+//! Runs experiments: leases devices, runs each attempt in a child process, and converts its end to
+//! an outcome and a row.
 //!
-//! An experiment and its trials come in as a [`RunRequest`]; a run's folder under `results/` is created or resumed, and a
-//! [`LaunchReport`] comes out. The child does the training, `report` interprets the results.
+//! An experiment and its trials come in as a [`RunRequest`]; a run's folder under `results/` is
+//! created or resumed, and a [`LaunchReport`] comes out. The child does the training, `report`
+//! interprets the results.
 
 mod attempt;
 mod changes;
@@ -84,8 +86,22 @@ pub struct RunRequest<'a> {
 
 impl<'a> RunRequest<'a> {
     fn wanted(&self) -> WantedTrials<'a> {
-        let Self { experiment, trials, search, results, fresh, .. } = *self;
-        WantedTrials { experiment, trials, search, results, fresh, reruns: !self.selection.rerun.is_empty() }
+        let Self {
+            experiment,
+            trials,
+            search,
+            results,
+            fresh,
+            ..
+        } = *self;
+        WantedTrials {
+            experiment,
+            trials,
+            search,
+            results,
+            fresh,
+            reruns: !self.selection.rerun.is_empty(),
+        }
     }
 }
 
@@ -164,40 +180,69 @@ pub fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchRepor
     sweep::run(request, instruments)
 }
 
-/// Returns what [`run`] would do, without side effects. `instruments` are opened if the result depends on the machine.
+/// Returns what [`run`] would do, without side effects. `instruments` are opened if the result
+/// depends on the machine.
 ///
 /// # Errors
 /// As [`run`], for errors that can be found without starting.
-pub fn preview(request: &RunRequest, instruments: &dyn Fn() -> Instruments) -> Result<Preview, RunStop> {
+pub fn preview(
+    request: &RunRequest,
+    instruments: &dyn Fn() -> Instruments,
+) -> Result<Preview, RunStop> {
     let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments()))?;
     let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
         ExistingRun::New { notice } => (None, notice, History::default()),
         ExistingRun::Old(old) => (Some(old.folder), None, old.history),
     };
-    let left = remaining::remaining(&trials, &history, &request.selection, request.experiment.run.retries);
-    let to_run = left.iter().map(|index| &trials[*index].id).map(|id| (id.clone(), history.last(id))).collect();
-    Ok(Preview { resumes, notice, to_run })
+    let left = remaining::remaining(
+        &trials,
+        &history,
+        &request.selection,
+        request.experiment.run.retries,
+    );
+    let to_run = left
+        .iter()
+        .map(|index| &trials[*index].id)
+        .map(|id| (id.clone(), history.last(id)))
+        .collect();
+    Ok(Preview {
+        resumes,
+        notice,
+        to_run,
+    })
 }
 
-/// Returns the facts of code, programs, machine and data that `run.json` of a new run would record, without side effects.
+/// Returns the facts of code, programs, machine and data that `run.json` of a new run would record,
+/// without side effects.
 pub fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
     open::record_now(request, instruments)
 }
 
-/// The plan with the trials that the rows add: further trials of a search, or replacements of trials that ran out of memory.
+/// The plan with the trials that the rows add: further trials of a search, or replacements of
+/// trials that ran out of memory.
 fn known_trials(request: &RunRequest, found: &ExistingRun) -> Vec<Trial> {
     match (found, request.search) {
         (ExistingRun::New { .. }, _) => request.trials.to_vec(),
         (ExistingRun::Old(old), Some(search)) => search.progress(&old.rows).trials,
-        (ExistingRun::Old(old), None) => remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom),
+        (ExistingRun::Old(old), None) => {
+            remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom)
+        }
     }
 }
 
-/// Returns the last outcome of each trial in the run that [`run`] would resume; empty if it would start a new one, or fail.
-pub fn ended(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) -> HashMap<TrialId, Outcome> {
+/// Returns the last outcome of each trial in the run that [`run`] would resume; empty if it would
+/// start a new one, or fail.
+pub fn ended(
+    wanted: &WantedTrials,
+    instruments: &dyn Fn() -> Instruments,
+) -> HashMap<TrialId, Outcome> {
     match open::find(wanted, &|| MachineIdentity::of(&instruments())) {
-        Ok(ExistingRun::Old(old)) => wanted.trials.iter().filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?))).collect(),
+        Ok(ExistingRun::Old(old)) => wanted
+            .trials
+            .iter()
+            .filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?)))
+            .collect(),
         Ok(ExistingRun::New { .. }) | Err(_) => HashMap::new(),
     }
 }

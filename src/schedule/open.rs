@@ -1,4 +1,5 @@
-//! Finds the run to resume or creates a new one, and writes rows for attempts whose parent was killed.
+//! Finds the run to resume or creates a new one, and writes rows for attempts whose parent was
+//! killed.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -8,7 +9,8 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialTable, TrialWriter,
+        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialTable,
+        TrialWriter,
         attempt::attempts,
         columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
@@ -64,16 +66,28 @@ pub(super) struct OpenRun {
     pub(super) notices: Vec<String>,
 }
 
-/// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision depends on the machine.
+/// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision
+/// depends on the machine.
 ///
 /// # Errors
 /// If the run is unfinished and the experiment has changed, or the run cannot be read.
-pub(super) fn find(wanted: &WantedTrials, here: &dyn Fn() -> MachineIdentity) -> Result<ExistingRun, RunStop> {
+pub(super) fn find(
+    wanted: &WantedTrials,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Result<ExistingRun, RunStop> {
     let newest = runs(wanted.results, &wanted.experiment.name).pop();
-    let Some(folder) = newest.filter(|_| !wanted.fresh) else { return Ok(ExistingRun::New { notice: None }) };
-    let unreadable = |what: String| RunStop::Refused(format!("{what}; repair it, or start a new run with `--fresh`"));
+    let Some(folder) = newest.filter(|_| !wanted.fresh) else {
+        return Ok(ExistingRun::New { notice: None });
+    };
+    let unreadable = |what: String| {
+        RunStop::Refused(format!(
+            "{what}; repair it, or start a new run with `--fresh`"
+        ))
+    };
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
-    let rows = TrialTable::read(&folder.trials_table()).map_err(|error| unreadable(error.to_string()))?.rows;
+    let rows = TrialTable::read(&folder.trials_table())
+        .map_err(|error| unreadable(error.to_string()))?
+        .rows;
     let history = History::of(&rows);
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     match compare(wanted, &folder, &file, &rows) {
@@ -82,30 +96,54 @@ pub(super) fn find(wanted: &WantedTrials, here: &dyn Fn() -> MachineIdentity) ->
                 && !wanted.reruns
                 && let Some(notice) = elsewhere(&folder, &file, here) =>
         {
-            Ok(ExistingRun::New { notice: Some(notice) })
+            Ok(ExistingRun::New {
+                notice: Some(notice),
+            })
         }
-        Ok(changed) => Ok(ExistingRun::Old(Box::new(Old { folder, file, rows, history, changed }))),
+        Ok(changed) => Ok(ExistingRun::Old(Box::new(Old {
+            folder,
+            file,
+            rows,
+            history,
+            changed,
+        }))),
         Err(_) if finished => Ok(ExistingRun::New { notice: None }),
         Err(what) => Err(RunStop::Refused(format!(
-            "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume that run, or start a new one with `--fresh`",
+            "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \
+             that run, or start a new one with `--fresh`",
             folder.path().display()
         ))),
     }
 }
 
 /// Returns the reason why a finished run is not a result of this machine; `None` if it is one.
-fn elsewhere(folder: &RunFolder, file: &RunFile, here: &dyn Fn() -> MachineIdentity) -> Option<String> {
+fn elsewhere(
+    folder: &RunFolder,
+    file: &RunFile,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Option<String> {
     let difference = machine::made_elsewhere(&file.launches, &here())?;
-    Some(format!("{} is finished, but ran on another machine ({difference}); starting a new run", folder.path().display()))
+    Some(format!(
+        "{} is finished, but ran on another machine ({difference}); starting a new run",
+        folder.path().display()
+    ))
 }
 
 /// Returns the changes that a resume accepts; the error lists those that it does not.
-fn compare(wanted: &WantedTrials, folder: &RunFolder, file: &RunFile, rows: &[TableRow]) -> Result<Vec<KeyChange>, String> {
+fn compare(
+    wanted: &WantedTrials,
+    folder: &RunFolder,
+    file: &RunFile,
+    rows: &[TableRow],
+) -> Result<Vec<KeyChange>, String> {
     let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
-    let text = fs::read_to_string(folder.experiment()).map_err(|error| format!("  experiment.yaml: {error}"))?;
-    let old: Experiment = serde_yaml::from_str(&text).map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
-    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) =
-        changes(&old, wanted.experiment).into_iter().partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
+    let text = fs::read_to_string(folder.experiment())
+        .map_err(|error| format!("  experiment.yaml: {error}"))?;
+    let old: Experiment = serde_yaml::from_str(&text)
+        .map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
+    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
+        .into_iter()
+        .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
     if !bound.is_empty() {
         return Err(describe(&bound));
     }
@@ -119,16 +157,32 @@ fn compare(wanted: &WantedTrials, folder: &RunFolder, file: &RunFile, rows: &[Ta
 
 fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
     // An earlier version of kiln may have planned the same trials in another order.
-    let is_same = file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
-    let differ = || format!("  the plan: it had {} trials, now it has {}, and the ids differ", file.plan.len(), trials.len());
+    let is_same =
+        file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
+    let differ = || {
+        format!(
+            "  the plan: it had {} trials, now it has {}, and the ids differ",
+            file.plan.len(),
+            trials.len()
+        )
+    };
     is_same.then_some(()).ok_or_else(differ)
 }
 
-/// Checks that the search requests the same trials for the same rows; it may not if the data or the machine changed.
+/// Checks that the search requests the same trials for the same rows; it may not if the data or the
+/// machine changed.
 fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
-    let stray = file.plan.iter().enumerate().find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
+    let stray = file
+        .plan
+        .iter()
+        .enumerate()
+        .find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
     let differ = |(place, id): (usize, &TrialId)| {
-        format!("  the search: trial {id} was number {} of the search, and now it is not (did the data or the number of cores change?)", place + 1)
+        format!(
+            "  the search: trial {id} was number {} of the search, and now it is not (did the data \
+             or the number of cores change?)",
+            place + 1
+        )
     };
     stray.map_or(Ok(()), |stray| Err(differ(stray)))
 }
@@ -137,51 +191,125 @@ fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
 ///
 /// # Errors
 /// If the files of the folder cannot be read or written.
-pub(super) fn open(request: &RunRequest, found: ExistingRun, instruments: &Instruments, preflight: &[Check]) -> Result<OpenRun, RunStop> {
+pub(super) fn open(
+    request: &RunRequest,
+    found: ExistingRun,
+    instruments: &Instruments,
+    preflight: &[Check],
+) -> Result<OpenRun, RunStop> {
     let anchor = clock::anchor();
     let git = git(request.results);
-    let RunRequest { command_line, data, trial_program, sha256, .. } = *request;
+    let RunRequest {
+        command_line,
+        data,
+        trial_program,
+        sha256,
+        ..
+    } = *request;
     let paths = Paths::here(privacy(request));
-    let command_line: &[String] = &command_line.iter().map(|word| paths.hide(word)).collect::<Vec<_>>();
-    let preflight_kept: Vec<Check> = preflight.iter().map(|check| hidden(check, &paths)).collect();
-    let sources = FactSources { command_line, data, trial_program, sha256, git: &git, instruments, preflight: &preflight_kept };
-    let mut notices: Vec<String> = preflight.iter().filter(|check| check.is_worth_saying()).map(notice).collect();
+    let command_line: &[String] = &command_line
+        .iter()
+        .map(|word| paths.hide(word))
+        .collect::<Vec<_>>();
+    let preflight_kept: Vec<Check> = preflight
+        .iter()
+        .map(|check| hidden(check, &paths))
+        .collect();
+    let sources = FactSources {
+        command_line,
+        data,
+        trial_program,
+        sha256,
+        git: &git,
+        instruments,
+        preflight: &preflight_kept,
+    };
+    let mut notices: Vec<String> = preflight
+        .iter()
+        .filter(|check| check.is_worth_saying())
+        .map(notice)
+        .collect();
     let (folder, file, launch_number) = match found {
         ExistingRun::New { notice } => {
             notices.extend(notice);
             let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
-            let short = git.as_ref().map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
+            let short = git
+                .as_ref()
+                .map_or("nogit", |git| git.commit.get(..7).unwrap_or(&git.commit));
             let stamp = format!("{}-{short}", stamp(&anchor.started_utc));
             let file = new_file(request, launch);
-            let folder = create(request.results, &request.experiment.name, &stamp, |folder| fill(folder, request, &file));
+            let folder = create(
+                request.results,
+                &request.experiment.name,
+                &stamp,
+                |folder| fill(folder, request, &file),
+            );
             (folder.map_err(cannot_write(request))?, file, 1)
         }
         ExistingRun::Old(old) => {
-            let Old { folder, mut file, changed, .. } = *old;
-            let number = file.launches.iter().map(|launch| launch.launch).max().unwrap_or(0) + 1;
+            let Old {
+                folder,
+                mut file,
+                changed,
+                ..
+            } = *old;
+            let number = file
+                .launches
+                .iter()
+                .map(|launch| launch.launch)
+                .max()
+                .unwrap_or(0)
+                + 1;
             let run = file.launches.first().map_or(&anchor, |first| &first.anchor);
-            let mut launch = gather(number, anchor.clone(), clock::run_anchor(run, &anchor), &sources);
+            let mut launch = gather(
+                number,
+                anchor.clone(),
+                clock::run_anchor(run, &anchor),
+                &sources,
+            );
             if changed.iter().any(KeyChange::is_of_the_device) {
                 // The run has no measurement yet; it now belongs to the new device.
-                write_whole(&folder.experiment(), resolved(request).as_bytes()).map_err(cannot_write(request))?;
+                write_whole(&folder.experiment(), resolved(request).as_bytes())
+                    .map_err(cannot_write(request))?;
                 file.experiment_sha256 = Some(experiment_sha256(request));
             }
-            launch.changed = changed.into_iter().map(|change| (change.key, change.new.unwrap_or_default())).collect();
+            launch.changed = changed
+                .into_iter()
+                .map(|change| (change.key, change.new.unwrap_or_default()))
+                .collect();
             file.launches.push(launch);
-            file.write(&folder.run_file()).map_err(cannot_write(request))?;
+            file.write(&folder.run_file())
+                .map_err(cannot_write(request))?;
             (folder, file, number)
         }
     };
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
     let refused = |error: TableError| RunStop::Refused(error.to_string());
-    let (table, torn) = TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
-    let rows = TrialTable::read(&folder.trials_table()).map_err(refused)?.rows;
-    let run_anchor_nanoseconds = file.launches.last().map_or(0, |launch| launch.run_anchor_nanoseconds);
-    let mut open = OpenRun { folder, launch: launch_number, run_anchor_nanoseconds, file, table, rows, notices };
+    let (table, torn) =
+        TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
+    let rows = TrialTable::read(&folder.trials_table())
+        .map_err(refused)?
+        .rows;
+    let run_anchor_nanoseconds = file
+        .launches
+        .last()
+        .map_or(0, |launch| launch.run_anchor_nanoseconds);
+    let mut open = OpenRun {
+        folder,
+        launch: launch_number,
+        run_anchor_nanoseconds,
+        file,
+        table,
+        rows,
+        notices,
+    };
     if let Some(torn) = torn {
         let path = open.table.path().display().to_string();
-        open.notices.push(format!("{path}:{}: the last line was incomplete and has been removed: {}", torn.line, torn.text));
+        open.notices.push(format!(
+            "{path}:{}: the last line was incomplete and has been removed: {}",
+            torn.line, torn.text
+        ));
     }
     adopt(&mut open, request, instruments)?;
     Ok(open)
@@ -189,14 +317,34 @@ pub(super) fn open(request: &RunRequest, found: ExistingRun, instruments: &Instr
 
 /// Returns the first content of `run.json` of a new run.
 pub(super) fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
-    let RunRequest { data, trial_program, sha256, .. } = *request;
+    let RunRequest {
+        data,
+        trial_program,
+        sha256,
+        ..
+    } = *request;
     let (anchor, git) = (clock::anchor(), git(request.results));
-    let sources = FactSources { command_line: &[], data, trial_program, sha256, git: &git, instruments, preflight: &[] };
-    new_file(request, gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources))
+    let sources = FactSources {
+        command_line: &[],
+        data,
+        trial_program,
+        sha256,
+        git: &git,
+        instruments,
+        preflight: &[],
+    };
+    new_file(
+        request,
+        gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources),
+    )
 }
 
 fn hidden(check: &Check, paths: &Paths) -> Check {
-    Check { evidence: paths.hide(&check.evidence), remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)), ..check.clone() }
+    Check {
+        evidence: paths.hide(&check.evidence),
+        remedy: check.remedy.as_deref().map(|remedy| paths.hide(remedy)),
+        ..check.clone()
+    }
 }
 
 fn new_file(request: &RunRequest, launch: kiln_core::record::run_file::Launch) -> RunFile {
@@ -204,8 +352,15 @@ fn new_file(request: &RunRequest, launch: kiln_core::record::run_file::Launch) -
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
         experiment_sha256: Some(experiment_sha256(request)),
-        tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS].iter().map(|table| (table.file.to_owned(), table.version.to_owned())).collect(),
-        plan: request.trials.iter().map(|trial| trial.id.clone()).collect(),
+        tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS]
+            .iter()
+            .map(|table| (table.file.to_owned(), table.version.to_owned()))
+            .collect(),
+        plan: request
+            .trials
+            .iter()
+            .map(|trial| trial.id.clone())
+            .collect(),
         is_searching: request.search.is_some(),
         launches: vec![launch],
     }
@@ -242,20 +397,38 @@ fn fill(folder: &RunFolder, request: &RunRequest, file: &RunFile) -> io::Result<
     file.write(&folder.run_file())
 }
 
-/// Ends the processes that a killed parent left running, and writes a `killed` row for each attempt without a row.
-fn adopt(open: &mut OpenRun, request: &RunRequest, instruments: &Instruments) -> Result<(), RunStop> {
+/// Ends the processes that a killed parent left running, and writes a `killed` row for each attempt
+/// without a row.
+fn adopt(
+    open: &mut OpenRun,
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> Result<(), RunStop> {
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
-        open.notices.push(format!("ended leftover processes of an earlier launch: {strays}"));
+        open.notices.push(format!(
+            "ended leftover processes of an earlier launch: {strays}"
+        ));
     }
-    let known: HashSet<(TrialId, u64)> = open.rows.iter().map(|row| (row.fixed.trial.clone(), row.fixed.attempt)).collect();
+    let known: HashSet<(TrialId, u64)> = open
+        .rows
+        .iter()
+        .map(|row| (row.fixed.trial.clone(), row.fixed.attempt))
+        .collect();
     let devices = instruments.devices();
     for trial in request.trials {
         for attempt in attempts(&open.folder, &trial.id) {
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);
-                open.table.append_synced(&row).map_err(io::Error::from).map_err(cannot_write(request))?;
-                open.notices.push(format!("trial {} attempt {attempt} had no row because its parent was killed; its outcome is `killed`", trial.id));
+                open.table
+                    .append_synced(&row)
+                    .map_err(io::Error::from)
+                    .map_err(cannot_write(request))?;
+                open.notices.push(format!(
+                    "trial {} attempt {attempt} had no row because its parent was killed; its \
+                     outcome is `killed`",
+                    trial.id
+                ));
                 open.rows.push(row);
             }
         }
@@ -265,24 +438,48 @@ fn adopt(open: &mut OpenRun, request: &RunRequest, instruments: &Instruments) ->
 
 fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
     let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
-    let launch = started.as_ref().map_or(open.launch.saturating_sub(1), |started| started.launch);
-    let named = started.as_ref().map(|started| started.device.split(DEVICE_SEPARATOR)).into_iter().flatten();
-    let used: Vec<LeasedGpu> = named.filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid)).cloned().collect();
-    let cpu_name = started.as_ref().filter(|started| started.device == "cpu").and_then(|_| recorded_cpu(&open.file, launch));
-    let reason = format!("trial {} was running when `kiln run` itself ended (launch {launch})", trial.id);
+    let launch = started
+        .as_ref()
+        .map_or(open.launch.saturating_sub(1), |started| started.launch);
+    let named = started
+        .as_ref()
+        .map(|started| started.device.split(DEVICE_SEPARATOR))
+        .into_iter()
+        .flatten();
+    let used: Vec<LeasedGpu> = named
+        .filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid))
+        .cloned()
+        .collect();
+    let cpu_name = started
+        .as_ref()
+        .filter(|started| started.device == "cpu")
+        .and_then(|_| recorded_cpu(&open.file, launch));
+    let reason = format!(
+        "trial {} was running when `kiln run` itself ended (launch {launch})",
+        trial.id
+    );
     row(&AttemptFacts {
         attempt,
         started_utc: started.as_ref().map(|started| started.started_utc.clone()),
         devices: &used,
         cpu_name,
         concurrent_trials: 1,
-        ..AttemptFacts::of_end(trial, launch, (Outcome::Killed, reason), &AttemptReadings::default(), cores())
+        ..AttemptFacts::of_end(
+            trial,
+            launch,
+            (Outcome::Killed, reason),
+            &AttemptReadings::default(),
+            cores(),
+        )
     })
 }
 
 /// The model of the processor that a launch recorded.
 fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
-    file.launches.iter().find(|known| known.launch == launch).and_then(machine::cpu_model)
+    file.launches
+        .iter()
+        .find(|known| known.launch == launch)
+        .and_then(machine::cpu_model)
 }
 
 /// Number of cores that kiln may use: the control group's quota, else that of the machine.
@@ -292,7 +489,10 @@ pub(super) fn cores() -> u64 {
 
 /// Returns the names of the sweep's axes, which are the same for every trial.
 fn axes(trials: &[Trial]) -> Vec<String> {
-    trials.first().map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect()).unwrap_or_default()
+    trials
+        .first()
+        .map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect())
+        .unwrap_or_default()
 }
 
 /// Returns `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.

@@ -1,4 +1,5 @@
-//! Leases the devices that the remaining trials need, waits for them if necessary, and groups them by device request.
+//! Leases the devices that the remaining trials need, waits for them if necessary, and groups them
+//! by device request.
 
 use std::{
     sync::mpsc::Receiver,
@@ -45,18 +46,37 @@ impl Pools {
 
     /// The GPUs that were leased.
     pub(super) fn uuids(&self) -> Vec<String> {
-        self.devices.iter().filter_map(|lease| lease.gpu.as_ref()).map(|gpu| gpu.uuid.clone()).collect()
+        self.devices
+            .iter()
+            .filter_map(|lease| lease.gpu.as_ref())
+            .map(|gpu| gpu.uuid.clone())
+            .collect()
     }
 }
 
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
-pub(super) fn lease_all(request: &RunRequest, found: &ExistingRun, instruments: &Instruments, events: &Receiver<Event>) -> Result<Pools, RunStop> {
+pub(super) fn lease_all(
+    request: &RunRequest,
+    found: &ExistingRun,
+    instruments: &Instruments,
+    events: &Receiver<Event>,
+) -> Result<Pools, RunStop> {
     let history = match found {
         ExistingRun::New { .. } => History::default(),
         ExistingRun::Old(old) => old.history.clone(),
     };
-    let mut pools = Pools { devices: Vec::new(), slots: Vec::new(), wishes: Vec::new(), notices: Vec::new() };
-    for index in remaining(request.trials, &history, &request.selection, request.experiment.run.retries) {
+    let mut pools = Pools {
+        devices: Vec::new(),
+        slots: Vec::new(),
+        wishes: Vec::new(),
+        notices: Vec::new(),
+    };
+    for index in remaining(
+        request.trials,
+        &history,
+        &request.selection,
+        request.experiment.run.retries,
+    ) {
         let trial = &request.trials[index];
         let wish = wish(trial);
         if !pools.wishes.iter().any(|(known, _)| *known == wish) {
@@ -67,16 +87,32 @@ pub(super) fn lease_all(request: &RunRequest, found: &ExistingRun, instruments: 
     Ok(pools)
 }
 
-/// Checks trials for which `auto` selected the CPU. Devices named in the file are checked with the file.
-fn refuse_tf32_on_the_cpu(trial: &Trial, pools: &Pools, wish: &DeviceRequest) -> Result<(), RunStop> {
-    let slots = pools.wishes.iter().filter(|(known, _)| known == wish).flat_map(|(_, slots)| slots);
+/// Checks trials for which `auto` selected the CPU. Devices named in the file are checked with the
+/// file.
+fn refuse_tf32_on_the_cpu(
+    trial: &Trial,
+    pools: &Pools,
+    wish: &DeviceRequest,
+) -> Result<(), RunStop> {
+    let slots = pools
+        .wishes
+        .iter()
+        .filter(|(known, _)| known == wish)
+        .flat_map(|(_, slots)| slots);
     let mut devices = slots.flat_map(|slot| &pools.slots[*slot]);
-    if trial.train.precision != Precision::Tf32 || devices.all(|place| pools.devices[*place].gpu.is_some()) {
+    if trial.train.precision != Precision::Tf32
+        || devices.all(|place| pools.devices[*place].gpu.is_some())
+    {
         return Ok(());
     }
-    let why = pools.notices.first().map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU"))).unwrap_or_default();
+    let why = pools
+        .notices
+        .first()
+        .map(|notice| format!(" ({})", notice.trim_end_matches(", trials run on the CPU")))
+        .unwrap_or_default();
     Err(RunStop::CannotRun(format!(
-        "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; use another precision, or name a GPU with `--device`",
+        "trial {} has `train.precision: tf32`, which needs a GPU, and there is none for it{why}; \
+         use another precision, or name a GPU with `--device`",
         trial.id
     )))
 }
@@ -89,14 +125,26 @@ fn add_pool(
     events: &Receiver<Event>,
 ) -> Result<(), RunStop> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = DeviceOffer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
+    let offer = DeviceOffer {
+        devices: &devices,
+        unusable: instruments.unusable(),
+        absence: absence.as_deref(),
+        visible: request.visible_devices,
+    };
     let each = wish.2;
     let choice = choose_each(&wish.0, wish.1, each, offer).map_err(RunStop::CannotRun)?;
-    if let DeviceChoice::Cpu { notice: Some(notice) } = &choice {
+    if let DeviceChoice::Cpu {
+        notice: Some(notice),
+    } = &choice
+    {
         pools.notices.push(notice.clone());
     }
     pools.notices.extend(unused(&choice, &wish, offer));
-    let each = if matches!(choice, DeviceChoice::Cpu { .. }) { 1 } else { each.max(1) as usize };
+    let each = if matches!(choice, DeviceChoice::Cpu { .. }) {
+        1
+    } else {
+        each.max(1) as usize
+    };
     let taken = wait_for(&choice, each, &pools.devices, request, instruments, events)?;
     pools.devices.extend(taken);
     let belongs = |lease: &Lease| match (&choice, &lease.gpu) {
@@ -105,26 +153,49 @@ fn add_pool(
         (DeviceChoice::FirstIdle(gpus), Some(gpu)) => gpus.contains(gpu),
         _ => false,
     };
-    let mut places: Vec<usize> = (0..pools.devices.len()).filter(|at| belongs(&pools.devices[*at])).collect();
-    if matches!(choice, DeviceChoice::FirstIdle(_) | DeviceChoice::Cpu { .. }) {
+    let mut places: Vec<usize> = (0..pools.devices.len())
+        .filter(|at| belongs(&pools.devices[*at]))
+        .collect();
+    if matches!(
+        choice,
+        DeviceChoice::FirstIdle(_) | DeviceChoice::Cpu { .. }
+    ) {
         places.truncate(each);
     }
-    let slots = places.chunks_exact(each).map(|places| pools.slot(places)).collect();
+    let slots = places
+        .chunks_exact(each)
+        .map(|places| pools.slot(places))
+        .collect();
     pools.wishes.push((wish, slots));
     Ok(())
 }
 
 /// Returns a notice about GPUs of `all` that are too few for a further trial.
-fn unused(choice: &DeviceChoice, (devices, _, each): &DeviceRequest, offer: DeviceOffer) -> Option<String> {
-    let DeviceChoice::All(used) = choice else { return None };
-    let left: Vec<String> =
-        restrict(offer.devices, offer.visible).iter().filter(|gpu| !used.contains(gpu)).map(|gpu| gpu.index.to_string()).collect();
+fn unused(
+    choice: &DeviceChoice,
+    (devices, _, each): &DeviceRequest,
+    offer: DeviceOffer,
+) -> Option<String> {
+    let DeviceChoice::All(used) = choice else {
+        return None;
+    };
+    let left: Vec<String> = restrict(offer.devices, offer.visible)
+        .iter()
+        .filter(|gpu| !used.contains(gpu))
+        .map(|gpu| gpu.index.to_string())
+        .collect();
     let is_all = *devices == Devices::Named(DeviceName::All) && !left.is_empty();
-    is_all.then(|| format!("each trial uses {each} GPUs (`run.devices_per_trial`), so GPU {} stays unused", left.join(" and ")))
+    is_all.then(|| {
+        format!(
+            "each trial uses {each} GPUs (`run.devices_per_trial`), so GPU {} stays unused",
+            left.join(" and ")
+        )
+    })
 }
 
-/// Returns the devices of a new slot for a request that lost its slot: indices of `held` that are not `lost`, and newly leased devices, only if
-/// they are idle now. Named devices, and those of `all`, have no replacement.
+/// Returns the devices of a new slot for a request that lost its slot: indices of `held` that are
+/// not `lost`, and newly leased devices, only if they are idle now. Named devices, and those of
+/// `all`, have no replacement.
 pub(super) fn another(
     wish: &DeviceRequest,
     held: &[Lease],
@@ -133,21 +204,44 @@ pub(super) fn another(
     instruments: &Instruments,
 ) -> Option<(Vec<usize>, Vec<Lease>)> {
     let (devices, absence) = (instruments.devices(), instruments.absence());
-    let offer = DeviceOffer { devices: &devices, unusable: instruments.unusable(), absence: absence.as_deref(), visible: request.visible_devices };
-    let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else { return None };
+    let offer = DeviceOffer {
+        devices: &devices,
+        unusable: instruments.unusable(),
+        absence: absence.as_deref(),
+        visible: request.visible_devices,
+    };
+    let Ok(DeviceChoice::FirstIdle(mut gpus)) = choose_each(&wish.0, wish.1, wish.2, offer) else {
+        return None;
+    };
     let each = wish.2.max(1) as usize;
-    let is_kept = |place: &usize| !lost.contains(place) && held[*place].gpu.as_ref().is_some_and(|gpu| gpus.contains(gpu));
+    let is_kept = |place: &usize| {
+        !lost.contains(place)
+            && held[*place]
+                .gpu
+                .as_ref()
+                .is_some_and(|gpu| gpus.contains(gpu))
+    };
     let kept: Vec<usize> = (0..held.len()).filter(is_kept).take(each).collect();
     gpus.retain(|gpu| held.iter().all(|lease| lease.gpu.as_ref() != Some(gpu)));
     let who = who(request);
-    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let terms = Terms {
+        folder: request.locks,
+        instruments,
+        require_idle: request.experiment.run.require_idle_device,
+        who: &who,
+    };
     let taken = lease::first_idle(&gpus, each - kept.len(), &terms).ok()?;
     Some((kept, taken))
 }
 
 /// Returns a text that names the holder of a lease.
 fn who(request: &RunRequest) -> String {
-    format!("process {} since {} (experiment `{}`)", std::process::id(), clock::utc_now(), request.experiment.name)
+    format!(
+        "process {} since {} (experiment `{}`)",
+        std::process::id(),
+        clock::utc_now(),
+        request.experiment.name
+    )
 }
 
 fn wait_for(
@@ -160,7 +254,12 @@ fn wait_for(
 ) -> Result<Vec<Lease>, RunStop> {
     let deadline = Instant::now() + request.experiment.run.wait.0;
     let who = who(request);
-    let terms = Terms { folder: request.locks, instruments, require_idle: request.experiment.run.require_idle_device, who: &who };
+    let terms = Terms {
+        folder: request.locks,
+        instruments,
+        require_idle: request.experiment.run.require_idle_device,
+        who: &who,
+    };
     let mut said = false;
     loop {
         match lease::take(choice, each, held, &terms) {
@@ -168,17 +267,29 @@ fn wait_for(
             Err(Refusal::Broken(what)) => return Err(RunStop::CannotRun(what)),
             Err(Refusal::Busy(what)) if Instant::now() >= deadline => {
                 return Err(RunStop::CannotRun(format!(
-                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with `--device` (also `cpu`), or share it with `--set run.require_idle_device=false`"
+                    "no device is idle: {what}; wait with `--set run.wait=10m`, name another with \
+                     `--device` (also `cpu`), or share it with `--set \
+                     run.require_idle_device=false`"
                 )));
             }
             Err(Refusal::Busy(what)) if !said => {
                 said = true;
-                progress::say(request.style, &format!("waiting up to {} (`run.wait`) for an idle device: {what}", request.experiment.run.wait));
+                progress::say(
+                    request.style,
+                    &format!(
+                        "waiting up to {} (`run.wait`) for an idle device: {what}",
+                        request.experiment.run.wait
+                    ),
+                );
             }
             Err(Refusal::Busy(_)) => {}
         }
-        if let Ok(Event::Signal(_)) = events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now()))) {
-            return Err(RunStop::Interrupted("interrupted while waiting for an idle device; nothing was started".to_owned()));
+        if let Ok(Event::Signal(_)) =
+            events.recv_timeout(LOOK_AGAIN.min(deadline.saturating_duration_since(Instant::now())))
+        {
+            return Err(RunStop::Interrupted(
+                "interrupted while waiting for an idle device; nothing was started".to_owned(),
+            ));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Reports the progress of a sweep: bars on a terminal, lines with times elsewhere, JSON events for programs, or nothing.
+//! Reports the progress of a sweep: bars on a terminal, lines with times elsewhere, JSON events for
+//! programs, or nothing.
 
 use std::{
     collections::HashMap,
@@ -35,7 +36,11 @@ pub enum ProgressMode {
 impl ProgressMode {
     /// Bars if standard error is a terminal, else plain lines.
     pub fn for_terminal() -> Self {
-        if std::io::stderr().is_terminal() { Self::Bars } else { Self::Plain }
+        if std::io::stderr().is_terminal() {
+            Self::Bars
+        } else {
+            Self::Plain
+        }
     }
 }
 
@@ -43,7 +48,11 @@ impl ProgressMode {
 pub(super) fn say(style: ProgressMode, text: &str) {
     let _ = match style {
         ProgressMode::Quiet => Ok(()),
-        ProgressMode::Json => writeln!(std::io::stdout().lock(), "{}", json!({"event": "notice", "text": text})),
+        ProgressMode::Json => writeln!(
+            std::io::stdout().lock(),
+            "{}",
+            json!({"event": "notice", "text": text})
+        ),
         ProgressMode::Plain | ProgressMode::Bars => writeln!(std::io::stderr().lock(), "{text}"),
     };
 }
@@ -64,7 +73,8 @@ pub(super) struct ProgressReporter {
     /// Numbers of trials that this launch has to run, and that it has settled.
     to_run: usize,
     made: usize,
-    /// Whether the waiting trials will not be started, so that there is no remaining time to estimate.
+    /// Whether the waiting trials will not be started, so that there is no remaining time to
+    /// estimate.
     is_over: bool,
     /// Whether a search may add trials, so that their number and the remaining time are unknown.
     is_open: bool,
@@ -77,10 +87,21 @@ pub(super) struct ProgressReporter {
 
 impl ProgressReporter {
     /// `total` trials, of which this launch runs `to_run`; `standing` counts all of them.
-    pub(super) fn new(style: ProgressMode, total: usize, to_run: usize, standing: PlanProgress) -> Self {
-        let target = if style == ProgressMode::Bars { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    pub(super) fn new(
+        style: ProgressMode,
+        total: usize,
+        to_run: usize,
+        standing: PlanProgress,
+    ) -> Self {
+        let target = if style == ProgressMode::Bars {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bars = MultiProgress::with_draw_target(target);
-        let sweep = bars.add(ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")));
+        let sweep = bars.add(
+            ProgressBar::new(total as u64).with_style(template("{bar:24} {pos}/{len} trials{msg}")),
+        );
         sweep.set_position(standing.settled as u64);
         Self {
             style,
@@ -128,9 +149,11 @@ impl ProgressReporter {
             ProgressMode::Json => {
                 self.event(json!({"event": "trial_started", "trial": id, "attempt": attempt, "number": trial.number, "device": device}))
             }
-            ProgressMode::Plain => self.line(&format!("trial {id} ({}) started on {device}, attempt {attempt}", describe(trial))),
+            ProgressMode::Plain => self.line(&format!("trial {id} ({}) started on {device}, \
+                attempt {attempt}", describe(trial))),
             ProgressMode::Bars => {
-                let bar = ProgressBar::new(trial.steps.unwrap_or(0)).with_style(template("  {prefix} {bar:16} {pos}/{len} steps{msg}"));
+                let bar = ProgressBar::new(trial.steps.unwrap_or(0)).with_style(template("  \
+                    {prefix} {bar:16} {pos}/{len} steps{msg}"));
                 let bar = self.bars.insert_before(&self.sweep, bar);
                 bar.set_prefix(format!("{id} ({})", describe(trial)));
                 self.trials.insert(id.clone(), bar);
@@ -191,7 +214,11 @@ impl ProgressReporter {
             }
         }
         if self.style == ProgressMode::Plain {
-            let of = if self.is_open { counted(standing.settled, "trial") } else { format!("{}/{} trials", standing.settled, self.total) };
+            let of = if self.is_open {
+                counted(standing.settled, "trial")
+            } else {
+                format!("{}/{} trials", standing.settled, self.total)
+            };
             self.line(&format!("{of}{}", self.outlook()));
         }
     }
@@ -224,7 +251,11 @@ impl ProgressReporter {
 
     /// Returns text such as `, 1 failed, about 3 min 5 s left`.
     fn outlook(&self) -> String {
-        let failed = if self.standing.failed > 0 { format!(", {} failed", self.standing.failed) } else { String::new() };
+        let failed = if self.standing.failed > 0 {
+            format!(", {} failed", self.standing.failed)
+        } else {
+            String::new()
+        };
         let left = self.to_run.saturating_sub(self.made);
         if self.made == 0 || left == 0 || self.is_over || self.is_open {
             return failed;
@@ -234,7 +265,10 @@ impl ProgressReporter {
     }
 
     fn is_due(&mut self, id: &TrialId, every: Duration) -> bool {
-        let due = self.spoken.get(id).is_none_or(|last| last.elapsed() >= every);
+        let due = self
+            .spoken
+            .get(id)
+            .is_none_or(|last| last.elapsed() >= every);
         if due {
             self.spoken.insert(id.clone(), Instant::now());
         }
@@ -251,7 +285,11 @@ impl ProgressReporter {
                 let _ = self.bars.println(text);
             }
             _ => {
-                let _ = writeln!(std::io::stderr().lock(), "{:>9}  {text}", Seconds(self.started.elapsed().as_secs_f64()).to_string());
+                let _ = writeln!(
+                    std::io::stderr().lock(),
+                    "{:>9}  {text}",
+                    Seconds(self.started.elapsed().as_secs_f64()).to_string()
+                );
             }
         }
     }
@@ -267,7 +305,11 @@ fn describe(trial: &Trial) -> String {
         return format!("seed={}", trial.train.seed);
     }
     let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let axes: Vec<String> = trial.axes.iter().map(|(key, value)| format!("{}={value}", last(key))).collect();
+    let axes: Vec<String> = trial
+        .axes
+        .iter()
+        .map(|(key, value)| format!("{}={value}", last(key)))
+        .collect();
     axes.join(", ")
 }
 
@@ -296,7 +338,10 @@ fn figures(heard: &ChildState) -> String {
 
 fn ended(row: &TrialRow) -> String {
     let name = format!("trial {}", row.trial);
-    let reason = row.reason.as_deref().filter(|_| row.outcome != Outcome::Completed);
+    let reason = row
+        .reason
+        .as_deref()
+        .filter(|_| row.outcome != Outcome::Completed);
     if let Some(whole) = reason.filter(|reason| reason.starts_with(&name)) {
         return format!("{}: {whole}", row.outcome);
     }
@@ -324,18 +369,46 @@ mod tests {
 
     #[test]
     fn a_completed_trial_says_which_loss_it_tells() {
-        let mut fields: serde_json::Map<String, Value> =
-            kiln_core::record::columns::TRIALS.columns.iter().map(|column| (column.name.to_owned(), Value::Null)).collect();
-        for name in ["kiln_table", "trial", "model_kind", "data_kind", "engine", "precision"] {
+        let mut fields: serde_json::Map<String, Value> = kiln_core::record::columns::TRIALS
+            .columns
+            .iter()
+            .map(|column| (column.name.to_owned(), Value::Null))
+            .collect();
+        for name in [
+            "kiln_table",
+            "trial",
+            "model_kind",
+            "data_kind",
+            "engine",
+            "precision",
+        ] {
             fields.insert(name.to_owned(), json!("t"));
         }
-        for name in ["attempt", "launch", "number", "batch_size", "grad_accumulation", "effective_batch_size", "seed", "concurrent_trials"] {
+        for name in [
+            "attempt",
+            "launch",
+            "number",
+            "batch_size",
+            "grad_accumulation",
+            "effective_batch_size",
+            "seed",
+            "concurrent_trials",
+        ] {
             fields.insert(name.to_owned(), json!(1));
         }
         fields.insert("outcome".to_owned(), json!("completed"));
         let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
-        let trained = TrialRow { train_loss: Some(2.5), ..row };
+        let trained = TrialRow {
+            train_loss: Some(2.5),
+            ..row
+        };
         assert_eq!(ended(&trained), "trial t completed, loss 2.5000");
-        assert_eq!(ended(&TrialRow { valid_loss: Some(3.5), ..trained }), "trial t completed, valid loss 3.5000");
+        assert_eq!(
+            ended(&TrialRow {
+                valid_loss: Some(3.5),
+                ..trained
+            }),
+            "trial t completed, valid loss 3.5000"
+        );
     }
 }

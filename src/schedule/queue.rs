@@ -1,5 +1,5 @@
-//! Selects the next trial and its slot from the waiting trials and the free slots. A slot is the device that a trial
-//! runs on, or the devices that share its batches. Pure.
+//! Selects the next trial and its slot from the waiting trials and the free slots. A slot is the
+//! device that a trial runs on, or the devices that share its batches. Pure.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -27,9 +27,18 @@ pub(super) fn wish(trial: &Trial) -> DeviceRequest {
 }
 
 impl Queue {
-    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one slot.
-    pub(super) fn new(waiting: Vec<usize>, pools: Vec<(DeviceRequest, Vec<usize>)>, keep_rounds: bool) -> Self {
-        Self { waiting: waiting.into(), pools, rounds: keep_rounds.then(HashMap::new) }
+    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one
+    /// slot.
+    pub(super) fn new(
+        waiting: Vec<usize>,
+        pools: Vec<(DeviceRequest, Vec<usize>)>,
+        keep_rounds: bool,
+    ) -> Self {
+        Self {
+            waiting: waiting.into(),
+            pools,
+            rounds: keep_rounds.then(HashMap::new),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -53,15 +62,26 @@ impl Queue {
         self.waiting.push_back(index);
     }
 
-    /// Takes the first trial that may start on a free slot. While trials of one device request run, those of another wait: a CPU trial
-    /// beside a GPU trial would disturb both.
-    pub(super) fn next(&mut self, trials: &[Trial], free: &[bool], running: Option<&DeviceRequest>) -> Option<(usize, usize)> {
+    /// Takes the first trial that may start on a free slot. While trials of one device request run,
+    /// those of another wait: a CPU trial beside a GPU trial would disturb both.
+    pub(super) fn next(
+        &mut self,
+        trials: &[Trial],
+        free: &[bool],
+        running: Option<&DeviceRequest>,
+    ) -> Option<(usize, usize)> {
         let wanted = match running {
             Some(wish) => wish.clone(),
             None => wish(&trials[*self.waiting.front()?]),
         };
-        let found = self.waiting.iter().enumerate().take_while(|(_, index)| wish(&trials[**index]) == wanted);
-        let (at, slot) = found.filter_map(|(at, index)| Some((at, self.slot(&trials[*index], free)?))).next()?;
+        let found = self
+            .waiting
+            .iter()
+            .enumerate()
+            .take_while(|(_, index)| wish(&trials[**index]) == wanted);
+        let (at, slot) = found
+            .filter_map(|(at, index)| Some((at, self.slot(&trials[*index], free)?)))
+            .next()?;
         let index = self.waiting.remove(at)?;
         self.bind_round(trials[index].repeat, slot);
         Some((index, slot))
@@ -69,29 +89,59 @@ impl Queue {
 
     /// Removes a slot: it gets no more trials, and its rounds of repeats continue on other slots.
     pub(super) fn lose(&mut self, slot: usize) {
-        self.pools.iter_mut().for_each(|(_, pool)| pool.retain(|known| *known != slot));
-        self.rounds.iter_mut().for_each(|rounds| rounds.retain(|_, used| *used != slot));
+        self.pools
+            .iter_mut()
+            .for_each(|(_, pool)| pool.retain(|known| *known != slot));
+        self.rounds
+            .iter_mut()
+            .for_each(|rounds| rounds.retain(|_, used| *used != slot));
     }
 
     /// The device request of a waiting trial for which no slot is left.
     pub(super) fn stranded(&self, trials: &[Trial]) -> Option<DeviceRequest> {
-        let is_empty = |wanted: &DeviceRequest| self.pools.iter().any(|(wish, pool)| wish == wanted && pool.is_empty());
-        self.waiting.iter().map(|index| wish(&trials[*index])).find(is_empty)
+        let is_empty = |wanted: &DeviceRequest| {
+            self.pools
+                .iter()
+                .any(|(wish, pool)| wish == wanted && pool.is_empty())
+        };
+        self.waiting
+            .iter()
+            .map(|index| wish(&trials[*index]))
+            .find(is_empty)
     }
 
     /// Adds a slot for a device request.
     pub(super) fn add_slot(&mut self, wanted: &DeviceRequest, slot: usize) {
-        self.pools.iter_mut().filter(|(wish, _)| wish == wanted).for_each(|(_, pool)| pool.push(slot));
+        self.pools
+            .iter_mut()
+            .filter(|(wish, _)| wish == wanted)
+            .for_each(|(_, pool)| pool.push(slot));
     }
 
     fn slot(&self, trial: &Trial, free: &[bool]) -> Option<usize> {
-        let pool = self.pools.iter().find(|(wanted, _)| *wanted == wish(trial)).map(|(_, pool)| pool.as_slice()).unwrap_or_default();
-        let bound = self.rounds.as_ref().and_then(|rounds| rounds.get(&trial.repeat)).filter(|slot| pool.contains(slot));
+        let pool = self
+            .pools
+            .iter()
+            .find(|(wanted, _)| *wanted == wish(trial))
+            .map(|(_, pool)| pool.as_slice())
+            .unwrap_or_default();
+        let bound = self
+            .rounds
+            .as_ref()
+            .and_then(|rounds| rounds.get(&trial.repeat))
+            .filter(|slot| pool.contains(slot));
         match bound {
             Some(slot) => free[*slot].then_some(*slot),
             None => {
-                let load = |slot: &usize| self.rounds.as_ref().map_or(0, |rounds| rounds.values().filter(|used| *used == slot).count());
-                pool.iter().copied().filter(|slot| free[*slot]).min_by_key(load)
+                let load = |slot: &usize| {
+                    self.rounds.as_ref().map_or(0, |rounds| {
+                        rounds.values().filter(|used| *used == slot).count()
+                    })
+                };
+                pool.iter()
+                    .copied()
+                    .filter(|slot| free[*slot])
+                    .min_by_key(load)
             }
         }
     }
@@ -129,12 +179,20 @@ mod tests {
 
     #[test]
     fn a_round_of_repeats_stays_on_one_device_and_rounds_spread() {
-        let trials: Vec<Trial> = [0, 0, 1, 1].map(|repeat| trial(repeat, DeviceName::All)).to_vec();
+        let trials: Vec<Trial> = [0, 0, 1, 1]
+            .map(|repeat| trial(repeat, DeviceName::All))
+            .to_vec();
         let mut queue = Queue::new(vec![0, 1, 2, 3], vec![(all(), vec![0, 1])], true);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
-        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((2, 1)));
+        assert_eq!(
+            queue.next(&trials, &[false, true], Some(&all())),
+            Some((2, 1))
+        );
         assert_eq!(queue.next(&trials, &[false, false], Some(&all())), None);
-        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((3, 1)));
+        assert_eq!(
+            queue.next(&trials, &[false, true], Some(&all())),
+            Some((3, 1))
+        );
         assert_eq!(queue.next(&trials, &[true, true], None), Some((1, 0)));
         assert!(queue.is_empty());
     }
@@ -144,23 +202,43 @@ mod tests {
         let trials: Vec<Trial> = (0..3).map(|_| trial(0, DeviceName::All)).collect();
         let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], false);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
-        assert_eq!(queue.next(&trials, &[false, true], Some(&all())), Some((1, 1)));
+        assert_eq!(
+            queue.next(&trials, &[false, true], Some(&all())),
+            Some((1, 1))
+        );
         queue.again(0);
-        assert_eq!(queue.next(&trials, &[true, false], Some(&all())), Some((0, 0)));
+        assert_eq!(
+            queue.next(&trials, &[true, false], Some(&all())),
+            Some((0, 0))
+        );
     }
 
     #[test]
     fn a_lost_slot_gets_no_trial_and_its_round_goes_on_elsewhere() {
-        let trials: Vec<Trial> = [0, 0, 0].map(|repeat| trial(repeat, DeviceName::All)).to_vec();
+        let trials: Vec<Trial> = [0, 0, 0]
+            .map(|repeat| trial(repeat, DeviceName::All))
+            .to_vec();
         let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], true);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
         queue.lose(0);
-        assert_eq!((queue.stranded(&trials), queue.next(&trials, &[true, true], None)), (None, Some((1, 1))));
+        assert_eq!(
+            (
+                queue.stranded(&trials),
+                queue.next(&trials, &[true, true], None)
+            ),
+            (None, Some((1, 1)))
+        );
         queue.lose(1);
         assert_eq!(queue.next(&trials, &[true, true], None), None);
         assert_eq!(queue.stranded(&trials), Some(all()));
         queue.add_slot(&all(), 2);
-        assert_eq!((queue.stranded(&trials), queue.next(&trials, &[false, false, true], None)), (None, Some((2, 2))));
+        assert_eq!(
+            (
+                queue.stranded(&trials),
+                queue.next(&trials, &[false, false, true], None)
+            ),
+            (None, Some((2, 2)))
+        );
     }
 
     #[test]

@@ -21,7 +21,9 @@ impl Selection {
     /// Whether a trial, or the one that it replaces, is selected.
     pub fn wants(&self, trial: &Trial) -> bool {
         let is_named = |id: &TrialId| self.only.contains(id);
-        self.only.is_empty() || is_named(&trial.id) || trial.fallback_of.as_ref().is_some_and(is_named)
+        self.only.is_empty()
+            || is_named(&trial.id)
+            || trial.fallback_of.as_ref().is_some_and(is_named)
     }
 }
 
@@ -41,7 +43,8 @@ pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
 impl History {
     pub(super) fn of(rows: &[TableRow]) -> Self {
         let mut history = Self::default();
-        rows.iter().for_each(|row| history.add(&row.fixed.trial, row.fixed.outcome));
+        rows.iter()
+            .for_each(|row| history.add(&row.fixed.trial, row.fixed.outcome));
         history
     }
 
@@ -54,7 +57,8 @@ impl History {
         self.0.get(trial)?.last().copied()
     }
 
-    /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no retry is left.
+    /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
+    /// retry is left.
     pub(super) fn is_settled(&self, trial: &TrialId, retries: u64) -> bool {
         match self.last(trial) {
             Some(Outcome::Failed) => self.failures(trial) > retries,
@@ -65,7 +69,10 @@ impl History {
 
     /// Progress of the whole plan, independent of the selection of a launch.
     pub(super) fn standing(&self, trials: &[Trial], retries: u64) -> PlanProgress {
-        let settled = trials.iter().filter(|trial| self.is_settled(&trial.id, retries)).map(|trial| self.last(&trial.id));
+        let settled = trials
+            .iter()
+            .filter(|trial| self.is_settled(&trial.id, retries))
+            .map(|trial| self.last(&trial.id));
         settled.fold(PlanProgress::default(), |standing, outcome| PlanProgress {
             settled: standing.settled + 1,
             failed: standing.failed + usize::from(!outcome.is_some_and(Outcome::is_result)),
@@ -73,11 +80,17 @@ impl History {
     }
 
     fn failures(&self, trial: &TrialId) -> u64 {
-        self.0.get(trial).map_or(0, |outcomes| outcomes.iter().filter(|outcome| **outcome == Outcome::Failed).count() as u64)
+        self.0.get(trial).map_or(0, |outcomes| {
+            outcomes
+                .iter()
+                .filter(|outcome| **outcome == Outcome::Failed)
+                .count() as u64
+        })
     }
 }
 
-/// The planned trials, followed by the replacements of trials that ran out of memory, as far as the history shows them.
+/// The planned trials, followed by the replacements of trials that ran out of memory, as far as the
+/// history shows them.
 pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom) -> Vec<Trial> {
     let mut trials = planned.to_vec();
     let mut at = 0;
@@ -91,16 +104,29 @@ pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom
     trials
 }
 
-/// Returns the replacement of a trial that ran out of memory; `None` if no smaller batch is left, or if it is already among the trials.
+/// Returns the replacement of a trial that ran out of memory; `None` if no smaller batch is left,
+/// or if it is already among the trials.
 pub(super) fn fallback(trials: &[Trial], failed: &Trial) -> Option<Trial> {
     let smaller = failed.shrunk()?;
     let is_new = trials.iter().all(|known| known.id != smaller.id);
-    is_new.then(|| Trial { number: trials.len() as u64 + 1, ..smaller })
+    is_new.then(|| Trial {
+        number: trials.len() as u64 + 1,
+        ..smaller
+    })
 }
 
 /// Returns the indices in `trials` of the trials to run, in plan order.
-pub(super) fn remaining(trials: &[Trial], history: &History, selection: &Selection, retries: u64) -> Vec<usize> {
-    let again = |trial: &Trial| history.last(&trial.id).is_some_and(|outcome| selection.rerun.contains(&outcome));
+pub(super) fn remaining(
+    trials: &[Trial],
+    history: &History,
+    selection: &Selection,
+    retries: u64,
+) -> Vec<usize> {
+    let again = |trial: &Trial| {
+        history
+            .last(&trial.id)
+            .is_some_and(|outcome| selection.rerun.contains(&outcome))
+    };
     (0..trials.len())
         .filter(|index| {
             let trial = &trials[*index];
@@ -119,16 +145,31 @@ pub fn find_ids(trials: &[Trial], names: &[String]) -> Result<Vec<TrialId>, Stri
 
 fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
     if name.is_empty() {
-        return Err("`--only` names no trial; write an id or its beginning; `kiln plan` lists the ids".to_owned());
+        return Err(
+            "`--only` names no trial; write an id or its beginning; `kiln plan` lists the ids"
+                .to_owned(),
+        );
     }
-    let fitting: Vec<&TrialId> =
-        trials.iter().map(|trial| &trial.id).filter(|id| id.digits().starts_with(name.strip_prefix(TrialId::LETTER).unwrap_or(name))).collect();
+    let fitting: Vec<&TrialId> = trials
+        .iter()
+        .map(|trial| &trial.id)
+        .filter(|id| {
+            id.digits()
+                .starts_with(name.strip_prefix(TrialId::LETTER).unwrap_or(name))
+        })
+        .collect();
     match fitting.as_slice() {
         [id] => Ok((*id).clone()),
-        [] => Err(format!("`--only {name}`: the plan has no such trial; its {} ids are listed by `kiln plan`", trials.len())),
+        [] => Err(format!(
+            "`--only {name}`: the plan has no such trial; its {} ids are listed by `kiln plan`",
+            trials.len()
+        )),
         several => {
             let ids: Vec<&str> = several.iter().map(|id| id.0.as_str()).collect();
-            Err(format!("`--only {name}` matches several trials: {}; write more of the id", ids.join(", ")))
+            Err(format!(
+                "`--only {name}` matches several trials: {}; write more of the id",
+                ids.join(", ")
+            ))
         }
     }
 }
@@ -147,7 +188,11 @@ mod tests {
         };
         use Outcome::{Completed, Failed, Interrupted, Killed, Oom, TimedOut};
         assert!(!settled(&[], 0) && !settled(&[Killed], 0) && !settled(&[Failed, Interrupted], 0));
-        assert!(settled(&[Failed], 0) && !settled(&[Failed], 1) && settled(&[Failed, Killed, Failed], 1));
+        assert!(
+            settled(&[Failed], 0)
+                && !settled(&[Failed], 1)
+                && settled(&[Failed, Killed, Failed], 1)
+        );
         assert!(settled(&[Oom], 5) && settled(&[TimedOut], 5) && settled(&[Failed, Completed], 5));
     }
 }

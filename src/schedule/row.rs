@@ -52,7 +52,13 @@ pub(super) struct AttemptFacts<'a> {
 
 impl<'a> AttemptFacts<'a> {
     /// Facts of an attempt of which only the outcome and its reason are known.
-    pub(super) fn of_end(trial: &'a Trial, launch: u64, (outcome, reason): (Outcome, String), readings: &'a AttemptReadings, cores: u64) -> Self {
+    pub(super) fn of_end(
+        trial: &'a Trial,
+        launch: u64,
+        (outcome, reason): (Outcome, String),
+        readings: &'a AttemptReadings,
+        cores: u64,
+    ) -> Self {
         Self {
             trial,
             attempt: 0,
@@ -82,16 +88,32 @@ impl<'a> AttemptFacts<'a> {
 
 /// The row of an attempt.
 pub(super) fn row(facts: &AttemptFacts) -> TableRow {
-    let values: Vec<Value> = facts.trial.axes.iter().map(|(_, value)| value.clone()).collect();
+    let values: Vec<Value> = facts
+        .trial
+        .axes
+        .iter()
+        .map(|(_, value)| value.clone())
+        .collect();
     TableRow::new(fixed(facts), &values)
 }
 
 fn fixed(facts: &AttemptFacts) -> TrialRow {
-    let AttemptFacts { trial, readings, result, .. } = facts;
-    let of = |read: fn(&TrialResult) -> Option<f64>| result.and_then(read).filter(|value| value.is_finite());
-    let flops_per_sample = result.and_then(|result| result.flops_per_sample).or(trial.flops_per_sample);
+    let AttemptFacts {
+        trial,
+        readings,
+        result,
+        ..
+    } = facts;
+    let of = |read: fn(&TrialResult) -> Option<f64>| {
+        result.and_then(read).filter(|value| value.is_finite())
+    };
+    let flops_per_sample = result
+        .and_then(|result| result.flops_per_sample)
+        .or(trial.flops_per_sample);
     let window_samples = result.and_then(|result| result.window_samples);
-    let window_flops = result.and_then(|result| result.window_flops).filter(|flops| flops.is_finite());
+    let window_flops = result
+        .and_then(|result| result.window_flops)
+        .filter(|flops| flops.is_finite());
     let window = &readings.window;
     TrialRow {
         kiln_table: TRIALS_TABLE.to_owned(),
@@ -109,14 +131,22 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         device_name: device_name(facts),
         device_uuid: joined(facts.devices, |device| &device.uuid),
         driver: facts.driver.map(str::to_owned),
-        libtorch: result.filter(|_| trial.engine == Engine::Libtorch).and_then(TrialResult::libtorch).map(str::to_owned),
+        libtorch: result
+            .filter(|_| trial.engine == Engine::Libtorch)
+            .and_then(TrialResult::libtorch)
+            .map(str::to_owned),
         precision: trial.train.precision.name().to_owned(),
         batch_size: trial.train.batch_size,
         grad_accumulation: trial.train.grad_accumulation,
         effective_batch_size: trial.effective_batch_size,
-        num_workers: trial.data.loader().map(|loader| loader.num_workers.resolve(facts.cores)),
+        num_workers: trial
+            .data
+            .loader()
+            .map(|loader| loader.num_workers.resolve(facts.cores)),
         seed: trial.train.seed,
-        parameters: result.and_then(|result| result.parameters).or(trial.parameters),
+        parameters: result
+            .and_then(|result| result.parameters)
+            .or(trial.parameters),
         flops_per_sample,
         steps: result.map(|result| result.steps).or(facts.step),
         window_seconds: of(|r| r.window_seconds),
@@ -133,7 +163,10 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         train_loss: of(|r| r.train_loss),
         valid_loss: of(|r| r.valid_loss),
         seconds_to_target: of(|r| r.seconds_to_target),
-        mfu: mfu(flops_per_second(window_flops, flops_per_sample, *result), facts.peak.as_ref().map(|(flops, _)| *flops)),
+        mfu: mfu(
+            flops_per_second(window_flops, flops_per_sample, *result),
+            facts.peak.as_ref().map(|(flops, _)| *flops),
+        ),
         peak_flops: facts.peak.as_ref().map(|(flops, _)| *flops),
         peak_source: facts.peak.as_ref().map(|(_, source)| source.clone()),
         peak_allocated_bytes: result.and_then(|result| result.peak_allocated_bytes),
@@ -151,8 +184,12 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         throttle_reasons: window.throttle_reasons.clone(),
         foreign_processes: readings.foreign_processes.clone(),
         concurrent_trials: facts.concurrent_trials,
-        cpu_threads: result.and_then(|result| result.cpu_threads).or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
-        resumed_at_step: result.and_then(|result| result.resumed_at_step).or(facts.resumed_at_step),
+        cpu_threads: result
+            .and_then(|result| result.cpu_threads)
+            .or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
+        resumed_at_step: result
+            .and_then(|result| result.resumed_at_step)
+            .or(facts.resumed_at_step),
         fallback_of: trial.fallback_of.clone(),
         notes: notes(facts),
         mean_sm_occupancy: window.mean_sm_occupancy,
@@ -175,7 +212,10 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         run_seconds: facts.run_seconds,
         allocator_retries: result.and_then(|result| result.allocator_retries),
         flops_formula: flops_per_sample.map(|_| trial.model.flops_formula().to_owned()),
-        peak_dtype: facts.peak.as_ref().map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
+        peak_dtype: facts
+            .peak
+            .as_ref()
+            .map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
         valid_top1: of(|r| r.valid_top1),
         valid_top5: of(|r| r.valid_top5),
         valid_mean_absolute_error: of(|r| r.valid_mean_absolute_error),
@@ -196,7 +236,11 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         window_flops,
         block: facts.block,
         processor: facts.processor.map(str::to_owned),
-        power_limit_watts: facts.devices.iter().filter_map(|device| device.power_limit_watts).reduce(f64::min),
+        power_limit_watts: facts
+            .devices
+            .iter()
+            .filter_map(|device| device.power_limit_watts)
+            .reduce(f64::min),
         mig_profile: joined_known(facts.devices, |device| device.mig_profile.as_deref()),
         ecc_mode: joined_known(facts.devices, |device| device.ecc_mode.as_deref()),
         host_id: facts.host_id.map(str::to_owned),
@@ -214,10 +258,13 @@ fn joined(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> &String) -> Option<Stri
     (!found.is_empty()).then(|| found.join(DEVICE_SEPARATOR))
 }
 
-/// Returns the GPU's name, else the name that the child reported, else the processor's model, which is the child's name of a CPU.
+/// Returns the GPU's name, else the name that the child reported, else the processor's model, which
+/// is the child's name of a CPU.
 fn device_name(facts: &AttemptFacts) -> Option<String> {
     let said = || facts.result.and_then(|result| result.device_name.clone());
-    joined(facts.devices, |device| &device.name).or_else(said).or_else(|| facts.cpu_name.map(str::to_owned))
+    joined(facts.devices, |device| &device.name)
+        .or_else(said)
+        .or_else(|| facts.cpu_name.map(str::to_owned))
 }
 
 /// The same for values that may be unknown.
@@ -232,36 +279,60 @@ fn no_peak(facts: &AttemptFacts) -> String {
     match (facts.trial.engine, facts.devices) {
         (Engine::Flex, _) => "no peak is measured for engine `flex`".to_owned(),
         (_, []) => {
-            format!("no peak is known for this processor with {threads} threads and this libtorch, try `kiln calibrate --cpu-threads {threads}`")
+            format!(
+                "no peak is known for this processor with {threads} threads and this libtorch, try \
+                 `kiln calibrate --cpu-threads {threads}`"
+            )
         }
-        (_, [_, ..]) => "no peak is known for this device and precision, try `kiln calibrate`".to_owned(),
+        (_, [_, ..]) => {
+            "no peak is known for this device and precision, try `kiln calibrate`".to_owned()
+        }
     }
 }
 
-/// Line breaks and control characters become spaces: a cell is one line of the table and of the terminal.
+/// Line breaks and control characters become spaces: a cell is one line of the table and of the
+/// terminal.
 fn in_one_line(text: &str) -> String {
-    text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    text.split(|c: char| c.is_whitespace() || c.is_control())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
-/// Model FLOPs utilization, as a fraction of 1: achieved FLOP/s over `peak_flops`, the device's dense peak at the trial's
-/// precision. `None` if any part is unknown. Source: Chowdhery et al. 2022, appendix B (arXiv 2204.02311).
+/// Model FLOPs utilization, as a fraction of 1: achieved FLOP/s over `peak_flops`, the device's
+/// dense peak at the trial's precision. `None` if any part is unknown. Source: Chowdhery et al.
+/// 2022, appendix B (arXiv 2204.02311).
 fn mfu(flops_per_second: Option<f64>, peak_flops: Option<f64>) -> Option<f64> {
     Some(flops_per_second? / peak_flops.filter(|peak| *peak > 0.0)?)
 }
 
-/// Model FLOP/s over the window, from its samples; from the sample rate for a user's own program that does not count them.
-fn flops_per_second(window_flops: Option<f64>, flops_per_sample: Option<u64>, result: Option<&TrialResult>) -> Option<f64> {
+/// Model FLOP/s over the window, from its samples; from the sample rate for a user's own program
+/// that does not count them.
+fn flops_per_second(
+    window_flops: Option<f64>,
+    flops_per_sample: Option<u64>,
+    result: Option<&TrialResult>,
+) -> Option<f64> {
     let counted = || Some(window_flops? / result?.window_seconds.filter(|seconds| *seconds > 0.0)?);
-    let by_rate = || Some(result?.samples_per_second.filter(|rate| rate.is_finite())? * flops_per_sample? as f64);
+    let by_rate = || {
+        Some(result?.samples_per_second.filter(|rate| rate.is_finite())? * flops_per_sample? as f64)
+    };
     counted().or_else(by_rate)
 }
 
 fn notes(facts: &AttemptFacts) -> Option<String> {
     let mut notes = facts.readings.window.notes.clone();
-    notes.extend(facts.result.map(|result| result.notes.clone()).unwrap_or_default());
+    notes.extend(
+        facts
+            .result
+            .map(|result| result.notes.clone())
+            .unwrap_or_default(),
+    );
     notes.extend(facts.notes.clone());
     if facts.outcome == Outcome::Completed && facts.peak.is_none() {
-        notes.entry("mfu".to_owned()).or_insert_with(|| no_peak(facts));
+        notes
+            .entry("mfu".to_owned())
+            .or_insert_with(|| no_peak(facts));
     }
     notes_cell(&notes)
 }

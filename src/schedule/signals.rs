@@ -54,14 +54,16 @@ impl Listener {
         let handle = signals.handle();
         let asked = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&asked);
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for signal in signals.forever() {
-                heard.store(true, Ordering::Relaxed);
-                if events.send(Event::Signal(signal)).is_err() {
-                    break;
+        std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(move || {
+                for signal in signals.forever() {
+                    heard.store(true, Ordering::Relaxed);
+                    if events.send(Event::Signal(signal)).is_err() {
+                        break;
+                    }
                 }
-            }
-        })?;
+            })?;
         Ok(Self { handle, asked })
     }
 

@@ -1,6 +1,8 @@
-//! One launch: the loop that starts trials on free devices, watches them, stops them at their limits, and writes their rows.
+//! One launch: the loop that starts trials on free devices, watches them, stops them at their
+//! limits, and writes their rows.
 //!
-//! All of it runs in the calling thread, which also starts the children; other threads only send events to it.
+//! All of it runs in the calling thread, which also starts the children; other threads only send
+//! events to it.
 
 use std::{
     collections::HashMap,
@@ -15,7 +17,9 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{DEVICE_SEPARATOR, RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest},
+    record::{
+        DEVICE_SEPARATOR, RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest,
+    },
     spec::Order,
     units::counted,
 };
@@ -49,43 +53,75 @@ pub(super) fn run(request: &RunRequest, instruments: Instruments) -> Result<Laun
     run_on(request, instruments, disk::has_room)
 }
 
-fn run_on(request: &RunRequest, mut instruments: Instruments, has_room: HasRoom) -> Result<LaunchReport, RunStop> {
+fn run_on(
+    request: &RunRequest,
+    mut instruments: Instruments,
+    has_room: HasRoom,
+) -> Result<LaunchReport, RunStop> {
     if request.trials.is_empty() {
-        return Err(RunStop::Refused(format!("experiment `{}` has no trials to run", request.experiment.name)));
+        return Err(RunStop::Refused(format!(
+            "experiment `{}` has no trials to run",
+            request.experiment.name
+        )));
     }
     refusals::without_program(request.trial_program)?;
     let _lock = refusals::take_lock(request)?;
     let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
     let known = known_trials(request, &found);
-    let request = &RunRequest { trials: &known, ..request.clone() };
+    let request = &RunRequest {
+        trials: &known,
+        ..request.clone()
+    };
     if let ExistingRun::Old(old) = &found {
         repair_latest(&old.folder).map_err(open::cannot_write(request))?;
     }
     if let ExistingRun::Old(old) = &found
-        && remaining(request.trials, &old.history, &request.selection, request.experiment.run.retries).is_empty()
+        && remaining(
+            request.trials,
+            &old.history,
+            &request.selection,
+            request.experiment.run.retries,
+        )
+        .is_empty()
     {
         search::note_end(request, old)?;
-        let standing = old.history.standing(request.trials, request.experiment.run.retries);
+        let standing = old
+            .history
+            .standing(request.trials, request.experiment.run.retries);
         progress::nothing_to_do(request.style, request.trials.len(), standing);
-        return Ok(report(request, request.trials, old.folder.clone(), LaunchEnd::NothingToDo, &old.rows));
+        return Ok(report(
+            request,
+            request.trials,
+            old.folder.clone(),
+            LaunchEnd::NothingToDo,
+            &old.rows,
+        ));
     }
     let (sender, events) = channel();
-    let listener =
-        Listener::start(sender.clone()).map_err(|error| RunStop::CannotRun(format!("the signal handlers could not be installed: {error}")))?;
-    instruments.stop_when(listener.asked());
-    let interrupted = || RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned());
-    let pools = pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
-        // After a signal a driver that does not answer counts as busy.
-        RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
-        stop => stop,
+    let listener = Listener::start(sender.clone()).map_err(|error| {
+        RunStop::CannotRun(format!(
+            "the signal handlers could not be installed: {error}"
+        ))
     })?;
+    instruments.stop_when(listener.asked());
+    let interrupted = || {
+        RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned())
+    };
+    let pools =
+        pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
+            // After a signal a driver that does not answer counts as busy.
+            RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
+            stop => stop,
+        })?;
     let checks = instruments.preflight(request, privacy(request), &pools.uuids());
     if listener.asked().load(Ordering::Relaxed) {
         return Err(interrupted());
     }
     refusals::mistaken_variable(request, &pools, &checks)?;
     let open = open::open(request, found, &instruments, &checks)?;
-    instruments.begin(sitting(request, &open)).map_err(open::cannot_write(request))?;
+    instruments
+        .begin(sitting(request, &open))
+        .map_err(open::cannot_write(request))?;
     instruments.heed_no_more();
     LaunchState::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
@@ -128,19 +164,39 @@ struct LaunchState<'a> {
 }
 
 impl<'a> LaunchState<'a> {
-    fn new(request: &'a RunRequest, instruments: Instruments, open: OpenRun, pools: Pools, sender: Sender<Event>, has_room: HasRoom) -> Self {
+    fn new(
+        request: &'a RunRequest,
+        instruments: Instruments,
+        open: OpenRun,
+        pools: Pools,
+        sender: Sender<Event>,
+        has_room: HasRoom,
+    ) -> Self {
         let history = History::of(&open.rows);
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
-        let mut progress = ProgressReporter::new(request.style, request.trials.len(), left.len(), history.standing(request.trials, retries));
+        let mut progress = ProgressReporter::new(
+            request.style,
+            request.trials.len(),
+            left.len(),
+            history.standing(request.trials, retries),
+        );
         if request.search.is_some() {
             progress.leave_open();
         }
-        open.notices.iter().chain(&pools.notices).for_each(|notice| progress.notice(notice));
+        open.notices
+            .iter()
+            .chain(&pools.notices)
+            .for_each(|notice| progress.notice(notice));
         progress.run_started(&shown(request, &open), open.launch);
-        let rounds = request.trials.iter().any(|trial| trial.repeat > 0) || request.search.is_some_and(Tuning::keeps_rounds);
+        let rounds = request.trials.iter().any(|trial| trial.repeat > 0)
+            || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
-        let slots = pools.slots.iter().map(|slot| name_of(slot, &pools.devices)).collect::<Vec<_>>();
+        let slots = pools
+            .slots
+            .iter()
+            .map(|slot| name_of(slot, &pools.devices))
+            .collect::<Vec<_>>();
         bind_rounds(&mut queue, request, &open.rows, &slots);
         let rested_since = pools.devices.iter().map(|_| None).collect();
         Self {
@@ -198,9 +254,18 @@ impl<'a> LaunchState<'a> {
 
     fn start_what_may(&mut self) {
         while !self.is_stopping() {
-            let free: Vec<bool> = self.slots.iter().map(|slot| slot.iter().all(|device| self.is_free(*device))).collect();
-            let running = self.running.first().map(|attempt| wish(&self.trials[attempt.index]));
-            let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else { break };
+            let free: Vec<bool> = self
+                .slots
+                .iter()
+                .map(|slot| slot.iter().all(|device| self.is_free(*device)))
+                .collect();
+            let running = self
+                .running
+                .first()
+                .map(|attempt| wish(&self.trials[attempt.index]));
+            let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
+                break;
+            };
             if let Some(reason) = self.too_large(index, slot) {
                 self.skip(index, slot, reason);
                 continue;
@@ -218,18 +283,34 @@ impl<'a> LaunchState<'a> {
     }
 
     fn is_free(&self, device: usize) -> bool {
-        self.running.iter().all(|attempt| !self.slots[attempt.slot].contains(&device)) && self.is_cool(device)
+        self.running
+            .iter()
+            .all(|attempt| !self.slots[attempt.slot].contains(&device))
+            && self.is_cool(device)
     }
 
     fn is_cool(&self, device: usize) -> bool {
-        let (Some(cool_down), Some(gpu)) = (&self.request.experiment.run.cool_down, &self.devices[device].gpu) else { return true };
-        let rested = self.rested_since[device].is_none_or(|since| since.elapsed() >= cool_down.at_most.0);
-        rested || self.instruments.temperature_celsius(&gpu.uuid).is_none_or(|celsius| celsius < f64::from(cool_down.below_celsius))
+        let (Some(cool_down), Some(gpu)) = (
+            &self.request.experiment.run.cool_down,
+            &self.devices[device].gpu,
+        ) else {
+            return true;
+        };
+        let rested =
+            self.rested_since[device].is_none_or(|since| since.elapsed() >= cool_down.at_most.0);
+        rested
+            || self
+                .instruments
+                .temperature_celsius(&gpu.uuid)
+                .is_none_or(|celsius| celsius < f64::from(cool_down.below_celsius))
     }
 
     /// The GPUs of a slot; none on the CPU.
     fn gpus(&self, slot: usize) -> Vec<LeasedGpu> {
-        self.slots[slot].iter().filter_map(|device| self.devices[*device].gpu.clone()).collect()
+        self.slots[slot]
+            .iter()
+            .filter_map(|device| self.devices[*device].gpu.clone())
+            .collect()
     }
 
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
@@ -243,16 +324,27 @@ impl<'a> LaunchState<'a> {
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
             devices: &gpus,
             token: self.next_token,
-            begins_anew: matches!(self.history.last(&trial.id), Some(Outcome::Completed | Outcome::Diverged)),
+            begins_anew: matches!(
+                self.history.last(&trial.id),
+                Some(Outcome::Completed | Outcome::Diverged)
+            ),
         };
-        gpus.iter().for_each(|gpu| self.instruments.note_idle_power(gpu));
-        let started = attempt::start(&setting, index, slot, self.sender.clone()).map_err(open::cannot_write(self.request))?;
+        gpus.iter()
+            .for_each(|gpu| self.instruments.note_idle_power(gpu));
+        let started = attempt::start(&setting, index, slot, self.sender.clone())
+            .map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
         let watched = self.instruments.watch(started.watch(trial, &gpus));
-        self.progress.trial_started(trial, started.attempt, &name_of(&self.slots[slot], &self.devices));
+        self.progress.trial_started(
+            trial,
+            started.attempt,
+            &name_of(&self.slots[slot], &self.devices),
+        );
         self.running.push(started);
         let concurrent = self.running.len() as u64;
-        self.running.iter_mut().for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
+        self.running
+            .iter_mut()
+            .for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
         if let Err(error) = watched {
             let stop = open::cannot_write(self.request)(error);
             self.fail(stop);
@@ -268,11 +360,15 @@ impl<'a> LaunchState<'a> {
             StopRequest::Drain if self.running.is_empty() => self.progress.notice("stopping"),
             StopRequest::Drain => {
                 let running = counted(self.running.len(), "running trial");
-                self.progress.notice(&format!("finishing {running} and starting no more; press Ctrl-C again to stop now"));
+                self.progress.notice(&format!(
+                    "finishing {running} and starting no more; press Ctrl-C again to stop now"
+                ));
             }
             StopRequest::Stop => {
                 self.progress.notice("stopping the running trials");
-                self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::Told));
+                self.running
+                    .iter_mut()
+                    .for_each(|attempt| attempt.stop(StopCause::Told));
             }
             StopRequest::Kill => self.running.iter_mut().for_each(Attempt::kill),
         }
@@ -290,7 +386,9 @@ impl<'a> LaunchState<'a> {
                 attempt.stop(StopCause::DeviceLost);
             }
             let (heard, notices) = attempt.look();
-            notices.iter().for_each(|notice| self.progress.notice(&format!("trial {id}: {notice}")));
+            notices
+                .iter()
+                .for_each(|notice| self.progress.notice(&format!("trial {id}: {notice}")));
             self.progress.trial_progress(id, &heard);
         }
     }
@@ -302,11 +400,19 @@ impl<'a> LaunchState<'a> {
     }
 
     fn ended(&mut self, token: u64) {
-        let Some(at) = self.running.iter().position(|attempt| attempt.token == token) else { return };
+        let Some(at) = self
+            .running
+            .iter()
+            .position(|attempt| attempt.token == token)
+        else {
+            return;
+        };
         let _ = self.instruments.tick();
         let attempt = self.running.remove(at);
         let (index, slot) = (attempt.index, attempt.slot);
-        self.slots[slot].iter().for_each(|device| self.rested_since[*device] = Some(Instant::now()));
+        self.slots[slot]
+            .iter()
+            .for_each(|device| self.rested_since[*device] = Some(Instant::now()));
         let gpus = self.gpus(slot);
         let trial = &self.trials[index].clone();
         let facts = attempt::Surroundings {
@@ -317,15 +423,28 @@ impl<'a> LaunchState<'a> {
             cpu_name: self.instruments.cpu_name(),
             processor: self.instruments.processor(),
             host_id: self.instruments.host_id(),
-            has_blocks: self.request.search.is_none() && self.request.experiment.sweep.order != Order::Listed,
+            has_blocks: self.request.search.is_none()
+                && self.request.experiment.sweep.order != Order::Listed,
             cores: open::cores(),
         };
         let full = !(self.has_room)(self.open.folder.path());
-        let attempt::Finished { mut row, cannot_run, lost, libraries, flags } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        let attempt::Finished {
+            mut row,
+            cannot_run,
+            lost,
+            libraries,
+            flags,
+        } = attempt.finish(trial, &facts, &mut self.instruments, full);
         if cannot_run {
-            self.fail(RunStop::CannotRun(cannot_run_here(&trial.id, !gpus.is_empty())));
+            self.fail(RunStop::CannotRun(cannot_run_here(
+                &trial.id,
+                !gpus.is_empty(),
+            )));
         }
-        for cell in [&mut row.fixed.reason, &mut row.fixed.notes].into_iter().flatten() {
+        for cell in [&mut row.fixed.reason, &mut row.fixed.notes]
+            .into_iter()
+            .flatten()
+        {
             *cell = self.paths.hide(cell);
         }
         self.keep(row, index);
@@ -337,7 +456,9 @@ impl<'a> LaunchState<'a> {
         {
             self.fail(open::cannot_write(self.request)(error));
         }
-        let is_settled = self.history.is_settled(&trial.id, self.request.experiment.run.retries);
+        let is_settled = self
+            .history
+            .is_settled(&trial.id, self.request.experiment.run.retries);
         if full && !(is_settled && self.queue.is_empty()) {
             self.start_no_more(self.disk_full());
         }
@@ -345,14 +466,31 @@ impl<'a> LaunchState<'a> {
 
     /// Handles a lost device: the waiting trials use other devices, or no more are started.
     fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
-        self.progress.notice(&format!("{lost}; no more trials are scheduled on it"));
-        let is_it = |device: &usize| self.devices[*device].gpu.as_ref().is_some_and(|gpu| gpu.uuid == *uuid);
+        self.progress
+            .notice(&format!("{lost}; no more trials are scheduled on it"));
+        let is_it = |device: &usize| {
+            self.devices[*device]
+                .gpu
+                .as_ref()
+                .is_some_and(|gpu| gpu.uuid == *uuid)
+        };
         self.lost.extend((0..self.devices.len()).filter(is_it));
-        let gone = (0..self.slots.len()).filter(|slot| self.slots[*slot].iter().any(|device| self.lost.contains(device)));
+        let gone = (0..self.slots.len()).filter(|slot| {
+            self.slots[*slot]
+                .iter()
+                .any(|device| self.lost.contains(device))
+        });
         gone.for_each(|slot| self.queue.lose(slot));
         while let Some(wish) = self.queue.stranded(&self.trials) {
-            let Some((mut slot, taken)) = pools::another(&wish, &self.devices, &self.lost, self.request, &self.instruments) else {
-                let left = "no other device is left for the waiting trials; reset the device or reboot, then run the same command to resume";
+            let Some((mut slot, taken)) = pools::another(
+                &wish,
+                &self.devices,
+                &self.lost,
+                self.request,
+                &self.instruments,
+            ) else {
+                let left = "no other device is left for the waiting trials; reset the device or \
+                            reboot, then run the same command to resume";
                 return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
             };
             slot.extend(self.devices.len()..self.devices.len() + taken.len());
@@ -360,8 +498,13 @@ impl<'a> LaunchState<'a> {
             self.devices.extend(taken);
             self.queue.add_slot(&wish, self.slots.len());
             self.slots.push(slot);
-            let names: Vec<String> = self.gpus(self.slots.len() - 1).iter().map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name)).collect();
-            self.progress.notice(&format!("continuing on {}", names.join(" and ")));
+            let names: Vec<String> = self
+                .gpus(self.slots.len() - 1)
+                .iter()
+                .map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name))
+                .collect();
+            self.progress
+                .notice(&format!("continuing on {}", names.join(" and ")));
         }
     }
 
@@ -385,7 +528,11 @@ impl<'a> LaunchState<'a> {
         if row.fixed.outcome == Outcome::Failed && !settled {
             self.queue.again(index);
         }
-        self.progress.trial_ended(&row.fixed, settled, self.history.standing(&self.trials, retries));
+        self.progress.trial_ended(
+            &row.fixed,
+            settled,
+            self.history.standing(&self.trials, retries),
+        );
         if row.fixed.outcome == Outcome::Completed {
             self.settle_checkpoints(&self.trials[index]);
         }
@@ -399,13 +546,18 @@ impl<'a> LaunchState<'a> {
     /// Deletes unneeded checkpoints once the row of a completed trial is on the disk.
     fn settle_checkpoints(&self, trial: &Trial) {
         if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial) {
-            self.progress.notice(&format!("trial {}: its checkpoints could not be deleted: {error}", trial.id));
+            self.progress.notice(&format!(
+                "trial {}: its checkpoints could not be deleted: {error}",
+                trial.id
+            ));
         }
     }
 
     /// Starts no more trials and stops those that run.
     fn fail(&mut self, stop: RunStop) {
-        self.running.iter_mut().for_each(|attempt| attempt.stop(StopCause::RunFailed));
+        self.running
+            .iter_mut()
+            .for_each(|attempt| attempt.stop(StopCause::RunFailed));
         self.start_no_more(stop);
     }
 
@@ -416,11 +568,19 @@ impl<'a> LaunchState<'a> {
     }
 
     fn disk_full(&self) -> RunStop {
-        RunStop::CannotRun(disk::full_message(&self.request.results.join(&self.request.experiment.name)))
+        RunStop::CannotRun(disk::full_message(
+            &self.request.results.join(&self.request.experiment.name),
+        ))
     }
 
     fn close(mut self) -> Result<LaunchReport, RunStop> {
-        let mut report = report(self.request, &self.trials, self.open.folder.clone(), LaunchEnd::Finished, &self.open.rows);
+        let mut report = report(
+            self.request,
+            &self.trials,
+            self.open.folder.clone(),
+            LaunchEnd::Finished,
+            &self.open.rows,
+        );
         if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
         }
@@ -431,7 +591,10 @@ impl<'a> LaunchState<'a> {
             (None, _, left) => format!("{} left", counted(left, "trial")),
         };
         if let Some(launch) = self.open.file.launches.last_mut() {
-            launch.ended = Some(LaunchEnded { utc: clock::utc_now(), how: self.paths.hide(&how) });
+            launch.ended = Some(LaunchEnded {
+                utc: clock::utc_now(),
+                how: self.paths.hide(&how),
+            });
         }
         let written = self.open.file.write(&self.open.folder.run_file());
         self.progress.run_ended(&how);
@@ -443,18 +606,32 @@ impl<'a> LaunchState<'a> {
 
 /// The line of the trial has already given the reason.
 fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
-    let other = if is_gpu { ", `--device cpu` runs the trials on the CPU" } else { "" };
-    format!("this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is missing{other}")
+    let other = if is_gpu {
+        ", `--device cpu` runs the trials on the CPU"
+    } else {
+        ""
+    };
+    format!(
+        "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \
+         missing{other}"
+    )
 }
 
 /// Returns `cpu` or the UUIDs of a slot, in the form of a table row.
 fn name_of(slot: &[usize], devices: &[Lease]) -> String {
-    slot.iter().map(|device| devices[*device].name()).collect::<Vec<_>>().join(DEVICE_SEPARATOR)
+    slot.iter()
+        .map(|device| devices[*device].name())
+        .collect::<Vec<_>>()
+        .join(DEVICE_SEPARATOR)
 }
 
 /// Assigns rounds of repeats to the devices where they ran in earlier launches.
 fn bind_rounds(queue: &mut Queue, request: &RunRequest, rows: &[TableRow], slots: &[String]) {
-    let repeats: HashMap<&TrialId, u64> = request.trials.iter().map(|trial| (&trial.id, trial.repeat)).collect();
+    let repeats: HashMap<&TrialId, u64> = request
+        .trials
+        .iter()
+        .map(|trial| (&trial.id, trial.repeat))
+        .collect();
     for row in rows {
         let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
         let slot = slots.iter().position(|slot| slot == name);
@@ -466,18 +643,50 @@ fn bind_rounds(queue: &mut Queue, request: &RunRequest, rows: &[TableRow], slots
 
 /// The run's folder as the user would write it.
 fn shown(request: &RunRequest, open: &OpenRun) -> String {
-    request.results.join(&request.experiment.name).join(open.folder.name()).display().to_string()
+    request
+        .results
+        .join(&request.experiment.name)
+        .join(open.folder.name())
+        .display()
+        .to_string()
 }
 
-fn report(request: &RunRequest, trials: &[Trial], folder: RunFolder, end: LaunchEnd, rows: &[TableRow]) -> LaunchReport {
+fn report(
+    request: &RunRequest,
+    trials: &[Trial],
+    folder: RunFolder,
+    end: LaunchEnd,
+    rows: &[TableRow],
+) -> LaunchReport {
     let history = History::of(rows);
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
     let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
-    let last: HashMap<&TrialId, &TableRow> = rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let asked: Vec<&TrialId> = trials.iter().filter(|trial| request.selection.wants(trial)).map(|trial| &trial.id).collect();
-    let rows = asked.iter().filter_map(|id| last.get(id).map(|row| (*row).clone())).collect();
-    let folder = RunFolder::at(request.results.join(&request.experiment.name).join(folder.name()));
-    LaunchReport { folder, end, trials: trials.len(), left, asked_left: asked.into_iter().filter(is_left).count(), rows, failure: None }
+    let last: HashMap<&TrialId, &TableRow> =
+        rows.iter().map(|row| (&row.fixed.trial, row)).collect();
+    let asked: Vec<&TrialId> = trials
+        .iter()
+        .filter(|trial| request.selection.wants(trial))
+        .map(|trial| &trial.id)
+        .collect();
+    let rows = asked
+        .iter()
+        .filter_map(|id| last.get(id).map(|row| (*row).clone()))
+        .collect();
+    let folder = RunFolder::at(
+        request
+            .results
+            .join(&request.experiment.name)
+            .join(folder.name()),
+    );
+    LaunchReport {
+        folder,
+        end,
+        trials: trials.len(),
+        left,
+        asked_left: asked.into_iter().filter(is_left).count(),
+        rows,
+        failure: None,
+    }
 }
 
 mod memory;

@@ -1,7 +1,7 @@
 //! Connects a search with its table: converts rows to probes and choices to trials. Pure.
 //!
-//! There is no stored state: each call replays the search from its first step with the existing rows. So a search
-//! that was killed resumes where it was.
+//! There is no stored state: each call replays the search from its first step with the existing
+//! rows. So a search that was killed resumes where it was.
 
 use kiln_core::{
     plan::{
@@ -49,7 +49,13 @@ impl<'a> Tuning<'a> {
             Some(Search::SuccessiveHalving { metric, .. }) => Some(*metric),
             _ => None,
         };
-        Self { prober, strategy: prober.strategy(), metric, retries: experiment.run.retries, is_of_speed: metric.is_none() }
+        Self {
+            prober,
+            strategy: prober.strategy(),
+            metric,
+            retries: experiment.run.retries,
+            is_of_speed: metric.is_none(),
+        }
     }
 
     /// Replays the search with the rows of its run, in the order of the table.
@@ -61,7 +67,11 @@ impl<'a> Tuning<'a> {
     pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
         let history = History::of(rows);
         let mut probes: Vec<Probe> = Vec::new();
-        let mut progressed = Progressed { trials: Vec::new(), refused: Vec::new(), recommendation: None };
+        let mut progressed = Progressed {
+            trials: Vec::new(),
+            refused: Vec::new(),
+            recommendation: None,
+        };
         loop {
             let choices = match self.strategy.ask(&probes) {
                 Ask::Run(choices) => choices,
@@ -94,7 +104,8 @@ impl<'a> Tuning<'a> {
         }
     }
 
-    /// Whether each round of repeats stays on one device, as all trials of a search with compared times do.
+    /// Whether each round of repeats stays on one device, as all trials of a search with compared
+    /// times do.
     pub(super) fn keeps_rounds(&self) -> bool {
         self.is_of_speed
     }
@@ -120,9 +131,23 @@ impl Progressed {
         if self.trials.iter().any(|known| known.id == trial.id) {
             return;
         }
-        let alike = self.trials.iter().find(|known| known.axes == trial.axes).map(|known| known.point);
-        let point = alike.unwrap_or_else(|| self.trials.iter().map(|known| known.point + 1).max().unwrap_or(0));
-        self.trials.push(Trial { number: self.trials.len() as u64 + 1, point, ..trial });
+        let alike = self
+            .trials
+            .iter()
+            .find(|known| known.axes == trial.axes)
+            .map(|known| known.point);
+        let point = alike.unwrap_or_else(|| {
+            self.trials
+                .iter()
+                .map(|known| known.point + 1)
+                .max()
+                .unwrap_or(0)
+        });
+        self.trials.push(Trial {
+            number: self.trials.len() as u64 + 1,
+            point,
+            ..trial
+        });
     }
 }
 
@@ -143,7 +168,14 @@ fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
 impl Refused {
     /// Returns the choice and its problems as text.
     pub fn spelled(&self) -> (String, String) {
-        (describe_values(&self.choice.values), self.problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; "))
+        (
+            describe_values(&self.choice.values),
+            self.problems
+                .iter()
+                .map(|problem| problem.message.as_str())
+                .collect::<Vec<_>>()
+                .join("; "),
+        )
     }
 }
 
@@ -154,20 +186,46 @@ mod tests {
     #[test]
     fn a_row_is_disturbed_by_others_and_by_heat_and_not_by_its_own_power() {
         let row = |cells: &str| -> TrialRow {
-            let fixed = "kiln_table: t, trial: t, attempt: 1, launch: 1, number: 1, outcome: completed, model_kind: m, data_kind: d, engine: e, \
-                precision: f32, batch_size: 1, grad_accumulation: 1, effective_batch_size: 1, seed: 1, concurrent_trials: 1";
+            let fixed = "kiln_table: t, trial: t, attempt: 1, launch: 1, number: 1, outcome: \
+                         completed, model_kind: m, data_kind: d, engine: e, precision: f32, \
+                         batch_size: 1, grad_accumulation: 1, effective_batch_size: 1, seed: 1, \
+                         concurrent_trials: 1";
             let text = format!("{{{fixed}{cells}}}");
             serde_yaml::from_str(&text).unwrap()
         };
         let disturbed = |cells: &str| !row(cells).disturbances().is_empty();
-        assert!(!disturbed("") && !disturbed(", foreign_processes: none") && !disturbed(", foreign_processes: unknown"));
+        assert!(
+            !disturbed("")
+                && !disturbed(", foreign_processes: none")
+                && !disturbed(", foreign_processes: unknown")
+        );
         assert!(disturbed(", foreign_processes: 2 with 2.0 GiB"));
-        assert!(!disturbed(", throttled_fraction: 0.9, throttle_reasons: sw_power_cap") && !disturbed(", throttled_fraction: 0.01"));
-        assert!(disturbed(", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"));
-        assert!(disturbed(", throttled_fraction: 0.2, throttle_reasons: sw_power_cap hw_thermal_slowdown"));
-        assert!(disturbed(", notes: 'mfu: no peak; samples_per_second: other processes kept 1.2 of 2 cores busy in the window'"));
-        assert_eq!(row(", peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(7));
-        assert_eq!(row(", device_uuid: g, peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(), Some(5));
-        assert_eq!(row(", device_uuid: g, peak_nvml_used_bytes: 9").memory_held_bytes(), Some(9));
+        assert!(
+            !disturbed(", throttled_fraction: 0.9, throttle_reasons: sw_power_cap")
+                && !disturbed(", throttled_fraction: 0.01")
+        );
+        assert!(disturbed(
+            ", throttled_fraction: 0.2, throttle_reasons: sw_thermal_slowdown sw_power_cap"
+        ));
+        assert!(disturbed(
+            ", throttled_fraction: 0.2, throttle_reasons: sw_power_cap hw_thermal_slowdown"
+        ));
+        assert!(disturbed(
+            ", notes: 'mfu: no peak; samples_per_second: other processes kept 1.2 of 2 cores busy \
+             in the window'"
+        ));
+        assert_eq!(
+            row(", peak_resident_bytes: 7, peak_allocated_bytes: 5").memory_held_bytes(),
+            Some(7)
+        );
+        assert_eq!(
+            row(", device_uuid: g, peak_resident_bytes: 7, peak_allocated_bytes: 5")
+                .memory_held_bytes(),
+            Some(5)
+        );
+        assert_eq!(
+            row(", device_uuid: g, peak_nvml_used_bytes: 9").memory_held_bytes(),
+            Some(9)
+        );
     }
 }

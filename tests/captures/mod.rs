@@ -1,10 +1,14 @@
-//! What `kiln snapshot` prints under a driver that answers as a real machine's did, against what `nvidia-smi` printed there.
+//! What `kiln snapshot` prints under a driver that answers as a real machine's did, against what
+//! `nvidia-smi` printed there.
 //!
-//! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is converted to a scenario, played by the
-//! fake NVML, and compared cell by cell, and line by line where the driver is of the branch whose layout kiln prints. Only what
-//! `docs/nvidia-smi-labels.csv` says may differ. Where there are no captures, `--skip real_captures` leaves these tests out.
+//! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is
+//! converted to a scenario, played by the fake NVML, and compared cell by cell, and line by line
+//! where the driver is of the branch whose layout kiln prints. Only what
+//! `docs/nvidia-smi-labels.csv` says may differ. Where there are no captures,
+//! `--skip real_captures` leaves these tests out.
 //!
-//! The short form prints by the library and the long form by the program; one capture is printed by both in either form.
+//! The short form prints by the library and the long form by the program; one capture is printed by
+//! both in either form.
 
 mod labels;
 mod mutated;
@@ -43,9 +47,18 @@ struct Capture {
 fn captures() -> Vec<Capture> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/nvml");
     let named = std::env::var_os("KILN_NVML_CAPTURES").map(PathBuf::from);
-    let folder = named.into_iter().chain([beside]).find(|folder| folder.is_dir());
-    let folder = folder.expect("captures of real machines, at $KILN_NVML_CAPTURES or ../shared/nvml; `--skip real_captures` does without");
-    let mut files: Vec<PathBuf> = ["", "captures", "smi-q"].iter().flat_map(|below| files(&folder.join(below))).collect();
+    let folder = named
+        .into_iter()
+        .chain([beside])
+        .find(|folder| folder.is_dir());
+    let folder = folder.expect(
+        "captures of real machines, at $KILN_NVML_CAPTURES or ../shared/nvml; `--skip \
+         real_captures` does without",
+    );
+    let mut files: Vec<PathBuf> = ["", "captures", "smi-q"]
+        .iter()
+        .flat_map(|below| files(&folder.join(below)))
+        .collect();
     files.sort();
     let mut found = Vec::new();
     for file in files {
@@ -54,15 +67,32 @@ fn captures() -> Vec<Capture> {
             continue;
         }
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        let moments: &[Moment] = if text.contains("# idle :: query (-q)") { &[Moment::Idle, Moment::Load] } else { &[Moment::Load] };
-        found.extend(moments.iter().map(|moment| Capture { name: name.clone(), text: text.clone(), moment: *moment }));
+        let moments: &[Moment] = if text.contains("# idle :: query (-q)") {
+            &[Moment::Idle, Moment::Load]
+        } else {
+            &[Moment::Load]
+        };
+        found.extend(moments.iter().map(|moment| Capture {
+            name: name.clone(),
+            text: text.clone(),
+            moment: *moment,
+        }));
     }
     found
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.filter(|path| path.extension().is_some_and(|end| end == "txt" || end == "xml")).collect()
+    let entries = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    entries
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|end| end == "txt" || end == "xml")
+        })
+        .collect()
 }
 
 /// What the program prints under a scenario.
@@ -71,9 +101,22 @@ fn kiln(scenario: &Scenario, arguments: &[&str]) -> String {
     let library = install(folder.path(), scenario).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
     // A busy machine may take its time for hundreds of GPUs.
-    command.args(arguments).current_dir(folder.path()).env("KILN_NVML_LIB", library).env("KILN_NVML_PATIENCE", "60").env("TZ", "UTC");
-    let output = command.env_remove("FAKE_NVML_SCENARIO").env_remove("CUDA_VISIBLE_DEVICES").output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    command
+        .args(arguments)
+        .current_dir(folder.path())
+        .env("KILN_NVML_LIB", library)
+        .env("KILN_NVML_PATIENCE", "60")
+        .env("TZ", "UTC");
+    let output = command
+        .env_remove("FAKE_NVML_SCENARIO")
+        .env_remove("CUDA_VISIBLE_DEVICES")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -88,7 +131,10 @@ impl Driver {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let library = install(folder.path(), &Scenario::default()).unwrap();
-        Self { _folder: folder, library }
+        Self {
+            _folder: folder,
+            library,
+        }
     }
 
     fn gpus(&self, scenario: &Scenario) -> Vec<Gpu> {
@@ -109,11 +155,22 @@ impl Driver {
 
     /// `kiln snapshot`: by the library, or in the long form by the program.
     fn snapshot(&self, scenario: &Scenario) -> String {
-        if form::is_long() { kiln(scenario, &["snapshot"]) } else { self.text(scenario) }
+        if form::is_long() {
+            kiln(scenario, &["snapshot"])
+        } else {
+            self.text(scenario)
+        }
     }
 
     fn query(&self, scenario: &Scenario, properties: &str) -> String {
-        if form::is_long() { kiln(scenario, &["snapshot", "--query", properties, "--format", "csv"]) } else { self.table(scenario, properties) }
+        if form::is_long() {
+            kiln(
+                scenario,
+                &["snapshot", "--query", properties, "--format", "csv"],
+            )
+        } else {
+            self.table(scenario, properties)
+        }
     }
 }
 
@@ -122,10 +179,24 @@ fn real_captures_are_printed_by_the_program_as_by_the_library() {
     let capture = captures().remove(0);
     let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Text).unwrap();
     let driver = Driver::new();
-    let timeless = |page: &str| page.lines().filter(|line| !line.starts_with("Timestamp")).map(str::to_owned).collect::<Vec<String>>();
-    assert_eq!(timeless(&kiln(&scenario, &["snapshot"])), timeless(&driver.text(&scenario)));
+    let timeless = |page: &str| {
+        page.lines()
+            .filter(|line| !line.starts_with("Timestamp"))
+            .map(str::to_owned)
+            .collect::<Vec<String>>()
+    };
+    assert_eq!(
+        timeless(&kiln(&scenario, &["snapshot"])),
+        timeless(&driver.text(&scenario))
+    );
     let properties = "name,uuid,memory.used,power.draw,utilization.gpu";
-    assert_eq!(kiln(&scenario, &["snapshot", "--query", properties, "--format", "csv"]), driver.table(&scenario, properties));
+    assert_eq!(
+        kiln(
+            &scenario,
+            &["snapshot", "--query", properties, "--format", "csv"]
+        ),
+        driver.table(&scenario, properties)
+    );
 }
 
 #[test]
@@ -144,18 +215,41 @@ fn real_captures_have_the_text_of_nvidia_smi() {
         {
             found.extend(lines(&log, &printed, &labels));
         }
-        differences.extend(found.into_iter().map(|difference| format!("{} {:?}: {difference}", capture.name, capture.moment)));
+        differences.extend(
+            found
+                .into_iter()
+                .map(|difference| format!("{} {:?}: {difference}", capture.name, capture.moment)),
+        );
     }
-    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} differences\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
 }
 
 /// Cells that differ between two pages, after the map between branches.
 fn pages(real: &Page, ours: &Page, labels: &Labels) -> Vec<String> {
-    let head = |page: &Page| Node { children: page.head.clone(), ..Node::default() }.cells();
+    let head = |page: &Page| {
+        Node {
+            children: page.head.clone(),
+            ..Node::default()
+        }
+        .cells()
+    };
     let is_compared = |cell: &Cell| cell.0 != "Timestamp" && cell.0 != "Attached GPUs";
-    let mut found = cells(head(real).into_iter().filter(is_compared).collect(), head(ours).into_iter().filter(is_compared).collect(), labels);
+    let mut found = cells(
+        head(real).into_iter().filter(is_compared).collect(),
+        head(ours).into_iter().filter(is_compared).collect(),
+        labels,
+    );
     if ours.head_cell("Attached GPUs") != Some(real.gpus.len().to_string().as_str()) {
-        found.push(format!("{:?} GPUs attached, {} in the capture", ours.head_cell("Attached GPUs"), real.gpus.len()));
+        found.push(format!(
+            "{:?} GPUs attached, {} in the capture",
+            ours.head_cell("Attached GPUs"),
+            real.gpus.len()
+        ));
     }
     for (real, ours) in real.gpus.iter().zip(&ours.gpus) {
         if real.label != ours.label {
@@ -181,15 +275,33 @@ fn cells(real: Vec<Cell>, ours: Vec<Cell>, labels: &Labels) -> Vec<String> {
     let mut paths: Vec<&String> = expected.keys().chain(found.keys()).collect();
     paths.sort();
     paths.dedup();
-    let is_same = |path: &str| found.get(path).is_some_and(|ours| labels.is_same(path, ours, &expected));
+    let is_same = |path: &str| {
+        found
+            .get(path)
+            .is_some_and(|ours| labels.is_same(path, ours, &expected))
+    };
     let differs = paths.into_iter().filter(|path| !is_same(path));
-    differs.map(|path| format!("{path}: {:?} is printed as {:?}", expected.get(path), found.get(path))).collect()
+    differs
+        .map(|path| {
+            format!(
+                "{path}: {:?} is printed as {:?}",
+                expected.get(path),
+                found.get(path)
+            )
+        })
+        .collect()
 }
 
 /// The first lines that differ, spacing included.
 fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
-    let printed = printed.split_once("NVSMI LOG").map_or(printed, |(_, after)| after);
-    let mut printed = printed.lines().skip(1).map(str::trim_end).collect::<Vec<_>>();
+    let printed = printed
+        .split_once("NVSMI LOG")
+        .map_or(printed, |(_, after)| after);
+    let mut printed = printed
+        .lines()
+        .skip(1)
+        .map(str::trim_end)
+        .collect::<Vec<_>>();
     let mut real = log.iter().map(|line| line.trim_end()).collect::<Vec<_>>();
     for lines in [&mut printed, &mut real] {
         while lines.last().is_some_and(|line| line.is_empty()) {
@@ -198,10 +310,18 @@ fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
     }
     let is_own = |line: &str| {
         let label = line.split(" :").next().unwrap_or_default().trim();
-        label == "Timestamp" || labels.has_no_call(label) || ["Host Max", "Relaxed Ordering Mode"].contains(&label)
+        label == "Timestamp"
+            || labels.has_no_call(label)
+            || ["Host Max", "Relaxed Ordering Mode"].contains(&label)
     };
-    let differing = real.iter().zip(&printed).filter(|(real, ours)| real != ours && !is_own(real));
-    let mut found: Vec<String> = differing.take(3).map(|(real, ours)| format!("line\n    `{real}` is printed as\n    `{ours}`")).collect();
+    let differing = real
+        .iter()
+        .zip(&printed)
+        .filter(|(real, ours)| real != ours && !is_own(real));
+    let mut found: Vec<String> = differing
+        .take(3)
+        .map(|(real, ours)| format!("line\n    `{real}` is printed as\n    `{ours}`"))
+        .collect();
     if real.len() != printed.len() {
         found.push(format!("{} lines, {} printed", real.len(), printed.len()));
     }
@@ -213,23 +333,41 @@ fn real_captures_have_the_table_of_nvidia_smi() {
     let driver = Driver::new();
     let mut differences = Vec::new();
     for capture in captures() {
-        let Some(table) = convert::table(&capture.text, capture.moment) else { continue };
+        let Some(table) = convert::table(&capture.text, capture.moment) else {
+            continue;
+        };
         let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Table).unwrap();
         let printed = driver.query(&scenario, &table.properties.join(","));
         let mut printed = printed.lines();
         let header = printed.next().unwrap_or_default();
         if header != table.header {
-            differences.push(format!("{} {:?}: header `{header}`", capture.name, capture.moment));
+            differences.push(format!(
+                "{} {:?}: header `{header}`",
+                capture.name, capture.moment
+            ));
         }
         for row in &table.rows {
-            let ours: Vec<&str> = printed.next().unwrap_or_default().split(',').map(str::trim).collect();
+            let ours: Vec<&str> = printed
+                .next()
+                .unwrap_or_default()
+                .split(',')
+                .map(str::trim)
+                .collect();
             for (property, (real, ours)) in table.properties.iter().zip(row.iter().zip(ours)) {
                 let is_own = property == "timestamp" || property == "pcie.link.gen.hostmax";
                 if !is_own && real != ours {
-                    differences.push(format!("{} {:?}: {property} `{real}` is printed as `{ours}`", capture.name, capture.moment));
+                    differences.push(format!(
+                        "{} {:?}: {property} `{real}` is printed as `{ours}`",
+                        capture.name, capture.moment
+                    ));
                 }
             }
         }
     }
-    assert!(differences.is_empty(), "{} differences\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} differences\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
 }

@@ -1,5 +1,10 @@
-//! The tests that `make test-all` adds to the suite: those that need a browser, real data, or minutes of a quiet machine.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+//! The tests that `make test-all` adds to the suite: those that need a browser, real data, or
+//! minutes of a quiet machine.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod browser;
 #[path = "../scripted_child/mod.rs"]

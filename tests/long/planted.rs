@@ -1,5 +1,6 @@
-//! Faults planted into real trials on this machine: each is named at the end of `kiln run`, and a run without one ends without a finding.
-//! All but the last compare times, so they need a machine that does nothing else.
+//! Faults planted into real trials on this machine: each is named at the end of `kiln run`, and a
+//! run without one ends without a finding. All but the last compare times, so they need a machine
+//! that does nothing else.
 
 use std::{
     collections::BTreeSet,
@@ -20,23 +21,38 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const TEXT: &str =
-    "model: {kind: mlp, d_model: 32, hidden: 64, context: 4, seq_len: 32}\ndata: {kind: generated, characters: 200000, num_workers: 1}\n";
+const TEXT: &str = "model: {kind: mlp, d_model: 32, hidden: 64, context: 4, seq_len: 32}\ndata: \
+                    {kind: generated, characters: 200000, num_workers: 1}\n";
 
 /// `kiln run` of real trials; the names of what it found.
 fn findings(place: &Place, lines: &str) -> (BTreeSet<String>, Ended) {
     fs::write(place.path("x.yaml"), format!("kiln: 1\nname: x\n{lines}\n")).unwrap();
-    let ended = Ended::of(place.kiln(&["run", "x.yaml", "--fresh"]).env("KILN_TRIAL", real_trial()).output().unwrap());
+    let ended = Ended::of(
+        place
+            .kiln(&["run", "x.yaml", "--fresh"])
+            .env("KILN_TRIAL", real_trial())
+            .output()
+            .unwrap(),
+    );
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let found = ended.stdout.lines().filter_map(|line| line.strip_prefix("finding: "));
-    (found.map(|line| line.split([' ', ':']).next().unwrap().to_owned()).collect(), ended)
+    let found = ended
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("finding: "));
+    (
+        found
+            .map(|line| line.split([' ', ':']).next().unwrap().to_owned())
+            .collect(),
+        ended,
+    )
 }
 
 fn named(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// What others on the machine do is no fault of the trial; a test that waits for it to be idle would never end.
+/// What others on the machine do is no fault of the trial; a test that waits for it to be idle
+/// would never end.
 fn but_for_others(mut found: BTreeSet<String>) -> BTreeSet<String> {
     found.remove("busy-host");
     found
@@ -46,7 +62,13 @@ fn but_for_others(mut found: BTreeSet<String>) -> BTreeSet<String> {
 fn an_undisturbed_training_ends_without_a_finding() {
     let _alone = alone();
     let place = Place::with("");
-    let (found, ended) = findings(&place, &format!("{TEXT}train: {{steps: 2000, cpu_threads: 1}}\nmeasure: {{warmup_seconds: 1.0}}"));
+    let (found, ended) = findings(
+        &place,
+        &format!(
+            "{TEXT}train: {{steps: 2000, cpu_threads: 1}}\n\
+             measure: {{warmup_seconds: 1.0}}"
+        ),
+    );
     assert_eq!(but_for_others(found), named(&[]), "{}", ended.stdout);
 }
 
@@ -55,12 +77,19 @@ fn photographs(place: &Place) {
     let mut random = 7_u32;
     for (part, count) in [("train", 40), ("valid", 4)] {
         for number in 0..count {
-            let folder = place.path("images").join(part).join(format!("class-{}", number % 2));
+            let folder = place
+                .path("images")
+                .join(part)
+                .join(format!("class-{}", number % 2));
             fs::create_dir_all(&folder).unwrap();
             let mut noise = Vec::with_capacity(1600 * 1200 * 3);
             for _ in 0..1600 * 1200 {
                 random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                noise.extend([(random >> 24) as u8, (random >> 16) as u8, (random >> 8) as u8]);
+                noise.extend([
+                    (random >> 24) as u8,
+                    (random >> 16) as u8,
+                    (random >> 8) as u8,
+                ]);
             }
             let encoder = Encoder::new_file(folder.join(format!("{number}.jpg")), 75).unwrap();
             encoder.encode(&noise, 1600, 1200, ColorType::Rgb).unwrap();
@@ -74,16 +103,37 @@ fn a_slow_loader_is_named_and_so_are_workers_that_share_too_few_cores() {
     let place = Place::with("");
     photographs(&place);
     let training = |workers: usize, threads: usize| {
-        let data = format!("data: {{kind: image-folder, path: images, image_size: 16, num_workers: {workers}}}");
-        let train = format!("train: {{steps: 60, batch_size: 4, cpu_threads: {threads}}}\nmeasure: {{warmup_steps: 4, warmup_seconds: 0.5}}");
+        let data = format!(
+            "data: {{kind: image-folder, path: images, image_size: 16, num_workers: {workers}}}"
+        );
+        let train = format!(
+            "train: {{steps: 60, batch_size: 4, cpu_threads: {threads}}}\nmeasure: {{warmup_steps: \
+             4, warmup_seconds: 0.5}}"
+        );
         format!("model: {{kind: resnet, depth: 18, width: 2, stem: small}}\n{data}\n{train}")
     };
     let (found, ended) = findings(&place, &training(0, 1));
-    assert_eq!(but_for_others(found), named(&["data-bound"]), "{}", ended.stdout);
-    assert!(ended.stdout.contains("with 0 workers: the loader is the limit; try more `data.num_workers`"), "{}", ended.stdout);
+    assert_eq!(
+        but_for_others(found),
+        named(&["data-bound"]),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended
+            .stdout
+            .contains("with 0 workers: the loader is the limit; try more `data.num_workers`"),
+        "{}",
+        ended.stdout
+    );
     let cores = available_parallelism().unwrap().get();
     let (found, ended) = findings(&place, &training(cores, 1));
-    assert_eq!(but_for_others(found), named(&["workers-starved"]), "{}", ended.stdout);
+    assert_eq!(
+        but_for_others(found),
+        named(&["workers-starved"]),
+        "{}",
+        ended.stdout
+    );
 }
 
 /// Ends with the test.
@@ -91,8 +141,18 @@ struct Busy(Vec<Child>);
 
 impl Busy {
     fn on_every_core() -> Self {
-        let one = || Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
-        Self((0..available_parallelism().unwrap().get()).map(|_| one()).collect())
+        let one = || {
+            Command::new("sh")
+                .args(["-c", "while :; do :; done"])
+                .stdin(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        Self(
+            (0..available_parallelism().unwrap().get())
+                .map(|_| one())
+                .collect(),
+        )
     }
 }
 
@@ -110,7 +170,13 @@ fn a_busy_neighbour_is_named() {
     let _alone = alone();
     let place = Place::with("");
     let busy = Busy::on_every_core();
-    let (found, ended) = findings(&place, &format!("{TEXT}train: {{steps: 1500, cpu_threads: 1}}\nmeasure: {{warmup_seconds: 0.5}}"));
+    let (found, ended) = findings(
+        &place,
+        &format!(
+            "{TEXT}train: {{steps: 1500, cpu_threads: 1}}\n\
+             measure: {{warmup_seconds: 0.5}}"
+        ),
+    );
     drop(busy);
     assert!(found.contains("busy-host"), "{}", ended.stdout);
 }
@@ -120,19 +186,36 @@ fn evaluations_that_take_the_time_are_named() {
     let _alone = alone();
     let place = Place::with("");
     let often = TEXT.replace("num_workers", "valid_fraction: 0.5, num_workers");
-    let train = "train: {steps: 200, batch_size: 4, cpu_threads: 1, evaluate: {every: 1}}\nmeasure: {warmup_steps: 4, warmup_seconds: 0.0}";
+    let train = "train: {steps: 200, batch_size: 4, cpu_threads: 1, evaluate: {every: 1}}\n\
+                 measure: {warmup_steps: 4, warmup_seconds: 0.0}";
     let (found, ended) = findings(&place, &format!("{often}{train}"));
-    assert_eq!(but_for_others(found), named(&["evaluation-dominates"]), "{}", ended.stdout);
+    assert_eq!(
+        but_for_others(found),
+        named(&["evaluation-dominates"]),
+        "{}",
+        ended.stdout
+    );
 }
 
 #[test]
 fn memory_that_is_nearly_full_is_named() {
     let _alone = alone();
     let place = Place::with("");
-    let model =
-        "model: {kind: mlp, d_model: 64, hidden: 1024, context: 8, seq_len: 64}\ndata: {kind: generated, characters: 400000, valid_fraction: 0.01}\n";
-    let train = "train: {steps: 3, batch_size: 416, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}\n";
-    let (found, ended) =
-        findings(&place, &format!("{model}{train}measure: {{warmup_steps: 1, warmup_seconds: 0.0}}\nrun: {{memory_limit: 512MiB, devices: cpu}}"));
-    assert_eq!(but_for_others(found), named(&["memory-nearly-full"]), "{}", ended.stdout);
+    let model = "model: {kind: mlp, d_model: 64, hidden: 1024, context: 8, seq_len: 64}\ndata: \
+                 {kind: generated, characters: 400000, valid_fraction: 0.01}\n";
+    let train = "train: {steps: 3, batch_size: 416, optimizer: {kind: sgd, learning_rate: 0.1}, \
+                 cpu_threads: 2}\n";
+    let (found, ended) = findings(
+        &place,
+        &format!(
+            "{model}{train}measure: {{warmup_steps: 1, warmup_seconds: 0.0}}\nrun: {{memory_limit: \
+             512MiB, devices: cpu}}"
+        ),
+    );
+    assert_eq!(
+        but_for_others(found),
+        named(&["memory-nearly-full"]),
+        "{}",
+        ended.stdout
+    );
 }

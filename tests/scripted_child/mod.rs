@@ -1,4 +1,5 @@
-//! What the tests of the scheduler share: an empty folder, an experiment, the built program with a scripted child.
+//! What the tests of the scheduler share: an empty folder, an experiment, the built program with a
+//! scripted child.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod program;
@@ -22,13 +23,19 @@ pub(crate) struct Place {
 impl Place {
     /// With `x.yaml`: a matmul experiment with these further lines.
     pub(crate) fn with(lines: &str) -> Self {
-        let place = Self { folder: tempfile::tempdir().unwrap() };
+        let place = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
         place.write(lines);
         place
     }
 
     pub(crate) fn write(&self, lines: &str) {
-        fs::write(self.path("x.yaml"), format!("kiln: 1\nname: x\nmodel: {{kind: matmul, size: 8}}\n{lines}\n")).unwrap();
+        fs::write(
+            self.path("x.yaml"),
+            format!("kiln: 1\nname: x\nmodel: {{kind: matmul, size: 8}}\n{lines}\n"),
+        )
+        .unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -39,32 +46,68 @@ impl Place {
     pub(crate) fn kiln(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
         let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
-        command.args(arguments).current_dir(self.folder.path()).env("KILN_TRIAL", child);
-        command.env("SCRIPTED_CHILD_RELEASE", self.path("release")).env("KILN_LOCKS", self.path("locks"));
-        command.env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("KILN_TRIAL", child);
+        command
+            .env("SCRIPTED_CHILD_RELEASE", self.path("release"))
+            .env("KILN_LOCKS", self.path("locks"));
+        command
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
     /// `kiln run x.yaml` with every child playing `scenario`, to its end.
     pub(crate) fn run(&self, scenario: &str, more: &[&str]) -> Ended {
         let arguments = [&["run", "x.yaml"], more].concat();
-        Ended::of(self.kiln(&arguments).env("SCRIPTED_CHILD", scenario).output().unwrap())
+        Ended::of(
+            self.kiln(&arguments)
+                .env("SCRIPTED_CHILD", scenario)
+                .output()
+                .unwrap(),
+        )
     }
 
     /// Starts `kiln run x.yaml` and does not wait for it.
     pub(crate) fn start(&self, scenario: &str) -> Child {
-        self.kiln(&["run", "x.yaml", "--progress", "plain"]).env("SCRIPTED_CHILD", scenario).spawn().unwrap()
+        self.kiln(&["run", "x.yaml", "--progress", "plain"])
+            .env("SCRIPTED_CHILD", scenario)
+            .spawn()
+            .unwrap()
     }
 
-    /// `kiln` with these arguments in a terminal of 40 × 120 characters, whose text comes out of standard output. Ending the process
-    /// closes the terminal.
+    /// `kiln` with these arguments in a terminal of 40 × 120 characters, whose text comes out of
+    /// standard output. Ending the process closes the terminal.
     pub(crate) fn in_a_terminal(&self, arguments: &[&str]) -> Command {
         let kiln = self.kiln(arguments);
         let mut terminal = Command::new("script");
-        terminal.args(["-qec", &format!("stty rows 40 cols 120; exec \"$PROGRAM\" {}", arguments.join(" ")), "/dev/null"]);
-        terminal.current_dir(self.folder.path()).env("PROGRAM", kiln.get_program()).env("SHELL", "/bin/sh").env("TERM", "xterm");
-        terminal.envs(kiln.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("NO_COLOR");
-        terminal.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        terminal.args([
+            "-qec",
+            &format!(
+                "stty rows 40 cols 120; exec \"$PROGRAM\" {}",
+                arguments.join(" ")
+            ),
+            "/dev/null",
+        ]);
+        terminal
+            .current_dir(self.folder.path())
+            .env("PROGRAM", kiln.get_program())
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm");
+        terminal
+            .envs(
+                kiln.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env_remove("NO_COLOR");
+        terminal
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         terminal
     }
 
@@ -75,7 +118,9 @@ impl Place {
 
     pub(crate) fn runs(&self) -> usize {
         let entries = fs::read_dir(self.path("results/x")).unwrap().flatten();
-        entries.filter(|entry| entry.file_type().unwrap().is_dir()).count()
+        entries
+            .filter(|entry| entry.file_type().unwrap().is_dir())
+            .count()
     }
 
     pub(crate) fn run_file(&self) -> Value {
@@ -84,31 +129,52 @@ impl Place {
 
     /// The lines of the newest run's `trials.csv`.
     pub(crate) fn lines(&self) -> Vec<String> {
-        fs::read_to_string(self.latest().join("trials.csv")).unwrap_or_default().lines().map(str::to_owned).collect()
+        fs::read_to_string(self.latest().join("trials.csv"))
+            .unwrap_or_default()
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Its rows, each cell under its column's name.
     pub(crate) fn rows(&self) -> Vec<HashMap<String, String>> {
-        csv::Reader::from_path(self.latest().join("trials.csv")).unwrap().deserialize().map(Result::unwrap).collect()
+        csv::Reader::from_path(self.latest().join("trials.csv"))
+            .unwrap()
+            .deserialize()
+            .map(Result::unwrap)
+            .collect()
     }
 
     /// One column of all rows.
     pub(crate) fn column(&self, name: &str) -> Vec<String> {
-        self.rows().into_iter().map(|mut row| row.remove(name).unwrap()).collect()
+        self.rows()
+            .into_iter()
+            .map(|mut row| row.remove(name).unwrap())
+            .collect()
     }
 
     /// The folders of all attempts of the newest run.
     pub(crate) fn attempts(&self) -> Vec<PathBuf> {
         let folders = |path: &Path| -> Vec<PathBuf> {
             let entries = fs::read_dir(path).into_iter().flatten().flatten();
-            entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.path()).collect()
+            entries
+                .filter(|entry| entry.path().is_dir())
+                .map(|entry| entry.path())
+                .collect()
         };
-        folders(&self.latest().join("trials")).iter().flat_map(|trial| folders(trial)).collect()
+        folders(&self.latest().join("trials"))
+            .iter()
+            .flat_map(|trial| folders(trial))
+            .collect()
     }
 
-    /// How many attempts of the newest run have a file of this name. Children make `at-work` once they wait for something.
+    /// How many attempts of the newest run have a file of this name. Children make `at-work` once
+    /// they wait for something.
     pub(crate) fn attempts_with(&self, name: &str) -> usize {
-        self.attempts().iter().filter(|attempt| attempt.join(name).exists()).count()
+        self.attempts()
+            .iter()
+            .filter(|attempt| attempt.join(name).exists())
+            .count()
     }
 
     /// Lets a child go on that waits for its release, or for its turn.
@@ -116,17 +182,26 @@ impl Place {
         fs::write(self.path("release"), "").unwrap();
     }
 
-    /// The processes whose environment says that they belong to a run in this place: a trial's child and its children.
+    /// The processes whose environment says that they belong to a run in this place: a trial's
+    /// child and its children.
     pub(crate) fn processes(&self) -> Vec<u32> {
-        let mark = format!("KILN_ATTEMPT={}", fs::canonicalize(self.folder.path()).unwrap().display());
-        let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mark = format!(
+            "KILN_ATTEMPT={}",
+            fs::canonicalize(self.folder.path()).unwrap().display()
+        );
+        let all = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         all.filter(|pid| is_marked(*pid, &mark)).collect()
     }
 }
 
 fn is_marked(pid: u32, mark: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+    environment
+        .split(|byte| *byte == 0)
+        .any(|variable| variable.starts_with(mark.as_bytes()))
 }
 
 /// A command that ended.
@@ -139,14 +214,22 @@ pub(crate) struct Ended {
 
 impl Ended {
     pub(crate) fn of(output: Output) -> Self {
-        Self { status: output.status.code(), stdout: String::from_utf8(output.stdout).unwrap(), stderr: String::from_utf8(output.stderr).unwrap() }
+        Self {
+            status: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 
 /// The program that trains.
 pub(crate) fn real_trial() -> PathBuf {
     let trial = Path::new(env!("CARGO_BIN_EXE_kiln")).with_file_name("kiln-trial");
-    assert!(trial.exists(), "{} is not built; `cargo test --workspace --release` builds it", trial.display());
+    assert!(
+        trial.exists(),
+        "{} is not built; `cargo test --workspace --release` builds it",
+        trial.display()
+    );
     trial
 }
 
@@ -159,8 +242,9 @@ train: {steps: 3, optimizer: {kind: sgd, learning_rate: 0.1}, cpu_threads: 2}
 measure: {warmup_steps: 1, warmup_seconds: 0.0}
 ";
 
-/// Real trials whose memory grows fast with the batch, and whose arithmetic does not: of each token, the embeddings of the 32 tokens up
-/// to it stand side by side. That is 512 KiB for a sample of 64 tokens, and the backward pass holds it twice at least.
+/// Real trials whose memory grows fast with the batch, and whose arithmetic does not: of each
+/// token, the embeddings of the 32 tokens up to it stand side by side. That is 512 KiB for a sample
+/// of 64 tokens, and the backward pass holds it twice at least.
 pub(crate) const REAL_WIDE: &str = "kiln: 1
 name: x
 model: {kind: mlp, d_model: 64, hidden: 64, context: 32, seq_len: 64}
@@ -187,7 +271,11 @@ pub(crate) fn hear(kiln: &mut Child, words: &str) -> String {
 pub(crate) fn read_until(stream: &mut impl Read, words: &str) -> String {
     let (mut heard, mut byte) = (Vec::new(), [0]);
     while !heard.ends_with(words.as_bytes()) {
-        assert!(stream.read(&mut byte).unwrap() == 1, "`{words}` never came: {}", String::from_utf8_lossy(&heard));
+        assert!(
+            stream.read(&mut byte).unwrap() == 1,
+            "`{words}` never came: {}",
+            String::from_utf8_lossy(&heard)
+        );
         heard.push(byte[0]);
     }
     String::from_utf8(heard).unwrap()
@@ -195,7 +283,13 @@ pub(crate) fn read_until(stream: &mut impl Read, words: &str) -> String {
 
 /// Sends a signal as a user would.
 pub(crate) fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args([format!("-{name}"), child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// The folder with the data sets; a test that asks for it has `real_data` in its name.

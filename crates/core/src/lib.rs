@@ -1,5 +1,6 @@
-//! Types shared by kiln and its trials. Data flows one way: an experiment file (`spec`) becomes trials (`plan`), and their results become rows and
-//! messages (`record`). Nothing here starts a process, reads a data set or accesses a device.
+//! Types shared by kiln and its trials. Data flows one way: an experiment file (`spec`) becomes
+//! trials (`plan`), and their results become rows and messages (`record`). Nothing here starts a
+//! process, reads a data set or accesses a device.
 
 pub mod kinds;
 pub mod plan;

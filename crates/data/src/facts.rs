@@ -1,8 +1,9 @@
-//! Size of the data, and the values that a model needs from it: constants for published texts and rows, counted once for others,
-//! read each time for images and panels.
+//! Size of the data, and the values that a model needs from it: constants for published texts and
+//! rows, counted once for others, read each time for images and panels.
 //!
-//! The bytes of texts and rows are always hashed, which is fast; they are tokenized only if their counts are unknown,
-//! and the counts are stored in a cache folder under the hash. An unusable cache costs time, but is never an error.
+//! The bytes of texts and rows are always hashed, which is fast; they are tokenized only if their
+//! counts are unknown, and the counts are stored in a cache folder under the hash. An unusable
+//! cache costs time, but is never an error.
 
 use std::{
     fs,
@@ -25,7 +26,11 @@ const CACHE_VERSION: &str = "facts-2";
 ///
 /// # Errors
 /// The text does not exist, cannot be read or cannot be tokenized.
-pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<Option<DataFacts>, DataError> {
+pub fn facts(
+    data: &Data,
+    data_folder: Option<&Path>,
+    cache: Option<&Path>,
+) -> Result<Option<DataFacts>, DataError> {
     match data.content() {
         Content::Nothing => Ok(None),
         Content::Text => text_facts(data, data_folder, cache).map(Some),
@@ -35,16 +40,28 @@ pub fn facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> R
     }
 }
 
-fn text_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
+fn text_facts(
+    data: &Data,
+    data_folder: Option<&Path>,
+    cache: Option<&Path>,
+) -> Result<DataFacts, DataError> {
     let text = text::read(data, data_folder)?;
     let sha256 = text.sha256.clone();
-    known_or_counted(data, &sha256, cache, || Ok(text::tokenize(data, text)?.facts))
+    known_or_counted(data, &sha256, cache, || {
+        Ok(text::tokenize(data, text)?.facts)
+    })
 }
 
-fn pair_facts(data: &Data, data_folder: Option<&Path>, cache: Option<&Path>) -> Result<DataFacts, DataError> {
+fn pair_facts(
+    data: &Data,
+    data_folder: Option<&Path>,
+    cache: Option<&Path>,
+) -> Result<DataFacts, DataError> {
     let read = pairs::read(data, data_folder)?;
     let sha256 = read.sha256.clone();
-    known_or_counted(data, &sha256, cache, || Ok(pairs::tokenize(data, read)?.facts))
+    known_or_counted(data, &sha256, cache, || {
+        Ok(pairs::tokenize(data, read)?.facts)
+    })
 }
 
 fn known_or_counted(
@@ -57,7 +74,11 @@ fn known_or_counted(
         return Ok(known);
     }
     let entry = cache.map(|folder| folder.join(format!("{}.json", cache_key(data, sha256))));
-    if let Some(kept) = entry.as_deref().and_then(read_entry).filter(|kept| kept.sha256 == sha256) {
+    if let Some(kept) = entry
+        .as_deref()
+        .and_then(read_entry)
+        .filter(|kept| kept.sha256 == sha256)
+    {
         return Ok(kept);
     }
     let facts = count()?;
@@ -70,28 +91,38 @@ fn known_or_counted(
 
 /// `$XDG_CACHE_HOME/kiln`, else `$HOME/.cache/kiln`; `None` without either.
 pub fn cache_folder(xdg_cache_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    let base = xdg_cache_home.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
+    let base = xdg_cache_home
+        .filter(|path| path.is_absolute())
+        .or_else(|| home.map(|home| home.join(".cache")))?;
     Some(base.join("kiln"))
 }
 
-/// Everything that the counts depend on besides the bytes: the tokenizer and the split of the text; for prompts and responses every key
-/// except paths.
+/// Everything that the counts depend on besides the bytes: the tokenizer and the split of the text;
+/// for prompts and responses every key except paths.
 fn cache_key(data: &Data, sha256: &str) -> String {
     let share = data.valid_fraction().unwrap_or_default();
-    let mut key = format!("{CACHE_VERSION} {} {:?} {share} {sha256}", data.kind(), data.tokenizer());
+    let mut key = format!(
+        "{CACHE_VERSION} {} {:?} {share} {sha256}",
+        data.kind(),
+        data.tokenizer()
+    );
     if data.content() == Content::Pairs {
         let mut data = data.clone();
         data.paths_mut().into_iter().for_each(String::clear);
         key = format!("{key} {}", data.source_key());
     }
-    format!("{CACHE_VERSION}-{}", hex::encode(&Sha256::digest(key.as_bytes())[..16]))
+    format!(
+        "{CACHE_VERSION}-{}",
+        hex::encode(&Sha256::digest(key.as_bytes())[..16])
+    )
 }
 
 fn read_entry(path: &Path) -> Option<DataFacts> {
     serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
-/// Writes a temporary file and renames it, so that two commands at the same time never leave a partial entry.
+/// Writes a temporary file and renames it, so that two commands at the same time never leave a
+/// partial entry.
 fn write_entry(path: &Path, facts: &DataFacts) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -118,13 +149,40 @@ mod tests {
         let cache = folder.path().join("cache");
         let data = own_text(folder.path(), "abcabcabca", "");
         let counted = facts(&data, None, Some(&cache)).unwrap().unwrap();
-        assert_eq!(counted.counts, Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 3 });
-        let entry = fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
-        let planted = DataFacts { counts: Counts::Text { train_tokens: 9, valid_tokens: 1, vocabulary: 99 }, ..counted.clone() };
+        assert_eq!(
+            counted.counts,
+            Counts::Text {
+                train_tokens: 9,
+                valid_tokens: 1,
+                vocabulary: 3
+            }
+        );
+        let entry = fs::read_dir(&cache)
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
+        let planted = DataFacts {
+            counts: Counts::Text {
+                train_tokens: 9,
+                valid_tokens: 1,
+                vocabulary: 99,
+            },
+            ..counted.clone()
+        };
         fs::write(&entry, serde_json::to_vec(&planted).unwrap()).unwrap();
-        assert_eq!(facts(&data, None, Some(&cache)).unwrap().unwrap(), planted, "the second time nothing is counted");
+        assert_eq!(
+            facts(&data, None, Some(&cache)).unwrap().unwrap(),
+            planted,
+            "the second time nothing is counted"
+        );
         fs::write(&entry, "half an ent").unwrap();
-        assert_eq!(facts(&data, None, Some(&cache)).unwrap().unwrap(), counted, "a spoilt entry is counted again");
+        assert_eq!(
+            facts(&data, None, Some(&cache)).unwrap().unwrap(),
+            counted,
+            "a spoilt entry is counted again"
+        );
     }
 
     #[test]
@@ -132,8 +190,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("cache");
         let valid_tokens = |text: &str, keys: &str| {
-            let found = facts(&own_text(folder.path(), text, keys), None, Some(&cache)).unwrap().unwrap();
-            let Counts::Text { valid_tokens, .. } = found.counts else { panic!("{found:?}") };
+            let found = facts(&own_text(folder.path(), text, keys), None, Some(&cache))
+                .unwrap()
+                .unwrap();
+            let Counts::Text { valid_tokens, .. } = found.counts else {
+                panic!("{found:?}")
+            };
             valid_tokens
         };
         assert_eq!(valid_tokens("abcabcabca", ""), 1);
@@ -147,14 +209,22 @@ mod tests {
         let none: Data = serde_yaml::from_str("{kind: none}").unwrap();
         assert_eq!(facts(&none, None, None).unwrap(), None);
         let absent: Data = serde_yaml::from_str("{kind: text, path: /nowhere/at/all}").unwrap();
-        assert!(facts(&absent, None, None).unwrap_err().to_string().contains("/nowhere/at/all"));
+        assert!(
+            facts(&absent, None, None)
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere/at/all")
+        );
     }
 
     #[test]
     fn the_cache_follows_the_usual_variables() {
         let path = |text: &str| Some(PathBuf::from(text));
         assert_eq!(cache_folder(path("/x"), path("/home/me")), path("/x/kiln"));
-        assert_eq!(cache_folder(path("relative"), path("/home/me")), path("/home/me/.cache/kiln"));
+        assert_eq!(
+            cache_folder(path("relative"), path("/home/me")),
+            path("/home/me/.cache/kiln")
+        );
         assert_eq!(cache_folder(None, None), None);
     }
 }

@@ -1,17 +1,27 @@
 //! A generated text: small, the same bytes on every machine, with structure to learn.
 //!
-//! Each line is a scene: its place and hero are chosen once, every sentence of the line uses them, and a verb decides
-//! which things may follow it. So letters can be predicted from the word, words from the verb, and names from the start of the line:
-//! a longer context helps. All draws are integers from SplitMix64; a shorter text is the start of a longer one.
+//! Each line is a scene: its place and hero are chosen once, every sentence of the line uses them,
+//! and a verb decides which things may follow it. So letters can be predicted from the word, words
+//! from the verb, and names from the start of the line: a longer context helps. All draws are
+//! integers from SplitMix64; a shorter text is the start of a longer one.
 
 use kiln_core::kinds::random::SplitMix64;
 
 /// An arbitrary seed; changing it changes the text and every result based on it.
 const SEED: u64 = 0x6b69_6c6e;
 
-const HEROES: [&str; 8] = ["Anna", "Bruno", "Clara", "David", "Elena", "Felix", "Greta", "Hugo"];
+const HEROES: [&str; 8] = [
+    "Anna", "Bruno", "Clara", "David", "Elena", "Felix", "Greta", "Hugo",
+];
 const PLACES: [&str; 6] = ["harbour", "forest", "market", "castle", "river", "workshop"];
-const MANNERS: [&str; 6] = ["slowly", "quickly", "quietly", "gladly", "carefully", "again"];
+const MANNERS: [&str; 6] = [
+    "slowly",
+    "quickly",
+    "quietly",
+    "gladly",
+    "carefully",
+    "again",
+];
 const COLOURS: [&str; 6] = ["red", "blue", "green", "white", "black", "golden"];
 /// A verb and its possible objects.
 const DEEDS: [(&str, [&str; 4]); 6] = [
@@ -53,7 +63,10 @@ fn sentence(random: &mut SplitMix64, hero: &str, place: &str) -> String {
         0 => format!("{hero} {verb} the {} {thing}.", pick(random, &COLOURS)),
         1 => format!("{hero} {verb} a {thing} at the {place}."),
         2 => format!("Then {hero} {} {verb} the {thing}.", pick(random, &MANNERS)),
-        _ => format!("The {thing} is {}, so {hero} {verb} it.", pick(random, &COLOURS)),
+        _ => format!(
+            "The {thing} is {}, so {hero} {verb} it.",
+            pick(random, &COLOURS)
+        ),
     }
 }
 
@@ -71,7 +84,10 @@ mod tests {
     fn the_text_is_the_same_everywhere() {
         let made = text(200_000);
         assert_eq!(made.len(), 200_000);
-        assert_eq!(hex::encode(Sha256::digest(&made)), "78f6dc62067b0e1b76c56b7b77a0f4a39208d7341cd0d779687d318f473182f0");
+        assert_eq!(
+            hex::encode(Sha256::digest(&made)),
+            "78f6dc62067b0e1b76c56b7b77a0f4a39208d7341cd0d779687d318f473182f0"
+        );
         assert!(made.starts_with(&text(1000)));
     }
 

@@ -1,4 +1,5 @@
-//! Labeled images: found, read and split into training and validation. Workers decode, augment and normalize them.
+//! Labeled images: found, read and split into training and validation. Workers decode, augment and
+//! normalize them.
 
 mod cifar;
 mod folder;
@@ -58,14 +59,18 @@ impl Normalization {
 /// Reads, or lists, the images that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// The data does not exist or cannot be read; a file does not have the format of its kind; a folder has no classes or no images.
+/// The data does not exist or cannot be read; a file does not have the format of its kind; a folder
+/// has no classes or no images.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, DataError> {
     match data {
         Data::FashionMnist(_) => idx::load(data, data_folder),
         Data::Cifar10(_) => cifar::load(data, data_folder),
         Data::ImageFolder(folder) => folder::load(data, folder),
         Data::GeneratedImages(made) => Ok(generated(made)),
-        _ => Err(DataError::OtherContent { kind: data.kind(), wanted: "images" }),
+        _ => Err(DataError::OtherContent {
+            kind: data.kind(),
+            wanted: "images",
+        }),
     }
 }
 
@@ -91,21 +96,49 @@ impl LoadedImages {
     /// Returns both parts with their facts. `sha256` is over the bytes that were read, in hex.
     fn of(shape: ImageShape, [train, valid]: [Images; 2], sha256: String) -> Self {
         let [train_images, valid_images] = [&train, &valid].map(|part| part.labels.len() as u64);
-        let counts = Counts::Images { train_images, valid_images, shape };
-        Self { shape, train, valid, facts: DataFacts { counts, sha256 }, skipped_files: 0 }
+        let counts = Counts::Images {
+            train_images,
+            valid_images,
+            shape,
+        };
+        Self {
+            shape,
+            train,
+            valid,
+            facts: DataFacts { counts, sha256 },
+            skipped_files: 0,
+        }
     }
 }
 
 fn generated(made: &GeneratedImages) -> LoadedImages {
-    let GeneratedImages { channels, image_size, classes, .. } = *made;
-    let shape = ImageShape { channels, height: image_size, width: image_size, classes };
-    let parts = [made.images, made.valid_images]
-        .map(|count| Images { labels: (0..count).map(|index| generated_images::label(index, classes)).collect(), pixels: ImagePixels::Generated });
+    let GeneratedImages {
+        channels,
+        image_size,
+        classes,
+        ..
+    } = *made;
+    let shape = ImageShape {
+        channels,
+        height: image_size,
+        width: image_size,
+        classes,
+    };
+    let parts = [made.images, made.valid_images].map(|count| Images {
+        labels: (0..count)
+            .map(|index| generated_images::label(index, classes))
+            .collect(),
+        pixels: ImagePixels::Generated,
+    });
     LoadedImages::of(shape, parts, generated_images::sha256(shape))
 }
 
 fn unfit<T>(path: &Path, found: String, expected: String) -> Result<T, DataError> {
-    Err(DataError::Unfit { path: path.to_owned(), found, expected })
+    Err(DataError::Unfit {
+        path: path.to_owned(),
+        found,
+        expected,
+    })
 }
 
 #[cfg(test)]
@@ -114,11 +147,33 @@ mod tests {
 
     #[test]
     fn made_up_images_have_as_many_as_the_keys_say() {
-        let data = serde_yaml::from_str("{kind: generated-images, images: 5, valid_images: 2, classes: 3, image_size: 8, channels: 1}").unwrap();
+        let data = serde_yaml::from_str(
+            "{kind: generated-images, images: 5, valid_images: 2, classes: 3, image_size: 8, \
+             channels: 1}",
+        )
+        .unwrap();
         let loaded = load(&data, None).unwrap();
-        assert_eq!((loaded.train.labels, loaded.valid.labels), (vec![0, 1, 2, 0, 1], vec![0, 1]));
-        assert_eq!(loaded.shape, ImageShape { channels: 1, height: 8, width: 8, classes: 3 });
-        assert_eq!(loaded.facts.counts, Counts::Images { train_images: 5, valid_images: 2, shape: loaded.shape });
+        assert_eq!(
+            (loaded.train.labels, loaded.valid.labels),
+            (vec![0, 1, 2, 0, 1], vec![0, 1])
+        );
+        assert_eq!(
+            loaded.shape,
+            ImageShape {
+                channels: 1,
+                height: 8,
+                width: 8,
+                classes: 3
+            }
+        );
+        assert_eq!(
+            loaded.facts.counts,
+            Counts::Images {
+                train_images: 5,
+                valid_images: 2,
+                shape: loaded.shape
+            }
+        );
         let larger = serde_yaml::from_str("{kind: generated-images, image_size: 16}").unwrap();
         assert_ne!(facts(&larger, None).unwrap().sha256, loaded.facts.sha256);
     }
@@ -126,6 +181,9 @@ mod tests {
     #[test]
     fn a_text_is_no_images() {
         let data = serde_yaml::from_str("{kind: generated}").unwrap();
-        assert_eq!(load(&data, None).unwrap_err().to_string(), "`data.kind` generated has no images");
+        assert_eq!(
+            load(&data, None).unwrap_err().to_string(),
+            "`data.kind` generated has no images"
+        );
     }
 }

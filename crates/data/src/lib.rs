@@ -1,5 +1,5 @@
-//! Data sets: names, checksums, and readers. Text, images, panels of prices, pairs of prompts and responses, tokenizers. Nothing here
-//! uses the network.
+//! Data sets: names, checksums, and readers. Text, images, panels of prices, pairs of prompts and
+//! responses, tokenizers. Nothing here uses the network.
 
 pub mod dataset;
 pub mod facts;

@@ -1,7 +1,8 @@
 //! Prompts and their responses: found, read, split, tokenized.
 //!
-//! In: files of JSON lines and a tokenizer file. Out: [`LoadedPairs`], rows of ids that are cut to length and end with the end token;
-//! the trial forms batches. `docs/data.md` documents each number.
+//! In: files of JSON lines and a tokenizer file. Out: [`LoadedPairs`], rows of ids that are cut to
+//! length and end with the end token; the trial forms batches. `docs/data.md` documents each
+//! number.
 
 mod error;
 mod rows;
@@ -9,7 +10,9 @@ mod tokens;
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN};
+use kiln_core::kinds::data::{
+    Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN,
+};
 use sha2::{Digest, Sha256};
 
 use self::rows::PairTexts;
@@ -17,10 +20,12 @@ use super::{source, text::DataError};
 
 pub use self::{error::PairsError, tokens::TokenFile};
 
-/// If more than this fraction of the tokens is unknown, the tokenizer probably does not belong to this text.
+/// If more than this fraction of the tokens is unknown, the tokenizer probably does not belong to
+/// this text.
 pub const MANY_UNKNOWN: f64 = 0.05;
 
-/// Rows that are tokenized at once: enough for every core, few enough to keep temporary memory small.
+/// Rows that are tokenized at once: enough for every core, few enough to keep temporary memory
+/// small.
 const ROWS_AT_ONCE: usize = 1024;
 
 /// Prompts and responses in memory.
@@ -72,7 +77,8 @@ impl<'a> PairsRequest<'a> {
                 unknown_token: UNKNOWN_TOKEN,
                 valid_share: 0.0,
                 sampling: &chatlm.sampling,
-                remedy: "the published files have no such row; `kiln data verify chatlm` checks your files",
+                remedy: "the published files have no such row; `kiln data verify chatlm` checks \
+                         your files",
             }),
             _ => None,
         }
@@ -98,15 +104,17 @@ pub(super) struct ReadPairs {
     valid: Vec<PairTexts>,
     tokenizer: PathBuf,
     tokenizer_bytes: Vec<u8>,
-    /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a separate file, and the tokenizer.
+    /// SHA-256 over the uncompressed bytes of the training rows, the validation rows if they have a
+    /// separate file, and the tokenizer.
     pub(super) sha256: String,
 }
 
-/// Reads the rows and the tokenizer that `data` names, and tokenizes the rows. `data_folder` is `$KILN_DATA`, if set.
+/// Reads the rows and the tokenizer that `data` names, and tokenizes the rows. `data_folder` is
+/// `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// A file does not exist or cannot be read; a row has no prompt or no response (file and line); the tokenizer lacks a required
-/// token; there are fewer rows than requested.
+/// A file does not exist or cannot be read; a row has no prompt or no response (file and line); the
+/// tokenizer lacks a required token; there are fewer rows than requested.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, DataError> {
     tokenize(data, read(data, data_folder)?)
 }
@@ -115,12 +123,22 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, Data
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs, DataError> {
     let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
     let parts = source::locate(data, data_folder)?;
-    let (Some((train_path, others)), Some(tokenizer)) = (parts.split_first(), parts.last().cloned()) else { return Err(other_content(data)) };
+    let (Some((train_path, others)), Some(tokenizer)) =
+        (parts.split_first(), parts.last().cloned())
+    else {
+        return Err(other_content(data));
+    };
     let mut hasher = Sha256::new();
     let mut read_rows = |path: &Path| {
         let bytes = source::read(path)?;
         hasher.update(&bytes);
-        rows::read(path, bytes, request.prompt_key, request.response_key, request.remedy)
+        rows::read(
+            path,
+            bytes,
+            request.prompt_key,
+            request.response_key,
+            request.remedy,
+        )
     };
     let mut train = read_rows(train_path)?;
     let valid_path = others.split_last().and_then(|(_, valid)| valid.first());
@@ -130,21 +148,48 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
     };
     let sampling = request.sampling;
     let train = first_rows(train, sampling.train_rows, "train_rows", train_path)?;
-    let valid = first_rows(valid, sampling.valid_rows, "valid_rows", valid_path.unwrap_or(train_path))?;
+    let valid = first_rows(
+        valid,
+        sampling.valid_rows,
+        "valid_rows",
+        valid_path.unwrap_or(train_path),
+    )?;
     let tokenizer_bytes = source::read(&tokenizer)?;
     hasher.update(&tokenizer_bytes);
-    Ok(ReadPairs { train, valid, tokenizer, tokenizer_bytes, sha256: hex::encode(hasher.finalize()) })
+    Ok(ReadPairs {
+        train,
+        valid,
+        tokenizer,
+        tokenizer_bytes,
+        sha256: hex::encode(hasher.finalize()),
+    })
 }
 
 fn other_content(data: &Data) -> DataError {
-    DataError::OtherContent { kind: data.kind(), wanted: "prompts and responses" }
+    DataError::OtherContent {
+        kind: data.kind(),
+        wanted: "prompts and responses",
+    }
 }
 
-fn first_rows(mut rows: Vec<PairTexts>, wanted: Option<u64>, key: &'static str, path: &Path) -> Result<Vec<PairTexts>, DataError> {
-    let Some(wanted) = wanted else { return Ok(rows) };
+fn first_rows(
+    mut rows: Vec<PairTexts>,
+    wanted: Option<u64>,
+    key: &'static str,
+    path: &Path,
+) -> Result<Vec<PairTexts>, DataError> {
+    let Some(wanted) = wanted else {
+        return Ok(rows);
+    };
     let there = rows.len() as u64;
     if there < wanted {
-        return Err(PairsError::FewRows { file: path.to_owned(), key, wanted, there }.into());
+        return Err(PairsError::FewRows {
+            file: path.to_owned(),
+            key,
+            wanted,
+            there,
+        }
+        .into());
     }
     rows.truncate(wanted as usize);
     Ok(rows)
@@ -152,26 +197,61 @@ fn first_rows(mut rows: Vec<PairTexts>, wanted: Option<u64>, key: &'static str, 
 
 pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, DataError> {
     let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
-    let special = [("end_token", request.end_token), ("pad_token", request.pad_token), ("unknown_token", request.unknown_token)];
+    let special = [
+        ("end_token", request.end_token),
+        ("pad_token", request.pad_token),
+        ("unknown_token", request.unknown_token),
+    ];
     let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, special)?;
     let (train, train_counts) = pairs(read.train, &tokens, request.sampling)?;
     let (valid, valid_counts) = pairs(read.valid, &tokens, request.sampling)?;
-    let counts = Counts::Pairs { train: train_counts, valid: valid_counts, vocabulary: tokens.len() as u64 };
-    Ok(LoadedPairs { train, valid, tokens, facts: DataFacts { counts, sha256: read.sha256 } })
+    let counts = Counts::Pairs {
+        train: train_counts,
+        valid: valid_counts,
+        vocabulary: tokens.len() as u64,
+    };
+    Ok(LoadedPairs {
+        train,
+        valid,
+        tokens,
+        facts: DataFacts {
+            counts,
+            sha256: read.sha256,
+        },
+    })
 }
 
-fn pairs(rows: Vec<PairTexts>, tokens: &TokenFile, sampling: &PairSampling) -> Result<(Vec<Pair>, PairCounts), DataError> {
+fn pairs(
+    rows: Vec<PairTexts>,
+    tokens: &TokenFile,
+    sampling: &PairSampling,
+) -> Result<(Vec<Pair>, PairCounts), DataError> {
     let mut counts = PairCounts::default();
     let mut pairs = Vec::with_capacity(rows.len());
     for rows in rows.chunks(ROWS_AT_ONCE) {
         let prompts = tokens.encode_many(rows.iter().map(|row| row.prompt.as_str()).collect())?;
-        let responses = tokens.encode_many(rows.iter().map(|row| row.response.as_str()).collect())?;
+        let responses =
+            tokens.encode_many(rows.iter().map(|row| row.response.as_str()).collect())?;
         for ((row, mut prompt), mut response) in rows.iter().zip(prompts).zip(responses) {
-            counts.cut_prompts += u64::from(end(&mut prompt, sampling.max_prompt_tokens, tokens.end()));
-            counts.cut_responses += u64::from(end(&mut response, sampling.max_response_tokens, tokens.end()));
+            counts.cut_prompts +=
+                u64::from(end(&mut prompt, sampling.max_prompt_tokens, tokens.end()));
+            counts.cut_responses += u64::from(end(
+                &mut response,
+                sampling.max_response_tokens,
+                tokens.end(),
+            ));
             counts.add(prompt.len() as u64, response.len() as u64);
-            counts.unknown_tokens += prompt.iter().chain(&response).filter(|id| tokens.unknown() == Some(**id)).count() as u64;
-            pairs.push(Pair { prompt, response, prompt_text: row.prompt.clone(), response_text: row.response.clone() });
+            counts.unknown_tokens += prompt
+                .iter()
+                .chain(&response)
+                .filter(|id| tokens.unknown() == Some(**id))
+                .count() as u64;
+            pairs.push(Pair {
+                prompt,
+                response,
+                prompt_text: row.prompt.clone(),
+                response_text: row.response.clone(),
+            });
         }
     }
     Ok((pairs, counts))
@@ -179,7 +259,9 @@ fn pairs(rows: Vec<PairTexts>, tokens: &TokenFile, sampling: &PairSampling) -> R
 
 /// Appends the end token, after at most `most` − 1 ids; returns whether ids were cut.
 fn end(ids: &mut Vec<u32>, most: u64, end: u32) -> bool {
-    let room = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(1);
+    let room = usize::try_from(most)
+        .unwrap_or(usize::MAX)
+        .saturating_sub(1);
     let is_cut = ids.len() > room;
     ids.truncate(room);
     ids.push(end);

@@ -1,7 +1,7 @@
 //! Panels of time series: found, read, split by date, converted to normalized log returns.
 //!
-//! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns are cut into samples by other modules.
-//! `docs/data.md` documents each number.
+//! In: a folder or an archive with one CSV file per symbol. Out: a [`LoadedPanel`], whose returns
+//! are cut into samples by other modules. `docs/data.md` documents each number.
 
 pub mod baseline;
 
@@ -34,7 +34,8 @@ pub struct LoadedPanel {
     pub shape: PanelShape,
     /// Symbols by number, which is the index of a model's embedding.
     pub symbols: Vec<SymbolSeries>,
-    /// Mean and deviation of the training returns of the price, over all symbols: used to normalize targets.
+    /// Mean and deviation of the training returns of the price, over all symbols: used to normalize
+    /// targets.
     pub target_mean: f64,
     pub target_deviation: f64,
     /// Skipped rows of `null`.
@@ -48,7 +49,8 @@ pub struct LoadedPanel {
 #[derive(Clone, Debug)]
 pub struct SymbolSeries {
     pub symbol: String,
-    /// [returns, features], each feature normalized by its mean and deviation over all training returns.
+    /// [returns, features], each feature normalized by its mean and deviation over all training
+    /// returns.
     pub features: Vec<f32>,
     /// Log returns of the price, not normalized.
     pub returns: Vec<f32>,
@@ -92,7 +94,8 @@ impl<'a> PanelRequest<'a> {
                 columns: Some(STOCKNET_COLUMNS.map(str::to_owned).to_vec()),
                 inside: Some(STOCKNET_INSIDE),
                 skip_bad: false,
-                remedy: "the published files have no such row; `kiln data verify stocknet` checks your files",
+                remedy: "the published files have no such row; `kiln data verify stocknet` checks \
+                         your files",
                 split: &stocknet.split,
             }),
             _ => None,
@@ -116,9 +119,13 @@ impl<'a> PanelRequest<'a> {
 /// Reads the panel that `data` names. `data_folder` is `$KILN_DATA`, if set.
 ///
 /// # Errors
-/// The data does not exist or cannot be read; a column is missing; a row cannot be read (file, line and column), unless `skip_bad`.
+/// The data does not exist or cannot be read; a column is missing; a row cannot be read (file, line
+/// and column), unless `skip_bad`.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
-    let request = PanelRequest::of(data).ok_or(DataError::OtherContent { kind: data.kind(), wanted: "panel of series" })?;
+    let request = PanelRequest::of(data).ok_or(DataError::OtherContent {
+        kind: data.kind(),
+        wanted: "panel of series",
+    })?;
     let path = locate(data, data_folder)?;
     let files = files::find(&path, request.inside, request.split.limit)?;
     let read = read(&path, files, &request)?;
@@ -139,14 +146,32 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 /// None of the searched places, which the error lists, contains a panel.
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
     let looked = match data {
-        Data::Stocknet(stocknet) => source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
+        Data::Stocknet(stocknet) => {
+            source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder)
+        }
         _ => data.path().map(PathBuf::from).into_iter().collect(),
     };
     // A given path is used directly: its own error is more informative than "not found".
     let given = data.path().is_some();
-    let found = looked.iter().find(|path| if given { path.exists() } else { files::is_there(path) }).cloned();
+    let found = looked
+        .iter()
+        .find(|path| {
+            if given {
+                path.exists()
+            } else {
+                files::is_there(path)
+            }
+        })
+        .cloned();
     let fetch = dataset::of(data).map(|set| set.name);
-    found.ok_or_else(|| PanelError::NotFound { kind: data.kind(), looked, fetch }.into())
+    found.ok_or_else(|| {
+        PanelError::NotFound {
+            kind: data.kind(),
+            looked,
+            fetch,
+        }
+        .into()
+    })
 }
 
 /// Whether a folder contains a panel, as CSV files or in an archive.
@@ -154,14 +179,18 @@ pub(super) fn is_in(folder: &Path) -> bool {
     files::is_there(folder)
 }
 
-/// SHA-256 of StockNet's panel, as in its facts, and the size of its files: in a folder, or in an archive with
-/// the current or future name `named`.
+/// SHA-256 of StockNet's panel, as in its facts, and the size of its files: in a folder, or in an
+/// archive with the current or future name `named`.
 ///
 /// # Errors
 /// There is no panel, or its files cannot be read.
 pub(super) fn published_sha256(path: &Path, named: &Path) -> Result<(String, u64), DataError> {
     let inside = Some(STOCKNET_INSIDE);
-    let files = if path.is_dir() { files::find(path, inside, None)? } else { files::find_in_archive(path, named, inside)? };
+    let files = if path.is_dir() {
+        files::find(path, inside, None)?
+    } else {
+        files::find_in_archive(path, named, inside)?
+    };
     let mut hasher = Sha256::new();
     let mut count = 0;
     for file in files {
@@ -202,48 +231,96 @@ fn read(path: &Path, files: Vec<CsvFile>, request: &PanelRequest<'_>) -> Result<
         rows.push(rows::read(&file.path, &bytes, &wanted)?);
         symbols.push(file.symbol);
     }
-    Ok(Read { symbols, rows, wanted, features: columns.len(), sha256: hex::encode(hasher.finalize()) })
+    Ok(Read {
+        symbols,
+        rows,
+        wanted,
+        features: columns.len(),
+        sha256: hex::encode(hasher.finalize()),
+    })
 }
 
 /// The columns of numbers, from the first file with a row that shows them.
 fn number_columns(path: &Path, files: &[CsvFile], date: &str) -> Result<Vec<String>, DataError> {
     for file in files {
-        if let Some(columns) = rows::number_columns(&file.path, &file.bytes()?, date)?.filter(|columns| !columns.is_empty()) {
+        if let Some(columns) = rows::number_columns(&file.path, &file.bytes()?, date)?
+            .filter(|columns| !columns.is_empty())
+        {
             return Ok(columns);
         }
     }
-    Err(PanelError::NoNumbers { path: path.to_owned() }.into())
+    Err(PanelError::NoNumbers {
+        path: path.to_owned(),
+    }
+    .into())
 }
 
 fn assemble(read: Read, valid_fraction: f64) -> LoadedPanel {
-    let Read { symbols, rows, wanted, features, sha256 } = read;
+    let Read {
+        symbols,
+        rows,
+        wanted,
+        features,
+        sha256,
+    } = read;
     let columns = wanted.columns.len();
-    let (null_rows, skipped_rows) = rows.iter().fold((0, 0), |(null, skipped), rows| (null + rows.null, skipped + rows.skipped));
+    let (null_rows, skipped_rows) = rows.iter().fold((0, 0), |(null, skipped), rows| {
+        (null + rows.null, skipped + rows.skipped)
+    });
     let first_valid = returns::first_valid_date(&rows, valid_fraction);
     let positive = returns::positive_columns(&rows, columns);
-    let returns: Vec<Returns> = rows.into_iter().map(|rows| returns::of_rows(rows, &positive, first_valid)).collect();
+    let returns: Vec<Returns> = rows
+        .into_iter()
+        .map(|rows| returns::of_rows(rows, &positive, first_valid))
+        .collect();
     let moments = returns::training_moments(&returns, columns);
     let target = moments[wanted.price];
-    let series = symbols.into_iter().zip(returns).map(|(symbol, returns)| series(symbol, &returns, &moments, features, wanted.price));
+    let series = symbols
+        .into_iter()
+        .zip(returns)
+        .map(|(symbol, returns)| series(symbol, &returns, &moments, features, wanted.price));
     let symbols: Vec<SymbolSeries> = series.collect();
-    let counts = symbols.iter().map(|series| SymbolReturns { train: series.train as u64, all: series.returns.len() as u64 }).collect();
+    let counts = symbols
+        .iter()
+        .map(|series| SymbolReturns {
+            train: series.train as u64,
+            all: series.returns.len() as u64,
+        })
+        .collect();
     LoadedPanel {
-        shape: PanelShape { features: features as u64, symbols: symbols.len() as u64 },
+        shape: PanelShape {
+            features: features as u64,
+            symbols: symbols.len() as u64,
+        },
         symbols,
         target_mean: target.mean,
         target_deviation: target.deviation,
         null_rows,
         skipped_rows,
-        facts: DataFacts { counts: Counts::Panel { features: features as u64, symbols: counts }, sha256 },
+        facts: DataFacts {
+            counts: Counts::Panel {
+                features: features as u64,
+                symbols: counts,
+            },
+            sha256,
+        },
     }
 }
 
-fn series(symbol: String, returns: &Returns, moments: &[Moments], features: usize, price: usize) -> SymbolSeries {
+fn series(
+    symbol: String,
+    returns: &Returns,
+    moments: &[Moments],
+    features: usize,
+    price: usize,
+) -> SymbolSeries {
     let rows = || returns.values.chunks_exact(moments.len());
     let seen = rows().flat_map(|row| row.iter().zip(moments).take(features));
     SymbolSeries {
         symbol,
-        features: seen.map(|(value, moments)| moments.normalize(*value)).collect(),
+        features: seen
+            .map(|(value, moments)| moments.normalize(*value))
+            .collect(),
         returns: rows().map(|row| row[price] as f32).collect(),
         train: returns.train,
     }

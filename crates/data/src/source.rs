@@ -1,5 +1,5 @@
-//! Finds and reads the bytes of data: plain, `.gz` or `.xz`, from `data.path`, `$KILN_DATA/<folder>` or
-//! `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
+//! Finds and reads the bytes of data: plain, `.gz` or `.xz`, from `data.path`,
+//! `$KILN_DATA/<folder>` or `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
 
 use std::{
     fs::File,
@@ -23,11 +23,22 @@ const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
 const DATA_FOLDER: &str = "data";
 
 /// Training images and labels, then those of the test set.
-const FASHION_MNIST_FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+const FASHION_MNIST_FILES: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
 
 /// CIFAR-10's files of records, in reading order: five for training and one for validation.
-pub(super) const CIFAR10_BATCHES: [&str; 6] =
-    ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"];
+pub(super) const CIFAR10_BATCHES: [&str; 6] = [
+    "data_batch_1.bin",
+    "data_batch_2.bin",
+    "data_batch_3.bin",
+    "data_batch_4.bin",
+    "data_batch_5.bin",
+    "test_batch.bin",
+];
 /// The same files in the unpacked archive.
 const CIFAR10_UNPACKED: [&str; 6] = [
     "cifar-10-batches-bin/data_batch_1.bin",
@@ -42,8 +53,8 @@ const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
 /// Training rows, validation rows, tokenizer.
 const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"];
 
-/// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one file or folder. Empty for generated
-/// data.
+/// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one
+/// file or folder. Empty for generated data.
 ///
 /// # Errors
 /// A part is in none of the searched places, which the error lists; `kind: none` has no text.
@@ -52,72 +63,134 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
         Data::None(_) => Err(DataError::NoText),
         Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
         Data::Text(text) => locate_own([("data.path", Some(&text.path))]),
-        Data::SftJsonl(own) => {
-            locate_own([("data.path", Some(&own.path)), ("data.valid_path", own.valid_path.as_ref()), ("data.tokenizer", Some(&own.tokenizer))])
-        }
+        Data::SftJsonl(own) => locate_own([
+            ("data.path", Some(&own.path)),
+            ("data.valid_path", own.valid_path.as_ref()),
+            ("data.tokenizer", Some(&own.tokenizer)),
+        ]),
         Data::Chatlm(_) => locate_parts(data, data_folder, &CHATLM_FILES),
         Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
         Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
         Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
-        Data::Cifar10(_) => locate_either(data, data_folder, &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]]),
-        Data::Stocknet(_) | Data::PanelCsv(_) => panel::locate(data, data_folder).map(|path| vec![path]),
+        Data::Cifar10(_) => locate_either(
+            data,
+            data_folder,
+            &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]],
+        ),
+        Data::Stocknet(_) | Data::PanelCsv(_) => {
+            panel::locate(data, data_folder).map(|path| vec![path])
+        }
         Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
-            if path.exists() { Ok(vec![path.to_owned()]) } else { Err(not_found(data, vec![path.to_owned()])) }
+            if path.exists() {
+                Ok(vec![path.to_owned()])
+            } else {
+                Err(not_found(data, vec![path.to_owned()]))
+            }
         }
     }
 }
 
-/// Returns the `path` that names the same bytes from any directory: the folder of a known set, the file of `text`. `None` for `generated`.
+/// Returns the `path` that names the same bytes from any directory: the folder of a known set, the
+/// file of `text`. `None` for `generated`.
 ///
 /// # Errors
 /// As [`locate`], and if the current directory no longer exists.
-pub fn absolute_path(data: &Data, data_folder: Option<&Path>) -> Result<Option<PathBuf>, DataError> {
-    let Some(part) = locate(data, data_folder)?.into_iter().next() else { return Ok(None) };
+pub fn absolute_path(
+    data: &Data,
+    data_folder: Option<&Path>,
+) -> Result<Option<PathBuf>, DataError> {
+    let Some(part) = locate(data, data_folder)?.into_iter().next() else {
+        return Ok(None);
+    };
     let whole = match data {
-        Data::Text(_) | Data::SftJsonl(_) | Data::ImageFolder(_) | Data::PanelCsv(_) | Data::Stocknet(_) => part,
+        Data::Text(_)
+        | Data::SftJsonl(_)
+        | Data::ImageFolder(_)
+        | Data::PanelCsv(_)
+        | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
-    std::path::absolute(&whole).map(Some).map_err(|error| DataError::Read { path: whole, error })
+    std::path::absolute(&whole)
+        .map(Some)
+        .map_err(|error| DataError::Read { path: whole, error })
 }
 
-/// The folders that may contain a known set, by priority. If `data.path` is given, it is the only one.
+/// The folders that may contain a known set, by priority. If `data.path` is given, it is the only
+/// one.
 pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>) -> Vec<PathBuf> {
     if let Some(path) = path {
         return vec![PathBuf::from(path)];
     }
     let given = data_folder.map(|folder| folder.join(set_folder));
-    given.into_iter().chain([Path::new(DATA_FOLDER).join(set_folder)]).collect()
+    given
+        .into_iter()
+        .chain([Path::new(DATA_FOLDER).join(set_folder)])
+        .collect()
 }
 
 /// Files that the experiment names one by one, each by its key; the first missing file is reported.
-fn locate_own<const N: usize>(named: [(&'static str, Option<&String>); N]) -> Result<Vec<PathBuf>, DataError> {
-    let locate = |(key, path)| existing(Path::new(path)).ok_or_else(|| DataError::NoFile { key, path: PathBuf::from(path) });
-    named.into_iter().filter_map(|(key, path)| Some((key, path?))).map(locate).collect()
+fn locate_own<const N: usize>(
+    named: [(&'static str, Option<&String>); N],
+) -> Result<Vec<PathBuf>, DataError> {
+    let locate = |(key, path)| {
+        existing(Path::new(path)).ok_or_else(|| DataError::NoFile {
+            key,
+            path: PathBuf::from(path),
+        })
+    };
+    named
+        .into_iter()
+        .filter_map(|(key, path)| Some((key, path?)))
+        .map(locate)
+        .collect()
 }
 
-fn locate_parts(data: &Data, data_folder: Option<&Path>, names: &[&str]) -> Result<Vec<PathBuf>, DataError> {
+fn locate_parts(
+    data: &Data,
+    data_folder: Option<&Path>,
+    names: &[&str],
+) -> Result<Vec<PathBuf>, DataError> {
     locate_either(data, data_folder, &[names])
 }
 
-/// Returns the first of several forms of a set, each a list of names, that is complete in one folder; earlier folders have priority.
-fn locate_either(data: &Data, data_folder: Option<&Path>, forms: &[&[&str]]) -> Result<Vec<PathBuf>, DataError> {
+/// Returns the first of several forms of a set, each a list of names, that is complete in one
+/// folder; earlier folders have priority.
+fn locate_either(
+    data: &Data,
+    data_folder: Option<&Path>,
+    forms: &[&[&str]],
+) -> Result<Vec<PathBuf>, DataError> {
     let set_folder = dataset::of(data).map_or("", |set| set.folder);
     let folders = folders(set_folder, data.path(), data_folder);
-    let found = folders.iter().find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
+    let found = folders
+        .iter()
+        .find_map(|folder| forms.iter().find_map(|names| whole(folder, names)));
     // With several forms, the error names only the first file of each.
     let told = |names: &[&str]| if forms.len() == 1 { names.len() } else { 1 };
-    let looked =
-        || folders.iter().flat_map(|folder| forms.iter().flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))).collect();
+    let looked = || {
+        folders
+            .iter()
+            .flat_map(|folder| {
+                forms
+                    .iter()
+                    .flat_map(|names| names[..told(names)].iter().map(|name| folder.join(name)))
+            })
+            .collect()
+    };
     found.ok_or_else(|| not_found(data, looked()))
 }
 
 /// Returns all of these files, if all are in the folder.
 fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
-    names.iter().map(|name| existing(&folder.join(name))).collect()
+    names
+        .iter()
+        .map(|name| existing(&folder.join(name)))
+        .collect()
 }
 
-/// Returns the path of a published file in a folder: plain or compressed; for a panel the folder itself, if it contains one in any form.
+/// Returns the path of a published file in a folder: plain or compressed; for a panel the folder
+/// itself, if it contains one in any form.
 pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
     match file.checksum {
         Checksum::Panel(_) => panel::is_in(folder).then(|| folder.to_owned()),
@@ -127,16 +200,26 @@ pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
 
 /// Whether the folder contains the unpacked files of a set that is published as an archive.
 pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
-    *set == dataset::CIFAR10 && [CIFAR10_BATCHES, CIFAR10_UNPACKED].iter().any(|names| whole(folder, names).is_some())
+    *set == dataset::CIFAR10
+        && [CIFAR10_BATCHES, CIFAR10_UNPACKED]
+            .iter()
+            .any(|names| whole(folder, names).is_some())
 }
 
 fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
-    DataError::NotFound { kind: data.kind(), looked, fetch: dataset::of(data).map(|set| set.name) }
+    DataError::NotFound {
+        kind: data.kind(),
+        looked,
+        fetch: dataset::of(data).map(|set| set.name),
+    }
 }
 
 /// Returns the file itself, or the same with `.gz` or `.xz`.
 pub fn existing(path: &Path) -> Option<PathBuf> {
-    ENDINGS.iter().map(|ending| with_ending(path, ending)).find(|path| path.is_file())
+    ENDINGS
+        .iter()
+        .map(|ending| with_ending(path, ending))
+        .find(|path| path.is_file())
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
@@ -159,11 +242,15 @@ pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
     let result = open(path, path).and_then(|mut reader| reader.read_to_end(&mut bytes));
-    result.map(|_| bytes).map_err(|error| DataError::Read { path: path.to_owned(), error })
+    result.map(|_| bytes).map_err(|error| DataError::Read {
+        path: path.to_owned(),
+        error,
+    })
 }
 
-/// Returns the checksum of a file, of the kind used for the published one, in hex, and the number of bytes it covers. `named` is the current or
-/// future name of the file: its suffix selects the decompression.
+/// Returns the checksum of a file, of the kind used for the published one, in hex, and the number
+/// of bytes it covers. `named` is the current or future name of the file: its suffix selects the
+/// decompression.
 ///
 /// # Errors
 /// The file cannot be read, or is not a complete archive.
@@ -175,7 +262,8 @@ pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Resul
     }
 }
 
-/// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in [`checksum_of`].
+/// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in
+/// [`checksum_of`].
 ///
 /// # Errors
 /// As [`checksum_of`].
@@ -228,11 +316,22 @@ mod tests {
         assert_eq!(sums[0].1, text.len() as u64);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
         assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);
-        let md5 = |name| checksum_of(&folder.path().join(name), Path::new(name), &Checksum::Md5("".into())).unwrap();
+        let md5 = |name| {
+            checksum_of(
+                &folder.path().join(name),
+                Path::new(name),
+                &Checksum::Md5("".into()),
+            )
+            .unwrap()
+        };
         assert_eq!(md5("a").1, text.len() as u64);
         assert_ne!(md5("a"), md5("b.gz"), "MD5 is of the file as it is");
         std::fs::write(folder.path().join("abc"), "abc").unwrap();
-        assert_eq!(md5("abc").0, "900150983cd24fb0d6963f7d28e17f72", "RFC 1321, A.5");
+        assert_eq!(
+            md5("abc").0,
+            "900150983cd24fb0d6963f7d28e17f72",
+            "RFC 1321, A.5"
+        );
     }
 
     #[test]
@@ -247,8 +346,16 @@ mod tests {
     #[test]
     fn an_absent_set_names_every_place_and_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let error = locate(&data("{kind: wikitext2}"), Some(folder.path())).unwrap_err().to_string();
-        for part in ["wikitext-2/train.txt", "data/wikitext-2/valid.txt", ".gz", "kiln data fetch wikitext2", "KILN_DATA"] {
+        let error = locate(&data("{kind: wikitext2}"), Some(folder.path()))
+            .unwrap_err()
+            .to_string();
+        for part in [
+            "wikitext-2/train.txt",
+            "data/wikitext-2/valid.txt",
+            ".gz",
+            "kiln data fetch wikitext2",
+            "KILN_DATA",
+        ] {
             assert!(error.contains(part), "{part} is not in: {error}");
         }
     }
@@ -263,7 +370,16 @@ mod tests {
         std::fs::write(set.join("valid.txt.gz"), "a").unwrap();
         let found = locate(&data("{kind: wikitext2}"), Some(folder.path())).unwrap();
         assert_eq!(found, [set.join("train.txt"), set.join("valid.txt.gz")]);
-        assert_eq!(absolute_path(&data("{kind: wikitext2}"), Some(folder.path())).unwrap(), Some(set));
-        assert!(locate(&data("{kind: wikitext2, path: elsewhere}"), Some(folder.path())).is_err());
+        assert_eq!(
+            absolute_path(&data("{kind: wikitext2}"), Some(folder.path())).unwrap(),
+            Some(set)
+        );
+        assert!(
+            locate(
+                &data("{kind: wikitext2, path: elsewhere}"),
+                Some(folder.path())
+            )
+            .is_err()
+        );
     }
 }

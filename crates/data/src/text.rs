@@ -1,8 +1,9 @@
 //! The text of a trial: found, decompressed, split into training and validation, and tokenized.
 //!
-//! Splits: WikiText-2 has its own split. Tiny Shakespeare trains on the first 90 % of its characters (nanoGPT's split).
-//! `text` and `generated` use the last `valid_fraction` of their characters for validation. With the word tokenizer the cut moves to the
-//! start of the next line, so that no word is split.
+//! Splits: WikiText-2 has its own split. Tiny Shakespeare trains on the first 90 % of its
+//! characters (nanoGPT's split). `text` and `generated` use the last `valid_fraction` of their
+//! characters for validation. With the word tokenizer the cut moves to the start of the next line,
+//! so that no word is split.
 
 use std::{
     io,
@@ -20,21 +21,33 @@ pub use super::source::{absolute_path, locate};
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     #[error("{}", describe_absence(.kind, .looked, .fetch.as_ref()))]
-    NotFound { kind: &'static str, looked: Vec<PathBuf>, fetch: Option<&'static str> },
+    NotFound {
+        kind: &'static str,
+        looked: Vec<PathBuf>,
+        fetch: Option<&'static str>,
+    },
     #[error("`{key}` names {}, {}", .path.display(), describe_no_file(.path))]
     NoFile { key: &'static str, path: PathBuf },
     #[error("{} {found}; expected {expected}", .path.display())]
-    Unfit { path: PathBuf, found: String, expected: String },
+    Unfit {
+        path: PathBuf,
+        found: String,
+        expected: String,
+    },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; convert it, for example with `iconv -t utf-8`", .path.display())]
+    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; convert it, for example \
+             with `iconv -t utf-8`", .path.display())]
     NotUtf8 { path: PathBuf, byte: usize },
     #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
     Empty { path: PathBuf },
     #[error("`data.kind` is none: there is no text to read")]
     NoText,
     #[error("`data.kind` {kind} has no {wanted}")]
-    OtherContent { kind: &'static str, wanted: &'static str },
+    OtherContent {
+        kind: &'static str,
+        wanted: &'static str,
+    },
     #[error("token {0:?} is not in the vocabulary")]
     UnknownToken(String),
     #[error(transparent)]
@@ -44,20 +57,35 @@ pub enum DataError {
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {
-    let places: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
+    let places: Vec<String> = looked
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     let remedy = match fetch {
-        Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
-        None => "a relative `data.path` is relative to the directory where kiln was started".to_owned(),
+        Some(name) => {
+            format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is")
+        }
+        None => {
+            "a relative `data.path` is relative to the directory where kiln was started".to_owned()
+        }
     };
-    let endings = if kind == "image-folder" { "" } else { " (each also with .gz and .xz)" };
-    format!("the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}", places.join(", "))
+    let endings = if kind == "image-folder" {
+        ""
+    } else {
+        " (each also with .gz and .xz)"
+    };
+    format!(
+        "the data of `data.kind` {kind} was not found; looked for {}{endings}; {remedy}",
+        places.join(", ")
+    )
 }
 
 fn describe_no_file(path: &Path) -> &'static str {
     match path.is_dir() {
         true => "which is a folder; name a file in it",
         false => {
-            "and there is no such file (nor one that also ends in .gz or .xz); a relative path is relative to the directory where kiln was started"
+            "and there is no such file (nor one that also ends in .gz or .xz); a relative path is \
+             relative to the directory where kiln was started"
         }
     }
 }
@@ -91,11 +119,27 @@ pub(super) struct SplitText {
 pub(super) fn tokenize(data: &Data, text: SplitText) -> Result<LoadedText, DataError> {
     let tokenizer = data.tokenizer().ok_or(DataError::NoText)?;
     let vocabulary = Vocabulary::build(tokenizer, &text.train, &text.valid);
-    let train = vocabulary.encode(&text.train).map_err(DataError::UnknownToken)?;
-    let valid = vocabulary.encode(&text.valid).map_err(DataError::UnknownToken)?;
-    let counts = Counts::Text { train_tokens: train.len() as u64, valid_tokens: valid.len() as u64, vocabulary: vocabulary.len() as u64 };
-    let facts = DataFacts { counts, sha256: text.sha256 };
-    Ok(LoadedText { train, valid, vocabulary, facts })
+    let train = vocabulary
+        .encode(&text.train)
+        .map_err(DataError::UnknownToken)?;
+    let valid = vocabulary
+        .encode(&text.valid)
+        .map_err(DataError::UnknownToken)?;
+    let counts = Counts::Text {
+        train_tokens: train.len() as u64,
+        valid_tokens: valid.len() as u64,
+        vocabulary: vocabulary.len() as u64,
+    };
+    let facts = DataFacts {
+        counts,
+        sha256: text.sha256,
+    };
+    Ok(LoadedText {
+        train,
+        valid,
+        vocabulary,
+        facts,
+    })
 }
 
 pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText, DataError> {
@@ -116,16 +160,27 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
     let train = parts.next().unwrap_or_default();
     let (train, valid) = match parts.next() {
         Some(valid) => (train, valid),
-        None => split(train, train_share(data), data.tokenizer() == Some(Tokenizer::Word)),
+        None => split(
+            train,
+            train_share(data),
+            data.tokenizer() == Some(Tokenizer::Word),
+        ),
     };
-    Ok(SplitText { train, valid, sha256 })
+    Ok(SplitText {
+        train,
+        valid,
+        sha256,
+    })
 }
 
 fn utf8(path: PathBuf, bytes: Vec<u8>) -> Result<String, DataError> {
     if bytes.is_empty() {
         return Err(DataError::Empty { path });
     }
-    String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 { path, byte: error.utf8_error().valid_up_to() })
+    String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 {
+        path,
+        byte: error.utf8_error().valid_up_to(),
+    })
 }
 
 fn train_share(data: &Data) -> f64 {
@@ -140,9 +195,14 @@ fn train_share(data: &Data) -> f64 {
 fn split(mut text: String, train_share: f64, at_lines: bool) -> (String, String) {
     let characters = text.chars().count();
     let kept = (characters as f64 * train_share) as usize;
-    let mut cut = text.char_indices().nth(kept).map_or(text.len(), |(byte, _)| byte);
+    let mut cut = text
+        .char_indices()
+        .nth(kept)
+        .map_or(text.len(), |(byte, _)| byte);
     if at_lines && cut > 0 && !text[..cut].ends_with('\n') {
-        cut = text[cut..].find('\n').map_or(text.len(), |line_end| cut + line_end + 1);
+        cut = text[cut..]
+            .find('\n')
+            .map_or(text.len(), |line_end| cut + line_end + 1);
     }
     let valid = text.split_off(cut);
     (text, valid)
@@ -169,48 +229,110 @@ mod tests {
         let (_folder, data) = text_file("abcdefghé0".as_bytes(), ", valid_fraction: 0.2");
         let loaded = load(&data, None).unwrap();
         assert_eq!(loaded.vocabulary.decode(&loaded.train), "abcdefgh");
-        let counts = Counts::Text { train_tokens: 8, valid_tokens: 2, vocabulary: 9 };
-        assert_eq!(loaded.facts.counts, counts, "eight characters and <unk> for the two that only validation has");
-        assert_eq!(loaded.facts.sha256, hex::encode(Sha256::digest("abcdefghé0".as_bytes())));
+        let counts = Counts::Text {
+            train_tokens: 8,
+            valid_tokens: 2,
+            vocabulary: 9,
+        };
+        assert_eq!(
+            loaded.facts.counts, counts,
+            "eight characters and <unk> for the two that only validation has"
+        );
+        assert_eq!(
+            loaded.facts.sha256,
+            hex::encode(Sha256::digest("abcdefghé0".as_bytes()))
+        );
     }
 
     #[test]
     fn no_share_for_validation_leaves_it_empty() {
         let (_folder, data) = text_file(b"abc", ", valid_fraction: 0");
         let counts = load(&data, None).unwrap().facts.counts;
-        assert_eq!(counts, Counts::Text { train_tokens: 3, valid_tokens: 0, vocabulary: 3 });
+        assert_eq!(
+            counts,
+            Counts::Text {
+                train_tokens: 3,
+                valid_tokens: 0,
+                vocabulary: 3
+            }
+        );
     }
 
     #[test]
     fn words_are_split_at_a_line_end() {
-        let (_folder, data) = text_file(b"one two\nthree four\nfive\n", ", tokenizer: word, valid_fraction: 0.5");
+        let (_folder, data) = text_file(
+            b"one two\nthree four\nfive\n",
+            ", tokenizer: word, valid_fraction: 0.5",
+        );
         let loaded = load(&data, None).unwrap();
-        assert_eq!(loaded.vocabulary.decode(&loaded.train), "one two\nthree four\n");
+        assert_eq!(
+            loaded.vocabulary.decode(&loaded.train),
+            "one two\nthree four\n"
+        );
         assert_eq!(loaded.valid.len(), 2);
     }
 
     #[test]
     fn bytes_that_are_no_text_are_named() {
         let (_folder, data) = text_file(b"abc\xff", "");
-        assert!(load(&data, None).unwrap_err().to_string().contains("byte 3"));
+        assert!(
+            load(&data, None)
+                .unwrap_err()
+                .to_string()
+                .contains("byte 3")
+        );
         let (_folder, data) = text_file(b"", "");
-        assert!(load(&data, None).unwrap_err().to_string().contains("is empty"));
+        assert!(
+            load(&data, None)
+                .unwrap_err()
+                .to_string()
+                .contains("is empty")
+        );
     }
 
     #[test]
     fn published_texts_have_their_published_counts() {
-        let Some(folder) = crate::published::folder() else { return };
+        let Some(folder) = crate::published::folder() else {
+            return;
+        };
         for (yaml, train_tokens, valid_tokens, vocabulary) in [
             ("{kind: wikitext2}", 2_088_628, 217_646, 33_278),
-            ("{kind: wikitext2, tokenizer: character}", 10_780_437, 1_120_192, 283),
-            ("{kind: wikitext2, tokenizer: byte}", 10_797_148, 1_121_681, 256),
+            (
+                "{kind: wikitext2, tokenizer: character}",
+                10_780_437,
+                1_120_192,
+                283,
+            ),
+            (
+                "{kind: wikitext2, tokenizer: byte}",
+                10_797_148,
+                1_121_681,
+                256,
+            ),
             ("{kind: tinyshakespeare}", 1_003_854, 111_540, 65),
-            ("{kind: tinyshakespeare, tokenizer: byte}", 1_003_854, 111_540, 256),
+            (
+                "{kind: tinyshakespeare, tokenizer: byte}",
+                1_003_854,
+                111_540,
+                256,
+            ),
         ] {
             let data = data(yaml);
             let facts = load(&data, Some(&folder)).unwrap().facts;
-            assert_eq!(facts.counts, Counts::Text { train_tokens, valid_tokens, vocabulary }, "{yaml}");
-            assert_eq!(crate::dataset::known_facts(&data, &facts.sha256), Some(facts), "{yaml}");
+            assert_eq!(
+                facts.counts,
+                Counts::Text {
+                    train_tokens,
+                    valid_tokens,
+                    vocabulary
+                },
+                "{yaml}"
+            );
+            assert_eq!(
+                crate::dataset::known_facts(&data, &facts.sha256),
+                Some(facts),
+                "{yaml}"
+            );
         }
     }
 }

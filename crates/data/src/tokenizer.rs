@@ -1,10 +1,13 @@
-//! Converts text to token ids and back. The ids of a vocabulary depend on the text only, not on the machine:
+//! Converts text to token ids and back. The ids of a vocabulary depend on the text only, not on the
+//! machine:
 //!
-//! - words: numbered by first occurrence in the training text; each line is its words separated by white space, and `<eos>`;
+//! - words: numbered by first occurrence in the training text; each line is its words separated by
+//!   white space, and `<eos>`;
 //! - characters: in code-point order of the training text's characters;
 //! - bytes: the value of the byte, always 256 of them.
 //!
-//! Tokens that occur only in the validation text become `<unk>`, an entry that is appended only if it is needed and absent.
+//! Tokens that occur only in the validation text become `<unk>`, an entry that is appended only if
+//! it is needed and absent.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,8 +24,16 @@ pub struct Vocabulary(Entries);
 
 #[derive(Clone, Debug)]
 enum Entries {
-    Words { words: Vec<Box<str>>, ids: HashMap<Box<str>, u32>, unknown: Option<u32> },
-    Characters { characters: Vec<char>, ids: Vec<u32>, unknown: Option<u32> },
+    Words {
+        words: Vec<Box<str>>,
+        ids: HashMap<Box<str>, u32>,
+        unknown: Option<u32>,
+    },
+    Characters {
+        characters: Vec<char>,
+        ids: Vec<u32>,
+        unknown: Option<u32>,
+    },
     Bytes,
 }
 
@@ -43,7 +54,11 @@ impl Vocabulary {
     pub fn len(&self) -> usize {
         match &self.0 {
             Entries::Words { words, .. } => words.len(),
-            Entries::Characters { characters, unknown, .. } => characters.len() + usize::from(unknown.is_some()),
+            Entries::Characters {
+                characters,
+                unknown,
+                ..
+            } => characters.len() + usize::from(unknown.is_some()),
             Entries::Bytes => 256,
         }
     }
@@ -59,50 +74,89 @@ impl Vocabulary {
     /// The first token without an id, if there is no `<unk>`.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.0 {
-            Entries::Words { ids, unknown, .. } => {
-                word_tokens(text).map(|word| ids.get(word).copied().or(*unknown).ok_or_else(|| word.to_owned())).collect()
-            }
-            Entries::Characters { ids, unknown, .. } => {
-                text.chars().map(|character| known(ids, character).or(*unknown).ok_or_else(|| character.to_string())).collect()
-            }
+            Entries::Words { ids, unknown, .. } => word_tokens(text)
+                .map(|word| {
+                    ids.get(word)
+                        .copied()
+                        .or(*unknown)
+                        .ok_or_else(|| word.to_owned())
+                })
+                .collect(),
+            Entries::Characters { ids, unknown, .. } => text
+                .chars()
+                .map(|character| {
+                    known(ids, character)
+                        .or(*unknown)
+                        .ok_or_else(|| character.to_string())
+                })
+                .collect(),
             Entries::Bytes => Ok(text.bytes().map(u32::from).collect()),
         }
     }
 
-    /// Returns the ids of a prompt, whose text continues: words without a final newline stay in their line.
+    /// Returns the ids of a prompt, whose text continues: words without a final newline stay in
+    /// their line.
     ///
     /// # Errors
-    /// The fault, as text that follows the key's name: the first token that is not in the training text, even if there is `<unk>`; or the prompt
-    /// is not a token.
+    /// The fault, as text that follows the key's name: the first token that is not in the training
+    /// text, even if there is `<unk>`; or the prompt is not a token.
     pub fn encode_prompt(&self, prompt: &str) -> Result<Vec<u32>, String> {
-        let absent = |token: String| format!("contains {token:?}, which is not in the training text; use only tokens of the training text");
+        let absent = |token: String| {
+            format!(
+                "contains {token:?}, which is not in the training text; use only tokens of the \
+                 training text"
+            )
+        };
         let ids: Vec<u32> = match &self.0 {
             Entries::Words { ids, .. } => {
                 let tokens: Vec<&str> = word_tokens(prompt).collect();
                 let in_line = !prompt.ends_with('\n') && !tokens.is_empty();
                 let tokens = &tokens[..tokens.len() - usize::from(in_line)];
-                tokens.iter().map(|word| ids.get(*word).copied().ok_or_else(|| absent((*word).to_owned()))).collect::<Result<_, _>>()?
+                tokens
+                    .iter()
+                    .map(|word| {
+                        ids.get(*word)
+                            .copied()
+                            .ok_or_else(|| absent((*word).to_owned()))
+                    })
+                    .collect::<Result<_, _>>()?
             }
-            Entries::Characters { ids, .. } => {
-                prompt.chars().map(|character| known(ids, character).ok_or_else(|| absent(character.to_string()))).collect::<Result<_, _>>()?
-            }
+            Entries::Characters { ids, .. } => prompt
+                .chars()
+                .map(|character| known(ids, character).ok_or_else(|| absent(character.to_string())))
+                .collect::<Result<_, _>>()?,
             Entries::Bytes => prompt.bytes().map(u32::from).collect(),
         };
         if ids.is_empty() {
-            return Err(format!("{prompt:?} is not a token of `data.tokenizer`; give a word of the text, or \"\\n\""));
+            return Err(format!(
+                "{prompt:?} is not a token of `data.tokenizer`; give a word of the text, or \"\\n\""
+            ));
         }
         Ok(ids)
     }
 
-    /// Returns the text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the vocabulary become unknown.
+    /// Returns the text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the
+    /// vocabulary become unknown.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.0 {
-            Entries::Words { words, .. } => join_words(ids.iter().map(|&id| words.get(id as usize).map_or(UNKNOWN, |word| &**word))),
-            Entries::Characters { characters, .. } => {
-                ids.iter().map(|&id| characters.get(id as usize).copied().unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
-            }
+            Entries::Words { words, .. } => join_words(
+                ids.iter()
+                    .map(|&id| words.get(id as usize).map_or(UNKNOWN, |word| &**word)),
+            ),
+            Entries::Characters { characters, .. } => ids
+                .iter()
+                .map(|&id| {
+                    characters
+                        .get(id as usize)
+                        .copied()
+                        .unwrap_or(char::REPLACEMENT_CHARACTER)
+                })
+                .collect(),
             Entries::Bytes => {
-                let bytes: Vec<u8> = ids.iter().map(|&id| u8::try_from(id).unwrap_or(b'?')).collect();
+                let bytes: Vec<u8> = ids
+                    .iter()
+                    .map(|&id| u8::try_from(id).unwrap_or(b'?'))
+                    .collect();
                 String::from_utf8_lossy(&bytes).into_owned()
             }
         }
@@ -111,7 +165,8 @@ impl Vocabulary {
 
 /// The words of each line, then `<eos>`.
 fn word_tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().flat_map(|line| line.split_whitespace().chain(std::iter::once(END_OF_LINE)))
+    text.lines()
+        .flat_map(|line| line.split_whitespace().chain(std::iter::once(END_OF_LINE)))
 }
 
 fn words(train: &str, valid: &str) -> Entries {
@@ -124,7 +179,11 @@ fn words(train: &str, valid: &str) -> Entries {
         add_word(UNKNOWN, &mut words, &mut ids);
     }
     let unknown = ids.get(UNKNOWN).copied();
-    Entries::Words { words, ids, unknown }
+    Entries::Words {
+        words,
+        ids,
+        unknown,
+    }
 }
 
 fn add_word(word: &str, words: &mut Vec<Box<str>>, ids: &mut HashMap<Box<str>, u32>) {
@@ -141,12 +200,21 @@ fn characters(train: &str, valid: &str) -> Entries {
     for (id, &character) in characters.iter().enumerate() {
         ids[character as usize] = id as u32;
     }
-    let unknown = valid.chars().any(|character| known(&ids, character).is_none()).then_some(characters.len() as u32);
-    Entries::Characters { characters, ids, unknown }
+    let unknown = valid
+        .chars()
+        .any(|character| known(&ids, character).is_none())
+        .then_some(characters.len() as u32);
+    Entries::Characters {
+        characters,
+        ids,
+        unknown,
+    }
 }
 
 fn known(ids: &[u32], character: char) -> Option<u32> {
-    ids.get(character as usize).copied().filter(|&id| id != ABSENT)
+    ids.get(character as usize)
+        .copied()
+        .filter(|&id| id != ABSENT)
 }
 
 fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
@@ -172,7 +240,10 @@ mod tests {
     fn words_are_numbered_as_seen_and_lines_end() {
         let vocabulary = Vocabulary::build(Tokenizer::Word, "b a\n\na  c\n", "a");
         assert_eq!(vocabulary.len(), 4);
-        assert_eq!(vocabulary.encode("b a\n\na  c\n").unwrap(), [0, 1, 2, 2, 1, 3, 2]);
+        assert_eq!(
+            vocabulary.encode("b a\n\na  c\n").unwrap(),
+            [0, 1, 2, 2, 1, 3, 2]
+        );
         assert_eq!(vocabulary.decode(&[0, 1, 2, 2, 1, 3, 2]), "b a\n\na c\n");
         assert_eq!(vocabulary.encode("a z"), Err("z".to_owned()));
     }
@@ -182,7 +253,12 @@ mod tests {
         let vocabulary = Vocabulary::build(Tokenizer::Word, "a b\n", "a z\n");
         assert_eq!(vocabulary.len(), 4);
         assert_eq!(vocabulary.encode("z b").unwrap(), [3, 1, 2]);
-        assert_eq!(Vocabulary::build(Tokenizer::Word, "a <unk>\n", "z\n").encode("z").unwrap(), [1, 2]);
+        assert_eq!(
+            Vocabulary::build(Tokenizer::Word, "a <unk>\n", "z\n")
+                .encode("z")
+                .unwrap(),
+            [1, 2]
+        );
         let characters = Vocabulary::build(Tokenizer::Character, "ba", "aé");
         assert_eq!(characters.len(), 3);
         assert_eq!(characters.encode("abé").unwrap(), [0, 1, 2]);
@@ -192,19 +268,47 @@ mod tests {
     #[test]
     fn a_prompt_stays_open_and_has_known_tokens_alone() {
         let words = Vocabulary::build(Tokenizer::Word, "the kiln is hot\n", "cold\n");
-        assert_eq!(words.encode_prompt("the kiln\nis").unwrap(), words.encode("the kiln\nis\n").unwrap()[..4]);
-        assert_eq!(words.encode_prompt("hot\n").unwrap(), words.encode("hot\n").unwrap());
-        assert_eq!(words.encode_prompt("\n").unwrap(), [4], "the end of an empty line");
-        assert!(words.encode_prompt(" ").unwrap_err().contains("is not a token") && words.encode_prompt("").is_err());
+        assert_eq!(
+            words.encode_prompt("the kiln\nis").unwrap(),
+            words.encode("the kiln\nis\n").unwrap()[..4]
+        );
+        assert_eq!(
+            words.encode_prompt("hot\n").unwrap(),
+            words.encode("hot\n").unwrap()
+        );
+        assert_eq!(
+            words.encode_prompt("\n").unwrap(),
+            [4],
+            "the end of an empty line"
+        );
+        assert!(
+            words
+                .encode_prompt(" ")
+                .unwrap_err()
+                .contains("is not a token")
+                && words.encode_prompt("").is_err()
+        );
         let refused = words.encode_prompt("the cold kiln").unwrap_err();
         assert_eq!(
-            refused, "contains \"cold\", which is not in the training text; use only tokens of the training text",
+            refused,
+            "contains \"cold\", which is not in the training text; use only tokens of the training \
+             text",
             "not even where there is an `<unk>`"
         );
         let characters = Vocabulary::build(Tokenizer::Character, "ab", "é");
         assert_eq!(characters.encode_prompt("ba"), Ok(vec![1, 0]));
-        assert!(characters.encode_prompt("bé").unwrap_err().starts_with("contains \"é\""));
-        assert_eq!(Vocabulary::build(Tokenizer::Byte, "", "").encode_prompt("é").unwrap(), [0xc3, 0xa9]);
+        assert!(
+            characters
+                .encode_prompt("bé")
+                .unwrap_err()
+                .starts_with("contains \"é\"")
+        );
+        assert_eq!(
+            Vocabulary::build(Tokenizer::Byte, "", "")
+                .encode_prompt("é")
+                .unwrap(),
+            [0xc3, 0xa9]
+        );
     }
 
     #[test]

@@ -14,13 +14,19 @@ use super::source::digest_of;
 /// Why the file that `train.initial_weights` names is not usable.
 #[derive(Debug, Error)]
 pub enum WeightsError {
-    #[error("`train.initial_weights.path` names {}, which cannot be read: {error}; correct the path, or put the file there", .path.display())]
+    #[error("`train.initial_weights.path` names {}, which cannot be read: {error}; correct the \
+             path, or put the file there", .path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error(
-        "`train.initial_weights.path` names {}, whose SHA-256 is {found}, but `train.initial_weights.sha256` is {wanted}; if this is the right \
-         file, write its SHA-256 there", .path.display()
+        "`train.initial_weights.path` names {}, whose SHA-256 is {found}, but \
+         `train.initial_weights.sha256` is {wanted}; if this is the right file, write its SHA-256 \
+         there", .path.display()
     )]
-    Other { path: PathBuf, found: String, wanted: String },
+    Other {
+        path: PathBuf,
+        found: String,
+        wanted: String,
+    },
 }
 
 /// Checks that the file exists and has this SHA-256 (hex).
@@ -43,11 +49,22 @@ pub fn read(path: &Path, sha256: &str) -> Result<Vec<u8>, WeightsError> {
 }
 
 fn unreadable(path: &Path, error: io::Error) -> WeightsError {
-    WeightsError::Unreadable { path: path.to_owned(), error }
+    WeightsError::Unreadable {
+        path: path.to_owned(),
+        error,
+    }
 }
 
 fn same(path: &Path, found: String, wanted: &str) -> Result<(), WeightsError> {
-    if found == wanted { Ok(()) } else { Err(WeightsError::Other { path: path.to_owned(), found, wanted: wanted.to_owned() }) }
+    if found == wanted {
+        Ok(())
+    } else {
+        Err(WeightsError::Other {
+            path: path.to_owned(),
+            found,
+            wanted: wanted.to_owned(),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -59,13 +76,24 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         let of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert!(check(&path, of_abc).unwrap_err().to_string().contains("which cannot be read: No such file"));
+        assert!(
+            check(&path, of_abc)
+                .unwrap_err()
+                .to_string()
+                .contains("which cannot be read: No such file")
+        );
         fs::write(&path, "abc").unwrap();
         check(&path, of_abc).unwrap();
         assert_eq!(read(&path, of_abc).unwrap(), b"abc");
         fs::write(&path, "abd").unwrap();
-        let (checked, read) = (check(&path, of_abc).unwrap_err().to_string(), read(&path, of_abc).unwrap_err().to_string());
+        let (checked, read) = (
+            check(&path, of_abc).unwrap_err().to_string(),
+            read(&path, of_abc).unwrap_err().to_string(),
+        );
         assert_eq!(checked, read);
-        assert!(checked.contains("whose SHA-256 is a52d159f262b2c6d") && checked.contains(of_abc), "{checked}");
+        assert!(
+            checked.contains("whose SHA-256 is a52d159f262b2c6d") && checked.contains(of_abc),
+            "{checked}"
+        );
     }
 }

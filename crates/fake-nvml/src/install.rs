@@ -1,7 +1,9 @@
-//! Installs a library with a scenario for a test. Input: a scenario. Output: the path for `$KILN_NVML_LIB`.
+//! Installs a library with a scenario for a test. Input: a scenario. Output: the path for
+//! `$KILN_NVML_LIB`.
 //!
-//! Each scenario has its own copy: the loader loads each file once per program, so one test program can play several scenarios
-//! at a time, and a symbol that the scenario says is missing is really not found.
+//! Each scenario has its own copy: the loader loads each file once per program, so one test program
+//! can play several scenarios at a time, and a symbol that the scenario says is missing is really
+//! not found.
 
 use std::{
     env, fs, io,
@@ -26,8 +28,9 @@ pub fn install(folder: &Path, scenario: &Scenario) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Gives an installed library another scenario, which it plays from its next start (`nvmlInit`) on. Symbols are gone or not as
-/// they were installed; those that only this scenario calls missing answer 13.
+/// Gives an installed library another scenario, which it plays from its next start (`nvmlInit`) on.
+/// Symbols are gone or not as they were installed; those that only this scenario calls missing
+/// answer 13.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -44,10 +47,23 @@ pub fn play(library: &Path, scenario: &Scenario) -> io::Result<()> {
 pub fn built() -> io::Result<PathBuf> {
     let program = env::current_exe()?;
     let folders = program.ancestors().skip(1).take(2);
-    let places = folders.flat_map(|folder| [folder.join("deps/libfake_nvml.so"), folder.join("libfake_nvml.so")]);
-    let found = places.filter(|place| place.is_file()).max_by_key(|place| fs::metadata(place).and_then(|data| data.modified()).ok());
+    let places = folders.flat_map(|folder| {
+        [
+            folder.join("deps/libfake_nvml.so"),
+            folder.join("libfake_nvml.so"),
+        ]
+    });
+    let found = places
+        .filter(|place| place.is_file())
+        .max_by_key(|place| fs::metadata(place).and_then(|data| data.modified()).ok());
     found.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::NotFound, format!("no libfake_nvml.so beside {}; try `cargo build -p fake-nvml`", program.display()))
+        io::Error::new(
+            io::ErrorKind::NotFound,
+            format!(
+                "no libfake_nvml.so beside {}; try `cargo build -p fake-nvml`",
+                program.display()
+            ),
+        )
     })
 }
 
@@ -62,7 +78,9 @@ fn without(library: &mut [u8], scenario: &Scenario) {
             continue;
         }
         let name = library.get_mut(start..end).unwrap_or_default();
-        if name.starts_with(b"nvml") && str::from_utf8(name).is_ok_and(|name| scenario.is_missing(name)) {
+        if name.starts_with(b"nvml")
+            && str::from_utf8(name).is_ok_and(|name| scenario.is_missing(name))
+        {
             name.copy_from_slice(&[b"gone".as_slice(), name.get(4..).unwrap_or_default()].concat());
         }
         start = end + 1;

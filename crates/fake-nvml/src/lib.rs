@@ -1,8 +1,9 @@
 //! A `libnvidia-ml.so.1` that plays scenarios, for machines without a GPU.
 //!
-//! Input: a scenario: NVML calls and the raw values or return codes they answer, with their change over time (`scenario`,
-//! `answer`). Output: the C interface that a program finds in the driver's library (`abi`), or, from `convert`, a scenario made
-//! from the output of `nvidia-smi` on a real machine. The meaning and the format of the numbers are left to kiln.
+//! Input: a scenario: NVML calls and the raw values or return codes they answer, with their change
+//! over time (`scenario`, `answer`). Output: the C interface that a program finds in the driver's
+//! library (`abi`), or, from `convert`, a scenario made from the output of `nvidia-smi` on a real
+//! machine. The meaning and the format of the numbers are left to kiln.
 
 mod abi;
 pub mod answer;

@@ -1,5 +1,6 @@
-//! Plays one scenario per loaded library, at each start the one that its file has then. Input: a call (device, name and
-//! arguments). Output: a value or a return code. The C interface above it is in `abi`.
+//! Plays one scenario per loaded library, at each start the one that its file has then. Input: a
+//! call (device, name and arguments). Output: a value or a return code. The C interface above it is
+//! in `abi`.
 
 use std::{
     collections::HashMap,
@@ -49,10 +50,11 @@ pub(crate) fn player() -> Option<&'static Player> {
     playing.or_else(start)
 }
 
-/// Plays the library's scenario: `$FAKE_NVML_SCENARIO`, else the file named as the library itself with `.yaml` behind it.
+/// Plays the library's scenario: `$FAKE_NVML_SCENARIO`, else the file named as the library itself
+/// with `.yaml` behind it.
 ///
-/// It begins, and with it its clock, unless the file says what is being played already. `None`, with a line on standard error,
-/// where there is no scenario.
+/// It begins, and with it its clock, unless the file says what is being played already. `None`,
+/// with a line on standard error, where there is no scenario.
 pub(crate) fn start() -> Option<&'static Player> {
     let path = scenario_file()?;
     let mut playing = PLAYING.write().unwrap_or_else(PoisonError::into_inner);
@@ -75,9 +77,19 @@ fn scenario_file() -> Option<PathBuf> {
 fn load(path: &Path, text: String) -> Option<Player> {
     let folder = path.parent().unwrap_or(path).to_owned();
     // A file that could not be read is read once more, for the reason.
-    let read = if text.is_empty() { Scenario::read(path) } else { Scenario::parse(&text, path) };
+    let read = if text.is_empty() {
+        Scenario::read(path)
+    } else {
+        Scenario::parse(&text, path)
+    };
     match read {
-        Ok(scenario) => Some(Player { scenario, text, folder, started: Instant::now(), asked: Mutex::default() }),
+        Ok(scenario) => Some(Player {
+            scenario,
+            text,
+            folder,
+            started: Instant::now(),
+            asked: Mutex::default(),
+        }),
         Err(error) => {
             // Nothing can be done where standard error is closed.
             let _ = writeln!(std::io::stderr(), "fake NVML: {error}");
@@ -108,35 +120,49 @@ impl Player {
         match target {
             Target::System => None,
             Target::Device(index) => self.scenario.devices.get(index),
-            Target::Mig(parent, index) => self.scenario.devices.get(parent)?.mig.get(index)?.as_ref(),
+            Target::Mig(parent, index) => {
+                self.scenario.devices.get(parent)?.mig.get(index)?.as_ref()
+            }
         }
     }
 
     /// The answer to a call: `key` is its name and, after slashes, its arguments.
     pub(crate) fn ask(&self, target: Target, key: &str) -> Result<Value, u32> {
         self.open(target, key)?;
-        let calls = self.device(target).map_or(&self.scenario.calls, |device| &device.calls);
+        let calls = self
+            .device(target)
+            .map_or(&self.scenario.calls, |device| &device.calls);
         self.say(target, key, calls.get(key))
     }
 
     /// A field value: `Err` is the field's own return code.
     pub(crate) fn ask_field(&self, target: Target, key: &str) -> Result<Value, u32> {
-        self.say(target, &format!("field {key}"), self.device(target).and_then(|device| device.fields.get(key)))
+        self.say(
+            target,
+            &format!("field {key}"),
+            self.device(target)
+                .and_then(|device| device.fields.get(key)),
+        )
     }
 
-    /// Whether the call succeeds: symbols, permissions, presence of the device; takes the duration of a call.
+    /// Whether the call succeeds: symbols, permissions, presence of the device; takes the duration
+    /// of a call.
     pub(crate) fn open(&self, target: Target, key: &str) -> Result<(), u32> {
         thread::sleep(Duration::from_micros(self.scenario.latency_microseconds));
         let symbol = key.split('/').next().unwrap_or(key);
         if self.scenario.is_missing(symbol) {
             return Err(code::FUNCTION_NOT_FOUND);
         }
-        let Some(device) = self.device(target) else { return Ok(()) };
+        let Some(device) = self.device(target) else {
+            return Ok(());
+        };
         if self.is_lost(target) {
             return Err(code::GPU_IS_LOST);
         }
         match &device.every_call {
-            Some(value) if !symbol.starts_with("nvmlDeviceGetHandle") => self.say(target, key, Some(value)).map(|_| ()),
+            Some(value) if !symbol.starts_with("nvmlDeviceGetHandle") => {
+                self.say(target, key, Some(value)).map(|_| ())
+            }
             _ => Ok(()),
         }
     }
@@ -148,17 +174,35 @@ impl Player {
             other => other,
         };
         let calls = self.count(owner, "");
-        let Some(lost) = self.device(owner).and_then(|device| device.lost.as_ref()) else { return false };
+        let Some(lost) = self.device(owner).and_then(|device| device.lost.as_ref()) else {
+            return false;
+        };
         lost.after_calls.is_some_and(|limit| calls as u64 >= limit)
-            || lost.once.as_ref().is_some_and(|file| self.folder.join(file).exists())
-            || lost.after_seconds.is_some_and(|limit| self.started.elapsed().as_secs_f64() >= limit)
+            || lost
+                .once
+                .as_ref()
+                .is_some_and(|file| self.folder.join(file).exists())
+            || lost
+                .after_seconds
+                .is_some_and(|limit| self.started.elapsed().as_secs_f64() >= limit)
     }
 
     fn say(&self, target: Target, key: &str, value: Option<&Value>) -> Result<Value, u32> {
-        let Some(value) = value else { return Err(code::NOT_SUPPORTED) };
+        let Some(value) = value else {
+            return Err(code::NOT_SUPPORTED);
+        };
         let others = self.device(target).map(|device| &device.calls);
-        let asked = if value.is_object() { self.count(target, key) } else { 0 };
-        let now = Moment { seconds: self.started.elapsed().as_secs_f64(), asked, others, folder: Some(&self.folder) };
+        let asked = if value.is_object() {
+            self.count(target, key)
+        } else {
+            0
+        };
+        let now = Moment {
+            seconds: self.started.elapsed().as_secs_f64(),
+            asked,
+            others,
+            folder: Some(&self.folder),
+        };
         let mut said = answer(value, now);
         loop {
             said = match said {

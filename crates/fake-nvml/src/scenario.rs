@@ -1,5 +1,5 @@
-//! A scenario file: calls and their answers. Input: YAML (or JSON, which is YAML). Output: the same.
-//! The module `answer` handles answers that change with time.
+//! A scenario file: calls and their answers. Input: YAML (or JSON, which is YAML). Output: the
+//! same. The module `answer` handles answers that change with time.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -9,7 +9,8 @@ use serde_json::Value;
 /// Calls by name, with their arguments after slashes: `nvmlDeviceGetClockInfo/1`.
 pub type Calls = BTreeMap<String, Value>;
 
-/// A machine with NVIDIA devices, as NVML reports it. A call that is not in the scenario answers "not supported".
+/// A machine with NVIDIA devices, as NVML reports it. A call that is not in the scenario answers
+/// "not supported".
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -41,7 +42,8 @@ pub struct Device {
     pub every_call: Option<Value>,
     #[serde(default)]
     pub calls: Calls,
-    /// `nvmlDeviceGetFieldValues`: `id/scope` in the driver's own numbering, as `{type: 1, value: 627320}` or `{return: 3}`.
+    /// `nvmlDeviceGetFieldValues`: `id/scope` in the driver's own numbering, as
+    /// `{type: 1, value: 627320}` or `{return: 3}`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: Calls,
     /// MIG devices by index; `null` is a gap.
@@ -67,16 +69,25 @@ pub struct Lost {
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("cannot read the scenario {path}: {source}")]
-    Read { path: String, source: std::io::Error },
+    Read {
+        path: String,
+        source: std::io::Error,
+    },
     #[error("{path} is not a scenario: {source}")]
-    Parse { path: String, source: serde_yaml::Error },
+    Parse {
+        path: String,
+        source: serde_yaml::Error,
+    },
 }
 
 impl Scenario {
     /// # Errors
     /// The file cannot be read or is not a scenario.
     pub fn read(path: &Path) -> Result<Self, ScenarioError> {
-        let read = |source| ScenarioError::Read { path: path.display().to_string(), source };
+        let read = |source| ScenarioError::Read {
+            path: path.display().to_string(),
+            source,
+        };
         Self::parse(&fs::read_to_string(path).map_err(read)?, path)
     }
 
@@ -85,7 +96,10 @@ impl Scenario {
     /// # Errors
     /// The text is not a scenario.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
-        serde_yaml::from_str(text).map_err(|source| ScenarioError::Parse { path: path.display().to_string(), source })
+        serde_yaml::from_str(text).map_err(|source| ScenarioError::Parse {
+            path: path.display().to_string(),
+            source,
+        })
     }
 
     /// The file's text.
@@ -99,14 +113,19 @@ impl Scenario {
     /// Whether the library lacks this symbol.
     #[must_use]
     pub fn is_missing(&self, symbol: &str) -> bool {
-        self.missing.iter().any(|pattern| match pattern.strip_suffix('*') {
-            Some(start) => symbol.starts_with(start),
-            None => symbol == pattern,
-        })
+        self.missing
+            .iter()
+            .any(|pattern| match pattern.strip_suffix('*') {
+                Some(start) => symbol.starts_with(start),
+                None => symbol == pattern,
+            })
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

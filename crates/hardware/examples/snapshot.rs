@@ -1,4 +1,5 @@
-//! Every reading of every GPU of this machine: `cargo run --release -p kiln-hardware --example snapshot`.
+//! Every reading of every GPU of this machine:
+//! `cargo run --release -p kiln-hardware --example snapshot`.
 #![allow(clippy::print_stdout, reason = "an example speaks to whoever runs it")]
 
 use kiln_hardware::{Nvml, NvmlAbsent, Reading, snapshot::device};
@@ -8,7 +9,9 @@ fn main() -> Result<(), NvmlAbsent> {
     for gpu in nvml.devices() {
         for entry in device(&nvml, &gpu.uuid).entries {
             match &entry.value {
-                Reading::Value(value) => println!("{} {}: {value} {}", entry.section, entry.field, entry.unit),
+                Reading::Value(value) => {
+                    println!("{} {}: {value} {}", entry.section, entry.field, entry.unit)
+                }
                 Reading::Absent(reason) => println!("{} {}: {reason}", entry.section, entry.field),
             }
         }

@@ -1,7 +1,7 @@
 //! Limits that control groups (version 1 and 2) put on this process: CPU time and memory.
 //!
-//! The tightest limit on the way from the process's own group up to the mounted root counts. Everything is read below a root
-//! folder that is passed in, so that tests need no container.
+//! The tightest limit on the way from the process's own group up to the mounted root counts.
+//! Everything is read below a root folder that is passed in, so that tests need no container.
 
 use std::{
     fs,
@@ -24,7 +24,9 @@ pub(super) fn limits(root: &Path) -> Limits {
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
     let mut found = Limits::default();
     for mount in mounts.lines().filter_map(Mount::parse) {
-        let Some(group) = group_of(&groups, &mount) else { continue };
+        let Some(group) = group_of(&groups, &mount) else {
+            continue;
+        };
         found.version = found.version.max(Some(mount.version()));
         for folder in folders(root, &mount, group) {
             found.cpu_cores = tighter(found.cpu_cores, cpu_cores(&folder));
@@ -44,7 +46,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// A line of `/proc/self/mountinfo`: `id parent device root point options - type source super-options`.
+    /// A line of `/proc/self/mountinfo`:
+    /// `id parent device root point options - type source super-options`.
     fn parse(line: &str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(3);
@@ -55,7 +58,11 @@ impl Mount {
             "cgroup" => Some(right.nth(1)?.split(',').map(str::to_owned).collect()),
             _ => return None,
         };
-        Some(Self { shown, point, controllers })
+        Some(Self {
+            shown,
+            point,
+            controllers,
+        })
     }
 
     fn version(&self) -> u8 {
@@ -63,14 +70,20 @@ impl Mount {
     }
 }
 
-/// The process's group in this hierarchy: lines of `/proc/self/cgroup` are `id:controllers:path`, version 2 has none.
+/// The process's group in this hierarchy: lines of `/proc/self/cgroup` are `id:controllers:path`,
+/// version 2 has none.
 fn group_of<'a>(groups: &'a str, mount: &Mount) -> Option<&'a str> {
     groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
         let (_, names, path) = (fields.next()?, fields.next()?, fields.next()?);
         let fits = match &mount.controllers {
             None => names.is_empty(),
-            Some(controllers) => !names.is_empty() && names.split(',').all(|name| controllers.iter().any(|c| c == name)),
+            Some(controllers) => {
+                !names.is_empty()
+                    && names
+                        .split(',')
+                        .all(|name| controllers.iter().any(|c| c == name))
+            }
         };
         fits.then_some(path)
     })
@@ -79,13 +92,23 @@ fn group_of<'a>(groups: &'a str, mount: &Mount) -> Option<&'a str> {
 /// The group's folder and those above it, as far as they are mounted here.
 fn folders(root: &Path, mount: &Mount, group: &str) -> Vec<PathBuf> {
     let point = root.join(mount.point.strip_prefix("/").unwrap_or(&mount.point));
-    let below = Path::new(group).strip_prefix(&mount.shown).unwrap_or(Path::new(""));
+    let below = Path::new(group)
+        .strip_prefix(&mount.shown)
+        .unwrap_or(Path::new(""));
     let below = below.strip_prefix("/").unwrap_or(below);
-    below.ancestors().map(|part| point.join(part)).filter(|folder| folder.is_dir()).collect()
+    below
+        .ancestors()
+        .map(|part| point.join(part))
+        .filter(|folder| folder.is_dir())
+        .collect()
 }
 
 fn number(folder: &Path, file: &str) -> Option<f64> {
-    fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+    fs::read_to_string(folder.join(file))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn cpu_cores(folder: &Path) -> Option<f64> {
@@ -101,7 +124,9 @@ fn cpu_cores(folder: &Path) -> Option<f64> {
 fn memory_bytes(folder: &Path) -> Option<u64> {
     // Version 1 writes "no limit" as the largest multiple of a page below 2^63.
     const NO_LIMIT: u64 = 1 << 60;
-    let limit = ["memory.max", "memory.limit_in_bytes"].iter().find_map(|file| number(folder, file))?;
+    let limit = ["memory.max", "memory.limit_in_bytes"]
+        .iter()
+        .find_map(|file| number(folder, file))?;
     (limit < NO_LIMIT as f64).then_some(limit as u64)
 }
 
@@ -131,29 +156,53 @@ pub(super) mod tests {
     fn the_tightest_limit_on_the_way_up_counts_in_version_2() {
         let root = tree(&[
             ("proc/self/cgroup", "0::/batch.slice/job7\n"),
-            ("proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"),
+            (
+                "proc/self/mountinfo",
+                "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+            ),
             ("sys/fs/cgroup/batch.slice/cpu.max", "150000 100000\n"),
             ("sys/fs/cgroup/batch.slice/memory.max", "max\n"),
             ("sys/fs/cgroup/batch.slice/job7/cpu.max", "max 100000\n"),
             ("sys/fs/cgroup/batch.slice/job7/memory.max", "8589934592\n"),
         ]);
-        assert_eq!(limits(root.path()), Limits { cpu_cores: Some(1.5), memory_bytes: Some(8 << 30), version: Some(2) });
+        assert_eq!(
+            limits(root.path()),
+            Limits {
+                cpu_cores: Some(1.5),
+                memory_bytes: Some(8 << 30),
+                version: Some(2)
+            }
+        );
     }
 
     #[test]
     fn version_1_controllers_are_read_from_their_own_mounts() {
         let root = tree(&[
-            ("proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n"),
+            (
+                "proc/self/cgroup",
+                "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n",
+            ),
             (
                 "proc/self/mountinfo",
-                "32 31 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                "32 31 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup \
+                 rw,cpu,cpuacct\n\
                  35 31 0:32 /docker/abc /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
             ),
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n"),
             ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            (
+                "sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
         ]);
-        assert_eq!(limits(root.path()), Limits { cpu_cores: Some(2.0), memory_bytes: None, version: Some(1) });
+        assert_eq!(
+            limits(root.path()),
+            Limits {
+                cpu_cores: Some(2.0),
+                memory_bytes: None,
+                version: Some(1)
+            }
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The host: processor, memory, limits, kernel. Read once, cheaply; each field is a value or the reason why there is none.
+//! The host: processor, memory, limits, kernel. Read once, cheaply; each field is a value or the
+//! reason why there is none.
 
 use std::{
     fs, io,
@@ -70,22 +71,34 @@ pub fn read() -> HostFacts {
     let cpu_info = text("/proc/cpuinfo");
     let memory = text("/proc/meminfo");
     let memory_bytes = |key: &str| match &memory {
-        Reading::Value(text) => Reading::or_absent(process::kibibytes(text, key).map(|kib| kib * 1024), format!("no `{key}` in /proc/meminfo")),
+        Reading::Value(text) => Reading::or_absent(
+            process::kibibytes(text, key).map(|kib| kib * 1024),
+            format!("no `{key}` in /proc/meminfo"),
+        ),
         Reading::Absent(reason) => Reading::absent(reason),
     };
     HostFacts {
         cpu_model: cpu_model(),
         processor: match &cpu_info {
-            Reading::Value(text) => Reading::or_absent(processor::identity(text), "/proc/cpuinfo does not say"),
+            Reading::Value(text) => {
+                Reading::or_absent(processor::identity(text), "/proc/cpuinfo does not say")
+            }
             Reading::Absent(reason) => Reading::absent(reason),
         },
         cpu_features: cpu_info.clone().map(|text| notable_features(&text)),
         physical_cores: Reading::from(System::physical_core_count()).map(|cores| cores as u64),
-        logical_cores: cpu_info.clone().map(|text| text.lines().filter(|line| line.starts_with("processor")).count() as u64),
+        logical_cores: cpu_info.clone().map(|text| {
+            text.lines()
+                .filter(|line| line.starts_with("processor"))
+                .count() as u64
+        }),
         usable_cores: usable_cores(),
         cgroup_cpu_cores: Reading::or_absent(limits.cpu_cores, "no limit"),
         cgroup_memory_bytes: Reading::or_absent(limits.memory_bytes, "no limit"),
-        cgroup_version: Reading::or_absent(limits.version.map(u64::from), "no cgroup file system is mounted"),
+        cgroup_version: Reading::or_absent(
+            limits.version.map(u64::from),
+            "no cgroup file system is mounted",
+        ),
         memory_bytes: memory_bytes("MemTotal:"),
         memory_available_bytes: memory_bytes("MemAvailable:"),
         swap_bytes: memory_bytes("SwapTotal:"),
@@ -98,13 +111,14 @@ pub fn read() -> HostFacts {
         load_1_minute: load(),
         boot_id: boot_id(),
         clock_source: text("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        results_disk_total_bytes: Reading::from(disk(Path::new("results"))).map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
+        results_disk_total_bytes: Reading::from(disk(Path::new("results")))
+            .map(|disk| disk.f_blocks.saturating_mul(disk.f_frsize)),
         results_disk_free_bytes: Reading::from(disk_free_bytes(Path::new("results"))),
     }
 }
 
-/// Cores that threads of this process can keep busy: the machine's, cut by its CPU affinity and its control groups' quota
-/// (rounded down, at least 1).
+/// Cores that threads of this process can keep busy: the machine's, cut by its CPU affinity and its
+/// control groups' quota (rounded down, at least 1).
 pub fn usable_cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
@@ -121,7 +135,8 @@ pub fn monotonic_nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Bytes that this user may still write at `folder`, which may not exist yet: the nearest existing folder above it is used.
+/// Bytes that this user may still write at `folder`, which may not exist yet: the nearest existing
+/// folder above it is used.
 ///
 /// # Errors
 /// No folder above it can be queried.
@@ -132,7 +147,10 @@ pub fn disk_free_bytes(folder: &Path) -> io::Result<u64> {
 
 fn disk(folder: &Path) -> io::Result<rustix::fs::StatVfs> {
     let absolute: PathBuf = std::path::absolute(folder)?;
-    let there = absolute.ancestors().find(|part| part.exists()).unwrap_or(Path::new("/"));
+    let there = absolute
+        .ancestors()
+        .find(|part| part.exists())
+        .unwrap_or(Path::new("/"));
     Ok(rustix::fs::statvfs(there)?)
 }
 
@@ -151,14 +169,22 @@ pub(super) fn load() -> Reading<f64> {
 pub(super) fn cpu_ticks() -> Option<(u64, u64)> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     // user nice system idle iowait irq softirq steal; guest time is already in user.
-    let ticks: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).take(8).map_while(|word| word.parse().ok()).collect();
+    let ticks: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .map_while(|word| word.parse().ok())
+        .collect();
     let total: u64 = ticks.iter().sum();
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
 }
 
 /// Memory that new work could have without swapping.
 pub(super) fn memory_available_bytes() -> Option<u64> {
-    process::kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:").map(|kib| kib * 1024)
+    process::kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+        .map(|kib| kib * 1024)
 }
 
 fn text(path: &str) -> Reading<String> {
@@ -169,21 +195,35 @@ fn text(path: &str) -> Reading<String> {
 }
 
 fn cpu_model() -> Reading<String> {
-    let system = match System::new_with_specifics(RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing())) {
+    let system = match System::new_with_specifics(
+        RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing()),
+    ) {
         Ok(system) => system,
         Err(error) => return Reading::absent(error),
     };
-    let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned()).filter(|brand| !brand.is_empty());
+    let brand = system
+        .cpus()
+        .first()
+        .map(|cpu| cpu.brand().trim().to_owned())
+        .filter(|brand| !brand.is_empty());
     Reading::or_absent(brand, "the kernel does not report a processor model")
 }
 
 fn notable_features(cpu_info: &str) -> String {
-    let has = |name: &&str| has_word(cpu_info, "flags", name) || has_word(cpu_info, "Features", name);
-    NOTABLE_FEATURES.into_iter().filter(|name| has(name)).collect::<Vec<_>>().join(" ")
+    let has =
+        |name: &&str| has_word(cpu_info, "flags", name) || has_word(cpu_info, "Features", name);
+    NOTABLE_FEATURES
+        .into_iter()
+        .filter(|name| has(name))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn has_word(cpu_info: &str, key: &str, word: &str) -> bool {
-    cpu_info.lines().find(|line| line.starts_with(key)).is_some_and(|line| line.split_whitespace().any(|found| found == word))
+    cpu_info
+        .lines()
+        .find(|line| line.starts_with(key))
+        .is_some_and(|line| line.split_whitespace().any(|found| found == word))
 }
 
 fn container() -> Reading<String> {
@@ -210,9 +250,20 @@ mod tests {
     fn every_linux_host_has_these() {
         let host = read();
         assert!(host.usable_cores >= 1);
-        assert!(host.logical_cores.value().is_some_and(|cores| *cores >= host.usable_cores));
-        assert!(host.memory_bytes.value() >= host.memory_available_bytes.value() && host.memory_bytes.value().is_some());
-        assert!(host.kernel.value().is_some_and(|kernel| kernel.contains('.')));
+        assert!(
+            host.logical_cores
+                .value()
+                .is_some_and(|cores| *cores >= host.usable_cores)
+        );
+        assert!(
+            host.memory_bytes.value() >= host.memory_available_bytes.value()
+                && host.memory_bytes.value().is_some()
+        );
+        assert!(
+            host.kernel
+                .value()
+                .is_some_and(|kernel| kernel.contains('.'))
+        );
         assert!(host.boot_id.value().is_some_and(|id| id.len() == 36));
     }
 
@@ -232,7 +283,10 @@ mod tests {
 
     #[test]
     fn notable_features_are_whole_words() {
-        assert_eq!(notable_features("flags\t\t: fpu avx2 avx512_bf16x fma"), "avx2 fma");
+        assert_eq!(
+            notable_features("flags\t\t: fpu avx2 avx512_bf16x fma"),
+            "avx2 fma"
+        );
         assert_eq!(notable_features("Features\t: fp asimd bf16"), "asimd bf16");
     }
 }

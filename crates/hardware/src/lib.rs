@@ -1,8 +1,10 @@
-//! Readings of the machine: the host and its NVIDIA devices, all at once (a snapshot) or on a timer (samples).
+//! Readings of the machine: the host and its NVIDIA devices, all at once (a snapshot) or on a timer
+//! (samples).
 //!
-//! `host` and `nvml` read once, `snapshot` turns everything they know into tidy entries, `sampler` reads some of it on a timer
-//! while trials run, `window` summarizes those ticks over a trial's measured window. Every reading is a value or a reason
-//! why there is none; one failure disables one field. The module `record` writes them to files.
+//! `host` and `nvml` read once, `snapshot` turns everything they know into tidy entries, `sampler`
+//! reads some of it on a timer while trials run, `window` summarizes those ticks over a trial's
+//! measured window. Every reading is a value or a reason why there is none; one failure disables
+//! one field. The module `record` writes them to files.
 
 mod cgroup;
 mod disk;

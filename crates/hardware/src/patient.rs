@@ -1,5 +1,6 @@
-//! Calls to a driver that may never answer. Each device is read in its own thread, with a timeout: one that
-//! hangs is absent, with the reason, and the others are still read. A thread that hangs is abandoned.
+//! Calls to a driver that may never answer. Each device is read in its own thread, with a timeout:
+//! one that hangs is absent, with the reason, and the others are still read. A thread that hangs is
+//! abandoned.
 
 use std::{
     sync::{
@@ -16,12 +17,12 @@ use super::{
     nvml::{absence, facts, instances, reading_of},
 };
 
-/// Timeout for a device, unless `KILN_NVML_PATIENCE` sets another. All readings of one take less than half a second
-/// where the driver is well.
+/// Timeout for a device, unless `KILN_NVML_PATIENCE` sets another. All readings of one take less
+/// than half a second where the driver is well.
 pub const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A patience by this is granted for each further device that is asked at the same time, because they share the driver; and to a
-/// device that has hung once, to tell its name at least.
+/// A patience by this is granted for each further device that is asked at the same time, because
+/// they share the driver; and to a device that has hung once, to tell its name at least.
 const SHORTER: u32 = 5;
 
 /// Between two looks at whether the wait was given up.
@@ -46,9 +47,11 @@ impl Default for Patience {
 
 const SETTING: &str = "KILN_NVML_PATIENCE";
 
-/// `KILN_NVML_PATIENCE`: the seconds for which any answer of the driver is waited for; `None` if it is not set or is not such a number.
+/// `KILN_NVML_PATIENCE`: the seconds for which any answer of the driver is waited for; `None` if it
+/// is not set or is not such a number.
 pub(super) fn setting() -> Option<Duration> {
-    static FOUND: LazyLock<Option<Duration>> = LazyLock::new(|| seconds(&std::env::var(SETTING).ok()?));
+    static FOUND: LazyLock<Option<Duration>> =
+        LazyLock::new(|| seconds(&std::env::var(SETTING).ok()?));
     *FOUND
 }
 
@@ -58,27 +61,36 @@ pub(super) fn setting() -> Option<Duration> {
 /// It is set, but not to an allowed number of seconds.
 pub fn check_setting() -> Result<(), String> {
     match std::env::var_os(SETTING) {
-        Some(text) if text.to_str().and_then(seconds).is_none() => {
-            Err(format!("{SETTING} is `{}`; it must be a number of seconds from 0.01 to 3600, such as `10`", text.to_string_lossy()))
-        }
+        Some(text) if text.to_str().and_then(seconds).is_none() => Err(format!(
+            "{SETTING} is `{}`; it must be a number of seconds from 0.01 to 3600, such as `10`",
+            text.to_string_lossy()
+        )),
         _ => Ok(()),
     }
 }
 
 fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.trim().parse().ok()?;
-    (0.01..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+    (0.01..=3600.0)
+        .contains(&seconds)
+        .then(|| Duration::from_secs_f64(seconds))
 }
 
 impl Patience {
     /// Waits so long.
     pub fn of(limit: Duration) -> Self {
-        Self { limit, is_given_up: Arc::default() }
+        Self {
+            limit,
+            is_given_up: Arc::default(),
+        }
     }
 
     /// As [`Patience::default`], until `is_given_up` is set, for example by a signal.
     pub fn until(is_given_up: Arc<AtomicBool>) -> Self {
-        Self { is_given_up, ..Self::default() }
+        Self {
+            is_given_up,
+            ..Self::default()
+        }
     }
 
     /// Runs `work` in its own thread; `None` if it takes too long.
@@ -89,13 +101,19 @@ impl Patience {
         self.next(&answers, deadline)
     }
 
-    /// Runs `work` on every key in parallel, each in its own thread; `None` for those that take too long.
-    pub fn each<K, T>(&self, keys: Vec<K>, work: impl Fn(K) -> T + Send + Sync + 'static) -> Vec<Option<T>>
+    /// Runs `work` on every key in parallel, each in its own thread; `None` for those that take too
+    /// long.
+    pub fn each<K, T>(
+        &self,
+        keys: Vec<K>,
+        work: impl Fn(K) -> T + Send + Sync + 'static,
+    ) -> Vec<Option<T>>
     where
         K: Send + 'static,
         T: Send + 'static,
     {
-        let deadline = Instant::now() + self.limit + self.shorter() * (keys.len().saturating_sub(1) as u32);
+        let deadline =
+            Instant::now() + self.limit + self.shorter() * (keys.len().saturating_sub(1) as u32);
         let mut found: Vec<Option<T>> = keys.iter().map(|_| None).collect();
         let (sender, answers) = channel();
         let work = Arc::new(work);
@@ -110,14 +128,19 @@ impl Patience {
         found
     }
 
-    /// The next answer; `None` at the deadline, when the wait is given up, and when there is no more to come.
+    /// The next answer; `None` at the deadline, when the wait is given up, and when there is no
+    /// more to come.
     fn next<T>(&self, answers: &std::sync::mpsc::Receiver<T>, deadline: Instant) -> Option<T> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match answers.recv_timeout(LOOK.min(left)) {
                 Ok(answer) => return Some(answer),
                 Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) if left.is_zero() || self.is_given_up.load(Ordering::Relaxed) => return None,
+                Err(RecvTimeoutError::Timeout)
+                    if left.is_zero() || self.is_given_up.load(Ordering::Relaxed) =>
+                {
+                    return None;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -134,7 +157,11 @@ impl Patience {
 }
 
 fn start(work: impl FnOnce() + Send + 'static) -> Option<()> {
-    thread::Builder::new().name("driver call".to_owned()).spawn(work).ok().map(drop)
+    thread::Builder::new()
+        .name("driver call".to_owned())
+        .spawn(work)
+        .ok()
+        .map(drop)
 }
 
 /// The GPUs to read.
@@ -145,23 +172,42 @@ pub enum Which {
     Indices(Vec<u32>),
 }
 
-/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver tells so much, its UUID, its name
-/// and the driver's version; [`silence_of`] tells it from others.
+/// Reads these GPUs in their order. One that hangs has nothing but its index and, if the driver
+/// tells so much, its UUID, its name and the driver's version; [`silence_of`] tells it from others.
 pub fn read_gpus(nvml: Nvml, which: Which, patience: &Patience) -> Vec<Gpu> {
     let indices = match which {
         Which::All => (0..patience.wait(move || nvml.device_count()).unwrap_or(0)).collect(),
         Which::Indices(indices) => indices,
     };
     let found = patience.each(indices.clone(), move |index| Gpu::read_index(&nvml, index));
-    found.into_iter().zip(indices).map(|(gpu, index)| gpu.unwrap_or_else(|| silent(nvml, index, patience))).collect()
+    found
+        .into_iter()
+        .zip(indices)
+        .map(|(gpu, index)| gpu.unwrap_or_else(|| silent(nvml, index, patience)))
+        .collect()
 }
 
 fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
-    let short = Patience { limit: patience.shorter(), ..patience.clone() };
+    let short = Patience {
+        limit: patience.shorter(),
+        ..patience.clone()
+    };
     let mut gpu = Gpu::unread(&patience.silence());
     gpu.index = Reading::Value(u64::from(index));
-    let uuid = short.wait(move || reading_of(nvml.library().device_by_index(index).and_then(|device| device.uuid())));
-    let name = short.wait(move || reading_of(nvml.library().device_by_index(index).and_then(|device| device.name())));
+    let uuid = short.wait(move || {
+        reading_of(
+            nvml.library()
+                .device_by_index(index)
+                .and_then(|device| device.uuid()),
+        )
+    });
+    let name = short.wait(move || {
+        reading_of(
+            nvml.library()
+                .device_by_index(index)
+                .and_then(|device| device.name()),
+        )
+    });
     let driver = short.wait(move || (nvml.driver_version(), nvml.cuda_version()));
     if let Some((version, cuda)) = driver {
         (gpu.driver.version, gpu.driver.cuda) = (version, cuda);
@@ -180,16 +226,25 @@ pub fn silence_of(gpu: &Gpu) -> Option<&str> {
 }
 
 /// Message for a GPU in MIG mode without an instance, on which CUDA cannot run.
-const NO_INSTANCE: &str = "MIG is on and no instance exists (`sudo nvidia-smi mig -cgi 0 -C` creates one)";
+const NO_INSTANCE: &str = "MIG is on and no instance exists (`sudo nvidia-smi mig -cgi 0 -C` \
+                           creates one)";
 
-/// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG instances is not there itself, because no
-/// process gets all of it: its instances are, each with the GPU's index.
+/// Every GPU by its index: its facts, or why it cannot be used. A GPU that is cut into MIG
+/// instances is not there itself, because no process gets all of it: its instances are, each with
+/// the GPU's index.
 pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceFacts, Absence>)> {
-    let Some(count) = patience.wait(move || nvml.device_count()) else { return vec![(0, Err(patience.silence()))] };
+    let Some(count) = patience.wait(move || nvml.device_count()) else {
+        return vec![(0, Err(patience.silence()))];
+    };
     let indices: Vec<u32> = (0..count).collect();
     let listed = patience.each(indices.clone(), move |index| device(&nvml, index));
-    let each = |(index, found): (u32, Option<Result<Vec<DeviceFacts>, Absence>>)| match found.unwrap_or_else(|| Err(patience.silence())) {
-        Ok(devices) => devices.into_iter().map(|device| (index, Ok(device))).collect(),
+    let each = |(index, found): (u32, Option<Result<Vec<DeviceFacts>, Absence>>)| match found
+        .unwrap_or_else(|| Err(patience.silence()))
+    {
+        Ok(devices) => devices
+            .into_iter()
+            .map(|device| (index, Ok(device)))
+            .collect(),
         Err(absence) => vec![(index, Err(absence))],
     };
     indices.into_iter().zip(listed).flat_map(each).collect()
@@ -197,7 +252,10 @@ pub fn list_devices(nvml: Nvml, patience: &Patience) -> Vec<(u32, Result<DeviceF
 
 /// The GPU, or its instances.
 fn device(nvml: &Nvml, index: u32) -> Result<Vec<DeviceFacts>, Absence> {
-    let device = nvml.library().device_by_index(index).map_err(|error| absence(&error))?;
+    let device = nvml
+        .library()
+        .device_by_index(index)
+        .map_err(|error| absence(&error))?;
     device.uuid().map_err(|error| absence(&error))?;
     let board = facts(index, &device).ok_or(Absence::NotFound)?;
     match instances(nvml, &board, &device) {
@@ -228,32 +286,56 @@ mod tests {
             found == [Some(0), None, Some(20)]
         });
         assert!(is_found);
-        assert_eq!(Patience::of(Duration::from_millis(200)).silence().to_string(), "the driver has not answered for 0.2 s");
+        assert_eq!(
+            Patience::of(Duration::from_millis(200))
+                .silence()
+                .to_string(),
+            "the driver has not answered for 0.2 s"
+        );
     }
 
     #[test]
     fn the_setting_is_a_number_of_seconds() {
-        assert_eq!(["0.5", " 60 "].map(seconds), [Some(Duration::from_millis(500)), Some(Duration::from_secs(60))]);
-        assert_eq!(["", "5 s", "-1", "0", "inf", "NaN", "1e9"].map(seconds), [None; 7]);
+        assert_eq!(
+            ["0.5", " 60 "].map(seconds),
+            [
+                Some(Duration::from_millis(500)),
+                Some(Duration::from_secs(60))
+            ]
+        );
+        assert_eq!(
+            ["", "5 s", "-1", "0", "inf", "NaN", "1e9"].map(seconds),
+            [None; 7]
+        );
     }
 
     #[test]
     fn work_that_takes_too_long_is_left_behind() {
         assert_eq!(Patience::of(Duration::from_secs(60)).wait(|| 7), Some(7));
         let (_release, hang) = channel::<()>();
-        assert_eq!(Patience::of(Duration::from_millis(1)).wait(move || hang.recv().is_ok()), None);
+        assert_eq!(
+            Patience::of(Duration::from_millis(1)).wait(move || hang.recv().is_ok()),
+            None
+        );
     }
 
     #[test]
     fn a_wait_that_is_given_up_ends_at_once() {
         let given_up = Arc::new(AtomicBool::new(false));
-        let patience = Patience { limit: Duration::from_secs(60), ..Patience::until(Arc::clone(&given_up)) };
+        let patience = Patience {
+            limit: Duration::from_secs(60),
+            ..Patience::until(Arc::clone(&given_up))
+        };
         let (_release, hang) = channel::<()>();
         let began = Instant::now();
         let found = patience.wait(move || {
             given_up.store(true, Ordering::Relaxed);
             hang.recv().is_ok()
         });
-        assert!(found.is_none() && began.elapsed() < patience.limit, "{:?}", began.elapsed());
+        assert!(
+            found.is_none() && began.elapsed() < patience.limit,
+            "{:?}",
+            began.elapsed()
+        );
     }
 }

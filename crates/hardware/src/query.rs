@@ -1,4 +1,5 @@
-//! `nvidia-smi --query-gpu`: chosen properties of each GPU as CSV, with nvidia-smi's names, units and tokens.
+//! `nvidia-smi --query-gpu`: chosen properties of each GPU as CSV, with nvidia-smi's names, units
+//! and tokens.
 
 use std::sync::LazyLock;
 
@@ -42,12 +43,29 @@ impl std::fmt::Display for QueryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnknownProperties(names) => {
-                let meant = |nearest: Option<&str>| nearest.map(|nearest| format!(" (did you mean `{nearest}`?)")).unwrap_or_default();
-                let each: Vec<String> = names.iter().map(|(name, nearest)| format!("unknown property `{name}`{}", meant(*nearest))).collect();
-                write!(f, "`--query`: {}; `kiln snapshot --list` lists them all", each.join(", "))
+                let meant = |nearest: Option<&str>| {
+                    nearest
+                        .map(|nearest| format!(" (did you mean `{nearest}`?)"))
+                        .unwrap_or_default()
+                };
+                let each: Vec<String> = names
+                    .iter()
+                    .map(|(name, nearest)| format!("unknown property `{name}`{}", meant(*nearest)))
+                    .collect();
+                write!(
+                    f,
+                    "`--query`: {}; `kiln snapshot --list` lists them all",
+                    each.join(", ")
+                )
             }
-            Self::NoProperty => write!(f, "`--query` is empty; try `--query name,memory.used,utilization.gpu`"),
-            Self::UnknownFormat(word) => write!(f, "`--format`: unknown word `{word}`; `csv`, `noheader` and `nounits` are allowed"),
+            Self::NoProperty => write!(
+                f,
+                "`--query` is empty; try `--query name,memory.used,utilization.gpu`"
+            ),
+            Self::UnknownFormat(word) => write!(
+                f,
+                "`--format`: unknown word `{word}`; `csv`, `noheader` and `nounits` are allowed"
+            ),
         }
     }
 }
@@ -60,8 +78,15 @@ impl QueryFormat {
     /// # Errors
     /// On another word.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
-        let mut format = Self { has_header: true, has_units: true };
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let mut format = Self {
+            has_header: true,
+            has_units: true,
+        };
+        for word in text
+            .split(',')
+            .map(str::trim)
+            .filter(|word| !word.is_empty())
+        {
             match word {
                 "csv" => {}
                 "noheader" => format.has_header = false,
@@ -79,7 +104,10 @@ impl Query {
     /// # Errors
     /// The list is empty, or names are not properties; all of them are reported at once.
     pub fn parse(properties: &str, format: QueryFormat) -> Result<Self, QueryError> {
-        let names = properties.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let names = properties
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
         let (mut columns, mut unknown) = (Vec::new(), Vec::new());
         for name in names {
             match column(name) {
@@ -98,14 +126,26 @@ impl Query {
     pub fn answer(&self, gpus: &[Gpu], moment: &jiff::Zoned) -> String {
         let mut lines = Vec::new();
         if self.format.has_header {
-            lines.push(self.columns.iter().map(|column| self.header(column)).collect::<Vec<_>>());
+            lines.push(
+                self.columns
+                    .iter()
+                    .map(|column| self.header(column))
+                    .collect::<Vec<_>>(),
+            );
         }
-        lines.extend(gpus.iter().map(|gpu| self.columns.iter().map(|column| self.cell(column, gpu, moment)).collect()));
+        lines.extend(gpus.iter().map(|gpu| {
+            self.columns
+                .iter()
+                .map(|column| self.cell(column, gpu, moment))
+                .collect()
+        }));
         lines.iter().map(|cells| cells.join(", ") + "\n").collect()
     }
 
     fn header(&self, column: &QueryColumn) -> String {
-        let QueryColumn::Row(row) = column else { return TIMESTAMP.to_owned() };
+        let QueryColumn::Row(row) = column else {
+            return TIMESTAMP.to_owned();
+        };
         match unit_of(row) {
             "" => row.property.to_owned(),
             // nvidia-smi names the unit in the header even where it leaves it out of the cells.
@@ -117,23 +157,38 @@ impl Query {
         match column {
             QueryColumn::Timestamp => moment.strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
             // A comma would be a column's end; nvidia-smi writes a question mark too.
-            QueryColumn::Row(row) => (row.cell)(gpu).query(self.format.has_units, row.is_bare).replace(',', "?"),
+            QueryColumn::Row(row) => (row.cell)(gpu)
+                .query(self.format.has_units, row.is_bare)
+                .replace(',', "?"),
         }
     }
 }
 
 /// `None` for a name that is not a property.
 fn column(name: &str) -> Option<QueryColumn> {
-    if name == TIMESTAMP { Some(QueryColumn::Timestamp) } else { property(name).map(QueryColumn::Row) }
+    if name == TIMESTAMP {
+        Some(QueryColumn::Timestamp)
+    } else {
+        property(name).map(QueryColumn::Row)
+    }
 }
 
 /// The known name nearest to this one, if it is near enough to be a slip.
 fn nearest(name: &str) -> Option<&'static str> {
     let far = (name.chars().count() / 3).max(1);
-    let names = rows().flat_map(|row| std::iter::once(&row.property).chain(row.aliases)).copied().chain([TIMESTAMP]);
-    let distance = |candidate: &str| strsim::osa_distance(&name.to_lowercase(), &candidate.to_lowercase());
-    let candidates = names.filter(|candidate| !candidate.is_empty()).map(|candidate| (distance(candidate), candidate));
-    candidates.filter(|(distance, _)| *distance <= far).min_by_key(|(distance, _)| *distance).map(|(_, candidate)| candidate)
+    let names = rows()
+        .flat_map(|row| std::iter::once(&row.property).chain(row.aliases))
+        .copied()
+        .chain([TIMESTAMP]);
+    let distance =
+        |candidate: &str| strsim::osa_distance(&name.to_lowercase(), &candidate.to_lowercase());
+    let candidates = names
+        .filter(|candidate| !candidate.is_empty())
+        .map(|candidate| (distance(candidate), candidate));
+    candidates
+        .filter(|(distance, _)| *distance <= far)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
 }
 
 /// The unit of a property's header.
@@ -144,8 +199,12 @@ fn unit_of(row: &FieldRow) -> &'static str {
 
 /// All properties: name, unit, meaning.
 pub fn properties() -> Vec<(&'static str, &'static str, &'static str)> {
-    let rows = rows().filter(|row| !row.property.is_empty()).map(|row| (row.property, unit_of(row), row.meaning));
-    std::iter::once((TIMESTAMP, "", "local time of the reading")).chain(rows).collect()
+    let rows = rows()
+        .filter(|row| !row.property.is_empty())
+        .map(|row| (row.property, unit_of(row), row.meaning));
+    std::iter::once((TIMESTAMP, "", "local time of the reading"))
+        .chain(rows)
+        .collect()
 }
 
 #[cfg(test)]
@@ -162,8 +221,14 @@ mod tests {
     fn header_units_and_tokens_are_nvidia_smis() {
         let wanted = "timestamp, memory.used [MiB], temperature.gpu, fabric.state\n\
                       2026/07/03 22:11:09.763, [GPU is lost], [GPU is lost], N/A\n";
-        assert_eq!(ask("timestamp,memory.used,temperature.gpu,fabric.state", "csv"), wanted);
-        assert_eq!(ask("clocks.sm, gpu_name", "csv,noheader,nounits"), "[GPU is lost], [GPU is lost]\n");
+        assert_eq!(
+            ask("timestamp,memory.used,temperature.gpu,fabric.state", "csv"),
+            wanted
+        );
+        assert_eq!(
+            ask("clocks.sm, gpu_name", "csv,noheader,nounits"),
+            "[GPU is lost], [GPU is lost]\n"
+        );
     }
 
     #[test]
@@ -173,12 +238,43 @@ mod tests {
 
     #[test]
     fn a_slip_finds_its_property_and_a_stranger_none() {
-        let slips = Query::parse("utilisation.gpu,name,xyzzy", QueryFormat { has_header: true, has_units: true }).err().unwrap();
-        let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` lists them all";
+        let slips = Query::parse(
+            "utilisation.gpu,name,xyzzy",
+            QueryFormat {
+                has_header: true,
+                has_units: true,
+            },
+        )
+        .err()
+        .unwrap();
+        let wanted = "`--query`: unknown property `utilisation.gpu` (did you mean \
+                      `utilization.gpu`?), unknown property `xyzzy`; `kiln snapshot --list` lists \
+                      them all";
         assert_eq!(slips.to_string(), wanted);
-        let stranger = Query::parse("loss", QueryFormat { has_header: true, has_units: true }).err().unwrap();
+        let stranger = Query::parse(
+            "loss",
+            QueryFormat {
+                has_header: true,
+                has_units: true,
+            },
+        )
+        .err()
+        .unwrap();
         assert!(!stranger.to_string().contains("did you mean"), "{stranger}");
-        assert_eq!(QueryFormat::parse("csv,nohead"), Err(QueryError::UnknownFormat("nohead".into())));
-        assert_eq!(Query::parse(" , ", QueryFormat { has_header: true, has_units: true }).err(), Some(QueryError::NoProperty));
+        assert_eq!(
+            QueryFormat::parse("csv,nohead"),
+            Err(QueryError::UnknownFormat("nohead".into()))
+        );
+        assert_eq!(
+            Query::parse(
+                " , ",
+                QueryFormat {
+                    has_header: true,
+                    has_units: true
+                }
+            )
+            .err(),
+            Some(QueryError::NoProperty)
+        );
     }
 }

@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-/// One thing read from the machine. Absent is never 0: an absent reading becomes an empty cell with this reason beside it.
+/// One thing read from the machine. Absent is never 0: an absent reading becomes an empty cell with
+/// this reason beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reading<T> {
     Value(T),
     Absent(Absence),
 }
 
-/// The reason why there is no value. The driver's reasons are separate, because nvidia-smi has its own word for each of them.
+/// The reason why there is no value. The driver's reasons are separate, because nvidia-smi has its
+/// own word for each of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// This device does not have it.
@@ -44,9 +46,18 @@ impl Absence {
         }
     }
 
-    /// Whether the answer will be the same at every further call. 25 is a structure this driver does not know, 30 a reset type.
+    /// Whether the answer will be the same at every further call. 25 is a structure this driver
+    /// does not know, 30 a reset type.
     pub fn is_lasting(&self) -> bool {
-        matches!(self, Self::NotSupported | Self::NoPermission | Self::Deprecated | Self::NoSymbol | Self::NoCall | Self::Code(25 | 30))
+        matches!(
+            self,
+            Self::NotSupported
+                | Self::NoPermission
+                | Self::Deprecated
+                | Self::NoSymbol
+                | Self::NoCall
+                | Self::Code(25 | 30)
+        )
     }
 }
 
@@ -133,11 +144,14 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Whether driver and device support the reading, even if it was refused or failed: nvidia-smi's layout depends on this.
-    /// 2 and 25 are questions that the driver is too old for.
+    /// Whether driver and device support the reading, even if it was refused or failed:
+    /// nvidia-smi's layout depends on this. 2 and 25 are questions that the driver is too old for.
     pub fn is_offered(&self) -> bool {
         use Absence::{Code, NoCall, NoSymbol, NotSupported};
-        !matches!(self, Self::Absent(NotSupported | NoSymbol | NoCall | Code(2 | 25)))
+        !matches!(
+            self,
+            Self::Absent(NotSupported | NoSymbol | NoCall | Code(2 | 25))
+        )
     }
 
     /// The reason why there is no value, as text.
@@ -161,7 +175,8 @@ impl<T> Reading<T> {
         }
     }
 
-    /// Another source where this one has no value; the first reason stays where that has none either.
+    /// Another source where this one has no value; the first reason stays where that has none
+    /// either.
     #[must_use]
     pub fn or_else(self, other: impl FnOnce() -> Self) -> Self {
         match self {

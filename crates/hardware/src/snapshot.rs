@@ -1,14 +1,17 @@
 //! A snapshot: all readings of the host or of one device at one moment, as tidy entries.
 //!
-//! An entry is (section, field, value, unit), or the reason why there is no value. Names are snake case; a section groups what
-//! `nvidia-smi -q` groups. Values that change with every reading are included: a reader compares snapshots field by field.
+//! An entry is (section, field, value, unit), or the reason why there is no value. Names are snake
+//! case; a section groups what `nvidia-smi -q` groups. Values that change with every reading are
+//! included: a reader compares snapshots field by field.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::{
     Gpu, HostFacts, Nvml, Reading,
     fields::{
-        cell::{TypedReading, Value, ValueKind, bytes, count, enabled, milliseconds, percent, words},
+        cell::{
+            TypedReading, Value, ValueKind, bytes, count, enabled, milliseconds, percent, words,
+        },
         rows,
     },
     gpu::{MigDevice, ProcessMemory},
@@ -34,7 +37,8 @@ pub struct Entry {
     pub value: Reading<String>,
     /// Empty for words and plain counts.
     pub unit: &'static str,
-    /// Identifies one particular board or other users' work: masked in tables unless the experiment says otherwise.
+    /// Identifies one particular board or other users' work: masked in tables unless the experiment
+    /// says otherwise.
     pub is_identifying: bool,
 }
 
@@ -50,21 +54,35 @@ pub struct Item {
 impl Item {
     fn entry(self) -> Entry {
         let (value, unit) = self.cell.tidy();
-        Entry { section: self.section, field: self.field, value, unit, is_identifying: self.is_identifying }
+        Entry {
+            section: self.section,
+            field: self.field,
+            value,
+            unit,
+            is_identifying: self.is_identifying,
+        }
     }
 
     /// `{"value": …, "unit": …}`, or `{"value": null, "reason": …}`.
     pub fn json(&self) -> Json {
         let (text, unit) = self.cell.tidy();
         let value = match (&self.cell.value, text.value()) {
-            (Reading::Absent(absence), _) => return json!({"value": null, "reason": absence.to_string()}),
+            (Reading::Absent(absence), _) => {
+                return json!({"value": null, "reason": absence.to_string()});
+            }
             (Reading::Value(Value::Flag(flag)), _) => json!(flag),
             (Reading::Value(Value::Words(words)), _) => json!(words),
             // Masks and addresses stay as they are read aloud; the rest are numbers.
-            (_, Some(text)) => text.parse::<serde_json::Number>().map_or_else(|_| json!(text), Json::Number),
+            (_, Some(text)) => text
+                .parse::<serde_json::Number>()
+                .map_or_else(|_| json!(text), Json::Number),
             (_, None) => Json::Null,
         };
-        if unit.is_empty() { json!({ "value": value }) } else { json!({"value": value, "unit": unit}) }
+        if unit.is_empty() {
+            json!({ "value": value })
+        } else {
+            json!({"value": value, "unit": unit})
+        }
     }
 }
 
@@ -79,7 +97,10 @@ pub fn json(items: &[Item]) -> Json {
 }
 
 fn of(device: String, items: Vec<Item>) -> Snapshot {
-    Snapshot { device, entries: items.into_iter().map(Item::entry).collect() }
+    Snapshot {
+        device,
+        entries: items.into_iter().map(Item::entry).collect(),
+    }
 }
 
 /// The host's facts as a snapshot.
@@ -111,13 +132,26 @@ pub fn items(gpu: &Gpu) -> Vec<Item> {
     let mut items: Vec<Item> = rows()
         .filter_map(|row| {
             let (section, field) = row.tidy.split_once('.')?;
-            Some(Item { section, field: field.to_owned(), cell: (row.cell)(gpu), is_identifying: row.is_identifying })
+            Some(Item {
+                section,
+                field: field.to_owned(),
+                cell: (row.cell)(gpu),
+                is_identifying: row.is_identifying,
+            })
         })
         .collect();
     items.extend(gpu.mig_devices.iter().flat_map(mig_items));
     for link in &gpu.fabric.links {
-        items.push(item("nvlink", format!("link{}_is_active", link.link), enabled(&link.is_active)));
-        items.push(item("nvlink", format!("link{}_version", link.link), count(&link.version)));
+        items.push(item(
+            "nvlink",
+            format!("link{}_is_active", link.link),
+            enabled(&link.is_active),
+        ));
+        items.push(item(
+            "nvlink",
+            format!("link{}_version", link.link),
+            count(&link.version),
+        ));
     }
     items.extend(process_items(gpu));
     items.extend(accounted_items(gpu));
@@ -125,7 +159,12 @@ pub fn items(gpu: &Gpu) -> Vec<Item> {
 }
 
 fn item(section: &'static str, field: String, cell: TypedReading) -> Item {
-    Item { section, field, cell, is_identifying: false }
+    Item {
+        section,
+        field,
+        cell,
+        is_identifying: false,
+    }
 }
 
 fn mig_items(device: &MigDevice) -> Vec<Item> {
@@ -149,30 +188,54 @@ fn mig_items(device: &MigDevice) -> Vec<Item> {
         ("bar1_used", bytes(&device.bar1.used_bytes)),
         ("bar1_free", bytes(&device.bar1.free_bytes)),
     ];
-    cells.into_iter().map(|(name, cell)| item("mig", format!("device{}_{name}", device.index), cell)).collect()
+    cells
+        .into_iter()
+        .map(|(name, cell)| item("mig", format!("device{}_{name}", device.index), cell))
+        .collect()
 }
 
 /// The number of computing processes, then per process `process_<pid>_…`.
 fn process_items(gpu: &Gpu) -> Vec<Item> {
-    let computing = gpu.processes.as_ref().map(|list| list.iter().filter(|process| process.has_compute).count() as u64);
-    let mut items = vec![item("processes", "compute_processes".to_owned(), count(&computing))];
+    let computing = gpu
+        .processes
+        .as_ref()
+        .map(|list| list.iter().filter(|process| process.has_compute).count() as u64);
+    let mut items = vec![item(
+        "processes",
+        "compute_processes".to_owned(),
+        count(&computing),
+    )];
     for process in gpu.processes.value().into_iter().flatten() {
         let memory = match process.memory {
             ProcessMemory::Bytes(used) => Reading::Value(used),
             ProcessMemory::NotTold => Reading::absent("the driver does not say"),
         };
-        let cells = [("name", words(&process.name)), ("kind", words(&Reading::Value(process.kind().to_owned()))), ("memory", bytes(&memory))];
+        let cells = [
+            ("name", words(&process.name)),
+            ("kind", words(&Reading::Value(process.kind().to_owned()))),
+            ("memory", bytes(&memory)),
+        ];
         items.extend(cells.into_iter().map(|(name, cell)| {
             let field = format!("process_{}_{name}", process.pid);
-            Item { is_identifying: true, ..item("processes", field, cell) }
+            Item {
+                is_identifying: true,
+                ..item("processes", field, cell)
+            }
         }));
     }
     items
 }
 
 fn accounted_items(gpu: &Gpu) -> Vec<Item> {
-    let accounted = gpu.accounted_processes.as_ref().map(|list| list.len() as u64);
-    let mut items = vec![item("processes", "accounted_processes".to_owned(), count(&accounted))];
+    let accounted = gpu
+        .accounted_processes
+        .as_ref()
+        .map(|list| list.len() as u64);
+    let mut items = vec![item(
+        "processes",
+        "accounted_processes".to_owned(),
+        count(&accounted),
+    )];
     for process in gpu.accounted_processes.value().into_iter().flatten() {
         let cells = [
             ("utilization", percent(&process.gpu_percent)),
@@ -182,7 +245,10 @@ fn accounted_items(gpu: &Gpu) -> Vec<Item> {
         ];
         items.extend(cells.into_iter().map(|(name, cell)| {
             let field = format!("accounted_{}_{name}", process.pid);
-            Item { is_identifying: true, ..item("processes", field, cell) }
+            Item {
+                is_identifying: true,
+                ..item("processes", field, cell)
+            }
         }));
     }
     items
@@ -191,22 +257,40 @@ fn accounted_items(gpu: &Gpu) -> Vec<Item> {
 /// The host's facts, in the order of the tables.
 pub fn host_items(facts: &HostFacts) -> Vec<Item> {
     let value = |text: &String| Reading::Value(text.clone());
-    let flag = |reading: &Reading<bool>| TypedReading { kind: ValueKind::Flag("no", "yes"), ..enabled(reading) };
-    let real = |reading: &Reading<f64>, kind: ValueKind| TypedReading { kind, value: reading.as_ref().map(|number| Value::Real(*number)) };
+    let flag = |reading: &Reading<bool>| TypedReading {
+        kind: ValueKind::Flag("no", "yes"),
+        ..enabled(reading)
+    };
+    let real = |reading: &Reading<f64>, kind: ValueKind| TypedReading {
+        kind,
+        value: reading.as_ref().map(|number| Value::Real(*number)),
+    };
     let cells = [
         ("cpu", "model", words(&facts.cpu_model)),
         ("cpu", "processor", words(&facts.processor)),
         ("cpu", "features", words(&facts.cpu_features)),
         ("cpu", "physical_cores", count(&facts.physical_cores)),
         ("cpu", "logical_cores", count(&facts.logical_cores)),
-        ("cpu", "usable_cores", count(&Reading::Value(facts.usable_cores))),
+        (
+            "cpu",
+            "usable_cores",
+            count(&Reading::Value(facts.usable_cores)),
+        ),
         ("cpu", "scaling_governor", words(&facts.scaling_governor)),
-        ("cpu", "load_1_minute", real(&facts.load_1_minute, ValueKind::Plain)),
+        (
+            "cpu",
+            "load_1_minute",
+            real(&facts.load_1_minute, ValueKind::Plain),
+        ),
         ("memory", "total", bytes(&facts.memory_bytes)),
         ("memory", "available", bytes(&facts.memory_available_bytes)),
         ("memory", "swap_total", bytes(&facts.swap_bytes)),
         ("limits", "cgroup_version", count(&facts.cgroup_version)),
-        ("limits", "cgroup_cpu", real(&facts.cgroup_cpu_cores, ValueKind::Cores)),
+        (
+            "limits",
+            "cgroup_cpu",
+            real(&facts.cgroup_cpu_cores, ValueKind::Cores),
+        ),
         ("limits", "cgroup_memory", bytes(&facts.cgroup_memory_bytes)),
         ("system", "kernel", words(&facts.kernel)),
         ("system", "distribution", words(&facts.distribution)),
@@ -215,10 +299,21 @@ pub fn host_items(facts: &HostFacts) -> Vec<Item> {
         ("system", "virtual_machine", flag(&facts.virtual_machine)),
         ("system", "boot_id", words(&facts.boot_id)),
         ("system", "clock_source", words(&facts.clock_source)),
-        ("disk", "results_total", bytes(&facts.results_disk_total_bytes)),
-        ("disk", "results_free", bytes(&facts.results_disk_free_bytes)),
+        (
+            "disk",
+            "results_total",
+            bytes(&facts.results_disk_total_bytes),
+        ),
+        (
+            "disk",
+            "results_free",
+            bytes(&facts.results_disk_free_bytes),
+        ),
     ];
-    cells.into_iter().map(|(section, field, cell)| item(section, field.to_owned(), cell)).collect()
+    cells
+        .into_iter()
+        .map(|(section, field, cell)| item(section, field.to_owned(), cell))
+        .collect()
 }
 
 #[cfg(test)]
@@ -230,8 +325,18 @@ mod tests {
         let snapshot = host(&crate::host::read());
         let mut seen = std::collections::HashSet::new();
         for entry in &snapshot.entries {
-            assert!(seen.insert((entry.section, entry.field.clone())), "{}.{} twice", entry.section, entry.field);
-            assert!(!entry.value.reason().is_some_and(|reason| reason.is_empty()), "{}.{} is absent without a reason", entry.section, entry.field);
+            assert!(
+                seen.insert((entry.section, entry.field.clone())),
+                "{}.{} twice",
+                entry.section,
+                entry.field
+            );
+            assert!(
+                !entry.value.reason().is_some_and(|reason| reason.is_empty()),
+                "{}.{} is absent without a reason",
+                entry.section,
+                entry.field
+            );
         }
         assert!(seen.contains(&("cpu", "usable_cores".to_owned())));
     }

@@ -1,4 +1,5 @@
-//! A snapshot as text in the layout of `nvidia-smi -q`, driver branch R590, and the host in the same manner.
+//! A snapshot as text in the layout of `nvidia-smi -q`, driver branch R590, and the host in the
+//! same manner.
 //!
 //! Input: GPUs and a moment. Output: a string; nothing is printed here.
 
@@ -29,9 +30,14 @@ pub enum Naming {
 /// The whole text: versions, then each GPU.
 pub fn text(gpus: &[Gpu], moment: &jiff::Zoned, naming: Naming) -> String {
     let mut page = TextPage::default();
-    page.out.push_str("\n==============NVSMI LOG==============\n\n");
+    page.out
+        .push_str("\n==============NVSMI LOG==============\n\n");
     // As C's ctime writes it: a day below ten has a space before it.
-    page.line(0, "Timestamp", &moment.strftime("%a %b %e %H:%M:%S %Y").to_string());
+    page.line(
+        0,
+        "Timestamp",
+        &moment.strftime("%a %b %e %H:%M:%S %Y").to_string(),
+    );
     if let Some(first) = gpus.first() {
         page.line(0, "Driver Version", &words(&first.driver.version).text());
         page.line(0, "CUDA Version", &words(&first.driver.cuda).text());
@@ -71,7 +77,8 @@ struct TextPage {
 
 impl TextPage {
     fn heading(&mut self, depth: usize, heading: &str) {
-        self.out.push_str(&format!("{:indent$}{heading}\n", "", indent = depth * 4));
+        self.out
+            .push_str(&format!("{:indent$}{heading}\n", "", indent = depth * 4));
     }
 
     fn line(&mut self, depth: usize, label: &str, value: &str) {
@@ -80,18 +87,32 @@ impl TextPage {
 
     fn aligned(&mut self, column: usize, depth: usize, label: &str, value: &str) {
         let indent = depth * 4;
-        self.out.push_str(&format!("{:indent$}{label:<width$}: {value}\n", "", width = column.saturating_sub(indent)));
+        self.out.push_str(&format!(
+            "{:indent$}{label:<width$}: {value}\n",
+            "",
+            width = column.saturating_sub(indent)
+        ));
     }
 
     fn gpu(&mut self, gpu: &Gpu, naming: Naming) {
         self.path.clear();
         let bus_id = words(&gpu.pci.bus_id);
-        let index = || gpu.index.value().map_or_else(|| "?".to_owned(), ToString::to_string);
-        let name = if bus_id.value.value().is_some() { bus_id.text() } else { format!("{} ({})", index(), bus_id.text()) };
+        let index = || {
+            gpu.index
+                .value()
+                .map_or_else(|| "?".to_owned(), ToString::to_string)
+        };
+        let name = if bus_id.value.value().is_some() {
+            bus_id.text()
+        } else {
+            format!("{} ({})", index(), bus_id.text())
+        };
         self.heading(0, &format!("GPU {name}"));
         for row in rows() {
             match row.block {
-                Some(TextBlock::MigDevices) => gpu.mig_devices.iter().for_each(|device| self.mig(device)),
+                Some(TextBlock::MigDevices) => {
+                    gpu.mig_devices.iter().for_each(|device| self.mig(device))
+                }
                 Some(TextBlock::Processes) => self.processes(gpu, naming),
                 None if row.label.is_empty() || !(row.is_shown)(gpu) => {}
                 None => self.row(row, gpu, naming),
@@ -102,11 +123,17 @@ impl TextPage {
     fn row(&mut self, row: &FieldRow, gpu: &Gpu, naming: Naming) {
         let cell = (row.cell)(gpu);
         let value = match naming {
-            Naming::Masked(mask) if row.is_identifying && cell.value.value().is_some() => mask.to_owned(),
+            Naming::Masked(mask) if row.is_identifying && cell.value.value().is_some() => {
+                mask.to_owned()
+            }
             _ => cell.text(),
         };
         let path: Vec<&'static str> = row.label.split(WITHIN).collect();
-        let known = path.iter().zip(&self.path).take_while(|(one, other)| one == other).count();
+        let known = path
+            .iter()
+            .zip(&self.path)
+            .take_while(|(one, other)| one == other)
+            .count();
         let last = path.len() - 1;
         for (depth, heading) in path.iter().enumerate().take(last).skip(known) {
             self.heading(depth + 1, heading);
@@ -119,7 +146,11 @@ impl TextPage {
         self.heading(1, "MIG Device");
         self.line(2, "Index", &device.index.to_string());
         self.line(2, "GPU Instance ID", &count(&device.gpu_instance_id).text());
-        self.line(2, "Compute Instance ID", &count(&device.compute_instance_id).text());
+        self.line(
+            2,
+            "Compute Instance ID",
+            &count(&device.compute_instance_id).text(),
+        );
         self.heading(2, "Device Attributes");
         self.heading(3, "Shared");
         self.counts(
@@ -135,13 +166,29 @@ impl TextPage {
         );
         self.heading(2, "ECC Errors");
         self.heading(3, "Volatile");
-        self.counts(4, &[("SRAM Uncorrectable", &device.sram_uncorrected_volatile)]);
+        self.counts(
+            4,
+            &[("SRAM Uncorrectable", &device.sram_uncorrected_volatile)],
+        );
         self.heading(2, "Shared FB Memory Usage");
         let memory = &device.memory;
         let used = [("Used", &memory.used_bytes), ("Free", &memory.free_bytes)];
-        self.memory(&[[("Total", &memory.total_bytes), ("Reserved", &memory.reserved_bytes)], used].concat());
+        self.memory(
+            &[
+                [
+                    ("Total", &memory.total_bytes),
+                    ("Reserved", &memory.reserved_bytes),
+                ],
+                used,
+            ]
+            .concat(),
+        );
         self.heading(2, "Shared BAR1 Memory");
-        self.memory(&[("Total", &device.bar1.total_bytes), ("Used", &device.bar1.used_bytes), ("Free", &device.bar1.free_bytes)]);
+        self.memory(&[
+            ("Total", &device.bar1.total_bytes),
+            ("Used", &device.bar1.used_bytes),
+            ("Free", &device.bar1.free_bytes),
+        ]);
         self.path.clear();
     }
 
@@ -168,7 +215,8 @@ impl TextPage {
             Reading::Value(list) if list.is_empty() => self.line(1, "Processes", "None"),
             Reading::Value(list) => {
                 self.heading(1, "Processes");
-                list.iter().for_each(|process| self.process(process, unknown_memory, naming));
+                list.iter()
+                    .for_each(|process| self.process(process, unknown_memory, naming));
             }
         }
         self.path.clear();
@@ -184,8 +232,18 @@ impl TextPage {
             ProcessMemory::Bytes(used) => bytes(&Reading::Value(used)).text(),
             ProcessMemory::NotTold => unknown_memory.to_owned(),
         };
-        self.aligned(PROCESS_COLUMN, 2, "GPU instance ID", &instance(process.gpu_instance_id));
-        self.aligned(PROCESS_COLUMN, 2, "Compute instance ID", &instance(process.compute_instance_id));
+        self.aligned(
+            PROCESS_COLUMN,
+            2,
+            "GPU instance ID",
+            &instance(process.gpu_instance_id),
+        );
+        self.aligned(
+            PROCESS_COLUMN,
+            2,
+            "Compute instance ID",
+            &instance(process.compute_instance_id),
+        );
         self.aligned(PROCESS_COLUMN, 2, "Process ID", &pid);
         self.aligned(PROCESS_COLUMN, 3, "Type", process.kind());
         self.aligned(PROCESS_COLUMN, 3, "Name", &name);

@@ -19,7 +19,8 @@ pub enum TrialError {
     /// Something broke underway.
     #[error("{0}")]
     Failed(String),
-    /// A file that is not part of the result could not be written; training can continue without it.
+    /// A file that is not part of the result could not be written; training can continue without
+    /// it.
     #[error("{0}")]
     NotSaved(std::io::Error),
     /// The child received a signal to stop.
@@ -30,5 +31,10 @@ pub enum TrialError {
 /// The words of a panic that was caught.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
-    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "a panic without words".to_owned())
+    text.or_else(|| {
+        payload
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+    })
+    .unwrap_or_else(|| "a panic without words".to_owned())
 }

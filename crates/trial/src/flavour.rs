@@ -1,24 +1,36 @@
-//! `kiln-trial --check-cuda-flavour`: tests the parts of a CUDA libtorch that need no GPU. Output: a table, one line per
-//! check; `scripts/check-cuda-flavour.sh` starts this with that libtorch and evaluates the table.
+//! `kiln-trial --check-cuda-flavour`: tests the parts of a CUDA libtorch that need no GPU. Output:
+//! a table, one line per check; `scripts/check-cuda-flavour.sh` starts this with that libtorch and
+//! evaluates the table.
 
 use std::io::Write;
 
 use crate::error::TrialError;
 
-/// Writes the table `check,outcome,evidence`: the CUDA half loads as a trial loads it, has every function that is looked up by name,
-/// and NVRTC then compiles; versions as a result records them. `--without-compiler` skips the loading of NVRTC: the compiling
-/// must then fail, where no CUDA toolkit is known to the system's loader.
+/// Writes the table `check,outcome,evidence`: the CUDA half loads as a trial loads it, has every
+/// function that is looked up by name, and NVRTC then compiles; versions as a result records them.
+/// `--without-compiler` skips the loading of NVRTC: the compiling must then fail, where no CUDA
+/// toolkit is known to the system's loader.
 pub(crate) fn check(arguments: &[String], out: impl Write) -> Result<(), TrialError> {
     let with_compiler = match arguments {
         [] => true,
         [word] if word == "--without-compiler" => false,
-        other => return Err(TrialError::Bad(format!("`--check-cuda-flavour` got {other:?}; it takes `--without-compiler` or nothing"))),
+        other => {
+            return Err(TrialError::Bad(format!(
+                "`--check-cuda-flavour` got {other:?}; it takes `--without-compiler` or nothing"
+            )));
+        }
     };
-    let not_written = |error: &dyn std::fmt::Display| TrialError::Failed(format!("standard output could not be written: {error}"));
+    let not_written = |error: &dyn std::fmt::Display| {
+        TrialError::Failed(format!("standard output could not be written: {error}"))
+    };
     let mut table = csv::Writer::from_writer(out);
-    table.write_record(["check", "outcome", "evidence"]).map_err(|error| not_written(&error))?;
+    table
+        .write_record(["check", "outcome", "evidence"])
+        .map_err(|error| not_written(&error))?;
     for line in lines(with_compiler) {
-        table.write_record([&line.check, line.outcome, &line.evidence]).map_err(|error| not_written(&error))?;
+        table
+            .write_record([&line.check, line.outcome, &line.evidence])
+            .map_err(|error| not_written(&error))?;
     }
     table.flush().map_err(|error| not_written(&error))
 }
@@ -31,12 +43,20 @@ struct FlavourRow {
 
 #[cfg(not(feature = "libtorch"))]
 fn lines(_: bool) -> Vec<FlavourRow> {
-    vec![FlavourRow { check: "libtorch".to_owned(), outcome: "failed", evidence: "not part of this build".to_owned() }]
+    vec![FlavourRow {
+        check: "libtorch".to_owned(),
+        outcome: "failed",
+        evidence: "not part of this build".to_owned(),
+    }]
 }
 
 #[cfg(feature = "libtorch")]
 fn lines(with_compiler: bool) -> Vec<FlavourRow> {
-    let loaded = if with_compiler { cuda::load() } else { cuda::load_without_compiler() };
+    let loaded = if with_compiler {
+        cuda::load()
+    } else {
+        cuda::load_without_compiler()
+    };
     let loaded = loaded.map(|()| "loaded").map_err(TrialError::from);
     let mut lines = vec![line("libtorch_cuda.so", loaded)];
     if with_compiler {
@@ -45,7 +65,11 @@ fn lines(with_compiler: bool) -> Vec<FlavourRow> {
     lines.extend(compiled());
     if with_compiler {
         let versions = engine::libraries().into_iter();
-        lines.extend(versions.map(|(name, version)| FlavourRow { check: format!("version {name}"), outcome: "recorded", evidence: version }));
+        lines.extend(versions.map(|(name, version)| FlavourRow {
+            check: format!("version {name}"),
+            outcome: "recorded",
+            evidence: version,
+        }));
     }
     lines
 }
@@ -59,19 +83,30 @@ fn line(check: &str, found: Result<impl Into<String>, TrialError>) -> FlavourRow
         Ok(evidence) => ("passed", evidence.into()),
         Err(error) => ("failed", error.to_string()),
     };
-    FlavourRow { check: check.to_owned(), outcome, evidence }
+    FlavourRow {
+        check: check.to_owned(),
+        outcome,
+        evidence,
+    }
 }
 
 #[cfg(feature = "libtorch")]
 fn symbol(symbol: cuda::CudaSymbol) -> FlavourRow {
-    let found = symbol.file.map(|file| format!("in {}", file.rsplit('/').next().unwrap_or(&file)));
-    line(&format!("symbol {}", symbol.name), found.ok_or_else(|| TrialError::Failed("no loaded library has it".to_owned())))
+    let found = symbol
+        .file
+        .map(|file| format!("in {}", file.rsplit('/').next().unwrap_or(&file)));
+    line(
+        &format!("symbol {}", symbol.name),
+        found.ok_or_else(|| TrialError::Failed("no loaded library has it".to_owned())),
+    )
 }
 
 /// A kernel for the H100 and one for the newest GPU that this NVRTC knows.
 #[cfg(feature = "libtorch")]
 fn compiled() -> Vec<FlavourRow> {
-    let library = nvrtc::library().ok_or_else(|| TrialError::Failed("none is loaded, and none is in the folder of this libtorch".to_owned()));
+    let library = nvrtc::library().ok_or_else(|| {
+        TrialError::Failed("none is loaded, and none is in the folder of this libtorch".to_owned())
+    });
     let found = library.and_then(|library| Ok((nvrtc::version(&library)?, library)));
     let (version, library) = match found {
         Ok(found) => found,
@@ -79,7 +114,10 @@ fn compiled() -> Vec<FlavourRow> {
     };
     let kernel = |architecture: &str| {
         let bytes = nvrtc::compile(&library, architecture);
-        line(&format!("nvrtc {architecture}"), bytes.map(|bytes| format!("NVRTC {}: {bytes} bytes of machine code", version.cuda)))
+        line(
+            &format!("nvrtc {architecture}"),
+            bytes.map(|bytes| format!("NVRTC {}: {bytes} bytes of machine code", version.cuda)),
+        )
     };
     vec![kernel("sm_90"), kernel(&version.newest)]
 }
@@ -90,7 +128,10 @@ mod tests {
 
     fn table(arguments: &[&str]) -> Result<String, TrialError> {
         let mut out = Vec::new();
-        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
         check(&arguments, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
     }
@@ -99,16 +140,39 @@ mod tests {
     #[cfg(feature = "libtorch")]
     fn a_cpu_flavour_fails_each_check_of_the_cuda_flavour() {
         let table = table(&[]).unwrap();
-        if engine::library_files().contains_key("libtorch_cuda") && table.contains("libtorch_cuda.so,passed") {
+        if engine::library_files().contains_key("libtorch_cuda")
+            && table.contains("libtorch_cuda.so,passed")
+        {
             return; // This is the CUDA flavour, of which `make check-cuda-flavour` says more.
         }
-        assert!(table.starts_with("check,outcome,evidence\nlibtorch_cuda.so,failed,"), "{table}");
-        assert!(table.contains("\nsymbol _ZN2at4cuda9CUDAGraph6replayEv,failed,no loaded library has it\n"), "{table}");
-        assert!(table.contains("\nnvrtc,failed,") && !table.contains(",passed,") && table.contains("\nversion libtorch,recorded,2."), "{table}");
+        assert!(
+            table.starts_with("check,outcome,evidence\nlibtorch_cuda.so,failed,"),
+            "{table}"
+        );
+        assert!(
+            table.contains(
+                "\nsymbol _ZN2at4cuda9CUDAGraph6replayEv,failed,no loaded library has it\n"
+            ),
+            "{table}"
+        );
+        assert!(
+            table.contains("\nnvrtc,failed,")
+                && !table.contains(",passed,")
+                && table.contains(
+                    "\n\
+                     version libtorch,recorded,2."
+                ),
+            "{table}"
+        );
     }
 
     #[test]
     fn another_word_is_refused() {
-        assert!(table(&["--quick"]).unwrap_err().to_string().contains("`--without-compiler` or nothing"));
+        assert!(
+            table(&["--quick"])
+                .unwrap_err()
+                .to_string()
+                .contains("`--without-compiler` or nothing")
+        );
     }
 }

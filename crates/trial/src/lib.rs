@@ -1,5 +1,6 @@
-//! kiln-trial, the child process of one trial: reads `trial.yaml`, builds the model and the loader, trains, and writes its
-//! measurements. burn and libtorch live only here. It is also a library, so that users can add their own models.
+//! kiln-trial, the child process of one trial: reads `trial.yaml`, builds the model and the loader,
+//! trains, and writes its measurements. burn and libtorch live only here. It is also a library, so
+//! that users can add their own models.
 //!
 //! The modules are in the order in which data passes through them.
 

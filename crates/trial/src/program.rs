@@ -41,7 +41,8 @@ enum ProgramRequest {
     CheckFlavour(Vec<String>),
 }
 
-/// Runs the program with this process's arguments; `registry` has the models that `model.kind` custom can name.
+/// Runs the program with this process's arguments; `registry` has the models that `model.kind`
+/// custom can name.
 pub fn main(registry: Registry) -> ExitCode {
     let status = match parse(std::env::args_os().skip(1).collect()) {
         Ok(ProgramRequest::Help) => say(HELP),
@@ -56,7 +57,12 @@ pub fn main(registry: Registry) -> ExitCode {
 }
 
 fn parse(arguments: Vec<OsString>) -> Result<ProgramRequest, String> {
-    let rest = || arguments[1..].iter().map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let rest = || {
+        arguments[1..]
+            .iter()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect()
+    };
     match arguments.first().and_then(|first| first.to_str()) {
         Some("--calibrate") => return Ok(ProgramRequest::Calibrate(rest())),
         Some("--examine") => return Ok(ProgramRequest::Examine(rest())),
@@ -64,12 +70,17 @@ fn parse(arguments: Vec<OsString>) -> Result<ProgramRequest, String> {
         _ => {}
     }
     let [argument] = arguments.as_slice() else {
-        return Err(format!("expected one trial file, got {} arguments; try --help", arguments.len()));
+        return Err(format!(
+            "expected one trial file, got {} arguments; try --help",
+            arguments.len()
+        ));
     };
     match argument.to_str() {
         Some("-h" | "--help") => Ok(ProgramRequest::Help),
         Some("-V" | "--version") => Ok(ProgramRequest::Version),
-        Some(option) if option.starts_with('-') => Err(format!("unknown option `{option}`; try --help")),
+        Some(option) if option.starts_with('-') => {
+            Err(format!("unknown option `{option}`; try --help"))
+        }
         _ => Ok(ProgramRequest::Run(PathBuf::from(argument))),
     }
 }
@@ -80,7 +91,9 @@ fn run(path: &Path, registry: &Registry) -> i32 {
         Err(reason) => return refuse(reason),
     };
     match train::watch_signals() {
-        Ok(is_interrupted) => train::run(&file, registry, &mut io::stdout(), &is_interrupted).exit_status,
+        Ok(is_interrupted) => {
+            train::run(&file, registry, &mut io::stdout(), &is_interrupted).exit_status
+        }
         Err(error) => {
             complain(error);
             exit_status::FAILED
@@ -99,13 +112,21 @@ fn answered(answer: Result<(), TrialError>) -> i32 {
 /// Reads a trial file of the format this program knows, with an absolute folder that is there.
 fn read(path: &Path) -> Result<TrialFile, String> {
     let place = path.display();
-    let text = fs::read_to_string(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
-    let file: TrialFile = serde_yaml::from_str(&text).map_err(|error| format!("{place} is not a trial file: {error}"))?;
+    let text =
+        fs::read_to_string(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
+    let file: TrialFile = serde_yaml::from_str(&text)
+        .map_err(|error| format!("{place} is not a trial file: {error}"))?;
     if file.kiln_trial != TRIAL_FILE {
-        return Err(format!("{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}", file.kiln_trial));
+        return Err(format!(
+            "{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}",
+            file.kiln_trial
+        ));
     }
     if !file.folder.is_dir() {
-        return Err(format!("{place}: `folder` {} is not a folder; it must exist", file.folder.display()));
+        return Err(format!(
+            "{place}: `folder` {} is not a folder; it must exist",
+            file.folder.display()
+        ));
     }
     Ok(file)
 }

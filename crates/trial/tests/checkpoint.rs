@@ -1,7 +1,8 @@
-//! Checkpoints of whole trials: an attempt that was killed or stopped is resumed, and the losses are the same as without the interruption.
+//! Checkpoints of whole trials: an attempt that was killed or stopped is resumed, and the losses
+//! are the same as without the interruption.
 //!
-//! Every kind of model is stopped and resumed in `alone/checkpoint.rs`, in one process. Here a process is really killed, and checkpoints
-//! are damaged.
+//! Every kind of model is stopped and resumed in `alone/checkpoint.rs`, in one process. Here a
+//! process is really killed, and checkpoints are damaged.
 
 use std::{
     fs,
@@ -19,9 +20,20 @@ use crate::{
 
 #[test]
 fn on_flex_a_killed_trial_goes_on_as_if_nothing_had_been() {
-    let all = [LSTM, MLP, GPT, RESNET, PANEL, SEQ2SEQ, Case { devices: 2, ..LSTM }];
+    let all = [
+        LSTM,
+        MLP,
+        GPT,
+        RESNET,
+        PANEL,
+        SEQ2SEQ,
+        Case { devices: 2, ..LSTM },
+    ];
     for case in &all[..by_form(1, all.len())] {
-        goes_on_after_a_kill(Case { engine: "flex", ..*case });
+        goes_on_after_a_kill(Case {
+            engine: "flex",
+            ..*case
+        });
     }
 }
 
@@ -38,16 +50,32 @@ fn so_does_one_on_libtorch() {
         PANEL,
         MLP,
         SEQ2SEQ,
-        Case { train: seq2seq, devices: 2, ..SEQ2SEQ },
+        Case {
+            train: seq2seq,
+            devices: 2,
+            ..SEQ2SEQ
+        },
         Case { devices: 2, ..GPT },
         Case { devices: 2, ..LSTM },
-        Case { devices: 2, ..RESNET },
-        Case { devices: 4, ..gpt(on_four) },
+        Case {
+            devices: 2,
+            ..RESNET
+        },
+        Case {
+            devices: 4,
+            ..gpt(on_four)
+        },
         gpt("precision: bf16, batch_size: 4, steps: 60"),
         gpt("precision: amp-bf16, batch_size: 4, steps: 60"),
-        gpt("precision: amp-f16, batch_size: 4, steps: 60, optimizer: {kind: adamw, weight_decay: 0.1, weight_decay_on: matrices}"),
+        gpt(
+            "precision: amp-f16, batch_size: 4, steps: 60, optimizer: {kind: adamw, weight_decay: \
+             0.1, weight_decay_on: matrices}",
+        ),
     ];
-    all[..by_form(1, all.len())].iter().copied().for_each(goes_on_after_a_kill);
+    all[..by_form(1, all.len())]
+        .iter()
+        .copied()
+        .for_each(goes_on_after_a_kill);
 }
 
 /// A model of 1.3 million parameters, so that a checkpoint takes its time.
@@ -57,7 +85,8 @@ const LARGE: Case = Case {
     devices: 1,
     model: "{kind: mlp, seq_len: 8, d_model: 64, hidden: 2048, context: 8}",
     data: "{kind: generated, characters: 20000}",
-    train: "batch_size: 1, steps: 100000, optimizer: {kind: sgd, learning_rate: 0.001, momentum: 0.9}",
+    train: "batch_size: 1, steps: 100000, optimizer: {kind: sgd, learning_rate: 0.001, momentum: \
+            0.9}",
 };
 
 #[test]
@@ -72,90 +101,212 @@ fn kills_while_checkpoints_are_written_leave_a_usable_one_each() {
     while half_made < wanted {
         let mut child = trial.start(1);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // At any moment after training has begun; the first time, and every second time, after a checkpoint more.
+        // At any moment after training has begun; the first time, and every second time, after a
+        // checkpoint more.
         let is_after_one_more = kill % 2 == 0;
-        let begun = |line: &str| line.contains(if is_after_one_more { "checkpointed" } else { "resumed" });
-        assert!(lines.any(|line| begun(&line.unwrap())), "{kill}: {}", fs::read_to_string(trial.path(1).join("stderr.txt")).unwrap());
-        thread::sleep(Duration::from_micros(times.next_u64() % longest_microseconds));
+        let begun = |line: &str| {
+            line.contains(if is_after_one_more {
+                "checkpointed"
+            } else {
+                "resumed"
+            })
+        };
+        assert!(
+            lines.any(|line| begun(&line.unwrap())),
+            "{kill}: {}",
+            fs::read_to_string(trial.path(1).join("stderr.txt")).unwrap()
+        );
+        thread::sleep(Duration::from_micros(
+            times.next_u64() % longest_microseconds,
+        ));
         child.kill().unwrap();
         child.wait().unwrap();
         let is_hidden = |name: &str| name.starts_with('.');
         let entries = fs::read_dir(trial.folder.path().join("checkpoint")).unwrap();
-        half_made += usize::from(entries.flatten().any(|entry| is_hidden(&entry.file_name().to_string_lossy())));
+        half_made += usize::from(
+            entries
+                .flatten()
+                .any(|entry| is_hidden(&entry.file_name().to_string_lossy())),
+        );
         let (step, refused) = trial.newest();
         let least = before + u64::from(is_after_one_more);
-        assert!(refused.is_empty() && step >= least && step > 0, "kill {kill}: {before}, then {step}: {refused:?}");
+        assert!(
+            refused.is_empty() && step >= least && step > 0,
+            "kill {kill}: {before}, then {step}: {refused:?}"
+        );
         before = step;
         kill += 1;
-        assert!(kill < 10 * wanted, "only {half_made} of {kill} kills struck while files were written");
+        assert!(
+            kill < 10 * wanted,
+            "only {half_made} of {kill} kills struck while files were written"
+        );
     }
 }
 
 #[test]
 fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
-    let trial = Trial::new(Case { engine: "flex", train: "batch_size: 4, steps: 30", ..MLP }, "every_steps: 10, keep: 3, after: last");
+    let trial = Trial::new(
+        Case {
+            engine: "flex",
+            train: "batch_size: 4, steps: 30",
+            ..MLP
+        },
+        "every_steps: 10, keep: 3, after: last",
+    );
     let first = trial.complete_here(1);
-    assert_eq!((trial.newest(), trial.checkpoints().steps()), ((30, vec![]), vec![10, 20, 30]));
+    assert_eq!(
+        (trial.newest(), trial.checkpoints().steps()),
+        ((30, vec![]), vec![10, 20, 30])
+    );
     let model = trial.folder.path().join("checkpoint/30/model.safetensors");
     let bytes = fs::read(&model).unwrap();
     fs::write(&model, &bytes[..bytes.len() / 2]).unwrap();
-    fs::remove_file(trial.folder.path().join("checkpoint/20/training.safetensors")).unwrap();
+    fs::remove_file(
+        trial
+            .folder
+            .path()
+            .join("checkpoint/20/training.safetensors"),
+    )
+    .unwrap();
     let second = trial.complete_here(2);
     let notices = second.notices();
-    let left_out = |step: u64, why: &str| format!("the checkpoint of step {step} is not usable and was renamed to `{step}.refused`: {why}");
-    assert!(notices.len() == 2 && notices[0].starts_with(&left_out(30, "model.safetensors has ")), "{notices:?}");
-    assert!(notices[1].starts_with(&left_out(20, "training.safetensors: ")), "{notices:?}");
+    let left_out = |step: u64, why: &str| {
+        format!(
+            "the checkpoint of step {step} is not usable and was renamed to `{step}.refused`: {why}"
+        )
+    };
+    assert!(
+        notices.len() == 2 && notices[0].starts_with(&left_out(30, "model.safetensors has ")),
+        "{notices:?}"
+    );
+    assert!(
+        notices[1].starts_with(&left_out(20, "training.safetensors: ")),
+        "{notices:?}"
+    );
     assert_eq!(second.result.unwrap().resumed_at_step, Some(10));
-    assert!(second.steps.iter().all(|(step, loss)| first.steps[step] == *loss) && second.steps.len() == 20);
+    assert!(
+        second
+            .steps
+            .iter()
+            .all(|(step, loss)| first.steps[step] == *loss)
+            && second.steps.len() == 20
+    );
 
     trial.checkpoints().delete().unwrap();
     let third = trial.complete_here(3);
-    assert_eq!((third.result.unwrap().resumed_at_step, &third.steps), (None, &first.steps));
+    assert_eq!(
+        (third.result.unwrap().resumed_at_step, &third.steps),
+        (None, &first.steps)
+    );
 
     // A checkpoint of another version of kiln: complete, but with other fields.
     for step in [10, 20, 30] {
-        let header = trial.folder.path().join(format!("checkpoint/{step}/checkpoint.json"));
+        let header = trial
+            .folder
+            .path()
+            .join(format!("checkpoint/{step}/checkpoint.json"));
         let text = fs::read_to_string(&header).unwrap();
-        let changed = if step == 30 { text.replace("plateau", "plain") } else { text.replace("training.safetensors", "other.safetensors") };
+        let changed = if step == 30 {
+            text.replace("plateau", "plain")
+        } else {
+            text.replace("training.safetensors", "other.safetensors")
+        };
         fs::write(&header, changed).unwrap();
-        fs::copy(header.with_file_name("training.safetensors"), header.with_file_name("other.safetensors")).unwrap();
+        fs::copy(
+            header.with_file_name("training.safetensors"),
+            header.with_file_name("other.safetensors"),
+        )
+        .unwrap();
     }
     let fourth = trial.complete_here(4);
     let notices = fourth.notices();
     assert!(
-        notices[0].starts_with(&left_out(30, "checkpoint.json: missing field `plateau`; was it written by another version of kiln?")),
+        notices[0].starts_with(&left_out(
+            30,
+            "checkpoint.json: missing field `plateau`; was it written by another version of kiln?"
+        )),
         "{notices:?}"
     );
-    assert!(notices[1].starts_with(&left_out(20, "checkpoint.json does not list training.safetensors")), "{notices:?}");
-    assert!(notices.len() == 4 && notices[3].ends_with("is usable: the trial starts from the beginning"), "{notices:?}");
-    assert_eq!((fourth.result.unwrap().resumed_at_step, fourth.steps), (None, first.steps));
+    assert!(
+        notices[1].starts_with(&left_out(
+            20,
+            "checkpoint.json does not list training.safetensors"
+        )),
+        "{notices:?}"
+    );
+    assert!(
+        notices.len() == 4
+            && notices[3].ends_with("is usable: the trial starts from the beginning"),
+        "{notices:?}"
+    );
+    assert_eq!(
+        (fourth.result.unwrap().resumed_at_step, fourth.steps),
+        (None, first.steps)
+    );
 }
 
 #[test]
 fn a_checkpoint_of_another_model_is_refused_by_the_name_of_what_it_lacks() {
-    let mut trial = Trial::new(Case { engine: "flex", train: "batch_size: 4, steps: 10", ..MLP }, "every_steps: 10, after: last");
+    let mut trial = Trial::new(
+        Case {
+            engine: "flex",
+            train: "batch_size: 4, steps: 10",
+            ..MLP
+        },
+        "every_steps: 10, after: last",
+    );
     trial.complete_here(1);
     trial.case.model = "{kind: gpt, d_model: 32, num_layers: 2, num_heads: 2, seq_len: 16}";
     let result = trial.attempt_here(2, None).result.unwrap();
     let reason = result.reason.unwrap();
     assert_eq!(result.outcome, Outcome::Failed);
     assert!(
-        reason.contains("the checkpoint does not fit the model: in model.safetensors, `Gpt.") && reason.contains("` is missing; was"),
+        reason.contains("the checkpoint does not fit the model: in model.safetensors, `Gpt.")
+            && reason.contains("` is missing; was"),
         "{reason}"
     );
 }
 
 #[test]
 fn the_best_stays_where_it_is_asked_for_and_the_last_where_that_is() {
-    let train = "batch_size: 4, steps: 40, evaluate: {every: 5}, optimizer: {kind: sgd, learning_rate: 0.5, momentum: 0.9}";
-    let case = Case { engine: "flex", train, ..MLP };
-    for (policy, keeps_best) in [("every_steps: 1000, after: best", true), ("every_steps: 1000, after: last", false)] {
+    let train = "batch_size: 4, steps: 40, evaluate: {every: 5}, optimizer: {kind: sgd, \
+                 learning_rate: 0.5, momentum: 0.9}";
+    let case = Case {
+        engine: "flex",
+        train,
+        ..MLP
+    };
+    for (policy, keeps_best) in [
+        ("every_steps: 1000, after: best", true),
+        ("every_steps: 1000, after: last", false),
+    ] {
         let trial = Trial::new(case, policy);
         let attempt = trial.complete_here(1);
-        let best = attempt.epochs.iter().min_by(|a, b| a.valid_loss.unwrap().total_cmp(&b.valid_loss.unwrap())).unwrap();
+        let best = attempt
+            .epochs
+            .iter()
+            .min_by(|a, b| a.valid_loss.unwrap().total_cmp(&b.valid_loss.unwrap()))
+            .unwrap();
         let steps = trial.checkpoints().steps();
-        assert!(if keeps_best { steps.contains(&best.step) } else { steps == [40] }, "{policy}: {steps:?}, best {}", best.step);
-        let named = fs::read(trial.folder.path().join(format!("checkpoint/{}/model.safetensors", steps[0]))).unwrap();
-        assert!(String::from_utf8_lossy(&named[..500]).contains("Mlp.token_table"), "weights can be found by their names");
+        assert!(
+            if keeps_best {
+                steps.contains(&best.step)
+            } else {
+                steps == [40]
+            },
+            "{policy}: {steps:?}, best {}",
+            best.step
+        );
+        let named = fs::read(
+            trial
+                .folder
+                .path()
+                .join(format!("checkpoint/{}/model.safetensors", steps[0])),
+        )
+        .unwrap();
+        assert!(
+            String::from_utf8_lossy(&named[..500]).contains("Mlp.token_table"),
+            "weights can be found by their names"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The libtorch operators that a training step calls: the same in every step, nothing read back, and the operators that the code for CUDA
-//! avoids. `docs/development.md` has the counts beside PyTorch's.
+//! The libtorch operators that a training step calls: the same in every step, nothing read back,
+//! and the operators that the code for CUDA avoids. `docs/development.md` has the counts beside
+//! PyTorch's.
 
 use std::collections::HashSet;
 
@@ -47,7 +48,10 @@ fn learner(reference: &Reference, precision: Precision) -> (TrialFile, Learner) 
 }
 
 /// The operators of two steps one after the other, batches of the same shape.
-fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<RecordedOperator>; 2], HashSet<usize>) {
+fn two_steps(
+    reference: &Reference,
+    precision: Precision,
+) -> ([Vec<RecordedOperator>; 2], HashSet<usize>) {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
     let (file, mut learner) = learner(reference, precision);
     let rate = file.train.optimizer.learning_rate();
@@ -63,41 +67,81 @@ fn two_steps(reference: &Reference, precision: Precision) -> ([Vec<RecordedOpera
     };
     (1..=WARM_UP).for_each(|at| drop(step(at)));
     let recorded = [step(WARM_UP + 1), step(WARM_UP + 2)];
-    (recorded, learner.parameter_addresses().into_iter().collect())
+    (
+        recorded,
+        learner.parameter_addresses().into_iter().collect(),
+    )
 }
 
-/// The two are the same operators on the same shapes, parameters stand where they stood, and nothing is read back to the host.
+/// The two are the same operators on the same shapes, parameters stand where they stood, and
+/// nothing is read back to the host.
 fn is_steady(what: &str, [one, other]: &[Vec<RecordedOperator>; 2], parameters: &HashSet<usize>) {
     assert!(one.len() > 20, "{what}: {} operators", one.len());
-    assert_eq!(one.len(), other.len(), "{what}: a step of as many operators");
+    assert_eq!(
+        one.len(),
+        other.len(),
+        "{what}: a step of as many operators"
+    );
     for (at, (one, other)) in one.iter().zip(other).enumerate() {
-        let shapes = |operator: &RecordedOperator| operator.inputs.iter().map(|input| (input.kind.clone(), input.shape.clone())).collect::<Vec<_>>();
-        assert_eq!((&one.name, shapes(one)), (&other.name, shapes(other)), "{what}: operator {at}");
+        let shapes = |operator: &RecordedOperator| {
+            operator
+                .inputs
+                .iter()
+                .map(|input| (input.kind.clone(), input.shape.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (&one.name, shapes(one)),
+            (&other.name, shapes(other)),
+            "{what}: operator {at}"
+        );
         for (place, (before, after)) in one.inputs.iter().zip(&other.inputs).enumerate() {
             let is_parameter = |address| parameters.contains(&address);
-            let is_moved = (is_parameter(before.address) || is_parameter(after.address)) && before.address != after.address;
-            assert!(!is_moved, "{what}: input {place} of {} (operator {at}) is a parameter in one step alone", one.name);
+            let is_moved = (is_parameter(before.address) || is_parameter(after.address))
+                && before.address != after.address;
+            assert!(
+                !is_moved,
+                "{what}: input {place} of {} (operator {at}) is a parameter in one step alone",
+                one.name
+            );
         }
     }
     let copies = from_the_host(one);
-    assert!(copies == 0 || what.starts_with("resnet"), "{what} copies {copies} tensors from the host, beside the batch");
+    assert!(
+        copies == 0 || what.starts_with("resnet"),
+        "{what} copies {copies} tensors from the host, beside the batch"
+    );
     let reads = reads(one);
     assert!(reads.is_empty(), "{what} reads from the device: {reads:?}");
-    let seen: HashSet<usize> = one.iter().flat_map(|operator| &operator.inputs).map(|input| input.address).collect();
-    assert!(parameters.iter().all(|address| seen.contains(address)), "{what}: every parameter goes into some operator");
+    let seen: HashSet<usize> = one
+        .iter()
+        .flat_map(|operator| &operator.inputs)
+        .map(|input| input.address)
+        .collect();
+    assert!(
+        parameters.iter().all(|address| seen.contains(address)),
+        "{what}: every parameter goes into some operator"
+    );
 }
 
-/// Tensors that burn makes of numbers of the host, or the other way round: they are moved to a device, which is here the one they are on. The
-/// batch comes another way. Convolutions lay tensors out by the same operator.
+/// Tensors that burn makes of numbers of the host, or the other way round: they are moved to a
+/// device, which is here the one they are on. The batch comes another way. Convolutions lay tensors
+/// out by the same operator.
 fn from_the_host(operators: &[RecordedOperator]) -> usize {
-    let is_move = |operator: &RecordedOperator| operator.depth == 0 && operator.name == "aten::to" && operator.overload == "dtype_layout";
+    let is_move = |operator: &RecordedOperator| {
+        operator.depth == 0 && operator.name == "aten::to" && operator.overload == "dtype_layout"
+    };
     // One that changes the kind of number calls another operator.
     let calls_none = |at: usize| operators.get(at + 1).is_none_or(|next| next.depth == 0);
-    operators.iter().enumerate().filter(|(at, operator)| is_move(operator) && calls_none(*at)).count()
+    operators
+        .iter()
+        .enumerate()
+        .filter(|(at, operator)| is_move(operator) && calls_none(*at))
+        .count()
 }
 
-/// Operators that hand a value of the device to the host, each with those that it was called from within. The CPU's fused AdamW reads its
-/// own counters, CUDA's does not.
+/// Operators that hand a value of the device to the host, each with those that it was called from
+/// within. The CPU's fused AdamW reads its own counters, CUDA's does not.
 fn reads(operators: &[RecordedOperator]) -> Vec<String> {
     let mut within: Vec<&str> = Vec::new();
     let mut found = Vec::new();
@@ -105,7 +149,14 @@ fn reads(operators: &[RecordedOperator]) -> Vec<String> {
         within.truncate(operator.depth);
         within.push(&operator.name);
         let is_counter = within.contains(&"aten::_fused_adamw_");
-        if !is_counter && ["aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"].contains(&operator.name.as_str()) {
+        if !is_counter
+            && [
+                "aten::_local_scalar_dense",
+                "aten::nonzero",
+                "aten::is_nonzero",
+            ]
+            .contains(&operator.name.as_str())
+        {
             found.push(within.join(" > "));
         }
     }
@@ -119,24 +170,38 @@ fn every_step_of_every_model_asks_for_the_same_operators_and_reads_nothing_back(
             let _forced = forced.then(Forced::begin);
             for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16] {
                 let (steps, parameters) = two_steps(&reference, precision);
-                let what = format!("{} in {}{}", reference.name, precision.name(), if forced { ", ways of CUDA" } else { "" });
+                let what = format!(
+                    "{} in {}{}",
+                    reference.name,
+                    precision.name(),
+                    if forced { ", ways of CUDA" } else { "" }
+                );
                 is_steady(&what, &steps, &parameters);
             }
         }
     }
 }
 
-/// Each copy from the host makes the GPU wait, and there would be two for each step and two for each token that is written.
+/// Each copy from the host makes the GPU wait, and there would be two for each step and two for
+/// each token that is written.
 #[test]
 fn buckets_of_positions_go_to_the_device_once() {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
-    let reference = all_references().into_iter().find(|reference| reference.name == "seq2seq").unwrap();
+    let reference = all_references()
+        .into_iter()
+        .find(|reference| reference.name == "seq2seq")
+        .unwrap();
     let (_, mut learner) = learner(&reference, Precision::F32);
     let mut copies = |rows: usize| {
         let prompt: Vec<u32> = (2..12).collect();
         let prompts = vec![prompt.as_slice(); rows];
-        from_the_host(&record_operators(|| learner.responses(&prompts, [0, 49], 1, 8)).unwrap().1)
+        from_the_host(
+            &record_operators(|| learner.responses(&prompts, [0, 49], 1, 8))
+                .unwrap()
+                .1,
+        )
     };
-    // Each of the 8 tokens is read; the first time the encoder's and the decoder's buckets are written.
+    // Each of the 8 tokens is read; the first time the encoder's and the decoder's buckets are
+    // written.
     assert_eq!([copies(2), copies(2), copies(3)], [8 + 2, 8, 8]);
 }

@@ -1,4 +1,5 @@
-//! Data parallel in one trial: N devices with a batch of B train as one with N × B does, and so do N accumulated batches.
+//! Data parallel in one trial: N devices with a batch of B train as one with N × B does, and so do
+//! N accumulated batches.
 //!
 //! In this process: no model here has dropout, so nothing draws from its generator.
 
@@ -15,9 +16,11 @@ use kiln_core::{
 use kiln_trial::{Registry, train::run};
 use safetensors::SafeTensors;
 
-const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 12, dropout: 0.0}";
+const GPT: &str = "{kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 12, dropout: \
+                   0.0}";
 const LSTM: &str = "{kind: lstm, d_model: 16, hidden: 16, seq_len: 8, dropout: 0.0}";
-const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: 0.0}";
+const PANEL_LSTM: &str = "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: \
+                          2, dropout: 0.0}";
 const RESNET: &str = "{kind: resnet, depth: 18, width: 4, stem: small}";
 const SEQ2SEQ: &str = "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 32, num_heads: 2, dropout: 0.0}";
 const MLP: &str = "{kind: mlp, d_model: 8, hidden: 16, context: 4, seq_len: 8}";
@@ -25,10 +28,12 @@ const TEXT: &str = "{kind: generated, characters: 12000, num_workers: 1}";
 const CONTIGUOUS: &str = "{kind: generated, characters: 12000, sampling: contiguous}";
 const PANEL: &str = "{kind: panel-csv, path: PANEL, price: Close}";
 /// The responses' lengths differ, so each device has its own number of targets.
-const PAIRS: &str = "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, length_bucket: 4}";
+const PAIRS: &str = "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, \
+                     length_bucket: 4}";
 const IMAGES: &str = "{kind: generated-images, images: 200, valid_images: 40, image_size: 16}";
 
-/// A gradient may be nothing but rounding (such as that of an attention's key bias); AdamW with its usual epsilon of 1e-8 moves by it.
+/// A gradient may be nothing but rounding (such as that of an attention's key bias); AdamW with its
+/// usual epsilon of 1e-8 moves by it.
 const ADAMW: &str = "optimizer: {kind: adamw, learning_rate: 1.0e-3, epsilon: 1.0e-6}";
 const ADAFACTOR: &str = "optimizer: {kind: adafactor, learning_rate: 1.0e-3}";
 const SGD: &str = "optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}";
@@ -38,7 +43,11 @@ const CLIP_NORM: &str = "0.5";
 const STEPS: u64 = 6;
 
 fn engines() -> &'static [&'static str] {
-    if cfg!(feature = "libtorch") { &["libtorch", "flex"] } else { &["flex"] }
+    if cfg!(feature = "libtorch") {
+        &["libtorch", "flex"]
+    } else {
+        &["flex"]
+    }
 }
 
 /// A trial in words.
@@ -60,38 +69,86 @@ struct Trained {
     weights: BTreeMap<String, Vec<f32>>,
 }
 
-/// One device evaluates as many examples at once as all of them train on: where rows go on, their number decides the loss.
+/// One device evaluates as many examples at once as all of them train on: where rows go on, their
+/// number decides the loss.
 fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path();
-    let Case { engine, model, data, optimizer, clip_norm, accumulation } = case;
+    let Case {
+        engine,
+        model,
+        data,
+        optimizer,
+        clip_norm,
+        accumulation,
+    } = case;
     match data {
         PANEL => write_panel(&place.join("panel")),
         PAIRS => write_pairs(&place.join("pairs")),
         _ => {}
     }
-    let data = data.replace("PANEL", &place.join("panel").display().to_string()).replace("PAIRS", &place.join("pairs").display().to_string());
+    let data = data
+        .replace("PANEL", &place.join("panel").display().to_string())
+        .replace("PAIRS", &place.join("pairs").display().to_string());
     let text = format!(
-        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: {{batch_size: {batch_size}, \
-         grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: {clip_norm}, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: {devices}}}, \
-         checkpoint: {{every_steps: 1000, after: last}}}}, measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 2}}, \
-         engine: {engine}, device: {}, devices_per_trial: {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
+        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {model}, data: {data}, train: \
+         {{batch_size: {batch_size}, grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: \
+         {clip_norm}, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: \
+         {devices}}}, checkpoint: {{every_steps: 1000, after: last}}}}, measure: {{warmup_steps: \
+         2, warmup_seconds: 0, log_every: 2}}, engine: {engine}, device: {}, devices_per_trial: \
+         {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
         device_of(engine),
         place.display(),
         place.join("checkpoint").display()
     );
     let file: TrialFile = serde_yaml::from_str(&text).unwrap();
-    let result = run(&file, &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
-    assert_eq!(result.outcome, Outcome::Completed, "{case:?}: {:?}", result.reason);
-    let losses = rows::<StepRow>(&place.join("steps.csv")).iter().map(|row| row.loss.unwrap()).collect();
-    let valid_losses = rows::<EpochRow>(&place.join("epochs.csv")).iter().map(|row| row.valid_loss).collect();
-    let weights = fs::read(place.join(format!("checkpoint/{STEPS}/model.safetensors"))).map(|bytes| weights(&bytes)).unwrap_or_default();
-    Trained { result, losses, valid_losses, weights }
+    let result = run(
+        &file,
+        &Registry::new(),
+        &mut Vec::new(),
+        &AtomicBool::new(false),
+    )
+    .result;
+    assert_eq!(
+        result.outcome,
+        Outcome::Completed,
+        "{case:?}: {:?}",
+        result.reason
+    );
+    let losses = rows::<StepRow>(&place.join("steps.csv"))
+        .iter()
+        .map(|row| row.loss.unwrap())
+        .collect();
+    let valid_losses = rows::<EpochRow>(&place.join("epochs.csv"))
+        .iter()
+        .map(|row| row.valid_loss)
+        .collect();
+    let weights = fs::read(place.join(format!("checkpoint/{STEPS}/model.safetensors")))
+        .map(|bytes| weights(&bytes))
+        .unwrap_or_default();
+    Trained {
+        result,
+        losses,
+        valid_losses,
+        weights,
+    }
 }
 
 fn weights(bytes: &[u8]) -> BTreeMap<String, Vec<f32>> {
-    let read = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect();
-    SafeTensors::deserialize(bytes).unwrap().tensors().into_iter().map(|(name, tensor)| (name, read(tensor.data()))).collect()
+    let read = |bytes: &[u8]| {
+        bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|four| f32::from_le_bytes(*four))
+            .collect()
+    };
+    SafeTensors::deserialize(bytes)
+        .unwrap()
+        .tensors()
+        .into_iter()
+        .map(|(name, tensor)| (name, read(tensor.data())))
+        .collect()
 }
 
 /// Prices of three symbols, up and down.
@@ -101,53 +158,106 @@ fn write_panel(folder: &Path) {
         let price = |day: u64| 100.0 + ((day * (7 + symbol) + symbol) % 23) as f64;
         let line = |day: u64| {
             let (month, of_month) = (day / 28 + 1, day % 28 + 1);
-            format!("2020-{month:02}-{of_month:02},{},{},{}\n", price(day), price(day + 1), 1000 + day * (symbol + 1) % 97)
+            format!(
+                "2020-{month:02}-{of_month:02},{},{},{}\n",
+                price(day),
+                price(day + 1),
+                1000 + day * (symbol + 1) % 97
+            )
         };
         let text: String = (0..240).map(line).collect();
-        fs::write(folder.join(format!("S{symbol}.csv")), format!("Date,Open,Close,Volume\n{text}")).unwrap();
+        fs::write(
+            folder.join(format!("S{symbol}.csv")),
+            format!("Date,Open,Close,Volume\n{text}"),
+        )
+        .unwrap();
     }
 }
 
 fn largest_difference(found: &[f64], expected: &[f64]) -> f64 {
     assert_eq!(found.len(), expected.len());
-    found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f64::max)
+    found
+        .iter()
+        .zip(expected)
+        .map(|(found, expected)| (found - expected).abs())
+        .fold(0.0, f64::max)
 }
 
 /// Losses and weights to 1e-5: sums of f32 in another order.
 fn assert_alike(what: &str, found: &Trained, expected: &Trained) {
     let of_losses = largest_difference(&found.losses, &expected.losses);
-    assert!(of_losses <= 1e-5, "{what}: losses differ by {of_losses}: {:?} {:?}", found.losses, expected.losses);
-    let valid = |trained: &Trained| -> Vec<f64> { trained.valid_losses.iter().flatten().copied().collect() };
-    assert!(valid(expected).len() == 2 && largest_difference(&valid(found), &valid(expected)) <= 1e-5, "{what}");
+    assert!(
+        of_losses <= 1e-5,
+        "{what}: losses differ by {of_losses}: {:?} {:?}",
+        found.losses,
+        expected.losses
+    );
+    let valid = |trained: &Trained| -> Vec<f64> {
+        trained.valid_losses.iter().flatten().copied().collect()
+    };
+    assert!(
+        valid(expected).len() == 2 && largest_difference(&valid(found), &valid(expected)) <= 1e-5,
+        "{what}"
+    );
     assert!(!expected.weights.is_empty() && found.weights.keys().eq(expected.weights.keys()));
     for (name, expected) in &expected.weights {
-        let f64s = |values: &[f32]| -> Vec<f64> { values.iter().map(|value| f64::from(*value)).collect() };
+        let f64s =
+            |values: &[f32]| -> Vec<f64> { values.iter().map(|value| f64::from(*value)).collect() };
         let of_weights = largest_difference(&f64s(&found.weights[name]), &f64s(expected));
-        assert!(of_weights <= 1e-5, "{what}: `{name}` differs by {of_weights}");
+        assert!(
+            of_weights <= 1e-5,
+            "{what}: `{name}` differs by {of_weights}"
+        );
     }
 }
 
 fn trains_as_one_large_batch(case: Case, numbers_of_devices: &[u64]) {
     let one = train(case, 1, 8);
-    assert_eq!((one.losses.len() as u64, one.result.communication_fraction), (STEPS, None));
+    assert_eq!(
+        (one.losses.len() as u64, one.result.communication_fraction),
+        (STEPS, None)
+    );
     for &devices in numbers_of_devices {
         let several = train(case, devices, 8 / devices);
         assert_alike(&format!("{case:?} on {devices}"), &several, &one);
         let share = several.result.communication_fraction.unwrap();
         assert!(share > 0.0 && share < 1.0, "{share}");
-        assert_eq!((several.result.train_samples, several.result.steps), (one.result.train_samples, one.result.steps));
-        let rate = several.result.samples_per_second.unwrap() * several.result.window_seconds.unwrap();
-        assert!((rate - (8 * case.accumulation * (STEPS - 2)) as f64).abs() < 1e-6, "{rate} samples in the window");
+        assert_eq!(
+            (several.result.train_samples, several.result.steps),
+            (one.result.train_samples, one.result.steps)
+        );
+        let rate =
+            several.result.samples_per_second.unwrap() * several.result.window_seconds.unwrap();
+        assert!(
+            (rate - (8 * case.accumulation * (STEPS - 2)) as f64).abs() < 1e-6,
+            "{rate} samples in the window"
+        );
     }
 }
 
-/// The long form has all combinations of engine, optimizer, accumulation and number of devices. The short form has each of them once, and
-/// `turn` changes which of them meet: over turns 0 to 3 any two do.
-fn trains_with_all(turn: usize, model: &'static str, data: &'static str, optimizers: [&'static str; 2]) {
-    let case = |engine, optimizer, accumulation| Case { engine, model, data, optimizer, clip_norm: CLIP_NORM, accumulation };
+/// The long form has all combinations of engine, optimizer, accumulation and number of devices. The
+/// short form has each of them once, and `turn` changes which of them meet: over turns 0 to 3 any
+/// two do.
+fn trains_with_all(
+    turn: usize,
+    model: &'static str,
+    data: &'static str,
+    optimizers: [&'static str; 2],
+) {
+    let case = |engine, optimizer, accumulation| Case {
+        engine,
+        model,
+        data,
+        optimizer,
+        clip_norm: CLIP_NORM,
+        accumulation,
+    };
     if is_long() {
         for &engine in engines() {
-            for (optimizer, accumulation) in optimizers.into_iter().flat_map(|optimizer| [(optimizer, 1), (optimizer, 2)]) {
+            for (optimizer, accumulation) in optimizers
+                .into_iter()
+                .flat_map(|optimizer| [(optimizer, 1), (optimizer, 2)])
+            {
                 trains_as_one_large_batch(case(engine, optimizer, accumulation), &[2, 4]);
             }
         }
@@ -155,9 +265,16 @@ fn trains_with_all(turn: usize, model: &'static str, data: &'static str, optimiz
     }
     let engine = |at: usize| engines()[(turn + at) % engines().len()];
     let accumulation = if (turn / 2).is_multiple_of(2) { 1 } else { 2 };
-    let devices = if (turn + turn / 2).is_multiple_of(2) { 2 } else { 4 };
+    let devices = if (turn + turn / 2).is_multiple_of(2) {
+        2
+    } else {
+        4
+    };
     trains_as_one_large_batch(case(engine(0), optimizers[0], accumulation), &[devices]);
-    trains_as_one_large_batch(case(engine(1), optimizers[1], 3 - accumulation), &[6 - devices]);
+    trains_as_one_large_batch(
+        case(engine(1), optimizers[1], 3 - accumulation),
+        &[6 - devices],
+    );
 }
 
 #[test]
@@ -182,23 +299,43 @@ fn so_do_an_mlp_and_a_seq2seq_whose_devices_have_targets_of_their_own_number() {
     trains_with_all(1, SEQ2SEQ, PAIRS, [ADAMW, ADAFACTOR]);
 }
 
-/// Neither a clipped norm nor AdamW shows a gradient that is too large by a factor. SGD does: one that is not divided by the targets of
-/// all accumulated batches moves the parameters four times as far.
+/// Neither a clipped norm nor AdamW shows a gradient that is too large by a factor. SGD does: one
+/// that is not divided by the targets of all accumulated batches moves the parameters four times as
+/// far.
 #[test]
 fn accumulated_batches_train_as_one_large_batch() {
     let optimizer = "optimizer: {kind: sgd, learning_rate: 0.01, momentum: 0.9}";
     for &engine in engines() {
         for (model, data) in [(MLP, TEXT), (SEQ2SEQ, PAIRS)] {
-            let case = |accumulation| Case { engine, model, data, optimizer, clip_norm: "1.0e+9", accumulation };
-            assert_alike(&format!("{engine} {model}"), &train(case(4), 1, 2), &train(case(1), 1, 8));
+            let case = |accumulation| Case {
+                engine,
+                model,
+                data,
+                optimizer,
+                clip_norm: "1.0e+9",
+                accumulation,
+            };
+            assert_alike(
+                &format!("{engine} {model}"),
+                &train(case(4), 1, 2),
+                &train(case(1), 1, 8),
+            );
         }
     }
 }
 
-/// A batch norm's statistics are each device's own, so its losses are others; the parameters stay equal, or the trial would fail.
+/// A batch norm's statistics are each device's own, so its losses are others; the parameters stay
+/// equal, or the trial would fail.
 #[test]
 fn a_resnet_trains_with_each_devices_own_statistics() {
-    let case = Case { engine: engines()[0], model: RESNET, data: IMAGES, optimizer: SGD, clip_norm: CLIP_NORM, accumulation: 1 };
+    let case = Case {
+        engine: engines()[0],
+        model: RESNET,
+        data: IMAGES,
+        optimizer: SGD,
+        clip_norm: CLIP_NORM,
+        accumulation: 1,
+    };
     let (one, several) = (train(case, 1, 8), train(case, 2, 4));
     assert!(largest_difference(&several.losses, &one.losses) > 1e-5);
     assert!(several.losses.iter().all(|loss| loss.is_finite()));
@@ -206,12 +343,21 @@ fn a_resnet_trains_with_each_devices_own_statistics() {
 
 #[test]
 fn matmul_makes_its_products_on_each_device() {
-    let text = "{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {kind: matmul, size: 64}, data: {kind: none}, \
-                train: {batch_size: 3, steps: 20, cpu_threads: 1}, measure: {warmup_steps: 0, warmup_seconds: 0}, engine: ENGINE, device: cpu, \
+    let text = "{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {kind: matmul, size: 64}, \
+                data: {kind: none}, train: {batch_size: 3, steps: 20, cpu_threads: 1}, measure: \
+                {warmup_steps: 0, warmup_seconds: 0}, engine: ENGINE, device: cpu, \
                 devices_per_trial: 2, folder: FOLDER, run_anchor_nanoseconds: 0}";
     let folder = tempfile::tempdir().unwrap();
-    let text = text.replace("ENGINE", engines()[0]).replace("FOLDER", &folder.path().display().to_string());
-    let result = run(&serde_yaml::from_str(&text).unwrap(), &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
+    let text = text
+        .replace("ENGINE", engines()[0])
+        .replace("FOLDER", &folder.path().display().to_string());
+    let result = run(
+        &serde_yaml::from_str(&text).unwrap(),
+        &Registry::new(),
+        &mut Vec::new(),
+        &AtomicBool::new(false),
+    )
+    .result;
     assert_eq!(result.outcome, Outcome::Completed, "{:?}", result.reason);
     let products = result.samples_per_second.unwrap() * result.window_seconds.unwrap();
     assert!((products - 120.0).abs() < 1e-6, "{products}");
@@ -222,12 +368,24 @@ fn matmul_makes_its_products_on_each_device() {
 fn fewer_samples_than_the_devices_take_are_refused_with_the_sum() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
-        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {GPT}, data: {{kind: generated, characters: 1000}}, train: {{batch_size: 16, \
-         grad_accumulation: 2, steps: 1, cpu_threads: 1}}, measure: {{}}, engine: flex, device: cpu, devices_per_trial: 4, folder: {}, \
+        "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {GPT}, data: {{kind: generated, \
+         characters: 1000}}, train: {{batch_size: 16, grad_accumulation: 2, steps: 1, cpu_threads: \
+         1}}, measure: {{}}, engine: flex, device: cpu, devices_per_trial: 4, folder: {}, \
          run_anchor_nanoseconds: 0}}",
         folder.path().display()
     );
-    let result = run(&serde_yaml::from_str(&text).unwrap(), &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
+    let result = run(
+        &serde_yaml::from_str(&text).unwrap(),
+        &Registry::new(),
+        &mut Vec::new(),
+        &AtomicBool::new(false),
+    )
+    .result;
     let reason = result.reason.unwrap();
-    assert!(reason.contains("fewer than the 128 of one step (`batch_size` 16 × `grad_accumulation` 2 × 4 devices)"), "{reason}");
+    assert!(
+        reason.contains(
+            "fewer than the 128 of one step (`batch_size` 16 × `grad_accumulation` 2 × 4 devices)"
+        ),
+        "{reason}"
+    );
 }

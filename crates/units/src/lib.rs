@@ -1,6 +1,8 @@
-//! Quantities and their formats: one place decides how seconds, bytes, watts, degrees and fractions are printed.
+//! Quantities and their formats: one place decides how seconds, bytes, watts, degrees and fractions
+//! are printed.
 //!
-//! In code and tables a number is plain and its unit is in its name (`step_seconds`, `peak_memory_bytes`).
+//! In code and tables a number is plain and its unit is in its name (`step_seconds`,
+//! `peak_memory_bytes`).
 
 use std::{borrow::Cow, fmt, time::Duration};
 
@@ -10,16 +12,24 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// Formats names for a sentence: a long list ends after five, with the number of the rest.
 pub fn listed(names: &[String], separator: &str) -> String {
     const MOST: usize = 5;
-    let mut text = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(separator);
+    let mut text = names
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(separator);
     if names.len() > MOST {
         text.push_str(&format!("{separator}and {} more", names.len() - MOST));
     }
     text
 }
 
-/// Makes foreign text safe for one line: characters that would move a terminal's cursor or end the line become spaces.
+/// Makes foreign text safe for one line: characters that would move a terminal's cursor or end the
+/// line become spaces.
 pub fn without_controls(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    text.chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
 }
 
 /// `1 trial`, `2 trials`.
@@ -27,7 +37,8 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// From here on numbers have an exponent: that many digits are unreadable, and a number may have 309.
+/// From here on numbers have an exponent: that many digits are unreadable, and a number may have
+/// 309.
 const MOST_PLAIN: f64 = 1e12;
 
 /// A number in scientific notation with three digits: `1.00e308`.
@@ -35,7 +46,8 @@ fn with_exponent(value: f64) -> String {
     format!("{value:.2e}")
 }
 
-/// A number with three significant digits, or all digits before the point: `0.0123`, `4.56`, `78.9`, `1234`. A nonzero number never prints as 0.
+/// A number with three significant digits, or all digits before the point: `0.0123`, `4.56`,
+/// `78.9`, `1234`. A nonzero number never prints as 0.
 pub fn significant(value: f64) -> String {
     const LEAST: f64 = 1e-6;
     if value == 0.0 || !value.is_finite() {
@@ -50,17 +62,26 @@ pub fn significant(value: f64) -> String {
     format!("{value:.*}", usize::try_from(3 - before_point).unwrap_or(0))
 }
 
-/// A number with a fixed number of decimals, for a column: `0.4652`; with an exponent if that would be very long, or 0 for a nonzero number.
+/// A number with a fixed number of decimals, for a column: `0.4652`; with an exponent if that would
+/// be very long, or 0 for a nonzero number.
 pub fn decimals(value: f64, digits: usize) -> String {
     let least = 0.5 * 10_f64.powi(-i32::try_from(digits).unwrap_or(i32::MAX));
     let is_plain = value == 0.0 || !value.is_finite() || (least..MOST_PLAIN).contains(&value.abs());
-    if is_plain { format!("{value:.digits$}") } else { with_exponent(value) }
+    if is_plain {
+        format!("{value:.digits$}")
+    } else {
+        with_exponent(value)
+    }
 }
 
 /// A number for programs: the shortest form that reads back to the same number.
 pub fn exact(value: f64) -> String {
     let is_plain = value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs());
-    if is_plain { value.to_string() } else { format!("{value:e}") }
+    if is_plain {
+        value.to_string()
+    } else {
+        format!("{value:e}")
+    }
 }
 
 /// A duration as written in an experiment file: `500ms`, `30m`, `1h 30m`.
@@ -83,7 +104,12 @@ impl TimeSpan {
     /// # Errors
     /// The message names the invalid text and the allowed forms.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is not a duration; write a number with a unit, such as `500ms`, `2s`, `30m` or `1h 30m`");
+        let refuse = || {
+            format!(
+                "`{text}` is not a duration; write a number with a unit, such as `500ms`, `2s`, \
+                 `30m` or `1h 30m`"
+            )
+        };
         let span: jiff::SignedDuration = text.parse().map_err(|_| refuse())?;
         Duration::try_from(span).map(Self).map_err(|_| refuse())
     }
@@ -110,7 +136,8 @@ impl<'de> Deserialize<'de> for TimeSpan {
     }
 }
 
-/// The pattern of [`TimeSpan::parse`], as far as a regular expression allows: numbers with units, `1:30:00`, or ISO 8601 (`PT30M`).
+/// The pattern of [`TimeSpan::parse`], as far as a regular expression allows: numbers with units,
+/// `1:30:00`, or ISO 8601 (`PT30M`).
 const TIME_SPAN_PATTERN: &str = concat!(
     r"^(\+?[Pp][Tt]?[0-9].*|\+?[0-9]+:[0-9]+:[0-9]+([.,][0-9]+)?|",
     r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|",
@@ -137,10 +164,18 @@ impl ByteSize {
     /// # Errors
     /// The message names the invalid text and the allowed forms.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is not an amount of memory; write a number with a unit, such as `512MiB`, `1.5GiB` or `8GB`");
+        let refuse = || {
+            format!(
+                "`{text}` is not an amount of memory; write a number with a unit, such as \
+                 `512MiB`, `1.5GiB` or `8GB`"
+            )
+        };
         // A number alone would be bytes, which is probably an error.
         let has_unit = text.trim_end().ends_with(['b', 'B']);
-        let bytes = text.parse::<bytesize::ByteSize>().ok().filter(|bytes| has_unit && bytes.0 > 0);
+        let bytes = text
+            .parse::<bytesize::ByteSize>()
+            .ok()
+            .filter(|bytes| has_unit && bytes.0 > 0);
         bytes.map(|bytes| Self(bytes.0)).ok_or_else(refuse)
     }
 }
@@ -158,7 +193,10 @@ impl fmt::Display for ByteSize {
             (1_000, "kB"),
             (1, "B"),
         ];
-        let (unit, name) = UNITS.into_iter().find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit)).unwrap_or((1, "B"));
+        let (unit, name) = UNITS
+            .into_iter()
+            .find(|(unit, _)| self.0 >= *unit && self.0.is_multiple_of(*unit))
+            .unwrap_or((1, "B"));
         write!(f, "{}{name}", self.0 / unit)
     }
 }
@@ -219,7 +257,11 @@ impl fmt::Display for Fraction {
 /// A fraction of 1 in percent: `3.4`. Values below 0.05 print as 0.0.
 fn percent(share: f64) -> String {
     let hundredths = share * 100.0;
-    if hundredths.abs() < MOST_PLAIN { format!("{hundredths:.1}") } else { with_exponent(hundredths) }
+    if hundredths.abs() < MOST_PLAIN {
+        format!("{hundredths:.1}")
+    } else {
+        with_exponent(hundredths)
+    }
 }
 
 /// The change of a ratio from 1: `+4.2 %`.
@@ -228,7 +270,12 @@ pub struct Change(pub f64);
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{} %", if self.0 < 1.0 { "" } else { "+" }, percent(self.0 - 1.0))
+        write!(
+            f,
+            "{}{} %",
+            if self.0 < 1.0 { "" } else { "+" },
+            percent(self.0 - 1.0)
+        )
     }
 }
 
@@ -244,8 +291,18 @@ impl fmt::Display for Seconds {
             s if s < 0.1 => write!(f, "{:.1} ms", s * 1e3),
             s if s < 9.995 => write!(f, "{s:.2} s"),
             s if s < 59.5 => write!(f, "{s:.0} s"),
-            s if s < 3569.5 => write!(f, "{} min {} s", (s.round() as u64) / 60, (s.round() as u64) % 60),
-            s => write!(f, "{} h {} min", (s / 60.0).round() as u64 / 60, (s / 60.0).round() as u64 % 60),
+            s if s < 3569.5 => write!(
+                f,
+                "{} min {} s",
+                (s.round() as u64) / 60,
+                (s.round() as u64) % 60
+            ),
+            s => write!(
+                f,
+                "{} h {} min",
+                (s / 60.0).round() as u64 / 60,
+                (s / 60.0).round() as u64 % 60
+            ),
         }
     }
 }
@@ -286,13 +343,26 @@ mod tests {
             (1234.4, "1234"),
             (-0.04, "-0.0400"),
         ];
-        cases.iter().for_each(|(value, text)| assert_eq!(significant(*value), *text));
+        cases
+            .iter()
+            .for_each(|(value, text)| assert_eq!(significant(*value), *text));
     }
 
     /// The largest number has 309 digits, the least as many zeros.
     #[test]
     fn numbers_of_any_size_are_short() {
-        for value in [f64::MAX, 1e308, 1e300, 1e15, -1e308, 1e-308, f64::MIN_POSITIVE, 5e-324, f64::INFINITY, f64::NAN] {
+        for value in [
+            f64::MAX,
+            1e308,
+            1e300,
+            1e15,
+            -1e308,
+            1e-308,
+            f64::MIN_POSITIVE,
+            5e-324,
+            f64::INFINITY,
+            f64::NAN,
+        ] {
             let printed = [
                 significant(value),
                 decimals(value, 4),
@@ -303,14 +373,35 @@ mod tests {
                 Seconds(value).to_string(),
                 Count(value).to_string(),
             ];
-            assert!(printed.iter().all(|text| text.len() <= 24), "{value:e}: {printed:?}");
-            assert!(!value.is_finite() || exact(value).parse::<f64>().is_ok_and(|read| read == value), "{value:e}");
+            assert!(
+                printed.iter().all(|text| text.len() <= 24),
+                "{value:e}: {printed:?}"
+            );
+            assert!(
+                !value.is_finite() || exact(value).parse::<f64>().is_ok_and(|read| read == value),
+                "{value:e}"
+            );
         }
-        assert_eq!((significant(1e308), decimals(1e308, 4), exact(1e308)), ("1.00e308".into(), "1.00e308".into(), "1e308".into()));
-        assert_eq!([0.46523, 0.0, 0.00004, 1234.0].map(|loss| decimals(loss, 4)), ["0.4652", "0.0000", "4.00e-5", "1234.0000"]);
-        assert_eq!([10.0, 0.1, 0.00001, 1e15, 123_456.789].map(exact), ["10", "0.1", "0.00001", "1000000000000000", "123456.789"]);
-        assert_eq!([1.042, 0.9, 1.0, 4e15].map(|ratio| Change(ratio).to_string()), ["+4.2 %", "-10.0 %", "+0.0 %", "+4.00e17 %"]);
-        assert_eq!((Count(3e20).to_string(), Seconds(1e15).to_string()), ("3.00e20".into(), "1.00e15 s".into()));
+        assert_eq!(
+            (significant(1e308), decimals(1e308, 4), exact(1e308)),
+            ("1.00e308".into(), "1.00e308".into(), "1e308".into())
+        );
+        assert_eq!(
+            [0.46523, 0.0, 0.00004, 1234.0].map(|loss| decimals(loss, 4)),
+            ["0.4652", "0.0000", "4.00e-5", "1234.0000"]
+        );
+        assert_eq!(
+            [10.0, 0.1, 0.00001, 1e15, 123_456.789].map(exact),
+            ["10", "0.1", "0.00001", "1000000000000000", "123456.789"]
+        );
+        assert_eq!(
+            [1.042, 0.9, 1.0, 4e15].map(|ratio| Change(ratio).to_string()),
+            ["+4.2 %", "-10.0 %", "+0.0 %", "+4.00e17 %"]
+        );
+        assert_eq!(
+            (Count(3e20).to_string(), Seconds(1e15).to_string()),
+            ("3.00e20".into(), "1.00e15 s".into())
+        );
     }
 
     #[test]
@@ -332,11 +423,18 @@ mod tests {
             ("1001 B", 1001, "1001B"),
         ] {
             let read = ByteSize::parse(text).unwrap();
-            assert_eq!((read, read.to_string().as_str()), (ByteSize(bytes), printed), "{text}");
+            assert_eq!(
+                (read, read.to_string().as_str()),
+                (ByteSize(bytes), printed),
+                "{text}"
+            );
             assert_eq!(ByteSize::parse(printed).unwrap(), read);
         }
         for bad in ["8", "8G", "GiB", "-1GiB", "0B", "8 apples", "", "1e400GiB"] {
-            assert!(ByteSize::parse(bad).unwrap_err().contains("`512MiB`"), "{bad}");
+            assert!(
+                ByteSize::parse(bad).unwrap_err().contains("`512MiB`"),
+                "{bad}"
+            );
         }
     }
 

@@ -1,13 +1,14 @@
-//! A user's own model: the program that `kiln run` starts instead of `kiln-trial`, with everything `kiln-trial` can do and one model
-//! more. Its input is `trial.yaml`; kiln's library does the rest.
+//! A user's own model: the program that `kiln run` starts instead of `kiln-trial`, with everything
+//! `kiln-trial` can do and one model more. Its input is `trial.yaml`; kiln's library does the rest.
 //!
 //! ```text
 //! cargo build --release -p own-model
 //! KILN_TRIAL=target/release/own-model kiln run examples/own-model/patches.yaml
 //! ```
 //!
-//! The model cuts an image into square patches, applies the same two layers to each, and classifies the mean of their outputs. Its keys in
-//! the experiment file are those of [`Fields`]; `docs/own-model.md` has the rest.
+//! The model cuts an image into square patches, applies the same two layers to each, and classifies
+//! the mean of their outputs. Its keys in the experiment file are those of [`Fields`];
+//! `docs/own-model.md` has the rest.
 
 use std::process::ExitCode;
 
@@ -42,14 +43,36 @@ struct Patches {
 }
 
 fn build(fields: Fields, samples: Samples, init: &Init) -> Result<Patches, TrialError> {
-    let InputShape::Images(ImageShape { channels, height, width, classes }) = samples.shape else {
-        return Err(TrialError::Bad("`model.name` patches needs images".to_owned()));
+    let InputShape::Images(ImageShape {
+        channels,
+        height,
+        width,
+        classes,
+    }) = samples.shape
+    else {
+        return Err(TrialError::Bad(
+            "`model.name` patches needs images".to_owned(),
+        ));
     };
-    if fields.patch == 0 || fields.width == 0 || height % fields.patch as u64 != 0 || width % fields.patch as u64 != 0 {
-        return Err(TrialError::Bad(format!("`model.patch` {} does not divide images of {height} × {width}", fields.patch)));
+    if fields.patch == 0
+        || fields.width == 0
+        || height % fields.patch as u64 != 0
+        || width % fields.patch as u64 != 0
+    {
+        return Err(TrialError::Bad(format!(
+            "`model.patch` {} does not divide images of {height} × {width}",
+            fields.patch
+        )));
     }
     Ok(Patches {
-        embedding: Linear::uniform(init, "embedding", [channels as usize * fields.patch * fields.patch, fields.width]),
+        embedding: Linear::uniform(
+            init,
+            "embedding",
+            [
+                channels as usize * fields.patch * fields.patch,
+                fields.width,
+            ],
+        ),
         hidden: Linear::uniform(init, "hidden", [fields.width, fields.width]),
         head: Linear::uniform(init, "head", [fields.width, classes as usize]),
         patch: fields.patch,
@@ -58,10 +81,14 @@ fn build(fields: Fields, samples: Samples, init: &Init) -> Result<Patches, Trial
 
 impl OwnModel for Patches {
     fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
-        let Input::Images(images) = input else { unreachable!("`build` took images alone") };
+        let Input::Images(images) = input else {
+            unreachable!("`build` took images alone")
+        };
         let ([batch, channels, height, width], side) = (images.dims(), self.patch);
         let (rows, columns) = (height / side, width / side);
-        let grid: Tensor<6> = images.reshape([batch, channels, rows, side, columns, side]).permute([0, 2, 4, 1, 3, 5]);
+        let grid: Tensor<6> = images
+            .reshape([batch, channels, rows, side, columns, side])
+            .permute([0, 2, 4, 1, 3, 5]);
         let patches: Tensor<3> = grid.reshape([batch, rows * columns, channels * side * side]);
         let x = relu(self.embedding.forward(patches, with));
         let x = relu(self.hidden.forward(x, with)); // [batch, patches, width]

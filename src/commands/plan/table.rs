@@ -8,7 +8,8 @@ use kiln_core::{
     units::{Bytes, Count},
 };
 
-/// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective batch, steps.
+/// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
+/// batch, steps.
 pub(super) fn table(plan: &Plan) -> String {
     let mut header: Vec<String> = vec!["#".to_owned(), "trial".to_owned()];
     header.extend(plan.axes.iter().cloned());
@@ -47,14 +48,22 @@ fn unknown() -> String {
     "?".to_owned()
 }
 
-/// `folder` is the folder of the run; `notes` say why some cells are unknown; `ended` holds the outcomes of an unfinished run.
-pub(super) fn footer(folder: &Path, plan: &Plan, notes: &[String], ended: &HashMap<TrialId, Outcome>) -> String {
+/// `folder` is the folder of the run; `notes` say why some cells are unknown; `ended` holds the
+/// outcomes of an unfinished run.
+pub(super) fn footer(
+    folder: &Path,
+    plan: &Plan,
+    notes: &[String],
+    ended: &HashMap<TrialId, Outcome>,
+) -> String {
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
         Some(bytes) => format!("about {} under {}/", Bytes(bytes), folder.display()),
         None => "disk unknown".to_owned(),
     };
-    let order = serde_json::to_value(plan.order).map(|order| show(&order)).unwrap_or_default();
+    let order = serde_json::to_value(plan.order)
+        .map(|order| show(&order))
+        .unwrap_or_default();
     let _ = writeln!(
         text,
         "{} × {} = {}, order {order}; {disk}, hardware samples not counted",
@@ -62,13 +71,34 @@ pub(super) fn footer(folder: &Path, plan: &Plan, notes: &[String], ended: &HashM
         plural(plan.repeats, "repeat"),
         plural(plan.trials.len() as u64, "trial"),
     );
-    let most_dropped = plan.epochs.iter().flatten().map(|epoch| epoch.dropped_samples()).max().unwrap_or(0);
+    let most_dropped = plan
+        .epochs
+        .iter()
+        .flatten()
+        .map(|epoch| epoch.dropped_samples())
+        .max()
+        .unwrap_or(0);
     if most_dropped > 0 {
-        let _ = writeln!(text, "drops up to {} at the end of each epoch (partial step)", plural(most_dropped, "sample"));
+        let _ = writeln!(
+            text,
+            "drops up to {} at the end of each epoch (partial step)",
+            plural(most_dropped, "sample")
+        );
     }
-    let done = plan.trials.iter().filter(|trial| ended.get(&trial.id).is_some_and(|outcome| outcome.is_final())).count();
+    let done = plan
+        .trials
+        .iter()
+        .filter(|trial| {
+            ended
+                .get(&trial.id)
+                .is_some_and(|outcome| outcome.is_final())
+        })
+        .count();
     if done > 0 {
-        let _ = writeln!(text, "{done} of them have already ended; a resume skips them");
+        let _ = writeln!(
+            text,
+            "{done} of them have already ended; a resume skips them"
+        );
     }
     for note in notes {
         let _ = writeln!(text, "unknown (?): {note}");
@@ -86,7 +116,10 @@ mod tests {
     use kiln_core::spec::Experiment;
 
     fn plan(sweep: &str) -> Plan {
-        let yaml = format!("{{kiln: 1, name: x, model: {{kind: matmul}}, train: {{steps: 10}}, sweep: {{{sweep}}}}}");
+        let yaml = format!(
+            "{{kiln: 1, name: x, model: {{kind: matmul}}, train: {{steps: 10}}, sweep: \
+             {{{sweep}}}}}"
+        );
         let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
         let experiment: Experiment = serde_json::from_value(value).unwrap();
         kiln_core::plan::expand(&experiment, &|_| None).unwrap()
@@ -96,9 +129,15 @@ mod tests {
     fn what_a_resume_skips_is_counted() {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
-        let says = |outcome| footer(Path::new("results/x"), &plan, &[], &ended(outcome)).contains("1 of them have already ended");
+        let says = |outcome| {
+            footer(Path::new("results/x"), &plan, &[], &ended(outcome))
+                .contains("1 of them have already ended")
+        };
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
-        assert!(!says(Outcome::Interrupted), "an interrupted trial runs again");
+        assert!(
+            !says(Outcome::Interrupted),
+            "an interrupted trial runs again"
+        );
     }
 
     #[test]
@@ -106,8 +145,13 @@ mod tests {
         assert!(!table(&plan("repeats: 1")).contains("seed"));
         assert!(table(&plan("repeats: 2")).contains("seed"));
         assert!(
-            footer(Path::new("results/x"), &plan("repeats: 2"), &[], &HashMap::new())
-                .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
+            footer(
+                Path::new("results/x"),
+                &plan("repeats: 2"),
+                &[],
+                &HashMap::new()
+            )
+            .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
         );
     }
 }

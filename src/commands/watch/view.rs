@@ -1,6 +1,8 @@
-//! Prints each reading: a line per device under a heading. On a terminal the same lines are redrawn in place.
+//! Prints each reading: a line per device under a heading. On a terminal the same lines are redrawn
+//! in place.
 //!
-//! The terminal's state is not changed: no alternate screen, no hidden cursor, nothing to restore after a panic.
+//! The terminal's state is not changed: no alternate screen, no hidden cursor, nothing to restore
+//! after a panic.
 
 mod columns;
 mod frame;
@@ -29,11 +31,20 @@ impl View {
     /// Redraws in place if the terminal can, else prints line after line.
     pub(super) fn new() -> Self {
         let is_drawn = can_draw(io::stdout().is_terminal());
-        Self(if is_drawn { ViewShape::Terminal(DrawnFrame::default()) } else { ViewShape::Lines { shown: 0 } })
+        Self(if is_drawn {
+            ViewShape::Terminal(DrawnFrame::default())
+        } else {
+            ViewShape::Lines { shown: 0 }
+        })
     }
 
     /// Prints one reading; `false` once nobody reads standard output.
-    pub(super) fn show(&mut self, devices: &[DeviceFacts], seen: &[WatchReading], utc: &str) -> Result<bool, Stop> {
+    pub(super) fn show(
+        &mut self,
+        devices: &[DeviceFacts],
+        seen: &[WatchReading],
+        utc: &str,
+    ) -> Result<bool, Stop> {
         match &mut self.0 {
             ViewShape::Terminal(drawn) => {
                 let size = Size::of_stdout();
@@ -45,7 +56,15 @@ impl View {
                 let is_due = *shown % HEADING_EVERY == 0;
                 *shown += seen.len() as u64;
                 let page = page(&Columns::all(devices), devices, seen, utc);
-                write(&page.heading.filter(|_| is_due).into_iter().chain(page.lines).map(|line| line + "\n").collect::<String>())
+                write(
+                    &page
+                        .heading
+                        .filter(|_| is_due)
+                        .into_iter()
+                        .chain(page.lines)
+                        .map(|line| line + "\n")
+                        .collect::<String>(),
+                )
             }
         }
     }
@@ -78,10 +97,16 @@ fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[WatchReading], utc: 
 /// Writes to standard output and flushes; `false` if nobody reads it.
 pub(super) fn write(text: &str) -> Result<bool, Stop> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Stop::new(Status::Failed, format!("standard output could not be written: {error}"))),
+        Err(error) => Err(Stop::new(
+            Status::Failed,
+            format!("standard output could not be written: {error}"),
+        )),
     }
 }
 
@@ -91,7 +116,8 @@ fn host_line(time: &str, tick: &Tick) -> String {
     format!(
         "{time}  host  CPU {} busy, {} of memory available, load {}, busiest disk {}",
         or_dash(host.cpu_fraction, percent),
-        or_dash(host.memory_available_bytes, |bytes| Bytes(bytes).to_string()),
+        or_dash(host.memory_available_bytes, |bytes| Bytes(bytes)
+            .to_string()),
         or_dash(host.load_1_minute, |load| load.to_string()),
         or_dash(host.disk_busy_fraction, percent),
     )
@@ -105,6 +131,9 @@ mod tests {
     fn the_host_has_a_line_of_its_own() {
         let mut tick = Tick::default();
         tick.host.cpu_fraction = Some(0.5);
-        assert_eq!(host_line("15:04:05", &tick), "15:04:05  host  CPU 50 % busy, - of memory available, load -, busiest disk -");
+        assert_eq!(
+            host_line("15:04:05", &tick),
+            "15:04:05  host  CPU 50 % busy, - of memory available, load -, busiest disk -"
+        );
     }
 }

@@ -9,7 +9,10 @@ use plotters::{
 };
 
 use super::{
-    canvas::{DrawnChart, GRID, INK, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, series_color, text_style},
+    canvas::{
+        DrawnChart, GRID, INK, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head,
+        head_height, series_color, text_style,
+    },
     scale::label_of,
     shortened,
 };
@@ -40,34 +43,63 @@ pub(in crate::report) struct ChartBar {
 
 impl Bars {
     pub(super) fn size(&self) -> (u32, u32) {
-        let height = head_height(&self.entries()) + self.bars.len() as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP) + GAP;
+        let height = head_height(&self.entries())
+            + self.bars.len() as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP)
+            + GAP;
         (WIDTH, height as u32)
     }
 
     pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &self.entries())?;
-        let longest = self.bars.iter().map(|bar| bar.total).filter(|total| total.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
+        let longest = self
+            .bars
+            .iter()
+            .map(|bar| bar.total)
+            .filter(|total| total.is_finite())
+            .fold(f64::MIN_POSITIVE, f64::max);
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
         let place = |value: f64| LEFT + (value / longest * width).round() as i32;
         for (row, bar) in self.bars.iter().enumerate() {
             let top = row as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP);
             let (bar_top, bar_end) = (top + NAME_HEIGHT, top + NAME_HEIGHT + BAR_HEIGHT);
             let style = text_style(TEXT_SIZE, INK, HPos::Left, VPos::Center);
-            sheet.draw(&Text::new(shortened(&bar.name, MOST_LETTERS), (LEFT, top + NAME_HEIGHT / 2), style))?;
-            sheet.draw(&Rectangle::new([(LEFT, bar_top), (place(longest), bar_end)], GRID.filled()))?;
+            sheet.draw(&Text::new(
+                shortened(&bar.name, MOST_LETTERS),
+                (LEFT, top + NAME_HEIGHT / 2),
+                style,
+            ))?;
+            sheet.draw(&Rectangle::new(
+                [(LEFT, bar_top), (place(longest), bar_end)],
+                GRID.filled(),
+            ))?;
             let mut from = 0.0;
             for (part, size) in bar.parts.iter().enumerate() {
-                sheet.draw(&Rectangle::new([(place(from), bar_top), (place(from + size), bar_end)], series_color(part).filled()))?;
+                sheet.draw(&Rectangle::new(
+                    [(place(from), bar_top), (place(from + size), bar_end)],
+                    series_color(part).filled(),
+                ))?;
                 from += size;
             }
             let style = text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Center);
-            sheet.draw(&Text::new(label_of(bar.total, digits(longest)), (place(longest) + 10, (bar_top + bar_end) / 2), style))?;
+            sheet.draw(&Text::new(
+                label_of(bar.total, digits(longest)),
+                (place(longest) + 10, (bar_top + bar_end) / 2),
+                style,
+            ))?;
         }
         Ok(())
     }
 
     fn entries(&self) -> Vec<LegendEntry<'_>> {
-        self.parts.iter().enumerate().map(|(place, part)| LegendEntry { label: part, color: series_color(place), sign: Sign::Area }).collect()
+        self.parts
+            .iter()
+            .enumerate()
+            .map(|(place, part)| LegendEntry {
+                label: part,
+                color: series_color(place),
+                sign: Sign::Area,
+            })
+            .collect()
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) const MUTED: RGBColor = RGBColor(0x4B, 0x55, 0x63);
 pub(super) const GRID: RGBColor = RGBColor(0xDF, 0xE3, 0xE8);
 pub(super) const PAPER: RGBColor = RGBColor(0xFF, 0xFF, 0xFE);
 pub(super) const BANDS: [RGBColor; 2] = [RGBColor(0xDB, 0xEA, 0xFE), RGBColor(0xFE, 0xCA, 0xCA)];
-/// Colors that most people can distinguish, each with a contrast of at least 3 : 1 against the paper.
+/// Colors that most people can distinguish, each with a contrast of at least 3 : 1 against the
+/// paper.
 pub(super) const SERIES: [RGBColor; 8] = [
     RGBColor(0x0B, 0x5F, 0xCE),
     RGBColor(0xC2, 0x41, 0x0C),
@@ -76,8 +77,17 @@ pub(super) fn series_color(place: usize) -> RGBColor {
     SERIES[place % SERIES.len()]
 }
 
-pub(super) fn text_style(size: f64, color: RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
-    TextStyle { color: color.to_backend_color(), ..TextStyle::from(("sans-serif", size).into_font()) }.pos(Pos::new(horizontal, vertical))
+pub(super) fn text_style(
+    size: f64,
+    color: RGBColor,
+    horizontal: HPos,
+    vertical: VPos,
+) -> TextStyle<'static> {
+    TextStyle {
+        color: color.to_backend_color(),
+        ..TextStyle::from(("sans-serif", size).into_font())
+    }
+    .pos(Pos::new(horizontal, vertical))
 }
 
 /// An entry of a legend.
@@ -97,11 +107,21 @@ pub(super) enum Sign {
     Area,
 }
 
-/// Each line has its own mark, for readers who do not see its color. Corners are in pixels from the middle.
+/// Each line has its own mark, for readers who do not see its color. Corners are in pixels from the
+/// middle.
 pub(super) fn mark_of(place: usize, color: RGBColor) -> Polygon<(i32, i32)> {
     const HALF: i32 = 8;
     let corners: &[(i32, i32)] = match place % 4 {
-        0 => &[(-6, -6), (0, -9), (6, -6), (9, 0), (6, 6), (0, 9), (-6, 6), (-9, 0)],
+        0 => &[
+            (-6, -6),
+            (0, -9),
+            (6, -6),
+            (9, 0),
+            (6, 6),
+            (0, 9),
+            (-6, 6),
+            (-9, 0),
+        ],
         1 => &[(0, -10), (10, 8), (-10, 8)],
         2 => &[(-HALF, -HALF), (HALF, -HALF), (HALF, HALF), (-HALF, HALF)],
         _ => &[(0, -11), (11, 0), (0, 11), (-11, 0)],
@@ -131,21 +151,42 @@ pub(super) fn head_height(entries: &[LegendEntry<'_>]) -> i32 {
 }
 
 /// Paper, title and legend; what is left is the picture's.
-pub(super) fn draw_head<'a>(root: &Sheet<'a>, title: &str, entries: &[LegendEntry<'_>]) -> Result<Sheet<'a>, DrawingAreaErrorKind<std::io::Error>> {
+pub(super) fn draw_head<'a>(
+    root: &Sheet<'a>,
+    title: &str,
+    entries: &[LegendEntry<'_>],
+) -> Result<Sheet<'a>, DrawingAreaErrorKind<std::io::Error>> {
     root.fill(&PAPER)?;
-    root.draw(&Text::new(shortened(title, 62), (16, 10), text_style(TITLE_SIZE, INK, HPos::Left, VPos::Top)))?;
+    root.draw(&Text::new(
+        shortened(title, 62),
+        (16, 10),
+        text_style(TITLE_SIZE, INK, HPos::Left, VPos::Top),
+    ))?;
     for (entry, (left, row)) in entries.iter().zip(places(entries)) {
-        let (left, middle) = (left + 16, TITLE_HEIGHT + row * LEGEND_HEIGHT + LEGEND_HEIGHT / 2);
+        let (left, middle) = (
+            left + 16,
+            TITLE_HEIGHT + row * LEGEND_HEIGHT + LEGEND_HEIGHT / 2,
+        );
         if let Sign::Area = entry.sign {
-            root.draw(&Rectangle::new([(left, middle - 10), (left + 30, middle + 10)], entry.color.filled()))?;
+            root.draw(&Rectangle::new(
+                [(left, middle - 10), (left + 30, middle + 10)],
+                entry.color.filled(),
+            ))?;
         } else {
-            root.draw(&PathElement::new([(left, middle), (left + 32, middle)], entry.color.stroke_width(4)))?;
+            root.draw(&PathElement::new(
+                [(left, middle), (left + 32, middle)],
+                entry.color.stroke_width(4),
+            ))?;
         }
         if let Sign::Mark(place) = entry.sign {
             root.draw(&(EmptyElement::at((left + 16, middle)) + mark_of(place, entry.color)))?;
         }
         let style = text_style(TEXT_SIZE, INK, HPos::Left, VPos::Center);
-        root.draw(&Text::new(shortened(entry.label, MOST_LETTERS), (left + 42, middle + 2), style))?;
+        root.draw(&Text::new(
+            shortened(entry.label, MOST_LETTERS),
+            (left + 42, middle + 2),
+            style,
+        ))?;
     }
     Ok(root.clone().margin(head_height(entries), 0, 0, 0))
 }

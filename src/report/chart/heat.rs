@@ -1,4 +1,5 @@
-//! A heat map of two keys: a cell for each pair of values with its number; a larger number has a deeper color.
+//! A heat map of two keys: a cell for each pair of values with its number; a larger number has a
+//! deeper color.
 
 use plotters::{
     element::{Rectangle, Text},
@@ -9,7 +10,9 @@ use plotters::{
 };
 
 use super::{
-    canvas::{DrawnChart, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, text_style},
+    canvas::{
+        DrawnChart, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, text_style,
+    },
     shortened,
 };
 
@@ -60,31 +63,62 @@ pub(in crate::report) struct HeatCell {
 
 impl Heat {
     pub(super) fn size(&self) -> (u32, u32) {
-        (WIDTH, (head_height(&[]) + KEY_HEIGHT + self.rows.len() as i32 * ROW_HEIGHT + FOOT) as u32)
+        (
+            WIDTH,
+            (head_height(&[]) + KEY_HEIGHT + self.rows.len() as i32 * ROW_HEIGHT + FOOT) as u32,
+        )
     }
 
     pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &[])?;
-        let label =
-            |text: &str, at: (i32, i32), horizontal, vertical| Text::new(shortened(text, 60), at, text_style(TEXT_SIZE, MUTED, horizontal, vertical));
-        sheet.draw(&label(&self.row_key, (16, KEY_HEIGHT / 2), HPos::Left, VPos::Center))?;
+        let label = |text: &str, at: (i32, i32), horizontal, vertical| {
+            Text::new(
+                shortened(text, 60),
+                at,
+                text_style(TEXT_SIZE, MUTED, horizontal, vertical),
+            )
+        };
+        sheet.draw(&label(
+            &self.row_key,
+            (16, KEY_HEIGHT / 2),
+            HPos::Left,
+            VPos::Center,
+        ))?;
         let bottom = KEY_HEIGHT + self.rows.len() as i32 * ROW_HEIGHT;
         for (row, name) in self.rows.iter().enumerate() {
             let middle = KEY_HEIGHT + row as i32 * ROW_HEIGHT + ROW_HEIGHT / 2;
-            sheet.draw(&label(&shortened(name, MOST_LETTERS), (LEFT - 14, middle), HPos::Right, VPos::Center))?;
+            sheet.draw(&label(
+                &shortened(name, MOST_LETTERS),
+                (LEFT - 14, middle),
+                HPos::Right,
+                VPos::Center,
+            ))?;
         }
         for (column, name) in self.columns.iter().enumerate() {
             let middle = i32::midpoint(self.left(column), self.left(column + 1));
-            sheet.draw(&label(&shortened(name, self.letters()), (middle, bottom + 10), HPos::Center, VPos::Top))?;
+            sheet.draw(&label(
+                &shortened(name, self.letters()),
+                (middle, bottom + 10),
+                HPos::Center,
+                VPos::Top,
+            ))?;
         }
         let middle = i32::midpoint(LEFT, WIDTH as i32 - RIGHT);
-        sheet.draw(&label(&self.column_key, (middle, bottom + 46), HPos::Center, VPos::Top))?;
+        sheet.draw(&label(
+            &self.column_key,
+            (middle, bottom + 46),
+            HPos::Center,
+            VPos::Top,
+        ))?;
         self.draw_cells(&sheet)
     }
 
     fn draw_cells(&self, sheet: &Sheet<'_>) -> DrawnChart {
         let values = || self.cells.iter().flatten().flatten().map(|cell| cell.value);
-        let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) = (
+            values().fold(f64::INFINITY, f64::min),
+            values().fold(f64::NEG_INFINITY, f64::max),
+        );
         for (row, cells) in self.cells.iter().enumerate() {
             let top = KEY_HEIGHT + row as i32 * ROW_HEIGHT;
             for (column, cell) in cells.iter().enumerate() {
@@ -98,7 +132,11 @@ impl Heat {
                 sheet.draw(&Rectangle::new(corners, STEPS[step].filled()))?;
                 let ink = if step >= DEEP { ON_DEEP } else { ON_PALE };
                 let middle = (i32::midpoint(left, right), top + ROW_HEIGHT / 2);
-                sheet.draw(&Text::new(shortened(&cell.text, self.letters()), middle, text_style(TEXT_SIZE, ink, HPos::Center, VPos::Center)))?;
+                sheet.draw(&Text::new(
+                    shortened(&cell.text, self.letters()),
+                    middle,
+                    text_style(TEXT_SIZE, ink, HPos::Center, VPos::Center),
+                ))?;
             }
         }
         Ok(())
@@ -119,9 +157,13 @@ fn letters_of(columns: usize) -> usize {
     ((WIDTH as i32 - LEFT - RIGHT) / columns.max(1) as i32 / LETTER).clamp(2, 24) as usize
 }
 
-/// So many columns have room for labels of so many letters, and for numbers of four; never fewer than [`FEWEST`].
+/// So many columns have room for labels of so many letters, and for numbers of four; never fewer
+/// than [`FEWEST`].
 pub(in crate::report) fn most_columns(letters: usize) -> usize {
-    (FEWEST..=MOST).rev().find(|columns| letters_of(*columns) >= letters.max(NUMBER_LETTERS)).unwrap_or(FEWEST)
+    (FEWEST..=MOST)
+        .rev()
+        .find(|columns| letters_of(*columns) >= letters.max(NUMBER_LETTERS))
+        .unwrap_or(FEWEST)
 }
 
 /// From here on a number has an exponent: no cell has room for its digits.
@@ -143,7 +185,9 @@ fn step_of(value: f64, low: f64, high: f64) -> usize {
     if high <= low {
         return STEPS.len() / 2;
     }
-    ((value - low) / (high - low) * STEPS.len() as f64).floor().clamp(0.0, STEPS.len() as f64 - 1.0) as usize
+    ((value - low) / (high - low) * STEPS.len() as f64)
+        .floor()
+        .clamp(0.0, STEPS.len() as f64 - 1.0) as usize
 }
 
 #[cfg(test)]
@@ -152,15 +196,30 @@ mod tests {
 
     #[test]
     fn the_deeper_the_larger() {
-        assert_eq!([0.0, 5.0, 10.0].map(|value| step_of(value, 0.0, 10.0)), [0, 3, 6]);
+        assert_eq!(
+            [0.0, 5.0, 10.0].map(|value| step_of(value, 0.0, 10.0)),
+            [0, 3, 6]
+        );
         assert_eq!(step_of(1.0, 1.0, 1.0), 3);
     }
 
     #[test]
     fn numbers_and_labels_fit_in_their_cells() {
-        assert_eq!([0.5, 9.999, 12.345, 99.99, 1234.4].map(short_number), ["0.50", "10.0", "12.3", "100", "1234"]);
-        assert_eq!([0.0, 0.0012, 0.0049].map(short_number), ["0.00", "1e-3", "5e-3"]);
-        assert_eq!([3e7, 1e308, f64::MAX].map(short_number), ["3e7", "1e308", "2e308"]);
-        assert_eq!((most_columns(1), most_columns(5), most_columns(40)), (12, 11, 5));
+        assert_eq!(
+            [0.5, 9.999, 12.345, 99.99, 1234.4].map(short_number),
+            ["0.50", "10.0", "12.3", "100", "1234"]
+        );
+        assert_eq!(
+            [0.0, 0.0012, 0.0049].map(short_number),
+            ["0.00", "1e-3", "5e-3"]
+        );
+        assert_eq!(
+            [3e7, 1e308, f64::MAX].map(short_number),
+            ["3e7", "1e308", "2e308"]
+        );
+        assert_eq!(
+            (most_columns(1), most_columns(5), most_columns(40)),
+            (12, 11, 5)
+        );
     }
 }

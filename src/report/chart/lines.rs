@@ -12,7 +12,10 @@ use plotters::{
 };
 
 use super::{
-    canvas::{BANDS, DrawnChart, GRID, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head, head_height, mark_of, series_color, text_style},
+    canvas::{
+        BANDS, DrawnChart, GRID, LegendEntry, MUTED, Sheet, Sign, TEXT_SIZE, WIDTH, draw_head,
+        head_height, mark_of, series_color, text_style,
+    },
     scale::ChartAxis,
     shortened,
 };
@@ -65,7 +68,11 @@ pub(in crate::report) struct ChartMark {
 
 impl ChartMark {
     pub(in crate::report) fn at(x: f64, y: f64) -> Self {
-        Self { x, y, interval: None }
+        Self {
+            x,
+            y,
+            interval: None,
+        }
     }
 }
 
@@ -83,7 +90,11 @@ type Area<'a, 'b> = ChartContext<'b, SVGBackend<'a>, Cartesian2d<ChartAxis, Char
 
 impl Lines {
     pub(super) fn size(&self) -> (u32, u32) {
-        let plot = if self.is_low { LOW_PLOT_HEIGHT } else { PLOT_HEIGHT };
+        let plot = if self.is_low {
+            LOW_PLOT_HEIGHT
+        } else {
+            PLOT_HEIGHT
+        };
         (WIDTH, plot + head_height(&self.entries()) as u32)
     }
 
@@ -104,29 +115,52 @@ impl Lines {
             .axis_desc_style(text_style(TEXT_SIZE, MUTED, HPos::Left, VPos::Top))
             .x_desc(shortened(&self.x.label, 60))
             .draw()?;
-        self.lines.iter().enumerate().try_for_each(|(place, line)| draw_line(&mut area, line, place))
+        self.lines
+            .iter()
+            .enumerate()
+            .try_for_each(|(place, line)| draw_line(&mut area, line, place))
     }
 
     fn draw_bands(&self, area: &mut Area<'_, '_>) -> DrawnChart {
         use plotters::coord::ranged1d::Ranged;
         let (low, high) = (self.y.range().start, self.y.range().end);
         let (first, last) = (self.x.range().start, self.x.range().end);
-        let inside = self.bands.iter().filter(|band| band.to >= first && band.from <= last);
+        let inside = self
+            .bands
+            .iter()
+            .filter(|band| band.to >= first && band.from <= last);
         // However short, it is seen.
         let least = (last - first) / LEAST_BAND;
         let rectangle = |band: &Band| {
             let to = band.to.max(band.from + least).min(last);
-            Rectangle::new([(band.from.max(first).min(to - least), low), (to, high)], BANDS[band.color % 2].filled())
+            Rectangle::new(
+                [(band.from.max(first).min(to - least), low), (to, high)],
+                BANDS[band.color % 2].filled(),
+            )
         };
         area.draw_series(inside.map(rectangle)).map(|_| ())
     }
 
     fn entries(&self) -> Vec<LegendEntry<'_>> {
         let mut entries: Vec<LegendEntry<'_>> = Vec::new();
-        let sign = |line: &ChartLine, place: usize| if line.shape == MarkShape::Plain { Sign::Line } else { Sign::Mark(place) };
+        let sign = |line: &ChartLine, place: usize| {
+            if line.shape == MarkShape::Plain {
+                Sign::Line
+            } else {
+                Sign::Mark(place)
+            }
+        };
         let lines = self.lines.iter().enumerate();
-        let lines = lines.map(|(place, line)| LegendEntry { label: &line.label, color: series_color(line.color), sign: sign(line, place) });
-        let bands = self.bands.iter().map(|band| LegendEntry { label: band.label, color: BANDS[band.color % 2], sign: Sign::Area });
+        let lines = lines.map(|(place, line)| LegendEntry {
+            label: &line.label,
+            color: series_color(line.color),
+            sign: sign(line, place),
+        });
+        let bands = self.bands.iter().map(|band| LegendEntry {
+            label: band.label,
+            color: BANDS[band.color % 2],
+            sign: Sign::Area,
+        });
         for entry in lines.chain(bands) {
             if !entry.label.is_empty() && entries.iter().all(|known| known.label != entry.label) {
                 entries.push(entry);
@@ -138,25 +172,47 @@ impl Lines {
 
 fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnChart {
     let color = series_color(line.color);
-    let marks: Vec<ChartMark> = line.marks.iter().copied().filter(|mark| mark.x.is_finite() && mark.y.is_finite()).collect();
+    let marks: Vec<ChartMark> = line
+        .marks
+        .iter()
+        .copied()
+        .filter(|mark| mark.x.is_finite() && mark.y.is_finite())
+        .collect();
     let width = if line.shape == MarkShape::Plain { 3 } else { 4 };
     if line.shape != MarkShape::Dots {
-        area.draw_series([PathElement::new(marks.iter().map(|mark| (mark.x, mark.y)).collect::<Vec<_>>(), color.stroke_width(width))])?;
+        area.draw_series([PathElement::new(
+            marks
+                .iter()
+                .map(|mark| (mark.x, mark.y))
+                .collect::<Vec<_>>(),
+            color.stroke_width(width),
+        )])?;
     }
     if line.shape == MarkShape::Plain {
         return Ok(());
     }
     for mark in &marks {
         if let Some((low, high)) = mark.interval {
-            area.draw_series([PathElement::new([(mark.x, low), (mark.x, high)], color.stroke_width(3))])?;
-            let cap = |y| EmptyElement::at((mark.x, y)) + PathElement::new([(-CAP, 0), (CAP, 0)], color.stroke_width(3));
+            area.draw_series([PathElement::new(
+                [(mark.x, low), (mark.x, high)],
+                color.stroke_width(3),
+            )])?;
+            let cap = |y| {
+                EmptyElement::at((mark.x, y))
+                    + PathElement::new([(-CAP, 0), (CAP, 0)], color.stroke_width(3))
+            };
             area.draw_series([cap(low), cap(high)])?;
         }
     }
     draw_marks(area, &marks, color, place)
 }
 
-fn draw_marks(area: &mut Area<'_, '_>, marks: &[ChartMark], color: RGBColor, place: usize) -> DrawnChart {
+fn draw_marks(
+    area: &mut Area<'_, '_>,
+    marks: &[ChartMark],
+    color: RGBColor,
+    place: usize,
+) -> DrawnChart {
     let at = |mark: &ChartMark| EmptyElement::at((mark.x, mark.y)) + mark_of(place, color);
     area.draw_series(marks.iter().map(at)).map(|_| ())
 }

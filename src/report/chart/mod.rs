@@ -1,6 +1,8 @@
-//! Pictures of numbers: what is to be drawn comes in, an SVG comes out. Which numbers, and where they come from, is for `views`.
+//! Pictures of numbers: what is to be drawn comes in, an SVG comes out. Which numbers, and where
+//! they come from, is for `views`.
 //!
-//! Sizes are twice those of a page, because the drawing crate knows whole pixels only and a curve of whole pixels looks like stairs.
+//! Sizes are twice those of a page, because the drawing crate knows whole pixels only and a curve
+//! of whole pixels looks like stairs.
 
 mod bars;
 mod canvas;
@@ -37,7 +39,8 @@ pub(super) enum Picture {
 }
 
 impl Chart {
-    /// A picture that stands alone: title and legend are in it. Colors are those of light pages; [`dark_rules`] has the others.
+    /// A picture that stands alone: title and legend are in it. Colors are those of light pages;
+    /// [`dark_rules`] has the others.
     pub(super) fn svg(&self) -> String {
         let size = match &self.picture {
             Picture::Lines(lines) => lines.size(),
@@ -58,7 +61,15 @@ impl Chart {
         let mut title = String::new();
         let _ = Html.write_escaped_str(&mut title, &shortened(&self.title, 200));
         // Screen readers say the title instead of every tick.
-        text.replacen("<svg ", "<svg role=\"img\" data-by=\"kiln\" ", 1).replacen(">\n", &format!(">\n<title>{title}</title>\n"), 1)
+        text.replacen("<svg ", "<svg role=\"img\" data-by=\"kiln\" ", 1)
+            .replacen(
+                ">\n",
+                &format!(
+                    ">\n\
+                     <title>{title}</title>\n"
+                ),
+                1,
+            )
     }
 }
 
@@ -66,7 +77,11 @@ impl Chart {
 fn shortened(text: &str, most: usize) -> String {
     let plain = without_controls(text);
     match plain.char_indices().nth(most) {
-        Some(_) => plain.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        Some(_) => plain
+            .chars()
+            .take(most.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
         None => plain,
     }
 }

@@ -1,4 +1,5 @@
-//! From values to places on an axis: units that suit the size, ticks at round numbers, places for the values of a swept key.
+//! From values to places on an axis: units that suit the size, ticks at round numbers, places for
+//! the values of a swept key.
 
 use std::ops::Range;
 
@@ -43,17 +44,44 @@ pub(in crate::report) struct AxisUnit {
 impl AxisUnit {
     /// In which the largest of the values is a small number.
     pub(in crate::report) fn of(quantity: Quantity, values: impl IntoIterator<Item = f64>) -> Self {
-        let largest = values.into_iter().map(f64::abs).filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let largest = values
+            .into_iter()
+            .map(f64::abs)
+            .filter(|value| value.is_finite())
+            .fold(0.0, f64::max);
         let pick = |units: &[(f64, &'static str)]| {
-            let (size, name) = units.iter().copied().find(|(size, _)| largest >= *size).unwrap_or(units[units.len() - 1]);
+            let (size, name) = units
+                .iter()
+                .copied()
+                .find(|(size, _)| largest >= *size)
+                .unwrap_or(units[units.len() - 1]);
             Self { size, name }
         };
         match quantity {
-            Quantity::Number => Self { size: 1.0, name: "" },
+            Quantity::Number => Self {
+                size: 1.0,
+                name: "",
+            },
             Quantity::Of(name) => Self { size: 1.0, name },
-            Quantity::Fraction => Self { size: 0.01, name: "%" },
-            Quantity::Bytes => pick(&[(1099511627776.0, "TiB"), (1073741824.0, "GiB"), (1048576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")]),
-            Quantity::Seconds => pick(&[(7200.0 * 3.0, "h"), (360.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]).divided(),
+            Quantity::Fraction => Self {
+                size: 0.01,
+                name: "%",
+            },
+            Quantity::Bytes => pick(&[
+                (1099511627776.0, "TiB"),
+                (1073741824.0, "GiB"),
+                (1048576.0, "MiB"),
+                (1024.0, "KiB"),
+                (1.0, "B"),
+            ]),
+            Quantity::Seconds => pick(&[
+                (7200.0 * 3.0, "h"),
+                (360.0, "min"),
+                (1.0, "s"),
+                (1e-3, "ms"),
+                (1e-6, "µs"),
+            ])
+            .divided(),
         }
     }
 
@@ -69,7 +97,11 @@ impl AxisUnit {
 
     /// `Throughput, samples/s`.
     pub(in crate::report) fn after(self, what: &str) -> String {
-        if self.name.is_empty() { what.to_owned() } else { format!("{what}, {}", self.name) }
+        if self.name.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}, {}", self.name)
+        }
     }
 }
 
@@ -84,25 +116,49 @@ pub(in crate::report) struct ChartAxis {
 
 impl ChartAxis {
     /// From 0 to a round number above the largest value.
-    pub(in crate::report) fn from_zero(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
+    pub(in crate::report) fn from_zero(
+        label: impl Into<String>,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
         Self::of_numbers(label, values.into_iter().chain([0.0]))
     }
 
     /// From a round number below the least value to one above the largest.
-    pub(in crate::report) fn of_numbers(label: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Self {
+    pub(in crate::report) fn of_numbers(
+        label: impl Into<String>,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
         let (low, high) = ends(values);
         let (low, high) = if low > high { (0.0, 1.0) } else { (low, high) };
-        let width = if high > low { high - low } else { Some(low.abs()).filter(|size| *size > 0.0).unwrap_or(1.0) };
+        let width = if high > low {
+            high - low
+        } else {
+            Some(low.abs()).filter(|size| *size > 0.0).unwrap_or(1.0)
+        };
         let step = round_step(width / TICKS);
-        let (first, last) = ((low / step).floor(), (high / step).ceil().max((low / step).floor() + 1.0));
+        let (first, last) = (
+            (low / step).floor(),
+            (high / step).ceil().max((low / step).floor() + 1.0),
+        );
         let digits = (-step.log10().floor()).clamp(0.0, 300.0) as usize;
         let count = (last - first) as usize;
-        let ticks = (0..=count).map(|place| (first + place as f64) * step).map(|value| (value, label_of(value, digits))).collect();
-        Self { label: label.into(), low: first * step, high: last * step, ticks }
+        let ticks = (0..=count)
+            .map(|place| (first + place as f64) * step)
+            .map(|value| (value, label_of(value, digits)))
+            .collect();
+        Self {
+            label: label.into(),
+            low: first * step,
+            high: last * step,
+            ticks,
+        }
     }
 
     /// From the least value to the largest, with ticks at round numbers between.
-    pub(in crate::report) fn spanning(label: impl Into<String>, values: impl IntoIterator<Item = f64> + Clone) -> Self {
+    pub(in crate::report) fn spanning(
+        label: impl Into<String>,
+        values: impl IntoIterator<Item = f64> + Clone,
+    ) -> Self {
         let (low, high) = ends(values.clone());
         let mut axis = Self::of_numbers(label, values);
         if low < high {
@@ -112,18 +168,38 @@ impl ChartAxis {
         axis
     }
 
-    /// The values of a swept key, in the order given. Numbers stand at their place, or at that of their logarithm where they are far apart; what
-    /// is no number stands in a row.
+    /// The values of a swept key, in the order given. Numbers stand at their place, or at that of
+    /// their logarithm where they are far apart; what is no number stands in a row.
     pub(in crate::report) fn of_values(label: impl Into<String>, values: &[&str]) -> Self {
         let places: Vec<f64> = match numbers(values) {
             Some(numbers) => numbers,
             None => (0..values.len()).map(|place| place as f64).collect(),
         };
-        let mut ticks: Vec<(f64, String)> = places.iter().copied().zip(values.iter().map(|value| shortened(shown(value), MOST_LETTERS))).collect();
+        let mut ticks: Vec<(f64, String)> = places
+            .iter()
+            .copied()
+            .zip(
+                values
+                    .iter()
+                    .map(|value| shortened(shown(value), MOST_LETTERS)),
+            )
+            .collect();
         ticks.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let (first, last) = (ticks.first().map_or(0.0, |tick| tick.0), ticks.last().map_or(1.0, |tick| tick.0));
-        let rim = if last > first { (last - first) * 0.06 } else { 0.5 };
-        let mut axis = Self { label: label.into(), low: first - rim, high: last + rim, ticks };
+        let (first, last) = (
+            ticks.first().map_or(0.0, |tick| tick.0),
+            ticks.last().map_or(1.0, |tick| tick.0),
+        );
+        let rim = if last > first {
+            (last - first) * 0.06
+        } else {
+            0.5
+        };
+        let mut axis = Self {
+            label: label.into(),
+            low: first - rim,
+            high: last + rim,
+            ticks,
+        };
         axis.thin_out();
         axis
     }
@@ -144,7 +220,9 @@ impl ChartAxis {
         let half = |label: &str| (label.chars().count() as f64 * LETTER + GAP) / 2.0 * width;
         let mut kept: Vec<(f64, String)> = Vec::new();
         for tick in self.ticks.drain(..).rev() {
-            let is_free = kept.last().is_none_or(|next| next.0 - half(&next.1) > tick.0 + half(&tick.1));
+            let is_free = kept
+                .last()
+                .is_none_or(|next| next.0 - half(&next.1) > tick.0 + half(&tick.1));
             if is_free {
                 kept.push(tick);
             }
@@ -161,23 +239,41 @@ fn shown(value: &str) -> &str {
 
 /// The places of values that are all numbers.
 fn numbers(values: &[&str]) -> Option<Vec<f64>> {
-    let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse::<f64>().ok().filter(|number| number.is_finite())).collect();
+    let numbers: Option<Vec<f64>> = values
+        .iter()
+        .map(|value| {
+            value
+                .parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite())
+        })
+        .collect();
     let numbers = numbers?;
     let (least, largest) = ends(numbers.iter().copied());
     let is_wide = least > 0.0 && largest / least >= WIDE;
-    Some(if is_wide { numbers.into_iter().map(f64::log10).collect() } else { numbers })
+    Some(if is_wide {
+        numbers.into_iter().map(f64::log10).collect()
+    } else {
+        numbers
+    })
 }
 
 /// The least and the largest of those that have a place; the wrong way round where there is none.
 fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|value| value.abs() <= FURTHEST);
-    finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+    finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
 }
 
 /// 1, 2 or 5 times a power of ten, at least `width`.
 fn round_step(width: f64) -> f64 {
     let power = 10_f64.powf(width.log10().floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power).find(|step| *step >= width * 0.999).unwrap_or(10.0 * power)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|times| times * power)
+        .find(|step| *step >= width * 0.999)
+        .unwrap_or(10.0 * power)
 }
 
 /// `1200`, `0.05`, `12 k`, `3 M`.
@@ -185,19 +281,32 @@ pub(in crate::report) fn label_of(value: f64, digits: usize) -> String {
     if value.abs() >= MOST_PLAIN {
         return format!("{value:.1e}");
     }
-    let thousands = [(1e9, " G"), (1e6, " M"), (1e4, " k")].into_iter().find(|(size, _)| value.abs() >= *size);
+    let thousands = [(1e9, " G"), (1e6, " M"), (1e4, " k")]
+        .into_iter()
+        .find(|(size, _)| value.abs() >= *size);
     let text = match thousands {
         Some((size, name)) => {
             let size = if size == 1e4 { 1e3 } else { size };
             let short = format!("{:.2}", value / size);
-            format!("{}{name}", short.trim_end_matches('0').trim_end_matches('.'))
+            format!(
+                "{}{name}",
+                short.trim_end_matches('0').trim_end_matches('.')
+            )
         }
         // Numbers with more zeros are hard to read.
         None if digits > 6 && value != 0.0 => format!("{value:.1e}"),
         None => format!("{value:.*}", digits.min(6)),
     };
     // -0 is 0.
-    if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) { text.trim_start_matches('-').to_owned() } else { text }
+    if text
+        .trim_start_matches('-')
+        .chars()
+        .all(|letter| matches!(letter, '0' | '.'))
+    {
+        text.trim_start_matches('-').to_owned()
+    } else {
+        text
+    }
 }
 
 impl Ranged for ChartAxis {
@@ -212,7 +321,11 @@ impl Ranged for ChartAxis {
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         // Lines between the ticks are none.
-        if hint.weight().allow_light_points() { Vec::new() } else { self.ticks.iter().map(|tick| tick.0).collect() }
+        if hint.weight().allow_light_points() {
+            Vec::new()
+        } else {
+            self.ticks.iter().map(|tick| tick.0).collect()
+        }
     }
 
     fn range(&self) -> Range<f64> {
@@ -222,7 +335,11 @@ impl Ranged for ChartAxis {
 
 impl ValueFormatter<f64> for ChartAxis {
     fn format_ext(&self, value: &f64) -> String {
-        self.ticks.iter().find(|tick| tick.0 == *value).map(|tick| tick.1.clone()).unwrap_or_default()
+        self.ticks
+            .iter()
+            .find(|tick| tick.0 == *value)
+            .map(|tick| tick.1.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -239,14 +356,32 @@ mod tests {
         let axis = ChartAxis::from_zero("x", [3.0, 41.0]);
         assert_eq!(labels(&axis), ["0", "10", "20", "30", "40", "50"]);
         assert_eq!((axis.low, axis.high), (0.0, 50.0));
-        assert_eq!(labels(&ChartAxis::of_numbers("x", [2.31, 2.48])), ["2.30", "2.35", "2.40", "2.45", "2.50"]);
+        assert_eq!(
+            labels(&ChartAxis::of_numbers("x", [2.31, 2.48])),
+            ["2.30", "2.35", "2.40", "2.45", "2.50"]
+        );
         assert_eq!(labels(&ChartAxis::of_numbers("x", [5.0])), ["5", "6"]);
         assert_eq!(labels(&ChartAxis::from_zero("x", [0.0, f64::NAN])).len(), 2);
-        assert_eq!(labels(&ChartAxis::from_zero("x", [120_000.0])), ["0", "50 k", "100 k", "150 k"]);
-        assert_eq!(labels(&ChartAxis::from_zero("x", [2e-10, 4e-10]))[1..3], ["1.0e-10", "2.0e-10"]);
-        assert_eq!(labels(&ChartAxis::of_numbers("x", [-1.0, 1.0])), ["-1.0", "-0.5", "0.0", "0.5", "1.0"]);
-        assert_eq!(labels(&ChartAxis::from_zero("x", [8e299]))[..2], ["0", "2.0e299"]);
-        assert_eq!(labels(&ChartAxis::from_zero("x", [1e308, f64::INFINITY])).len(), 2);
+        assert_eq!(
+            labels(&ChartAxis::from_zero("x", [120_000.0])),
+            ["0", "50 k", "100 k", "150 k"]
+        );
+        assert_eq!(
+            labels(&ChartAxis::from_zero("x", [2e-10, 4e-10]))[1..3],
+            ["1.0e-10", "2.0e-10"]
+        );
+        assert_eq!(
+            labels(&ChartAxis::of_numbers("x", [-1.0, 1.0])),
+            ["-1.0", "-0.5", "0.0", "0.5", "1.0"]
+        );
+        assert_eq!(
+            labels(&ChartAxis::from_zero("x", [8e299]))[..2],
+            ["0", "2.0e299"]
+        );
+        assert_eq!(
+            labels(&ChartAxis::from_zero("x", [1e308, f64::INFINITY])).len(),
+            2
+        );
     }
 
     #[test]
@@ -254,7 +389,10 @@ mod tests {
         assert_eq!(ChartAxis::places(&["1", "10", "100"]), [0.0, 1.0, 2.0]);
         assert_eq!(ChartAxis::places(&["0", "4", "40"]), [0.0, 4.0, 40.0]);
         assert_eq!(ChartAxis::places(&["adamw", "", "7"]), [0.0, 1.0, 2.0]);
-        assert_eq!(labels(&ChartAxis::of_values("x", &["", "b"])), ["(none)", "b"]);
+        assert_eq!(
+            labels(&ChartAxis::of_values("x", &["", "b"])),
+            ["(none)", "b"]
+        );
     }
 
     #[test]
@@ -262,16 +400,39 @@ mod tests {
         let values: Vec<String> = (0..200).map(|value| value.to_string()).collect();
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         let axis = ChartAxis::of_values("x", &values);
-        assert!(axis.ticks.len() > 5 && axis.ticks.len() < 20, "{:?}", axis.ticks);
+        assert!(
+            axis.ticks.len() > 5 && axis.ticks.len() < 20,
+            "{:?}",
+            axis.ticks
+        );
         assert_eq!(axis.ticks.last().unwrap().1, "199");
     }
 
     #[test]
     fn units_suit_the_largest_value() {
         let name = |quantity, value: f64| AxisUnit::of(quantity, [value, 0.0]).name;
-        assert_eq!((name(Quantity::Bytes, 3e9), name(Quantity::Bytes, 5e6)), ("GiB", "MiB"));
-        assert_eq!((name(Quantity::Seconds, 0.02), name(Quantity::Seconds, 90.0), name(Quantity::Seconds, 1e5)), ("ms", "s", "h"));
-        assert_eq!(AxisUnit::of(Quantity::Seconds, [600.0]), AxisUnit { size: 60.0, name: "min" });
-        assert_eq!(AxisUnit::of(Quantity::Fraction, [0.5]).after("MFU"), "MFU, %");
+        assert_eq!(
+            (name(Quantity::Bytes, 3e9), name(Quantity::Bytes, 5e6)),
+            ("GiB", "MiB")
+        );
+        assert_eq!(
+            (
+                name(Quantity::Seconds, 0.02),
+                name(Quantity::Seconds, 90.0),
+                name(Quantity::Seconds, 1e5)
+            ),
+            ("ms", "s", "h")
+        );
+        assert_eq!(
+            AxisUnit::of(Quantity::Seconds, [600.0]),
+            AxisUnit {
+                size: 60.0,
+                name: "min"
+            }
+        );
+        assert_eq!(
+            AxisUnit::of(Quantity::Fraction, [0.5]).after("MFU"),
+            "MFU, %"
+        );
     }
 }

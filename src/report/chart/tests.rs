@@ -1,44 +1,114 @@
 use super::*;
 
 fn lines(label: &str) -> Chart {
-    let marks =
-        vec![ChartMark { interval: Some((90.0, 110.0)), ..ChartMark::at(4.0, 100.0) }, ChartMark::at(8.0, 150.0), ChartMark::at(16.0, f64::NAN)];
-    let line = ChartLine { label: label.to_owned(), color: 0, shape: MarkShape::Marked, marks };
+    let marks = vec![
+        ChartMark {
+            interval: Some((90.0, 110.0)),
+            ..ChartMark::at(4.0, 100.0)
+        },
+        ChartMark::at(8.0, 150.0),
+        ChartMark::at(16.0, f64::NAN),
+    ];
+    let line = ChartLine {
+        label: label.to_owned(),
+        color: 0,
+        shape: MarkShape::Marked,
+        marks,
+    };
     let picture = Lines {
         x: ChartAxis::of_values("train.batch_size", &["4", "8", "16"]),
         y: ChartAxis::from_zero("", [100.0, 150.0]),
         lines: vec![line],
-        bands: vec![Band { label: "window", color: 0, from: -5.0, to: 900.0 }],
+        bands: vec![Band {
+            label: "window",
+            color: 0,
+            from: -5.0,
+            to: 900.0,
+        }],
         is_low: false,
     };
-    Chart { name: "x".into(), title: format!("Throughput of {label}"), caption: String::new(), picture: Picture::Lines(picture) }
+    Chart {
+        name: "x".into(),
+        title: format!("Throughput of {label}"),
+        caption: String::new(),
+        picture: Picture::Lines(picture),
+    }
 }
 
 #[test]
 fn a_line_has_its_marks_its_interval_its_ticks_and_its_name() {
     let svg = lines("two workers").svg();
-    assert!(svg.starts_with("<svg role=\"img\" data-by=\"kiln\" width=\"840\"") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    assert_eq!(svg.matches("<polygon").count(), 3, "two marks and one in the legend; a number that is none is not drawn: {svg}");
-    assert!(svg.contains("two workers\n") && svg.contains("train.batch_size\n"), "{svg}");
+    assert!(
+        svg.starts_with("<svg role=\"img\" data-by=\"kiln\" width=\"840\"")
+            && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
+    assert_eq!(
+        svg.matches("<polygon").count(),
+        3,
+        "two marks and one in the legend; a number that is none is not drawn: {svg}"
+    );
+    assert!(
+        svg.contains("two workers\n") && svg.contains("train.batch_size\n"),
+        "{svg}"
+    );
     for tick in ["4", "8", "16", "0", "50", "100", "150"] {
-        assert!(svg.contains(&format!(">\n{tick}\n</text>")), "{tick}: {svg}");
+        assert!(
+            svg.contains(&format!(">\n{tick}\n</text>")),
+            "{tick}: {svg}"
+        );
     }
     // The band is cut at the picture's rim.
-    let widths: Vec<i32> = svg.split(" width=\"").skip(1).filter_map(|rest| rest.split('"').next()?.parse().ok()).collect();
-    assert!(widths.iter().all(|width| (0..=840).contains(width)), "{widths:?}");
+    let widths: Vec<i32> = svg
+        .split(" width=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next()?.parse().ok())
+        .collect();
+    assert!(
+        widths.iter().all(|width| (0..=840).contains(width)),
+        "{widths:?}"
+    );
 }
 
 #[test]
 fn a_hostile_name_is_words_and_no_markup() {
     let hostile = "</text><script>alert(1)</script>\n\u{1b}[31m";
-    let mut heat =
-        Heat { column_key: hostile.into(), columns: vec![hostile.into()], row_key: hostile.into(), rows: vec![hostile.into()], cells: vec![] };
-    heat.cells = vec![vec![Some(HeatCell { value: 1.0, text: hostile.into() })]];
-    let bars = Bars { parts: vec!["weights"], bars: vec![ChartBar { name: hostile.into(), parts: vec![1.0], total: 1.0 }] };
-    let chart = |picture| Chart { name: "x".into(), title: hostile.into(), caption: String::new(), picture };
-    for svg in [lines(hostile).svg(), chart(Picture::Heat(heat)).svg(), chart(Picture::Bars(bars)).svg()] {
+    let mut heat = Heat {
+        column_key: hostile.into(),
+        columns: vec![hostile.into()],
+        row_key: hostile.into(),
+        rows: vec![hostile.into()],
+        cells: vec![],
+    };
+    heat.cells = vec![vec![Some(HeatCell {
+        value: 1.0,
+        text: hostile.into(),
+    })]];
+    let bars = Bars {
+        parts: vec!["weights"],
+        bars: vec![ChartBar {
+            name: hostile.into(),
+            parts: vec![1.0],
+            total: 1.0,
+        }],
+    };
+    let chart = |picture| Chart {
+        name: "x".into(),
+        title: hostile.into(),
+        caption: String::new(),
+        picture,
+    };
+    for svg in [
+        lines(hostile).svg(),
+        chart(Picture::Heat(heat)).svg(),
+        chart(Picture::Bars(bars)).svg(),
+    ] {
         assert!(!svg.contains("<script") && !svg.contains('\u{1b}'), "{svg}");
-        assert_eq!(svg.matches("<text").count(), svg.matches("</text>").count(), "{svg}");
+        assert_eq!(
+            svg.matches("<text").count(),
+            svg.matches("</text>").count(),
+            "{svg}"
+        );
     }
 }
 
@@ -54,15 +124,41 @@ fn every_colour_of_a_picture_has_one_for_dark_pages_but_those_of_fields() {
 
 #[test]
 fn bars_are_as_long_as_their_parts_together() {
-    let bar = |parts: Vec<f64>| ChartBar { name: "b".into(), total: parts.iter().sum(), parts };
-    let bars = Bars { parts: vec!["weights", "rest"], bars: vec![bar(vec![1.0, 3.0]), bar(vec![1.0, 0.0])] };
-    let chart = Chart { name: "x".into(), title: "Memory".into(), caption: String::new(), picture: Picture::Bars(bars) };
+    let bar = |parts: Vec<f64>| ChartBar {
+        name: "b".into(),
+        total: parts.iter().sum(),
+        parts,
+    };
+    let bars = Bars {
+        parts: vec!["weights", "rest"],
+        bars: vec![bar(vec![1.0, 3.0]), bar(vec![1.0, 0.0])],
+    };
+    let chart = Chart {
+        name: "x".into(),
+        title: "Memory".into(),
+        caption: String::new(),
+        picture: Picture::Bars(bars),
+    };
     let svg = chart.svg();
     let width_of = |color: &str| -> Vec<i32> {
-        let of = svg.lines().filter(|line| line.starts_with("<rect") && line.contains(color) && line.contains("height=\"30\""));
-        of.filter_map(|line| line.split(" width=\"").nth(1)?.split('"').next()?.parse().ok()).collect()
+        let of = svg.lines().filter(|line| {
+            line.starts_with("<rect") && line.contains(color) && line.contains("height=\"30\"")
+        });
+        of.filter_map(|line| {
+            line.split(" width=\"")
+                .nth(1)?
+                .split('"')
+                .next()?
+                .parse()
+                .ok()
+        })
+        .collect()
     };
     let (weights, rest) = (width_of("#0B5FCE"), width_of("#C2410C"));
-    assert_eq!((weights[0], weights[0] + rest[0], rest[1]), (weights[1], 694, 0), "{svg}");
+    assert_eq!(
+        (weights[0], weights[0] + rest[0], rest[1]),
+        (weights[1], 694, 0),
+        "{svg}"
+    );
     assert!(weights[0] > 170 && weights[0] < 176, "{weights:?}");
 }

@@ -1,4 +1,5 @@
-//! Decides whether two rows are comparable: lists the fields that must be equal for a difference to mean something.
+//! Decides whether two rows are comparable: lists the fields that must be equal for a difference to
+//! mean something.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use serde::Serialize;
 #[serde(rename_all = "snake_case")]
 pub enum RowFact {
     DeviceName,
-    /// Model of the processor, for a trial on the CPU. For a trial on a GPU a different processor is reported with the records.
+    /// Model of the processor, for a trial on the CPU. For a trial on a GPU a different processor
+    /// is reported with the records.
     Processor,
     PowerLimitWatts,
     MigProfile,
@@ -66,7 +68,14 @@ impl RowFact {
 
     /// Whether older tables lack the column. An unknown value does not count as a different one.
     fn may_be_unknown(self) -> bool {
-        matches!(self, Self::Processor | Self::PowerLimitWatts | Self::MigProfile | Self::EccMode | Self::HostId)
+        matches!(
+            self,
+            Self::Processor
+                | Self::PowerLimitWatts
+                | Self::MigProfile
+                | Self::EccMode
+                | Self::HostId
+        )
     }
 
     /// The value of a row, empty where it is not known.
@@ -74,8 +83,15 @@ impl RowFact {
         let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
         match self {
             Self::DeviceName => row.device_name.clone().unwrap_or_default(),
-            Self::Processor => row.processor.clone().filter(|_| row.device_uuid.is_none()).unwrap_or_default(),
-            Self::PowerLimitWatts => row.power_limit_watts.map(|watts| watts.round().to_string()).unwrap_or_default(),
+            Self::Processor => row
+                .processor
+                .clone()
+                .filter(|_| row.device_uuid.is_none())
+                .unwrap_or_default(),
+            Self::PowerLimitWatts => row
+                .power_limit_watts
+                .map(|watts| watts.round().to_string())
+                .unwrap_or_default(),
             Self::MigProfile => row.mig_profile.clone().unwrap_or_default(),
             Self::EccMode => row.ecc_mode.clone().unwrap_or_default(),
             Self::HostId => row.host_id.clone().unwrap_or_default(),
@@ -94,7 +110,11 @@ impl RowFact {
 
 /// Host ids that were made in different ways cannot be compared.
 fn is_of_two_kinds(field: RowFact, base: &BTreeSet<String>, new: &BTreeSet<String>) -> bool {
-    let kinds = |ids: &BTreeSet<String>| ids.iter().map(|id| host_id_kind(id).to_owned()).collect::<BTreeSet<String>>();
+    let kinds = |ids: &BTreeSet<String>| {
+        ids.iter()
+            .map(|id| host_id_kind(id).to_owned())
+            .collect::<BTreeSet<String>>()
+    };
     field == RowFact::HostId && kinds(base).is_disjoint(&kinds(new))
 }
 
@@ -106,32 +126,55 @@ pub struct Unlike {
     pub new: Vec<String>,
 }
 
-/// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on the CPU. GPUs that differ in name, power limit or
-/// MIG profile are refused as such ([`unlike`]): the GPUs returned here differ only in their UUID.
+/// Returns the UUIDs of the GPUs of both sides, where the sides ran on different GPUs; `None` on
+/// the CPU. GPUs that differ in name, power limit or MIG profile are refused as such ([`unlike`]):
+/// the GPUs returned here differ only in their UUID.
 pub(super) fn boards(base: &[&TrialRow], new: &[&TrialRow]) -> Option<[Vec<String>; 2]> {
-    let of = |rows: &[&TrialRow]| rows.iter().flat_map(|row| row.device_uuids()).map(str::to_owned).collect::<BTreeSet<String>>();
-    let names = |rows: &[&TrialRow]| rows.iter().map(|row| RowFact::DeviceName.of(row)).collect::<BTreeSet<String>>();
+    let of = |rows: &[&TrialRow]| {
+        rows.iter()
+            .flat_map(|row| row.device_uuids())
+            .map(str::to_owned)
+            .collect::<BTreeSet<String>>()
+    };
+    let names = |rows: &[&TrialRow]| {
+        rows.iter()
+            .map(|row| RowFact::DeviceName.of(row))
+            .collect::<BTreeSet<String>>()
+    };
     let is_one_model = names(base) == names(new);
     let (base, new) = (of(base), of(new));
-    (is_one_model && !base.is_empty() && !new.is_empty() && base != new).then(|| [base, new].map(|uuids| uuids.into_iter().collect()))
+    (is_one_model && !base.is_empty() && !new.is_empty() && base != new)
+        .then(|| [base, new].map(|uuids| uuids.into_iter().collect()))
 }
 
-/// The fields that are not one and the same in all rows of both sides; none where a side has no row.
+/// The fields that are not one and the same in all rows of both sides; none where a side has no
+/// row.
 pub(super) fn unlike(base: &[&TrialRow], new: &[&TrialRow]) -> Vec<Unlike> {
     if base.is_empty() || new.is_empty() {
         return Vec::new();
     }
-    let values = |field: RowFact, rows: &[&TrialRow]| rows.iter().map(|row| field.of(row)).collect::<BTreeSet<String>>();
+    let values = |field: RowFact, rows: &[&TrialRow]| {
+        rows.iter()
+            .map(|row| field.of(row))
+            .collect::<BTreeSet<String>>()
+    };
     let of = |field: RowFact| {
         let (mut base, mut new) = (values(field, base), values(field, new));
         if field.may_be_unknown() {
-            [&mut base, &mut new].into_iter().for_each(|known| known.retain(|value| !value.is_empty()));
-            let is_told = base.len().max(new.len()) > 1 || (!base.is_empty() && !new.is_empty() && !is_of_two_kinds(field, &base, &new));
+            [&mut base, &mut new]
+                .into_iter()
+                .for_each(|known| known.retain(|value| !value.is_empty()));
+            let is_told = base.len().max(new.len()) > 1
+                || (!base.is_empty() && !new.is_empty() && !is_of_two_kinds(field, &base, &new));
             if !is_told {
                 return None;
             }
         }
-        (base != new || base.len() > 1).then(|| Unlike { field, base: base.into_iter().collect(), new: new.into_iter().collect() })
+        (base != new || base.len() > 1).then(|| Unlike {
+            field,
+            base: base.into_iter().collect(),
+            new: new.into_iter().collect(),
+        })
     };
     RowFact::ALL.into_iter().filter_map(of).collect()
 }

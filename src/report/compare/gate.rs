@@ -1,4 +1,5 @@
-//! A gate answers whether a metric became worse at any point. It has three answers; "cannot tell" is not "no".
+//! A gate answers whether a metric became worse at any point. It has three answers; "cannot tell"
+//! is not "no".
 
 use kiln_core::{
     statistics::{MUCH_DISTURBED, Nature},
@@ -24,38 +25,87 @@ impl Gate {
     pub fn sentence(&self) -> String {
         let named = |points: &[String]| {
             let more = points.len().saturating_sub(MOST_NAMED);
-            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-            format!("{}{more}", listed(&points[..points.len().min(MOST_NAMED)], "; "))
+            let more = if more > 0 {
+                format!("; and {more} more")
+            } else {
+                String::new()
+            };
+            format!(
+                "{}{more}",
+                listed(&points[..points.len().min(MOST_NAMED)], "; ")
+            )
         };
         match self {
             Self::Pass => "pass".to_owned(),
-            Self::Fail(points) => format!("fail at {}: {}", counted(points.len(), "point"), named(points)),
-            Self::CannotTell(points) => format!("cannot tell at {}: {}", counted(points.len(), "point"), named(points)),
+            Self::Fail(points) => format!(
+                "fail at {}: {}",
+                counted(points.len(), "point"),
+                named(points)
+            ),
+            Self::CannotTell(points) => format!(
+                "cannot tell at {}: {}",
+                counted(points.len(), "point"),
+                named(points)
+            ),
         }
     }
 }
 
-/// Decides whether a metric became worse at any point of base. It passes where the runs exclude that at every point.
+/// Decides whether a metric became worse at any point of base. It passes where the runs exclude
+/// that at every point.
 pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
     let (mut worse, mut untold) = (Vec::new(), Vec::new());
     for pair in &found.pairs {
-        let comparison = pair.comparisons.iter().find(|comparison| comparison.metric == metric);
+        let comparison = pair
+            .comparisons
+            .iter()
+            .find(|comparison| comparison.metric == metric);
         match comparison {
             _ if !pair.unlike.is_empty() => untold.push(format!("{} (not comparable)", pair.name)),
-            _ if pair.shared > 0 => untold.push(format!("{} ({} on both sides the same)", pair.name, counted(pair.shared, "run"))),
-            Some(comparison) if !found.is_clean && is_lopsided(pair, comparison) => untold.push(format!("{} (disturbed on one side)", pair.name)),
-            Some(Comparison { verdict: Verdict::Worse, .. }) => worse.push(pair.name.clone()),
-            _ if pair.ends.is_some() => untold.push(format!("{} (not all its trials completed)", pair.name)),
-            None => untold.push(format!("{} (no {} on both sides)", pair.name, metric.name())),
-            Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
-                untold.push(format!("{} (a run lacks `{}`)", pair.name, comparison.column));
+            _ if pair.shared > 0 => untold.push(format!(
+                "{} ({} on both sides the same)",
+                pair.name,
+                counted(pair.shared, "run")
+            )),
+            Some(comparison) if !found.is_clean && is_lopsided(pair, comparison) => {
+                untold.push(format!("{} (disturbed on one side)", pair.name))
             }
-            Some(Comparison { passed_over: Some(column), .. }) => untold.push(format!("{} (only one side has `{column}`)", pair.name)),
-            Some(comparison) if !comparison.excludes_worse => untold.push(format!("{} ({})", pair.name, word(comparison).replace('-', " "))),
+            Some(Comparison {
+                verdict: Verdict::Worse,
+                ..
+            }) => worse.push(pair.name.clone()),
+            _ if pair.ends.is_some() => {
+                untold.push(format!("{} (not all its trials completed)", pair.name))
+            }
+            None => untold.push(format!(
+                "{} (no {} on both sides)",
+                pair.name,
+                metric.name()
+            )),
+            Some(comparison) if comparison.base_missing + comparison.new_missing > 0 => {
+                untold.push(format!(
+                    "{} (a run lacks `{}`)",
+                    pair.name, comparison.column
+                ));
+            }
+            Some(Comparison {
+                passed_over: Some(column),
+                ..
+            }) => untold.push(format!("{} (only one side has `{column}`)", pair.name)),
+            Some(comparison) if !comparison.excludes_worse => untold.push(format!(
+                "{} ({})",
+                pair.name,
+                word(comparison).replace('-', " ")
+            )),
             Some(_) => {}
         }
     }
-    untold.extend(found.only_base.iter().map(|name| format!("{name} (only in base)")));
+    untold.extend(
+        found
+            .only_base
+            .iter()
+            .map(|name| format!("{name} (only in base)")),
+    );
     match (worse.is_empty(), untold.is_empty()) {
         (false, _) => Gate::Fail(worse),
         (true, false) => Gate::CannotTell(untold),
@@ -71,9 +121,23 @@ fn is_lopsided(pair: &Compared, comparison: &Comparison) -> bool {
     comparison.metric.nature() == Nature::Drifting && apart.abs() >= MUCH_DISTURBED
 }
 
-/// Returns the points without a verdict: none of their trials can be compared, or only base has them.
+/// Returns the points without a verdict: none of their trials can be compared, or only base has
+/// them.
 pub fn unsaid(found: &Comparisons) -> Vec<String> {
-    let is_unsaid = |pair: &&Compared| pair.unlike.is_empty() && (pair.comparisons.is_empty() || pair.ends.is_some());
-    let unsaid = found.pairs.iter().filter(is_unsaid).map(|pair| format!("{} (not all its trials completed with a number)", pair.name));
-    unsaid.chain(found.only_base.iter().map(|name| format!("{name} (only in base)"))).collect()
+    let is_unsaid = |pair: &&Compared| {
+        pair.unlike.is_empty() && (pair.comparisons.is_empty() || pair.ends.is_some())
+    };
+    let unsaid = found
+        .pairs
+        .iter()
+        .filter(is_unsaid)
+        .map(|pair| format!("{} (not all its trials completed with a number)", pair.name));
+    unsaid
+        .chain(
+            found
+                .only_base
+                .iter()
+                .map(|name| format!("{name} (only in base)")),
+        )
+        .collect()
 }

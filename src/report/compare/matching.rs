@@ -27,21 +27,39 @@ pub(super) struct Matched<'a> {
 
 /// Points that share a trial id: the same settings, whatever tables they are in.
 pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a> {
-    let (old_points, mut new_points) = (points(base), points(new).into_iter().map(Some).collect::<Vec<_>>());
+    let (old_points, mut new_points) = (
+        points(base),
+        points(new).into_iter().map(Some).collect::<Vec<_>>(),
+    );
     let mut place_of: HashMap<&TrialId, usize> = HashMap::new();
     for (place, point) in new_points.iter().enumerate() {
-        place_of.extend(point.iter().flat_map(|point| point.rows.iter().map(move |row| (&row.trial, place))));
+        place_of.extend(
+            point
+                .iter()
+                .flat_map(|point| point.rows.iter().map(move |row| (&row.trial, place))),
+        );
     }
     let mut matched = Matched::default();
     for point in old_points {
         let name = point.name(&base.axes);
-        let same = point.rows.iter().find_map(|row| new_points[*place_of.get(&row.trial)?].take());
+        let same = point
+            .rows
+            .iter()
+            .find_map(|row| new_points[*place_of.get(&row.trial)?].take());
         match same {
-            Some(same) => matched.pairs.push(MatchedPair { name, base: point.rows, new: same.rows }),
+            Some(same) => matched.pairs.push(MatchedPair {
+                name,
+                base: point.rows,
+                new: same.rows,
+            }),
             None => matched.only_base.push(name),
         }
     }
-    matched.only_new = new_points.into_iter().flatten().map(|point: Point<'_>| point.name(&new.axes)).collect();
+    matched.only_new = new_points
+        .into_iter()
+        .flatten()
+        .map(|point: Point<'_>| point.name(&new.axes))
+        .collect();
     matched
 }
 
@@ -49,7 +67,11 @@ pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a
 ///
 /// # Errors
 /// A key that is neither an axis nor a column, or rows of several points under one value.
-pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[String]) -> Result<Matched<'a>, String> {
+pub(super) fn by_keys<'a>(
+    base: &'a TrialTable,
+    new: &'a TrialTable,
+    keys: &[String],
+) -> Result<Matched<'a>, String> {
     let mut groups = grouped(base, keys, "BASE")?;
     let mut others = grouped(new, keys, "NEW")?;
     let mut matched = Matched::default();
@@ -60,7 +82,10 @@ pub(super) fn by_keys<'a>(base: &'a TrialTable, new: &'a TrialTable, keys: &[Str
             None => matched.only_base.push(name),
         }
     }
-    matched.only_new = others.into_keys().map(|values| spelled(keys, &values)).collect();
+    matched.only_new = others
+        .into_keys()
+        .map(|values| spelled(keys, &values))
+        .collect();
     Ok(matched)
 }
 
@@ -74,19 +99,33 @@ fn grouped<'a>(table: &'a TrialTable, keys: &[String], whose: &str) -> Result<Gr
     let mut groups = Groups::new();
     let mut settings: HashMap<Vec<Sorted>, HashSet<PointSetting<'_>>> = HashMap::new();
     for row in table.last_attempts() {
-        let cells: Vec<Sorted> = keys.iter().map(|key| cell(table, row, key).map(Sorted)).collect::<Result<_, _>>()?;
-        settings.entry(cells.clone()).or_default().insert((&row.axes, pieces(&row.fixed)));
+        let cells: Vec<Sorted> = keys
+            .iter()
+            .map(|key| cell(table, row, key).map(Sorted))
+            .collect::<Result<_, _>>()?;
+        settings
+            .entry(cells.clone())
+            .or_default()
+            .insert((&row.axes, pieces(&row.fixed)));
         groups.entry(cells).or_default().push(&row.fixed);
     }
     match settings.iter().find(|(_, points)| points.len() > 1) {
         None => Ok(groups),
         Some((values, points)) => {
             let first: Vec<&[String]> = points.iter().take(2).map(|(values, _)| *values).collect();
-            let differ = table.axes.iter().enumerate().find(|(place, _)| first[0].get(*place) != first[1].get(*place));
+            let differ = table
+                .axes
+                .iter()
+                .enumerate()
+                .find(|(place, _)| first[0].get(*place) != first[1].get(*place));
             // Else one stands in for another that ran out of memory, in smaller pieces.
             let axis = differ.map_or("grad_accumulation", |(_, axis)| axis);
             let axis = format!(", such as `{axis}`");
-            Err(format!("{whose}: rows of {} points have {}; name further axes in `--by`{axis}", points.len(), spelled(keys, values)))
+            Err(format!(
+                "{whose}: rows of {} points have {}; name further axes in `--by`{axis}",
+                points.len(),
+                spelled(keys, values)
+            ))
         }
     }
 }
@@ -99,7 +138,10 @@ impl Ord for Sorted {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         match (self.0.parse::<f64>(), other.0.parse::<f64>()) {
             (Ok(one), Ok(two)) => one.total_cmp(&two).then_with(|| self.0.cmp(&other.0)),
-            (one, two) => one.is_err().cmp(&two.is_err()).then_with(|| self.0.cmp(&other.0)),
+            (one, two) => one
+                .is_err()
+                .cmp(&two.is_err())
+                .then_with(|| self.0.cmp(&other.0)),
         }
     }
 }
@@ -116,14 +158,22 @@ fn cell(table: &TrialTable, row: &TableRow, key: &str) -> Result<String, String>
         let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
         format!(
             "`--by {key}` is not an axis of both tables ({} here), nor one of the columns {}",
-            if axes.is_empty() { "none".to_owned() } else { axes.join(", ") },
+            if axes.is_empty() {
+                "none".to_owned()
+            } else {
+                axes.join(", ")
+            },
             SETTINGS.join(", ")
         )
     })
 }
 
 fn spelled(keys: &[String], values: &[Sorted]) -> String {
-    keys.iter().zip(values).map(|(key, value)| format!("{key} {}", shown(&value.0))).collect::<Vec<_>>().join(", ")
+    keys.iter()
+        .zip(values)
+        .map(|(key, value)| format!("{key} {}", shown(&value.0)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -132,40 +182,94 @@ mod tests {
     use crate::report::points::tests::{row, table};
 
     fn names(matched: &Matched<'_>) -> (Vec<String>, Vec<String>, Vec<String>) {
-        let pairs = matched.pairs.iter().map(|pair| format!("{} {}:{}", pair.name, pair.base.len(), pair.new.len())).collect();
+        let pairs = matched
+            .pairs
+            .iter()
+            .map(|pair| format!("{} {}:{}", pair.name, pair.base.len(), pair.new.len()))
+            .collect();
         (pairs, matched.only_base.clone(), matched.only_new.clone())
     }
 
     #[test]
     fn points_that_share_an_id_are_one_whatever_else_is_there() {
-        let base = table(&["a.b"], vec![(row(1, 1.0), &["8"]), (row(2, 1.0), &["8"]), (row(3, 1.0), &["16"]), (row(4, 1.0), &["4"])]);
+        let base = table(
+            &["a.b"],
+            vec![
+                (row(1, 1.0), &["8"]),
+                (row(2, 1.0), &["8"]),
+                (row(3, 1.0), &["16"]),
+                (row(4, 1.0), &["4"]),
+            ],
+        );
         let new = table(
             &["a.b"],
-            vec![(row(3, 1.0), &["16"]), (row(9, 1.0), &["32"]), (row(2, 1.0), &["8"]), (row(5, 1.0), &["8"]), (row(6, 1.0), &["8"])],
+            vec![
+                (row(3, 1.0), &["16"]),
+                (row(9, 1.0), &["32"]),
+                (row(2, 1.0), &["8"]),
+                (row(5, 1.0), &["8"]),
+                (row(6, 1.0), &["8"]),
+            ],
         );
         let (pairs, only_base, only_new) = names(&by_id(&base, &new));
         assert_eq!(pairs, ["a.b 8 2:3", "a.b 16 1:1"]);
-        assert_eq!((only_base, only_new), (vec!["a.b 4".to_owned()], vec!["a.b 32".to_owned()]));
+        assert_eq!(
+            (only_base, only_new),
+            (vec!["a.b 4".to_owned()], vec!["a.b 32".to_owned()])
+        );
     }
 
     #[test]
     fn named_axes_match_by_value_and_may_be_a_column_of_the_other_table() {
-        let base = table(&["train.batch_size"], vec![(row(1, 1.0), &["8"]), (row(2, 1.0), &["16"]), (row(3, 1.0), &["128"])]);
-        let of = |id, batch_size| TrialRow { batch_size, ..row(id, 1.0) };
+        let base = table(
+            &["train.batch_size"],
+            vec![
+                (row(1, 1.0), &["8"]),
+                (row(2, 1.0), &["16"]),
+                (row(3, 1.0), &["128"]),
+            ],
+        );
+        let of = |id, batch_size| TrialRow {
+            batch_size,
+            ..row(id, 1.0)
+        };
         let new = table(&[], vec![(of(4, 128), &[]), (of(5, 16), &[])]);
         let keys = ["train.batch_size".to_owned()];
-        // Without axes both rows of the other table are one point: of one setting there may be one value only.
+        // Without axes both rows of the other table are one point: of one setting there may be one
+        // value only.
         let (pairs, only_base, only_new) = names(&by_keys(&base, &new, &keys).unwrap());
-        assert_eq!(pairs, ["train.batch_size 16 1:1", "train.batch_size 128 1:1"]);
-        assert_eq!((only_base, only_new), (vec!["train.batch_size 8".to_owned()], vec![]));
+        assert_eq!(
+            pairs,
+            ["train.batch_size 16 1:1", "train.batch_size 128 1:1"]
+        );
+        assert_eq!(
+            (only_base, only_new),
+            (vec!["train.batch_size 8".to_owned()], vec![])
+        );
     }
 
     #[test]
     fn a_key_that_says_too_little_or_nothing_is_refused() {
-        let base = table(&["a.b", "c.d"], vec![(row(1, 1.0), &["8", "1"]), (row(2, 1.0), &["8", "2"])]);
+        let base = table(
+            &["a.b", "c.d"],
+            vec![(row(1, 1.0), &["8", "1"]), (row(2, 1.0), &["8", "2"])],
+        );
         let said = by_keys(&base, &base, &["a.b".to_owned()]).unwrap_err();
-        assert_eq!(said, "BASE: rows of 2 points have a.b 8; name further axes in `--by`, such as `c.d`");
-        assert!(by_keys(&base, &base, &["x.y".to_owned()]).unwrap_err().contains("`--by x.y` is not an axis of both tables (`a.b`, `c.d` here)"));
-        assert_eq!(by_keys(&base, &base, &["a.b".to_owned(), "c.d".to_owned()]).unwrap().pairs.len(), 2);
+        assert_eq!(
+            said,
+            "BASE: rows of 2 points have a.b 8; name further axes in `--by`, such as `c.d`"
+        );
+        assert!(
+            by_keys(&base, &base, &["x.y".to_owned()])
+                .unwrap_err()
+                .contains("`--by x.y` is not an axis of both tables (`a.b`, `c.d` here)")
+        );
+        assert_eq!(
+            by_keys(&base, &base, &["a.b".to_owned(), "c.d".to_owned()])
+                .unwrap()
+                .pairs
+                .len(),
+            2
+        );
     }
 }

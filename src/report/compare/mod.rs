@@ -1,6 +1,7 @@
 //! Compares two tables: the changes, their size, and whether they are larger than noise.
 //!
-//! Rows come in, verdicts go out; [`ComparisonPage`] prints them. The rules are in `docs/comparing.md`.
+//! Rows come in, verdicts go out; [`ComparisonPage`] prints them. The rules are in
+//! `docs/comparing.md`.
 
 mod at_once;
 mod comparable;
@@ -79,9 +80,11 @@ pub struct Comparison {
     pub new: f64,
     /// new / base.
     pub ratio: f64,
-    /// 95 % interval of the ratio, adjusted for all comparisons of these tables; `None` where there are too few runs.
+    /// 95 % interval of the ratio, adjusted for all comparisons of these tables; `None` where there
+    /// are too few runs.
     pub interval: Option<[f64; 2]>,
-    /// The smallest change, as a share, that so many runs of this spread would show four times in five; never less than what counts as a change.
+    /// The smallest change, as a share, that so many runs of this spread would show four times in
+    /// five; never less than what counts as a change.
     pub visible: Option<f64>,
     /// Order of the runs of both sides in time; `None` where there are too few.
     pub design: Option<Design>,
@@ -99,7 +102,8 @@ pub struct Compared {
     pub comparisons: Vec<Comparison>,
     /// Fields that make it not comparable; empty if it can be compared.
     pub unlike: Vec<Unlike>,
-    /// Number of trials in both tables that have losses, and how many of these losses are equal to the bit.
+    /// Number of trials in both tables that have losses, and how many of these losses are equal to
+    /// the bit.
     pub losses: usize,
     pub equal_losses: usize,
     /// Trials of which one side has a loss that the other has not.
@@ -116,19 +120,25 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
-    /// Descriptions of the completed runs of each side that were disturbed; excluded from the numbers on request.
+    /// Descriptions of the completed runs of each side that were disturbed; excluded from the
+    /// numbers on request.
     pub disturbed: [Vec<String>; 2],
 }
 
 impl Compared {
     /// The comparison of speed: by throughput, or by step time where there is no throughput.
     pub(super) fn speed(&self) -> Option<&Comparison> {
-        [ComparedMetric::Throughput, ComparedMetric::StepTime].into_iter().find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
+        [ComparedMetric::Throughput, ComparedMetric::StepTime]
+            .into_iter()
+            .find_map(|metric| self.comparisons.iter().find(|one| one.metric == metric))
     }
 
-    /// The first of its numbers that the state of the machine reaches: it tells how the runs lie in time.
+    /// The first of its numbers that the state of the machine reaches: it tells how the runs lie in
+    /// time.
     fn timed(&self) -> Option<&Comparison> {
-        self.comparisons.iter().find(|one| one.metric.nature() == statistics::Nature::Drifting)
+        self.comparisons
+            .iter()
+            .find(|one| one.metric.nature() == statistics::Nature::Drifting)
     }
 }
 
@@ -155,30 +165,60 @@ impl Comparisons {
 ///
 /// # Errors
 /// A message about a key of [`Options::by`] that does not match rows one to one.
-pub fn compare(base: &TrialTable, new: &TrialTable, options: &Options) -> Result<Comparisons, String> {
-    let matched = if options.by.is_empty() { by_id(base, new) } else { by_keys(base, new, &options.by)? };
-    let Matched { mut pairs, only_base, only_new } = matched;
+pub fn compare(
+    base: &TrialTable,
+    new: &TrialTable,
+    options: &Options,
+) -> Result<Comparisons, String> {
+    let matched = if options.by.is_empty() {
+        by_id(base, new)
+    } else {
+        by_keys(base, new, &options.by)?
+    };
+    let Matched {
+        mut pairs,
+        only_base,
+        only_new,
+    } = matched;
     let at_once = AtOnce::of(base, new);
-    let of_pair = |pair: &MatchedPair<'_>| [(&pair.base, "new"), (&pair.new, "base")].map(|(rows, other)| disturbances(rows, &at_once, other));
+    let of_pair = |pair: &MatchedPair<'_>| {
+        [(&pair.base, "new"), (&pair.new, "base")]
+            .map(|(rows, other)| disturbances(rows, &at_once, other))
+    };
     let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(of_pair).collect();
     if options.is_clean {
-        let is_quiet = |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
+        let is_quiet =
+            |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
         let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || is_quiet(row);
-        pairs.iter_mut().flat_map(|pair| [&mut pair.base, &mut pair.new]).for_each(|rows| rows.retain(is_clean));
+        pairs
+            .iter_mut()
+            .flat_map(|pair| [&mut pair.base, &mut pair.new])
+            .for_each(|rows| rows.retain(is_clean));
     }
     let mut across: Vec<Unlike> = Vec::new();
     let mut compared: Vec<Compared> = Vec::new();
     for (pair, disturbed) in pairs.iter().zip(disturbed) {
-        let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair).into_iter().partition(|unlike| options.across.contains(&unlike.field));
+        let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair)
+            .into_iter()
+            .partition(|unlike| options.across.contains(&unlike.field));
         asked.into_iter().for_each(|unlike| {
             if !across.contains(&unlike) {
                 across.push(unlike)
             }
         });
-        compared.push(Compared { disturbed, ..without_numbers(pair, unlike) });
+        compared.push(Compared {
+            disturbed,
+            ..without_numbers(pair, unlike)
+        });
     }
     fill(&pairs, &at_once, &mut compared);
-    Ok(Comparisons { pairs: compared, only_base, only_new, across, is_clean: options.is_clean })
+    Ok(Comparisons {
+        pairs: compared,
+        only_base,
+        only_new,
+        across,
+        is_clean: options.is_clean,
+    })
 }
 
 /// Returns the fields in which the completed runs of both sides differ.
@@ -187,15 +227,32 @@ fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
 }
 
 fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
-    rows.iter().copied().filter(|row| row.outcome == Outcome::Completed).collect()
+    rows.iter()
+        .copied()
+        .filter(|row| row.outcome == Outcome::Completed)
+        .collect()
 }
 
 fn without_numbers(pair: &MatchedPair<'_>, unlike: Vec<Unlike>) -> Compared {
-    let twice = pair.base.iter().filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
+    let twice = pair
+        .base
+        .iter()
+        .filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
     let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
-    let losses: Vec<bool> = twice.iter().filter_map(|(old, new)| equal_losses(old, new)).collect();
-    let apart = twice.iter().flat_map(|(old, new)| [(old.train_loss, new.train_loss), (old.valid_loss, new.valid_loss)]);
-    let apart = apart.filter_map(|(old, new)| Some(((new? - old?) / old?).abs())).filter(|share| !share.is_nan()).map(|share| share.min(FURTHEST));
+    let losses: Vec<bool> = twice
+        .iter()
+        .filter_map(|(old, new)| equal_losses(old, new))
+        .collect();
+    let apart = twice.iter().flat_map(|(old, new)| {
+        [
+            (old.train_loss, new.train_loss),
+            (old.valid_loss, new.valid_loss),
+        ]
+    });
+    let apart = apart
+        .filter_map(|(old, new)| Some(((new? - old?) / old?).abs()))
+        .filter(|share| !share.is_nan())
+        .map(|share| share.min(FURTHEST));
     let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
     let whole = is_whole(&pair.base) && is_whole(&pair.new);
     Compared {
@@ -204,13 +261,26 @@ fn without_numbers(pair: &MatchedPair<'_>, unlike: Vec<Unlike>) -> Compared {
         unlike,
         losses: losses.len(),
         equal_losses: losses.iter().filter(|equal| **equal).count(),
-        lacking_losses: twice.iter().filter(|(old, new)| lacks_loss(old, new)).count(),
+        lacking_losses: twice
+            .iter()
+            .filter(|(old, new)| lacks_loss(old, new))
+            .count(),
         losses_apart: apart.reduce(f64::max),
         ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
-        outliers: [("base", &pair.base), ("new", &pair.new)].into_iter().flat_map(|(side, rows)| outliers(side, rows)).collect(),
-        shared: pair.base.iter().filter(|old| pair.new.iter().any(|new| is_same_run(old, new))).count(),
+        outliers: [("base", &pair.base), ("new", &pair.new)]
+            .into_iter()
+            .flat_map(|(side, rows)| outliers(side, rows))
+            .collect(),
+        shared: pair
+            .base
+            .iter()
+            .filter(|old| pair.new.iter().any(|new| is_same_run(old, new)))
+            .count(),
         boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
-        unusable: ComparedMetric::ALL.into_iter().filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new))).collect(),
+        unusable: ComparedMetric::ALL
+            .into_iter()
+            .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
+            .collect(),
         disturbed: Default::default(),
     }
 }
@@ -228,7 +298,10 @@ fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
 /// Whether two attempts of a trial have equal losses; `None` where a loss is missing.
 fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
     let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
-    match (is_equal(old.train_loss, new.train_loss), is_equal(old.valid_loss, new.valid_loss)) {
+    match (
+        is_equal(old.train_loss, new.train_loss),
+        is_equal(old.valid_loss, new.valid_loss),
+    ) {
         // One of them was not evaluated.
         (Some(_), None) if old.valid_loss.is_some() != new.valid_loss.is_some() => Some(false),
         (Some(train), valid) => Some(train && valid.unwrap_or(true)),
@@ -239,18 +312,25 @@ fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
 /// `3 completed, 1 oom`.
 fn ends(rows: &[&TrialRow]) -> String {
     let of = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let counts: Vec<String> =
-        Outcome::ALL.into_iter().filter(|outcome| of(*outcome) > 0).map(|outcome| format!("{} {outcome}", of(outcome))).collect();
+    let counts: Vec<String> = Outcome::ALL
+        .into_iter()
+        .filter(|outcome| of(*outcome) > 0)
+        .map(|outcome| format!("{} {outcome}", of(outcome)))
+        .collect();
     counts.join(", ")
 }
 
-/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed runs; `other` is what the other side is called.
+/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed
+/// runs; `other` is what the other side is called.
 fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
-    let told = |row: &TrialRow| {
-        let mut found = row.disturbances();
-        found.extend(at_once.beside(row).map(|beside| format!("ran at the same time as trial {} of {other}", beside.trial)));
-        (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
-    };
+    let told =
+        |row: &TrialRow| {
+            let mut found = row.disturbances();
+            found.extend(at_once.beside(row).map(|beside| {
+                format!("ran at the same time as trial {} of {other}", beside.trial)
+            }));
+            (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
+        };
     completed(rows).into_iter().filter_map(told).collect()
 }
 
@@ -265,31 +345,85 @@ struct MeasuredPair {
 }
 
 impl MeasuredPair {
-    fn of(place: usize, metric: ComparedMetric, pair: &MatchedPair<'_>, at_once: &AtOnce<'_>) -> Option<Self> {
+    fn of(
+        place: usize,
+        metric: ComparedMetric,
+        pair: &MatchedPair<'_>,
+        at_once: &AtOnce<'_>,
+    ) -> Option<Self> {
         let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
         let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], at_once)?;
         let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
         let passed_over = metric.passed_over(&rows[0], &rows[1]);
-        let sides = Sides { base, new, nature: metric.nature() };
-        (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self { place, metric, column, sides, missing, passed_over })
+        let sides = Sides {
+            base,
+            new,
+            nature: metric.nature(),
+        };
+        (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self {
+            place,
+            metric,
+            column,
+            sides,
+            missing,
+            passed_over,
+        })
     }
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
 fn fill(pairs: &[MatchedPair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
-    let of_metric = |metric: ComparedMetric| pairs.iter().enumerate().filter_map(move |(place, pair)| MeasuredPair::of(place, metric, pair, at_once));
-    let measured: Vec<MeasuredPair> = ComparedMetric::ALL.into_iter().flat_map(of_metric).collect();
-    let is_told = |one: &&MeasuredPair| compared[one.place].unlike.is_empty() && one.sides.has_enough();
-    let told: Vec<usize> = measured.iter().enumerate().filter(|(_, one)| is_told(one)).map(|(place, _)| place).collect();
-    let found = estimates(&questions(told.iter().map(|place| &measured[*place]).collect()));
+    let of_metric = |metric: ComparedMetric| {
+        pairs
+            .iter()
+            .enumerate()
+            .filter_map(move |(place, pair)| MeasuredPair::of(place, metric, pair, at_once))
+    };
+    let measured: Vec<MeasuredPair> = ComparedMetric::ALL
+        .into_iter()
+        .flat_map(of_metric)
+        .collect();
+    let is_told =
+        |one: &&MeasuredPair| compared[one.place].unlike.is_empty() && one.sides.has_enough();
+    let told: Vec<usize> = measured
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| is_told(one))
+        .map(|(place, _)| place)
+        .collect();
+    let found = estimates(&questions(
+        told.iter().map(|place| &measured[*place]).collect(),
+    ));
     // A drift is looked for once at each point, by its rate or else by its steps.
-    let points: HashSet<usize> = told.iter().map(|place| &measured[*place]).filter(|one| one.metric.is_speed()).map(|one| one.place).collect();
+    let points: HashSet<usize> = told
+        .iter()
+        .map(|place| &measured[*place])
+        .filter(|one| one.metric.is_speed())
+        .map(|one| one.place)
+        .collect();
     let looks = points.len();
     let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
-    told.into_iter().zip(found).for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (MeasuredPair { place, metric, column, sides, missing, passed_over }, estimate) in measured.into_iter().zip(estimate_of) {
-        let middle = |runs: &[statistics::TimedRun]| statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>());
-        let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else { continue };
+    told.into_iter()
+        .zip(found)
+        .for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
+    for (
+        MeasuredPair {
+            place,
+            metric,
+            column,
+            sides,
+            missing,
+            passed_over,
+        },
+        estimate,
+    ) in measured.into_iter().zip(estimate_of)
+    {
+        let middle = |runs: &[statistics::TimedRun]| {
+            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
+        };
+        let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else {
+            continue;
+        };
         let verdict = match &estimate {
             _ if !compared[place].unlike.is_empty() => Verdict::NotComparable,
             None => Verdict::TooFewRuns,
@@ -307,37 +441,86 @@ fn fill(pairs: &[MatchedPair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compare
             base,
             new,
             ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
-            interval: estimate.map(|estimate| [estimate.low, estimate.high]).filter(|[_, high]| high.is_finite()),
+            interval: estimate
+                .map(|estimate| [estimate.low, estimate.high])
+                .filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
             excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
-            drift: estimate.filter(|_| metric.nature() == statistics::Nature::Drifting).map(|_| Drift::of(&sides, looks)).unwrap_or_default(),
+            drift: estimate
+                .filter(|_| metric.nature() == statistics::Nature::Drifting)
+                .map(|_| Drift::of(&sides, looks))
+                .unwrap_or_default(),
         });
     }
 }
 
-/// Half of the error level is for throughput, half for all other metrics together; comparisons of constant numbers count for neither.
+/// Half of the error level is for throughput, half for all other metrics together; comparisons of
+/// constant numbers count for neither.
 fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
     let is_asked = |one: &&&MeasuredPair| !one.sides.is_constant();
-    let of_throughput = measured.iter().filter(is_asked).filter(|one| one.metric == ComparedMetric::Throughput).count().max(1) as f64;
-    let of_others = measured.iter().filter(is_asked).filter(|one| one.metric != ComparedMetric::Throughput).count().max(1) as f64;
-    let weight = |one: &MeasuredPair| 1.0 / if one.metric == ComparedMetric::Throughput { of_throughput } else { of_others };
-    measured.iter().map(|one| Question { sides: one.sides.clone(), worth: one.metric.worth(), weight: weight(one) }).collect()
+    let of_throughput = measured
+        .iter()
+        .filter(is_asked)
+        .filter(|one| one.metric == ComparedMetric::Throughput)
+        .count()
+        .max(1) as f64;
+    let of_others = measured
+        .iter()
+        .filter(is_asked)
+        .filter(|one| one.metric != ComparedMetric::Throughput)
+        .count()
+        .max(1) as f64;
+    let weight = |one: &MeasuredPair| {
+        1.0 / if one.metric == ComparedMetric::Throughput {
+            of_throughput
+        } else {
+            of_others
+        }
+    };
+    measured
+        .iter()
+        .map(|one| Question {
+            sides: one.sides.clone(),
+            worth: one.metric.worth(),
+            weight: weight(one),
+        })
+        .collect()
 }
 
 /// The verdict on one metric of one point by itself.
-pub fn verdict_of(metric: ComparedMetric, base: &[statistics::TimedRun], new: &[statistics::TimedRun]) -> Verdict {
-    let sides = Sides { base: base.to_vec(), new: new.to_vec(), nature: metric.nature() };
+pub fn verdict_of(
+    metric: ComparedMetric,
+    base: &[statistics::TimedRun],
+    new: &[statistics::TimedRun],
+) -> Verdict {
+    let sides = Sides {
+        base: base.to_vec(),
+        new: new.to_vec(),
+        nature: metric.nature(),
+    };
     if !sides.has_enough() {
         return Verdict::TooFewRuns;
     }
-    let question = Question { sides, worth: metric.worth(), weight: 1.0 };
-    estimates(&[question]).first().map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
+    let question = Question {
+        sides,
+        worth: metric.worth(),
+        weight: 1.0,
+    };
+    estimates(&[question])
+        .first()
+        .map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
 }
 
 fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
     let worth = metric.worth();
-    let change = |is_higher: bool| if is_higher == metric.is_better_high() { Verdict::Better } else { Verdict::Worse };
+    let change = |is_higher: bool| {
+        if is_higher == metric.is_better_high() {
+            Verdict::Better
+        } else {
+            Verdict::Worse
+        }
+    };
     match estimate {
         _ if estimate.is_higher(worth) => change(true),
         _ if estimate.is_lower(worth) => change(false),
@@ -349,13 +532,18 @@ fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
 
 fn excludes_worse(metric: ComparedMetric, estimate: &Estimate) -> bool {
     let worth = metric.worth();
-    if metric.is_better_high() { estimate.excludes_lower(worth) } else { estimate.excludes_higher(worth) }
+    if metric.is_better_high() {
+        estimate.excludes_lower(worth)
+    } else {
+        estimate.excludes_higher(worth)
+    }
 }
 
 /// Relative distance of two losses of which one is 0, because a page has no infinite numbers.
 const FURTHEST: f64 = 1e300;
 
-/// Further from the median than this, in deviations estimated from the median of distances, is far (Iglewicz & Hoaglin 1993).
+/// Further from the median than this, in deviations estimated from the median of distances, is far
+/// (Iglewicz & Hoaglin 1993).
 const FAR: f64 = 3.5;
 /// Median distance from the median of a normal distribution, in standard deviations.
 const TO_DEVIATION: f64 = 0.6745;
@@ -367,7 +555,10 @@ const FEWEST_FOR_OUTLIERS: usize = 4;
 /// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
 fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
     let rows = completed(rows);
-    let speeds: Vec<(&TrialRow, f64)> = rows.iter().filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?))).collect();
+    let speeds: Vec<(&TrialRow, f64)> = rows
+        .iter()
+        .filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?)))
+        .collect();
     if speeds.len() < FEWEST_FOR_OUTLIERS {
         return Vec::new();
     }
@@ -381,22 +572,36 @@ fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
         .iter()
         .map(|(row, _)| (row.launch, row.run_seconds.unwrap_or(f64::MAX)))
         .min_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
-    let first = |row: &TrialRow| earliest == Some((row.launch, row.run_seconds.unwrap_or(f64::MAX)));
+    let first =
+        |row: &TrialRow| earliest == Some((row.launch, row.run_seconds.unwrap_or(f64::MAX)));
     let tell = |(row, speed): &(&TrialRow, f64)| {
         let share = speed / middle - 1.0;
-        let why = likely_reason(row).or_else(|| first(row).then(|| "the first run of its side".to_owned()));
+        let why = likely_reason(row)
+            .or_else(|| first(row).then(|| "the first run of its side".to_owned()));
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
         let sign = if share < 0.0 { "" } else { "+" };
-        format!("{side}: trial {} is {sign}{} % off the median of its side{why}", row.trial, decimals(share * 100.0, 0))
+        format!(
+            "{side}: trial {} is {sign}{} % off the median of its side{why}",
+            row.trial,
+            decimals(share * 100.0, 0)
+        )
     };
-    speeds.iter().filter(|(_, speed)| is_far(*speed)).map(tell).collect()
+    speeds
+        .iter()
+        .filter(|(_, speed)| is_far(*speed))
+        .map(tell)
+        .collect()
 }
 
 fn likely_reason(row: &TrialRow) -> Option<String> {
     if let Some(seen) = row.others_on_device() {
         return Some(format!("others on the device: {seen}"));
     }
-    if let Some(reasons) = row.throttle_reasons.as_deref().filter(|_| row.throttled_fraction.is_some_and(|share| share > 0.0)) {
+    if let Some(reasons) = row
+        .throttle_reasons
+        .as_deref()
+        .filter(|_| row.throttled_fraction.is_some_and(|share| share > 0.0))
+    {
         return Some(format!("throttled: {reasons}"));
     }
     note_on(row, "samples_per_second").map(str::to_owned)

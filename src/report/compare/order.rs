@@ -7,55 +7,92 @@ use kiln_core::{
 
 use super::{Compared, Comparison, Comparisons};
 
-/// Returns sentences on the order of the runs of both sides and on drift of the machine, for the metrics that depend on them. The most important
-/// point stands for all.
+/// Returns sentences on the order of the runs of both sides and on drift of the machine, for the
+/// metrics that depend on them. The most important point stands for all.
 pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<String> {
     let timed = || found.pairs.iter().filter_map(Compared::timed);
-    let of = |holds: &dyn Fn(Design) -> bool| timed().filter(|one| one.design.is_some_and(holds)).count();
-    let (apart, unknown) = (of(&|design| design == Design::Apart), of(&|design| design == Design::OrderUnknown));
-    let paired: Vec<usize> = timed().filter_map(|one| if let Some(Design::Paired { pairs }) = one.design { Some(pairs) } else { None }).collect();
+    let of = |holds: &dyn Fn(Design) -> bool| {
+        timed().filter(|one| one.design.is_some_and(holds)).count()
+    };
+    let (apart, unknown) = (
+        of(&|design| design == Design::Apart),
+        of(&|design| design == Design::OrderUnknown),
+    );
+    let paired: Vec<usize> = timed()
+        .filter_map(|one| {
+            if let Some(Design::Paired { pairs }) = one.design {
+                Some(pairs)
+            } else {
+                None
+            }
+        })
+        .collect();
     let all = timed().filter(|one| one.design.is_some()).count();
-    let part = |count: usize| if count == all { String::new() } else { format!("of {} of {all}, ", counted(count, "point")) };
+    let part = |count: usize| {
+        if count == all {
+            String::new()
+        } else {
+            format!("of {} of {all}, ", counted(count, "point"))
+        }
+    };
     let jump = Fraction(SESSION_JUMP);
     let mut said = Vec::new();
     let again = format!("`kiln compare --rerun {base} {new}` runs both in turns");
     if apart > 0 {
         said.push(format!(
-            "order: {}the two sides ran one after the other: only changes beyond {jump} are reported, and machines have drifted by more; {again}",
+            "order: {}the two sides ran one after the other: only changes beyond {jump} are \
+             reported, and machines have drifted by more; {again}",
             part(apart)
         ));
     }
     if unknown > 0 {
         said.push(format!(
-            "order: {}the times of the runs are unknown: they are treated as one side after the other, and only changes beyond {jump} are reported; {again}",
+            "order: {}the times of the runs are unknown: they are treated as one side after the \
+             other, and only changes beyond {jump} are reported; {again}",
             part(unknown)
         ));
     }
     let disturbed = of(&|design| design == Design::ApartDisturbed);
     if disturbed > 0 {
         said.push(format!(
-            "order: {}the two sides ran one after the other while others disturbed the machine: no verdict is given; {again}, `--clean` excludes disturbed runs",
+            "order: {}the two sides ran one after the other while others disturbed the machine: no \
+             verdict is given; {again}, `--clean` excludes disturbed runs",
             part(disturbed)
         ));
     }
     let at_once = of(&|design| design == Design::AtOnce);
     if at_once > 0 {
         said.push(format!(
-            "order: {}the two sides ran at the same time on one machine and disturbed each other: no verdict on speed is given; {again}",
+            "order: {}the two sides ran at the same time on one machine and disturbed each other: \
+             no verdict on speed is given; {again}",
             part(at_once)
         ));
     }
     if let (Some(least), Some(most)) = (paired.iter().min(), paired.iter().max()) {
-        let pairs = if least == most { counted(*most, "pair") } else { format!("{least} to {most} pairs") };
-        said.push(format!("order: {}the two sides ran in turns; {pairs} of neighboring runs are compared", part(paired.len())));
+        let pairs = if least == most {
+            counted(*most, "pair")
+        } else {
+            format!("{least} to {most} pairs")
+        };
+        said.push(format!(
+            "order: {}the two sides ran in turns; {pairs} of neighboring runs are compared",
+            part(paired.len())
+        ));
     }
     let mixed = of(&|design| design == Design::Mixed);
     if mixed > 0 {
-        said.push(format!("order: {}the runs of both sides are mixed in time, not in pairs; a linear drift is removed", part(mixed)));
+        said.push(format!(
+            "order: {}the runs of both sides are mixed in time, not in pairs; a linear drift is \
+             removed",
+            part(mixed)
+        ));
     }
     let shared: usize = found.pairs.iter().map(|pair| pair.shared).sum();
     if shared > 0 {
-        said.push(format!("order: {} in both tables: the same run, not a repeat; no gate passes there", counted(shared, "run")));
+        said.push(format!(
+            "order: {} in both tables: the same run, not a repeat; no gate passes there",
+            counted(shared, "run")
+        ));
     }
     said.extend(boards(found, base, new));
     said.extend(drifts(found));
@@ -64,15 +101,32 @@ pub(super) fn sentences(found: &Comparisons, base: &str, new: &str) -> Vec<Strin
 
 /// Sentence that the sides ran on different boards of one model, which may differ in speed.
 fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
-    let told: Vec<&[Vec<String>; 2]> = found.pairs.iter().filter(|pair| pair.unlike.is_empty()).filter_map(|pair| pair.boards.as_ref()).collect();
+    let told: Vec<&[Vec<String>; 2]> = found
+        .pairs
+        .iter()
+        .filter(|pair| pair.unlike.is_empty())
+        .filter_map(|pair| pair.boards.as_ref())
+        .collect();
     let [of_base, of_new] = told.first()?;
-    let part =
-        if told.len() == found.pairs.len() { String::new() } else { format!("of {} of {}, ", counted(told.len(), "point"), found.pairs.len()) };
+    let part = if told.len() == found.pairs.len() {
+        String::new()
+    } else {
+        format!(
+            "of {} of {}, ",
+            counted(told.len(), "point"),
+            found.pairs.len()
+        )
+    };
     let on = |uuids: &[String]| listed(uuids, " and ");
-    let others = if of_base[0].starts_with("MIG-") { "other instances of the same shape" } else { "other boards of the same model" };
+    let others = if of_base[0].starts_with("MIG-") {
+        "other instances of the same shape"
+    } else {
+        "other boards of the same model"
+    };
     Some(format!(
-        "boards: {part}base ran on {}, new on {}: {others}, and differences between boards in speed and power affect these numbers; \
-         `kiln compare --rerun {base} {new} --set run.devices=[{}]` runs both on one",
+        "boards: {part}base ran on {}, new on {}: {others}, and differences between boards in \
+         speed and power affect these numbers; `kiln compare --rerun {base} {new} --set \
+         run.devices=[{}]` runs both on one",
         on(of_base),
         on(of_new),
         of_base[0]
@@ -82,15 +136,41 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
 /// The largest drift of each kind, as a speed: a longer step is a slower machine.
 fn drifts(found: &Comparisons) -> Vec<String> {
     let largest = |of: &dyn Fn(&Drift) -> Option<f64>| {
-        let speed = |one: &Comparison| of(&one.drift).map(|ratio| if one.metric.is_better_high() { ratio } else { 1.0 / ratio });
-        let speeds = found.pairs.iter().filter_map(Compared::speed).filter_map(speed);
+        let speed = |one: &Comparison| {
+            of(&one.drift).map(|ratio| {
+                if one.metric.is_better_high() {
+                    ratio
+                } else {
+                    1.0 / ratio
+                }
+            })
+        };
+        let speeds = found
+            .pairs
+            .iter()
+            .filter_map(Compared::speed)
+            .filter_map(speed);
         speeds.max_by(|one, other| one.ln().abs().total_cmp(&other.ln().abs()))
     };
-    let of = |ratio: f64| format!("{} {}", Fraction((ratio - 1.0).abs()), if ratio > 1.0 { "faster" } else { "slower" });
+    let of = |ratio: f64| {
+        format!(
+            "{} {}",
+            Fraction((ratio - 1.0).abs()),
+            if ratio > 1.0 { "faster" } else { "slower" }
+        )
+    };
     let kinds: [(&str, Option<f64>); 3] = [
-        ("while both sides ran; it is removed from the verdicts", largest(&|drift| drift.over_all)),
+        (
+            "while both sides ran; it is removed from the verdicts",
+            largest(&|drift| drift.over_all),
+        ),
         ("during base", largest(&|drift| drift.of_base)),
         ("during new", largest(&|drift| drift.of_new)),
     ];
-    kinds.into_iter().filter_map(|(when, ratio)| Some(format!("drift: the machine became {} {when}", of(ratio?)))).collect()
+    kinds
+        .into_iter()
+        .filter_map(|(when, ratio)| {
+            Some(format!("drift: the machine became {} {when}", of(ratio?)))
+        })
+        .collect()
 }

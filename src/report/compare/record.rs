@@ -20,26 +20,66 @@ pub struct Fact {
 }
 
 /// Sections of a launch that decide numbers.
-const TELLING: [&str; 9] = ["git", "versions", "libraries", "flags", "environment", "data_sha256", "driver", "devices", "machine"];
+const TELLING: [&str; 9] = [
+    "git",
+    "versions",
+    "libraries",
+    "flags",
+    "environment",
+    "data_sha256",
+    "driver",
+    "devices",
+    "machine",
+];
 /// Keys that differ in every run and do not affect results.
-const FLEETING: [&str; 6] = ["load_1_minute", "available", "free", "uptime", "boot", "idle"];
+const FLEETING: [&str; 6] = [
+    "load_1_minute",
+    "available",
+    "free",
+    "uptime",
+    "boot",
+    "idle",
+];
 /// Keys that a reader knows already or sees from another key.
 const BESIDE: [&str; 2] = ["experiment.name", "experiment.description"];
 
-/// Returns the differences between the records of the newest launches of two runs, and the keys in which their experiments differ.
+/// Returns the differences between the records of the newest launches of two runs, and the keys in
+/// which their experiments differ.
 pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Vec<Fact> {
-    let [base, new] = experiments.map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
-    let of_experiment = base.zip(new).map(|(base, new)| differences(base, new)).unwrap_or_default();
-    let of_experiment = of_experiment.into_iter().map(|difference| Difference { key: format!("experiment.{}", difference.key), ..difference });
+    let [base, new] = experiments
+        .map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
+    let of_experiment = base
+        .zip(new)
+        .map(|(base, new)| differences(base, new))
+        .unwrap_or_default();
+    let of_experiment = of_experiment.into_iter().map(|difference| Difference {
+        key: format!("experiment.{}", difference.key),
+        ..difference
+    });
     let [base, new] = runs.map(|run| run.and_then(launch));
-    let of_launch = base.zip(new).map(|(base, new)| differences(base, new)).unwrap_or_default();
+    let of_launch = base
+        .zip(new)
+        .map(|(base, new)| differences(base, new))
+        .unwrap_or_default();
     let is_telling = |difference: &Difference| {
-        let is_fleeting = difference.key.split('.').any(|part| FLEETING.iter().any(|word| part.contains(word)));
+        let is_fleeting = difference
+            .key
+            .split('.')
+            .any(|part| FLEETING.iter().any(|word| part.contains(word)));
         !is_fleeting && !BESIDE.contains(&difference.key.as_str()) && !is_one_number(difference)
     };
-    let fact = |Difference { key, old, new }: Difference| Fact { what: key, base: spelled(old), new: spelled(new) };
+    let fact = |Difference { key, old, new }: Difference| Fact {
+        what: key,
+        base: spelled(old),
+        new: spelled(new),
+    };
     // Values that differ only in notation read the same.
-    of_experiment.chain(of_launch).filter(is_telling).map(fact).filter(|fact| fact.base != fact.new).collect()
+    of_experiment
+        .chain(of_launch)
+        .filter(is_telling)
+        .map(fact)
+        .filter(|fact| fact.base != fact.new)
+        .collect()
 }
 
 /// `1` and `1.0`.
@@ -50,8 +90,10 @@ fn is_one_number(difference: &Difference) -> bool {
 
 fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
     let newest = serde_json::to_value(run.launches.last()?).ok()?;
-    let telling: serde_json::Map<String, Value> =
-        TELLING.iter().filter_map(|section| Some(((*section).to_owned(), newest.get(*section)?.clone()))).collect();
+    let telling: serde_json::Map<String, Value> = TELLING
+        .iter()
+        .filter_map(|section| Some(((*section).to_owned(), newest.get(*section)?.clone())))
+        .collect();
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
@@ -59,10 +101,16 @@ fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
 const DIGITS: usize = 12;
 
 fn spelled(value: Option<Value>) -> String {
-    let Some(value) = value else { return String::new() };
+    let Some(value) = value else {
+        return String::new();
+    };
     let text = value.as_str().map_or_else(|| show(&value), str::to_owned);
     let is_hash = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash { format!("{}…", &text[..DIGITS]) } else { text }
+    if is_hash {
+        format!("{}…", &text[..DIGITS])
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -78,13 +126,18 @@ mod tests {
             "versions": {"kiln": "0.1.0", "kiln_sha256": null, "trial_program": "kiln-trial", "trial_program_sha256": null},
             "environment": {},
         });
-        whole.as_object_mut().unwrap().extend(launch.as_object().unwrap().clone());
+        whole
+            .as_object_mut()
+            .unwrap()
+            .extend(launch.as_object().unwrap().clone());
         serde_json::from_value(json!({"kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [whole]})).unwrap()
     }
 
     #[test]
     fn what_decides_numbers_is_told_and_what_is_never_the_same_is_not() {
-        let base = run(json!({"git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": false}, "libraries": {"libtorch": "2.11.0"}}));
+        let base = run(
+            json!({"git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": false}, "libraries": {"libtorch": "2.11.0"}}),
+        );
         let new = run(json!({
             "git": {"commit": "f123456789abcdef0123456789abcdef01234567", "dirty": true}, "libraries": {"libtorch": "2.11.0", "cudnn": "9"},
             "machine": {"cpu": {"model": "A", "load_1_minute": 0.1}, "memory": {"available": {"value": 7}}}, "boot_id": "c", "pid": 9,
@@ -94,8 +147,12 @@ mod tests {
             json!({"name": "y", "train": {"batch_size": 16, "clip_norm": 1.0, "steps": 3}}),
         ];
         let found: Vec<(String, String, String)> =
-            facts([Some(&base), Some(&new)], experiments.map(Some)).into_iter().map(|fact| (fact.what, fact.base, fact.new)).collect();
-        let of = |what: &str, base: &str, new: &str| (what.to_owned(), base.to_owned(), new.to_owned());
+            facts([Some(&base), Some(&new)], experiments.map(Some))
+                .into_iter()
+                .map(|fact| (fact.what, fact.base, fact.new))
+                .collect();
+        let of =
+            |what: &str, base: &str, new: &str| (what.to_owned(), base.to_owned(), new.to_owned());
         let expected = [
             of("experiment.train.batch_size", "8", "16"),
             of("experiment.train.steps", "", "3"),

@@ -12,31 +12,62 @@ use super::{
 
 /// A table of one point with these rates; ids from `first` on, without start times.
 fn rates(first: u64, rates: &[f64]) -> TrialTable {
-    table(&["train.batch_size"], rates.iter().enumerate().map(|(place, rate)| (row(first + place as u64, *rate), &["8"][..])).collect())
+    table(
+        &["train.batch_size"],
+        rates
+            .iter()
+            .enumerate()
+            .map(|(place, rate)| (row(first + place as u64, *rate), &["8"][..]))
+            .collect(),
+    )
 }
 
 /// The same rows, each so many seconds after the one before.
 fn timed(mut table: TrialTable, first: u64, step: u64) -> TrialTable {
     for (place, row) in table.rows.iter_mut().enumerate() {
         let second = first + step * place as u64;
-        row.fixed.started_utc = Some(format!("2026-01-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60));
+        row.fixed.started_utc = Some(format!(
+            "2026-01-01T{:02}:{:02}:{:02}Z",
+            second / 3600,
+            second / 60 % 60,
+            second % 60
+        ));
     }
     table
 }
 
 /// In turns.
 fn of_tables(base: &[f64], new: &[f64]) -> Verdict {
-    let found = compare(&timed(rates(1, base), 0, 2), &timed(rates(1, new), 1, 2), &Options::default()).unwrap();
+    let found = compare(
+        &timed(rates(1, base), 0, 2),
+        &timed(rates(1, new), 1, 2),
+        &Options::default(),
+    )
+    .unwrap();
     found.pairs[0].comparisons[0].verdict
 }
 
 /// One side after the other.
 fn one_after_the_other(base: &[f64], new: &[f64]) -> Comparisons {
-    compare(&timed(rates(1, base), 0, 1), &timed(rates(1, new), 600, 1), &Options::default()).unwrap()
+    compare(
+        &timed(rates(1, base), 0, 1),
+        &timed(rates(1, new), 600, 1),
+        &Options::default(),
+    )
+    .unwrap()
 }
 
 fn page(found: &Comparisons) -> String {
-    ComparisonPage { base: "a", new: "b", facts: None, found }.text(PageStyle { width: None, has_color: false })
+    ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: None,
+        found,
+    }
+    .text(PageStyle {
+        width: None,
+        has_color: false,
+    })
 }
 
 #[test]
@@ -45,16 +76,37 @@ fn sides_one_after_the_other_are_told_apart_only_by_a_large_change_and_the_page_
     let small = one_after_the_other(&base, &base.map(|rate| rate * 0.95));
     assert_eq!(small.pairs[0].comparisons[0].verdict, Verdict::CannotTell);
     let text = page(&small);
-    let (order, verdict) = (text.find("the two sides ran one after the other").unwrap(), text.find("cannot tell: ").unwrap());
-    assert!(order < verdict && text.contains("`kiln compare --rerun a b`"), "{text}");
-    assert_eq!(one_after_the_other(&base, &base).pairs[0].comparisons[0].verdict, Verdict::CannotTell);
-    assert_eq!(one_after_the_other(&base, &base.map(|rate| rate * 0.6)).pairs[0].comparisons[0].verdict, Verdict::Worse);
+    let (order, verdict) = (
+        text.find("the two sides ran one after the other").unwrap(),
+        text.find("cannot tell: ").unwrap(),
+    );
+    assert!(
+        order < verdict && text.contains("`kiln compare --rerun a b`"),
+        "{text}"
+    );
+    assert_eq!(
+        one_after_the_other(&base, &base).pairs[0].comparisons[0].verdict,
+        Verdict::CannotTell
+    );
+    assert_eq!(
+        one_after_the_other(&base, &base.map(|rate| rate * 0.6)).pairs[0].comparisons[0].verdict,
+        Verdict::Worse
+    );
     // A machine that becomes 1 % faster with each run.
-    let (before, after) = ([100.0, 101.1, 101.9, 103.0, 104.1], [105.0, 106.1, 106.9, 108.2, 109.3]);
+    let (before, after) = (
+        [100.0, 101.1, 101.9, 103.0, 104.1],
+        [105.0, 106.1, 106.9, 108.2, 109.3],
+    );
     let drifting = one_after_the_other(&before, &after);
-    assert_eq!(drifting.pairs[0].comparisons[0].verdict, Verdict::CannotTell);
+    assert_eq!(
+        drifting.pairs[0].comparisons[0].verdict,
+        Verdict::CannotTell
+    );
     let text = page(&drifting);
-    assert!(text.contains("drift: the machine became 4.0 % faster during base"), "{text}");
+    assert!(
+        text.contains("drift: the machine became 4.0 % faster during base"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -65,66 +117,197 @@ fn disturbance_stands_beside_the_verdict_and_can_be_left_out() {
         row.fixed.throttled_fraction = Some(0.9);
         row.fixed.throttle_reasons = Some("hw_thermal_slowdown".into());
         row.fixed.ecc_uncorrected_errors = Some(place as u64);
-        row.fixed.notes = Some("samples_per_second: other processes kept 1.2 of 2 cores busy in the window".into());
+        row.fixed.notes = Some(
+            "samples_per_second: other processes kept 1.2 of 2 cores busy in the window".into(),
+        );
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
     assert_eq!(found.pairs[0].disturbed.each_ref().map(Vec::len), [0, 3]);
     let text = page(&found);
     assert!(
-        text.contains(" (disturbed)") && text.contains("disturbed (`--clean` judges without these runs): train.batch_size 8: 3 runs of new"),
+        text.contains(" (disturbed)")
+            && text.contains(
+                "disturbed (`--clean` judges without these runs): train.batch_size 8: 3 runs of new"
+            ),
         "{text}"
     );
-    assert!(text.contains("clocks limited for 90.0 % of the window (hw_thermal_slowdown)") && text.contains("other processes kept 1.2"), "{text}");
+    assert!(
+        text.contains("clocks limited for 90.0 % of the window (hw_thermal_slowdown)")
+            && text.contains("other processes kept 1.2"),
+        "{text}"
+    );
     // One side after the other: the cause may be the program or the heat.
     let mut hot = one_after_the_other(&[100.0, 101.0, 99.0], &[50.0, 51.0, 49.0]);
     assert_eq!(hot.pairs[0].comparisons[0].verdict, Verdict::Worse);
     let mut after = timed(rates(1, &[50.0, 51.0, 49.0]), 1000, 1);
-    after.rows.iter_mut().for_each(|row| row.fixed.throttled_fraction = Some(0.9));
-    hot = compare(&timed(rates(1, &[100.0, 101.0, 99.0]), 0, 1), &after, &Options::default()).unwrap();
+    after
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.throttled_fraction = Some(0.9));
+    hot = compare(
+        &timed(rates(1, &[100.0, 101.0, 99.0]), 0, 1),
+        &after,
+        &Options::default(),
+    )
+    .unwrap();
     let comparison = &hot.pairs[0].comparisons[0];
-    assert_eq!((comparison.verdict, comparison.interval), (Verdict::CannotTell, None));
+    assert_eq!(
+        (comparison.verdict, comparison.interval),
+        (Verdict::CannotTell, None)
+    );
     assert!(
-        page(&hot).contains("order: the two sides ran one after the other while others disturbed the machine: no verdict is given;"),
+        page(&hot).contains(
+            "order: the two sides ran one after the other while others disturbed the machine: no \
+             verdict is given;"
+        ),
         "{}",
         page(&hot)
     );
-    assert!(matches!(gate(&hot, ComparedMetric::Throughput), Gate::CannotTell(_)));
-    let clean = compare(&base, &new, &Options { is_clean: true, ..Options::default() }).unwrap();
+    assert!(matches!(
+        gate(&hot, ComparedMetric::Throughput),
+        Gate::CannotTell(_)
+    ));
+    let clean = compare(
+        &base,
+        &new,
+        &Options {
+            is_clean: true,
+            ..Options::default()
+        },
+    )
+    .unwrap();
     let comparison = &clean.pairs[0].comparisons[0];
-    assert_eq!((comparison.new_runs, comparison.base_runs, comparison.verdict), (3, 6, Verdict::Same));
-    assert!(page(&clean).contains("excluded as disturbed: train.batch_size 8: 3 runs of new"), "{}", page(&clean));
+    assert_eq!(
+        (
+            comparison.new_runs,
+            comparison.base_runs,
+            comparison.verdict
+        ),
+        (3, 6, Verdict::Same)
+    );
+    assert!(
+        page(&clean).contains("excluded as disturbed: train.batch_size 8: 3 runs of new"),
+        "{}",
+        page(&clean)
+    );
 }
 
 #[test]
 fn an_interval_without_meaning_prints_no_large_numbers() {
     let wild = one_after_the_other(&[100.0, 150.0, 60.0], &[110.0, 70.0, 160.0]);
     let text = page(&wild);
-    assert!(text.contains("  too wide to be useful  ") && text.contains("  more than 100 %  "), "{text}");
+    assert!(
+        text.contains("  too wide to be useful  ") && text.contains("  more than 100 %  "),
+        "{text}"
+    );
     let comparison = &wild.pairs[0].comparisons[0];
-    assert!(comparison.interval.is_some_and(|[low, high]| high > 4.0 * low), "the numbers themselves are kept: {comparison:?}");
-    assert!((comparison.ratio - comparison.new / comparison.base).abs() < 1e-12, "sides apart change as their means do: {comparison:?}");
+    assert!(
+        comparison
+            .interval
+            .is_some_and(|[low, high]| high > 4.0 * low),
+        "the numbers themselves are kept: {comparison:?}"
+    );
+    assert!(
+        (comparison.ratio - comparison.new / comparison.base).abs() < 1e-12,
+        "sides apart change as their means do: {comparison:?}"
+    );
 }
 
 #[test]
-fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in_a_ratio_is_named() {
+fn numbers_of_any_size_are_short_on_every_form_of_the_page_and_what_cannot_be_in_a_ratio_is_named()
+{
     let side = |rate: f64, loss: f64, first: u64| {
-        let full = |id: u64| (TrialRow { median_step_seconds: Some(1e-200), train_loss: Some(loss), ..row(id, rate) }, &[][..]);
+        let full = |id: u64| {
+            (
+                TrialRow {
+                    median_step_seconds: Some(1e-200),
+                    train_loss: Some(loss),
+                    ..row(id, rate)
+                },
+                &[][..],
+            )
+        };
         timed(table(&[], (1..=3).map(full).collect()), first, 2)
     };
-    let found = compare(&side(1e100, 1e-140, 0), &side(1e-40, 1e140, 1), &Options::default()).unwrap();
-    let page = ComparisonPage { base: "a", new: "b", facts: None, found: &found };
-    for form in [page.text(PageStyle { width: None, has_color: false }), page.markdown(), page.csv(), page.json()] {
-        let longest = form.split([' ', ',', '|', '\n']).filter(|word| word.parse::<f64>().is_ok()).map(str::len).max().unwrap();
+    let found = compare(
+        &side(1e100, 1e-140, 0),
+        &side(1e-40, 1e140, 1),
+        &Options::default(),
+    )
+    .unwrap();
+    let page = ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: None,
+        found: &found,
+    };
+    for form in [
+        page.text(PageStyle {
+            width: None,
+            has_color: false,
+        }),
+        page.markdown(),
+        page.csv(),
+        page.json(),
+    ] {
+        let longest = form
+            .split([' ', ',', '|', '\n'])
+            .filter(|word| word.parse::<f64>().is_ok())
+            .map(str::len)
+            .max()
+            .unwrap();
         assert!(longest <= 24, "{form}");
-        assert!(!form.contains("inf ") && !form.contains("NaN") && !form.contains("inf,"), "{form}");
+        assert!(
+            !form.contains("inf ") && !form.contains("NaN") && !form.contains("inf,"),
+            "{form}"
+        );
     }
-    assert!(found.pairs[0].comparisons.iter().all(|one| one.ratio.is_finite() && one.ratio > 0.0), "{found:?}");
-    let huge = compare(&side(1e308, 1.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
-    let text = ComparisonPage { base: "a", new: "b", facts: None, found: &huge }.text(PageStyle { width: None, has_color: false });
-    assert!(text.contains("not compared: all trials: no run of one side has a `samples_per_second` from 1e-150 to 1e150"), "{text}");
-    assert!(matches!(gate(&huge, ComparedMetric::Throughput), Gate::CannotTell(_)));
-    let none = compare(&side(100.0, 0.0, 0), &side(100.0, 1.0, 1), &Options::default()).unwrap();
-    assert!(none.pairs[0].losses_apart.is_some_and(|apart| apart > 1e6 && apart.is_finite()), "{none:?}");
+    assert!(
+        found.pairs[0]
+            .comparisons
+            .iter()
+            .all(|one| one.ratio.is_finite() && one.ratio > 0.0),
+        "{found:?}"
+    );
+    let huge = compare(
+        &side(1e308, 1.0, 0),
+        &side(100.0, 1.0, 1),
+        &Options::default(),
+    )
+    .unwrap();
+    let text = ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: None,
+        found: &huge,
+    }
+    .text(PageStyle {
+        width: None,
+        has_color: false,
+    });
+    assert!(
+        text.contains(
+            "not compared: all trials: no run of one side has a `samples_per_second` from 1e-150 \
+             to 1e150"
+        ),
+        "{text}"
+    );
+    assert!(matches!(
+        gate(&huge, ComparedMetric::Throughput),
+        Gate::CannotTell(_)
+    ));
+    let none = compare(
+        &side(100.0, 0.0, 0),
+        &side(100.0, 1.0, 1),
+        &Options::default(),
+    )
+    .unwrap();
+    assert!(
+        none.pairs[0]
+            .losses_apart
+            .is_some_and(|apart| apart > 1e6 && apart.is_finite()),
+        "{none:?}"
+    );
 }
 
 /// Both sides in turns, five runs each.
@@ -139,32 +322,80 @@ fn other_boards_of_one_model_are_compared_and_said_to_be_others() {
     let [base, mut new] = in_turns(&STEADY, &STEADY);
     assert!(!page(&compare(&base, &new, &Options::default()).unwrap()).contains("boards:"));
     let on = |table: &mut TrialTable, uuids: &[&str]| {
-        table.rows.iter_mut().zip(uuids.iter().cycle()).for_each(|(row, uuid)| row.fixed.device_uuid = Some((*uuid).to_owned()));
+        table
+            .rows
+            .iter_mut()
+            .zip(uuids.iter().cycle())
+            .for_each(|(row, uuid)| row.fixed.device_uuid = Some((*uuid).to_owned()));
     };
     on(&mut new, &["GPU-2"]);
     let found = compare(&base, &new, &Options::default()).unwrap();
-    assert_eq!((found.pairs[0].unlike.len(), found.pairs[0].comparisons[0].verdict), (0, Verdict::Same));
-    assert_eq!(found.pairs[0].boards, Some([vec!["GPU-1".to_owned()], vec!["GPU-2".to_owned()]]));
-    let said = "boards: base ran on GPU-1, new on GPU-2: other boards of the same model, and differences between boards in speed and power affect these numbers; \
-                `kiln compare --rerun a b --set run.devices=[GPU-1]` runs both on one";
+    assert_eq!(
+        (
+            found.pairs[0].unlike.len(),
+            found.pairs[0].comparisons[0].verdict
+        ),
+        (0, Verdict::Same)
+    );
+    assert_eq!(
+        found.pairs[0].boards,
+        Some([vec!["GPU-1".to_owned()], vec!["GPU-2".to_owned()]])
+    );
+    let said = "boards: base ran on GPU-1, new on GPU-2: other boards of the same model, and \
+                differences between boards in speed and power affect these numbers; `kiln compare \
+                --rerun a b --set run.devices=[GPU-1]` runs both on one";
     let text = page(&found);
-    assert!(text.find(said).is_some_and(|at| at < text.find("throughput (").unwrap()), "before the numbers: {text}");
-    assert!(ComparisonPage { base: "a", new: "b", facts: None, found: &found }.markdown().contains("- boards: base ran on GPU-1"));
-    // A board that one side alone met in some of its runs is another one too; two boards that share each trial of both sides are the same two.
+    assert!(
+        text.find(said)
+            .is_some_and(|at| at < text.find("throughput (").unwrap()),
+        "before the numbers: {text}"
+    );
+    assert!(
+        ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: None,
+            found: &found
+        }
+        .markdown()
+        .contains("- boards: base ran on GPU-1")
+    );
+    // A board that one side alone met in some of its runs is another one too; two boards that share
+    // each trial of both sides are the same two.
     on(&mut new, &["GPU-1", "GPU-2"]);
-    assert!(page(&compare(&base, &new, &Options::default()).unwrap()).contains("base ran on GPU-1, new on GPU-1 and GPU-2"));
+    assert!(
+        page(&compare(&base, &new, &Options::default()).unwrap())
+            .contains("base ran on GPU-1, new on GPU-1 and GPU-2")
+    );
     let mut both = base.clone();
     on(&mut both, &["GPU-2;GPU-1"]);
     on(&mut new, &["GPU-1;GPU-2"]);
-    assert_eq!(compare(&both, &new, &Options::default()).unwrap().pairs[0].boards, None);
+    assert_eq!(
+        compare(&both, &new, &Options::default()).unwrap().pairs[0].boards,
+        None
+    );
     // Rows of another model are refused; boards are then not mentioned.
     let mut other = new.clone();
-    other.rows.iter_mut().for_each(|row| row.fixed.device_name = Some("NVIDIA H100".into()));
+    other
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.device_name = Some("NVIDIA H100".into()));
     on(&mut other, &["GPU-3"]);
     let refused = page(&compare(&base, &other, &Options::default()).unwrap());
-    assert!(refused.contains("not comparable: train.batch_size 8: device_name ") && !refused.contains("boards:"), "{refused}");
-    let across = Options { across: vec![RowFact::DeviceName], ..Options::default() };
-    assert_eq!(compare(&base, &other, &across).unwrap().pairs[0].boards, None, "what is compared is the model");
+    assert!(
+        refused.contains("not comparable: train.batch_size 8: device_name ")
+            && !refused.contains("boards:"),
+        "{refused}"
+    );
+    let across = Options {
+        across: vec![RowFact::DeviceName],
+        ..Options::default()
+    };
+    assert_eq!(
+        compare(&base, &other, &across).unwrap().pairs[0].boards,
+        None,
+        "what is compared is the model"
+    );
 }
 
 #[test]
@@ -175,108 +406,257 @@ fn runs_with_step_times_alone_have_the_sentences_on_order_and_drift_and_a_headli
         }
         table
     };
-    let of = |base: TrialTable, new: TrialTable| compare(&steps(base), &steps(new), &Options::default()).unwrap();
-    let text_and_markdown = |found: &Comparisons| [page(found), ComparisonPage { base: "a", new: "b", facts: None, found }.markdown()];
+    let of = |base: TrialTable, new: TrialTable| {
+        compare(&steps(base), &steps(new), &Options::default()).unwrap()
+    };
+    let text_and_markdown = |found: &Comparisons| {
+        [
+            page(found),
+            ComparisonPage {
+                base: "a",
+                new: "b",
+                facts: None,
+                found,
+            }
+            .markdown(),
+        ]
+    };
     // A machine that becomes 1 % faster with each run: its steps become shorter.
-    let (before, after) = ([100.0, 101.1, 101.9, 103.0, 104.1], [105.0, 106.1, 106.9, 108.2, 109.3]);
-    for form in text_and_markdown(&of(timed(rates(1, &before), 0, 1), timed(rates(1, &after), 600, 1))) {
-        assert!(form.contains("order: the two sides ran one after the other"), "{form}");
-        assert!(form.contains("drift: the machine became 4.0 % faster during base"), "{form}");
-        assert!(form.contains("no point has a rate to compare; step-time: 1 cannot tell"), "{form}");
+    let (before, after) = (
+        [100.0, 101.1, 101.9, 103.0, 104.1],
+        [105.0, 106.1, 106.9, 108.2, 109.3],
+    );
+    for form in text_and_markdown(&of(
+        timed(rates(1, &before), 0, 1),
+        timed(rates(1, &after), 600, 1),
+    )) {
+        assert!(
+            form.contains("order: the two sides ran one after the other"),
+            "{form}"
+        );
+        assert!(
+            form.contains("drift: the machine became 4.0 % faster during base"),
+            "{form}"
+        );
+        assert!(
+            form.contains("no point has a rate to compare; step-time: 1 cannot tell"),
+            "{form}"
+        );
     }
     let [base, new] = in_turns(&STEADY, &STEADY.map(|rate| rate * 0.7));
     let turns = of(base, new);
     for form in text_and_markdown(&turns) {
-        assert!(form.contains("order: the two sides ran in turns; 5 pairs of neighboring runs are compared"), "{form}");
+        assert!(
+            form.contains(
+                "order: the two sides ran in turns; 5 pairs of neighboring runs are compared"
+            ),
+            "{form}"
+        );
         assert!(form.contains("step-time: 1 longer step"), "{form}");
     }
-    assert!(reproduced(&turns).sentence.ends_with("speed: changed at 1 of 1 point (1 slower, 0 faster)"), "{}", reproduced(&turns).sentence);
+    assert!(
+        reproduced(&turns)
+            .sentence
+            .ends_with("speed: changed at 1 of 1 point (1 slower, 0 faster)"),
+        "{}",
+        reproduced(&turns).sentence
+    );
 }
 
 /// The same rows, each of which took so long.
 fn lasting(mut table: TrialTable, seconds: f64) -> TrialTable {
-    table.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = Some(seconds));
+    table
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.trial_seconds = Some(seconds));
     table
 }
 
 #[test]
-fn sides_that_ran_at_the_same_time_on_one_machine_are_not_in_turns_and_nothing_is_told_of_their_speed() {
+fn sides_that_ran_at_the_same_time_on_one_machine_are_not_in_turns_and_nothing_is_told_of_their_speed()
+ {
     let slower = STEADY.map(|rate| rate * 0.7);
-    let sides = |seconds: f64| [lasting(timed(rates(1, &STEADY), 0, 20), seconds), lasting(timed(rates(1, &slower), 10, 20), seconds)];
-    let compared = |base: &TrialTable, new: &TrialTable, options: &Options| compare(base, new, options).unwrap();
+    let sides = |seconds: f64| {
+        [
+            lasting(timed(rates(1, &STEADY), 0, 20), seconds),
+            lasting(timed(rates(1, &slower), 10, 20), seconds),
+        ]
+    };
+    let compared = |base: &TrialTable, new: &TrialTable, options: &Options| {
+        compare(base, new, options).unwrap()
+    };
     let design = |found: &Comparisons| found.pairs[0].comparisons[0].design.unwrap();
     // One ends before the next begins; a second that the clock does not tell is none.
     for seconds in [9.0, 10.0, 10.9] {
         let [base, new] = sides(seconds);
         let found = compared(&base, &new, &Options::default());
-        assert_eq!((design(&found), found.pairs[0].comparisons[0].verdict), (Design::Paired { pairs: 5 }, Verdict::Worse), "{seconds}");
+        assert_eq!(
+            (design(&found), found.pairs[0].comparisons[0].verdict),
+            (Design::Paired { pairs: 5 }, Verdict::Worse),
+            "{seconds}"
+        );
     }
     let [base, new] = sides(15.0);
     let found = compared(&base, &new, &Options::default());
-    assert_eq!((design(&found), found.pairs[0].comparisons[0].verdict), (Design::AtOnce, Verdict::CannotTell));
+    assert_eq!(
+        (design(&found), found.pairs[0].comparisons[0].verdict),
+        (Design::AtOnce, Verdict::CannotTell)
+    );
     let text = page(&found);
     assert!(
-        text.contains("order: the two sides ran at the same time on one machine and disturbed each other: no verdict on speed is given;"),
+        text.contains(
+            "order: the two sides ran at the same time on one machine and disturbed each other: no \
+             verdict on speed is given;"
+        ),
         "{text}"
     );
     assert!(
-        text.contains(": 5 runs of base (trial 0000000001: ran at the same time as trial 0000000001 of new and 4 more); 5 runs of new"),
+        text.contains(
+            ": 5 runs of base (trial 0000000001: ran at the same time as trial 0000000001 of new \
+             and 4 more); 5 runs of new"
+        ),
         "{text}"
     );
-    assert!(!text.contains("in turns; ") && matches!(gate(&found, ComparedMetric::Throughput), Gate::CannotTell(_)), "{text}");
-    assert!(compared(&base, &new, &Options { is_clean: true, ..Options::default() }).pairs[0].comparisons.is_empty());
-    // A machine of its own for each side; a run that is on both sides; rows that do not say how long they took.
+    assert!(
+        !text.contains("in turns; ")
+            && matches!(
+                gate(&found, ComparedMetric::Throughput),
+                Gate::CannotTell(_)
+            ),
+        "{text}"
+    );
+    assert!(
+        compared(
+            &base,
+            &new,
+            &Options {
+                is_clean: true,
+                ..Options::default()
+            }
+        )
+        .pairs[0]
+            .comparisons
+            .is_empty()
+    );
+    // A machine of its own for each side; a run that is on both sides; rows that do not say how
+    // long they took.
     let on = |mut table: TrialTable, host: &str| {
-        table.rows.iter_mut().for_each(|row| row.fixed.host_id = Some(host.to_owned()));
+        table
+            .rows
+            .iter_mut()
+            .for_each(|row| row.fixed.host_id = Some(host.to_owned()));
         table
     };
-    let across = Options { across: vec![RowFact::HostId], ..Options::default() };
-    assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-2"), &across)), Design::Paired { pairs: 5 });
-    assert_eq!(design(&compared(&on(base.clone(), "net-1"), &on(new.clone(), "net-1"), &across)), Design::AtOnce);
-    assert_eq!(compared(&base, &base, &Options::default()).pairs[0].comparisons[0].verdict, Verdict::Same);
+    let across = Options {
+        across: vec![RowFact::HostId],
+        ..Options::default()
+    };
+    assert_eq!(
+        design(&compared(
+            &on(base.clone(), "net-1"),
+            &on(new.clone(), "net-2"),
+            &across
+        )),
+        Design::Paired { pairs: 5 }
+    );
+    assert_eq!(
+        design(&compared(
+            &on(base.clone(), "net-1"),
+            &on(new.clone(), "net-1"),
+            &across
+        )),
+        Design::AtOnce
+    );
+    assert_eq!(
+        compared(&base, &base, &Options::default()).pairs[0].comparisons[0].verdict,
+        Verdict::Same
+    );
     let mut short = new.clone();
-    short.rows.iter_mut().for_each(|row| row.fixed.trial_seconds = None);
-    assert_eq!(design(&compared(&base, &short, &Options::default())), Design::Paired { pairs: 5 });
+    short
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.trial_seconds = None);
+    assert_eq!(
+        design(&compared(&base, &short, &Options::default())),
+        Design::Paired { pairs: 5 }
+    );
     // A trial of another point, or one that failed, took its share as well.
     let mut other = lasting(timed(rates(50, &[1.0; 5]), 5, 20), 8.0);
-    other.rows.iter_mut().for_each(|row| (row.axes, row.fixed.outcome) = (vec!["9".to_owned()], Outcome::Failed));
+    other
+        .rows
+        .iter_mut()
+        .for_each(|row| (row.axes, row.fixed.outcome) = (vec!["9".to_owned()], Outcome::Failed));
     let [base, mut beside] = sides(9.0);
     beside.rows.extend(other.rows);
-    assert_eq!(design(&compared(&base, &beside, &Options::default())), Design::AtOnce);
+    assert_eq!(
+        design(&compared(&base, &beside, &Options::default())),
+        Design::AtOnce
+    );
 }
 
 #[test]
 fn single_runs_at_the_same_time_are_no_pair_and_are_named() {
-    let twelve: Vec<f64> = STEADY.iter().chain(&STEADY).chain(&STEADY[..2]).copied().collect();
+    let twelve: Vec<f64> = STEADY
+        .iter()
+        .chain(&STEADY)
+        .chain(&STEADY[..2])
+        .copied()
+        .collect();
     let [base, mut new] = [0, 10].map(|first| lasting(timed(rates(1, &twelve), first, 20), 9.0));
     new.rows[5].fixed.trial_seconds = Some(15.0);
     let found = compare(&base, &new, &Options::default()).unwrap();
     // The sixth of new and the seventh of base; their neighbors pair with the runs after them.
-    assert_eq!(found.pairs[0].comparisons[0].design, Some(Design::Paired { pairs: 10 }));
+    assert_eq!(
+        found.pairs[0].comparisons[0].design,
+        Some(Design::Paired { pairs: 10 })
+    );
     assert_eq!(found.pairs[0].disturbed.each_ref().map(Vec::len), [1, 1]);
-    assert!(page(&found).contains("ran at the same time as trial 0000000007 of base"), "{}", page(&found));
+    assert!(
+        page(&found).contains("ran at the same time as trial 0000000007 of base"),
+        "{}",
+        page(&found)
+    );
 }
 
 #[test]
 fn a_gate_does_not_pass_for_the_same_runs_twice_and_the_page_says_so() {
     let [base, other] = in_turns(&STEADY, &STEADY);
     let same = compare(&base, &base, &Options::default()).unwrap();
-    assert_eq!((same.pairs[0].shared, same.pairs[0].comparisons[0].verdict), (5, Verdict::Same));
-    assert!(matches!(gate(&same, ComparedMetric::Throughput), Gate::CannotTell(_)));
-    assert!(page(&same).contains("order: 5 runs in both tables: the same run"), "{}", page(&same));
+    assert_eq!(
+        (same.pairs[0].shared, same.pairs[0].comparisons[0].verdict),
+        (5, Verdict::Same)
+    );
+    assert!(matches!(
+        gate(&same, ComparedMetric::Throughput),
+        Gate::CannotTell(_)
+    ));
+    assert!(
+        page(&same).contains("order: 5 runs in both tables: the same run"),
+        "{}",
+        page(&same)
+    );
     let rerun = compare(&base, &other, &Options::default()).unwrap();
-    assert_eq!((rerun.pairs[0].shared, gate(&rerun, ComparedMetric::Throughput)), (0, Gate::Pass));
+    assert_eq!(
+        (
+            rerun.pairs[0].shared,
+            gate(&rerun, ComparedMetric::Throughput)
+        ),
+        (0, Gate::Pass)
+    );
 }
 
 #[test]
 fn a_gate_cannot_tell_where_one_side_alone_was_disturbed() {
     let [mut base, new] = in_turns(&STEADY, &STEADY);
     for row in &mut base.rows {
-        (row.fixed.throttled_fraction, row.fixed.throttle_reasons) = (Some(0.95), Some("hw_thermal_slowdown".into()));
+        (row.fixed.throttled_fraction, row.fixed.throttle_reasons) =
+            (Some(0.95), Some("hw_thermal_slowdown".into()));
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
     assert_eq!(found.pairs[0].comparisons[0].verdict, Verdict::Same);
-    assert!(matches!(gate(&found, ComparedMetric::Throughput), Gate::CannotTell(why) if why[0].contains("disturbed on one side")));
+    assert!(
+        matches!(gate(&found, ComparedMetric::Throughput), Gate::CannotTell(why) if why[0].contains("disturbed on one side"))
+    );
 }
 
 #[test]
@@ -287,17 +667,35 @@ fn a_gate_cannot_tell_where_one_side_lost_the_number_that_was_asked_for() {
         (other.fixed.train_loss, other.fixed.valid_loss) = (Some(1.0), None);
     }
     let found = compare(&base, &new, &Options::default()).unwrap();
-    let loss = found.pairs[0].comparisons.iter().find(|comparison| comparison.metric == ComparedMetric::Loss).unwrap();
-    assert_eq!((loss.column, loss.passed_over, loss.verdict), ("train_loss", Some("valid_loss"), Verdict::Same));
-    assert!(matches!(gate(&found, ComparedMetric::Loss), Gate::CannotTell(why) if why[0].contains("only one side has `valid_loss`")));
-    assert_eq!((found.pairs[0].losses, found.pairs[0].equal_losses), (5, 0), "half of the losses are not equal losses");
+    let loss = found.pairs[0]
+        .comparisons
+        .iter()
+        .find(|comparison| comparison.metric == ComparedMetric::Loss)
+        .unwrap();
+    assert_eq!(
+        (loss.column, loss.passed_over, loss.verdict),
+        ("train_loss", Some("valid_loss"), Verdict::Same)
+    );
+    assert!(
+        matches!(gate(&found, ComparedMetric::Loss), Gate::CannotTell(why) if why[0].contains("only one side has `valid_loss`"))
+    );
+    assert_eq!(
+        (found.pairs[0].losses, found.pairs[0].equal_losses),
+        (5, 0),
+        "half of the losses are not equal losses"
+    );
 }
 
 #[test]
 fn a_page_that_says_nothing_of_a_point_is_no_pass() {
     let [base, mut new] = in_turns(&STEADY, &STEADY);
-    assert_eq!(unsaid(&compare(&base, &new, &Options::default()).unwrap()), Vec::<String>::new());
-    new.rows.iter_mut().for_each(|row| row.fixed.outcome = Outcome::Oom);
+    assert_eq!(
+        unsaid(&compare(&base, &new, &Options::default()).unwrap()),
+        Vec::<String>::new()
+    );
+    new.rows
+        .iter_mut()
+        .for_each(|row| row.fixed.outcome = Outcome::Oom);
     let found = compare(&base, &new, &Options::default()).unwrap();
     assert_eq!(unsaid(&found).len(), 1, "{found:?}");
 }
@@ -310,15 +708,20 @@ fn noise_of_many_points_is_no_drift() {
         let mut side = |first: u64| {
             let mut all = rates(1, &[]);
             for point in 0..12_u64 {
-                let noise: Vec<f64> = (0..5).map(|_| 100.0 * (0.03 * normal(&mut random)).exp()).collect();
+                let noise: Vec<f64> = (0..5)
+                    .map(|_| 100.0 * (0.03 * normal(&mut random)).exp())
+                    .collect();
                 let mut rows = timed(rates(1 + 10 * point, &noise), first, 2).rows;
-                rows.iter_mut().for_each(|row| row.axes = vec![(8 + point).to_string()]);
+                rows.iter_mut()
+                    .for_each(|row| row.axes = vec![(8 + point).to_string()]);
                 all.rows.extend(rows);
             }
             all
         };
         let (base, new) = (side(0), side(1));
-        told += usize::from(page(&compare(&base, &new, &Options::default()).unwrap()).contains("drift: "));
+        told += usize::from(
+            page(&compare(&base, &new, &Options::default()).unwrap()).contains("drift: "),
+        );
     }
     assert!(told <= 8, "{told} of 60 pages");
 }
@@ -326,52 +729,109 @@ fn noise_of_many_points_is_no_drift() {
 #[test]
 fn energy_of_a_counter_is_not_divided_by_an_integral() {
     let side = |counter: Option<f64>, integral: Option<f64>| {
-        let full =
-            |id: u64| TrialRow { window_seconds: Some(10.0), energy_counter_joules: counter, energy_integral_joules: integral, ..row(id, 100.0) };
+        let full = |id: u64| TrialRow {
+            window_seconds: Some(10.0),
+            energy_counter_joules: counter,
+            energy_integral_joules: integral,
+            ..row(id, 100.0)
+        };
         table(&[], (1..=3).map(|id| (full(id), &[][..])).collect())
     };
     let energy = |base: &TrialTable, new: &TrialTable| {
         let found = compare(base, new, &Options::default()).unwrap();
-        found.pairs[0].comparisons.iter().find(|one| one.metric == ComparedMetric::Energy).map(|one| (one.column, (one.ratio * 1e9).round() / 1e9))
+        found.pairs[0]
+            .comparisons
+            .iter()
+            .find(|one| one.metric == ComparedMetric::Energy)
+            .map(|one| (one.column, (one.ratio * 1e9).round() / 1e9))
     };
-    assert_eq!(energy(&side(Some(1000.0), None), &side(None, Some(1150.0))), None);
+    assert_eq!(
+        energy(&side(Some(1000.0), None), &side(None, Some(1150.0))),
+        None
+    );
     let both = side(Some(1000.0), Some(1150.0));
-    assert_eq!(energy(&both, &side(None, Some(1150.0))), Some(("energy_integral_joules per sample", 1.0)));
-    assert_eq!(energy(&both, &side(Some(1000.0), None)), Some(("energy_counter_joules per sample", 1.0)));
+    assert_eq!(
+        energy(&both, &side(None, Some(1150.0))),
+        Some(("energy_integral_joules per sample", 1.0))
+    );
+    assert_eq!(
+        energy(&both, &side(Some(1000.0), None)),
+        Some(("energy_counter_joules per sample", 1.0))
+    );
 }
 
 #[test]
 fn a_gate_passes_only_where_a_change_for_the_worse_is_excluded() {
     let base = [100.0, 101.0, 99.0, 100.5, 99.5];
     let times = |factor: f64| base.map(|rate| rate * factor);
-    let of = |base: TrialTable, new: TrialTable| gate(&compare(&base, &new, &Options::default()).unwrap(), ComparedMetric::Throughput);
+    let of = |base: TrialTable, new: TrialTable| {
+        gate(
+            &compare(&base, &new, &Options::default()).unwrap(),
+            ComparedMetric::Throughput,
+        )
+    };
     let in_turns = |new: &[f64]| of(timed(rates(1, &base), 0, 2), timed(rates(1, new), 1, 2));
     assert_eq!(in_turns(&times(1.0)), Gate::Pass);
     assert_eq!(in_turns(&times(1.2)), Gate::Pass);
-    assert_eq!(in_turns(&times(0.9)), Gate::Fail(vec!["train.batch_size 8".to_owned()]));
-    // By -50 %, of one run; by -40 %, of runs that lie far apart; of runs that are missing; of what cannot be compared.
-    let cannot = |gate: Gate, why: &str| assert!(matches!(&gate, Gate::CannotTell(points) if points[0].contains(why)), "{gate:?}: {why}");
+    assert_eq!(
+        in_turns(&times(0.9)),
+        Gate::Fail(vec!["train.batch_size 8".to_owned()])
+    );
+    // By -50 %, of one run; by -40 %, of runs that lie far apart; of runs that are missing; of what
+    // cannot be compared.
+    let cannot = |gate: Gate, why: &str| {
+        assert!(
+            matches!(&gate, Gate::CannotTell(points) if points[0].contains(why)),
+            "{gate:?}: {why}"
+        )
+    };
     cannot(in_turns(&times(0.5)[..1]), "too few runs");
     cannot(in_turns(&[30.0, 101.0, 35.0, 90.0, 44.0]), "ambiguous");
     let mut oom = timed(rates(1, &base), 1, 2);
     oom.rows[4].fixed.outcome = Outcome::Oom;
-    cannot(of(timed(rates(1, &base), 0, 2), oom), "not all its trials completed");
+    cannot(
+        of(timed(rates(1, &base), 0, 2), oom),
+        "not all its trials completed",
+    );
     let mut other = timed(rates(1, &base), 1, 2);
     other.rows[0].fixed.driver = Some("590.1".into());
     cannot(of(timed(rates(1, &base), 0, 2), other), "not comparable");
     let two_points = |first: &str, second: &str, shift: u64| {
         let of = |id: u64, value: &str| (row(id, 100.0), value.to_owned());
-        let rows: Vec<(TrialRow, String)> = (1..=5).map(|id| of(id, first)).chain((6..=10).map(|id| of(id + shift, second))).collect();
+        let rows: Vec<(TrialRow, String)> = (1..=5)
+            .map(|id| of(id, first))
+            .chain((6..=10).map(|id| of(id + shift, second)))
+            .collect();
         let values: Vec<[&str; 1]> = rows.iter().map(|(_, value)| [value.as_str()]).collect();
-        table(&["a.b"], rows.iter().zip(&values).map(|((row, _), value)| (row.clone(), &value[..])).collect())
+        table(
+            &["a.b"],
+            rows.iter()
+                .zip(&values)
+                .map(|((row, _), value)| (row.clone(), &value[..]))
+                .collect(),
+        )
     };
-    cannot(of(timed(two_points("1", "2", 0), 0, 2), timed(two_points("1", "3", 90), 1, 2)), "a.b 2 (only in base)");
+    cannot(
+        of(
+            timed(two_points("1", "2", 0), 0, 2),
+            timed(two_points("1", "3", 90), 1, 2),
+        ),
+        "a.b 2 (only in base)",
+    );
 }
 
 #[test]
 fn a_rerun_is_reproduced_or_not_in_one_sentence() {
     let side = |losses: [f64; 3], factor: f64, first: u64| {
-        let rows = losses.iter().zip(1..).map(|(loss, id)| (TrialRow { train_loss: Some(*loss), ..row(id, 100.0 * factor) }, &[][..]));
+        let rows = losses.iter().zip(1..).map(|(loss, id)| {
+            (
+                TrialRow {
+                    train_loss: Some(*loss),
+                    ..row(id, 100.0 * factor)
+                },
+                &[][..],
+            )
+        });
         timed(table(&[], rows.collect()), first, 2)
     };
     let base = side([1.0, 2.0, 3.0], 1.0, 0);
@@ -379,37 +839,62 @@ fn a_rerun_is_reproduced_or_not_in_one_sentence() {
     let said = |new: &TrialTable| of(new).sentence;
     assert_eq!(
         said(&side([1.0, 2.0, 3.0], 1.0, 1)),
-        "reproduced: all 3 trials have the losses of the record to the bit; speed: unchanged (within 3 %)"
+        "reproduced: all 3 trials have the losses of the record to the bit; speed: unchanged \
+         (within 3 %)"
     );
     let apart = said(&side([1.0, 2.02, 3.0], 0.5, 1));
     assert_eq!(
         apart,
-        "not reproduced: 2 of 3 trials have the same losses, the others are up to 1.0 % apart; speed: changed at 1 of 1 point (1 slower, 0 faster)"
+        "not reproduced: 2 of 3 trials have the same losses, the others are up to 1.0 % apart; \
+         speed: changed at 1 of 1 point (1 slower, 0 faster)"
     );
     let rounded = said(&side([1.0, 2.000_002, 3.0], 1.0, 1));
     assert!(
         rounded.starts_with(
-            "cannot tell whether it is reproduced: 2 of 3 trials have the same losses to the bit, the others differ by at most 1.0e-6 (relative)"
+            "cannot tell whether it is reproduced: 2 of 3 trials have the same losses to the bit, \
+             the others differ by at most 1.0e-6 (relative)"
         ),
         "{rounded}"
     );
     let mut failed = side([1.0, 2.0, 3.0], 1.0, 1);
     failed.rows[2].fixed.outcome = Outcome::Failed;
-    assert!(said(&failed).starts_with("not reproduced: 1 point ended differently; "), "{}", said(&failed));
+    assert!(
+        said(&failed).starts_with("not reproduced: 1 point ended differently; "),
+        "{}",
+        said(&failed)
+    );
     let mut lacking = side([1.0, 2.0, 3.0], 1.0, 1);
     lacking.rows[0].fixed.valid_loss = Some(1.0);
     assert!(
-        said(&lacking).starts_with("not reproduced: 2 of 3 trials have the same losses, and 1 trial has a loss that the other side lacks; "),
+        said(&lacking).starts_with(
+            "not reproduced: 2 of 3 trials have the same losses, and 1 trial has a loss that the \
+             other side lacks; "
+        ),
         "{}",
         said(&lacking)
     );
     // The answer is that of the sentence.
     let point = || vec!["all trials".to_owned()];
-    let answers = [side([1.0, 2.0, 3.0], 0.5, 1), side([1.0, 2.02, 3.0], 1.0, 1), failed, lacking, side([1.0, 2.000_002, 3.0], 1.0, 1)];
-    let wanted = [Gate::Pass, Gate::Fail(point()), Gate::Fail(point()), Gate::Fail(point()), Gate::CannotTell(point())];
+    let answers = [
+        side([1.0, 2.0, 3.0], 0.5, 1),
+        side([1.0, 2.02, 3.0], 1.0, 1),
+        failed,
+        lacking,
+        side([1.0, 2.000_002, 3.0], 1.0, 1),
+    ];
+    let wanted = [
+        Gate::Pass,
+        Gate::Fail(point()),
+        Gate::Fail(point()),
+        Gate::Fail(point()),
+        Gate::CannotTell(point()),
+    ];
     assert_eq!(answers.each_ref().map(|new| of(new).gate), wanted);
     let mut without = side([1.0, 2.0, 3.0], 1.0, 1);
-    without.rows.iter_mut().for_each(|row| row.fixed.train_loss = None);
+    without
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.train_loss = None);
     assert_eq!(of(&without).gate, Gate::CannotTell(point()));
 }
 
@@ -422,12 +907,19 @@ fn a_verdict_needs_a_change_that_matters_and_is_sure() {
     assert_eq!(of_tables(&base, &times(1.0)), Verdict::Same);
     // Sure, and too small to matter.
     assert_eq!(of_tables(&base, &times(1.015)), Verdict::Same);
-    assert_eq!(of_tables(&[80.0, 120.0, 100.0, 90.0, 110.0], &[114.0, 94.0, 83.0, 125.0, 104.0]), Verdict::Ambiguous);
+    assert_eq!(
+        of_tables(
+            &[80.0, 120.0, 100.0, 90.0, 110.0],
+            &[114.0, 94.0, 83.0, 125.0, 104.0]
+        ),
+        Verdict::Ambiguous
+    );
     assert_eq!(of_tables(&base[..2], &times(0.5)[..2]), Verdict::TooFewRuns);
     assert_eq!(of_tables(&base, &times(0.5)[..2]), Verdict::TooFewRuns);
 }
 
-/// Runs without any spread: a change by just 3 % is one everywhere, for the verdict, for the gate and between the points of a run.
+/// Runs without any spread: a change by just 3 % is one everywhere, for the verdict, for the gate
+/// and between the points of a run.
 #[test]
 fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() {
     for level in [0.1, 1.0 / 3.0, 99.0, 7.3e5] {
@@ -438,11 +930,27 @@ fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() 
         let verdict = |factor: f64| found(factor).pairs[0].comparisons[0].verdict;
         assert_eq!(
             [0.97, 0.971, 1.0, 1.029, 1.03].map(verdict),
-            [Verdict::Worse, Verdict::Same, Verdict::Same, Verdict::Same, Verdict::Better],
+            [
+                Verdict::Worse,
+                Verdict::Same,
+                Verdict::Same,
+                Verdict::Same,
+                Verdict::Better
+            ],
             "{level}"
         );
-        assert!(matches!(gate(&found(0.97), ComparedMetric::Throughput), Gate::Fail(_)), "{level}");
-        assert_eq!(gate(&found(0.971), ComparedMetric::Throughput), Gate::Pass, "{level}");
+        assert!(
+            matches!(
+                gate(&found(0.97), ComparedMetric::Throughput),
+                Gate::Fail(_)
+            ),
+            "{level}"
+        );
+        assert_eq!(
+            gate(&found(0.971), ComparedMetric::Throughput),
+            Gate::Pass,
+            "{level}"
+        );
     }
 }
 
@@ -450,18 +958,34 @@ fn of_runs_without_a_spread_a_change_of_just_3_percent_is_a_change_everywhere() 
 fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared() {
     type Change = fn(&mut TrialRow);
     let changes: [(RowFact, Change); 14] = [
-        (RowFact::DeviceName, |row| row.device_name = Some("NVIDIA H100".into())),
-        (RowFact::Processor, |row| row.processor = Some("AuthenticAMD 25-1-1 x86-64-v3".into())),
-        (RowFact::PowerLimitWatts, |row| row.power_limit_watts = Some(500.0)),
-        (RowFact::MigProfile, |row| row.mig_profile = Some("1g.10gb".into())),
-        (RowFact::EccMode, |row| row.ecc_mode = Some("disabled".into())),
+        (RowFact::DeviceName, |row| {
+            row.device_name = Some("NVIDIA H100".into())
+        }),
+        (RowFact::Processor, |row| {
+            row.processor = Some("AuthenticAMD 25-1-1 x86-64-v3".into())
+        }),
+        (RowFact::PowerLimitWatts, |row| {
+            row.power_limit_watts = Some(500.0)
+        }),
+        (RowFact::MigProfile, |row| {
+            row.mig_profile = Some("1g.10gb".into())
+        }),
+        (RowFact::EccMode, |row| {
+            row.ecc_mode = Some("disabled".into())
+        }),
         (RowFact::HostId, |row| row.host_id = Some("net-2".into())),
         (RowFact::Driver, |row| row.driver = Some("590.1".into())),
-        (RowFact::Libtorch, |row| row.libtorch = Some("2.12.0".into())),
+        (RowFact::Libtorch, |row| {
+            row.libtorch = Some("2.12.0".into())
+        }),
         (RowFact::Engine, |row| row.engine = "flex".into()),
         (RowFact::Precision, |row| row.precision = "bf16".into()),
-        (RowFact::EffectiveBatchSize, |row| row.effective_batch_size = 2),
-        (RowFact::DevicesPerTrial, |row| row.devices_per_trial = Some(2)),
+        (RowFact::EffectiveBatchSize, |row| {
+            row.effective_batch_size = 2
+        }),
+        (RowFact::DevicesPerTrial, |row| {
+            row.devices_per_trial = Some(2)
+        }),
         (RowFact::CpuThreads, |row| row.cpu_threads = Some(3)),
         (RowFact::ConcurrentTrials, |row| row.concurrent_trials = 2),
     ];
@@ -476,24 +1000,78 @@ fn each_field_that_decides_numbers_refuses_by_name_and_can_be_what_is_compared()
     for (field, change) in changes {
         let mut base = on_gpu.clone();
         if field == RowFact::Processor {
-            base.rows.iter_mut().for_each(|row| row.fixed.device_uuid = None);
+            base.rows
+                .iter_mut()
+                .for_each(|row| row.fixed.device_uuid = None);
         }
         let mut new = timed(base.clone(), 1, 2);
         new.rows.iter_mut().for_each(|row| change(&mut row.fixed));
         let refused = compare(&base, &new, &Options::default()).unwrap();
-        assert_eq!(refused.pairs[0].unlike.iter().map(|unlike| unlike.field).collect::<Vec<_>>(), [field]);
-        assert!(refused.pairs[0].comparisons.iter().all(|comparison| comparison.verdict == Verdict::NotComparable));
-        let page = ComparisonPage { base: "a", new: "b", facts: None, found: &refused }.text(PageStyle { width: None, has_color: false });
-        assert!(page.contains(&format!("not comparable: train.batch_size 8: {} ", field.name())), "{page}");
-        let asked = compare(&base, &new, &Options { across: vec![field], ..Options::default() }).unwrap();
-        assert!(asked.pairs[0].unlike.is_empty() && asked.across.len() == 1, "{asked:?}");
+        assert_eq!(
+            refused.pairs[0]
+                .unlike
+                .iter()
+                .map(|unlike| unlike.field)
+                .collect::<Vec<_>>(),
+            [field]
+        );
+        assert!(
+            refused.pairs[0]
+                .comparisons
+                .iter()
+                .all(|comparison| comparison.verdict == Verdict::NotComparable)
+        );
+        let page = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: None,
+            found: &refused,
+        }
+        .text(PageStyle {
+            width: None,
+            has_color: false,
+        });
+        assert!(
+            page.contains(&format!(
+                "not comparable: train.batch_size 8: {} ",
+                field.name()
+            )),
+            "{page}"
+        );
+        let asked = compare(
+            &base,
+            &new,
+            &Options {
+                across: vec![field],
+                ..Options::default()
+            },
+        )
+        .unwrap();
+        assert!(
+            asked.pairs[0].unlike.is_empty() && asked.across.len() == 1,
+            "{asked:?}"
+        );
         assert_eq!(asked.pairs[0].comparisons[0].verdict, Verdict::Same);
-        let headline = ComparisonPage { base: "a", new: "b", facts: None, found: &asked }.headline();
-        assert!(headline.starts_with(&format!("ACROSS {} ", field.name())), "{headline}");
+        let headline = ComparisonPage {
+            base: "a",
+            new: "b",
+            facts: None,
+            found: &asked,
+        }
+        .headline();
+        assert!(
+            headline.starts_with(&format!("ACROSS {} ", field.name())),
+            "{headline}"
+        );
         // One run alone that differs is enough.
         let mut mixed = base.clone();
         change(&mut mixed.rows[0].fixed);
-        assert_eq!(compare(&base, &mixed, &Options::default()).unwrap().pairs[0].unlike.len(), 1);
+        assert_eq!(
+            compare(&base, &mixed, &Options::default()).unwrap().pairs[0]
+                .unlike
+                .len(),
+            1
+        );
     }
 }
 
@@ -502,23 +1080,39 @@ fn what_an_older_table_does_not_say_is_no_difference_and_a_gpu_trial_may_have_an
     let old = timed(rates(1, &[100.0, 101.0, 99.0]), 0, 2);
     let mut new = timed(old.clone(), 1, 2);
     for TableRow { fixed: row, .. } in &mut new.rows {
-        (row.processor, row.host_id) = (Some("AuthenticAMD 25-1-1 x86-64-v3".into()), Some("net-1".into()));
+        (row.processor, row.host_id) = (
+            Some("AuthenticAMD 25-1-1 x86-64-v3".into()),
+            Some("net-1".into()),
+        );
         (row.power_limit_watts, row.ecc_mode) = (Some(700.0), Some("enabled".into()));
     }
     let unlike = |base: &TrialTable, new: &TrialTable| {
         let found = compare(base, new, &Options::default()).unwrap();
-        found.pairs[0].unlike.iter().map(|unlike| unlike.field).collect::<Vec<_>>()
+        found.pairs[0]
+            .unlike
+            .iter()
+            .map(|unlike| unlike.field)
+            .collect::<Vec<_>>()
     };
     assert_eq!(unlike(&old, &new), []);
     let mut other = new.clone();
-    other.rows.iter_mut().for_each(|row| row.fixed.processor = Some("GenuineIntel 6-143-8 x86-64-v4".into()));
+    other
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.processor = Some("GenuineIntel 6-143-8 x86-64-v4".into()));
     assert_eq!(unlike(&new, &other), [], "on a GPU");
     for table in [&mut new, &mut other] {
-        table.rows.iter_mut().for_each(|row| row.fixed.device_uuid = None);
+        table
+            .rows
+            .iter_mut()
+            .for_each(|row| row.fixed.device_uuid = None);
     }
     assert_eq!(unlike(&new, &other), [RowFact::Processor]);
     other = new.clone();
-    other.rows.iter_mut().for_each(|row| row.fixed.host_id = Some("dmi-2".into()));
+    other
+        .rows
+        .iter_mut()
+        .for_each(|row| row.fixed.host_id = Some("dmi-2".into()));
     assert_eq!(unlike(&new, &other), [], "ids of two kinds");
 }
 
@@ -533,12 +1127,32 @@ fn every_metric_has_a_verdict_and_losses_are_compared_to_the_bit() {
         full.valid_loss = Some(if factor > 1.2 { 2.1 } else { 2.0 });
         (full, &[][..])
     };
-    let side = |factor: f64, first: u64| timed(table(&[], (1..=3).map(|id| full(id, factor * (1.0 + id as f64 * 1e-4))).collect()), first, 2);
+    let side = |factor: f64, first: u64| {
+        timed(
+            table(
+                &[],
+                (1..=3)
+                    .map(|id| full(id, factor * (1.0 + id as f64 * 1e-4)))
+                    .collect(),
+            ),
+            first,
+            2,
+        )
+    };
     let found = compare(&side(1.0, 0), &side(1.5, 1), &Options::default()).unwrap();
     let pair = &found.pairs[0];
     let words: Vec<&str> = pair.comparisons.iter().map(word).collect();
     // As many samples, so energy per sample stays: half as much again over half as many again.
-    assert_eq!(words, ["faster", "shorter-step", "more-memory", "same", "worse-loss"]);
+    assert_eq!(
+        words,
+        [
+            "faster",
+            "shorter-step",
+            "more-memory",
+            "same",
+            "worse-loss"
+        ]
+    );
     assert_eq!((pair.losses, pair.equal_losses), (3, 0));
     let same = compare(&side(1.0, 0), &side(1.0, 1), &Options::default()).unwrap();
     assert_eq!((same.pairs[0].losses, same.pairs[0].equal_losses), (3, 3));
@@ -547,39 +1161,125 @@ fn every_metric_has_a_verdict_and_losses_are_compared_to_the_bit() {
 #[test]
 fn numbers_of_different_columns_are_not_divided_by_one_another() {
     let metrics = |base: &dyn Fn(u64) -> TrialRow, new: &dyn Fn(u64) -> TrialRow| {
-        let side = |of: &dyn Fn(u64) -> TrialRow| table(&[], (1..=3).map(|id| (of(id), &[][..])).collect());
-        let found = compare(&side(base), &side(new), &Options { across: RowFact::ALL.to_vec(), ..Options::default() }).unwrap();
-        found.pairs[0].comparisons.iter().map(|one| (one.metric, one.base.round() as u64, one.new.round() as u64)).collect::<Vec<_>>()
+        let side = |of: &dyn Fn(u64) -> TrialRow| {
+            table(&[], (1..=3).map(|id| (of(id), &[][..])).collect())
+        };
+        let found = compare(
+            &side(base),
+            &side(new),
+            &Options {
+                across: RowFact::ALL.to_vec(),
+                ..Options::default()
+            },
+        )
+        .unwrap();
+        found.pairs[0]
+            .comparisons
+            .iter()
+            .map(|one| (one.metric, one.base.round() as u64, one.new.round() as u64))
+            .collect::<Vec<_>>()
     };
-    let validated = |id| TrialRow { valid_loss: Some(1.0), train_loss: Some(2.0), ..row(id, 10.0) };
-    let trained = |id| TrialRow { train_loss: Some(2.0), ..row(id, 10.0) };
+    let validated = |id| TrialRow {
+        valid_loss: Some(1.0),
+        train_loss: Some(2.0),
+        ..row(id, 10.0)
+    };
+    let trained = |id| TrialRow {
+        train_loss: Some(2.0),
+        ..row(id, 10.0)
+    };
     assert!(metrics(&validated, &trained).contains(&(ComparedMetric::Loss, 2, 2)));
-    let texts = |id| TrialRow { tokens_per_second: Some(640.0), ..row(id, 10.0) };
+    let texts = |id| TrialRow {
+        tokens_per_second: Some(640.0),
+        ..row(id, 10.0)
+    };
     assert!(metrics(&texts, &trained).contains(&(ComparedMetric::Throughput, 10, 10)));
-    let on_gpu = |id| TrialRow { peak_allocated_bytes: Some(8), ..row(id, 10.0) };
-    let on_cpu = |id| TrialRow { device_uuid: None, peak_resident_bytes: Some(4), ..row(id, 10.0) };
-    assert!(metrics(&on_gpu, &on_cpu).iter().all(|(metric, ..)| *metric != ComparedMetric::Memory));
+    let on_gpu = |id| TrialRow {
+        peak_allocated_bytes: Some(8),
+        ..row(id, 10.0)
+    };
+    let on_cpu = |id| TrialRow {
+        device_uuid: None,
+        peak_resident_bytes: Some(4),
+        ..row(id, 10.0)
+    };
+    assert!(
+        metrics(&on_gpu, &on_cpu)
+            .iter()
+            .all(|(metric, ..)| *metric != ComparedMetric::Memory)
+    );
 }
 
 #[test]
 fn what_is_in_one_table_alone_and_what_ended_otherwise_is_told() {
-    let oom = |id| TrialRow { outcome: Outcome::Oom, samples_per_second: None, ..row(id, 1.0) };
-    let base = table(&["a.b"], vec![(row(1, 10.0), &["1"]), (row(2, 10.0), &["2"]), (row(3, 10.0), &["3"])]);
-    let new = table(&["a.b"], vec![(oom(1), &["1"]), (row(2, 10.0), &["2"]), (row(9, 10.0), &["<9>"])]);
+    let oom = |id| TrialRow {
+        outcome: Outcome::Oom,
+        samples_per_second: None,
+        ..row(id, 1.0)
+    };
+    let base = table(
+        &["a.b"],
+        vec![
+            (row(1, 10.0), &["1"]),
+            (row(2, 10.0), &["2"]),
+            (row(3, 10.0), &["3"]),
+        ],
+    );
+    let new = table(
+        &["a.b"],
+        vec![
+            (oom(1), &["1"]),
+            (row(2, 10.0), &["2"]),
+            (row(9, 10.0), &["<9>"]),
+        ],
+    );
     let found = compare(&base, &new, &Options::default()).unwrap();
-    assert_eq!(found.pairs[0].ends, Some(["1 completed".to_owned(), "1 oom".to_owned()]));
+    assert_eq!(
+        found.pairs[0].ends,
+        Some(["1 completed".to_owned(), "1 oom".to_owned()])
+    );
     assert!(found.pairs[0].unlike.is_empty() && found.pairs[0].comparisons.is_empty());
-    let page = ComparisonPage { base: "a", new: "b", facts: Some(&[]), found: &found };
-    let text = page.text(PageStyle { width: Some(80), has_color: false });
-    for line in ["only in base: a.b 3\n", "only in new: a.b <9>\n", "not all completed: a.b 1: 1 completed → 1 oom\n", "needs 3 runs of a point"] {
+    let page = ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: Some(&[]),
+        found: &found,
+    };
+    let text = page.text(PageStyle {
+        width: Some(80),
+        has_color: false,
+    });
+    for line in [
+        "only in base: a.b 3\n",
+        "only in new: a.b <9>\n",
+        "not all completed: a.b 1: 1 completed → 1 oom\n",
+        "needs 3 runs of a point",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(text.contains("the records of both agree"), "{text}");
     let csv = page.csv();
-    assert!(csv.lines().nth(1).unwrap().starts_with("a.b 2,throughput,too-few-runs,10,10,1,,,,1,1,"), "{csv}");
+    assert!(
+        csv.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("a.b 2,throughput,too-few-runs,10,10,1,,,,1,1,"),
+        "{csv}"
+    );
     let json: serde_json::Value = serde_json::from_str(&page.json()).unwrap();
-    assert_eq!((&json["kiln_compare"], &json["pairs"][1]["comparisons"][0]["verdict"]), (&1.into(), &"too-few-runs".into()));
-    assert!(page.markdown().contains("| a.b 2 | too few runs | 10.0 | 10.0 |"), "{}", page.markdown());
+    assert_eq!(
+        (
+            &json["kiln_compare"],
+            &json["pairs"][1]["comparisons"][0]["verdict"]
+        ),
+        (&1.into(), &"too-few-runs".into())
+    );
+    assert!(
+        page.markdown()
+            .contains("| a.b 2 | too few runs | 10.0 | 10.0 |"),
+        "{}",
+        page.markdown()
+    );
 }
 
 #[test]
@@ -588,9 +1288,20 @@ fn a_run_far_from_the_others_is_told_with_its_likely_reason_and_kept() {
     far.rows[4].fixed.throttled_fraction = Some(0.3);
     far.rows[4].fixed.throttle_reasons = Some("hw_thermal_slowdown".into());
     let found = compare(&far, &rates(1, &[100.0; 5]), &Options::default()).unwrap();
-    assert_eq!(found.pairs[0].outliers, ["base: trial 0000000005 is -50 % off the median of its side (throttled: hw_thermal_slowdown)"]);
+    assert_eq!(
+        found.pairs[0].outliers,
+        [
+            "base: trial 0000000005 is -50 % off the median of its side (throttled: \
+             hw_thermal_slowdown)"
+        ]
+    );
     assert_eq!(found.pairs[0].comparisons[0].base_runs, 5);
-    let near = compare(&rates(1, &[100.0, 100.0, 100.0, 100.0, 102.0]), &rates(1, &[100.0; 5]), &Options::default()).unwrap();
+    let near = compare(
+        &rates(1, &[100.0, 100.0, 100.0, 100.0, 102.0]),
+        &rates(1, &[100.0; 5]),
+        &Options::default(),
+    )
+    .unwrap();
     assert!(near.pairs[0].outliers.is_empty());
 }
 
@@ -612,8 +1323,16 @@ fn changes(runs: usize, spread: f64, factor: f64, comparisons: usize) -> f64 {
         };
         (0..runs).map(run).collect()
     };
-    let mut is_change =
-        || matches!(verdict_of(ComparedMetric::Throughput, &side(100.0, 0), &side(100.0 * factor, 1)), Verdict::Better | Verdict::Worse);
+    let mut is_change = || {
+        matches!(
+            verdict_of(
+                ComparedMetric::Throughput,
+                &side(100.0, 0),
+                &side(100.0 * factor, 1)
+            ),
+            Verdict::Better | Verdict::Worse
+        )
+    };
     (0..comparisons).filter(|_| is_change()).count() as f64 / comparisons as f64
 }
 

@@ -1,4 +1,5 @@
-//! Context of one trial for the rules: its row and, where a rule needs them, the other rows of the run.
+//! Context of one trial for the rules: its row and, where a rule needs them, the other rows of the
+//! run.
 
 use std::{
     cell::RefCell,
@@ -20,8 +21,9 @@ pub(super) const FASTER: Threshold = Threshold::at_least(
     "rate of another point / own rate - 1, where the interval of the ratio lies above 1",
     WORTH,
     ThresholdUnit::Fraction,
-    "as between two tables (docs/comparing.md); the interval is adjusted for all comparisons of the run that the rule could make: it fires by chance in \
-     at most 5 % of runs (`benches/findings.rs`)",
+    "as between two tables (docs/comparing.md); the interval is adjusted for all comparisons of \
+     the run that the rule could make: it fires by chance in at most 5 % of runs \
+     (`benches/findings.rs`)",
 );
 
 /// Whether a rule searches for faster points on one side of each point along an axis, or on both.
@@ -36,8 +38,8 @@ pub(super) enum NeighborSides {
 pub(super) struct RunContext<'a> {
     pub(super) axes: &'a [String],
     points: &'a [Point<'a>],
-    /// Number of cores that a trial of this run could use: from a note, else the largest number that any row used or asked for. A lower estimate
-    /// where `train.cpu_threads` was given.
+    /// Number of cores that a trial of this run could use: from a note, else the largest number
+    /// that any row used or asked for. A lower estimate where `train.cpu_threads` was given.
     cores: Option<u64>,
     /// Whether the points are every combination of their values, as in a plain grid.
     pub(super) is_plain_grid: bool,
@@ -56,14 +58,27 @@ impl<'a> RunContext<'a> {
         let mut beside = vec![HashMap::new(); axes.len()];
         for (place, point) in points.iter().enumerate() {
             for (axis, places) in beside.iter_mut().enumerate() {
-                places.entry(others(point, axis)).or_insert_with(Vec::new).push(place);
+                places
+                    .entry(others(point, axis))
+                    .or_insert_with(Vec::new)
+                    .push(place);
             }
         }
-        let combinations = (0..axes.len()).map(|place| points.iter().map(|point| &point.values[place]).collect::<HashSet<_>>().len());
+        let combinations = (0..axes.len()).map(|place| {
+            points
+                .iter()
+                .map(|point| &point.values[place])
+                .collect::<HashSet<_>>()
+                .len()
+        });
         let blocks = Blocks::of(points);
         let rates = Rates::within(points, &blocks, |row| row.samples_per_second);
-        let pairs_of =
-            |lines: &HashMap<Vec<&str>, Vec<usize>>| lines.values().map(|line| pairs(line.iter().filter(|place| rates.has(**place)).count())).sum();
+        let pairs_of = |lines: &HashMap<Vec<&str>, Vec<usize>>| {
+            lines
+                .values()
+                .map(|line| pairs(line.iter().filter(|place| rates.has(**place)).count()))
+                .sum()
+        };
         Self {
             axes,
             points,
@@ -97,35 +112,75 @@ struct Crowds<'a> {
 
 impl<'a> Crowds<'a> {
     fn new(points: &[Point<'a>], blocks: &Blocks<'_>) -> Self {
-        let (mut parts, mut of_point): (Vec<(u64, Point<'a>)>, Vec<Range<usize>>) = Default::default();
+        let (mut parts, mut of_point): (Vec<(u64, Point<'a>)>, Vec<Range<usize>>) =
+            Default::default();
         for point in points {
             let first = parts.len();
-            for row in point.rows.iter().copied().filter(|row| row.outcome == Outcome::Completed) {
-                match parts[first..].iter_mut().find(|(trials, _)| *trials == row.concurrent_trials) {
+            for row in point
+                .rows
+                .iter()
+                .copied()
+                .filter(|row| row.outcome == Outcome::Completed)
+            {
+                match parts[first..]
+                    .iter_mut()
+                    .find(|(trials, _)| *trials == row.concurrent_trials)
+                {
                     Some((_, part)) => part.rows.push(row),
-                    None => parts.push((row.concurrent_trials, Point { values: point.values, rows: vec![row] })),
+                    None => parts.push((
+                        row.concurrent_trials,
+                        Point {
+                            values: point.values,
+                            rows: vec![row],
+                        },
+                    )),
                 }
             }
             of_point.push(first..parts.len());
         }
-        let alone = || parts.iter().map(|(_, part)| part.clone()).collect::<Vec<_>>();
+        let alone = || {
+            parts
+                .iter()
+                .map(|(_, part)| part.clone())
+                .collect::<Vec<_>>()
+        };
         let has_crowds = of_point.iter().any(|parts| parts.len() > 1);
-        let rates = has_crowds.then(|| Rates::within(&alone(), blocks, |row| row.samples_per_second));
-        let comparable = |parts: &Range<usize>| parts.clone().filter(|place| rates.as_ref().is_some_and(|rates| rates.has(*place))).count();
+        let rates =
+            has_crowds.then(|| Rates::within(&alone(), blocks, |row| row.samples_per_second));
+        let comparable = |parts: &Range<usize>| {
+            parts
+                .clone()
+                .filter(|place| rates.as_ref().is_some_and(|rates| rates.has(*place)))
+                .count()
+        };
         let pairs = of_point.iter().map(|parts| pairs(comparable(parts))).sum();
-        Self { parts, of_point, rates, pairs }
+        Self {
+            parts,
+            of_point,
+            rates,
+            pairs,
+        }
     }
 
-    /// Compares the runs of a point at this number of concurrent trials with its runs at fewer. Returns the latter where they are clearly faster.
+    /// Compares the runs of a point at this number of concurrent trials with its runs at fewer.
+    /// Returns the latter where they are clearly faster.
     fn faster(&self, point: usize, trials: u64) -> Option<Calmer<'_, 'a>> {
         let rates = self.rates.as_ref()?;
         let places = || self.of_point[point].clone();
         let own = places().find(|place| self.parts[*place].0 == trials)?;
         let calmer = |place: usize| {
             let (fewer, ref part) = self.parts[place];
-            Some(Calmer { trials: fewer, part, own: &self.parts[own].1, gain: rates.faster(own, place, self.pairs)? })
+            Some(Calmer {
+                trials: fewer,
+                part,
+                own: &self.parts[own].1,
+                gain: rates.faster(own, place, self.pairs)?,
+            })
         };
-        places().filter(|place| self.parts[*place].0 < trials).filter_map(calmer).max_by(|one, other| one.gain.ratio.total_cmp(&other.gain.ratio))
+        places()
+            .filter(|place| self.parts[*place].0 < trials)
+            .filter_map(calmer)
+            .max_by(|one, other| one.gain.ratio.total_cmp(&other.gain.ratio))
     }
 }
 
@@ -140,14 +195,27 @@ pub(super) struct Calmer<'p, 'a> {
 
 /// The values of a point on all axes except one.
 fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
-    point.values.iter().enumerate().filter(|(place, _)| *place != axis).map(|(_, value)| value.as_str()).collect()
+    point
+        .values
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| *place != axis)
+        .map(|(_, value)| value.as_str())
+        .collect()
 }
 
 fn cores(run: &[Point<'_>]) -> Option<u64> {
     let rows = || run.iter().flat_map(|point| point.rows.iter().copied());
     let told = rows().filter_map(cores_of_note).max();
-    let used = |row: &TrialRow| row.mean_cpu_cores.map(|cores| (cores - 0.05).ceil().max(0.0) as u64);
-    told.or_else(|| rows().filter_map(|row| row.cpu_threads.max(used(row))).max())
+    let used = |row: &TrialRow| {
+        row.mean_cpu_cores
+            .map(|cores| (cores - 0.05).ceil().max(0.0) as u64)
+    };
+    told.or_else(|| {
+        rows()
+            .filter_map(|row| row.cpu_threads.max(used(row)))
+            .max()
+    })
 }
 
 /// A trial's row, the point it belongs to, and the run around it.
@@ -168,7 +236,13 @@ impl<'a> TrialContext<'a> {
             Ok(Value::Object(cells)) => cells,
             _ => Map::new(),
         };
-        Self { row, point: &around.points[place], around, place, cells }
+        Self {
+            row,
+            point: &around.points[place],
+            around,
+            place,
+            cells,
+        }
     }
 
     pub(super) fn axes(&self) -> &'a [String] {
@@ -200,19 +274,36 @@ impl<'a> TrialContext<'a> {
 
     /// A note on a column, as the table has it.
     pub(super) fn quoted(column: &str, note: &str) -> Evidence {
-        Evidence { of: None, column: "notes", value: format!("{column}: {note}").into() }
+        Evidence {
+            of: None,
+            column: "notes",
+            value: format!("{column}: {note}").into(),
+        }
     }
 
     /// The cells of these columns that are not empty.
     pub(super) fn evidence(&self, columns: &[&'static str]) -> Vec<Evidence> {
-        let cell =
-            |column: &&'static str| Some(Evidence { of: None, column, value: self.cells.get(*column).filter(|cell| !cell.is_null())?.clone() });
+        let cell = |column: &&'static str| {
+            Some(Evidence {
+                of: None,
+                column,
+                value: self
+                    .cells
+                    .get(*column)
+                    .filter(|cell| !cell.is_null())?
+                    .clone(),
+            })
+        };
         columns.iter().filter_map(cell).collect()
     }
 
     /// Peak device memory as a share of the device's memory, by NVML, else by the allocator.
     pub(super) fn device_memory_share(&self) -> Option<f64> {
-        let used = self.row.peak_nvml_used_bytes.filter(|used| *used > 0).or(self.row.peak_reserved_bytes)?;
+        let used = self
+            .row
+            .peak_nvml_used_bytes
+            .filter(|used| *used > 0)
+            .or(self.row.peak_reserved_bytes)?;
         share(used, self.row.memory_limit_bytes?)
     }
 
@@ -228,70 +319,150 @@ impl<'a> TrialContext<'a> {
 
     /// Points that differ from this one in the value of one axis alone.
     pub(super) fn fellows(&self, axis: &str) -> Vec<&'a Point<'a>> {
-        self.fellow_places(axis).into_iter().map(|place| &self.around.points[place]).collect()
+        self.fellow_places(axis)
+            .into_iter()
+            .map(|place| &self.around.points[place])
+            .collect()
     }
 
     fn fellow_places(&self, axis: &str) -> Vec<usize> {
-        let Some(at) = self.axes().iter().position(|name| name == axis) else { return Vec::new() };
+        let Some(at) = self.axes().iter().position(|name| name == axis) else {
+            return Vec::new();
+        };
         let beside = self.around.beside[at].get(&others(self.point, at));
-        let differs = |place: &usize| self.around.points[*place].values[at] != self.point.values[at];
-        beside.into_iter().flatten().copied().filter(differs).collect()
+        let differs =
+            |place: &usize| self.around.points[*place].values[at] != self.point.values[at];
+        beside
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(differs)
+            .collect()
     }
 
-    /// Returns the wanted points that differ in one axis only and whose rates can be compared with the trial's own rate.
-    pub(super) fn comparable(&self, axis: &str, is_asked: impl Fn(&Point<'_>) -> bool) -> Vec<usize> {
-        let places = if self.around.rates.has(self.place) { self.fellow_places(axis) } else { Vec::new() };
-        places.into_iter().filter(|place| self.around.rates.has(*place) && is_asked(&self.around.points[*place])).collect()
+    /// Returns the wanted points that differ in one axis only and whose rates can be compared with
+    /// the trial's own rate.
+    pub(super) fn comparable(
+        &self,
+        axis: &str,
+        is_asked: impl Fn(&Point<'_>) -> bool,
+    ) -> Vec<usize> {
+        let places = if self.around.rates.has(self.place) {
+            self.fellow_places(axis)
+        } else {
+            Vec::new()
+        };
+        places
+            .into_iter()
+            .filter(|place| self.around.rates.has(*place) && is_asked(&self.around.points[*place]))
+            .collect()
     }
 
-    /// The fastest of these points, which differ in one axis alone, where it is clearly faster than the trial's own.
-    pub(super) fn faster_among(&self, axis: &str, places: &[usize], sides: NeighborSides) -> Option<(&'a Point<'a>, Gain)> {
+    /// The fastest of these points, which differ in one axis alone, where it is clearly faster than
+    /// the trial's own.
+    pub(super) fn faster_among(
+        &self,
+        axis: &str,
+        places: &[usize],
+        sides: NeighborSides,
+    ) -> Option<(&'a Point<'a>, Gain)> {
         let at = self.axes().iter().position(|name| name == axis)?;
         let statements = self.around.pairs[at] * if sides == NeighborSides::Both { 2 } else { 1 };
         let gain = |place: usize| {
             let mut known = self.around.gains.borrow_mut();
-            *known.entry((self.place, place, statements)).or_insert_with(|| self.around.rates.faster(self.place, place, statements))
+            *known
+                .entry((self.place, place, statements))
+                .or_insert_with(|| self.around.rates.faster(self.place, place, statements))
         };
-        let found = places.iter().filter_map(|place| Some((&self.around.points[*place], gain(*place)?)));
+        let found = places
+            .iter()
+            .filter_map(|place| Some((&self.around.points[*place], gain(*place)?)));
         found.max_by(|one, other| one.1.ratio.total_cmp(&other.1.ratio))
     }
 
-    /// Returns the repeats of the trial's point with fewer concurrent trials, where they are clearly faster.
+    /// Returns the repeats of the trial's point with fewer concurrent trials, where they are
+    /// clearly faster.
     pub(super) fn calmer(&self) -> Option<Calmer<'a, 'a>> {
-        self.around.crowds.faster(self.place, self.row.concurrent_trials)
+        self.around
+            .crowds
+            .faster(self.place, self.row.concurrent_trials)
     }
 
-    /// Whether the run repeated its points one after the other; the next repeats should then be interleaved.
+    /// Whether the run repeated its points one after the other; the next repeats should then be
+    /// interleaved.
     pub(super) fn ran_apart(&self) -> bool {
         self.around.points.len() > 1 && self.around.rates.unknown() == Some(Unknown::Apart)
     }
 
     /// The rates behind a comparison of this point with another.
     pub(super) fn rates(&self, other: &Point<'_>) -> Vec<Evidence> {
-        let of = |point: &Point<'_>| mean_of(point, &point.name(self.axes()), "samples_per_second", |row| row.samples_per_second);
-        [of(other), of(self.point).filter(|_| self.point.rows.len() > 1)].into_iter().flatten().collect()
+        let of = |point: &Point<'_>| {
+            mean_of(
+                point,
+                &point.name(self.axes()),
+                "samples_per_second",
+                |row| row.samples_per_second,
+            )
+        };
+        [
+            of(other),
+            of(self.point).filter(|_| self.point.rows.len() > 1),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
-    /// Batch sizes to try: this one, 4 and 16 times as much, limited by the number of samples and by batches that ran out of memory.
+    /// Batch sizes to try: this one, 4 and 16 times as much, limited by the number of samples and
+    /// by batches that ran out of memory.
     pub(super) fn larger_batches(&self) -> Vec<u64> {
         let row = self.row;
         let per_step = row.effective_batch_size.max(1) as f64 / row.batch_size.max(1) as f64;
-        let of_data = self.samples_per_epoch().map_or(u64::MAX, |samples| (samples / per_step) as u64);
-        let too_large = self.fellows("train.batch_size").into_iter().flat_map(|point| &point.rows);
-        let too_large = too_large.filter(|row| row.outcome == Outcome::Oom).map(|row| row.batch_size).min();
-        let most = of_data.min(too_large.map_or(u64::MAX, |batch| batch - 1)).min(1 << 20);
-        let sizes = [row.batch_size.saturating_mul(4), row.batch_size.saturating_mul(16)].map(|size| size.min(most));
-        let mut sizes: Vec<u64> = std::iter::once(row.batch_size).chain(sizes.into_iter().filter(|size| *size > row.batch_size)).collect();
+        let of_data = self
+            .samples_per_epoch()
+            .map_or(u64::MAX, |samples| (samples / per_step) as u64);
+        let too_large = self
+            .fellows("train.batch_size")
+            .into_iter()
+            .flat_map(|point| &point.rows);
+        let too_large = too_large
+            .filter(|row| row.outcome == Outcome::Oom)
+            .map(|row| row.batch_size)
+            .min();
+        let most = of_data
+            .min(too_large.map_or(u64::MAX, |batch| batch - 1))
+            .min(1 << 20);
+        let sizes = [
+            row.batch_size.saturating_mul(4),
+            row.batch_size.saturating_mul(16),
+        ]
+        .map(|size| size.min(most));
+        let mut sizes: Vec<u64> = std::iter::once(row.batch_size)
+            .chain(sizes.into_iter().filter(|size| *size > row.batch_size))
+            .collect();
         sizes.dedup();
         sizes
     }
 }
 
 /// The mean of a cell over a point's completed trials, as evidence; `name` says which point it is.
-pub(super) fn mean_of(point: &Point<'_>, name: &str, column: &'static str, cell: impl Fn(&TrialRow) -> Option<f64>) -> Option<Evidence> {
+pub(super) fn mean_of(
+    point: &Point<'_>,
+    name: &str,
+    column: &'static str,
+    cell: impl Fn(&TrialRow) -> Option<f64>,
+) -> Option<Evidence> {
     let runs = point.completed().filter_map(&cell).count();
-    let of = if runs > 1 { format!("{name}, mean of {runs}") } else { name.to_owned() };
-    Some(Evidence { of: Some(of), column, value: point.statistic(cell)?.mean.into() })
+    let of = if runs > 1 {
+        format!("{name}, mean of {runs}")
+    } else {
+        name.to_owned()
+    };
+    Some(Evidence {
+        of: Some(of),
+        column,
+        value: point.statistic(cell)?.mean.into(),
+    })
 }
 
 pub(super) fn share(part: u64, of: u64) -> Option<f64> {

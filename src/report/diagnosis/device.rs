@@ -16,13 +16,15 @@ const SHORT_STEP: Threshold = Threshold::at_most(
     "`median_step_seconds` / `grad_accumulation`",
     0.010,
     ThresholdUnit::Seconds,
-    "chosen: a training step starts a few hundred to a thousand kernels, and the host needs 5 to 10 µs to start each",
+    "chosen: a training step starts a few hundred to a thousand kernels, and the host needs 5 to \
+     10 µs to start each",
 );
 const FEW_SMS: Threshold = Threshold::at_most(
     "`mean_sm_active`",
     0.20,
     ThresholdUnit::Fraction,
-    "chosen: four of five multiprocessors were idle; `utilization.gpu` does not show it (docs/measurement.md 10)",
+    "chosen: four of five multiprocessors were idle; `utilization.gpu` does not show it \
+     (docs/measurement.md 10)",
 );
 const LITTLE_ARITHMETIC: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
@@ -37,36 +39,66 @@ const TINY_STEP: Threshold = Threshold::at_most(
     "chosen: about the time to start the kernels of a few layers, so that a CPU may be as fast",
 );
 const GROWS: Threshold = Threshold::at_least(
-    "growth of a pass from this batch to the next one of the run, or from the one before / growth of the batch (if met, the rule does not fire)",
+    "growth of a pass from this batch to the next one of the run, or from the one before / growth \
+     of the batch (if met, the rule does not fire)",
     0.5,
     ThresholdUnit::Fraction,
     "chosen: then at least half of the pass is work on samples, not a cost per kernel",
 );
-const FED: Threshold =
-    Threshold::at_most("`data_wait_fraction`", 0.10, ThresholdUnit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
-const WORKING: Threshold =
-    Threshold::at_least("`mean_gpu_utilization`", 0.50, ThresholdUnit::Fraction, "chosen: more often than not a kernel was running");
-const HALF_THE_SMS: Threshold =
-    Threshold::at_most("`mean_sm_active`", 0.50, ThresholdUnit::Fraction, "chosen: half of the multiprocessors could take more");
+const FED: Threshold = Threshold::at_most(
+    "`data_wait_fraction`",
+    0.10,
+    ThresholdUnit::Fraction,
+    "docs/measurement.md 5: 10 % wait is worth a warning",
+);
+const WORKING: Threshold = Threshold::at_least(
+    "`mean_gpu_utilization`",
+    0.50,
+    ThresholdUnit::Fraction,
+    "chosen: more often than not a kernel was running",
+);
+const HALF_THE_SMS: Threshold = Threshold::at_most(
+    "`mean_sm_active`",
+    0.50,
+    ThresholdUnit::Fraction,
+    "chosen: half of the multiprocessors could take more",
+);
 const FEW_FLOPS: Threshold = Threshold::at_most(
     "`mfu` (where `mean_sm_active` is not known)",
     0.10,
     ThresholdUnit::Fraction,
     "chosen: half of the lowest that trainings of published models reach (PaLM, appendix B)",
 );
-const ROOM: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.50, ThresholdUnit::Fraction, "chosen: at least twice the batch fits");
+const ROOM: Threshold = Threshold::at_most(
+    "`peak_nvml_used_bytes` / `memory_limit_bytes`",
+    0.50,
+    ThresholdUnit::Fraction,
+    "chosen: at least twice the batch fits",
+);
 const WORKING_WELL: Threshold = Threshold::at_least(
     "`mean_gpu_utilization`",
     0.80,
     ThresholdUnit::Fraction,
     "chosen: a kernel ran nearly all the time; that does not show how efficient it was",
 );
-const LITTLE_MEMORY: Threshold =
-    Threshold::at_most("`peak_nvml_used_bytes` / `memory_limit_bytes`", 0.30, ThresholdUnit::Fraction, "chosen: so low that users ask why");
-const SMALL_BATCH: Threshold =
-    Threshold::at_most("`batch_size`", 16.0, ThresholdUnit::Count, "chosen: with larger batches the model is small, not the batch");
-const IDLE: Threshold = Threshold::at_most("`mean_gpu_utilization`", 0.50, ThresholdUnit::Fraction, "chosen: half of the time no kernel ran");
+const LITTLE_MEMORY: Threshold = Threshold::at_most(
+    "`peak_nvml_used_bytes` / `memory_limit_bytes`",
+    0.30,
+    ThresholdUnit::Fraction,
+    "chosen: so low that users ask why",
+);
+const SMALL_BATCH: Threshold = Threshold::at_most(
+    "`batch_size`",
+    16.0,
+    ThresholdUnit::Count,
+    "chosen: with larger batches the model is small, not the batch",
+);
+const IDLE: Threshold = Threshold::at_most(
+    "`mean_gpu_utilization`",
+    0.50,
+    ThresholdUnit::Fraction,
+    "chosen: half of the time no kernel ran",
+);
 const COMMUNICATION: Threshold = Threshold::at_least(
     "`communication_fraction`",
     0.20,
@@ -86,11 +118,19 @@ pub(super) const LAUNCH_BOUND: Rule = Rule {
         "batch_size",
         "mean_cpu_cores",
     ],
-    thresholds: &[SHORT_STEP, FEW_SMS, LITTLE_ARITHMETIC, FED, GROWS, TINY_STEP],
-    means: "Passes are short and most of the GPU is idle, as it is where the GPU ends kernels faster than the host starts them. Many small kernels that \
-            wait for memory, or a slow host, look the same in this row; a larger batch shows whether the device had room.",
-    refuted_by: "A pass over a larger batch takes longer in proportion to the batch; or a deeper model at the same batch takes longer by more than its \
-                 kernels cost to start.",
+    thresholds: &[
+        SHORT_STEP,
+        FEW_SMS,
+        LITTLE_ARITHMETIC,
+        FED,
+        GROWS,
+        TINY_STEP,
+    ],
+    means: "Passes are short and most of the GPU is idle, as it is where the GPU ends kernels \
+            faster than the host starts them. Many small kernels that wait for memory, or a slow \
+            host, look the same in this row; a larger batch shows whether the device had room.",
+    refuted_by: "A pass over a larger batch takes longer in proportion to the batch; or a deeper \
+                 model at the same batch takes longer by more than its kernels cost to start.",
     explains: &["batch-too-small", "memory-to-spare", "low-utilization"],
     is_fault: true,
     find: launch_bound,
@@ -109,8 +149,10 @@ pub(super) const BATCH_TOO_SMALL: Rule = Rule {
         "data_wait_fraction",
     ],
     thresholds: &[WORKING, HALF_THE_SMS, FEW_FLOPS, ROOM, FED, FASTER],
-    means: "The GPU always runs some kernel but fills neither its multiprocessors nor its memory: a larger batch may cost little more time.",
-    refuted_by: "A larger batch, repeated in turns with this one, does not train more samples per second.",
+    means: "The GPU always runs some kernel but fills neither its multiprocessors nor its memory: \
+            a larger batch may cost little more time.",
+    refuted_by: "A larger batch, repeated in turns with this one, does not train more samples per \
+                 second.",
     explains: &["memory-to-spare"],
     is_fault: true,
     find: batch_too_small,
@@ -118,9 +160,18 @@ pub(super) const BATCH_TOO_SMALL: Rule = Rule {
 
 pub(super) const MEMORY_TO_SPARE: Rule = Rule {
     name: "memory-to-spare",
-    columns: &["mean_gpu_utilization", "mean_sm_active", "mfu", "batch_size", "peak_nvml_used_bytes", "peak_reserved_bytes", "memory_limit_bytes"],
+    columns: &[
+        "mean_gpu_utilization",
+        "mean_sm_active",
+        "mfu",
+        "batch_size",
+        "peak_nvml_used_bytes",
+        "peak_reserved_bytes",
+        "memory_limit_bytes",
+    ],
     thresholds: &[WORKING_WELL, LITTLE_MEMORY, SMALL_BATCH],
-    means: "Memory holds the weights and the activations of one batch; free memory costs nothing, and filling it is not a goal.",
+    means: "Memory holds the weights and the activations of one batch; free memory costs nothing, \
+            and filling it is not a goal.",
     refuted_by: "A larger batch, repeated in turns with this one, trains more samples per second.",
     explains: &[],
     is_fault: false,
@@ -143,9 +194,11 @@ pub(super) const LOW_UTILIZATION: Rule = Rule {
         "cpu_threads",
     ],
     thresholds: &[IDLE],
-    means: "The GPU is idle half of the time or more. The shares that the row shows explain at most that much of it, because kernels may run meanwhile; the rest \
-            may be the trainer's own thread, kernels that are slow to start, or other processes on the host.",
-    refuted_by: "Kernels shorter than the driver's sampling run all the time: `mean_sm_active`, or a profiler's timeline, shows a busy GPU.",
+    means: "The GPU is idle half of the time or more. The shares that the row shows explain at \
+            most that much of it, because kernels may run meanwhile; the rest may be the trainer's \
+            own thread, kernels that are slow to start, or other processes on the host.",
+    refuted_by: "Kernels shorter than the driver's sampling run all the time: `mean_sm_active`, or \
+                 a profiler's timeline, shows a busy GPU.",
     explains: &[],
     is_fault: true,
     find: low_utilization,
@@ -163,8 +216,10 @@ pub(super) const COMMUNICATION_BOUND: Rule = Rule {
         "mean_pcie_transmit_bytes_per_second",
     ],
     thresholds: &[COMMUNICATION],
-    means: "The devices wait for one another's gradients, once per step: steps of more samples exchange them less often.",
-    refuted_by: "With more `train.grad_accumulation` the share falls and the rate stays as it was; or one device alone is as fast as its share of them.",
+    means: "The devices wait for one another's gradients, once per step: steps of more samples \
+            exchange them less often.",
+    refuted_by: "With more `train.grad_accumulation` the share falls and the rate stays as it was; \
+                 or one device alone is as fast as its share of them.",
     explains: &["low-utilization"],
     is_fault: true,
     find: communication_bound,
@@ -174,8 +229,9 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
     name: "cpu-only-by-accident",
     columns: &["device_name", "driver", "precision", "engine"],
     thresholds: &[],
-    means: "A row does not show `run.devices`. A driver, or a precision made for GPUs, suggests that a GPU was expected; `run.devices: cpu`, or a \
-            `CUDA_VISIBLE_DEVICES` that hides all GPUs, would be on purpose.",
+    means: "A row does not show `run.devices`. A driver, or a precision made for GPUs, suggests \
+            that a GPU was expected; `run.devices: cpu`, or a `CUDA_VISIBLE_DEVICES` that hides \
+            all GPUs, would be on purpose.",
     refuted_by: "The run's `experiment.yaml` has `run.devices: cpu`.",
     explains: &[],
     is_fault: false,
@@ -184,7 +240,9 @@ pub(super) const CPU_ONLY_BY_ACCIDENT: Rule = Rule {
 
 /// Whether the loader keeps up; unknown counts as yes, as for a model without a loader.
 fn is_fed(case: &TrialContext<'_>) -> bool {
-    case.row.data_wait_fraction.is_none_or(|wait| wait < FED.value)
+    case.row
+        .data_wait_fraction
+        .is_none_or(|wait| wait < FED.value)
 }
 
 /// Whether the active share of the chip is below a threshold: by its own counters, else by MFU.
@@ -201,36 +259,82 @@ fn pass_seconds(case: &TrialContext<'_>) -> Option<f64> {
 
 /// `2.1 % of its multiprocessors had work, MFU 0.4 %`, as far as known.
 fn work_of_the_chip(case: &TrialContext<'_>) -> String {
-    let active = case.row.mean_sm_active.map(|active| format!("{} of its multiprocessors had work", Fraction(active)));
-    let mfu = case.row.mfu.map(|mfu| format!("its MFU is {}", Fraction(mfu)));
-    active.into_iter().chain(mfu).collect::<Vec<_>>().join(" and ")
+    let active = case
+        .row
+        .mean_sm_active
+        .map(|active| format!("{} of its multiprocessors had work", Fraction(active)));
+    let mfu = case
+        .row
+        .mfu
+        .map(|mfu| format!("its MFU is {}", Fraction(mfu)));
+    active
+        .into_iter()
+        .chain(mfu)
+        .collect::<Vec<_>>()
+        .join(" and ")
 }
 
 /// Unused share of the device, by the best available figure.
 fn unused(case: &TrialContext<'_>) -> Weight {
-    Weight::Costs(1.0 - case.row.mean_sm_active.or(case.row.mfu).unwrap_or(0.0).clamp(0.0, 1.0))
+    Weight::Costs(
+        1.0 - case
+            .row
+            .mean_sm_active
+            .or(case.row.mfu)
+            .unwrap_or(0.0)
+            .clamp(0.0, 1.0),
+    )
 }
 
 fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let seconds = pass_seconds(case).filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
+    let seconds = pass_seconds(case)
+        .filter(|seconds| case.is_on_gpu() && is_fed(case) && SHORT_STEP.is_met(*seconds))?;
     if !works_below(case, FEW_SMS, LITTLE_ARITHMETIC) || grows_with_the_batch(case, seconds) {
         return None;
     }
-    let busy = case.row.mean_gpu_utilization.map(|share| format!(" (utilization {})", Fraction(share))).unwrap_or_default();
-    let fact = format!("a pass over one batch takes {}, {} on the GPU{busy}", Seconds(seconds), work_of_the_chip(case));
+    let busy = case
+        .row
+        .mean_gpu_utilization
+        .map(|share| format!(" (utilization {})", Fraction(share)))
+        .unwrap_or_default();
+    let fact = format!(
+        "a pass over one batch takes {}, {} on the GPU{busy}",
+        Seconds(seconds),
+        work_of_the_chip(case)
+    );
     let is_tiny = TINY_STEP.is_met(seconds);
     let larger = next_batches(case).1;
-    let of_larger = larger.and_then(|point| Some(format!("; with batch {} a pass takes {}", batch_of(point)?, Seconds(pass_of(point)?))));
-    let maybe_cpu = if is_tiny { "; with passes so short a CPU may be as fast" } else { "" };
+    let of_larger = larger.and_then(|point| {
+        Some(format!(
+            "; with batch {} a pass takes {}",
+            batch_of(point)?,
+            Seconds(pass_of(point)?)
+        ))
+    });
+    let maybe_cpu = if is_tiny {
+        "; with passes so short a CPU may be as fast"
+    } else {
+        ""
+    };
     let says = format!(
-        "{fact}{}: this fits the cost of starting kernels; small kernels that wait for memory, or a slow host, look the same{maybe_cpu}",
+        "{fact}{}: this fits the cost of starting kernels; small kernels that wait for memory, or \
+         a slow host, look the same{maybe_cpu}",
         of_larger.unwrap_or_default()
     );
     // `tf32` is refused on the CPU.
     let compares_cpu = is_tiny && case.row.precision != "tf32" && case.row.engine == "libtorch";
     let next = Next::new().vary(BATCH, case.larger_batches());
-    let next = next.when(compares_cpu, |next| next.vary("run.devices", ["cpu", "auto"]));
-    let told = larger.and_then(|point| mean_of(point, &point.name(case.axes()), "median_step_seconds", |row| row.median_step_seconds));
+    let next = next.when(compares_cpu, |next| {
+        next.vary("run.devices", ["cpu", "auto"])
+    });
+    let told = larger.and_then(|point| {
+        mean_of(
+            point,
+            &point.name(case.axes()),
+            "median_step_seconds",
+            |row| row.median_step_seconds,
+        )
+    });
     Some(RuleMatch::new(says, unused(case), next).with(told))
 }
 
@@ -243,32 +347,53 @@ fn batch_of(point: &Point<'_>) -> Option<u64> {
 
 /// Mean time of a pass over one batch.
 fn pass_of(point: &Point<'_>) -> Option<f64> {
-    let seconds = |row: &TrialRow| Some(row.median_step_seconds? / row.grad_accumulation.max(1) as f64);
+    let seconds =
+        |row: &TrialRow| Some(row.median_step_seconds? / row.grad_accumulation.max(1) as f64);
     Some(point.statistic(seconds)?.mean)
 }
 
-/// The points of the run with the next smaller and the next larger batch of those that tell the time of a pass.
+/// The points of the run with the next smaller and the next larger batch of those that tell the
+/// time of a pass.
 fn next_batches<'a>(case: &TrialContext<'a>) -> (Option<&'a Point<'a>>, Option<&'a Point<'a>>) {
     let own = case.row.batch_size;
-    let measured = || case.fellows(BATCH).into_iter().filter(|point| pass_of(point).is_some());
-    let smaller = measured().filter(|point| batch_of(point).is_some_and(|batch| batch < own)).max_by_key(|point| batch_of(point));
-    let larger = measured().filter(|point| batch_of(point).is_some_and(|batch| batch > own)).min_by_key(|point| batch_of(point));
+    let measured = || {
+        case.fellows(BATCH)
+            .into_iter()
+            .filter(|point| pass_of(point).is_some())
+    };
+    let smaller = measured()
+        .filter(|point| batch_of(point).is_some_and(|batch| batch < own))
+        .max_by_key(|point| batch_of(point));
+    let larger = measured()
+        .filter(|point| batch_of(point).is_some_and(|batch| batch > own))
+        .min_by_key(|point| batch_of(point));
     (smaller, larger)
 }
 
-/// Whether pass time grows in proportion to the batch, from the next smaller batch of the run or to the next larger one.
+/// Whether pass time grows in proportion to the batch, from the next smaller batch of the run or to
+/// the next larger one.
 fn grows_with_the_batch(case: &TrialContext<'_>, seconds: f64) -> bool {
-    let own = (case.row.batch_size as f64, pass_of(case.point).unwrap_or(seconds));
+    let own = (
+        case.row.batch_size as f64,
+        pass_of(case.point).unwrap_or(seconds),
+    );
     let of = |point: Option<&Point<'_>>| Some((batch_of(point?)? as f64, pass_of(point?)?));
-    let growth = |(batch, pass): (f64, f64), (larger, longer): (f64, f64)| (longer / pass - 1.0) / (larger / batch - 1.0);
+    let growth = |(batch, pass): (f64, f64), (larger, longer): (f64, f64)| {
+        (longer / pass - 1.0) / (larger / batch - 1.0)
+    };
     let (smaller, larger) = next_batches(case);
-    of(smaller).is_some_and(|smaller| GROWS.is_met(growth(smaller, own))) || of(larger).is_some_and(|larger| GROWS.is_met(growth(own, larger)))
+    of(smaller).is_some_and(|smaller| GROWS.is_met(growth(smaller, own)))
+        || of(larger).is_some_and(|larger| GROWS.is_met(growth(own, larger)))
 }
 
 fn batch_too_small(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && is_fed(case) && WORKING.is_met(*share))?;
-    let memory = case.device_memory_share().filter(|share| ROOM.is_met(*share))?;
+    let working = row.mean_gpu_utilization.filter(|share| {
+        case.is_on_gpu() && case.trains() && is_fed(case) && WORKING.is_met(*share)
+    })?;
+    let memory = case
+        .device_memory_share()
+        .filter(|share| ROOM.is_met(*share))?;
     let sizes = case.larger_batches();
     if !works_below(case, HALF_THE_SMS, FEW_FLOPS) || sizes.len() < 2 {
         return None;
@@ -281,11 +406,22 @@ fn batch_too_small(case: &TrialContext<'_>) -> Option<RuleMatch> {
     if best.is_none() && !comparable.is_empty() {
         return None;
     }
-    let tried: Vec<u64> = case.fellows(BATCH).into_iter().filter(|point| is_larger(point) && has_rate(point)).filter_map(batch_of).collect();
+    let tried: Vec<u64> = case
+        .fellows(BATCH)
+        .into_iter()
+        .filter(|point| is_larger(point) && has_rate(point))
+        .filter_map(batch_of)
+        .collect();
     let is_open = best.is_none() && !tried.is_empty();
     let shown = match best {
-        Some((point, better)) => format!("; batch {} made {} more samples/s ({better})", point.rows[0].batch_size, Fraction(better.ratio - 1.0)),
-        None if is_open => "; interleaved repeats are needed to tell whether a larger one is faster".to_owned(),
+        Some((point, better)) => format!(
+            "; batch {} made {} more samples/s ({better})",
+            point.rows[0].batch_size,
+            Fraction(better.ratio - 1.0)
+        ),
+        None if is_open => {
+            "; interleaved repeats are needed to tell whether a larger one is faster".to_owned()
+        }
         None => String::new(),
     };
     let says = format!(
@@ -297,7 +433,9 @@ fn batch_too_small(case: &TrialContext<'_>) -> Option<RuleMatch> {
     );
     let rates = best.map(|(point, _)| case.rates(point)).unwrap_or_default();
     let next = match is_open {
-        true => Next::new().vary(BATCH, std::iter::once(row.batch_size).chain(tried)).repeat(3),
+        true => Next::new()
+            .vary(BATCH, std::iter::once(row.batch_size).chain(tried))
+            .repeat(3),
         false => Next::new().vary(BATCH, sizes),
     };
     Some(RuleMatch::new(says, unused(case), next).with(rates))
@@ -305,57 +443,107 @@ fn batch_too_small(case: &TrialContext<'_>) -> Option<RuleMatch> {
 
 fn memory_to_spare(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    let working = row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && case.trains() && WORKING_WELL.is_met(*share))?;
-    let memory = case.device_memory_share().filter(|share| LITTLE_MEMORY.is_met(*share))?;
+    let working = row
+        .mean_gpu_utilization
+        .filter(|share| case.is_on_gpu() && case.trains() && WORKING_WELL.is_met(*share))?;
+    let memory = case
+        .device_memory_share()
+        .filter(|share| LITTLE_MEMORY.is_met(*share))?;
     if !SMALL_BATCH.is_met(row.batch_size as f64) {
         return None;
     }
     let says = format!(
-        "the GPU is working (utilization {}); memory is low ({} of {}) because the batch is small ({}): not a fault",
+        "the GPU is working (utilization {}); memory is low ({} of {}) because the batch is small \
+         ({}): not a fault",
         Fraction(working),
         Fraction(memory),
-        row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default(),
+        row.memory_limit_bytes
+            .map(|bytes| Bytes(bytes).to_string())
+            .unwrap_or_default(),
         row.batch_size
     );
-    Some(RuleMatch::new(says, Weight::Tells, Next::new().vary(BATCH, case.larger_batches())))
+    Some(RuleMatch::new(
+        says,
+        Weight::Tells,
+        Next::new().vary(BATCH, case.larger_batches()),
+    ))
 }
 
 fn low_utilization(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let share = case.row.mean_gpu_utilization.filter(|share| case.is_on_gpu() && IDLE.is_met(*share))?;
-    let says = format!("the GPU's utilization was {}; {}", Fraction(share), account(case, 1.0 - share));
+    let share = case
+        .row
+        .mean_gpu_utilization
+        .filter(|share| case.is_on_gpu() && IDLE.is_met(*share))?;
+    let says = format!(
+        "the GPU's utilization was {}; {}",
+        Fraction(share),
+        account(case, 1.0 - share)
+    );
     let next = match (case.has_loader(), case.trains()) {
-        (true, _) => Next::new().vary("data.synthetic", [false, true]).vary(BATCH, case.larger_batches()),
+        (true, _) => Next::new()
+            .vary("data.synthetic", [false, true])
+            .vary(BATCH, case.larger_batches()),
         (false, true) => Next::new().vary(BATCH, case.larger_batches()),
         (false, false) => Next::new().repeat(3),
     };
     Some(RuleMatch::new(says, Weight::Costs(1.0 - share), next))
 }
 
-/// Text on the time in which no kernel ran: the parts that the row explains, the rest, and the unknown parts.
+/// Text on the time in which no kernel ran: the parts that the row explains, the rest, and the
+/// unknown parts.
 fn account(case: &TrialContext<'_>, idle: f64) -> String {
     let row = case.row;
     let parts = [
-        ("waiting for data", row.data_wait_fraction, case.has_loader()),
+        (
+            "waiting for data",
+            row.data_wait_fraction,
+            case.has_loader(),
+        ),
         ("copying batches", row.transfer_fraction, true),
-        ("exchanging gradients", row.communication_fraction, row.devices_per_trial.is_some_and(|devices| devices > 1)),
+        (
+            "exchanging gradients",
+            row.communication_fraction,
+            row.devices_per_trial.is_some_and(|devices| devices > 1),
+        ),
     ];
-    let named: Vec<String> = parts.iter().filter_map(|(what, share, _)| Some(format!("{what} {}", Fraction((*share)?)))).collect();
-    let unknown: Vec<&str> = parts.iter().filter(|(_, share, applies)| *applies && share.is_none()).map(|(what, ..)| *what).collect();
+    let named: Vec<String> = parts
+        .iter()
+        .filter_map(|(what, share, _)| Some(format!("{what} {}", Fraction((*share)?))))
+        .collect();
+    let unknown: Vec<&str> = parts
+        .iter()
+        .filter(|(_, share, applies)| *applies && share.is_none())
+        .map(|(what, ..)| *what)
+        .collect();
     let left = idle - parts.iter().filter_map(|(_, share, _)| *share).sum::<f64>();
     let idle = Fraction(idle);
     let mut text = match (named.is_empty(), left >= LITTLE) {
         (true, _) => format!("the row explains none of the {idle} of the time without a kernel"),
         (false, true) => {
-            format!("of the {idle} of the time without a kernel the row shows {}; {} are unexplained", named.join(", "), Fraction(left))
+            format!(
+                "of the {idle} of the time without a kernel the row shows {}; {} are unexplained",
+                named.join(", "),
+                Fraction(left)
+            )
         }
-        (false, false) => format!("the row shows {}, which may explain all of the {idle} of the time without a kernel", named.join(", ")),
+        (false, false) => format!(
+            "the row shows {}, which may explain all of the {idle} of the time without a kernel",
+            named.join(", ")
+        ),
     };
     if !unknown.is_empty() {
         text.push_str(&format!("; unknown: {}", unknown.join(", ")));
     }
-    let evaluation = row.evaluation_seconds.zip(row.trial_seconds).map(|(evaluation, trial)| evaluation / trial).filter(|share| *share >= LITTLE);
+    let evaluation = row
+        .evaluation_seconds
+        .zip(row.trial_seconds)
+        .map(|(evaluation, trial)| evaluation / trial)
+        .filter(|share| *share >= LITTLE);
     if let Some(share) = evaluation {
-        text.push_str(&format!("; evaluation ({} of the trial) is not in the window", Fraction(share)));
+        text.push_str(&format!(
+            "; evaluation ({} of the trial) is not in the window",
+            Fraction(share)
+        ));
     }
     text
 }
@@ -364,17 +552,34 @@ fn account(case: &TrialContext<'_>, idle: f64) -> String {
 const LITTLE: f64 = 0.01;
 
 fn communication_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let share = case.row.communication_fraction.filter(|share| COMMUNICATION.is_met(*share))?;
+    let share = case
+        .row
+        .communication_fraction
+        .filter(|share| COMMUNICATION.is_met(*share))?;
     let devices = case.row.devices_per_trial.filter(|devices| *devices > 1)?;
-    let says = format!("{devices} devices exchanged gradients for {} of the window", Fraction(share));
+    let says = format!(
+        "{devices} devices exchanged gradients for {} of the window",
+        Fraction(share)
+    );
     let now = case.row.grad_accumulation;
-    let more = case.larger_batches().into_iter().map(|size| now * size / case.row.batch_size.max(1));
-    Some(RuleMatch::new(says, Weight::Costs(share), Next::new().vary("train.grad_accumulation", more)))
+    let more = case
+        .larger_batches()
+        .into_iter()
+        .map(|size| now * size / case.row.batch_size.max(1));
+    Some(RuleMatch::new(
+        says,
+        Weight::Costs(share),
+        Next::new().vary("train.grad_accumulation", more),
+    ))
 }
 
 fn cpu_only_by_accident(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    let said_so = case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "run.devices" && value == "cpu");
+    let said_so = case
+        .axes()
+        .iter()
+        .zip(case.point.values)
+        .any(|(axis, value)| axis == "run.devices" && value == "cpu");
     if case.is_on_gpu() || said_so || row.engine != "libtorch" || row.samples_per_second.is_none() {
         return None;
     }
@@ -385,7 +590,10 @@ fn cpu_only_by_accident(case: &TrialContext<'_>) -> Option<RuleMatch> {
         _ => return None,
     };
     let devices: Vec<u64> = (0..row.devices_per_trial.unwrap_or(1).max(1)).collect();
-    let says = format!("ran on the CPU ({name}) although {sign}; unless `run.devices: cpu` was meant, no GPU was found");
+    let says = format!(
+        "ran on the CPU ({name}) although {sign}; unless `run.devices: cpu` was meant, no GPU was \
+         found"
+    );
     let next = Next::new().set("run.devices", devices);
     Some(RuleMatch::new(says, Weight::Doubts, next))
 }

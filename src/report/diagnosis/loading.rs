@@ -9,21 +9,31 @@ use super::{
 };
 use crate::report::{points::Point, rates::Gain};
 
-const WAIT_MATTERS: Threshold =
-    Threshold::at_least("`data_wait_fraction`", 0.10, ThresholdUnit::Fraction, "docs/measurement.md 5: 10 % wait is worth a warning");
-const WAIT_LIMITS: Threshold =
-    Threshold::at_least("`data_wait_fraction`", 0.20, ThresholdUnit::Fraction, "docs/measurement.md 5: 20 % is a diagnosis");
+const WAIT_MATTERS: Threshold = Threshold::at_least(
+    "`data_wait_fraction`",
+    0.10,
+    ThresholdUnit::Fraction,
+    "docs/measurement.md 5: 10 % wait is worth a warning",
+);
+const WAIT_LIMITS: Threshold = Threshold::at_least(
+    "`data_wait_fraction`",
+    0.20,
+    ThresholdUnit::Fraction,
+    "docs/measurement.md 5: 20 % is a diagnosis",
+);
 const DISK_BUSY: Threshold = Threshold::at_least(
     "`mean_disk_busy_fraction`",
     0.80,
     ThresholdUnit::Fraction,
-    "chosen: from about here on requests queue on a disk that serves one at a time; disks that serve many may still have room",
+    "chosen: from about here on requests queue on a disk that serves one at a time; disks that \
+     serve many may still have room",
 );
 const DISK_READS: Threshold = Threshold::at_least(
     "`disk_read_bytes` / `trial_seconds`",
     1048576.0,
     ThresholdUnit::Bytes,
-    "chosen: the slowest disks read small files at about 1 MiB/s; below that, another process keeps the disk busy",
+    "chosen: the slowest disks read small files at about 1 MiB/s; below that, another process \
+     keeps the disk busy",
 );
 const WORKERS_BUSY: Threshold = Threshold::at_least(
     "`load_seconds` / (`window_seconds` × `num_workers`)",
@@ -35,45 +45,102 @@ const WORKERS_PER_CORE: Threshold = Threshold::at_least(
     "`num_workers` / cores",
     2.0,
     ThresholdUnit::Count,
-    "chosen: PyTorch warns from more than one worker per core; two leave room for workers that wait for a disk",
+    "chosen: PyTorch warns from more than one worker per core; two leave room for workers that \
+     wait for a disk",
 );
-const MANY_WORKERS: Threshold =
-    Threshold::at_least("`num_workers`", 9.0, ThresholdUnit::Count, "docs/experiment-file.md: `num_workers: auto` takes at most 8");
-const TRANSFER_MATTERS: Threshold =
-    Threshold::at_least("`transfer_fraction`", 0.10, ThresholdUnit::Fraction, "as data wait in docs/measurement.md 5: both make the device wait");
+const MANY_WORKERS: Threshold = Threshold::at_least(
+    "`num_workers`",
+    9.0,
+    ThresholdUnit::Count,
+    "docs/experiment-file.md: `num_workers: auto` takes at most 8",
+);
+const TRANSFER_MATTERS: Threshold = Threshold::at_least(
+    "`transfer_fraction`",
+    0.10,
+    ThresholdUnit::Fraction,
+    "as data wait in docs/measurement.md 5: both make the device wait",
+);
 
 /// The axis of loader workers.
 const WORKERS: &str = "data.num_workers";
 
 pub(super) const DATA_BOUND: Rule = Rule {
     name: "data-bound",
-    columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "mean_gpu_utilization"],
+    columns: &[
+        "data_wait_fraction",
+        "num_workers",
+        "load_seconds",
+        "window_seconds",
+        "cpu_threads",
+        "mean_cpu_cores",
+        "mean_gpu_utilization",
+    ],
     thresholds: &[WAIT_LIMITS, FASTER],
-    means: "The trainer waits for the loader to deliver a batch: a faster step does not make the training faster.",
-    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the loader is not the limit.",
-    explains: &["data-wait", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    means: "The trainer waits for the loader to deliver a batch: a faster step does not make the \
+            training faster.",
+    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the loader is not \
+                 the limit.",
+    explains: &[
+        "data-wait",
+        "low-utilization",
+        "launch-bound",
+        "batch-too-small",
+        "memory-to-spare",
+    ],
     is_fault: true,
-    find: |case| waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait)).map(|wait| waiting(case, wait)),
+    find: |case| {
+        waits(case)
+            .filter(|wait| WAIT_LIMITS.is_met(*wait))
+            .map(|wait| waiting(case, wait))
+    },
 };
 
 pub(super) const DATA_WAIT: Rule = Rule {
     name: "data-wait",
-    columns: &["data_wait_fraction", "num_workers", "load_seconds", "window_seconds", "mean_gpu_utilization"],
+    columns: &[
+        "data_wait_fraction",
+        "num_workers",
+        "load_seconds",
+        "window_seconds",
+        "mean_gpu_utilization",
+    ],
     thresholds: &[WAIT_MATTERS, FASTER],
     means: "The loader begins to limit the speed: it will be the limit once the step is faster.",
-    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the wait costs nothing.",
+    refuted_by: "`data.synthetic: true` reuses one batch: if that is not faster, the wait costs \
+                 nothing.",
     explains: &[],
     is_fault: true,
-    find: |case| waits(case).filter(|wait| WAIT_MATTERS.is_met(*wait)).map(|wait| waiting(case, wait)),
+    find: |case| {
+        waits(case)
+            .filter(|wait| WAIT_MATTERS.is_met(*wait))
+            .map(|wait| waiting(case, wait))
+    },
 };
 
 pub(super) const DISK_BOUND: Rule = Rule {
     name: "disk-bound",
-    columns: &["data_wait_fraction", "mean_disk_busy_fraction", "disk_read_bytes", "trial_seconds", "num_workers", "mean_gpu_utilization"],
+    columns: &[
+        "data_wait_fraction",
+        "mean_disk_busy_fraction",
+        "disk_read_bytes",
+        "trial_seconds",
+        "num_workers",
+        "mean_gpu_utilization",
+    ],
     thresholds: &[WAIT_LIMITS, DISK_BUSY, DISK_READS],
-    means: "The loader waits for a disk: more workers would wait for the same disk, and a run whose data is in the page cache is faster.",
-    refuted_by: "A second run of the same data, which the page cache then holds, is not faster; or the disk is as busy without the trial.",
-    explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    means: "The loader waits for a disk: more workers would wait for the same disk, and a run \
+            whose data is in the page cache is faster.",
+    refuted_by: "A second run of the same data, which the page cache then holds, is not faster; or \
+                 the disk is as busy without the trial.",
+    explains: &[
+        "data-bound",
+        "data-wait",
+        "too-many-workers",
+        "low-utilization",
+        "launch-bound",
+        "batch-too-small",
+        "memory-to-spare",
+    ],
     is_fault: true,
     find: disk_bound,
 };
@@ -91,19 +158,38 @@ pub(super) const WORKERS_STARVED: Rule = Rule {
         "mean_gpu_utilization",
     ],
     thresholds: &[WAIT_LIMITS, WORKERS_BUSY],
-    means: "The workers are busy all the time and share too few cores, so more of them cannot help: make batches cheaper to prepare, or use more cores.",
+    means: "The workers are busy all the time and share too few cores, so more of them cannot \
+            help: make batches cheaper to prepare, or use more cores.",
     refuted_by: "The same trial with more workers, or on more cores, waits less.",
-    explains: &["data-bound", "data-wait", "too-many-workers", "low-utilization", "launch-bound", "batch-too-small", "memory-to-spare"],
+    explains: &[
+        "data-bound",
+        "data-wait",
+        "too-many-workers",
+        "low-utilization",
+        "launch-bound",
+        "batch-too-small",
+        "memory-to-spare",
+    ],
     is_fault: true,
     find: workers_starved,
 };
 
 pub(super) const TOO_MANY_WORKERS: Rule = Rule {
     name: "too-many-workers",
-    columns: &["num_workers", "samples_per_second", "load_seconds", "window_seconds", "cpu_threads", "mean_cpu_cores", "peak_resident_bytes"],
+    columns: &[
+        "num_workers",
+        "samples_per_second",
+        "load_seconds",
+        "window_seconds",
+        "cpu_threads",
+        "mean_cpu_cores",
+        "peak_resident_bytes",
+    ],
     thresholds: &[FASTER, WORKERS_PER_CORE, MANY_WORKERS],
-    means: "Workers without a free core share the cores; each batch then takes longer to make, and more batches are held in memory.",
-    refuted_by: "Both numbers of workers, repeated in turns, are equally fast; where no other number was compared, only the next experiment can tell.",
+    means: "Workers without a free core share the cores; each batch then takes longer to make, and \
+            more batches are held in memory.",
+    refuted_by: "Both numbers of workers, repeated in turns, are equally fast; where no other \
+                 number was compared, only the next experiment can tell.",
     explains: &[],
     is_fault: true,
     find: too_many_workers,
@@ -111,10 +197,17 @@ pub(super) const TOO_MANY_WORKERS: Rule = Rule {
 
 pub(super) const TRANSFER_BOUND: Rule = Rule {
     name: "transfer-bound",
-    columns: &["transfer_fraction", "batch_size", "mean_pcie_receive_bytes_per_second", "mean_gpu_utilization"],
+    columns: &[
+        "transfer_fraction",
+        "batch_size",
+        "mean_pcie_receive_bytes_per_second",
+        "mean_gpu_utilization",
+    ],
     thresholds: &[TRANSFER_MATTERS],
-    means: "Copying batches to the device takes a large share of the time; page-locked memory or a smaller number type makes copies faster.",
-    refuted_by: "With page-locked memory the share falls and the rate stays as it was: the copies then ran beside the computation.",
+    means: "Copying batches to the device takes a large share of the time; page-locked memory or a \
+            smaller number type makes copies faster.",
+    refuted_by: "With page-locked memory the share falls and the rate stays as it was: the copies \
+                 then ran beside the computation.",
     explains: &["low-utilization"],
     is_fault: true,
     find: transfer_bound,
@@ -126,51 +219,100 @@ fn waits(case: &TrialContext<'_>) -> Option<f64> {
 
 /// `waited for data in 94.0 % of the window, the GPU's utilization was 3.0 %`.
 fn waited(case: &TrialContext<'_>, wait: f64) -> String {
-    let utilization = case.row.mean_gpu_utilization.map(|share| format!(" while the GPU's utilization was {}", Fraction(share)));
-    format!("the trainer waited for data {} of the window{}", Fraction(wait), utilization.unwrap_or_default())
+    let utilization = case
+        .row
+        .mean_gpu_utilization
+        .map(|share| format!(" while the GPU's utilization was {}", Fraction(share)));
+    format!(
+        "the trainer waited for data {} of the window{}",
+        Fraction(wait),
+        utilization.unwrap_or_default()
+    )
 }
 
 fn waiting(case: &TrialContext<'_>, wait: f64) -> RuleMatch {
     let workers = case.row.num_workers.unwrap_or(0);
-    let limit = if WAIT_LIMITS.is_met(wait) { "the loader is the limit" } else { "the loader begins to matter" };
-    let says = format!("{}, with {}: {limit}", waited(case, wait), counted(workers as usize, "worker"));
+    let limit = if WAIT_LIMITS.is_met(wait) {
+        "the loader is the limit"
+    } else {
+        "the loader begins to matter"
+    };
+    let says = format!(
+        "{}, with {}: {limit}",
+        waited(case, wait),
+        counted(workers as usize, "worker")
+    );
     match better_workers(case) {
         Some((other, better)) => {
             let count = other.rows[0].num_workers.unwrap_or(0);
-            let tried = format!("{says}; {} made {} more samples/s ({better})", counted(count as usize, "worker"), Fraction(better.ratio - 1.0));
-            let next = Next::new().vary(WORKERS, [count]).vary("data.synthetic", [false, true]);
+            let tried = format!(
+                "{says}; {} made {} more samples/s ({better})",
+                counted(count as usize, "worker"),
+                Fraction(better.ratio - 1.0)
+            );
+            let next = Next::new()
+                .vary(WORKERS, [count])
+                .vary("data.synthetic", [false, true]);
             RuleMatch::new(tried, Weight::Costs(wait), next).with(of_loader(case, other))
         }
-        None if is_synthetic(case) => RuleMatch::new(says, Weight::Costs(wait), Next::new().set("data.synthetic", false)),
+        None if is_synthetic(case) => RuleMatch::new(
+            says,
+            Weight::Costs(wait),
+            Next::new().set("data.synthetic", false),
+        ),
         None => {
             let most = case.cores().unwrap_or(4).max(2);
             let next = Next::new().vary(WORKERS, worker_counts(workers, most));
-            let advice = if workers < most { "try more `data.num_workers`" } else { "try `data.synthetic` to see the speed without it" };
+            let advice = if workers < most {
+                "try more `data.num_workers`"
+            } else {
+                "try `data.synthetic` to see the speed without it"
+            };
             RuleMatch::new(
                 format!("{says}; {advice}"),
                 Weight::Costs(wait),
-                next.when(workers >= most, |next| next.vary("data.synthetic", [false, true])),
+                next.when(workers >= most, |next| {
+                    next.vary("data.synthetic", [false, true])
+                }),
             )
         }
     }
 }
 
 fn is_synthetic(case: &TrialContext<'_>) -> bool {
-    case.axes().iter().zip(case.point.values).any(|(axis, value)| axis == "data.synthetic" && value == "true")
+    case.axes()
+        .iter()
+        .zip(case.point.values)
+        .any(|(axis, value)| axis == "data.synthetic" && value == "true")
 }
 
-/// The fastest point of the run with other workers and otherwise the same, where it is clearly faster and does not wait.
+/// The fastest point of the run with other workers and otherwise the same, where it is clearly
+/// faster and does not wait.
 fn better_workers<'a>(case: &TrialContext<'a>) -> Option<(&'a Point<'a>, Gain)> {
-    let is_fed = |point: &Point<'_>| point.statistic(|row| row.data_wait_fraction).is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean));
-    case.faster_among(WORKERS, &case.comparable(WORKERS, is_fed), NeighborSides::Both)
+    let is_fed = |point: &Point<'_>| {
+        point
+            .statistic(|row| row.data_wait_fraction)
+            .is_some_and(|wait| !WAIT_MATTERS.is_met(wait.mean))
+    };
+    case.faster_among(
+        WORKERS,
+        &case.comparable(WORKERS, is_fed),
+        NeighborSides::Both,
+    )
 }
 
 fn of_loader(case: &TrialContext<'_>, point: &Point<'_>) -> Vec<Evidence> {
-    let wait = mean_of(point, &point.name(case.axes()), "data_wait_fraction", |row| row.data_wait_fraction);
+    let wait = mean_of(
+        point,
+        &point.name(case.axes()),
+        "data_wait_fraction",
+        |row| row.data_wait_fraction,
+    );
     wait.into_iter().chain(case.rates(point)).collect()
 }
 
-/// The current number and up to three doublings of it, at most the number of cores; half of it where it has that many already.
+/// The current number and up to three doublings of it, at most the number of cores; half of it
+/// where it has that many already.
 fn worker_counts(now: u64, cores: u64) -> Vec<u64> {
     let mut counts = vec![now];
     let mut next = now.saturating_mul(2).max(1);
@@ -186,7 +328,10 @@ fn worker_counts(now: u64, cores: u64) -> Vec<u64> {
 
 fn disk_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let wait = waits(case).filter(|wait| WAIT_LIMITS.is_met(*wait))?;
-    let busy = case.row.mean_disk_busy_fraction.filter(|busy| DISK_BUSY.is_met(*busy))?;
+    let busy = case
+        .row
+        .mean_disk_busy_fraction
+        .filter(|busy| DISK_BUSY.is_met(*busy))?;
     let read = case.row.disk_read_bytes?;
     let seconds = case.row.trial_seconds.filter(|seconds| *seconds > 0.0)?;
     let per_second = read as f64 / seconds;
@@ -194,13 +339,18 @@ fn disk_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
         return None;
     }
     let says = format!(
-        "{} while a disk was busy {} of it and gave the trial {}/s: the disk is the limit, not the number of workers",
+        "{} while a disk was busy {} of it and gave the trial {}/s: the disk is the limit, not the \
+         number of workers",
         waited(case, wait),
         Fraction(busy),
         Bytes(per_second as u64)
     );
     // In the second repeat the data is in the page cache.
-    Some(RuleMatch::new(says, Weight::Costs(wait), Next::new().vary("data.synthetic", [false, true]).repeat(2)))
+    Some(RuleMatch::new(
+        says,
+        Weight::Costs(wait),
+        Next::new().vary("data.synthetic", [false, true]).repeat(2),
+    ))
 }
 
 /// Share of time in which the workers were busy.
@@ -215,7 +365,11 @@ fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let busy = workers_busy(case).filter(|busy| WORKERS_BUSY.is_met(*busy))?;
     let (workers, cores) = (case.row.num_workers?, case.cores()?);
     // On a GPU the trainer's own thread; on the CPU libtorch's.
-    let threads = if case.is_on_gpu() { 1 } else { case.row.cpu_threads.unwrap_or(1) };
+    let threads = if case.is_on_gpu() {
+        1
+    } else {
+        case.row.cpu_threads.unwrap_or(1)
+    };
     if cores >= workers + threads {
         return None;
     }
@@ -228,12 +382,17 @@ fn workers_starved(case: &TrialContext<'_>) -> Option<RuleMatch> {
         counted(threads as usize, "training thread"),
     );
     let fewer = [(cores / 2).max(1), cores.min(workers)];
-    let next = Next::new().vary(WORKERS, fewer).vary("data.synthetic", [false, true]);
+    let next = Next::new()
+        .vary(WORKERS, fewer)
+        .vary("data.synthetic", [false, true]);
     Some(RuleMatch::new(says, Weight::Costs(wait), next))
 }
 
 fn too_many_workers(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let workers = case.row.num_workers.filter(|workers| *workers > 0 && case.has_loader())?;
+    let workers = case
+        .row
+        .num_workers
+        .filter(|workers| *workers > 0 && case.has_loader())?;
     let count = |point: &Point<'_>| point.rows.first().and_then(|row| row.num_workers);
     let fewer = |point: &Point<'_>| count(point).is_some_and(|count| count < workers);
     let comparable = case.comparable(WORKERS, fewer);
@@ -246,24 +405,53 @@ fn too_many_workers(case: &TrialContext<'_>) -> Option<RuleMatch> {
             counted(workers as usize, "worker")
         );
         let next = Next::new().vary(WORKERS, [few, workers]).repeat(5);
-        return Some(RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next).with(of_loader(case, other)));
+        return Some(
+            RuleMatch::new(says, Weight::Costs(1.0 - 1.0 / better.ratio), next)
+                .with(of_loader(case, other)),
+        );
     }
     // Evidence of the run comes before a rule of thumb.
-    let cores = case.cores().filter(|cores| *cores > 0 && comparable.is_empty())?;
-    if !MANY_WORKERS.is_met(workers as f64) || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64) {
+    let cores = case
+        .cores()
+        .filter(|cores| *cores > 0 && comparable.is_empty())?;
+    if !MANY_WORKERS.is_met(workers as f64)
+        || !WORKERS_PER_CORE.is_met(workers as f64 / cores as f64)
+    {
         return None;
     }
-    let busy = workers_busy(case).map(|busy| format!("; on average {} of them were busy", significant(busy * workers as f64)));
-    let says = format!("{} on {}{}", counted(workers as usize, "worker"), counted(cores as usize, "core"), busy.unwrap_or_default());
+    let busy = workers_busy(case).map(|busy| {
+        format!(
+            "; on average {} of them were busy",
+            significant(busy * workers as f64)
+        )
+    });
+    let says = format!(
+        "{} on {}{}",
+        counted(workers as usize, "worker"),
+        counted(cores as usize, "core"),
+        busy.unwrap_or_default()
+    );
     let tried = case.fellows(WORKERS).into_iter().any(fewer);
-    let says = if tried { format!("{says}; interleaved repeats are needed to tell whether fewer are faster") } else { says };
-    let next = Next::new().vary(WORKERS, [(cores / 2).max(1), cores, workers]).when(tried, |next| next.repeat(3));
+    let says = if tried {
+        format!("{says}; interleaved repeats are needed to tell whether fewer are faster")
+    } else {
+        says
+    };
+    let next = Next::new()
+        .vary(WORKERS, [(cores / 2).max(1), cores, workers])
+        .when(tried, |next| next.repeat(3));
     Some(RuleMatch::new(says, Weight::Doubts, next))
 }
 
 fn transfer_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let share = case.row.transfer_fraction.filter(|share| TRANSFER_MATTERS.is_met(*share))?;
-    let says = format!("copying batches to the device took {} of the window", Fraction(share));
+    let share = case
+        .row
+        .transfer_fraction
+        .filter(|share| TRANSFER_MATTERS.is_met(*share))?;
+    let says = format!(
+        "copying batches to the device took {} of the window",
+        Fraction(share)
+    );
     // On the CPU nothing is pinned: there it is the share that a larger model makes smaller.
     let next = match case.is_on_gpu() {
         true => Next::new().vary("data.pin_memory", [false, true]),

@@ -16,7 +16,8 @@ const LATE: Threshold = Threshold::at_least(
     "`steps` of a trial that ran out of memory",
     100.0,
     ThresholdUnit::Count,
-    "chosen: weights, gradients and the optimizer's moments all exist after the first step, so the batch fits",
+    "chosen: weights, gradients and the optimizer's moments all exist after the first step, so the \
+     batch fits",
 );
 const GREW: Threshold = Threshold::at_least(
     "growth over the window (the median of each quarter of the readings above the one before)",
@@ -28,7 +29,8 @@ const SHORT_WINDOW: Threshold = Threshold::at_most(
     "`steps` - `left_out_steps`",
     100.0,
     ThresholdUnit::Count,
-    "chosen: in so few steps a one-time allocation, such as the pool of a large model, looks like growth",
+    "chosen: in so few steps a one-time allocation, such as the pool of a large model, looks like \
+     growth",
 );
 const TENSORS: Threshold = Threshold::at_least(
     "`peak_allocated_bytes` / `memory_limit_bytes`",
@@ -54,8 +56,12 @@ const HOST_LEFT: Threshold = Threshold::at_most(
     ThresholdUnit::Bytes,
     "chosen: with one more process of the size of a small training, the kernel kills one",
 );
-const RETRIES: Threshold =
-    Threshold::at_least("`allocator_retries`", 3.0, ThresholdUnit::Count, "docs/tables.md: more than a few slow the trial down; three are a few");
+const RETRIES: Threshold = Threshold::at_least(
+    "`allocator_retries`",
+    3.0,
+    ThresholdUnit::Count,
+    "docs/tables.md: more than a few slow the trial down; three are a few",
+);
 
 /// Data kinds whose rows are of many lengths.
 const PAIRS: [&str; 2] = ["sft-jsonl", "chatlm"];
@@ -74,8 +80,10 @@ pub(super) const OOM: Rule = Rule {
         "memory_limit_bytes",
     ],
     thresholds: &[],
-    means: "Weights, moments and the activations of one batch do not fit together; half the batch with twice the accumulation trains the same, except for batch norm.",
-    refuted_by: "Half the batch with twice the accumulation runs out as well: then the batch is not the cause.",
+    means: "Weights, moments and the activations of one batch do not fit together; half the batch \
+            with twice the accumulation trains the same, except for batch norm.",
+    refuted_by: "Half the batch with twice the accumulation runs out as well: then the batch is \
+                 not the cause.",
     explains: &["memory-nearly-full", "allocator-thrashing"],
     is_fault: true,
     find: oom,
@@ -97,8 +105,10 @@ pub(super) const MEMORY_GROWING: Rule = Rule {
         "median_step_seconds",
     ],
     thresholds: &[GREW, SHORT_WINDOW, LATE],
-    means: "Something keeps memory that it no longer needs: a growing list, losses kept with their graphs, lengths that fit no freed block. A longer training runs out.",
-    refuted_by: "With `train.memory.watch: true` a longer trial shows the same memory at its end as in its middle.",
+    means: "Something keeps memory that it no longer needs: a growing list, losses kept with their \
+            graphs, lengths that fit no freed block. A longer training runs out.",
+    refuted_by: "With `train.memory.watch: true` a longer trial shows the same memory at its end \
+                 as in its middle.",
     explains: &["oom", "memory-nearly-full", "allocator-thrashing"],
     is_fault: true,
     find: memory_growing,
@@ -116,7 +126,8 @@ pub(super) const MEMORY_NEARLY_FULL: Rule = Rule {
         "batch_size",
     ],
     thresholds: &[TENSORS, DEVICE, HOST, HOST_LEFT],
-    means: "It fitted this time: one longer row, an evaluation or another process may exceed the memory.",
+    means: "It fitted this time: one longer row, an evaluation or another process may exceed the \
+            memory.",
     refuted_by: "A longer trial, evaluation included, ends with the same peak.",
     explains: &[],
     is_fault: true,
@@ -125,29 +136,42 @@ pub(super) const MEMORY_NEARLY_FULL: Rule = Rule {
 
 pub(super) const ALLOCATOR_THRASHING: Rule = Rule {
     name: "allocator-thrashing",
-    columns: &["allocator_retries", "peak_allocated_bytes", "peak_reserved_bytes", "memory_limit_bytes", "batch_size", "steps"],
+    columns: &[
+        "allocator_retries",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+        "memory_limit_bytes",
+        "batch_size",
+        "steps",
+    ],
     thresholds: &[RETRIES],
-    means: "The allocator returned all its free memory to the driver and asked again, which waits for the device each time.",
+    means: "The allocator returned all its free memory to the driver and asked again, which waits \
+            for the device each time.",
     refuted_by: "With half the batch there are no retries, and the rate is not higher.",
     explains: &["memory-nearly-full"],
     is_fault: true,
     find: allocator_thrashing,
 };
 
-/// Half the batch at the same effective batch size; for a batch of one sample another way to save memory.
+/// Half the batch at the same effective batch size; for a batch of one sample another way to save
+/// memory.
 fn smaller(case: &TrialContext<'_>) -> Next {
     let row = case.row;
     match (case.trains(), row.batch_size) {
         (false, _) => {
             // 2N³ operations a product: the size follows.
-            let size = row.flops_per_sample.map_or(1024.0, |flops| (flops as f64 / 2.0).cbrt().round());
+            let size = row
+                .flops_per_sample
+                .map_or(1024.0, |flops| (flops as f64 / 2.0).cbrt().round());
             Next::new().set("model.size", (size / 2.0).max(1.0) as u64)
         }
         (true, 1) => Next::new().set("train.optimizer.kind", "adafactor"),
         (true, batch) => {
             let half = batch / 2;
             let passes = (row.grad_accumulation.saturating_mul(batch) / half).max(1);
-            Next::new().set("train.batch_size", half).set("train.grad_accumulation", passes)
+            Next::new()
+                .set("train.batch_size", half)
+                .set("train.grad_accumulation", passes)
         }
     }
 }
@@ -157,10 +181,16 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
     if row.outcome != Outcome::Oom {
         return None;
     }
-    let when = row.steps.map(|steps| format!(" after {steps} steps")).unwrap_or_default();
+    let when = row
+        .steps
+        .map(|steps| format!(" after {steps} steps"))
+        .unwrap_or_default();
     let ran_out = format!("memory ran out{when} with batch {}", row.batch_size);
     let size = |point: &&Point<'_>| point.rows.first().map_or(0, |row| row.batch_size);
-    let fits = case.fellows("train.batch_size").into_iter().filter(|point| size(point) < row.batch_size && point.completed().next().is_some());
+    let fits = case
+        .fellows("train.batch_size")
+        .into_iter()
+        .filter(|point| size(point) < row.batch_size && point.completed().next().is_some());
     match fits.max_by_key(size) {
         Some(point) if case.trains() => {
             let most = size(&point);
@@ -169,45 +199,90 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
             let next = Next::new().vary("train.batch_size", [most, between]);
             let name = point.name(case.axes());
             let told = [
-                mean_of(point, &name, "batch_size", |row| Some(row.batch_size as f64)),
-                mean_of(point, &name, "peak_allocated_bytes", |row| row.peak_allocated_bytes.map(|bytes| bytes as f64)),
+                mean_of(point, &name, "batch_size", |row| {
+                    Some(row.batch_size as f64)
+                }),
+                mean_of(point, &name, "peak_allocated_bytes", |row| {
+                    row.peak_allocated_bytes.map(|bytes| bytes as f64)
+                }),
             ];
             Some(RuleMatch::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
         }
-        _ => Some(RuleMatch::new(format!("{ran_out}; no smaller batch of this run shows what fits"), Weight::Ended, smaller(case))),
+        _ => Some(RuleMatch::new(
+            format!("{ran_out}; no smaller batch of this run shows what fits"),
+            Weight::Ended,
+            smaller(case),
+        )),
     }
 }
 
 /// Returns the memory that grew and the note that says so. Device memory comes before host memory.
 fn growth<'a>(case: &TrialContext<'a>) -> Option<(&'static str, &'static str, &'a str)> {
     let of = |memory, column| Some((memory, column, case.note(column, "grew")?));
-    of("device", "allocated_slope_bytes_per_step").or_else(|| of("host", "resident_slope_bytes_per_step"))
+    of("device", "allocated_slope_bytes_per_step")
+        .or_else(|| of("host", "resident_slope_bytes_per_step"))
 }
 
 fn memory_growing(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    let late = row.steps.filter(|steps| row.outcome == Outcome::Oom && LATE.is_met(*steps as f64));
+    let late = row
+        .steps
+        .filter(|steps| row.outcome == Outcome::Oom && LATE.is_met(*steps as f64));
     let ran_out = late.map(|steps| {
-        let after = row.trial_seconds.map(|seconds| format!(" and {}", Seconds(seconds))).unwrap_or_default();
+        let after = row
+            .trial_seconds
+            .map(|seconds| format!(" and {}", Seconds(seconds)))
+            .unwrap_or_default();
         format!("memory ran out after {steps} steps{after}")
     });
     // Rows of many lengths: the longest may come late.
     let may_be_long = late.is_some() && PAIRS.contains(&row.data_kind.as_str());
-    let next = Next::new().set("train.memory.watch", true).when(may_be_long, |next| next.set("data.longest_first", true));
-    let next = next.when(case.has_loader() && !may_be_long, |next| next.vary("data.synthetic", [false, true]));
+    let next = Next::new()
+        .set("train.memory.watch", true)
+        .when(may_be_long, |next| next.set("data.longest_first", true));
+    let next = next.when(case.has_loader() && !may_be_long, |next| {
+        next.vary("data.synthetic", [false, true])
+    });
     let Some((memory, column, note)) = growth(case) else {
-        let says = format!("{}: the first steps fitted, so memory grew or one batch was larger than all before", ran_out?);
+        let says = format!(
+            "{}: the first steps fitted, so memory grew or one batch was larger than all before",
+            ran_out?
+        );
         return Some(RuleMatch::new(says, Weight::Ended, next));
     };
     let grew = format!("{memory} memory {note}");
-    let window = row.steps.map(|steps| steps.saturating_sub(row.left_out_steps.unwrap_or(0)));
-    let (says, weight, next) = match (ran_out, window.filter(|steps| SHORT_WINDOW.is_met(*steps as f64))) {
+    let window = row
+        .steps
+        .map(|steps| steps.saturating_sub(row.left_out_steps.unwrap_or(0)));
+    let (says, weight, next) = match (
+        ran_out,
+        window.filter(|steps| SHORT_WINDOW.is_met(*steps as f64)),
+    ) {
         (Some(ran_out), _) => (format!("{ran_out}, and {grew}"), Weight::Ended, next),
-        (None, None) => (format!("{grew}{}; a longer training may run out of it", time_left(case, memory)), Weight::Threatens, next),
+        (None, None) => (
+            format!(
+                "{grew}{}; a longer training may run out of it",
+                time_left(case, memory)
+            ),
+            Weight::Threatens,
+            next,
+        ),
         (None, Some(steps)) => {
-            let longer = |next: Next| next.set("train.steps", row.steps.unwrap_or(steps).saturating_mul(10).clamp(200, 1_000_000_000));
+            let longer = |next: Next| {
+                next.set(
+                    "train.steps",
+                    row.steps
+                        .unwrap_or(steps)
+                        .saturating_mul(10)
+                        .clamp(200, 1_000_000_000),
+                )
+            };
             let says = format!("{grew}; only a longer training shows whether it continues");
-            (says, Weight::Doubts, next.when(!case.sweeps("train.epochs"), longer))
+            (
+                says,
+                Weight::Doubts,
+                next.when(!case.sweeps("train.epochs"), longer),
+            )
         }
     };
     Some(RuleMatch::new(says, weight, next).with([TrialContext::quoted(column, note)]))
@@ -222,9 +297,15 @@ fn time_left(case: &TrialContext<'_>, memory: &str) -> String {
         _ => (row.resident_slope_bytes_per_step, row.peak_resident_bytes),
     };
     let left = || {
-        let steps = row.memory_limit_bytes?.saturating_sub(peak?) as f64 / slope.filter(|slope| *slope > 0.0)?;
-        let time = row.median_step_seconds.map(|seconds| format!(" ({})", Seconds(seconds * steps))).unwrap_or_default();
-        Some(format!("; at this pace it is full after {steps:.0} more{time}"))
+        let steps = row.memory_limit_bytes?.saturating_sub(peak?) as f64
+            / slope.filter(|slope| *slope > 0.0)?;
+        let time = row
+            .median_step_seconds
+            .map(|seconds| format!(" ({})", Seconds(seconds * steps)))
+            .unwrap_or_default();
+        Some(format!(
+            "; at this pace it is full after {steps:.0} more{time}"
+        ))
     };
     left().unwrap_or_default()
 }
@@ -237,26 +318,42 @@ fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
         None => of(row.peak_nvml_used_bytes).filter(|share| DEVICE.is_met(*share)),
     };
     let host = of(row.peak_resident_bytes).filter(|share| HOST.is_met(*share) && !case.is_on_gpu());
-    let full = device.filter(|_| case.is_on_gpu()).map(|share| ("device", share)).or(host.map(|share| ("host", share)));
-    let left = row.min_host_memory_available_bytes.filter(|left| HOST_LEFT.is_met(*left as f64));
+    let full = device
+        .filter(|_| case.is_on_gpu())
+        .map(|share| ("device", share))
+        .or(host.map(|share| ("host", share)));
+    let left = row
+        .min_host_memory_available_bytes
+        .filter(|left| HOST_LEFT.is_met(*left as f64));
     let says = match (full, left) {
         (Some((memory, share)), _) => {
             format!(
                 "{} of the {memory}'s {} were used at the peak",
                 Fraction(share),
-                row.memory_limit_bytes.map(|bytes| Bytes(bytes).to_string()).unwrap_or_default()
+                row.memory_limit_bytes
+                    .map(|bytes| Bytes(bytes).to_string())
+                    .unwrap_or_default()
             )
         }
         (None, Some(left)) => format!("{} of host memory were left at the peak", Bytes(left)),
         (None, None) => return None,
     };
-    let fewer_batches = full.is_none() && row.num_workers.is_some_and(|workers| workers > 1) && case.has_loader();
-    let next = if fewer_batches { Next::new().set("data.num_workers", row.num_workers.unwrap_or(2) / 2) } else { smaller(case) };
+    let fewer_batches =
+        full.is_none() && row.num_workers.is_some_and(|workers| workers > 1) && case.has_loader();
+    let next = if fewer_batches {
+        Next::new().set("data.num_workers", row.num_workers.unwrap_or(2) / 2)
+    } else {
+        smaller(case)
+    };
     Some(RuleMatch::new(says, Weight::Doubts, next))
 }
 
 fn allocator_thrashing(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    let retries = case.row.allocator_retries.filter(|retries| RETRIES.is_met(*retries as f64))?;
-    let says = format!("the device's allocator returned its free memory and retried {retries} times");
+    let retries = case
+        .row
+        .allocator_retries
+        .filter(|retries| RETRIES.is_met(*retries as f64))?;
+    let says =
+        format!("the device's allocator returned its free memory and retried {retries} times");
     Some(RuleMatch::new(says, Weight::Doubts, smaller(case)))
 }

@@ -1,5 +1,6 @@
-//! Explains the speed of trials: rules are applied to rows of `trials.csv` and return findings, each with its evidence, the threshold and
-//! its source, its meaning, and the next experiment. Pure: nothing is measured or read here, and pages are printed elsewhere.
+//! Explains the speed of trials: rules are applied to rows of `trials.csv` and return findings,
+//! each with its evidence, the threshold and its source, its meaning, and the next experiment.
+//! Pure: nothing is measured or read here, and pages are printed elsewhere.
 
 mod case;
 mod device;
@@ -48,18 +49,32 @@ pub const RULES: [&Rule; 24] = [
 pub fn diagnose(table: &TrialTable) -> Vec<RuleFinding> {
     let run = points(table);
     let around = RunContext::new(&table.axes, &run);
-    let rows = run.iter().enumerate().flat_map(|(place, point)| point.rows.iter().map(move |row| (*row, place)));
-    let mut findings: Vec<RuleFinding> = rows.flat_map(|(row, place)| of_trial(row, place, &around)).collect();
+    let rows = run
+        .iter()
+        .enumerate()
+        .flat_map(|(place, point)| point.rows.iter().map(move |row| (*row, place)));
+    let mut findings: Vec<RuleFinding> = rows
+        .flat_map(|(row, place)| of_trial(row, place, &around))
+        .collect();
     findings.sort_by(|one, other| one.weight.compare(&other.weight));
     findings
 }
 
-/// The findings of one trial, whose point stands at this place, without those that another of its findings explains.
+/// The findings of one trial, whose point stands at this place, without those that another of its
+/// findings explains.
 fn of_trial(row: &TrialRow, place: usize, around: &RunContext<'_>) -> Vec<RuleFinding> {
     let case = TrialContext::new(row, place, around);
-    let fired: Vec<(&Rule, rule::RuleMatch)> = RULES.iter().filter_map(|rule| Some((*rule, (rule.find)(&case)?))).collect();
-    let explained: Vec<&str> = fired.iter().flat_map(|(rule, _)| rule.explains.iter().copied()).collect();
-    let left = fired.into_iter().filter(|(rule, _)| !explained.contains(&rule.name));
+    let fired: Vec<(&Rule, rule::RuleMatch)> = RULES
+        .iter()
+        .filter_map(|rule| Some((*rule, (rule.find)(&case)?)))
+        .collect();
+    let explained: Vec<&str> = fired
+        .iter()
+        .flat_map(|(rule, _)| rule.explains.iter().copied())
+        .collect();
+    let left = fired
+        .into_iter()
+        .filter(|(rule, _)| !explained.contains(&rule.name));
     left.map(|(rule, found)| RuleFinding {
         rule: rule.name,
         trial: row.trial.clone(),
@@ -69,7 +84,11 @@ fn of_trial(row: &TrialRow, place: usize, around: &RunContext<'_>) -> Vec<RuleFi
         says: found.says,
         means: rule.means,
         refuted_by: rule.refuted_by,
-        evidence: case.evidence(rule.columns).into_iter().chain(found.more).collect(),
+        evidence: case
+            .evidence(rule.columns)
+            .into_iter()
+            .chain(found.more)
+            .collect(),
         thresholds: rule.thresholds,
         next_yaml: found.next.yaml(&case),
     })

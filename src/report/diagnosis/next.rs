@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::case::TrialContext;
 
-/// Keys of the next experiment. What the run's sweep varies and this one does not keeps the trial's value.
+/// Keys of the next experiment. What the run's sweep varies and this one does not keeps the trial's
+/// value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Next {
     /// Dotted key to its values, in order; a single one is set.
@@ -22,7 +23,11 @@ impl Next {
     }
 
     /// Duplicate values are removed; without values the key is omitted.
-    pub(super) fn vary<T: Into<Value>>(mut self, key: &str, values: impl IntoIterator<Item = T>) -> Self {
+    pub(super) fn vary<T: Into<Value>>(
+        mut self,
+        key: &str,
+        values: impl IntoIterator<Item = T>,
+    ) -> Self {
         let mut kept: Vec<Value> = Vec::new();
         for value in values.into_iter().map(Into::into) {
             if !kept.contains(&value) {
@@ -46,7 +51,10 @@ impl Next {
 
     /// One line per section, for a trial of this run.
     pub(super) fn yaml(&self, case: &TrialContext<'_>) -> String {
-        let (varied, set): (Vec<_>, Vec<_>) = self.keys.iter().partition(|(key, values)| values.len() > 1 || case.sweeps(key));
+        let (varied, set): (Vec<_>, Vec<_>) = self
+            .keys
+            .iter()
+            .partition(|(key, values)| values.len() > 1 || case.sweeps(key));
         let mut sections: Vec<(String, String)> = Vec::new();
         for (key, values) in set {
             let mut names = key.split('.');
@@ -57,20 +65,42 @@ impl Next {
                 None => sections.push((section, inner)),
             }
         }
-        sections.extend(self.sweep(&varied, case).map(|sweep| ("sweep".to_owned(), sweep)));
-        sections.iter().map(|(section, inner)| format!("{section}: {{{inner}}}\n")).collect()
+        sections.extend(
+            self.sweep(&varied, case)
+                .map(|sweep| ("sweep".to_owned(), sweep)),
+        );
+        sections
+            .iter()
+            .map(|(section, inner)| format!("{section}: {{{inner}}}\n"))
+            .collect()
     }
 
     fn sweep(&self, varied: &[&(String, Vec<Value>)], case: &TrialContext<'_>) -> Option<String> {
-        let pinned = case.axes().iter().zip(case.point.values).filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
+        let pinned = case
+            .axes()
+            .iter()
+            .zip(case.point.values)
+            .filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
         let pinned = pinned.map(|(axis, cell)| format!("{axis}: [{}]", scalar(cell)));
-        let axis = |(key, values): &&(String, Vec<Value>)| format!("{key}: [{}]", values.iter().map(value).collect::<Vec<_>>().join(", "));
+        let axis = |(key, values): &&(String, Vec<Value>)| {
+            format!(
+                "{key}: [{}]",
+                values.iter().map(value).collect::<Vec<_>>().join(", ")
+            )
+        };
         let grid: Vec<String> = pinned.chain(varied.iter().map(axis)).collect();
         let mut parts = Vec::new();
         if !case.around.is_plain_grid {
             // An upper layer merges with the sweep below it; `null` removes an axis.
-            let zip: Vec<String> = case.axes().iter().map(|axis| format!("{axis}: null")).collect();
-            parts.push(format!("zip: {{{}}}, include: [], exclude: []", zip.join(", ")));
+            let zip: Vec<String> = case
+                .axes()
+                .iter()
+                .map(|axis| format!("{axis}: null"))
+                .collect();
+            parts.push(format!(
+                "zip: {{{}}}, include: [], exclude: []",
+                zip.join(", ")
+            ));
         }
         if !grid.is_empty() {
             parts.push(format!("grid: {{{}}}", grid.join(", ")));
@@ -101,7 +131,9 @@ fn value(value: &Value) -> String {
 
 /// JSON text is YAML; a plain word needs no quotes.
 fn unquoted(json: &str) -> String {
-    let bare = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let bare = json
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'));
     match bare {
         Some(word) if is_word(word) => word.to_owned(),
         _ => json.to_owned(),
@@ -109,10 +141,14 @@ fn unquoted(json: &str) -> String {
 }
 
 fn is_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
 }
 
-/// The cell of an axis as the experiment wrote it: numbers, words, lists and maps as they are, the rest quoted.
+/// The cell of an axis as the experiment wrote it: numbers, words, lists and maps as they are, the
+/// rest quoted.
 fn scalar(cell: &str) -> String {
     let is_json = serde_json::from_str::<Value>(cell).is_ok();
     match cell {
@@ -131,30 +167,70 @@ mod tests {
     };
 
     fn yaml(axes: &[&str], points_of: &[&[&str]], next: &Next) -> String {
-        let table = table(axes, points_of.iter().enumerate().map(|(at, values)| (row(at as u64 + 1, 1.0), *values)).collect());
+        let table = table(
+            axes,
+            points_of
+                .iter()
+                .enumerate()
+                .map(|(at, values)| (row(at as u64 + 1, 1.0), *values))
+                .collect(),
+        );
         let run = points(&table);
-        next.yaml(&TrialContext::new(run[0].rows[0], 0, &RunContext::new(&table.axes, &run)))
+        next.yaml(&TrialContext::new(
+            run[0].rows[0],
+            0,
+            &RunContext::new(&table.axes, &run),
+        ))
     }
 
     #[test]
     fn what_is_tried_is_varied_and_other_axes_keep_the_trials_value() {
-        let next = Next::new().vary("data.num_workers", [0_u64, 2, 2, 4]).set("train.memory.watch", true).set("run.wait", "30m");
-        assert_eq!(yaml(&[], &[&[]], &next), "train: {memory: {watch: true}}\nrun: {wait: \"30m\"}\nsweep: {grid: {data.num_workers: [0, 2, 4]}}\n");
-        let swept = yaml(&["train.batch_size", "data.num_workers"], &[&["8", "0"], &["8", "1"]], &next);
-        assert!(swept.ends_with("sweep: {grid: {train.batch_size: [8], data.num_workers: [0, 2, 4]}}\n"), "{swept}");
+        let next = Next::new()
+            .vary("data.num_workers", [0_u64, 2, 2, 4])
+            .set("train.memory.watch", true)
+            .set("run.wait", "30m");
+        assert_eq!(
+            yaml(&[], &[&[]], &next),
+            "train: {memory: {watch: true}}\nrun: {wait: \"30m\"}\nsweep: {grid: \
+             {data.num_workers: [0, 2, 4]}}\n"
+        );
+        let swept = yaml(
+            &["train.batch_size", "data.num_workers"],
+            &[&["8", "0"], &["8", "1"]],
+            &next,
+        );
+        assert!(
+            swept
+                .ends_with("sweep: {grid: {train.batch_size: [8], data.num_workers: [0, 2, 4]}}\n"),
+            "{swept}"
+        );
         let set = Next::new().set("train.batch_size", 4_u64);
-        assert_eq!(yaml(&["train.batch_size"], &[&["8"], &["16"]], &set), "sweep: {grid: {train.batch_size: [4]}}\n");
+        assert_eq!(
+            yaml(&["train.batch_size"], &[&["8"], &["16"]], &set),
+            "sweep: {grid: {train.batch_size: [4]}}\n"
+        );
     }
 
     #[test]
     fn a_sweep_that_is_no_grid_is_put_aside_and_an_axis_of_seeds_is_not_repeated() {
         let next = Next::new().repeat(3);
-        assert_eq!(yaml(&["a.b"], &[&["1"], &["2"]], &next), "sweep: {grid: {a.b: [1]}, repeats: 3}\n");
-        let zipped = yaml(&["a.b", "a.c"], &[&["x y", "{\"kind\":\"sgd\"}"], &["", "w"]], &next);
+        assert_eq!(
+            yaml(&["a.b"], &[&["1"], &["2"]], &next),
+            "sweep: {grid: {a.b: [1]}, repeats: 3}\n"
+        );
+        let zipped = yaml(
+            &["a.b", "a.c"],
+            &[&["x y", "{\"kind\":\"sgd\"}"], &["", "w"]],
+            &next,
+        );
         assert_eq!(
             zipped,
-            "sweep: {zip: {a.b: null, a.c: null}, include: [], exclude: [], grid: {a.b: [\"x y\"], a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n"
+            "sweep: {zip: {a.b: null, a.c: null}, include: [], exclude: [], grid: {a.b: [\"x y\"], \
+             a.c: [{\"kind\":\"sgd\"}]}, repeats: 3}\n"
         );
-        assert_eq!(yaml(&["train.seed"], &[&["1"], &["2"]], &next), "sweep: {grid: {train.seed: [1]}}\n");
+        assert_eq!(
+            yaml(&["train.seed"], &[&["1"], &["2"]], &next),
+            "sweep: {grid: {train.seed: [1]}}\n"
+        );
     }
 }

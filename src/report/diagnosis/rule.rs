@@ -61,12 +61,34 @@ pub enum ThresholdUnit {
 }
 
 impl Threshold {
-    pub(super) const fn at_least(of: &'static str, value: f64, unit: ThresholdUnit, source: &'static str) -> Self {
-        Self { of, bound: Bound::AtLeast, value, unit, source }
+    pub(super) const fn at_least(
+        of: &'static str,
+        value: f64,
+        unit: ThresholdUnit,
+        source: &'static str,
+    ) -> Self {
+        Self {
+            of,
+            bound: Bound::AtLeast,
+            value,
+            unit,
+            source,
+        }
     }
 
-    pub(super) const fn at_most(of: &'static str, value: f64, unit: ThresholdUnit, source: &'static str) -> Self {
-        Self { of, bound: Bound::AtMost, value, unit, source }
+    pub(super) const fn at_most(
+        of: &'static str,
+        value: f64,
+        unit: ThresholdUnit,
+        source: &'static str,
+    ) -> Self {
+        Self {
+            of,
+            bound: Bound::AtMost,
+            value,
+            unit,
+            source,
+        }
     }
 
     /// Whether a number meets it; `None` does not.
@@ -80,7 +102,11 @@ impl Threshold {
 
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bound = if self.bound == Bound::AtLeast { "at least" } else { "at most" };
+        let bound = if self.bound == Bound::AtLeast {
+            "at least"
+        } else {
+            "at most"
+        };
         write!(f, "{} {bound} ", self.of)?;
         match self.unit {
             ThresholdUnit::Fraction => write!(f, "{}", Fraction(self.value)),
@@ -137,7 +163,12 @@ pub(super) struct RuleMatch {
 
 impl RuleMatch {
     pub(super) fn new(says: impl Into<String>, weight: Weight, next: Next) -> Self {
-        Self { says: says.into(), weight, more: Vec::new(), next }
+        Self {
+            says: says.into(),
+            weight,
+            more: Vec::new(),
+            next,
+        }
     }
 
     pub(super) fn with(mut self, more: impl IntoIterator<Item = Evidence>) -> Self {
@@ -149,7 +180,8 @@ impl RuleMatch {
 /// A cell that a finding rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// Whose it is, where it is not a cell of the finding's own row: `data.num_workers 8, mean of 3`.
+    /// Whose it is, where it is not a cell of the finding's own row:
+    /// `data.num_workers 8, mean of 3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
     pub column: &'static str,
@@ -183,16 +215,41 @@ mod tests {
     fn thresholds_are_met_at_their_number_and_never_by_nothing() {
         const SHARE: Threshold = Threshold::at_least("`x`", 0.2, ThresholdUnit::Fraction, "chosen");
         const STEP: Threshold = Threshold::at_most("`y`", 0.01, ThresholdUnit::Seconds, "chosen");
-        assert!(SHARE.is_met(0.2) && !SHARE.is_met(0.199) && !SHARE.is_met(None) && !SHARE.is_met(f64::NAN));
+        assert!(
+            SHARE.is_met(0.2)
+                && !SHARE.is_met(0.199)
+                && !SHARE.is_met(None)
+                && !SHARE.is_met(f64::NAN)
+        );
         assert!(STEP.is_met(0.01) && !STEP.is_met(0.011));
-        assert_eq!((SHARE.to_string(), STEP.to_string()), ("`x` at least 20.0 %".to_owned(), "`y` at most 10.0 ms".to_owned()));
+        assert_eq!(
+            (SHARE.to_string(), STEP.to_string()),
+            (
+                "`x` at least 20.0 %".to_owned(),
+                "`y` at most 10.0 ms".to_owned()
+            )
+        );
     }
 
     #[test]
     fn what_ended_a_trial_comes_before_what_costs_and_the_dearer_first() {
-        let mut weights = vec![Weight::Tells, Weight::Costs(0.2), Weight::Ended, Weight::Doubts, Weight::Costs(0.4), Weight::Threatens];
+        let mut weights = vec![
+            Weight::Tells,
+            Weight::Costs(0.2),
+            Weight::Ended,
+            Weight::Doubts,
+            Weight::Costs(0.4),
+            Weight::Threatens,
+        ];
         weights.sort_by(Weight::compare);
-        let wanted = [Weight::Ended, Weight::Threatens, Weight::Costs(0.4), Weight::Costs(0.2), Weight::Doubts, Weight::Tells];
+        let wanted = [
+            Weight::Ended,
+            Weight::Threatens,
+            Weight::Costs(0.4),
+            Weight::Costs(0.2),
+            Weight::Doubts,
+            Weight::Tells,
+        ];
         assert_eq!(weights, wanted);
     }
 }

@@ -1,6 +1,7 @@
 //! Makes one HTML page with tables and pictures of one or several runs, in a single file.
 //!
-//! Everything from a table is escaped by the template engine; the pictures escape their own words. The page forbids every program but its own.
+//! Everything from a table is escaped by the template engine; the pictures escape their own words.
+//! The page forbids every program but its own.
 
 mod record;
 mod table;
@@ -41,24 +42,39 @@ impl<'a> Album<'a> {
         let labels = record::labels(subjects);
         let run = |(subject, label): (&Subject<'a>, String)| RunView {
             file: subject.run,
-            settings: subject.experiment.and_then(|text| serde_yaml::from_str(text).ok()),
+            settings: subject
+                .experiment
+                .and_then(|text| serde_yaml::from_str(text).ok()),
             folder: subject.folder,
             ..RunView::new(label, subject.table)
         };
         let runs: Vec<RunView<'a>> = subjects.iter().zip(labels).map(run).collect();
         let gallery = Gallery::of(&runs);
-        Self { subjects, runs, gallery }
+        Self {
+            subjects,
+            runs,
+            gallery,
+        }
     }
 
     /// Returns the complete page.
     pub fn html(&self) -> String {
-        let findings: Vec<Vec<RuleFinding>> = self.subjects.iter().map(|subject| diagnose(subject.table)).collect();
+        let findings: Vec<Vec<RuleFinding>> = self
+            .subjects
+            .iter()
+            .map(|subject| diagnose(subject.table))
+            .collect();
         let spots = Spots::of(&self.runs);
         let mut all = self.told(&findings);
         let untold = all.len().saturating_sub(MOST_TOLD);
         all.truncate(MOST_TOLD);
         let mut faults = self.gallery.faults.clone();
-        let runs = self.subjects.iter().zip(&self.runs).map(|(subject, run)| RunPart::of(subject, run, &mut faults)).collect();
+        let runs = self
+            .subjects
+            .iter()
+            .zip(&self.runs)
+            .map(|(subject, run)| RunPart::of(subject, run, &mut faults))
+            .collect();
         let page = HtmlPage {
             title: record::title(&self.runs),
             version: env!("CARGO_PKG_VERSION"),
@@ -84,7 +100,13 @@ impl<'a> Album<'a> {
     pub fn pictures(&self) -> Vec<(String, String)> {
         let mut taken = std::collections::HashSet::new();
         let name = |chart: &Chart| -> String {
-            let plain = |letter: char| if letter.is_ascii_alphanumeric() || ".-_".contains(letter) { letter } else { '-' };
+            let plain = |letter: char| {
+                if letter.is_ascii_alphanumeric() || ".-_".contains(letter) {
+                    letter
+                } else {
+                    '-'
+                }
+            };
             chart.name.chars().map(plain).take(100).collect()
         };
         let mut free = |name: String| {
@@ -96,7 +118,10 @@ impl<'a> Album<'a> {
             }
             file
         };
-        self.gallery.charts().map(|chart| (free(name(chart)), chart.svg())).collect()
+        self.gallery
+            .charts()
+            .map(|chart| (free(name(chart)), chart.svg()))
+            .collect()
     }
 
     /// Series that could not be read for the pictures.
@@ -108,7 +133,8 @@ impl<'a> Album<'a> {
         let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
             let mut told = told(findings);
             if self.runs.len() > 1 {
-                told.iter_mut().for_each(|finding| finding.head = format!("{}: {}", run.label, finding.head));
+                told.iter_mut()
+                    .for_each(|finding| finding.head = format!("{}: {}", run.label, finding.head));
             }
             told
         };
@@ -116,11 +142,23 @@ impl<'a> Album<'a> {
     }
 
     fn notices(&self, findings: &[Vec<RuleFinding>]) -> Vec<String> {
-        let named = |run: &RunView<'_>, line: String| if self.runs.len() > 1 { format!("{}: {line}", run.label) } else { line };
-        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
-            notices(run.table, findings).into_iter().map(|line| named(run, line)).collect::<Vec<_>>()
+        let named = |run: &RunView<'_>, line: String| {
+            if self.runs.len() > 1 {
+                format!("{}: {line}", run.label)
+            } else {
+                line
+            }
         };
-        unlike(&self.runs).into_iter().chain(self.runs.iter().zip(findings).flat_map(of)).collect()
+        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
+            notices(run.table, findings)
+                .into_iter()
+                .map(|line| named(run, line))
+                .collect::<Vec<_>>()
+        };
+        unlike(&self.runs)
+            .into_iter()
+            .chain(self.runs.iter().zip(findings).flat_map(of))
+            .collect()
     }
 
     fn galleries(&self) -> Vec<Pictures> {
@@ -128,17 +166,30 @@ impl<'a> Album<'a> {
         let all = [
             ("axes", "Against each axis", &gallery.against),
             ("field", "Two axes at once", &gallery.fields),
-            ("equal-samples", "Loss at equal samples", &gallery.equal_samples),
+            (
+                "equal-samples",
+                "Loss at equal samples",
+                &gallery.equal_samples,
+            ),
             ("curves", "Loss curves", &gallery.curves),
             ("memory", "Memory", &gallery.memory),
         ];
         let filled = all.into_iter().filter(|(_, _, charts)| !charts.is_empty());
-        filled.map(|(id, title, charts)| Pictures { id, title, pictures: charts.iter().map(PagePicture::of).collect() }).collect()
+        filled
+            .map(|(id, title, charts)| Pictures {
+                id,
+                title,
+                pictures: charts.iter().map(PagePicture::of).collect(),
+            })
+            .collect()
     }
 
     fn hardware(&self) -> Vec<TrialPart> {
         let part = |series: &super::views::TrialSeries| TrialPart {
-            name: format!("Trial {} ({}), {}", series.trial, series.name, series.outcome),
+            name: format!(
+                "Trial {} ({}), {}",
+                series.trial, series.name, series.outcome
+            ),
             pictures: series.charts.iter().map(PagePicture::of).collect(),
         };
         self.gallery.hardware.iter().map(part).collect()
@@ -179,7 +230,10 @@ struct PagePicture {
 
 impl PagePicture {
     fn of(chart: &Chart) -> Self {
-        Self { svg: chart.svg(), caption: chart.caption.clone() }
+        Self {
+            svg: chart.svg(),
+            caption: chart.caption.clone(),
+        }
     }
 }
 

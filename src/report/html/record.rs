@@ -1,4 +1,5 @@
-//! Builds the sections on the record of the runs: machine, every launch, snapshot, experiment, and the differences between runs.
+//! Builds the sections on the record of the runs: machine, every launch, snapshot, experiment, and
+//! the differences between runs.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -7,7 +8,9 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, show},
-    record::{RunFolder, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch},
+    record::{
+        RunFolder, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch,
+    },
     units::{Bytes, counted},
 };
 
@@ -68,18 +71,29 @@ pub(super) struct Differences {
 impl<'a> RunPart<'a> {
     /// Files that cannot be read are listed in `faults`.
     pub(super) fn of(subject: &Subject<'a>, run: &RunView<'a>, faults: &mut Vec<String>) -> Self {
-        let read = subject.folder.map(|folder| snapshots(&folder.snapshots_table()));
-        let snapshots = read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
+        let read = subject
+            .folder
+            .map(|folder| snapshots(&folder.snapshots_table()));
+        let snapshots =
+            read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
         let description = run.setting("description");
-        let is_search = run.setting("sweep.search").is_some_and(|search| !search.is_empty());
+        let is_search = run
+            .setting("sweep.search")
+            .is_some_and(|search| !search.is_empty());
         Self {
             label: run.label.clone(),
-            again: subject.folder.filter(|folder| folder.experiment().is_file()).map(|folder| again(folder, is_search)),
+            again: subject
+                .folder
+                .filter(|folder| folder.experiment().is_file())
+                .map(|folder| again(folder, is_search)),
             is_search,
             description: description.filter(|text| !text.is_empty()),
             counts: counts(subject.table, subject.planned()),
             facts: header(subject),
-            launches: subject.run.map(|file| file.launches.iter().map(LaunchPart::of).collect()).unwrap_or_default(),
+            launches: subject
+                .run
+                .map(|file| file.launches.iter().map(LaunchPart::of).collect())
+                .unwrap_or_default(),
             snapshots: snapshots.unwrap_or_default(),
             experiment: subject.experiment,
         }
@@ -100,47 +114,92 @@ fn again(folder: &RunFolder, is_search: bool) -> String {
 
 /// A path quoted for a shell.
 fn shell_word(path: &str) -> String {
-    let is_plain = !path.is_empty() && path.chars().all(|letter| letter.is_alphanumeric() || "/._-:~^@".contains(letter));
-    if is_plain { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
+    let is_plain = !path.is_empty()
+        && path
+            .chars()
+            .all(|letter| letter.is_alphanumeric() || "/._-:~^@".contains(letter));
+    if is_plain {
+        path.to_owned()
+    } else {
+        format!("'{}'", path.replace('\'', r"'\''"))
+    }
 }
 
 /// The facts that a reader needs before any number.
 fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let rows = || subject.table.rows.iter().map(|row| &row.fixed);
     let launch = subject.run.and_then(|file| file.launches.last());
-    let machine = |path: &[&str]| path.iter().try_fold(&launch?.machine, |value, key| value.get(key)).cloned();
+    let machine = |path: &[&str]| {
+        path.iter()
+            .try_fold(&launch?.machine, |value, key| value.get(key))
+            .cloned()
+    };
     let cpu = machine(&["cpu", "model"]).and_then(|value| value.as_str().map(str::to_owned));
     let cores = machine(&["cpu", "usable_cores"]).and_then(|value| value.as_u64());
     let memory = machine(&["memory", "total", "value"]).and_then(|value| value.as_u64());
-    let host = [cpu, cores.map(|cores| counted(cores as usize, "core")), memory.map(|bytes| Bytes(bytes).to_string())];
+    let host = [
+        cpu,
+        cores.map(|cores| counted(cores as usize, "core")),
+        memory.map(|bytes| Bytes(bytes).to_string()),
+    ];
     let host = host.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
         let short: String = git.commit.chars().take(12).collect();
         format!("{short}{}", if git.dirty { ", with changes" } else { "" })
     });
-    let device = |row: &kiln_core::record::TrialRow| row.device_name.clone().or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()));
+    let device = |row: &kiln_core::record::TrialRow| {
+        row.device_name
+            .clone()
+            .or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()))
+    };
     let all = [
         ("device", distinct(rows().filter_map(device))),
-        ("driver", distinct(rows().filter_map(|row| row.driver.clone()))),
+        (
+            "driver",
+            distinct(rows().filter_map(|row| row.driver.clone())),
+        ),
         ("engine", distinct(rows().map(|row| row.engine.clone()))),
-        ("libtorch", distinct(rows().filter_map(|row| row.libtorch.clone()))),
-        ("precision", distinct(rows().map(|row| row.precision.clone()))),
+        (
+            "libtorch",
+            distinct(rows().filter_map(|row| row.libtorch.clone())),
+        ),
+        (
+            "precision",
+            distinct(rows().map(|row| row.precision.clone())),
+        ),
         ("model", distinct(rows().map(|row| row.model_kind.clone()))),
         ("data", distinct(rows().map(|row| row.data_kind.clone()))),
         ("host", host),
-        ("started", rows().filter_map(|row| row.started_utc.clone()).min().unwrap_or_default()),
-        ("kiln", launch.map(|launch| launch.versions.kiln.clone()).unwrap_or_default()),
+        (
+            "started",
+            rows()
+                .filter_map(|row| row.started_utc.clone())
+                .min()
+                .unwrap_or_default(),
+        ),
+        (
+            "kiln",
+            launch
+                .map(|launch| launch.versions.kiln.clone())
+                .unwrap_or_default(),
+        ),
         ("git", git.unwrap_or_default()),
         ("table", subject.name.to_owned()),
     ];
-    all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    all.into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect()
 }
 
 fn distinct(values: impl Iterator<Item = String>) -> String {
     let mut seen = HashSet::new();
     let names: Vec<String> = values.filter(|value| seen.insert(value.clone())).collect();
     match names.len() {
-        count if count > MOST_NAMES => format!("{} and {} more", names[..MOST_NAMES].join(", "), count - MOST_NAMES),
+        count if count > MOST_NAMES => format!(
+            "{} and {} more",
+            names[..MOST_NAMES].join(", "),
+            count - MOST_NAMES
+        ),
         _ => names.join(", "),
     }
 }
@@ -149,12 +208,23 @@ impl LaunchPart {
     fn of(launch: &Launch) -> Self {
         let value = serde_json::to_value(launch).unwrap_or_default();
         let command = launch.command_line.join(" ");
-        let how = launch.ended.as_ref().map_or("not ended cleanly".to_owned(), |ended| ended.how.clone());
+        let how = launch
+            .ended
+            .as_ref()
+            .map_or("not ended cleanly".to_owned(), |ended| ended.how.clone());
         // A short command line says most.
-        let leaves = leaves(value, &|_| false).into_iter().filter(|(key, _)| key != "command_line");
+        let leaves = leaves(value, &|_| false)
+            .into_iter()
+            .filter(|(key, _)| key != "command_line");
         Self {
-            title: format!("Launch {}: {}, {how}", launch.launch, launch.anchor.started_utc),
-            leaves: [("command_line".to_owned(), command)].into_iter().chain(leaves.map(|(key, value)| (key, show(&value)))).collect(),
+            title: format!(
+                "Launch {}: {}, {how}",
+                launch.launch, launch.anchor.started_utc
+            ),
+            leaves: [("command_line".to_owned(), command)]
+                .into_iter()
+                .chain(leaves.map(|(key, value)| (key, show(&value))))
+                .collect(),
         }
     }
 }
@@ -164,48 +234,102 @@ fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let rows: Vec<SnapshotRow> = Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| moment == "launch")?.rows()?;
-    let Some(launch) = rows.iter().map(|row| row.launch).max() else { return Ok(Vec::new()) };
+    let rows: Vec<SnapshotRow> = Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| {
+        moment == "launch"
+    })?
+    .rows()?;
+    let Some(launch) = rows.iter().map(|row| row.launch).max() else {
+        return Ok(Vec::new());
+    };
     let mut devices: Vec<(String, Vec<RecordSection>)> = Vec::new();
-    for row in rows.into_iter().filter(|row| row.launch == launch && row.moment == SnapshotMoment::Launch) {
-        let place = devices.iter().position(|(device, _)| *device == row.device).unwrap_or_else(|| {
-            devices.push((row.device.clone(), Vec::new()));
-            devices.len() - 1
-        });
+    for row in rows
+        .into_iter()
+        .filter(|row| row.launch == launch && row.moment == SnapshotMoment::Launch)
+    {
+        let place = devices
+            .iter()
+            .position(|(device, _)| *device == row.device)
+            .unwrap_or_else(|| {
+                devices.push((row.device.clone(), Vec::new()));
+                devices.len() - 1
+            });
         let sections = &mut devices[place].1;
         let field = (row.field.clone(), cell_text(&row));
-        match sections.iter_mut().find(|section| section.name == row.section) {
+        match sections
+            .iter_mut()
+            .find(|section| section.name == row.section)
+        {
             Some(section) => section.fields.push(field),
-            None => sections.push(RecordSection { name: row.section, fields: vec![field] }),
+            None => sections.push(RecordSection {
+                name: row.section,
+                fields: vec![field],
+            }),
         }
     }
-    Ok(devices.into_iter().map(|(device, sections)| SnapshotPart { title: format!("Snapshot of {device} at launch {launch}"), sections }).collect())
+    Ok(devices
+        .into_iter()
+        .map(|(device, sections)| SnapshotPart {
+            title: format!("Snapshot of {device} at launch {launch}"),
+            sections,
+        })
+        .collect())
 }
 
 /// The value with its unit, or the reason why it is missing.
 fn cell_text(row: &SnapshotRow) -> String {
     match (&row.value, &row.reason) {
-        (Some(value), _) => format!("{value}{}", row.unit.as_ref().map(|unit| format!(" {unit}")).unwrap_or_default()),
+        (Some(value), _) => format!(
+            "{value}{}",
+            row.unit
+                .as_ref()
+                .map(|unit| format!(" {unit}"))
+                .unwrap_or_default()
+        ),
         (None, Some(reason)) => format!("– ({reason})"),
         (None, None) => "–".to_owned(),
     }
 }
 
-/// A short name for each run, different for each: the experiment's, else the run's, else where its table lies.
+/// A short name for each run, different for each: the experiment's, else the run's, else where its
+/// table lies.
 pub(super) fn labels(subjects: &[Subject<'_>]) -> Vec<String> {
     let experiment = |subject: &Subject<'_>| subject.run.map(|file| file.experiment.clone());
     let folder = |subject: &Subject<'_>| {
         let run = subject.folder?.path().canonicalize().ok()?;
-        Some(format!("{} {}", experiment(subject).unwrap_or_default(), run.file_name()?.to_string_lossy()).trim().to_owned())
+        Some(
+            format!(
+                "{} {}",
+                experiment(subject).unwrap_or_default(),
+                run.file_name()?.to_string_lossy()
+            )
+            .trim()
+            .to_owned(),
+        )
     };
-    let distinct = |names: Option<Vec<String>>| names.filter(|names| names.iter().collect::<HashSet<_>>().len() == names.len());
+    let distinct = |names: Option<Vec<String>>| {
+        names.filter(|names| names.iter().collect::<HashSet<_>>().len() == names.len())
+    };
     let by_experiment = || distinct(subjects.iter().map(experiment).collect());
     let by_folder = || distinct(subjects.iter().map(folder).collect());
-    let by_name = || distinct(subjects.iter().map(|subject| Some(subject.name.to_owned())).collect());
-    by_experiment().or_else(by_folder).or_else(by_name).unwrap_or_else(|| {
-        // The same table twice.
-        subjects.iter().enumerate().map(|(place, subject)| format!("{} ({})", subject.name, place + 1)).collect()
-    })
+    let by_name = || {
+        distinct(
+            subjects
+                .iter()
+                .map(|subject| Some(subject.name.to_owned()))
+                .collect(),
+        )
+    };
+    by_experiment()
+        .or_else(by_folder)
+        .or_else(by_name)
+        .unwrap_or_else(|| {
+            // The same table twice.
+            subjects
+                .iter()
+                .enumerate()
+                .map(|(place, subject)| format!("{} ({})", subject.name, place + 1))
+                .collect()
+        })
 }
 
 pub(super) fn title(runs: &[RunView<'_>]) -> String {
@@ -216,8 +340,15 @@ pub(super) fn title(runs: &[RunView<'_>]) -> String {
 /// Each run beside the first.
 pub(super) fn differences(runs: &[RunView<'_>]) -> Vec<Differences> {
     let of = |run: &RunView<'_>| {
-        let mut found = facts([runs[0].file, run.file], [runs[0].settings.clone(), run.settings.clone()]);
-        let summary = format!("{} of what they recorded differ, {}", found.len(), kinds(&found));
+        let mut found = facts(
+            [runs[0].file, run.file],
+            [runs[0].settings.clone(), run.settings.clone()],
+        );
+        let summary = format!(
+            "{} of what they recorded differ, {}",
+            found.len(),
+            kinds(&found)
+        );
         let left_out = found.len().saturating_sub(MOST_FACTS);
         found.truncate(MOST_FACTS);
         Differences {
@@ -229,13 +360,22 @@ pub(super) fn differences(runs: &[RunView<'_>]) -> Vec<Differences> {
             left_out,
         }
     };
-    runs.iter().skip(1).map(of).filter(|of| !of.facts.is_empty()).collect()
+    runs.iter()
+        .skip(1)
+        .map(of)
+        .filter(|of| !of.facts.is_empty())
+        .collect()
 }
 
 /// For runs whose rows differ in what makes timings comparable, beyond what each of them sweeps.
 pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
     let values = |run: &RunView<'_>, field: RowFact| {
-        let rows = run.table.last_attempts().into_iter().map(|row| &row.fixed).filter(|row| row.outcome == Outcome::Completed);
+        let rows = run
+            .table
+            .last_attempts()
+            .into_iter()
+            .map(|row| &row.fixed)
+            .filter(|row| row.outcome == Outcome::Completed);
         rows.map(|row| field.of(row)).collect::<BTreeSet<String>>()
     };
     let of = |run: &RunView<'_>| {
@@ -243,8 +383,17 @@ pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
             let (base, new) = (values(&runs[0], *field), values(run, *field));
             !base.is_empty() && !new.is_empty() && base != new
         };
-        let fields: Vec<&str> = RowFact::ALL.into_iter().filter(differ).map(RowFact::name).collect();
-        let said = format!("{} and {} differ in {}: their numbers are not comparable", runs[0].label, run.label, fields.join(", "));
+        let fields: Vec<&str> = RowFact::ALL
+            .into_iter()
+            .filter(differ)
+            .map(RowFact::name)
+            .collect();
+        let said = format!(
+            "{} and {} differ in {}: their numbers are not comparable",
+            runs[0].label,
+            run.label,
+            fields.join(", ")
+        );
         (!fields.is_empty()).then_some(said)
     };
     runs.iter().skip(1).filter_map(of).collect()
@@ -252,7 +401,10 @@ pub(super) fn unlike(runs: &[RunView<'_>]) -> Vec<String> {
 
 /// `of experiment, git, libraries`.
 fn kinds(found: &[Fact]) -> String {
-    let mut kinds: Vec<&str> = found.iter().map(|fact| fact.what.split('.').next().unwrap_or_default()).collect();
+    let mut kinds: Vec<&str> = found
+        .iter()
+        .map(|fact| fact.what.split('.').next().unwrap_or_default())
+        .collect();
     kinds.dedup();
     format!("of {}", kinds.join(", "))
 }

@@ -92,8 +92,20 @@ const NUMBERS: [NumberColumn; 11] = [
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    NumberColumn { head: "loss", meaning: "training loss", of: |row| row.train_loss, print: loss, has_units: false },
-    NumberColumn { head: "valid loss", meaning: "validation loss at the end", of: |row| row.valid_loss, print: loss, has_units: false },
+    NumberColumn {
+        head: "loss",
+        meaning: "training loss",
+        of: |row| row.train_loss,
+        print: loss,
+        has_units: false,
+    },
+    NumberColumn {
+        head: "valid loss",
+        meaning: "validation loss at the end",
+        of: |row| row.valid_loss,
+        print: loss,
+        has_units: false,
+    },
     NumberColumn {
         head: "memory",
         meaning: "peak memory: of the device's tensors, on the CPU of the process",
@@ -147,11 +159,25 @@ struct HtmlLine<'a> {
 
 impl PointTable {
     pub(super) fn of(runs: &[RunView<'_>], spots: &Spots<'_>) -> Self {
-        let speeds: Vec<Speed> = runs.iter().map(|run| speed(&run.points, &spots.axes)).collect();
-        let rate = |run: usize, point: &Point<'_>| point.statistic(speeds[run]).map(|rate| rate.mean).filter(|rate| rate.is_finite());
+        let speeds: Vec<Speed> = runs
+            .iter()
+            .map(|run| speed(&run.points, &spots.axes))
+            .collect();
+        let rate = |run: usize, point: &Point<'_>| {
+            point
+                .statistic(speeds[run])
+                .map(|rate| rate.mean)
+                .filter(|rate| rate.is_finite())
+        };
         let mut lines: Vec<HtmlLine<'_>> = Vec::new();
         for (run, of) in runs.iter().enumerate() {
-            let values = |point| spots.axes.iter().map(|axis| value_of(of, point, axis)).collect();
+            let values = |point| {
+                spots
+                    .axes
+                    .iter()
+                    .map(|axis| value_of(of, point, axis))
+                    .collect()
+            };
             lines.extend(of.points.iter().enumerate().map(|(place, point)| HtmlLine {
                 run,
                 place,
@@ -160,12 +186,31 @@ impl PointTable {
                 rate: rate(run, point),
             }));
         }
-        // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among each other: they may not compare.
-        lines.sort_by(|one, other| one.run.cmp(&other.run).then(other.rate.unwrap_or(-1.0).total_cmp(&one.rate.unwrap_or(-1.0))));
-        let mut table = Self { caption: caption(runs, &lines, &speeds), columns: Vec::new(), rows: Vec::new(), choices: choices(spots) };
+        // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among
+        // each other: they may not compare.
+        lines.sort_by(|one, other| {
+            one.run.cmp(&other.run).then(
+                other
+                    .rate
+                    .unwrap_or(-1.0)
+                    .total_cmp(&one.rate.unwrap_or(-1.0)),
+            )
+        });
+        let mut table = Self {
+            caption: caption(runs, &lines, &speeds),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            choices: choices(spots),
+        };
         let is_first = |place: usize| place == 0 || lines[place - 1].run != lines[place].run;
-        table.rows =
-            lines.iter().enumerate().map(|(place, line)| HtmlRow { is_best: is_first(place) && line.rate.is_some(), cells: Vec::new() }).collect();
+        table.rows = lines
+            .iter()
+            .enumerate()
+            .map(|(place, line)| HtmlRow {
+                is_best: is_first(place) && line.rate.is_some(),
+                cells: Vec::new(),
+            })
+            .collect();
         table.fill(spots, &lines);
         table
     }
@@ -174,10 +219,24 @@ impl PointTable {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| value.parse::<f64>().is_ok());
-            self.add(spots.short(axis), &spots.axes[axis], is_number, values().map(|value| plain(shown(value).to_owned())));
+            self.add(
+                spots.short(axis),
+                &spots.axes[axis],
+                is_number,
+                values().map(|value| plain(shown(value).to_owned())),
+            );
         }
-        if lines.iter().any(|line| line.point.rows.iter().any(|row| pieces(row).is_some())) {
-            let of = |line: &HtmlLine<'_>| line.point.rows.first().and_then(|row| pieces(row)).map(|(batch, times)| format!("{batch} × {times}"));
+        if lines
+            .iter()
+            .any(|line| line.point.rows.iter().any(|row| pieces(row).is_some()))
+        {
+            let of = |line: &HtmlLine<'_>| {
+                line.point
+                    .rows
+                    .first()
+                    .and_then(|row| pieces(row))
+                    .map(|(batch, times)| format!("{batch} × {times}"))
+            };
             self.add(
                 "in pieces",
                 "batch × accumulation of a trial that replaces one that ran out of memory",
@@ -185,8 +244,20 @@ impl PointTable {
                 lines.iter().map(|line| plain(of(line).unwrap_or_default())),
             );
         }
-        self.add("outcome", "how its trials ended", false, lines.iter().map(|line| plain(outcomes(line.point))));
-        self.add("n", "trials that completed", true, lines.iter().map(|line| plain(line.point.completed().count().to_string())));
+        self.add(
+            "outcome",
+            "how its trials ended",
+            false,
+            lines.iter().map(|line| plain(outcomes(line.point))),
+        );
+        self.add(
+            "n",
+            "trials that completed",
+            true,
+            lines
+                .iter()
+                .map(|line| plain(line.point.completed().count().to_string())),
+        );
         self.add_rates(lines);
         for number in &NUMBERS {
             let cells: Vec<HtmlCell> = lines.iter().map(|line| number.cell(line.point)).collect();
@@ -198,62 +269,159 @@ impl PointTable {
             "trial",
             "id of its first trial, for `kiln run --only`",
             false,
-            lines.iter().map(|line| plain(line.point.rows.first().map_or(String::new(), |row| row.trial.0.clone()))),
+            lines.iter().map(|line| {
+                plain(
+                    line.point
+                        .rows
+                        .first()
+                        .map_or(String::new(), |row| row.trial.0.clone()),
+                )
+            }),
         );
         if lines.iter().any(|line| !reason(line.point).is_empty()) {
-            self.add("reason", "why it did not complete", false, lines.iter().map(|line| HtmlCell { is_long: true, ..plain(reason(line.point)) }));
+            self.add(
+                "reason",
+                "why it did not complete",
+                false,
+                lines.iter().map(|line| HtmlCell {
+                    is_long: true,
+                    ..plain(reason(line.point))
+                }),
+            );
         }
     }
 
     fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
         type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
-        const RATES: [RateColumn; 2] = [("samples/s", |row| row.samples_per_second), ("tokens/s", |row| row.tokens_per_second)];
+        const RATES: [RateColumn; 2] = [
+            ("samples/s", |row| row.samples_per_second),
+            ("tokens/s", |row| row.tokens_per_second),
+        ];
         for (head, of) in RATES {
-            let cells: Vec<HtmlCell> =
-                lines.iter().map(|line| plain(line.point.statistic(of).map(|rate| rate.with_spread()).unwrap_or_default())).collect();
+            let cells: Vec<HtmlCell> = lines
+                .iter()
+                .map(|line| {
+                    plain(
+                        line.point
+                            .statistic(of)
+                            .map(|rate| rate.with_spread())
+                            .unwrap_or_default(),
+                    )
+                })
+                .collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
-                self.add(head, "mean over its runs ± standard deviation", true, cells.into_iter());
+                self.add(
+                    head,
+                    "mean over its runs ± standard deviation",
+                    true,
+                    cells.into_iter(),
+                );
             }
         }
-        let best = |run: usize| lines.iter().find(|line| line.run == run).and_then(|line| line.rate).filter(|best| *best > 0.0);
-        let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run)).map(best).collect();
+        let best = |run: usize| {
+            lines
+                .iter()
+                .find(|line| line.run == run)
+                .and_then(|line| line.rate)
+                .filter(|best| *best > 0.0)
+        };
+        let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run))
+            .map(best)
+            .collect();
         if bests.iter().any(Option::is_some) {
-            let share = |line: &HtmlLine<'_>| Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0));
+            let share = |line: &HtmlLine<'_>| {
+                Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0))
+            };
             let meaning = "speed over that of the best point of its run";
-            self.add("vs best", meaning, true, lines.iter().map(|line| plain(share(line).unwrap_or_default())));
+            self.add(
+                "vs best",
+                meaning,
+                true,
+                lines
+                    .iter()
+                    .map(|line| plain(share(line).unwrap_or_default())),
+            );
         }
     }
 
-    fn add(&mut self, head: &str, meaning: &str, is_number: bool, cells: impl Iterator<Item = HtmlCell>) {
-        self.columns.push(HtmlColumn { head: head.to_owned(), meaning: meaning.to_owned(), is_number });
-        self.rows.iter_mut().zip(cells).for_each(|(row, cell)| row.cells.push(cell));
+    fn add(
+        &mut self,
+        head: &str,
+        meaning: &str,
+        is_number: bool,
+        cells: impl Iterator<Item = HtmlCell>,
+    ) {
+        self.columns.push(HtmlColumn {
+            head: head.to_owned(),
+            meaning: meaning.to_owned(),
+            is_number,
+        });
+        self.rows
+            .iter_mut()
+            .zip(cells)
+            .for_each(|(row, cell)| row.cells.push(cell));
     }
 }
 
 impl NumberColumn {
     fn cell(&self, point: &Point<'_>) -> HtmlCell {
-        let Some(value) = point.statistic(self.of).map(|value| value.mean).filter(|value| value.is_finite()) else { return HtmlCell::default() };
-        HtmlCell { text: (self.print)(value), sorts_as: self.has_units.then(|| format!("{value:.6e}")), is_long: false }
+        let Some(value) = point
+            .statistic(self.of)
+            .map(|value| value.mean)
+            .filter(|value| value.is_finite())
+        else {
+            return HtmlCell::default();
+        };
+        HtmlCell {
+            text: (self.print)(value),
+            sorts_as: self.has_units.then(|| format!("{value:.6e}")),
+            is_long: false,
+        }
     }
 }
 
 fn plain(text: String) -> HtmlCell {
-    HtmlCell { text, ..HtmlCell::default() }
+    HtmlCell {
+        text,
+        ..HtmlCell::default()
+    }
 }
 
 /// `completed`, or `completed, oom 2`.
 fn outcomes(point: &Point<'_>) -> String {
-    let of = |outcome: Outcome| point.rows.iter().filter(|row| row.outcome == outcome).count();
-    let told: Vec<(usize, Outcome)> = Outcome::ALL.into_iter().map(|outcome| (of(outcome), outcome)).filter(|(count, _)| *count > 0).collect();
+    let of = |outcome: Outcome| {
+        point
+            .rows
+            .iter()
+            .filter(|row| row.outcome == outcome)
+            .count()
+    };
+    let told: Vec<(usize, Outcome)> = Outcome::ALL
+        .into_iter()
+        .map(|outcome| (of(outcome), outcome))
+        .filter(|(count, _)| *count > 0)
+        .collect();
     match told[..] {
         [(_, outcome)] => outcome.name().to_owned(),
-        _ => told.iter().map(|(count, outcome)| format!("{} {count}", outcome.name())).collect::<Vec<_>>().join(", "),
+        _ => told
+            .iter()
+            .map(|(count, outcome)| format!("{} {count}", outcome.name()))
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
 fn reason(point: &Point<'_>) -> String {
-    let failed = point.rows.iter().find(|row| row.outcome != Outcome::Completed);
-    let words = failed.and_then(|row| row.reason.as_deref()).unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
+    let failed = point
+        .rows
+        .iter()
+        .find(|row| row.outcome != Outcome::Completed);
+    let words = failed
+        .and_then(|row| row.reason.as_deref())
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
     match words.char_indices().nth(MOST_LETTERS) {
         Some((end, _)) => format!("{}…", &words[..end]),
         None => words,
@@ -261,16 +429,38 @@ fn reason(point: &Point<'_>) -> String {
 }
 
 fn caption(runs: &[RunView<'_>], lines: &[HtmlLine<'_>], speeds: &[Speed]) -> String {
-    let order = if lines.iter().any(|line| line.rate.is_some()) { "fastest first" } else { "in the plan's order: no point has a comparable speed" };
+    let order = if lines.iter().any(|line| line.rate.is_some()) {
+        "fastest first"
+    } else {
+        "in the plan's order: no point has a comparable speed"
+    };
     let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
-        true => format!("Means over the n runs of a point, {order}; ± is their standard deviation, and a single run has none."),
+        true => format!(
+            "Means over the n runs of a point, {order}; ± is their standard deviation, and a \
+             single run has none."
+        ),
         false => format!("One run per point (n = 1), {order}: the spread is unknown."),
     };
     for (run, of) in runs.iter().enumerate() {
-        let ranked: Vec<usize> = lines.iter().filter(|line| line.run == run && line.rate.is_some()).map(|line| line.place).collect();
-        let [best, next, ..] = ranked[..] else { continue };
-        if let Some(order) = order_of_best(&Rates::of(&of.points, speeds[run]), best, next, ranked.len()) {
-            let whose = if runs.len() > 1 { format!("Of {}, ", of.label) } else { String::new() };
+        let ranked: Vec<usize> = lines
+            .iter()
+            .filter(|line| line.run == run && line.rate.is_some())
+            .map(|line| line.place)
+            .collect();
+        let [best, next, ..] = ranked[..] else {
+            continue;
+        };
+        if let Some(order) = order_of_best(
+            &Rates::of(&of.points, speeds[run]),
+            best,
+            next,
+            ranked.len(),
+        ) {
+            let whose = if runs.len() > 1 {
+                format!("Of {}, ", of.label)
+            } else {
+                String::new()
+            };
             let sentence = capitalized(&format!("{whose}{order}"));
             said.push_str(&format!(" {sentence}."));
         }
@@ -279,7 +469,22 @@ fn caption(runs: &[RunView<'_>], lines: &[HtmlLine<'_>], speeds: &[Speed]) -> St
 }
 
 fn choices(spots: &Spots<'_>) -> Vec<AxisChoice> {
-    let values = |axis: usize| spots.values(axis).into_iter().map(|value| shown(value).to_owned()).collect::<Vec<_>>();
-    let choice = |axis: usize| AxisChoice { place: axis, name: spots.short(axis).to_owned(), values: values(axis) };
-    spots.varying().into_iter().map(choice).filter(|choice| choice.values.len() <= MOST_CHOICES).collect()
+    let values = |axis: usize| {
+        spots
+            .values(axis)
+            .into_iter()
+            .map(|value| shown(value).to_owned())
+            .collect::<Vec<_>>()
+    };
+    let choice = |axis: usize| AxisChoice {
+        place: axis,
+        name: spots.short(axis).to_owned(),
+        values: values(axis),
+    };
+    spots
+        .varying()
+        .into_iter()
+        .map(choice)
+        .filter(|choice| choice.values.len() <= MOST_CHOICES)
+        .collect()
 }

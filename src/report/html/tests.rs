@@ -19,7 +19,12 @@ fn swept() -> TrialTable {
         median_step_seconds: Some(0.0125),
         ..row(id, rate)
     };
-    let oom = TrialRow { outcome: Outcome::Oom, samples_per_second: None, reason: Some("out of memory".into()), ..row(9, 0.0) };
+    let oom = TrialRow {
+        outcome: Outcome::Oom,
+        samples_per_second: None,
+        reason: Some("out of memory".into()),
+        ..row(9, 0.0)
+    };
     table(
         &["train.batch_size", "data.num_workers"],
         vec![
@@ -36,15 +41,39 @@ fn swept() -> TrialTable {
 fn a_page_has_every_point_every_picture_and_nothing_from_elsewhere() {
     let page = page(&swept());
     assert_eq!(page.matches("<tr class=\"best\">").count(), 1);
-    assert!(page.contains("<td>240") && page.contains("out of memory"), "{page}");
-    for title in
-        ["Throughput, samples/s against batch_size", "Validation loss against num_workers", "at equal samples", "over batch_size and num_workers"]
-    {
-        assert!(page.contains(&format!("<title>{title}")) || page.contains(title), "{title}");
+    assert!(
+        page.contains("<td>240") && page.contains("out of memory"),
+        "{page}"
+    );
+    for title in [
+        "Throughput, samples/s against batch_size",
+        "Validation loss against num_workers",
+        "at equal samples",
+        "over batch_size and num_workers",
+    ] {
+        assert!(
+            page.contains(&format!("<title>{title}")) || page.contains(title),
+            "{title}"
+        );
     }
-    assert!(page.contains("1 point without this number (1 oom)"), "{page}");
-    for foreign in ["src=", "@import", "url(", "<link rel=\"stylesheet\"", "http://", "https://"] {
-        let found: Vec<&str> = page.lines().filter(|line| line.contains(foreign) && !line.contains("xmlns=\"http://www.w3.org/2000/svg\"")).collect();
+    assert!(
+        page.contains("1 point without this number (1 oom)"),
+        "{page}"
+    );
+    for foreign in [
+        "src=",
+        "@import",
+        "url(",
+        "<link rel=\"stylesheet\"",
+        "http://",
+        "https://",
+    ] {
+        let found: Vec<&str> = page
+            .lines()
+            .filter(|line| {
+                line.contains(foreign) && !line.contains("xmlns=\"http://www.w3.org/2000/svg\"")
+            })
+            .collect();
         assert!(found.is_empty(), "{foreign}: {found:?}");
     }
     assert!(page.trim_end().ends_with("</html>"));
@@ -62,15 +91,32 @@ fn hostile_names_and_values_are_no_markup() {
     };
     let table = table(
         &["model.<b>x</b>"],
-        vec![(hostile.clone(), &[HOSTILE]), (TrialRow { outcome: Outcome::Completed, ..hostile }, &["\u{202e}b"]), (row(3, 5.0), &["c"])],
+        vec![
+            (hostile.clone(), &[HOSTILE]),
+            (
+                TrialRow {
+                    outcome: Outcome::Completed,
+                    ..hostile
+                },
+                &["\u{202e}b"],
+            ),
+            (row(3, 5.0), &["c"]),
+        ],
     );
     let experiment = format!("description: \"{}\"\n", HOSTILE.replace('"', "\\\""));
-    let subjects = [Subject { experiment: Some(&experiment), ..Subject::new(&table, HOSTILE) }];
+    let subjects = [Subject {
+        experiment: Some(&experiment),
+        ..Subject::new(&table, HOSTILE)
+    }];
     let page = Album::of(&subjects).html();
     assert_eq!(page.matches("<script>").count(), 1, "kiln's own: {page}");
     assert!(!page.contains("<img") && !page.contains("<b>x"), "{page}");
     for (name, svg) in Album::of(&subjects).pictures() {
-        assert!(name.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter)), "{name}");
+        assert!(
+            name.chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || ".-_".contains(letter)),
+            "{name}"
+        );
         assert!(!svg.contains("<script") && !svg.contains("<b>"), "{svg}");
     }
 }
@@ -78,19 +124,40 @@ fn hostile_names_and_values_are_no_markup() {
 #[test]
 fn the_page_allows_its_own_program_alone() {
     let page = page(&swept());
-    let script = page.split("<script>").nth(1).unwrap().split("</script>").next().unwrap();
+    let script = page
+        .split("<script>")
+        .nth(1)
+        .unwrap()
+        .split("</script>")
+        .next()
+        .unwrap();
     let hash = BASE64_STANDARD.encode(Sha256::digest(script.as_bytes()));
-    assert!(page.contains(&format!("script-src 'sha256-{hash}'")), "a browser would refuse it");
+    assert!(
+        page.contains(&format!("script-src 'sha256-{hash}'")),
+        "a browser would refuse it"
+    );
 }
 
 #[test]
 fn several_runs_stand_in_one_table_and_one_line_each() {
     let (one, other) = (swept(), swept());
-    let subjects = [Subject::new(&one, "a/trials.csv"), Subject::new(&other, "b/trials.csv")];
+    let subjects = [
+        Subject::new(&one, "a/trials.csv"),
+        Subject::new(&other, "b/trials.csv"),
+    ];
     let page = Album::of(&subjects).html();
-    assert!(page.contains("<td>a/trials.csv") && page.contains("<td>b/trials.csv"), "{page}");
-    assert!(page.contains("a/trials.csv, num_workers 0"), "a line of its own: {page}");
-    assert!(page.contains("<title>Throughput, samples/s against run</title>"), "{page}");
+    assert!(
+        page.contains("<td>a/trials.csv") && page.contains("<td>b/trials.csv"),
+        "{page}"
+    );
+    assert!(
+        page.contains("a/trials.csv, num_workers 0"),
+        "a line of its own: {page}"
+    );
+    assert!(
+        page.contains("<title>Throughput, samples/s against run</title>"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -101,19 +168,42 @@ fn a_run_without_a_trial_is_a_page_too() {
 
 #[test]
 fn numbers_of_any_size_are_short() {
-    let of =
-        |id, rate, batch| TrialRow { valid_loss: Some(rate), median_step_seconds: Some(1.0 / rate), effective_batch_size: batch, ..row(id, rate) };
-    let rows = vec![(of(1, 1e308, 4), &["4"][..]), (of(2, 1e308, 4), &["4"]), (of(3, 1.7e308, 8), &["8"]), (of(4, 1e-300, 16), &["16"])];
+    let of = |id, rate, batch| TrialRow {
+        valid_loss: Some(rate),
+        median_step_seconds: Some(1.0 / rate),
+        effective_batch_size: batch,
+        ..row(id, rate)
+    };
+    let rows = vec![
+        (of(1, 1e308, 4), &["4"][..]),
+        (of(2, 1e308, 4), &["4"]),
+        (of(3, 1.7e308, 8), &["8"]),
+        (of(4, 1e-300, 16), &["16"]),
+    ];
     let page = page(&table(&["train.batch_size"], rows));
-    let longest = page.split(|letter: char| !letter.is_ascii_digit()).map(str::len).max().unwrap();
+    let longest = page
+        .split(|letter: char| !letter.is_ascii_digit())
+        .map(str::len)
+        .max()
+        .unwrap();
     assert!(longest <= 20, "{longest}: {page}");
-    let body = page.split("</style>").nth(1).unwrap().split("<script>").next().unwrap();
-    assert!(body.contains("1.00e308") && !body.contains("NaN") && !body.contains(">inf"), "{body}");
+    let body = page
+        .split("</style>")
+        .nth(1)
+        .unwrap()
+        .split("<script>")
+        .next()
+        .unwrap();
+    assert!(
+        body.contains("1.00e308") && !body.contains("NaN") && !body.contains(">inf"),
+        "{body}"
+    );
 }
 
 /// The summary of a terminal says the same of the same rows.
 #[test]
-fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_what_that_order_is_worth() {
+fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_what_that_order_is_worth()
+ {
     let row_of = |id: u64, step: f64, batch: u64| TrialRow {
         samples_per_second: None,
         median_step_seconds: Some(step),
@@ -125,26 +215,57 @@ fn runs_with_step_times_alone_are_in_the_order_of_their_steps_and_the_page_says_
         let rows = [(1, 0.02, 0), (2, 0.021, 0), (3, 0.01, 1), (4, 0.0101, 1)];
         table(
             &["data.num_workers"],
-            rows.iter().map(|(id, step, point)| (row_of(*id, *step, batches[*point]), [&["0"][..], &["2"]][*point])).collect(),
+            rows.iter()
+                .map(|(id, step, point)| {
+                    (
+                        row_of(*id, *step, batches[*point]),
+                        [&["0"][..], &["2"]][*point],
+                    )
+                })
+                .collect(),
         )
     };
-    let (table, said) = (of([8, 8]), "o point was repeated in turns with the others: the order may come from drift of the machine");
+    let (table, said) = (
+        of([8, 8]),
+        "o point was repeated in turns with the others: the order may come from drift of the \
+         machine",
+    );
     let html = page(&table).replace("&#39;", "'");
-    assert!(html.contains(said) && html.contains("fastest first"), "{html}");
+    assert!(
+        html.contains(said) && html.contains("fastest first"),
+        "{html}"
+    );
     let best = html.split("<tr class=\"best\">").nth(1).unwrap();
-    assert!(best.starts_with("<td>2") && best.contains("<td>100 %"), "{best}");
+    assert!(
+        best.starts_with("<td>2") && best.contains("<td>100 %"),
+        "{best}"
+    );
     let subject = || Subject::new(&table, "x");
-    let forms = [crate::report::text(subject(), crate::report::PageStyle { width: Some(60), has_color: false }), crate::report::markdown(subject())];
+    let forms = [
+        crate::report::text(
+            subject(),
+            crate::report::PageStyle {
+                width: Some(60),
+                has_color: false,
+            },
+        ),
+        crate::report::markdown(subject()),
+    ];
     for form in forms {
         assert!(
-            form.contains(said) && form.contains("10.1 ms") && form.contains("ordered by step time") && form.contains("too short to measure speed"),
+            form.contains(said)
+                && form.contains("10.1 ms")
+                && form.contains("ordered by step time")
+                && form.contains("too short to measure speed"),
             "{form}"
         );
     }
     // Steps of two sizes are not the same work.
     let apart = page(&of([8, 16])).replace("&#39;", "'");
     assert!(
-        !apart.contains(said) && !apart.contains("fastest first") && apart.contains("in the plan's order: no point has a comparable speed"),
+        !apart.contains(said)
+            && !apart.contains("fastest first")
+            && apart.contains("in the plan's order: no point has a comparable speed"),
         "{apart}"
     );
 }
@@ -155,5 +276,8 @@ fn pictures_of_one_name_get_files_of_their_own() {
     let subjects = [Subject::new(&one, "a"), Subject::new(&other, "a")];
     let pictures = Album::of(&subjects).pictures();
     let names: std::collections::HashSet<&String> = pictures.iter().map(|(name, _)| name).collect();
-    assert!(names.len() == pictures.len() && pictures.len() > 6, "{names:?}");
+    assert!(
+        names.len() == pictures.len() && pictures.len() > 6,
+        "{names:?}"
+    );
 }

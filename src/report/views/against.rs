@@ -6,53 +6,116 @@ use super::{
     MOST_LINES, MOST_MARKS, PointMeasure,
     spots::{Spot, Spots},
 };
-use crate::report::chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture};
+use crate::report::chart::{
+    AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture,
+};
 
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    let measures = PointMeasure::all(&spots.axes, spots.spots.iter().flat_map(|spot| spot.point.completed()));
-    spots.varying().into_iter().flat_map(|axis| measures.map(|measure| chart(spots, axis, &measure)).into_iter().flatten()).collect()
+    let measures = PointMeasure::all(
+        &spots.axes,
+        spots.spots.iter().flat_map(|spot| spot.point.completed()),
+    );
+    spots
+        .varying()
+        .into_iter()
+        .flat_map(|axis| {
+            measures
+                .map(|measure| chart(spots, axis, &measure))
+                .into_iter()
+                .flatten()
+        })
+        .collect()
 }
 
 /// `None` where fewer than two values of the axis have the number.
 pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> Option<Chart> {
     let values = spots.values(axis);
     let places = ChartAxis::places(&values);
-    let place_of: std::collections::HashMap<&str, f64> = values.iter().copied().zip(places).collect();
+    let place_of: std::collections::HashMap<&str, f64> =
+        values.iter().copied().zip(places).collect();
     let at = |spot: &Spot<'_>| -> Option<ChartMark> {
         let mean = spot.mean(measure)?;
-        Some(ChartMark { x: place_of[spot.values[axis].as_str()], y: mean.mean, interval: mean.interval })
+        Some(ChartMark {
+            x: place_of[spot.values[axis].as_str()],
+            y: mean.mean,
+            interval: mean.interval,
+        })
     };
-    let mut found: Vec<(String, Vec<ChartMark>)> =
-        spots.lines(axis).into_iter().map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect())).collect();
+    let mut found: Vec<(String, Vec<ChartMark>)> = spots
+        .lines(axis)
+        .into_iter()
+        .map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect()))
+        .collect();
     found.retain(|(_, marks): &(String, Vec<ChartMark>)| !marks.is_empty());
-    let mut met: Vec<f64> = found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.x)).collect();
+    let mut met: Vec<f64> = found
+        .iter()
+        .flat_map(|(_, marks)| marks.iter().map(|mark| mark.x))
+        .collect();
     met.sort_by(f64::total_cmp);
     met.dedup();
     if met.len() < 2 {
         return None;
     }
     // Keys that vary together leave a line of its own to each point.
-    let is_scattered = found.len() > MOST_LINES && found.iter().filter(|(_, marks)| marks.len() < 2).count() * 2 > found.len();
+    let is_scattered = found.len() > MOST_LINES
+        && found.iter().filter(|(_, marks)| marks.len() < 2).count() * 2 > found.len();
     if is_scattered {
-        found = vec![(String::new(), found.into_iter().flat_map(|(_, marks)| marks).collect())];
+        found = vec![(
+            String::new(),
+            found.into_iter().flat_map(|(_, marks)| marks).collect(),
+        )];
     }
     let all = found.len();
     keep_best(&mut found, measure);
     let is_thinned = found.iter().any(|(_, marks)| marks.len() > MOST_MARKS);
-    let unit = AxisUnit::of(measure.quantity, found.iter().flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)));
+    let unit = AxisUnit::of(
+        measure.quantity,
+        found
+            .iter()
+            .flat_map(|(_, marks)| marks.iter().map(|mark| mark.y)),
+    );
     let is_scale = ChartAxis::is_scale(&values) && !is_scattered;
-    let lines: Vec<ChartLine> = found.into_iter().enumerate().map(|(place, (name, marks))| line(name, place, marks, unit, is_scale)).collect();
+    let lines: Vec<ChartLine> = found
+        .into_iter()
+        .enumerate()
+        .map(|(place, (name, marks))| line(name, place, marks, unit, is_scale))
+        .collect();
     let reach = || {
-        lines.iter().flat_map(|line| &line.marks).flat_map(|mark| [Some(mark.y), mark.interval.map(|ends| ends.0), mark.interval.map(|ends| ends.1)])
+        lines.iter().flat_map(|line| &line.marks).flat_map(|mark| {
+            [
+                Some(mark.y),
+                mark.interval.map(|ends| ends.0),
+                mark.interval.map(|ends| ends.1),
+            ]
+        })
     };
     let ends: Vec<f64> = reach().flatten().collect();
-    let y = if measure.is_from_zero { ChartAxis::from_zero("", ends) } else { ChartAxis::of_numbers("", ends) };
+    let y = if measure.is_from_zero {
+        ChartAxis::from_zero("", ends)
+    } else {
+        ChartAxis::of_numbers("", ends)
+    };
     let name = &spots.axes[axis];
     Some(Chart {
         name: format!("{}-against-{name}", measure.key),
         title: format!("{} against {}", unit.after(measure.what), spots.short(axis)),
-        caption: caption(spots, measure, &Shown { lines: &lines, all, is_thinned, is_scattered }),
-        picture: Picture::Lines(Lines { x: ChartAxis::of_values(name.clone(), &values), y, lines, bands: Vec::new(), is_low: false }),
+        caption: caption(
+            spots,
+            measure,
+            &Shown {
+                lines: &lines,
+                all,
+                is_thinned,
+                is_scattered,
+            },
+        ),
+        picture: Picture::Lines(Lines {
+            x: ChartAxis::of_values(name.clone(), &values),
+            y,
+            lines,
+            bands: Vec::new(),
+            is_low: false,
+        }),
     })
 }
 
@@ -62,7 +125,13 @@ fn keep_best(found: &mut Vec<(String, Vec<ChartMark>)>, measure: &PointMeasure) 
         return;
     }
     let best = |marks: &[ChartMark]| {
-        let values = marks.iter().map(|mark| if measure.is_better_high { -mark.y } else { mark.y });
+        let values = marks.iter().map(|mark| {
+            if measure.is_better_high {
+                -mark.y
+            } else {
+                mark.y
+            }
+        });
         values.fold(f64::INFINITY, f64::min)
     };
     let mut ranked: Vec<f64> = found.iter().map(|(_, marks)| best(marks)).collect();
@@ -72,21 +141,46 @@ fn keep_best(found: &mut Vec<(String, Vec<ChartMark>)>, measure: &PointMeasure) 
     found.truncate(MOST_LINES);
 }
 
-fn line(name: String, place: usize, mut marks: Vec<ChartMark>, unit: AxisUnit, is_scale: bool) -> ChartLine {
+fn line(
+    name: String,
+    place: usize,
+    mut marks: Vec<ChartMark>,
+    unit: AxisUnit,
+    is_scale: bool,
+) -> ChartLine {
     marks.sort_by(|one, other| one.x.total_cmp(&other.x));
     let scaled = |mark: &ChartMark| ChartMark {
         x: mark.x,
         y: mark.y / unit.size,
-        interval: mark.interval.map(|(low, high)| (low / unit.size, high / unit.size)),
+        interval: mark
+            .interval
+            .map(|(low, high)| (low / unit.size, high / unit.size)),
     };
     let marks: Vec<ChartMark> = marks.iter().map(scaled).collect();
     if marks.len() <= MOST_MARKS {
-        let shape = if is_scale { MarkShape::Marked } else { MarkShape::Dots };
-        return ChartLine { label: name, color: place, shape, marks };
+        let shape = if is_scale {
+            MarkShape::Marked
+        } else {
+            MarkShape::Dots
+        };
+        return ChartLine {
+            label: name,
+            color: place,
+            shape,
+            marks,
+        };
     }
     let series: Vec<(f64, f64)> = marks.iter().map(|mark| (mark.x, mark.y)).collect();
-    let marks = super::enveloped(&series, MOST_MARKS).into_iter().map(|(x, y)| ChartMark::at(x, y)).collect();
-    ChartLine { label: name, color: place, shape: MarkShape::Plain, marks }
+    let marks = super::enveloped(&series, MOST_MARKS)
+        .into_iter()
+        .map(|(x, y)| ChartMark::at(x, y))
+        .collect();
+    ChartLine {
+        label: name,
+        color: place,
+        shape: MarkShape::Plain,
+        marks,
+    }
 }
 
 /// The lines of a picture, and counts of the data that it does not show.
@@ -99,10 +193,23 @@ struct Shown<'a> {
 }
 
 fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> String {
-    let Shown { lines, all, is_thinned, is_scattered } = *shown;
+    let Shown {
+        lines,
+        all,
+        is_thinned,
+        is_scattered,
+    } = *shown;
     let mut said = Vec::new();
-    if spots.spots.iter().any(|spot| spot.point.completed().filter_map(measure.of).count() > 1) {
-        said.push("Means over the runs of a point; the bar is the 95 % interval of the mean (Student's t), of two runs their range.".to_owned());
+    if spots
+        .spots
+        .iter()
+        .any(|spot| spot.point.completed().filter_map(measure.of).count() > 1)
+    {
+        said.push(
+            "Means over the runs of a point; the bar is the 95 % interval of the mean (Student's \
+             t), of two runs their range."
+                .to_owned(),
+        );
     } else {
         said.push("One run per point: the spread is unknown.".to_owned());
     }
@@ -110,21 +217,49 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
         said.push("Each point by itself: other keys vary with this one.".to_owned());
     }
     if lines.len() < all {
-        said.push(format!("{} of {all} lines: those that reach the best value.", lines.len()));
+        said.push(format!(
+            "{} of {all} lines: those that reach the best value.",
+            lines.len()
+        ));
     }
     if is_thinned {
-        said.push("More points than a page shows: of each stretch the least and the largest.".to_owned());
+        said.push(
+            "More points than a page shows: of each stretch the least and the largest.".to_owned(),
+        );
     }
-    let missing: Vec<&Spot<'_>> = spots.spots.iter().filter(|spot| spot.mean(measure).is_none()).collect();
+    let missing: Vec<&Spot<'_>> = spots
+        .spots
+        .iter()
+        .filter(|spot| spot.mean(measure).is_none())
+        .collect();
     if !missing.is_empty() {
-        let of = |outcome: Outcome| missing.iter().filter(|spot| spot.point.rows.iter().any(|row| row.outcome == outcome)).count();
-        let ended = Outcome::ALL.into_iter().filter(|outcome| *outcome != Outcome::Completed && of(*outcome) > 0);
-        let ended: Vec<String> = ended.map(|outcome| format!("{} {outcome}", of(outcome))).collect();
-        let why = if ended.is_empty() { String::new() } else { format!(" ({})", ended.join(", ")) };
-        said.push(format!("{} without this number{why}.", counted(missing.len(), "point")));
+        let of = |outcome: Outcome| {
+            missing
+                .iter()
+                .filter(|spot| spot.point.rows.iter().any(|row| row.outcome == outcome))
+                .count()
+        };
+        let ended = Outcome::ALL
+            .into_iter()
+            .filter(|outcome| *outcome != Outcome::Completed && of(*outcome) > 0);
+        let ended: Vec<String> = ended
+            .map(|outcome| format!("{} {outcome}", of(outcome)))
+            .collect();
+        let why = if ended.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", ended.join(", "))
+        };
+        said.push(format!(
+            "{} without this number{why}.",
+            counted(missing.len(), "point")
+        ));
     }
     if spots.stand_ins > 0 {
-        said.push(format!("Not shown: {} that stand in for trials out of memory.", counted(spots.stand_ins, "point")));
+        said.push(format!(
+            "Not shown: {} that stand in for trials out of memory.",
+            counted(spots.stand_ins, "point")
+        ));
     }
     said.join(" ")
 }

@@ -3,7 +3,9 @@
 use kiln_core::record::{Course, TrialRow};
 
 use super::{MOST_LINES, MOST_MARKS, RunView, averaged, name_in};
-use crate::report::chart::{AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity};
+use crate::report::chart::{
+    AxisUnit, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity,
+};
 
 /// Points that are looked at for each that is shown.
 const MOST_TRIED: usize = 4;
@@ -35,8 +37,12 @@ pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Char
         for point in run.by_loss().into_iter().take(each * MOST_TRIED) {
             let known = courses.len();
             for row in point.rows.iter().filter(|_| left > 0) {
-                let course = run.course(row, faults).filter(|course| course.steps.iter().any(|step| step.loss.is_some()));
-                courses.extend(course.map(|course| (name_in(runs, place, point), color, *row, course)));
+                let course = run
+                    .course(row, faults)
+                    .filter(|course| course.steps.iter().any(|step| step.loss.is_some()));
+                courses.extend(
+                    course.map(|course| (name_in(runs, place, point), color, *row, course)),
+                );
             }
             if courses.len() > known {
                 (color, left) = (color + 1, left - 1);
@@ -44,19 +50,44 @@ pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Char
         }
     }
     let note = if color < points {
-        format!(" {color} of {points} points: of those whose steps are here, the ones with the lowest loss.")
+        format!(
+            " {color} of {points} points: of those whose steps are here, the ones with the lowest \
+             loss."
+        )
     } else {
         String::new()
     };
-    [Clock::Steps, Clock::Samples, Clock::Time].into_iter().filter_map(|clock| chart(&courses, clock, &note)).collect()
+    [Clock::Steps, Clock::Samples, Clock::Time]
+        .into_iter()
+        .filter_map(|clock| chart(&courses, clock, &note))
+        .collect()
 }
 
-fn chart(courses: &[(String, usize, &TrialRow, Course)], clock: Clock, note: &str) -> Option<Chart> {
-    let all: Vec<Losses> = courses.iter().map(|(name, color, row, course)| losses(name, *color, row, course, clock)).collect();
-    let times = || all.iter().flat_map(|of| of.train.iter().chain(&of.valid)).map(|at| at.0);
+fn chart(
+    courses: &[(String, usize, &TrialRow, Course)],
+    clock: Clock,
+    note: &str,
+) -> Option<Chart> {
+    let all: Vec<Losses> = courses
+        .iter()
+        .map(|(name, color, row, course)| losses(name, *color, row, course, clock))
+        .collect();
+    let times = || {
+        all.iter()
+            .flat_map(|of| of.train.iter().chain(&of.valid))
+            .map(|at| at.0)
+    };
     let (key, what, unit) = match clock {
-        Clock::Steps => ("steps", "optimizer steps".to_owned(), AxisUnit::of(Quantity::Number, [])),
-        Clock::Samples => ("samples", "samples trained on".to_owned(), AxisUnit::of(Quantity::Number, [])),
+        Clock::Steps => (
+            "steps",
+            "optimizer steps".to_owned(),
+            AxisUnit::of(Quantity::Number, []),
+        ),
+        Clock::Samples => (
+            "samples",
+            "samples trained on".to_owned(),
+            AxisUnit::of(Quantity::Number, []),
+        ),
         Clock::Time => {
             let unit = AxisUnit::of(Quantity::Seconds, times());
             ("time", unit.after("time since the trial began"), unit)
@@ -64,30 +95,65 @@ fn chart(courses: &[(String, usize, &TrialRow, Course)], clock: Clock, note: &st
     };
     times().next()?;
     let lines: Vec<ChartLine> = all.iter().flat_map(|of| lines(of, unit)).collect();
-    let heights = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y));
-    let ends = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x));
-    let (x, y) = (ChartAxis::spanning(what, ends.collect::<Vec<_>>()), ChartAxis::of_numbers("", heights));
+    let heights = lines
+        .iter()
+        .flat_map(|line| line.marks.iter().map(|mark| mark.y));
+    let ends = lines
+        .iter()
+        .flat_map(|line| line.marks.iter().map(|mark| mark.x));
+    let (x, y) = (
+        ChartAxis::spanning(what, ends.collect::<Vec<_>>()),
+        ChartAxis::of_numbers("", heights),
+    );
     let has_valid = all.iter().any(|of| !of.valid.is_empty());
-    let dots = if has_valid { " Dots: validation, at each evaluation." } else { "" };
+    let dots = if has_valid {
+        " Dots: validation, at each evaluation."
+    } else {
+        ""
+    };
     Some(Chart {
         name: format!("loss-by-{key}"),
         title: format!("Loss by {key}"),
-        caption: format!("Lines: training loss, the mean of each stretch of steps; a line for each run of a point.{dots}{note}"),
-        picture: Picture::Lines(Lines { x, y, lines, bands: Vec::new(), is_low: false }),
+        caption: format!(
+            "Lines: training loss, the mean of each stretch of steps; a line for each run of a \
+             point.{dots}{note}"
+        ),
+        picture: Picture::Lines(Lines {
+            x,
+            y,
+            lines,
+            bands: Vec::new(),
+            is_low: false,
+        }),
     })
 }
 
 fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Clock) -> Losses {
-    // The start of the attempt is in the row; a trial that went on began earlier, at its first step.
-    let start = row.run_seconds.filter(|_| row.resumed_at_step.is_none()).or(course.steps.first().map(|step| step.run_seconds)).unwrap_or(0.0);
+    // The start of the attempt is in the row; a trial that went on began earlier, at its first
+    // step.
+    let start = row
+        .run_seconds
+        .filter(|_| row.resumed_at_step.is_none())
+        .or(course.steps.first().map(|step| step.run_seconds))
+        .unwrap_or(0.0);
     let at = |step: u64, samples: u64, seconds: f64| match clock {
         Clock::Steps => step as f64,
         Clock::Samples => samples as f64,
         Clock::Time => seconds - start,
     };
     let samples = |step: u64| step.saturating_mul(row.effective_batch_size);
-    let train = course.steps.iter().filter_map(|step| Some((at(step.step, samples(step.step), step.run_seconds), step.loss?)));
-    let valid = course.epochs.iter().filter_map(|epoch| Some((at(epoch.step, epoch.samples, epoch.run_seconds), epoch.valid_loss?)));
+    let train = course.steps.iter().filter_map(|step| {
+        Some((
+            at(step.step, samples(step.step), step.run_seconds),
+            step.loss?,
+        ))
+    });
+    let valid = course.epochs.iter().filter_map(|epoch| {
+        Some((
+            at(epoch.step, epoch.samples, epoch.run_seconds),
+            epoch.valid_loss?,
+        ))
+    });
     let finite = |of: &(f64, f64)| of.0.is_finite() && of.1.is_finite();
     Losses {
         name: name.to_owned(),
@@ -98,11 +164,24 @@ fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Cloc
 }
 
 fn lines(of: &Losses, unit: AxisUnit) -> Vec<ChartLine> {
-    let marks = |series: &[(f64, f64)]| series.iter().map(|(x, y)| ChartMark::at(x / unit.size, *y)).collect();
-    let line = |series: &[(f64, f64)], shape| ChartLine { label: of.name.clone(), color: of.color, shape, marks: marks(series) };
+    let marks = |series: &[(f64, f64)]| {
+        series
+            .iter()
+            .map(|(x, y)| ChartMark::at(x / unit.size, *y))
+            .collect()
+    };
+    let line = |series: &[(f64, f64)], shape| ChartLine {
+        label: of.name.clone(),
+        color: of.color,
+        shape,
+        marks: marks(series),
+    };
     let mut lines = vec![line(&of.train, MarkShape::Plain)];
     if !of.valid.is_empty() {
-        lines.push(line(&averaged(&of.valid, MOST_MARKS / 4), MarkShape::Marked));
+        lines.push(line(
+            &averaged(&of.valid, MOST_MARKS / 4),
+            MarkShape::Marked,
+        ));
     }
     lines
 }

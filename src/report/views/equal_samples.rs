@@ -1,4 +1,5 @@
-//! Does a larger batch still learn as well? The loss of each effective batch after the same number of samples.
+//! Does a larger batch still learn as well? The loss of each effective batch after the same number
+//! of samples.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,9 @@ use super::{
     measure::PlacedMean,
     spots::{Spot, Spots},
 };
-use crate::report::chart::{Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, label_of};
+use crate::report::chart::{
+    Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, label_of,
+};
 
 /// Numbers of samples that differ by so little count as the same: a last batch that was left out.
 const SAME: f64 = 0.02;
@@ -28,27 +31,59 @@ enum On {
     Training,
 }
 
-/// Empty where all trials have the same effective batch, or too few can be set at the same number of samples.
-pub(super) fn charts(runs: &[RunView<'_>], spots: &Spots<'_>, faults: &mut Vec<String>) -> Vec<Chart> {
-    let rows: Vec<&TrialRow> = spots.spots.iter().flat_map(|spot| spot.point.completed()).collect();
+/// Empty where all trials have the same effective batch, or too few can be set at the same number
+/// of samples.
+pub(super) fn charts(
+    runs: &[RunView<'_>],
+    spots: &Spots<'_>,
+    faults: &mut Vec<String>,
+) -> Vec<Chart> {
+    let rows: Vec<&TrialRow> = spots
+        .spots
+        .iter()
+        .flat_map(|spot| spot.point.completed())
+        .collect();
     let batches: BTreeSet<u64> = rows.iter().map(|row| row.effective_batch_size).collect();
-    let fewest = rows.iter().filter_map(|row| samples(row)).fold(f64::INFINITY, f64::min);
+    let fewest = rows
+        .iter()
+        .filter_map(|row| samples(row))
+        .fold(f64::INFINITY, f64::min);
     if batches.len() < 2 || !fewest.is_finite() || fewest <= 0.0 {
         return Vec::new();
     }
-    let on = if rows.iter().any(|row| row.valid_loss.is_some()) { On::Validation } else { On::Training };
-    let mut read = LossReader { runs, faults, left: MOST_READ };
-    let mut losses = |spot: &Spot<'_>| -> Vec<f64> { spot.point.completed().filter_map(|row| read.loss(spot.run, row, on, fewest)).collect() };
-    let found: Vec<(&Spot<'_>, PlacedMean)> = spots.spots.iter().filter_map(|spot| Some((spot, PlacedMean::of(&losses(spot))?))).collect();
+    let on = if rows.iter().any(|row| row.valid_loss.is_some()) {
+        On::Validation
+    } else {
+        On::Training
+    };
+    let mut read = LossReader {
+        runs,
+        faults,
+        left: MOST_READ,
+    };
+    let mut losses = |spot: &Spot<'_>| -> Vec<f64> {
+        spot.point
+            .completed()
+            .filter_map(|row| read.loss(spot.run, row, on, fewest))
+            .collect()
+    };
+    let found: Vec<(&Spot<'_>, PlacedMean)> = spots
+        .spots
+        .iter()
+        .filter_map(|spot| Some((spot, PlacedMean::of(&losses(spot))?)))
+        .collect();
     let missing = spots.spots.len() - found.len();
-    chart(spots, &found, on, fewest, missing).into_iter().collect()
+    chart(spots, &found, on, fewest, missing)
+        .into_iter()
+        .collect()
 }
 
 fn samples(row: &TrialRow) -> Option<f64> {
     Some(row.steps? as f64 * row.effective_batch_size as f64)
 }
 
-/// Finds losses: a validation loss in the table where the trial ended there, all else in the series.
+/// Finds losses: a validation loss in the table where the trial ended there, all else in the
+/// series.
 struct LossReader<'a, 'b> {
     runs: &'a [RunView<'a>],
     faults: &'b mut Vec<String>,
@@ -58,14 +93,22 @@ struct LossReader<'a, 'b> {
 impl LossReader<'_, '_> {
     fn loss(&mut self, run: usize, row: &TrialRow, on: On, at: f64) -> Option<f64> {
         let is_there = |samples: f64| (samples / at - 1.0).abs() <= SAME;
-        // The table's training loss is of the last few steps, whatever their samples: the same stretch for all is in the series alone.
-        if let Some(loss) = row.valid_loss.filter(|_| on == On::Validation && samples(row).is_some_and(is_there)) {
+        // The table's training loss is of the last few steps, whatever their samples: the same
+        // stretch for all is in the series alone.
+        if let Some(loss) = row
+            .valid_loss
+            .filter(|_| on == On::Validation && samples(row).is_some_and(is_there))
+        {
             return Some(loss);
         }
         self.left = self.left.checked_sub(1)?;
         let course = self.runs[run].course(row, self.faults)?;
         match on {
-            On::Validation => course.epochs.iter().filter(|epoch| is_there(epoch.samples as f64)).find_map(|epoch| epoch.valid_loss),
+            On::Validation => course
+                .epochs
+                .iter()
+                .filter(|epoch| is_there(epoch.samples as f64))
+                .find_map(|epoch| epoch.valid_loss),
             On::Training => last_losses(&course, row.effective_batch_size, at),
         }
     }
@@ -77,12 +120,28 @@ fn last_losses(course: &Course, batch: u64, at: f64) -> Option<f64> {
         let samples = step as f64 * batch as f64;
         samples <= at * (1.0 + SAME) && samples > at * (1.0 - LAST_SHARE)
     };
-    let losses: Vec<f64> = course.steps.iter().filter(|step| in_reach(step.step)).filter_map(|step| step.loss).collect();
+    let losses: Vec<f64> = course
+        .steps
+        .iter()
+        .filter(|step| in_reach(step.step))
+        .filter_map(|step| step.loss)
+        .collect();
     PlacedMean::of(&losses).map(|mean| mean.mean)
 }
 
-fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, PlacedMean)], on: On, at: f64, missing: usize) -> Option<Chart> {
-    let batch = |spot: &Spot<'_>| spot.point.rows.first().map_or(0, |row| row.effective_batch_size);
+fn chart(
+    spots: &Spots<'_>,
+    found: &[(&Spot<'_>, PlacedMean)],
+    on: On,
+    at: f64,
+    missing: usize,
+) -> Option<Chart> {
+    let batch = |spot: &Spot<'_>| {
+        spot.point
+            .rows
+            .first()
+            .map_or(0, |row| row.effective_batch_size)
+    };
     let batches: BTreeSet<u64> = found.iter().map(|(spot, _)| batch(spot)).collect();
     if batches.len() < 2 {
         return None;
@@ -91,42 +150,92 @@ fn chart(spots: &Spots<'_>, found: &[(&Spot<'_>, PlacedMean)], on: On, at: f64, 
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let places = ChartAxis::places(&values);
     // The parts of the effective batch do not separate lines.
-    let is_batch = |axis: &str| ["train.batch_size", "train.grad_accumulation", "run.devices_per_trial"].contains(&axis);
-    let others: Vec<usize> = spots.varying().into_iter().filter(|axis| !is_batch(&spots.axes[*axis])).collect();
+    let is_batch = |axis: &str| {
+        [
+            "train.batch_size",
+            "train.grad_accumulation",
+            "run.devices_per_trial",
+        ]
+        .contains(&axis)
+    };
+    let others: Vec<usize> = spots
+        .varying()
+        .into_iter()
+        .filter(|axis| !is_batch(&spots.axes[*axis]))
+        .collect();
     let mut lines: Vec<ChartLine> = Vec::new();
     for (spot, mean) in found {
         let name = spots.named(&others, spot);
-        let place = batches.iter().position(|value| *value == batch(spot)).map_or(0.0, |place| places[place]);
-        let mark = ChartMark { x: place, y: mean.mean, interval: mean.interval };
+        let place = batches
+            .iter()
+            .position(|value| *value == batch(spot))
+            .map_or(0.0, |place| places[place]);
+        let mark = ChartMark {
+            x: place,
+            y: mean.mean,
+            interval: mean.interval,
+        };
         match lines.iter_mut().find(|line| line.label == name) {
             Some(line) => line.marks.push(mark),
-            None => lines.push(ChartLine { label: name, color: lines.len(), shape: MarkShape::Marked, marks: vec![mark] }),
+            None => lines.push(ChartLine {
+                label: name,
+                color: lines.len(),
+                shape: MarkShape::Marked,
+                marks: vec![mark],
+            }),
         }
     }
     let single = lines.iter().filter(|line| line.marks.len() < 2).count();
     lines.retain(|line| line.marks.len() > 1);
-    lines.iter_mut().for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
+    lines
+        .iter_mut()
+        .for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
     let all = lines.len();
     lines.truncate(MOST_LINES);
     let heights: Vec<f64> = lines
         .iter()
         .flat_map(|line| &line.marks)
-        .flat_map(|mark| [mark.y].into_iter().chain(mark.interval.map(|ends| [ends.0, ends.1]).into_iter().flatten()))
+        .flat_map(|mark| {
+            [mark.y].into_iter().chain(
+                mark.interval
+                    .map(|ends| [ends.0, ends.1])
+                    .into_iter()
+                    .flatten(),
+            )
+        })
         .collect();
     if heights.is_empty() {
         return None;
     }
     let (name, how) = match on {
-        On::Validation => ("Validation loss", "the evaluation at that place (within 2 %)".to_owned()),
-        On::Training => ("Training loss", format!("the mean over the last {:.0} % of the samples", LAST_SHARE * 100.0)),
+        On::Validation => (
+            "Validation loss",
+            "the evaluation at that place (within 2 %)".to_owned(),
+        ),
+        On::Training => (
+            "Training loss",
+            format!(
+                "the mean over the last {:.0} % of the samples",
+                LAST_SHARE * 100.0
+            ),
+        ),
     };
-    let mut caption =
-        format!("After {} samples each, the most that all trials have seen; {how}. Steps differ: a larger batch makes fewer.", label_of(at, 0));
+    let mut caption = format!(
+        "After {} samples each, the most that all trials have seen; {how}. Steps differ: a larger \
+         batch makes fewer.",
+        label_of(at, 0)
+    );
     if missing > 0 {
-        caption.push_str(&format!(" Left out: {} without a loss at that place.", counted(missing, "point")));
+        caption.push_str(&format!(
+            " Left out: {} without a loss at that place.",
+            counted(missing, "point")
+        ));
     }
     if single > 0 {
-        caption.push_str(&format!(" Left out: {} of other keys with a single batch.", counted(single, "choice")));
+        caption.push_str(&format!(
+            " Left out: {} of other keys with a single batch.",
+            counted(single, "choice")
+        ));
     }
     if lines.len() < all {
         caption.push_str(&format!(" {} of {all} lines.", lines.len()));

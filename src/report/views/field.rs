@@ -16,47 +16,93 @@ const LARGE: f64 = 9999.5;
 
 /// One for the two axes that vary most, the others held where the best point is.
 pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
-    chart(spots, &PointMeasure::throughput(&spots.axes)).into_iter().collect()
+    chart(spots, &PointMeasure::throughput(&spots.axes))
+        .into_iter()
+        .collect()
 }
 
 fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
     let varying = spots.varying();
-    let mut by_values: Vec<(usize, usize)> = varying.iter().map(|axis| (spots.values(*axis).len(), *axis)).collect();
+    let mut by_values: Vec<(usize, usize)> = varying
+        .iter()
+        .map(|axis| (spots.values(*axis).len(), *axis))
+        .collect();
     // The same number of values: the axis that stands first.
     by_values.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
-    let [(_, columns), (_, rows), ..] = by_values[..] else { return None };
+    let [(_, columns), (_, rows), ..] = by_values[..] else {
+        return None;
+    };
     let rate = |spot: &Spot<'_>| spot.mean(measure).map(|mean| mean.mean);
     let best = spots
         .spots
         .iter()
         .filter(|spot| rate(spot).is_some())
-        .max_by(|one, other| rate(one).unwrap_or(0.0).total_cmp(&rate(other).unwrap_or(0.0)))?;
-    let held: Vec<usize> = varying.into_iter().filter(|axis| *axis != columns && *axis != rows).collect();
+        .max_by(|one, other| {
+            rate(one)
+                .unwrap_or(0.0)
+                .total_cmp(&rate(other).unwrap_or(0.0))
+        })?;
+    let held: Vec<usize> = varying
+        .into_iter()
+        .filter(|axis| *axis != columns && *axis != rows)
+        .collect();
     let (all_columns, all_rows) = (spots.values(columns), spots.values(rows));
-    let letters = all_columns.iter().map(|value| shown(value).chars().count()).max().unwrap_or(0);
+    let letters = all_columns
+        .iter()
+        .map(|value| shown(value).chars().count())
+        .max()
+        .unwrap_or(0);
     let column_values = nearest(&all_columns, &best.values[columns], most_columns(letters));
     let row_values = nearest(&all_rows, &best.values[rows], MOST_ROWS);
     let is_cut = column_values.len() < all_columns.len() || row_values.len() < all_rows.len();
-    let is_held = |spot: &&Spot<'_>| held.iter().all(|axis| spot.values[*axis] == best.values[*axis]);
+    let is_held = |spot: &&Spot<'_>| {
+        held.iter()
+            .all(|axis| spot.values[*axis] == best.values[*axis])
+    };
     let shown_spots: Vec<&Spot<'_>> = spots.spots.iter().filter(is_held).collect();
     let is_large = rate(best).is_some_and(|rate| rate >= LARGE);
-    let (size, thousands) = if is_large { (1000.0, "thousand ") } else { (1.0, "") };
-    let cell = |row: &str, column: &str| {
-        let spot = shown_spots.iter().find(|spot| spot.values[rows] == row && spot.values[columns] == column)?;
-        let value = rate(spot)?;
-        Some(HeatCell { value, text: short_number(value / size) })
+    let (size, thousands) = if is_large {
+        (1000.0, "thousand ")
+    } else {
+        (1.0, "")
     };
-    let cells: Vec<Vec<Option<HeatCell>>> = row_values.iter().map(|row| column_values.iter().map(|column| cell(row, column)).collect()).collect();
-    let mut caption = "A deeper color means a larger number; an empty cell did not complete or was not planned.".to_owned();
+    let cell = |row: &str, column: &str| {
+        let spot = shown_spots
+            .iter()
+            .find(|spot| spot.values[rows] == row && spot.values[columns] == column)?;
+        let value = rate(spot)?;
+        Some(HeatCell {
+            value,
+            text: short_number(value / size),
+        })
+    };
+    let cells: Vec<Vec<Option<HeatCell>>> = row_values
+        .iter()
+        .map(|row| {
+            column_values
+                .iter()
+                .map(|column| cell(row, column))
+                .collect()
+        })
+        .collect();
+    let mut caption =
+        "A deeper color means a larger number; an empty cell did not complete or was not planned."
+            .to_owned();
     if !held.is_empty() {
-        caption.push_str(&format!(" The other axes are held where the best point is: {}.", spots.named(&held, best)));
+        caption.push_str(&format!(
+            " The other axes are held where the best point is: {}.",
+            spots.named(&held, best)
+        ));
     }
     if is_cut {
         caption.push_str(" More values than fit: those around the best point.");
     }
     let words = |values: &[&str]| values.iter().map(|value| shown(value).to_owned()).collect();
     Some(Chart {
-        name: format!("{}-over-{}-and-{}", measure.key, spots.axes[columns], spots.axes[rows]),
+        name: format!(
+            "{}-over-{}-and-{}",
+            measure.key, spots.axes[columns], spots.axes[rows]
+        ),
         title: format!(
             "{}, {thousands}{} over {} and {}",
             measure.what,
@@ -77,7 +123,12 @@ fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
 
 /// As many values as fit, with this one among them.
 fn nearest<'a>(values: &[&'a str], center: &str, most: usize) -> Vec<&'a str> {
-    let place = values.iter().position(|value| *value == center).unwrap_or(0);
-    let first = place.saturating_sub(most / 2).min(values.len().saturating_sub(most));
+    let place = values
+        .iter()
+        .position(|value| *value == center)
+        .unwrap_or(0);
+    let first = place
+        .saturating_sub(most / 2)
+        .min(values.len().saturating_sub(most));
     values.iter().copied().skip(first).take(most).collect()
 }

@@ -1,4 +1,5 @@
-//! Charts of hardware readings over time during a trial, with the measured window and throttling marked.
+//! Charts of hardware readings over time during a trial, with the measured window and throttling
+//! marked.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,7 +8,9 @@ use kiln_core::record::TrialRow;
 use super::{MOST_LINES, MOST_MARKS, RunView, TrialSeries, enveloped, name_in};
 use crate::{
     readings::{SampleRow, samples::samples_of},
-    report::chart::{AxisUnit, Band, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity},
+    report::chart::{
+        AxisUnit, Band, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity,
+    },
 };
 
 /// Trials whose readings are shown.
@@ -32,38 +35,66 @@ const PANELS: [Panel; 9] = [
         is_of_host: false,
         what: "GPU utilization",
         quantity: Quantity::Fraction,
-        readings: &[("GPU", |row| row.gpu_utilization), ("SM active", |row| row.sm_active), ("tensor cores", |row| row.tensor_active)],
+        readings: &[
+            ("GPU", |row| row.gpu_utilization),
+            ("SM active", |row| row.sm_active),
+            ("tensor cores", |row| row.tensor_active),
+        ],
     },
     Panel {
         key: "gpu-memory",
         is_of_host: false,
         what: "GPU memory",
         quantity: Quantity::Bytes,
-        readings: &[("all processes", |row| number(row.memory_used_bytes)), ("the trial", |row| number(row.process_memory_bytes))],
+        readings: &[
+            ("all processes", |row| number(row.memory_used_bytes)),
+            ("the trial", |row| number(row.process_memory_bytes)),
+        ],
     },
-    Panel { key: "power", is_of_host: false, what: "Power", quantity: Quantity::Of("W"), readings: &[("", |row| row.power_watts)] },
+    Panel {
+        key: "power",
+        is_of_host: false,
+        what: "Power",
+        quantity: Quantity::Of("W"),
+        readings: &[("", |row| row.power_watts)],
+    },
     Panel {
         key: "temperature",
         is_of_host: false,
         what: "Temperature",
         quantity: Quantity::Of("°C"),
-        readings: &[("GPU", |row| row.temperature_celsius), ("memory", |row| row.memory_temperature_celsius)],
+        readings: &[
+            ("GPU", |row| row.temperature_celsius),
+            ("memory", |row| row.memory_temperature_celsius),
+        ],
     },
     Panel {
         key: "clocks",
         is_of_host: false,
         what: "Clocks",
         quantity: Quantity::Of("MHz"),
-        readings: &[("SM", |row| number(row.sm_clock_megahertz)), ("memory", |row| number(row.memory_clock_megahertz))],
+        readings: &[
+            ("SM", |row| number(row.sm_clock_megahertz)),
+            ("memory", |row| number(row.memory_clock_megahertz)),
+        ],
     },
     Panel {
         key: "pcie",
         is_of_host: false,
         what: "PCIe, per second",
         quantity: Quantity::Bytes,
-        readings: &[("to the GPU", |row| row.pcie_receive_bytes_per_second), ("from the GPU", |row| row.pcie_transmit_bytes_per_second)],
+        readings: &[
+            ("to the GPU", |row| row.pcie_receive_bytes_per_second),
+            ("from the GPU", |row| row.pcie_transmit_bytes_per_second),
+        ],
     },
-    Panel { key: "cpu", is_of_host: true, what: "CPU cores busy in the trial", quantity: Quantity::Number, readings: &[("", |row| row.cpu_cores)] },
+    Panel {
+        key: "cpu",
+        is_of_host: true,
+        what: "CPU cores busy in the trial",
+        quantity: Quantity::Number,
+        readings: &[("", |row| row.cpu_cores)],
+    },
     Panel {
         key: "host-memory",
         is_of_host: true,
@@ -76,7 +107,10 @@ const PANELS: [Panel; 9] = [
         is_of_host: true,
         what: "Busy shares of the host",
         quantity: Quantity::Fraction,
-        readings: &[("CPU", |row| row.host_cpu_fraction), ("disk", |row| row.disk_busy_fraction)],
+        readings: &[
+            ("CPU", |row| row.host_cpu_fraction),
+            ("disk", |row| row.disk_busy_fraction),
+        ],
     },
 ];
 
@@ -89,9 +123,15 @@ pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Tria
     let each = (MOST_TRIALS / runs.len().max(1)).max(1);
     let mut all = Vec::new();
     for (place, run) in runs.iter().enumerate() {
-        let Some(folder) = run.folder.filter(|folder| folder.samples_table().is_file()) else { continue };
-        let chosen: Vec<(String, &TrialRow)> =
-            run.by_loss().into_iter().take(each).filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?))).collect();
+        let Some(folder) = run.folder.filter(|folder| folder.samples_table().is_file()) else {
+            continue;
+        };
+        let chosen: Vec<(String, &TrialRow)> = run
+            .by_loss()
+            .into_iter()
+            .take(each)
+            .filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?)))
+            .collect();
         let ids: HashSet<_> = chosen.iter().map(|(_, row)| &row.trial).collect();
         let samples = match samples_of(&folder.samples_table(), &ids) {
             Ok(samples) => samples,
@@ -101,12 +141,26 @@ pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Tria
             }
         };
         for (name, row) in chosen {
-            let own: Vec<&SampleRow> = samples.iter().filter(|sample| sample.trial == row.trial.0 && sample.attempt == row.attempt).collect();
+            let own: Vec<&SampleRow> = samples
+                .iter()
+                .filter(|sample| sample.trial == row.trial.0 && sample.attempt == row.attempt)
+                .collect();
             let window = run.course(row, faults).and_then(|course| course.window);
-            let charts: Vec<Chart> =
-                Scene::new(own, row, window).map(|scene| PANELS.iter().filter_map(|panel| panel.chart(&scene)).collect()).unwrap_or_default();
+            let charts: Vec<Chart> = Scene::new(own, row, window)
+                .map(|scene| {
+                    PANELS
+                        .iter()
+                        .filter_map(|panel| panel.chart(&scene))
+                        .collect()
+                })
+                .unwrap_or_default();
             if !charts.is_empty() {
-                all.push(TrialSeries { trial: row.trial.clone(), name, outcome: row.outcome, charts });
+                all.push(TrialSeries {
+                    trial: row.trial.clone(),
+                    name,
+                    outcome: row.outcome,
+                    charts,
+                });
             }
         }
     }
@@ -126,9 +180,16 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// `None` where nothing was read.
-    fn new(samples: Vec<&'a SampleRow>, row: &'a TrialRow, window: Option<(f64, f64)>) -> Option<Self> {
+    fn new(
+        samples: Vec<&'a SampleRow>,
+        row: &'a TrialRow,
+        window: Option<(f64, f64)>,
+    ) -> Option<Self> {
         let start = row.run_seconds.unwrap_or(samples.first()?.run_seconds);
-        let time = AxisUnit::of(Quantity::Seconds, samples.iter().map(|sample| sample.run_seconds - start));
+        let time = AxisUnit::of(
+            Quantity::Seconds,
+            samples.iter().map(|sample| sample.run_seconds - start),
+        );
         let throttled = throttled(&samples);
         let is_read = samples.iter().any(|sample| sample.is_throttled().is_some());
         let said = match (is_read, throttled.is_empty()) {
@@ -136,9 +197,26 @@ impl<'a> Scene<'a> {
             (true, true) => " Nothing held the clocks back at any reading.",
             (true, false) => " Throttled: something held the clocks back at that reading.",
         };
-        let mut scene = Self { row, samples, start, time, bands: Vec::new(), said };
-        let stretches = window.map(|ends| ("measured window", 0, ends)).into_iter().chain(throttled.into_iter().map(|ends| ("throttled", 1, ends)));
-        scene.bands = stretches.map(|(label, color, (from, to))| Band { label, color, from: scene.at(from), to: scene.at(to) }).collect();
+        let mut scene = Self {
+            row,
+            samples,
+            start,
+            time,
+            bands: Vec::new(),
+            said,
+        };
+        let stretches = window
+            .map(|ends| ("measured window", 0, ends))
+            .into_iter()
+            .chain(throttled.into_iter().map(|ends| ("throttled", 1, ends)));
+        scene.bands = stretches
+            .map(|(label, color, (from, to))| Band {
+                label,
+                color,
+                from: scene.at(from),
+                to: scene.at(to),
+            })
+            .collect();
         Some(scene)
     }
 
@@ -148,17 +226,28 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Stretches of readings at which a device held itself back: from each such reading to the next of the same device. Stretches that a page
-/// shows as one are one.
+/// Stretches of readings at which a device held itself back: from each such reading to the next of
+/// the same device. Stretches that a page shows as one are one.
 pub(super) fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
-    let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
+    let (Some(first), Some(last)) = (samples.first(), samples.last()) else {
+        return Vec::new();
+    };
     let near = (last.run_seconds - first.run_seconds) / MOST_MARKS as f64;
     let mut of_device: BTreeMap<&str, Vec<&SampleRow>> = BTreeMap::new();
-    samples.iter().for_each(|sample| of_device.entry(&sample.device).or_default().push(sample));
+    samples
+        .iter()
+        .for_each(|sample| of_device.entry(&sample.device).or_default().push(sample));
     let mut held: Vec<(f64, f64)> = Vec::new();
     for own in of_device.values() {
-        let end = |place: usize| own.get(place + 1).map_or(own[place].run_seconds, |next| next.run_seconds);
-        held.extend((0..own.len()).filter(|place| own[*place].is_throttled() == Some(true)).map(|place| (own[place].run_seconds, end(place))));
+        let end = |place: usize| {
+            own.get(place + 1)
+                .map_or(own[place].run_seconds, |next| next.run_seconds)
+        };
+        held.extend(
+            (0..own.len())
+                .filter(|place| own[*place].is_throttled() == Some(true))
+                .map(|place| (own[place].run_seconds, end(place))),
+        );
     }
     held.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut stretches: Vec<(f64, f64)> = Vec::new();
@@ -175,10 +264,17 @@ impl Panel {
     fn chart(&self, scene: &Scene<'_>) -> Option<Chart> {
         let mut series: BTreeMap<(usize, &str), Vec<(f64, f64)>> = BTreeMap::new();
         let first = scene.samples.first().map(|sample| sample.device.as_str());
-        for sample in scene.samples.iter().filter(|sample| !self.is_of_host || Some(sample.device.as_str()) == first) {
+        for sample in scene
+            .samples
+            .iter()
+            .filter(|sample| !self.is_of_host || Some(sample.device.as_str()) == first)
+        {
             for (place, (_, reading)) in self.readings.iter().enumerate() {
                 if let Some(value) = reading(sample) {
-                    series.entry((place, &sample.device)).or_default().push((scene.at(sample.run_seconds), value));
+                    series
+                        .entry((place, &sample.device))
+                        .or_default()
+                        .push((scene.at(sample.run_seconds), value));
                 }
             }
         }
@@ -188,16 +284,28 @@ impl Panel {
         while series.len() > MOST_LINES {
             series.pop_last();
         }
-        let cut = if series.len() < all { format!(" {} of {all} lines.", series.len()) } else { String::new() };
+        let cut = if series.len() < all {
+            format!(" {} of {all} lines.", series.len())
+        } else {
+            String::new()
+        };
         let values = || series.values().flatten().map(|reading| reading.1);
         values().next()?;
         let unit = AxisUnit::of(self.quantity, values());
         let devices: HashSet<&str> = series.keys().map(|(_, device)| *device).collect();
         let kinds: HashSet<usize> = series.keys().map(|(place, _)| *place).collect();
         let named = |place: usize, device: &str| {
-            let reading = if kinds.len() > 1 { self.readings[place].0 } else { "" };
+            let reading = if kinds.len() > 1 {
+                self.readings[place].0
+            } else {
+                ""
+            };
             let parts = [reading, if devices.len() > 1 { device } else { "" }];
-            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" of ")
+            parts
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(" of ")
         };
         let mut lines: Vec<ChartLine> = Vec::new();
         for ((place, device), readings) in &series {
@@ -205,17 +313,33 @@ impl Panel {
                 label: named(*place, device),
                 color: lines.len(),
                 shape: MarkShape::Plain,
-                marks: enveloped(readings, MOST_MARKS).into_iter().map(|(x, y)| ChartMark::at(x, y / unit.size)).collect(),
+                marks: enveloped(readings, MOST_MARKS)
+                    .into_iter()
+                    .map(|(x, y)| ChartMark::at(x, y / unit.size))
+                    .collect(),
             });
         }
-        let times: Vec<f64> = lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.x)).collect();
+        let times: Vec<f64> = lines
+            .iter()
+            .flat_map(|line| line.marks.iter().map(|mark| mark.x))
+            .collect();
         // A share is of the whole.
         let whole = (self.quantity == Quantity::Fraction).then_some(100.0);
-        let y = ChartAxis::from_zero("", lines.iter().flat_map(|line| line.marks.iter().map(|mark| mark.y)).chain(whole).collect::<Vec<_>>());
+        let y = ChartAxis::from_zero(
+            "",
+            lines
+                .iter()
+                .flat_map(|line| line.marks.iter().map(|mark| mark.y))
+                .chain(whole)
+                .collect::<Vec<_>>(),
+        );
         Some(Chart {
             name: format!("{}-{}", self.key, scene.row.trial),
             title: unit.after(self.what),
-            caption: format!("Trial {}, attempt {}.{}{cut}", scene.row.trial, scene.row.attempt, scene.said),
+            caption: format!(
+                "Trial {}, attempt {}.{}{cut}",
+                scene.row.trial, scene.row.attempt, scene.said
+            ),
             picture: Picture::Lines(Lines {
                 x: ChartAxis::spanning(scene.time.after("time since the trial began"), times),
                 y,

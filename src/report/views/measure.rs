@@ -1,4 +1,5 @@
-//! The quantities drawn against an axis: a number of a row, its unit, and the interval around the mean of repeats.
+//! The quantities drawn against an axis: a number of a row, its unit, and the interval around the
+//! mean of repeats.
 
 use kiln_core::{record::TrialRow, statistics};
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -26,7 +27,11 @@ const SAMPLES: PointMeasure = PointMeasure {
     is_from_zero: true,
     is_better_high: true,
 };
-const TOKENS: PointMeasure = PointMeasure { quantity: Quantity::Of("tokens/s"), of: |row| row.tokens_per_second, ..SAMPLES };
+const TOKENS: PointMeasure = PointMeasure {
+    quantity: Quantity::Of("tokens/s"),
+    of: |row| row.tokens_per_second,
+    ..SAMPLES
+};
 const MEMORY: PointMeasure = PointMeasure {
     key: "memory",
     what: "Peak memory",
@@ -51,22 +56,38 @@ const VALID_LOSS: PointMeasure = PointMeasure {
     is_from_zero: false,
     is_better_high: false,
 };
-const TRAIN_LOSS: PointMeasure = PointMeasure { key: "train-loss", what: "Training loss", of: |row| row.train_loss, ..VALID_LOSS };
+const TRAIN_LOSS: PointMeasure = PointMeasure {
+    key: "train-loss",
+    what: "Training loss",
+    of: |row| row.train_loss,
+    ..VALID_LOSS
+};
 
 impl PointMeasure {
     /// Everything that is drawn over an axis.
-    pub(in crate::report) fn all<'a>(axes: &[String], rows: impl IntoIterator<Item = &'a TrialRow>) -> [Self; 4] {
+    pub(in crate::report) fn all<'a>(
+        axes: &[String],
+        rows: impl IntoIterator<Item = &'a TrialRow>,
+    ) -> [Self; 4] {
         [Self::throughput(axes), MEMORY, ENERGY, Self::loss(rows)]
     }
 
     /// Validation where any of the rows has it, else training; never both beside each other.
     pub(in crate::report) fn loss<'a>(rows: impl IntoIterator<Item = &'a TrialRow>) -> Self {
-        if rows.into_iter().any(|row| row.valid_loss.is_some()) { VALID_LOSS } else { TRAIN_LOSS }
+        if rows.into_iter().any(|row| row.valid_loss.is_some()) {
+            VALID_LOSS
+        } else {
+            TRAIN_LOSS
+        }
     }
 
     /// Which throughput compares.
     pub(in crate::report) fn throughput(axes: &[String]) -> Self {
-        if lengths_differ(axes) { TOKENS } else { SAMPLES }
+        if lengths_differ(axes) {
+            TOKENS
+        } else {
+            SAMPLES
+        }
     }
 }
 
@@ -74,7 +95,8 @@ impl PointMeasure {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::report) struct PlacedMean {
     pub(in crate::report) mean: f64,
-    /// 95 % by Student's t from three runs on, cut at 0 where no run is below; of two their range; a single run has none.
+    /// 95 % by Student's t from three runs on, cut at 0 where no run is below; of two their range;
+    /// a single run has none.
     pub(in crate::report) interval: Option<(f64, f64)>,
 }
 
@@ -86,9 +108,17 @@ impl PlacedMean {
             [one, other] => Some((one.min(*other), one.max(*other))),
             _ => {
                 let count = runs.len() as f64;
-                let half = StudentsT::new(0.0, 1.0, count - 1.0).ok()?.inverse_cdf(0.975) * statistics::deviation(runs)? / count.sqrt();
+                let half = StudentsT::new(0.0, 1.0, count - 1.0)
+                    .ok()?
+                    .inverse_cdf(0.975)
+                    * statistics::deviation(runs)?
+                    / count.sqrt();
                 // A quantity that is never negative is not drawn below 0.
-                let least = if runs.iter().all(|run| *run >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+                let least = if runs.iter().all(|run| *run >= 0.0) {
+                    0.0
+                } else {
+                    f64::NEG_INFINITY
+                };
                 Some(((mean - half).max(least), mean + half))
             }
         };
@@ -105,10 +135,32 @@ mod tests {
         // By SciPy 1.17: stats.t.interval(0.95, 4, mean, stats.sem(runs)).
         let found = PlacedMean::of(&[100.0, 102.0, 98.0, 101.0, 99.0]).unwrap();
         let (low, high) = found.interval.unwrap();
-        assert!((low - 98.03675683852244).abs() < 1e-9 && (high - 101.96324316147756).abs() < 1e-9, "{low} {high}");
-        assert_eq!(PlacedMean::of(&[0.01, 0.3, 0.02]).unwrap().interval.unwrap().0, 0.0);
-        assert_eq!(PlacedMean::of(&[3.0, 1.0]), Some(PlacedMean { mean: 2.0, interval: Some((1.0, 3.0)) }));
-        assert_eq!(PlacedMean::of(&[3.0]), Some(PlacedMean { mean: 3.0, interval: None }));
+        assert!(
+            (low - 98.03675683852244).abs() < 1e-9 && (high - 101.96324316147756).abs() < 1e-9,
+            "{low} {high}"
+        );
+        assert_eq!(
+            PlacedMean::of(&[0.01, 0.3, 0.02])
+                .unwrap()
+                .interval
+                .unwrap()
+                .0,
+            0.0
+        );
+        assert_eq!(
+            PlacedMean::of(&[3.0, 1.0]),
+            Some(PlacedMean {
+                mean: 2.0,
+                interval: Some((1.0, 3.0))
+            })
+        );
+        assert_eq!(
+            PlacedMean::of(&[3.0]),
+            Some(PlacedMean {
+                mean: 3.0,
+                interval: None
+            })
+        );
         assert_eq!(PlacedMean::of(&[]), None);
     }
 }

@@ -12,21 +12,50 @@ use crate::report::{
 /// Largest number of bars.
 const MOST_BARS: usize = 12;
 
-const ON_GPU: [&str; 6] =
-    ["weights", "gradients", "optimizer state", "activations and other tensors", "reserved by the allocator, unused", "CUDA context and other"];
-const ON_HOST: [&str; 4] = ["weights", "gradients", "optimizer state", "the rest of the process"];
+const ON_GPU: [&str; 6] = [
+    "weights",
+    "gradients",
+    "optimizer state",
+    "activations and other tensors",
+    "reserved by the allocator, unused",
+    "CUDA context and other",
+];
+const ON_HOST: [&str; 4] = [
+    "weights",
+    "gradients",
+    "optimizer state",
+    "the rest of the process",
+];
 
 /// A chart for the device and one for processes on the CPU, where there are such trials.
 pub(super) fn charts(runs: &[RunView<'_>]) -> Vec<Chart> {
-    let all: Vec<_> = runs.iter().enumerate().flat_map(|(place, run)| run.points.iter().map(move |point| (place, point))).collect();
-    [true, false].into_iter().filter_map(|is_on_gpu| chart(runs, &all, is_on_gpu)).collect()
+    let all: Vec<_> = runs
+        .iter()
+        .enumerate()
+        .flat_map(|(place, run)| run.points.iter().map(move |point| (place, point)))
+        .collect();
+    [true, false]
+        .into_iter()
+        .filter_map(|is_on_gpu| chart(runs, &all, is_on_gpu))
+        .collect()
 }
 
-fn chart<'a>(runs: &[RunView<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bool) -> Option<Chart> {
+fn chart<'a>(
+    runs: &[RunView<'_>],
+    all: &[(usize, &'a Point<'a>)],
+    is_on_gpu: bool,
+) -> Option<Chart> {
     let sizes: Vec<SizeSource> = runs.iter().map(SizeSource::of).collect();
     let bar = |(run, point): &(usize, &'a Point<'a>)| {
-        let fullest = point.completed().filter(|row| row.device_uuid.is_some() == is_on_gpu).max_by_key(|row| row.memory_held_bytes())?;
-        let parts = if is_on_gpu { sizes[*run].on_gpu(fullest, point)? } else { sizes[*run].on_host(fullest, point)? };
+        let fullest = point
+            .completed()
+            .filter(|row| row.device_uuid.is_some() == is_on_gpu)
+            .max_by_key(|row| row.memory_held_bytes())?;
+        let parts = if is_on_gpu {
+            sizes[*run].on_gpu(fullest, point)?
+        } else {
+            sizes[*run].on_host(fullest, point)?
+        };
         Some((parts.iter().sum::<f64>(), *run, *point, parts))
     };
     let mut bars: Vec<(f64, usize, &'a Point<'a>, Vec<f64>)> = all.iter().filter_map(bar).collect();
@@ -44,19 +73,37 @@ fn chart<'a>(runs: &[RunView<'_>], all: &[(usize, &'a Point<'a>)], is_on_gpu: bo
             total: total / unit.size,
         })
         .collect();
-    let cut = if known > MOST_BARS { format!(" {MOST_BARS} of {}: the fullest.", counted(known, "point")) } else { String::new() };
+    let cut = if known > MOST_BARS {
+        format!(" {MOST_BARS} of {}: the fullest.", counted(known, "point"))
+    } else {
+        String::new()
+    };
     let (what, how) = match is_on_gpu {
-        true => ("device", "the allocator's peaks and, where the driver tells it, what the process holds"),
-        false => ("host", "the peak of what the process held in RAM, including program pages"),
+        true => (
+            "device",
+            "the allocator's peaks and, where the driver tells it, what the process holds",
+        ),
+        false => (
+            "host",
+            "the peak of what the process held in RAM, including program pages",
+        ),
     };
     (!shown.is_empty()).then(|| Chart {
         name: format!("memory-of-{what}"),
         title: unit.after(&format!("Use of {what} memory")),
         caption: format!(
-            "The fullest run of each point; by {how}. Weights, gradients and optimizer state follow from the number of parameters; an optimizer whose \
-             state does not is among the rest.{cut}"
+            "The fullest run of each point; by {how}. Weights, gradients and optimizer state \
+             follow from the number of parameters; an optimizer whose state does not is among the \
+             rest.{cut}"
         ),
-        picture: Picture::Bars(Bars { parts: if is_on_gpu { ON_GPU.to_vec() } else { ON_HOST.to_vec() }, bars: shown }),
+        picture: Picture::Bars(Bars {
+            parts: if is_on_gpu {
+                ON_GPU.to_vec()
+            } else {
+                ON_HOST.to_vec()
+            },
+            bars: shown,
+        }),
     })
 }
 
@@ -68,20 +115,37 @@ struct SizeSource<'a> {
 
 impl<'a> SizeSource<'a> {
     fn of(run: &RunView<'a>) -> Self {
-        Self { axes: &run.table.axes, optimizer: run.settings.as_ref().and_then(|file| file.get("train")?.get("optimizer").cloned()) }
+        Self {
+            axes: &run.table.axes,
+            optimizer: run
+                .settings
+                .as_ref()
+                .and_then(|file| file.get("train")?.get("optimizer").cloned()),
+        }
     }
 
-    /// Weights, gradients, optimizer state, in bytes. `None` for `matmul` and for trials on several devices.
+    /// Weights, gradients, optimizer state, in bytes. `None` for `matmul` and for trials on several
+    /// devices.
     fn known(&self, row: &TrialRow, point: &Point<'_>) -> [f64; 3] {
-        let parameters = row.parameters.filter(|_| row.devices_per_trial.unwrap_or(1) <= 1).unwrap_or(0) as f64;
+        let parameters = row
+            .parameters
+            .filter(|_| row.devices_per_trial.unwrap_or(1) <= 1)
+            .unwrap_or(0) as f64;
         let bytes = if row.precision == "bf16" { 2.0 } else { 4.0 };
-        [parameters * bytes, parameters * bytes, parameters * bytes * self.moments(point)]
+        [
+            parameters * bytes,
+            parameters * bytes,
+            parameters * bytes * self.moments(point),
+        ]
     }
 
     /// Numbers that the optimizer keeps of each parameter; 0 where that is not a plain count.
     fn moments(&self, point: &Point<'_>) -> f64 {
         let of_axis = |key: &str| {
-            let place = self.axes.iter().position(|axis| axis == &format!("train.optimizer.{key}"))?;
+            let place = self
+                .axes
+                .iter()
+                .position(|axis| axis == &format!("train.optimizer.{key}"))?;
             point.values.get(place).cloned()
         };
         let of_file = |key: &str| self.optimizer.as_ref()?.get(key).cloned();
@@ -90,7 +154,9 @@ impl<'a> SizeSource<'a> {
             return 0.0;
         }
         let kind = of_axis("kind").or_else(|| of_file("kind")?.as_str().map(str::to_owned));
-        let momentum = of_axis("momentum").and_then(|cell| cell.parse().ok()).or_else(|| of_file("momentum")?.as_f64());
+        let momentum = of_axis("momentum")
+            .and_then(|cell| cell.parse().ok())
+            .or_else(|| of_file("momentum")?.as_f64());
         match kind.as_deref() {
             Some("adamw" | "adam") => 2.0,
             Some("sgd") if momentum.is_some_and(|momentum| momentum > 0.0) => 1.0,
@@ -100,23 +166,37 @@ impl<'a> SizeSource<'a> {
 
     fn on_gpu(&self, row: &TrialRow, point: &Point<'_>) -> Option<Vec<f64>> {
         let allocated = row.peak_allocated_bytes? as f64;
-        let reserved = row.peak_reserved_bytes.map_or(allocated, |bytes| bytes as f64).max(allocated);
+        let reserved = row
+            .peak_reserved_bytes
+            .map_or(allocated, |bytes| bytes as f64)
+            .max(allocated);
         // The memory of all processes is not the memory of this one.
-        let all = row.peak_nvml_process_bytes.map_or(reserved, |bytes| bytes as f64).max(reserved);
+        let all = row
+            .peak_nvml_process_bytes
+            .map_or(reserved, |bytes| bytes as f64)
+            .max(reserved);
         let mut parts = within(self.known(row, point), allocated);
         parts.extend([reserved - allocated, all - reserved]);
         Some(parts)
     }
 
     fn on_host(&self, row: &TrialRow, point: &Point<'_>) -> Option<Vec<f64>> {
-        Some(within(self.known(row, point), row.peak_resident_bytes? as f64))
+        Some(within(
+            self.known(row, point),
+            row.peak_resident_bytes? as f64,
+        ))
     }
 }
 
-/// The known parts and what is left of the whole. What does not fit in the whole was not there at once: nothing is known then.
+/// The known parts and what is left of the whole. What does not fit in the whole was not there at
+/// once: nothing is known then.
 fn within(known: [f64; 3], whole: f64) -> Vec<f64> {
     let left = whole - known.iter().sum::<f64>();
-    if left < 0.0 { vec![0.0, 0.0, 0.0, whole] } else { known.into_iter().chain([left]).collect() }
+    if left < 0.0 {
+        vec![0.0, 0.0, 0.0, whole]
+    } else {
+        known.into_iter().chain([left]).collect()
+    }
 }
 
 #[cfg(test)]
@@ -126,9 +206,16 @@ mod tests {
 
     fn bars(row: TrialRow, experiment: Option<&str>) -> Vec<Vec<f64>> {
         let table = table(&[], vec![(row, &[])]);
-        let run = RunView { settings: experiment.map(|text| serde_yaml::from_str(text).unwrap()), ..RunView::new("r".into(), &table) };
+        let run = RunView {
+            settings: experiment.map(|text| serde_yaml::from_str(text).unwrap()),
+            ..RunView::new("r".into(), &table)
+        };
         let of = |chart: Chart| match chart.picture {
-            Picture::Bars(bars) => bars.bars.into_iter().map(|bar| bar.parts).collect::<Vec<_>>(),
+            Picture::Bars(bars) => bars
+                .bars
+                .into_iter()
+                .map(|bar| bar.parts)
+                .collect::<Vec<_>>(),
             _ => Vec::new(),
         };
         charts(&[run]).into_iter().flat_map(of).collect()
@@ -146,18 +233,53 @@ mod tests {
             peak_nvml_process_bytes: mebibytes(1000),
             ..row(1, 1.0)
         };
-        assert_eq!(bars(on_gpu.clone(), ADAMW), [[40.0, 40.0, 80.0, 340.0, 100.0, 400.0]]);
-        assert_eq!(bars(on_gpu.clone(), Some("train: {optimizer: {kind: sgd, momentum: 0.9}}"))[0][2], 40.0);
-        assert_eq!(bars(TrialRow { precision: "bf16".into(), ..on_gpu.clone() }, ADAMW)[0][..3], [20.0, 20.0, 40.0]);
-        let small = TrialRow { peak_allocated_bytes: mebibytes(100), ..on_gpu };
+        assert_eq!(
+            bars(on_gpu.clone(), ADAMW),
+            [[40.0, 40.0, 80.0, 340.0, 100.0, 400.0]]
+        );
+        assert_eq!(
+            bars(
+                on_gpu.clone(),
+                Some("train: {optimizer: {kind: sgd, momentum: 0.9}}")
+            )[0][2],
+            40.0
+        );
+        assert_eq!(
+            bars(
+                TrialRow {
+                    precision: "bf16".into(),
+                    ..on_gpu.clone()
+                },
+                ADAMW
+            )[0][..3],
+            [20.0, 20.0, 40.0]
+        );
+        let small = TrialRow {
+            peak_allocated_bytes: mebibytes(100),
+            ..on_gpu
+        };
         assert_eq!(bars(small, ADAMW)[0][..4], [0.0, 0.0, 0.0, 100.0]);
     }
 
     #[test]
     fn a_process_on_the_cpu_has_what_it_held_in_ram_and_nothing_known_is_no_chart() {
-        let on_host = TrialRow { device_uuid: None, parameters: Some(1 << 20), peak_resident_bytes: Some(100 << 20), ..row(1, 1.0) };
+        let on_host = TrialRow {
+            device_uuid: None,
+            parameters: Some(1 << 20),
+            peak_resident_bytes: Some(100 << 20),
+            ..row(1, 1.0)
+        };
         assert_eq!(bars(on_host.clone(), None), [[4.0, 4.0, 0.0, 92.0]]);
-        assert!(bars(TrialRow { peak_resident_bytes: None, ..on_host }, None).is_empty());
+        assert!(
+            bars(
+                TrialRow {
+                    peak_resident_bytes: None,
+                    ..on_host
+                },
+                None
+            )
+            .is_empty()
+        );
         assert!(bars(row(1, 1.0), None).is_empty());
     }
 }

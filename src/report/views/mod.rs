@@ -1,4 +1,5 @@
-//! Selects the charts: rows and series of one or several runs become chart data. Nothing is drawn or written here.
+//! Selects the charts: rows and series of one or several runs become chart data. Nothing is drawn
+//! or written here.
 
 mod against;
 mod curves;
@@ -44,28 +45,54 @@ pub(super) struct RunView<'a> {
 
 impl<'a> RunView<'a> {
     pub(super) fn new(label: String, table: &'a TrialTable) -> Self {
-        Self { label, table, points: points(table), short_axes: short_names(&table.axes), file: None, settings: None, folder: None }
+        Self {
+            label,
+            table,
+            points: points(table),
+            short_axes: short_names(&table.axes),
+            file: None,
+            settings: None,
+            folder: None,
+        }
     }
 
-    /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be read is listed in `faults`.
+    /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be
+    /// read is listed in `faults`.
     fn course(&self, row: &TrialRow, faults: &mut Vec<String>) -> Option<Course> {
-        let launch = self.file.and_then(|file| file.launches.iter().find(|launch| launch.launch == row.launch));
+        let launch = self.file.and_then(|file| {
+            file.launches
+                .iter()
+                .find(|launch| launch.launch == row.launch)
+        });
         let course = Course::read(self.folder?, &row.trial, row.attempt, launch);
         course.map_err(|error| faults.push(error.to_string())).ok()
     }
 
-    /// Its points, the lowest loss first: of validation where any has it, else of training; last those without.
+    /// Its points, the lowest loss first: of validation where any has it, else of training; last
+    /// those without.
     fn by_loss(&self) -> Vec<&Point<'a>> {
         let measure = PointMeasure::loss(self.points.iter().flat_map(Point::completed));
-        let loss = |point: &Point<'_>| point.statistic(measure.of).map(|loss| loss.mean).filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY);
-        let mut ranked: Vec<(f64, &Point<'a>)> = self.points.iter().map(|point| (loss(point), point)).collect();
+        let loss = |point: &Point<'_>| {
+            point
+                .statistic(measure.of)
+                .map(|loss| loss.mean)
+                .filter(|loss| loss.is_finite())
+                .unwrap_or(f64::INFINITY)
+        };
+        let mut ranked: Vec<(f64, &Point<'a>)> = self
+            .points
+            .iter()
+            .map(|point| (loss(point), point))
+            .collect();
         ranked.sort_by(|one, other| one.0.total_cmp(&other.0));
         ranked.into_iter().map(|(_, point)| point).collect()
     }
 
     /// The experiment's value of a key that it does not sweep.
     pub(super) fn setting(&self, key: &str) -> Option<String> {
-        let value = key.split('.').try_fold(self.settings.as_ref()?, |value, name| value.get(name))?;
+        let value = key
+            .split('.')
+            .try_fold(self.settings.as_ref()?, |value, name| value.get(name))?;
         Some(match value {
             serde_json::Value::String(text) => text.clone(),
             serde_json::Value::Null => String::new(),
@@ -101,7 +128,12 @@ pub(super) struct TrialSeries {
 impl Gallery {
     pub(super) fn of(runs: &[RunView<'_>]) -> Self {
         let spots = Spots::of(runs);
-        let mut gallery = Self { against: against::charts(&spots), fields: field::charts(&spots), memory: memory::charts(runs), ..Self::default() };
+        let mut gallery = Self {
+            against: against::charts(&spots),
+            fields: field::charts(&spots),
+            memory: memory::charts(runs),
+            ..Self::default()
+        };
         gallery.curves = curves::charts(runs, &mut gallery.faults);
         gallery.equal_samples = equal_samples::charts(runs, &spots, &mut gallery.faults);
         gallery.hardware = hardware::series(runs, &mut gallery.faults);
@@ -111,15 +143,27 @@ impl Gallery {
     }
 
     pub(super) fn charts(&self) -> impl Iterator<Item = &Chart> {
-        let over = [&self.against, &self.fields, &self.curves, &self.equal_samples, &self.memory];
-        over.into_iter().flatten().chain(self.hardware.iter().flat_map(|series| &series.charts))
+        let over = [
+            &self.against,
+            &self.fields,
+            &self.curves,
+            &self.equal_samples,
+            &self.memory,
+        ];
+        over.into_iter()
+            .flatten()
+            .chain(self.hardware.iter().flat_map(|series| &series.charts))
     }
 }
 
 /// The name of a point, with its run's where there are several.
 fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> String {
     let name = point.name(&runs[run].short_axes);
-    if runs.len() > 1 { format!("{}: {name}", runs[run].label) } else { name }
+    if runs.len() > 1 {
+        format!("{}: {name}", runs[run].label)
+    } else {
+        name
+    }
 }
 
 /// Shortens a long series to `most` points: mean position and mean value of each part.
@@ -129,9 +173,14 @@ fn averaged(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     }
     let mean = |piece: &[(f64, f64)]| {
         let count = piece.len() as f64;
-        (piece.iter().map(|at| at.0).sum::<f64>() / count, piece.iter().map(|at| at.1).sum::<f64>() / count)
+        (
+            piece.iter().map(|at| at.0).sum::<f64>() / count,
+            piece.iter().map(|at| at.1).sum::<f64>() / count,
+        )
     };
-    (0..most).map(|place| mean(&series[series.len() * place / most..series.len() * (place + 1) / most])).collect()
+    (0..most)
+        .map(|place| mean(&series[series.len() * place / most..series.len() * (place + 1) / most]))
+        .collect()
 }
 
 /// Shortens a long series: smallest and largest value of each part, so that no peak is lost.
@@ -141,13 +190,23 @@ fn enveloped(series: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
         return series.to_vec();
     }
     let ends = |piece: &[(f64, f64)]| {
-        let least = piece.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1));
-        let largest = piece.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1));
+        let least = piece
+            .iter()
+            .copied()
+            .min_by(|one, other| one.1.total_cmp(&other.1));
+        let largest = piece
+            .iter()
+            .copied()
+            .max_by(|one, other| one.1.total_cmp(&other.1));
         let mut ends: Vec<(f64, f64)> = least.into_iter().chain(largest).collect();
         ends.sort_by(|one, other| one.0.total_cmp(&other.0));
         ends
     };
-    (0..pieces).flat_map(|place| ends(&series[series.len() * place / pieces..series.len() * (place + 1) / pieces])).collect()
+    (0..pieces)
+        .flat_map(|place| {
+            ends(&series[series.len() * place / pieces..series.len() * (place + 1) / pieces])
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@ const UNTOLD: &str = "not told";
 /// All points, and the value of each axis for each of them.
 #[derive(Debug)]
 pub(in crate::report) struct Spots<'a> {
-    /// Axes of all runs in order of appearance; the run itself comes first where there are several runs.
+    /// Axes of all runs in order of appearance; the run itself comes first where there are several
+    /// runs.
     pub(in crate::report) axes: Vec<String>,
     short_axes: Vec<String>,
     pub(in crate::report) spots: Vec<Spot<'a>>,
-    /// Stand-ins for trials that ran out of memory: they have the axes of another point and are not among the spots.
+    /// Stand-ins for trials that ran out of memory: they have the axes of another point and are not
+    /// among the spots.
     pub(in crate::report) stand_ins: usize,
 }
 
@@ -32,7 +34,11 @@ pub(in crate::report) struct Spot<'a> {
 
 impl<'a> Spots<'a> {
     pub(in crate::report) fn of(runs: &'a [RunView<'a>]) -> Self {
-        let mut axes: Vec<String> = if runs.len() > 1 { vec![RUN.to_owned()] } else { Vec::new() };
+        let mut axes: Vec<String> = if runs.len() > 1 {
+            vec![RUN.to_owned()]
+        } else {
+            Vec::new()
+        };
         for axis in runs.iter().flat_map(|run| &run.table.axes) {
             if !axes.contains(axis) {
                 axes.push(axis.clone());
@@ -44,24 +50,48 @@ impl<'a> Spots<'a> {
                 if point.rows.first().is_some_and(|row| pieces(row).is_some()) {
                     stand_ins += 1;
                 } else {
-                    spots.push(Spot { run: place, values: axes.iter().map(|axis| value_of(run, point, axis)).collect(), point });
+                    spots.push(Spot {
+                        run: place,
+                        values: axes.iter().map(|axis| value_of(run, point, axis)).collect(),
+                        point,
+                    });
                 }
             }
         }
-        Self { short_axes: short_names(&axes), axes, spots, stand_ins }
+        Self {
+            short_axes: short_names(&axes),
+            axes,
+            spots,
+            stand_ins,
+        }
     }
 
     /// Places of the axes that have two values or more.
     pub(in crate::report) fn varying(&self) -> Vec<usize> {
-        (0..self.axes.len()).filter(|place| self.spots.iter().any(|spot| spot.values[*place] != self.spots[0].values[*place])).collect()
+        (0..self.axes.len())
+            .filter(|place| {
+                self.spots
+                    .iter()
+                    .any(|spot| spot.values[*place] != self.spots[0].values[*place])
+            })
+            .collect()
     }
 
     /// The values of an axis: numbers by size, words as they are met.
     pub(in crate::report) fn values(&self, axis: usize) -> Vec<&str> {
         let mut seen = std::collections::HashSet::new();
-        let mut values: Vec<&str> = self.spots.iter().map(|spot| spot.values[axis].as_str()).filter(|value| seen.insert(*value)).collect();
+        let mut values: Vec<&str> = self
+            .spots
+            .iter()
+            .map(|spot| spot.values[axis].as_str())
+            .filter(|value| seen.insert(*value))
+            .collect();
         if values.iter().all(|value| value.parse::<f64>().is_ok()) {
-            values.sort_by(|one, other| one.parse().unwrap_or(0.0_f64).total_cmp(&other.parse().unwrap_or(0.0)));
+            values.sort_by(|one, other| {
+                one.parse()
+                    .unwrap_or(0.0_f64)
+                    .total_cmp(&other.parse().unwrap_or(0.0))
+            });
         }
         values
     }
@@ -73,11 +103,18 @@ impl<'a> Spots<'a> {
 
     /// Spots that differ in `axis` alone, under the name of what they share.
     pub(in crate::report) fn lines(&self, axis: usize) -> Vec<(String, Vec<&Spot<'a>>)> {
-        let others: Vec<usize> = self.varying().into_iter().filter(|place| *place != axis).collect();
+        let others: Vec<usize> = self
+            .varying()
+            .into_iter()
+            .filter(|place| *place != axis)
+            .collect();
         let mut lines: Vec<(String, Vec<&Spot<'a>>)> = Vec::new();
         let mut place_of: HashMap<Vec<&str>, usize> = HashMap::new();
         for spot in &self.spots {
-            let shared: Vec<&str> = others.iter().map(|place| spot.values[*place].as_str()).collect();
+            let shared: Vec<&str> = others
+                .iter()
+                .map(|place| spot.values[*place].as_str())
+                .collect();
             let place = *place_of.entry(shared).or_insert(lines.len());
             if place == lines.len() {
                 lines.push((self.named(&others, spot), Vec::new()));
@@ -99,7 +136,14 @@ impl<'a> Spots<'a> {
 
 impl Spot<'_> {
     pub(in crate::report) fn mean(&self, measure: &PointMeasure) -> Option<PlacedMean> {
-        PlacedMean::of(&self.point.completed().filter_map(measure.of).filter(|value| value.is_finite()).collect::<Vec<_>>())
+        PlacedMean::of(
+            &self
+                .point
+                .completed()
+                .filter_map(measure.of)
+                .filter(|value| value.is_finite())
+                .collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -112,5 +156,7 @@ pub(in crate::report) fn value_of(run: &RunView<'_>, point: &Point<'_>, axis: &s
         return point.values.get(place).cloned().unwrap_or_default();
     }
     let of_row = point.rows.first().and_then(|row| column_setting(row, axis));
-    of_row.or_else(|| run.setting(axis)).unwrap_or_else(|| UNTOLD.to_owned())
+    of_row
+        .or_else(|| run.setting(axis))
+        .unwrap_or_else(|| UNTOLD.to_owned())
 }

@@ -6,13 +6,24 @@ use crate::report::{
 
 #[test]
 fn long_series_keep_their_means_or_their_peaks() {
-    let series: Vec<(f64, f64)> = (0..1000).map(|place| (f64::from(place), if place == 503 { 9.0 } else { 1.0 })).collect();
+    let series: Vec<(f64, f64)> = (0..1000)
+        .map(|place| (f64::from(place), if place == 503 { 9.0 } else { 1.0 }))
+        .collect();
     let means = averaged(&series, 10);
     assert_eq!((means.len(), means[0]), (10, (49.5, 1.0)));
     assert!((means[5].1 - 1.08).abs() < 1e-12);
     let peaks = enveloped(&series, 20);
-    assert!(peaks.len() <= 20 && peaks.contains(&(503.0, 9.0)), "{peaks:?}");
-    assert_eq!((averaged(&series[..3], 10).len(), enveloped(&series[..3], 10).len()), (3, 3));
+    assert!(
+        peaks.len() <= 20 && peaks.contains(&(503.0, 9.0)),
+        "{peaks:?}"
+    );
+    assert_eq!(
+        (
+            averaged(&series[..3], 10).len(),
+            enveloped(&series[..3], 10).len()
+        ),
+        (3, 3)
+    );
 }
 
 fn of_batches(rows: &[(u64, u64, Option<f64>)]) -> TrialTable {
@@ -23,38 +34,82 @@ fn of_batches(rows: &[(u64, u64, Option<f64>)]) -> TrialTable {
         ..row(place as u64 + 1, 10.0)
     };
     const CELLS: [&[&str]; 4] = [&["4"], &["8"], &["16"], &["32"]];
-    table(&["train.batch_size"], rows.iter().enumerate().map(|(place, of)| (row(place, *of), CELLS[place])).collect())
+    table(
+        &["train.batch_size"],
+        rows.iter()
+            .enumerate()
+            .map(|(place, of)| (row(place, *of), CELLS[place]))
+            .collect(),
+    )
 }
 
 fn equal_samples(table: &TrialTable) -> Option<(Vec<f64>, String)> {
     let runs = [RunView::new("r".into(), table)];
     let chart = Gallery::of(&runs).equal_samples.pop()?;
-    let Picture::Lines(lines) = &chart.picture else { return None };
-    Some((lines.lines[0].marks.iter().map(|mark| mark.y).collect(), chart.caption))
+    let Picture::Lines(lines) = &chart.picture else {
+        return None;
+    };
+    Some((
+        lines.lines[0].marks.iter().map(|mark| mark.y).collect(),
+        chart.caption,
+    ))
 }
 
 #[test]
 fn losses_are_set_at_the_same_number_of_samples_and_others_are_left_out_aloud() {
     // The last batch of 32 left out two samples in a hundred: that is the same.
-    let (losses, caption) = equal_samples(&of_batches(&[(4, 100, Some(2.0)), (8, 50, Some(2.1)), (16, 25, Some(2.2)), (32, 25, Some(1.5))])).unwrap();
+    let (losses, caption) = equal_samples(&of_batches(&[
+        (4, 100, Some(2.0)),
+        (8, 50, Some(2.1)),
+        (16, 25, Some(2.2)),
+        (32, 25, Some(1.5)),
+    ]))
+    .unwrap();
     assert_eq!(losses, [2.0, 2.1, 2.2]);
-    assert!(caption.starts_with("After 400 samples each") && caption.contains("Left out: 1 point"), "{caption}");
-    assert!(equal_samples(&of_batches(&[(4, 100, Some(2.0)), (4, 100, Some(2.1))])).is_none(), "one effective batch");
-    assert!(equal_samples(&of_batches(&[(4, 100, Some(2.0)), (8, 100, Some(2.1))])).is_none(), "nothing at equal samples");
+    assert!(
+        caption.starts_with("After 400 samples each") && caption.contains("Left out: 1 point"),
+        "{caption}"
+    );
+    assert!(
+        equal_samples(&of_batches(&[(4, 100, Some(2.0)), (4, 100, Some(2.1))])).is_none(),
+        "one effective batch"
+    );
+    assert!(
+        equal_samples(&of_batches(&[(4, 100, Some(2.0)), (8, 100, Some(2.1))])).is_none(),
+        "nothing at equal samples"
+    );
 }
 
 #[test]
 fn of_many_lines_the_best_are_shown_and_the_caption_says_so() {
-    let cells: Vec<[String; 2]> = (0..24).map(|place| [(place % 2 * 4).to_string(), (place / 2).to_string()]).collect();
-    let cells: Vec<[&str; 2]> = cells.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
-    let rows = cells.iter().enumerate().map(|(place, cells)| (row(place as u64 + 1, 100.0 + place as f64), &cells[..])).collect();
+    let cells: Vec<[String; 2]> = (0..24)
+        .map(|place| [(place % 2 * 4).to_string(), (place / 2).to_string()])
+        .collect();
+    let cells: Vec<[&str; 2]> = cells
+        .iter()
+        .map(|[one, other]| [one.as_str(), other.as_str()])
+        .collect();
+    let rows = cells
+        .iter()
+        .enumerate()
+        .map(|(place, cells)| (row(place as u64 + 1, 100.0 + place as f64), &cells[..]))
+        .collect();
     let table = table(&["data.num_workers", "train.batch_size"], rows);
     let runs = [RunView::new("r".into(), &table)];
     let gallery = Gallery::of(&runs);
-    let chart = gallery.against.iter().find(|chart| chart.name == "throughput-against-data.num_workers").unwrap();
-    let Picture::Lines(lines) = &chart.picture else { panic!("lines") };
+    let chart = gallery
+        .against
+        .iter()
+        .find(|chart| chart.name == "throughput-against-data.num_workers")
+        .unwrap();
+    let Picture::Lines(lines) = &chart.picture else {
+        panic!("lines")
+    };
     let labels: Vec<&str> = lines.lines.iter().map(|line| line.label.as_str()).collect();
-    assert_eq!((labels.len(), labels[0], labels[7]), (8, "batch_size 4", "batch_size 11"));
+    assert_eq!(
+        (labels.len(), labels[0], labels[7]),
+        (8, "batch_size 4", "batch_size 11")
+    );
     assert!(chart.caption.contains("8 of 12 lines"), "{}", chart.caption);
 }
 
@@ -82,46 +137,109 @@ fn throttling_lasts_to_the_next_reading_of_the_same_device() {
     let rows: Vec<&crate::readings::SampleRow> = rows.iter().collect();
     // Stretches that touch are one.
     assert_eq!(hardware::throttled(&rows), [(0.0, 1000.0)]);
-    let alternating: Vec<(&str, f64, bool)> = (0..36_000).map(|tick| ("a", f64::from(tick), tick % 2 == 0)).collect();
+    let alternating: Vec<(&str, f64, bool)> = (0..36_000)
+        .map(|tick| ("a", f64::from(tick), tick % 2 == 0))
+        .collect();
     let rows = samples(&alternating);
-    assert!(hardware::throttled(&rows.iter().collect::<Vec<_>>()).len() <= 2, "no more than a page shows");
+    assert!(
+        hardware::throttled(&rows.iter().collect::<Vec<_>>()).len() <= 2,
+        "no more than a page shows"
+    );
     assert!(hardware::throttled(&[]).is_empty());
 }
 
 #[test]
 fn keys_that_vary_together_are_points_and_no_lines() {
-    let cells: Vec<[String; 2]> = (0..12).map(|place| [(place + 1).to_string(), (64 * (place + 1)).to_string()]).collect();
-    let cells: Vec<[&str; 2]> = cells.iter().map(|[one, other]| [one.as_str(), other.as_str()]).collect();
-    let rows = cells.iter().enumerate().map(|(place, cells)| (row(place as u64 + 1, 100.0), &cells[..])).collect();
+    let cells: Vec<[String; 2]> = (0..12)
+        .map(|place| [(place + 1).to_string(), (64 * (place + 1)).to_string()])
+        .collect();
+    let cells: Vec<[&str; 2]> = cells
+        .iter()
+        .map(|[one, other]| [one.as_str(), other.as_str()])
+        .collect();
+    let rows = cells
+        .iter()
+        .enumerate()
+        .map(|(place, cells)| (row(place as u64 + 1, 100.0), &cells[..]))
+        .collect();
     let table = table(&["train.batch_size", "model.d_model"], rows);
     let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
-    let Picture::Lines(lines) = &gallery.against[0].picture else { panic!("lines") };
+    let Picture::Lines(lines) = &gallery.against[0].picture else {
+        panic!("lines")
+    };
     assert_eq!((lines.lines.len(), lines.lines[0].marks.len()), (1, 12));
-    assert!(gallery.against[0].caption.contains("Each point by itself"), "{}", gallery.against[0].caption);
+    assert!(
+        gallery.against[0].caption.contains("Each point by itself"),
+        "{}",
+        gallery.against[0].caption
+    );
 }
 
 #[test]
 fn losses_of_validation_and_of_training_are_never_on_one_line() {
-    let of = |id, valid| TrialRow { train_loss: Some(0.1), valid_loss: valid, ..row(id, 1.0) };
-    let table = table(&["a.b"], vec![(of(1, Some(0.9)), &["1"]), (of(2, None), &["2"]), (of(3, Some(0.8)), &["3"])]);
+    let of = |id, valid| TrialRow {
+        train_loss: Some(0.1),
+        valid_loss: valid,
+        ..row(id, 1.0)
+    };
+    let table = table(
+        &["a.b"],
+        vec![
+            (of(1, Some(0.9)), &["1"]),
+            (of(2, None), &["2"]),
+            (of(3, Some(0.8)), &["3"]),
+        ],
+    );
     let gallery = Gallery::of(&[RunView::new("r".into(), &table)]);
-    let chart = gallery.against.iter().find(|chart| chart.name.starts_with("valid-loss")).unwrap();
-    let Picture::Lines(lines) = &chart.picture else { panic!("lines") };
-    assert_eq!(lines.lines[0].marks.iter().map(|mark| mark.y).collect::<Vec<_>>(), [0.9, 0.8]);
-    assert!(chart.title.starts_with("Validation loss") && chart.caption.contains("1 point without this number"), "{chart:?}");
+    let chart = gallery
+        .against
+        .iter()
+        .find(|chart| chart.name.starts_with("valid-loss"))
+        .unwrap();
+    let Picture::Lines(lines) = &chart.picture else {
+        panic!("lines")
+    };
+    assert_eq!(
+        lines.lines[0]
+            .marks
+            .iter()
+            .map(|mark| mark.y)
+            .collect::<Vec<_>>(),
+        [0.9, 0.8]
+    );
+    assert!(
+        chart.title.starts_with("Validation loss")
+            && chart.caption.contains("1 point without this number"),
+        "{chart:?}"
+    );
 }
 
 #[test]
 fn an_axis_of_one_run_is_a_setting_of_the_other() {
     let (swept, plain) = (
-        table(&["model.dropout", "model.kind"], vec![(row(1, 1.0), &["0.1", "gpt"]), (row(2, 2.0), &["0.2", "gpt"])]),
+        table(
+            &["model.dropout", "model.kind"],
+            vec![
+                (row(1, 1.0), &["0.1", "gpt"]),
+                (row(2, 2.0), &["0.2", "gpt"]),
+            ],
+        ),
         table(&[], vec![(row(3, 3.0), &[])]),
     );
     let settings = Some(serde_json::json!({"model": {"dropout": 0.3}}));
-    let runs = [RunView::new("a".into(), &swept), RunView { settings, ..RunView::new("b".into(), &plain) }];
+    let runs = [
+        RunView::new("a".into(), &swept),
+        RunView {
+            settings,
+            ..RunView::new("b".into(), &plain)
+        },
+    ];
     let spots = Spots::of(&runs);
     assert_eq!(spots.axes, ["run", "model.dropout", "model.kind"]);
     assert_eq!(spots.spots[2].values, ["b", "0.3", "gpt"]);
-    let untold = [RunView::new("a".into(), &swept), RunView::new("b".into(), &plain)];
+    let untold = [
+        RunView::new("a".into(), &swept),
+        RunView::new("b".into(), &plain),
+    ];
     assert_eq!(Spots::of(&untold).spots[2].values[1], "not told");
 }

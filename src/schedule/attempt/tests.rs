@@ -9,9 +9,17 @@ use crate::schedule::sweep::tests::{request, script, trial};
 
 /// An attempt whose child says nothing, ignores SIGTERM and goes on until it is killed.
 fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
-    let experiment: Experiment = serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
-    let program = script(place, "trap '' TERM; : >$folder/deaf; while :; do sleep 0.05; done");
-    let (trials, results, locks) = ([trial(&experiment, 1, 0)], place.join("results"), place.join("locks"));
+    let experiment: Experiment =
+        serde_yaml::from_str("{kiln: 1, name: x, model: {kind: matmul, size: 8}}").unwrap();
+    let program = script(
+        place,
+        "trap '' TERM; : >$folder/deaf; while :; do sleep 0.05; done",
+    );
+    let (trials, results, locks) = (
+        [trial(&experiment, 1, 0)],
+        place.join("results"),
+        place.join("locks"),
+    );
     let setting = AttemptSetting {
         request: &request(&experiment, &trials, [&results, &program, &locks]),
         trial: &trials[0],
@@ -32,7 +40,11 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
 }
 
 fn limits(timeout: Option<u64>, stall: u64) -> Run {
-    Run { timeout: timeout.map(TimeSpan::from_secs), stall: TimeSpan::from_secs(stall), ..Run::default() }
+    Run {
+        timeout: timeout.map(TimeSpan::from_secs),
+        stall: TimeSpan::from_secs(stall),
+        ..Run::default()
+    }
 }
 
 /// Returns the cause of a stop by the limits, as if the attempt had not been stopped before.
@@ -51,23 +63,41 @@ fn each_limit_stops_a_trial_at_its_time_and_one_that_ignores_it_is_killed_after_
     attempt.started = ago(3600);
     attempt.child.ear.heard().last_message = Instant::now();
     assert_eq!(stopped_for(&mut attempt, &limits(None, 600)), None);
-    assert_eq!(stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)), None);
-    assert_eq!(stopped_for(&mut attempt, &limits(Some(1800), 600)), Some(StopCause::Timeout(TimeSpan::from_secs(1800))));
+    assert_eq!(
+        stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)),
+        None
+    );
+    assert_eq!(
+        stopped_for(&mut attempt, &limits(Some(1800), 600)),
+        Some(StopCause::Timeout(TimeSpan::from_secs(1800)))
+    );
     attempt.child.ear.heard().last_message = ago(601);
-    assert_eq!(stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)), Some(StopCause::Stall(TimeSpan::from_secs(600))));
+    assert_eq!(
+        stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)),
+        Some(StopCause::Stall(TimeSpan::from_secs(600)))
+    );
 
     // Once it has said `finished` it has a while to end, whatever the limits say.
     attempt.child.ear.heard().finished = Some((Outcome::Completed, None));
     assert_eq!(stopped_for(&mut attempt, &limits(Some(1800), 600)), None);
     attempt.finished_since = Some(ago(LINGER.as_secs()));
-    assert_eq!(stopped_for(&mut attempt, &limits(None, 600)), Some(StopCause::Lingering));
+    assert_eq!(
+        stopped_for(&mut attempt, &limits(None, 600)),
+        Some(StopCause::Lingering)
+    );
 
     attempt.child.ear.heard().foreign_protocol = Some(2);
-    assert_eq!(stopped_for(&mut attempt, &limits(None, 600)), Some(StopCause::Protocol));
+    assert_eq!(
+        stopped_for(&mut attempt, &limits(None, 600)),
+        Some(StopCause::Protocol)
+    );
 
     // SIGTERM did nothing so far. After the grace comes SIGKILL.
     attempt.stopped = Some((StopCause::Told, ago(GRACE.as_secs())));
     attempt.keep_limits(&limits(None, 600));
-    assert!(matches!(events.recv_timeout(Duration::from_secs(60)), Ok(Event::Ended(7))));
+    assert!(matches!(
+        events.recv_timeout(Duration::from_secs(60)),
+        Ok(Event::Ended(7))
+    ));
     assert_eq!(attempt.child.reap().unwrap().exit, Exit::Signal(9));
 }

@@ -1,5 +1,6 @@
-//! Health checks of one GPU: settings that a restart would change, memory errors, power, temperature, the PCIe link
-//! and other processes. A field that the board does not have gets no check; a field that the driver hides is unknown.
+//! Health checks of one GPU: settings that a restart would change, memory errors, power,
+//! temperature, the PCIe link and other processes. A field that the board does not have gets no
+//! check; a field that the driver hides is unknown.
 
 use kiln_core::{
     record::Check,
@@ -13,7 +14,8 @@ use crate::readings::Privacy;
 /// Degrees below the slow-down temperature from which on a GPU counts as hot.
 const HOT_MARGIN: i64 = 5;
 
-/// Memory that driver and display use on an idle GPU; more without a visible process belongs to another program.
+/// Memory that driver and display use on an idle GPU; more without a visible process belongs to
+/// another program.
 const IDLE_MEMORY_BYTES: u64 = 1 << 30;
 
 /// All checks of one GPU, in the order of a page.
@@ -38,22 +40,46 @@ pub(super) fn checks(gpu: &GpuFacts, privacy: Privacy) -> Vec<Check> {
         temperature(gpu),
         link(gpu),
     ];
-    all.into_iter().flatten().map(|check| check.of_gpu(gpu.index)).collect()
+    all.into_iter()
+        .flatten()
+        .map(|check| check.of_gpu(gpu.index))
+        .collect()
 }
 
 fn lost(gpu: &GpuFacts, absence: &Absence) -> Check {
     let remedy = match absence {
-        Absence::NoPermission => "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)",
-        _ => "reset it (`sudo nvidia-smi -r`) or restart the machine, and look for `Xid` in `sudo dmesg`; `--device` names another",
+        Absence::NoPermission => {
+            "look at `ls -l /dev/nvidia*`; join the group that owns them (often `video`)"
+        }
+        _ => {
+            "reset it (`sudo nvidia-smi -r`) or restart the machine, and look for `Xid` in `sudo \
+             dmesg`; `--device` names another"
+        }
     };
-    Check::problem("health", format!("{} cannot be read: {absence}", gpu.words()), remedy)
+    Check::problem(
+        "health",
+        format!("{} cannot be read: {absence}", gpu.words()),
+        remedy,
+    )
 }
 
 fn identity(gpu: &GpuFacts) -> Check {
     let name = gpu.name.value().map_or("an NVIDIA GPU", String::as_str);
-    let memory = gpu.memory_total_bytes.value().map(|bytes| format!(", {}", Bytes(*bytes))).unwrap_or_default();
-    let capability = gpu.compute_capability.value().map(|version| format!(", compute capability {version}")).unwrap_or_default();
-    let model = if gpu.driver_model.value() == Some(&0) { "; driver model WDDM: the memory of processes is hidden" } else { "" };
+    let memory = gpu
+        .memory_total_bytes
+        .value()
+        .map(|bytes| format!(", {}", Bytes(*bytes)))
+        .unwrap_or_default();
+    let capability = gpu
+        .compute_capability
+        .value()
+        .map(|version| format!(", compute capability {version}"))
+        .unwrap_or_default();
+    let model = if gpu.driver_model.value() == Some(&0) {
+        "; driver model WDDM: the memory of processes is hidden"
+    } else {
+        ""
+    };
     Check::ok("device", format!("{name}{memory}{capability}{model}"))
 }
 
@@ -70,7 +96,11 @@ fn recovery(gpu: &GpuFacts) -> Option<Check> {
         7 => "a restart of the whole system",
         _ => "a recovery action that this kiln does not know",
     };
-    Some(Check::problem("recovery", format!("the driver requests {advice}"), "do this before the next run; results until then are unreliable"))
+    Some(Check::problem(
+        "recovery",
+        format!("the driver requests {advice}"),
+        "do this before the next run; results until then are unreliable",
+    ))
 }
 
 /// Checks for processes of others. kiln never ends them.
@@ -78,32 +108,52 @@ fn processes(gpu: &GpuFacts, privacy: Privacy) -> Check {
     const NAME: &str = "processes";
     match &gpu.users {
         ProcessList::Unknown(reason) => return Check::unknown(NAME, reason.clone()),
-        ProcessList::Known(list) if list.is_empty() => return Check::ok(NAME, "no other process uses it"),
+        ProcessList::Known(list) if list.is_empty() => {
+            return Check::ok(NAME, "no other process uses it");
+        }
         ProcessList::Known(_) => {}
     }
     let who = privacy.foreign_processes(&gpu.users);
     let wait = "wait (`run.wait`), or name another GPU with `--device`";
     match (gpu.work(), gpu.utilization_percent.value()) {
-        (Some(true), Some(percent)) => Check::warning(NAME, format!("other processes are running kernels ({percent} %): {who}"), wait),
+        (Some(true), Some(percent)) => Check::warning(
+            NAME,
+            format!("other processes are running kernels ({percent} %): {who}"),
+            wait,
+        ),
         (Some(false), _) => Check::warning(
             NAME,
             format!("other processes hold memory without using the GPU: {who}"),
-            "this may be a crashed program or an idle notebook; its owner can end it (`kill PID`), kiln never does",
+            "this may be a crashed program or an idle notebook; its owner can end it (`kill PID`), \
+             kiln never does",
         ),
-        _ => Check::warning(NAME, format!("other processes use it, and the driver does not report whether they run kernels: {who}"), wait),
+        _ => Check::warning(
+            NAME,
+            format!(
+                "other processes use it, and the driver does not report whether they run kernels: \
+                 {who}"
+            ),
+            wait,
+        ),
     }
 }
 
-/// Checks for memory without a visible process: of a crashed process, or of one in another container.
+/// Checks for memory without a visible process: of a crashed process, or of one in another
+/// container.
 fn held_memory(gpu: &GpuFacts) -> Option<Check> {
     let used = *gpu.memory_used_bytes.value()?;
-    let ProcessList::Known(list) = &gpu.users else { return None };
-    let is_explained = !list.is_empty() || gpu.is_display_active.value() == Some(&true) || used < IDLE_MEMORY_BYTES;
+    let ProcessList::Known(list) = &gpu.users else {
+        return None;
+    };
+    let is_explained = !list.is_empty()
+        || gpu.is_display_active.value() == Some(&true)
+        || used < IDLE_MEMORY_BYTES;
     (!is_explained).then(|| {
         Check::warning(
             "held-memory",
             format!("{} are in use, but no process is visible", Bytes(used)),
-            "a process in another container or a crashed one may hold it: `sudo fuser -v /dev/nvidia*` lists processes",
+            "a process in another container or a crashed one may hold it: `sudo fuser -v \
+             /dev/nvidia*` lists processes",
         )
     })
 }
@@ -111,10 +161,14 @@ fn held_memory(gpu: &GpuFacts) -> Option<Check> {
 fn persistence(gpu: &GpuFacts) -> Option<Check> {
     match (gpu.is_persistent.value()?, gpu.is_display_active.value()) {
         (true, _) => Some(Check::ok("persistence", "on")),
-        (false, Some(true)) => Some(Check::ok("persistence", "off, but a display keeps the driver loaded")),
+        (false, Some(true)) => Some(Check::ok(
+            "persistence",
+            "off, but a display keeps the driver loaded",
+        )),
         (false, _) => Some(Check::warning(
             "persistence",
-            "off: the driver unloads an unused GPU, each trial initializes it again, and power limits and clocks are reset",
+            "off: the driver unloads an unused GPU, each trial initializes it again, and power \
+             limits and clocks are reset",
             "`sudo nvidia-smi -pm 1`, or the service nvidia-persistenced",
         )),
     }
@@ -124,7 +178,11 @@ fn compute_mode(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "compute-mode";
     Some(match gpu.compute_mode.value()? {
         0 => Check::ok(NAME, "default"),
-        2 => Check::problem(NAME, "prohibited: no program may compute on it", "`sudo nvidia-smi -c DEFAULT`"),
+        2 => Check::problem(
+            NAME,
+            "prohibited: no program may compute on it",
+            "`sudo nvidia-smi -c DEFAULT`",
+        ),
         _ => Check::warning(
             NAME,
             "exclusive: one process at a time; a trial fails while another holds it",
@@ -136,7 +194,11 @@ fn compute_mode(gpu: &GpuFacts) -> Option<Check> {
 fn mig(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "mig";
     let is_on = *gpu.is_mig.value()?;
-    if gpu.is_mig_pending.value().is_some_and(|pending| *pending != is_on) {
+    if gpu
+        .is_mig_pending
+        .value()
+        .is_some_and(|pending| *pending != is_on)
+    {
         let (now, then) = if is_on { ("on", "off") } else { ("off", "on") };
         return Some(Check::warning(
             NAME,
@@ -149,12 +211,14 @@ fn mig(gpu: &GpuFacts) -> Option<Check> {
         (true, 0) => Check::problem(
             NAME,
             "on, but there is no instance: CUDA sees no device",
-            "create one (`sudo nvidia-smi mig -cgi 0 -C`) or turn it off (`sudo nvidia-smi -mig 0`)",
+            "create one (`sudo nvidia-smi mig -cgi 0 -C`) or turn it off (`sudo nvidia-smi -mig \
+             0`)",
         ),
         (true, count) => Check::warning(
             NAME,
             format!(
-                "on, with {}: a trial gets one instance, not the whole GPU, and the driver does not report utilization",
+                "on, with {}: a trial gets one instance, not the whole GPU, and the driver does \
+                 not report utilization",
                 counted(count, "instance")
             ),
             "turn it off (`sudo nvidia-smi -mig 0`) to measure the whole GPU",
@@ -168,7 +232,11 @@ fn ecc(gpu: &GpuFacts) -> Option<Check> {
     match gpu.is_ecc_pending.value() {
         Some(pending) if *pending != is_on => Some(Check::warning(
             "ecc",
-            format!("{} now, {} after the next restart: memory size and speed will change", word(is_on), word(*pending)),
+            format!(
+                "{} now, {} after the next restart: memory size and speed will change",
+                word(is_on),
+                word(*pending)
+            ),
             "restart before you measure, so that later runs are comparable",
         )),
         _ => Some(Check::ok("ecc", word(is_on))),
@@ -180,7 +248,10 @@ fn uncorrected(gpu: &GpuFacts) -> Option<Check> {
     (count > 0).then(|| {
         Check::problem(
             "memory-errors",
-            format!("{} since the driver was loaded", counted(count as usize, "uncorrected memory error")),
+            format!(
+                "{} since the driver was loaded",
+                counted(count as usize, "uncorrected memory error")
+            ),
             "reset the GPU (`sudo nvidia-smi -r`); if they recur, replace the board",
         )
     })
@@ -192,13 +263,24 @@ fn rows(gpu: &GpuFacts) -> Option<Check> {
     let pending = gpu.are_rows_pending.value().copied().unwrap_or(false);
     let spent = gpu.spent_banks.value().copied().unwrap_or(0);
     Some(if failed {
-        Check::problem(NAME, "a faulty row of memory could not be replaced", "replace the board; do not trust its results")
+        Check::problem(
+            NAME,
+            "a faulty row of memory could not be replaced",
+            "replace the board; do not trust its results",
+        )
     } else if pending {
-        Check::warning(NAME, "a faulty row of memory is waiting to be replaced", "reset the GPU (`sudo nvidia-smi -r`) or restart")
+        Check::warning(
+            NAME,
+            "a faulty row of memory is waiting to be replaced",
+            "reset the GPU (`sudo nvidia-smi -r`) or restart",
+        )
     } else if spent > 0 {
         Check::warning(
             NAME,
-            format!("no spare rows are left in {} of memory", counted(spent as usize, "bank")),
+            format!(
+                "no spare rows are left in {} of memory",
+                counted(spent as usize, "bank")
+            ),
             "the next fault there cannot be repaired: plan a replacement of the board",
         )
     } else {
@@ -208,7 +290,13 @@ fn rows(gpu: &GpuFacts) -> Option<Check> {
 
 fn pages(gpu: &GpuFacts) -> Option<Check> {
     let pending = *gpu.are_pages_pending.value()?;
-    pending.then(|| Check::warning("retired-pages", "faulty pages of memory are waiting to be retired", "restart the machine"))
+    pending.then(|| {
+        Check::warning(
+            "retired-pages",
+            "faulty pages of memory are waiting to be retired",
+            "restart the machine",
+        )
+    })
 }
 
 fn watts(milliwatts: u64) -> String {
@@ -223,8 +311,15 @@ fn power_limit(gpu: &GpuFacts) -> Option<Check> {
     let index = gpu.index;
     Some(Check::warning(
         "power-limit",
-        format!("{}, below the board's default of {}: it runs slower than others of its kind", watts(limit), watts(default)),
-        format!("`sudo nvidia-smi -i {index} -pl {:.0}`, if the limit is not intended", default as f64 / 1e3),
+        format!(
+            "{}, below the board's default of {}: it runs slower than others of its kind",
+            watts(limit),
+            watts(default)
+        ),
+        format!(
+            "`sudo nvidia-smi -i {index} -pl {:.0}`, if the limit is not intended",
+            default as f64 / 1e3
+        ),
     ))
 }
 
@@ -241,11 +336,17 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
     if !is_power_limited(gpu) {
         active &= !Activity::SW_POWER_CAP;
     }
-    let names: Vec<&str> = REASONS.iter().filter(|(bit, _)| active & bit != 0).map(|(_, name)| *name).collect();
+    let names: Vec<&str> = REASONS
+        .iter()
+        .filter(|(bit, _)| active & bit != 0)
+        .map(|(_, name)| *name)
+        .collect();
     Some(match names.as_slice() {
         [] => Check::ok(NAME, "none now"),
         // A busy GPU reaches its power limit by design.
-        ["the power limit"] if gpu.is_working() => Check::ok(NAME, "by the power limit, under load"),
+        ["the power limit"] if gpu.is_working() => {
+            Check::ok(NAME, "by the power limit, under load")
+        }
         _ => Check::warning(
             NAME,
             format!("the clocks are limited now by {}", names.join(", ")),
@@ -258,7 +359,11 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
 fn is_power_limited(gpu: &GpuFacts) -> bool {
     /// From this fraction of the limit on, the power limit may reduce the clocks.
     const NEAR: f64 = 0.8;
-    let share = gpu.power_draw.value().zip(gpu.power_limit.value()).map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
+    let share = gpu
+        .power_draw
+        .value()
+        .zip(gpu.power_limit.value())
+        .map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
     gpu.work() != Some(false) && share.is_none_or(|share| share >= NEAR)
 }
 
@@ -267,17 +372,32 @@ fn temperature(gpu: &GpuFacts) -> Option<Check> {
     let now = *gpu.temperature.value()?;
     const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
     let remedy = "let it cool (`run.cool_down`), check fans and air flow";
-    if gpu.event_reasons.value().is_some_and(|reasons| reasons & HEAT != 0) {
-        return Some(Check::warning(NAME, format!("{now} °C, and it is slowed down by temperature now"), remedy));
+    if gpu
+        .event_reasons
+        .value()
+        .is_some_and(|reasons| reasons & HEAT != 0)
+    {
+        return Some(Check::warning(
+            NAME,
+            format!("{now} °C, and it is slowed down by temperature now"),
+            remedy,
+        ));
     }
     let by_limit = gpu.slowdown_temperature.value().map(|limit| limit - now);
     let Some(margin) = gpu.temperature_margin.value().copied().or(by_limit) else {
         return Some(Check::ok(NAME, format!("{now} °C")));
     };
     Some(if margin <= HOT_MARGIN {
-        Check::warning(NAME, format!("{now} °C, {margin} degrees below where it slows down"), remedy)
+        Check::warning(
+            NAME,
+            format!("{now} °C, {margin} degrees below where it slows down"),
+            remedy,
+        )
     } else {
-        Check::ok(NAME, format!("{now} °C, {margin} degrees below where it slows down"))
+        Check::ok(
+            NAME,
+            format!("{now} °C, {margin} degrees below where it slows down"),
+        )
     })
 }
 
@@ -285,17 +405,29 @@ fn temperature(gpu: &GpuFacts) -> Option<Check> {
 fn link(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "pcie-link";
     let (width, best) = (*gpu.link_width.value()?, *gpu.link_width_max.value()?);
-    let generation = gpu.link_generation.value().copied().zip(gpu.link_generation_max.value().copied());
-    let words = |width: u64, generation: Option<u64>| generation.map_or(format!("x{width}"), |number| format!("generation {number} x{width}"));
+    let generation = gpu
+        .link_generation
+        .value()
+        .copied()
+        .zip(gpu.link_generation_max.value().copied());
+    let words = |width: u64, generation: Option<u64>| {
+        generation.map_or(format!("x{width}"), |number| {
+            format!("generation {number} x{width}")
+        })
+    };
     let is_slow = generation.is_some_and(|(now, best)| now < best);
     // A low generation on an idle GPU is not a fault of the slot.
     let told = generation.filter(|_| width == best || gpu.is_working());
-    let (now, possible) = (words(width, told.map(|pair| pair.0)), words(best, told.map(|pair| pair.1)));
+    let (now, possible) = (
+        words(width, told.map(|pair| pair.0)),
+        words(best, told.map(|pair| pair.1)),
+    );
     Some(if width < best {
         Check::warning(
             NAME,
             format!("{now} of {possible}: copies to the GPU are slower than possible"),
-            "reseat the board, or use a slot with all lanes; a riser or a shared slot may be the cause",
+            "reseat the board, or use a slot with all lanes; a riser or a shared slot may be the \
+             cause",
         )
     } else if is_slow && gpu.is_working() {
         Check::warning(
@@ -304,7 +436,10 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
             "check the slot's generation in the firmware settings",
         )
     } else if is_slow {
-        Check::ok(NAME, format!("{now} of {possible}; the link is idle because the GPU is"))
+        Check::ok(
+            NAME,
+            format!("{now} of {possible}; the link is idle because the GPU is"),
+        )
     } else {
         Check::ok(NAME, now)
     })
@@ -328,70 +463,197 @@ mod tests {
     fn found(name: &str, change: impl FnOnce(&mut GpuFacts)) -> Option<(CheckState, String)> {
         let mut gpu = healthy(3);
         change(&mut gpu);
-        let check = checks(&gpu, Privacy::Full).into_iter().find(|check| check.name == name)?;
-        assert_eq!((check.gpu, check.remedy.is_some()), (Some(3), check.state >= CheckState::Warning), "{check:?}");
+        let check = checks(&gpu, Privacy::Full)
+            .into_iter()
+            .find(|check| check.name == name)?;
+        assert_eq!(
+            (check.gpu, check.remedy.is_some()),
+            (Some(3), check.state >= CheckState::Warning),
+            "{check:?}"
+        );
         Some((check.state, check.evidence))
     }
 
     #[test]
     fn a_healthy_gpu_is_ok_in_everything() {
         let checks = checks(&healthy(0), Privacy::Masked);
-        assert!(checks.len() >= 10 && checks.iter().all(|check| check.state == CheckState::Ok), "{checks:?}");
+        assert!(
+            checks.len() >= 10 && checks.iter().all(|check| check.state == CheckState::Ok),
+            "{checks:?}"
+        );
     }
 
     #[test]
     fn each_fault_is_seen_with_its_evidence() {
         type Case = (&'static str, fn(&mut GpuFacts), CheckState, &'static str);
         let cases: [Case; 27] = [
-            ("health", |gpu| gpu.lost = Some(Absence::Lost), CheckState::Problem, "fell off the bus"),
-            ("recovery", |gpu| gpu.recovery_action = known(1), CheckState::Problem, "reset"),
-            ("held-memory", |gpu| gpu.memory_used_bytes = known(8 << 30), CheckState::Warning, "8.0 GiB are in use, but no process"),
-            ("persistence", |gpu| gpu.is_persistent = known(false), CheckState::Warning, "each trial initializes it again"),
-            ("compute-mode", |gpu| gpu.compute_mode = known(2), CheckState::Problem, "prohibited"),
-            ("compute-mode", |gpu| gpu.compute_mode = known(3), CheckState::Warning, "exclusive"),
-            ("mig", |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)), CheckState::Problem, "no instance"),
-            ("mig", |gpu| gpu.is_mig_pending = known(true), CheckState::Warning, "off now, on after the next reset"),
-            ("ecc", |gpu| gpu.is_ecc_pending = known(false), CheckState::Warning, "on now, off after the next restart"),
-            ("memory-errors", |gpu| gpu.uncorrected_errors = known(2), CheckState::Problem, "2 uncorrected"),
-            ("row-remapping", |gpu| gpu.has_remap_failed = known(true), CheckState::Problem, "could not be replaced"),
-            ("row-remapping", |gpu| gpu.are_rows_pending = known(true), CheckState::Warning, "waiting to be replaced"),
-            ("row-remapping", |gpu| gpu.spent_banks = known(4), CheckState::Warning, "left in 4 banks"),
-            ("retired-pages", |gpu| gpu.are_pages_pending = known(true), CheckState::Warning, "waiting to be retired"),
-            ("power-limit", |gpu| gpu.power_limit = known(450_000), CheckState::Warning, "450 W, below the board's default of 700 W"),
-            ("throttling", |gpu| gpu.event_reasons = known(0x48), CheckState::Warning, "temperature (hardware), the hardware's slow-down"),
+            (
+                "health",
+                |gpu| gpu.lost = Some(Absence::Lost),
+                CheckState::Problem,
+                "fell off the bus",
+            ),
+            (
+                "recovery",
+                |gpu| gpu.recovery_action = known(1),
+                CheckState::Problem,
+                "reset",
+            ),
+            (
+                "held-memory",
+                |gpu| gpu.memory_used_bytes = known(8 << 30),
+                CheckState::Warning,
+                "8.0 GiB are in use, but no process",
+            ),
+            (
+                "persistence",
+                |gpu| gpu.is_persistent = known(false),
+                CheckState::Warning,
+                "each trial initializes it again",
+            ),
+            (
+                "compute-mode",
+                |gpu| gpu.compute_mode = known(2),
+                CheckState::Problem,
+                "prohibited",
+            ),
+            (
+                "compute-mode",
+                |gpu| gpu.compute_mode = known(3),
+                CheckState::Warning,
+                "exclusive",
+            ),
+            (
+                "mig",
+                |gpu| (gpu.is_mig, gpu.is_mig_pending) = (known(true), known(true)),
+                CheckState::Problem,
+                "no instance",
+            ),
+            (
+                "mig",
+                |gpu| gpu.is_mig_pending = known(true),
+                CheckState::Warning,
+                "off now, on after the next reset",
+            ),
+            (
+                "ecc",
+                |gpu| gpu.is_ecc_pending = known(false),
+                CheckState::Warning,
+                "on now, off after the next restart",
+            ),
+            (
+                "memory-errors",
+                |gpu| gpu.uncorrected_errors = known(2),
+                CheckState::Problem,
+                "2 uncorrected",
+            ),
+            (
+                "row-remapping",
+                |gpu| gpu.has_remap_failed = known(true),
+                CheckState::Problem,
+                "could not be replaced",
+            ),
+            (
+                "row-remapping",
+                |gpu| gpu.are_rows_pending = known(true),
+                CheckState::Warning,
+                "waiting to be replaced",
+            ),
+            (
+                "row-remapping",
+                |gpu| gpu.spent_banks = known(4),
+                CheckState::Warning,
+                "left in 4 banks",
+            ),
+            (
+                "retired-pages",
+                |gpu| gpu.are_pages_pending = known(true),
+                CheckState::Warning,
+                "waiting to be retired",
+            ),
+            (
+                "power-limit",
+                |gpu| gpu.power_limit = known(450_000),
+                CheckState::Warning,
+                "450 W, below the board's default of 700 W",
+            ),
             (
                 "throttling",
-                |gpu| (gpu.event_reasons, gpu.utilization_percent, gpu.power_draw) = (known(0x4), hidden(), known(690_000)),
+                |gpu| gpu.event_reasons = known(0x48),
+                CheckState::Warning,
+                "temperature (hardware), the hardware's slow-down",
+            ),
+            (
+                "throttling",
+                |gpu| {
+                    (gpu.event_reasons, gpu.utilization_percent, gpu.power_draw) =
+                        (known(0x4), hidden(), known(690_000))
+                },
                 CheckState::Warning,
                 "the power limit",
             ),
-            ("throttling", |gpu| gpu.event_reasons = known(0x4), CheckState::Ok, "none now"),
+            (
+                "throttling",
+                |gpu| gpu.event_reasons = known(0x4),
+                CheckState::Ok,
+                "none now",
+            ),
             (
                 "throttling",
                 |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(0x44), hidden()),
                 CheckState::Warning,
                 "by temperature (hardware)",
             ),
-            ("temperature", |gpu| gpu.event_reasons = known(0x40), CheckState::Warning, "35 °C, and it is slowed down by temperature now"),
-            ("temperature", |gpu| gpu.temperature_margin = known(4), CheckState::Warning, "35 °C, 4 degrees below"),
             (
                 "temperature",
-                |gpu| (gpu.temperature, gpu.slowdown_temperature, gpu.temperature_margin) = (known(90), known(93), Reading::absent("old board")),
+                |gpu| gpu.event_reasons = known(0x40),
+                CheckState::Warning,
+                "35 °C, and it is slowed down by temperature now",
+            ),
+            (
+                "temperature",
+                |gpu| gpu.temperature_margin = known(4),
+                CheckState::Warning,
+                "35 °C, 4 degrees below",
+            ),
+            (
+                "temperature",
+                |gpu| {
+                    (
+                        gpu.temperature,
+                        gpu.slowdown_temperature,
+                        gpu.temperature_margin,
+                    ) = (known(90), known(93), Reading::absent("old board"))
+                },
                 CheckState::Warning,
                 "90 °C, 3 degrees below",
             ),
-            ("pcie-link", |gpu| (gpu.link_width, gpu.link_generation) = (known(8), known(1)), CheckState::Warning, "x8 of x16: copies"),
             (
                 "pcie-link",
-                |gpu| (gpu.link_width, gpu.link_generation, gpu.utilization_percent) = (known(8), known(1), known(90)),
+                |gpu| (gpu.link_width, gpu.link_generation) = (known(8), known(1)),
+                CheckState::Warning,
+                "x8 of x16: copies",
+            ),
+            (
+                "pcie-link",
+                |gpu| {
+                    (gpu.link_width, gpu.link_generation, gpu.utilization_percent) =
+                        (known(8), known(1), known(90))
+                },
                 CheckState::Warning,
                 "generation 1 x8 of generation 5 x16",
             ),
             (
                 "mig",
                 |gpu| {
-                    (gpu.is_mig, gpu.is_mig_pending, gpu.mig_instances) =
-                        (known(true), known(true), vec![MigName { uuid: "MIG-5".into(), place: None }])
+                    (gpu.is_mig, gpu.is_mig_pending, gpu.mig_instances) = (
+                        known(true),
+                        known(true),
+                        vec![MigName {
+                            uuid: "MIG-5".into(),
+                            place: None,
+                        }],
+                    )
                 },
                 CheckState::Warning,
                 "with 1 instance:",
@@ -402,11 +664,20 @@ mod tests {
                 CheckState::Warning,
                 "generation 3 x16 of generation 5 x16 under load",
             ),
-            ("pcie-link", |gpu| gpu.link_generation = known(1), CheckState::Ok, "the link is idle"),
+            (
+                "pcie-link",
+                |gpu| gpu.link_generation = known(1),
+                CheckState::Ok,
+                "the link is idle",
+            ),
         ];
         for (name, change, state, words) in cases {
-            let (found, evidence) = found(name, change).unwrap_or_else(|| panic!("no check {name}"));
-            assert!(found == state && evidence.contains(words), "{name}: {found} {evidence}");
+            let (found, evidence) =
+                found(name, change).unwrap_or_else(|| panic!("no check {name}"));
+            assert!(
+                found == state && evidence.contains(words),
+                "{name}: {found} {evidence}"
+            );
         }
     }
 
@@ -414,33 +685,80 @@ mod tests {
     fn what_the_board_does_not_have_is_no_check_and_what_is_hidden_is_unknown() {
         let absent = || Reading::Absent(Absence::NotSupported);
         assert_eq!(found("ecc", |gpu| gpu.is_ecc = absent()), None);
-        assert_eq!(found("row-remapping", |gpu| gpu.has_remap_failed = Reading::Absent(Absence::NotSupported)), None);
-        assert_eq!(found("processes", |gpu| gpu.users = ProcessList::Unknown("hidden".into())), Some((CheckState::Unknown, "hidden".into())));
-        assert_eq!(found("throttling", |gpu| (gpu.event_reasons, gpu.utilization_percent) = (known(4), known(99))).unwrap().0, CheckState::Ok);
-        assert_eq!(found("persistence", |gpu| (gpu.is_persistent, gpu.is_display_active) = (known(false), known(true))).unwrap().0, CheckState::Ok);
+        assert_eq!(
+            found("row-remapping", |gpu| gpu.has_remap_failed =
+                Reading::Absent(Absence::NotSupported)),
+            None
+        );
+        assert_eq!(
+            found("processes", |gpu| gpu.users =
+                ProcessList::Unknown("hidden".into())),
+            Some((CheckState::Unknown, "hidden".into()))
+        );
+        assert_eq!(
+            found("throttling", |gpu| (
+                gpu.event_reasons,
+                gpu.utilization_percent
+            ) = (known(4), known(99)))
+            .unwrap()
+            .0,
+            CheckState::Ok
+        );
+        assert_eq!(
+            found("persistence", |gpu| (
+                gpu.is_persistent,
+                gpu.is_display_active
+            ) = (known(false), known(true)))
+            .unwrap()
+            .0,
+            CheckState::Ok
+        );
     }
 
     #[test]
     fn who_holds_memory_is_named_only_where_identities_may_be_kept() {
         let mut gpu = healthy(0);
-        gpu.users = ProcessList::Known(vec![GpuProcess { pid: 4711, user: Some("ada".into()), used_memory_bytes: Some(3 << 30) }]);
+        gpu.users = ProcessList::Known(vec![GpuProcess {
+            pid: 4711,
+            user: Some("ada".into()),
+            used_memory_bytes: Some(3 << 30),
+        }]);
         let words = |gpu: &GpuFacts, privacy: Privacy| processes(gpu, privacy).evidence;
-        assert_eq!(words(&gpu, Privacy::Full), "other processes hold memory without using the GPU: pid 4711 of ada with 3.0 GiB");
+        assert_eq!(
+            words(&gpu, Privacy::Full),
+            "other processes hold memory without using the GPU: pid 4711 of ada with 3.0 GiB"
+        );
         assert!(!words(&gpu, Privacy::Masked).contains("4711"));
         gpu.utilization_percent = known(80);
-        assert!(words(&gpu, Privacy::Full).starts_with("other processes are running kernels (80 %)"));
+        assert!(
+            words(&gpu, Privacy::Full).starts_with("other processes are running kernels (80 %)")
+        );
         gpu.utilization_percent = hidden();
         let unknown = processes(&gpu, Privacy::Full);
-        assert!(unknown.evidence.contains("the driver does not report whether they run kernels"), "{unknown:?}");
+        assert!(
+            unknown
+                .evidence
+                .contains("the driver does not report whether they run kernels"),
+            "{unknown:?}"
+        );
         assert!(!unknown.remedy.is_some_and(|remedy| remedy.contains("kill")));
     }
 
     #[test]
     fn a_long_list_of_processes_is_cut() {
         let mut gpu = healthy(0);
-        let process = |pid| GpuProcess { pid, user: None, used_memory_bytes: None };
+        let process = |pid| GpuProcess {
+            pid,
+            user: None,
+            used_memory_bytes: None,
+        };
         gpu.users = ProcessList::Known((1..=12).map(process).collect());
         let evidence = processes(&gpu, Privacy::Full).evidence;
-        assert!(evidence.contains("pid 5 of") && !evidence.contains("pid 6 of") && evidence.ends_with("; and 7 more"), "{evidence}");
+        assert!(
+            evidence.contains("pid 5 of")
+                && !evidence.contains("pid 6 of")
+                && evidence.ends_with("; and 7 more"),
+            "{evidence}"
+        );
     }
 }

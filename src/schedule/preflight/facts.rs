@@ -1,5 +1,6 @@
-//! Collects the facts for the checks: driver, GPUs, environment, host, folder of the results, the needs of an experiment
-//! and the findings of the child. It does not judge them; a missing fact is a reason or `None`.
+//! Collects the facts for the checks: driver, GPUs, environment, host, folder of the results, the
+//! needs of an experiment and the findings of the child. It does not judge them; a missing fact is
+//! a reason or `None`.
 
 use std::{
     collections::HashMap,
@@ -8,7 +9,10 @@ use std::{
 };
 
 use kiln_core::{plan::Trial, units::listed};
-use kiln_hardware::{Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus, silence_of};
+use kiln_hardware::{
+    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus,
+    silence_of,
+};
 
 use super::{gpu::GpuFacts, trial_program::ExamineAnswer};
 use crate::readings::Privacy;
@@ -103,15 +107,28 @@ pub struct FactRoots<'a> {
 
 impl PreflightFacts {
     /// Reads the machine. Makes about 200 driver calls per GPU.
-    pub fn gather(sources: &FactRoots, leased: Option<Vec<String>>, answer: Option<ExamineAnswer>) -> Self {
+    pub fn gather(
+        sources: &FactRoots,
+        leased: Option<Vec<String>>,
+        answer: Option<ExamineAnswer>,
+    ) -> Self {
         let (nvml, patience) = (sources.nvml.as_ref(), sources.patience);
         let host = host::read();
-        let driver = nvml.map(|nvml| versions(*nvml, patience)).map_err(Clone::clone);
+        let driver = nvml
+            .map(|nvml| versions(*nvml, patience))
+            .map_err(Clone::clone);
         let gpus = nvml.map(|nvml| gpus(*nvml, patience)).unwrap_or_default();
         Self {
-            silence: driver.as_ref().ok().and_then(|versions| silence(versions, &gpus, patience)),
+            silence: driver
+                .as_ref()
+                .ok()
+                .and_then(|versions| silence(versions, &gpus, patience)),
             driver,
-            system: if sources.is_system_nvml { system(Path::new("/")) } else { SystemFacts::default() },
+            system: if sources.is_system_nvml {
+                system(Path::new("/"))
+            } else {
+                SystemFacts::default()
+            },
             gpus,
             leased,
             environment: environment(),
@@ -125,19 +142,42 @@ impl PreflightFacts {
 }
 
 fn versions(nvml: Nvml, patience: &Patience) -> DriverVersions {
-    let told = patience.wait(move || DriverVersions { driver: nvml.driver_version(), nvml: nvml.nvml_version(), cuda: nvml.cuda_version() });
+    let told = patience.wait(move || DriverVersions {
+        driver: nvml.driver_version(),
+        nvml: nvml.nvml_version(),
+        cuda: nvml.cuda_version(),
+    });
     let silent = || Reading::Absent(patience.silence());
-    told.unwrap_or_else(|| DriverVersions { driver: silent(), nvml: silent(), cuda: silent() })
+    told.unwrap_or_else(|| DriverVersions {
+        driver: silent(),
+        nvml: silent(),
+        cuda: silent(),
+    })
 }
 
 fn gpus(nvml: Nvml, patience: &Patience) -> Vec<GpuFacts> {
     let read = read_gpus(nvml, Which::All, patience);
-    let well: Vec<String> = read.iter().filter(|gpu| silence_of(gpu).is_none()).filter_map(|gpu| gpu.identity.uuid.value().cloned()).collect();
+    let well: Vec<String> = read
+        .iter()
+        .filter(|gpu| silence_of(gpu).is_none())
+        .filter_map(|gpu| gpu.identity.uuid.value().cloned())
+        .collect();
     let users = patience.each(well.clone(), move |uuid| nvml.compute_processes(&uuid));
     let silent = || ProcessList::Unknown(patience.silence().to_string());
-    let mut users: HashMap<String, ProcessList> = well.into_iter().zip(users.into_iter().map(|list| list.unwrap_or_else(silent))).collect();
-    let mut of = |gpu: &Gpu| gpu.identity.uuid.value().and_then(|uuid| users.remove(uuid));
-    read.iter().enumerate().map(|(place, gpu)| GpuFacts::of(gpu, place as u64, of(gpu))).collect()
+    let mut users: HashMap<String, ProcessList> = well
+        .into_iter()
+        .zip(users.into_iter().map(|list| list.unwrap_or_else(silent)))
+        .collect();
+    let mut of = |gpu: &Gpu| {
+        gpu.identity
+            .uuid
+            .value()
+            .and_then(|uuid| users.remove(uuid))
+    };
+    read.iter()
+        .enumerate()
+        .map(|(place, gpu)| GpuFacts::of(gpu, place as u64, of(gpu)))
+        .collect()
 }
 
 /// Returns a sentence that names what hangs.
@@ -146,16 +186,24 @@ fn silence(versions: &DriverVersions, gpus: &[GpuFacts], patience: &Patience) ->
     if versions.driver.absence() == Some(&silence) {
         return Some(silence.to_string());
     }
-    let hanging: Vec<String> = gpus.iter().filter(|gpu| gpu.lost.as_ref() == Some(&silence)).map(GpuFacts::words).collect();
+    let hanging: Vec<String> = gpus
+        .iter()
+        .filter(|gpu| gpu.lost.as_ref() == Some(&silence))
+        .map(GpuFacts::words)
+        .collect();
     (!hanging.is_empty()).then(|| format!("{silence} when asked about {}", listed(&hanging, ", ")))
 }
 
 /// `root` is `/` outside tests.
 fn system(root: &Path) -> SystemFacts {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();
-    let kernel = read("proc/sys/kernel/osrelease").unwrap_or_default().to_ascii_lowercase();
+    let kernel = read("proc/sys/kernel/osrelease")
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     SystemFacts {
-        module_version: read("proc/driver/nvidia/version").as_deref().and_then(module_version),
+        module_version: read("proc/driver/nvidia/version")
+            .as_deref()
+            .and_then(module_version),
         library_version: library_version(root),
         nodes: nodes(&root.join("dev")),
         is_wsl: kernel.contains("microsoft") || root.join("dev/dxg").exists(),
@@ -165,8 +213,12 @@ fn system(root: &Path) -> SystemFacts {
 /// The first word of `NVRM version: … Kernel Module  590.48.01  Release Build …` that is a version.
 fn module_version(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("NVRM version"))?;
-    let is_version =
-        |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_version = |word: &&str| {
+        word.contains('.')
+            && word
+                .split('.')
+                .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    };
     line.split_whitespace().find(is_version).map(str::to_owned)
 }
 
@@ -183,19 +235,29 @@ fn library_version(root: &Path) -> Option<String> {
     ];
     FOLDERS.iter().find_map(|folder| {
         let target = fs::read_link(root.join(folder).join("libnvidia-ml.so.1")).ok()?;
-        Some(target.file_name()?.to_str()?.strip_prefix("libnvidia-ml.so.")?.to_owned())
+        Some(
+            target
+                .file_name()?
+                .to_str()?
+                .strip_prefix("libnvidia-ml.so.")?
+                .to_owned(),
+        )
     })
 }
 
 fn nodes(dev: &Path) -> Vec<String> {
     let entries = fs::read_dir(dev).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with("nvidia")).collect();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("nvidia"))
+        .collect();
     names.sort();
     names
 }
 
 fn environment() -> Environment {
-    let variable = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    let variable =
+        |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
     Environment {
         cuda_visible_devices: variable("CUDA_VISIBLE_DEVICES"),
         cuda_device_order: variable("CUDA_DEVICE_ORDER"),
@@ -227,7 +289,11 @@ fn write_fault(results: &Path) -> Option<String> {
     if !there.is_dir() {
         return Some(format!("{} is not a folder", there.display()));
     }
-    let refused = rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK).err()?;
+    let refused = rustix::fs::access(
+        there,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    )
+    .err()?;
     Some(format!("{} cannot be written: {refused}", there.display()))
 }
 
@@ -236,15 +302,32 @@ fn swap_used() -> Reading<u64> {
         Ok(text) => text,
         Err(error) => return Reading::absent(format_args!("/proc/meminfo: {error}")),
     };
-    let kibibytes = |key: &str| text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse::<u64>().ok();
-    let used = kibibytes("SwapTotal:").zip(kibibytes("SwapFree:")).map(|(total, free)| total.saturating_sub(free) * 1024);
+    let kibibytes = |key: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(key))?
+            .split_whitespace()
+            .next()?
+            .parse::<u64>()
+            .ok()
+    };
+    let used = kibibytes("SwapTotal:")
+        .zip(kibibytes("SwapFree:"))
+        .map(|(total, free)| total.saturating_sub(free) * 1024);
     Reading::or_absent(used, "/proc/meminfo does not say")
 }
 
 fn wish(trials: &[Trial], cores: u64) -> TrialDemand {
-    let workers = trials.iter().filter_map(|trial| trial.data.loader()).map(|loader| loader.num_workers.resolve(cores));
-    let threads = trials.iter().map(|trial| trial.train.cpu_threads.resolve(cores));
-    TrialDemand { most_workers: workers.max().unwrap_or(0), most_cpu_threads: threads.max().unwrap_or(0) }
+    let workers = trials
+        .iter()
+        .filter_map(|trial| trial.data.loader())
+        .map(|loader| loader.num_workers.resolve(cores));
+    let threads = trials
+        .iter()
+        .map(|trial| trial.train.cpu_threads.resolve(cores));
+    TrialDemand {
+        most_workers: workers.max().unwrap_or(0),
+        most_cpu_threads: threads.max().unwrap_or(0),
+    }
 }
 
 #[cfg(test)]
@@ -265,23 +348,57 @@ mod tests {
     #[test]
     fn versions_of_module_and_library_come_from_the_files_of_the_driver() {
         for line in [
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n",
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.54.03  Release Build  (root@host)\n",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC \
+             2023\nGCC version:  gcc 12.3.0\n",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.54.03  Release Build  \
+             (root@host)\n",
         ] {
-            let root = tree(&[("proc/driver/nvidia/version", line), ("dev/nvidiactl", ""), ("dev/nvidia0", ""), ("dev/null", "")]);
+            let root = tree(&[
+                ("proc/driver/nvidia/version", line),
+                ("dev/nvidiactl", ""),
+                ("dev/nvidia0", ""),
+                ("dev/null", ""),
+            ]);
             let folder = root.path().join("usr/lib64");
             fs::create_dir_all(&folder).unwrap();
-            std::os::unix::fs::symlink("libnvidia-ml.so.550.90.07", folder.join("libnvidia-ml.so.1")).unwrap();
+            std::os::unix::fs::symlink(
+                "libnvidia-ml.so.550.90.07",
+                folder.join("libnvidia-ml.so.1"),
+            )
+            .unwrap();
             let found = system(root.path());
-            assert_eq!((found.module_version.as_deref(), found.library_version.as_deref()), (Some("535.54.03"), Some("550.90.07")));
-            assert_eq!((found.nodes, found.is_wsl), (vec!["nvidia0".to_owned(), "nvidiactl".to_owned()], false));
+            assert_eq!(
+                (
+                    found.module_version.as_deref(),
+                    found.library_version.as_deref()
+                ),
+                (Some("535.54.03"), Some("550.90.07"))
+            );
+            assert_eq!(
+                (found.nodes, found.is_wsl),
+                (vec!["nvidia0".to_owned(), "nvidiactl".to_owned()], false)
+            );
         }
     }
 
     #[test]
     fn a_machine_without_a_driver_shows_nothing_of_one() {
-        let found = system(tree(&[("proc/sys/kernel/osrelease", "6.6.0-microsoft-standard-WSL2\n")]).path());
-        assert_eq!((found.module_version, found.library_version, found.nodes.len(), found.is_wsl), (None, None, 0, true));
+        let found = system(
+            tree(&[(
+                "proc/sys/kernel/osrelease",
+                "6.6.0-microsoft-standard-WSL2\n",
+            )])
+            .path(),
+        );
+        assert_eq!(
+            (
+                found.module_version,
+                found.library_version,
+                found.nodes.len(),
+                found.is_wsl
+            ),
+            (None, None, 0, true)
+        );
     }
 
     #[test]
@@ -298,9 +415,15 @@ mod tests {
         let file = folder.path().join("results");
         fs::write(&file, "").unwrap();
         let words = format!("{} is not a folder", file.display());
-        assert_eq!((write_fault(&file), write_fault(&file.join("deeper"))), (Some(words.clone()), Some(words)));
+        assert_eq!(
+            (write_fault(&file), write_fault(&file.join("deeper"))),
+            (Some(words.clone()), Some(words))
+        );
         assert_eq!(write_fault(&folder.path().join("not/yet/there")), None);
         // The kernel's own files may not be written by anyone.
-        assert!(write_fault(Path::new("/proc/1/fdinfo")).is_none_or(|words| words.contains("cannot be written")));
+        assert!(
+            write_fault(Path::new("/proc/1/fdinfo"))
+                .is_none_or(|words| words.contains("cannot be written"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The facts of one GPU for the checks: the part of the typed model that decides whether its results are reliable.
+//! The facts of one GPU for the checks: the part of the typed model that decides whether its
+//! results are reliable.
 
 use kiln_hardware::{
     Absence, Gpu, ProcessList, Reading,
@@ -90,7 +91,11 @@ impl GpuFacts {
             spent_banks: gpu.remapped_rows.histogram.none.clone(),
             are_pages_pending: gpu.retired_pages.is_pending.clone(),
             recovery_action: gpu.modes.recovery_action.clone(),
-            power_draw: gpu.power.draw.clone().or_else(|| gpu.power.draw_instant.clone()),
+            power_draw: gpu
+                .power
+                .draw
+                .clone()
+                .or_else(|| gpu.power.draw_instant.clone()),
             power_limit: gpu.power.limits.current.clone(),
             power_limit_default: gpu.power.limits.default.clone(),
             event_reasons: gpu.activity.event_reasons.clone(),
@@ -108,8 +113,13 @@ impl GpuFacts {
 
     /// Whether kernels run on it now; `None` if the driver does not report it.
     pub(super) fn work(&self) -> Option<bool> {
-        let is_resting = self.event_reasons.value().is_some_and(|reasons| reasons & Activity::IDLE != 0);
-        self.utilization_percent.value().map(|percent| *percent > 0 && !is_resting)
+        let is_resting = self
+            .event_reasons
+            .value()
+            .is_some_and(|reasons| reasons & Activity::IDLE != 0);
+        self.utilization_percent
+            .value()
+            .map(|percent| *percent > 0 && !is_resting)
     }
 
     /// Whether kernels are known to run on it now.
@@ -127,8 +137,15 @@ impl GpuFacts {
 }
 
 fn mig_name(device: &MigDevice) -> Option<MigName> {
-    let place = device.gpu_instance_id.value().copied().zip(device.compute_instance_id.value().copied());
-    Some(MigName { uuid: device.uuid.value()?.clone(), place })
+    let place = device
+        .gpu_instance_id
+        .value()
+        .copied()
+        .zip(device.compute_instance_id.value().copied());
+    Some(MigName {
+        uuid: device.uuid.value()?.clone(),
+        place,
+    })
 }
 
 /// A GPU without permission or lost from the bus gives one reason for every reading.

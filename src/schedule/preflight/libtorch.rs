@@ -1,5 +1,6 @@
-//! Checks of the child and its libtorch: does it start, which libtorch is loaded, is CUDA built in and usable, does
-//! it fit the driver and the GPUs, are matrix products correct. Converts the child's findings to checks.
+//! Checks of the child and its libtorch: does it start, which libtorch is loaded, is CUDA built in
+//! and usable, does it fit the driver and the GPUs, are matrix products correct. Converts the
+//! child's findings to checks.
 
 use kiln_core::{
     record::{
@@ -17,8 +18,8 @@ use super::{
 };
 use crate::schedule::devices::is_hidden_on_purpose;
 
-/// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element. Rounding causes about 1e-6;
-/// TF32, which is off, would cause about 1e-4.
+/// Largest error of a product of 512 × 512 normal numbers in f32, relative to its largest element.
+/// Rounding causes about 1e-6; TF32, which is off, would cause about 1e-4.
 const F32_TOLERANCE: f64 = 1e-5;
 
 /// The same in bf16: only the result is rounded, to 2^-9; split products are rounded once more.
@@ -26,7 +27,9 @@ const BF16_TOLERANCE: f64 = 1.0 / 64.0;
 
 /// All checks of the child; none if it was not examined.
 pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
-    let Some(answer) = &facts.answer else { return Vec::new() };
+    let Some(answer) = &facts.answer else {
+        return Vec::new();
+    };
     let mut checks = vec![program(answer)];
     checks.extend(libtorch(answer, facts));
     if let Some(libtorch) = built_in(answer) {
@@ -41,11 +44,24 @@ pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     checks
 }
 
-/// Whether trials can run at all: the child starts, and the CPU computes correctly if it was tested.
+/// Whether trials can run at all: the child starts, and the CPU computes correctly if it was
+/// tested.
 pub(super) fn can_run(answer: &ExamineAnswer) -> bool {
-    let cpu_is_right = answer.products.iter().filter(|product| product.device == "cpu").all(|found| product_fault(found).is_none());
-    let has_tried = answer.is_quick || built_in(answer).is_none() || answer.products.iter().any(|product| product.device == "cpu");
-    answer.build.is_some() && cpu_is_right && has_tried && !matches!(answer.fault, Some(ChildFault::Newer(_)))
+    let cpu_is_right = answer
+        .products
+        .iter()
+        .filter(|product| product.device == "cpu")
+        .all(|found| product_fault(found).is_none());
+    let has_tried = answer.is_quick
+        || built_in(answer).is_none()
+        || answer
+            .products
+            .iter()
+            .any(|product| product.device == "cpu");
+    answer.build.is_some()
+        && cpu_is_right
+        && has_tried
+        && !matches!(answer.fault, Some(ChildFault::Newer(_)))
 }
 
 fn built_in(answer: &ExamineAnswer) -> Option<&Libtorch> {
@@ -54,7 +70,11 @@ fn built_in(answer: &ExamineAnswer) -> Option<&Libtorch> {
 
 /// GPUs that libtorch sees and that compute correctly if they were tested.
 pub(super) fn usable_gpus(answer: &ExamineAnswer) -> usize {
-    let wrong = |at: u64| answer.products.iter().any(|product| product.device == format!("cuda:{at}") && product_fault(product).is_some());
+    let wrong = |at: u64| {
+        answer.products.iter().any(|product| {
+            product.device == format!("cuda:{at}") && product_fault(product).is_some()
+        })
+    };
     let devices = answer.cuda.as_ref().map_or(0, |cuda| cuda.devices);
     (0..devices).filter(|at| !wrong(*at)).count()
 }
@@ -64,17 +84,38 @@ const BUILD_IT: &str = "build it with `make build`, or set `KILN_TRIAL` to its p
 fn program(answer: &ExamineAnswer) -> Check {
     let (name, path) = ("trial-program", answer.program.display());
     match (&answer.fault, &answer.build) {
-        (Some(ChildFault::NotThere), _) => Check::problem(name, format!("{path} does not exist"), BUILD_IT),
-        (Some(ChildFault::NotStarted(why)), _) => Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT),
-        (Some(ChildFault::Older), _) => {
-            Check::problem(name, format!("{path} does not know `--examine`: it is older than this kiln"), "build both programs: `make build`")
+        (Some(ChildFault::NotThere), _) => {
+            Check::problem(name, format!("{path} does not exist"), BUILD_IT)
         }
-        (Some(ChildFault::Newer(number)), _) => {
-            Check::problem(name, format!("{path} uses format {number}: it is newer than this kiln"), "build both programs: `make build`")
+        (Some(ChildFault::NotStarted(why)), _) => {
+            Check::problem(name, format!("{path} cannot be started: {why}"), BUILD_IT)
         }
-        (Some(ChildFault::Loading(_)), _) => Check::problem(name, format!("{path} does not start"), "see libtorch"),
-        (Some(other), build) => Check::problem(name, format!("{path} {}", stopped(other, build.as_ref(), answer)), remedy_of(other)),
-        (None, Some(build)) => Check::ok(name, format!("kiln-trial {} with {}", build.kiln_trial, build.engines.join(", "))),
+        (Some(ChildFault::Older), _) => Check::problem(
+            name,
+            format!("{path} does not know `--examine`: it is older than this kiln"),
+            "build both programs: `make build`",
+        ),
+        (Some(ChildFault::Newer(number)), _) => Check::problem(
+            name,
+            format!("{path} uses format {number}: it is newer than this kiln"),
+            "build both programs: `make build`",
+        ),
+        (Some(ChildFault::Loading(_)), _) => {
+            Check::problem(name, format!("{path} does not start"), "see libtorch")
+        }
+        (Some(other), build) => Check::problem(
+            name,
+            format!("{path} {}", stopped(other, build.as_ref(), answer)),
+            remedy_of(other),
+        ),
+        (None, Some(build)) => Check::ok(
+            name,
+            format!(
+                "kiln-trial {} with {}",
+                build.kiln_trial,
+                build.engines.join(", ")
+            ),
+        ),
         (None, None) => Check::unknown(name, format!("{path} printed nothing")),
     }
 }
@@ -83,21 +124,35 @@ fn program(answer: &ExamineAnswer) -> Check {
 fn stopped(fault: &ChildFault, build: Option<&Build>, answer: &ExamineAnswer) -> String {
     let at = match (build, &answer.cuda, answer.products.last()) {
         (None, ..) => "before its first output".to_owned(),
-        (Some(_), None, _) if answer.is_quick || !answer.products.is_empty() => "when it started CUDA".to_owned(),
+        (Some(_), None, _) if answer.is_quick || !answer.products.is_empty() => {
+            "when it started CUDA".to_owned()
+        }
         (Some(_), None, _) => "at the first product on the CPU".to_owned(),
         (_, _, last) => format!(
             "after {}",
-            last.map_or("it started CUDA".to_owned(), |product| format!("the {} product on {}", product.precision, product.device))
+            last.map_or("it started CUDA".to_owned(), |product| format!(
+                "the {} product on {}",
+                product.precision, product.device
+            ))
         ),
     };
     match fault {
         ChildFault::Signal(signal) => {
-            let name = signal_hook::low_level::signal_name(*signal).map(|name| format!(" ({name})")).unwrap_or_default();
+            let name = signal_hook::low_level::signal_name(*signal)
+                .map(|name| format!(" ({name})"))
+                .unwrap_or_default();
             format!("crashed by signal {signal}{name} {at}")
         }
-        ChildFault::Silent(limit) => format!("did not end within {} and was stopped {at}", Seconds(limit.as_secs_f64())),
-        ChildFault::Ended { status, last_line } if last_line.is_empty() => format!("ended with status {status} {at}"),
-        ChildFault::Ended { status, last_line } => format!("ended with status {status} {at}: {last_line}"),
+        ChildFault::Silent(limit) => format!(
+            "did not end within {} and was stopped {at}",
+            Seconds(limit.as_secs_f64())
+        ),
+        ChildFault::Ended { status, last_line } if last_line.is_empty() => {
+            format!("ended with status {status} {at}")
+        }
+        ChildFault::Ended { status, last_line } => {
+            format!("ended with status {status} {at}: {last_line}")
+        }
         _ => format!("stopped {at}"),
     }
 }
@@ -105,14 +160,24 @@ fn stopped(fault: &ChildFault, build: Option<&Build>, answer: &ExamineAnswer) ->
 fn remedy_of(fault: &ChildFault) -> &'static str {
     match fault {
         // SIGBUS: access to a page of a truncated file.
-        ChildFault::Signal(7) => "a library of libtorch may be truncated: remove its folder under .libtorch and run `make libtorch` again",
+        ChildFault::Signal(7) => {
+            "a library of libtorch may be truncated: remove its folder under .libtorch and run \
+             `make libtorch` again"
+        }
         ChildFault::Signal(4) => "this processor may lack instructions (AVX2) that libtorch needs",
-        ChildFault::Silent(_) => "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to exclude the GPUs",
-        _ => "run `kiln-trial --examine` by hand; `make libtorch build` sets up libtorch and builds against it",
+        ChildFault::Silent(_) => {
+            "look for `NVRM` and `Xid` in `sudo dmesg`; try `CUDA_VISIBLE_DEVICES= kiln doctor` to \
+             exclude the GPUs"
+        }
+        _ => {
+            "run `kiln-trial --examine` by hand; `make libtorch build` sets up libtorch and builds \
+             against it"
+        }
     }
 }
 
-const SET_UP: &str = "run `make libtorch`, or point `LIBTORCH` at a libtorch 2.11 folder, then `make build`";
+const SET_UP: &str = "run `make libtorch`, or point `LIBTORCH` at a libtorch 2.11 folder, then \
+                      `make build`";
 
 fn libtorch(answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     const NAME: &str = "libtorch";
@@ -121,19 +186,38 @@ fn libtorch(answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     }
     let build = answer.build.as_ref()?;
     let Some(found) = &build.libtorch else {
-        return Some(Check::ok(NAME, "not part of this build; trials run on `engine: flex`"));
+        return Some(Check::ok(
+            NAME,
+            "not part of this build; trials run on `engine: flex`",
+        ));
     };
-    let flavour = found.cuda.as_ref().map_or("CPU-only".to_owned(), |cuda| format!("with CUDA {cuda}"));
-    let place = found.path.as_ref().map(|path| format!(", at {path}")).unwrap_or_default();
+    let flavour = found
+        .cuda
+        .as_ref()
+        .map_or("CPU-only".to_owned(), |cuda| format!("with CUDA {cuda}"));
+    let place = found
+        .path
+        .as_ref()
+        .map(|path| format!(", at {path}"))
+        .unwrap_or_default();
     Some(match &found.loaded {
         Some(loaded) if bare(loaded) != bare(&found.compiled) => Check::problem(
             NAME,
-            format!("{loaded} is loaded{place}, but kiln-trial was compiled against {}", found.compiled),
+            format!(
+                "{loaded} is loaded{place}, but kiln-trial was compiled against {}",
+                found.compiled
+            ),
             "unset `LD_LIBRARY_PATH`, or build against that libtorch (`LIBTORCH=… make build`): \
              another version may lack functions or give other results",
         ),
         Some(loaded) => Check::ok(NAME, format!("{loaded}, {flavour}{place}")),
-        None => Check::unknown(NAME, format!("compiled against {}, {flavour}{place}; the loaded one does not report its version", found.compiled)),
+        None => Check::unknown(
+            NAME,
+            format!(
+                "compiled against {}, {flavour}{place}; the loaded one does not report its version",
+                found.compiled
+            ),
+        ),
     })
 }
 
@@ -150,16 +234,25 @@ fn not_loaded(fault: &LoadFault, facts: &PreflightFacts) -> Check {
         places => format!("; searched in {}", places.join(", ")),
     };
     let (evidence, remedy) = match &fault.kind {
-        LoadFaultKind::Missing => (format!("{library} is missing{searched}"), missing_remedy(library)),
+        LoadFaultKind::Missing => (
+            format!("{library} is missing{searched}"),
+            missing_remedy(library),
+        ),
         LoadFaultKind::Truncated => (
             format!("{library} is truncated: the file is shorter than its headers say"),
             truncated_remedy(library, facts.environment.ld_library_path.as_deref()),
         ),
-        LoadFaultKind::Foreign => (format!("{library} is not a library for this machine"), SET_UP),
+        LoadFaultKind::Foreign => (
+            format!("{library} is not a library for this machine"),
+            SET_UP,
+        ),
         LoadFaultKind::Symbol(name) => (
-            format!("the libtorch that was found lacks `{name}`, which {library} needs: the version differs"),
-            "unset `LD_LIBRARY_PATH` if it leads to another libtorch; \
-             else build against the one you have (`LIBTORCH=… make build`) or run `make libtorch`",
+            format!(
+                "the libtorch that was found lacks `{name}`, which {library} needs: the version \
+                 differs"
+            ),
+            "unset `LD_LIBRARY_PATH` if it leads to another libtorch; else build against the one \
+             you have (`LIBTORCH=… make build`) or run `make libtorch`",
         ),
         LoadFaultKind::System(version) => (
             format!("{library} needs {version}, which is newer than this system's C library"),
@@ -173,21 +266,41 @@ fn not_loaded(fault: &LoadFault, facts: &PreflightFacts) -> Check {
 /// Remedy for a truncated file; only kiln's own folder is safe to remove.
 fn truncated_remedy(library: &str, searched_first: Option<&str>) -> &'static str {
     let folder = library.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let is_searched_first = searched_first.is_some_and(|list| list.split(':').any(|entry| entry.trim_end_matches('/') == folder));
+    let is_searched_first = searched_first.is_some_and(|list| {
+        list.split(':')
+            .any(|entry| entry.trim_end_matches('/') == folder)
+    });
     match (is_searched_first, library.contains("/.libtorch/")) {
         (true, _) => "`LD_LIBRARY_PATH` names this folder: unset it, or reinstall that libtorch",
-        (false, true) => "an installation was interrupted or the disk was full: remove that folder, then run `make libtorch`",
+        (false, true) => {
+            "an installation was interrupted or the disk was full: remove that folder, then run \
+             `make libtorch`"
+        }
         (false, false) => {
-            "an installation was interrupted or the disk was full: reinstall that libtorch, or run `make libtorch build` to use kiln's copy"
+            "an installation was interrupted or the disk was full: reinstall that libtorch, or run \
+             `make libtorch build` to use kiln's copy"
         }
     }
 }
 
 fn missing_remedy(library: &str) -> &'static str {
-    let is_cuda = ["cuda", "cudart", "cublas", "cudnn", "cufft", "nccl", "nvrtc", "cusparse", "cusolver", "nvshmem", "cupti", "nvJitLink"];
+    let is_cuda = [
+        "cuda",
+        "cudart",
+        "cublas",
+        "cudnn",
+        "cufft",
+        "nccl",
+        "nvrtc",
+        "cusparse",
+        "cusolver",
+        "nvshmem",
+        "cupti",
+        "nvJitLink",
+    ];
     if is_cuda.iter().any(|part| library.contains(part)) {
-        "kiln-trial was built against a CUDA libtorch: set it up here with `KILN_LIBTORCH=cuda make libtorch`, \
-         or build against a CPU-only one (`KILN_LIBTORCH=cpu make libtorch build`)"
+        "kiln-trial was built against a CUDA libtorch: set it up here with `KILN_LIBTORCH=cuda \
+         make libtorch`, or build against a CPU-only one (`KILN_LIBTORCH=cpu make libtorch build`)"
     } else {
         SET_UP
     }
@@ -196,45 +309,84 @@ fn missing_remedy(library: &str) -> &'static str {
 /// Checks whether trials can use a GPU, and if not, why.
 fn cuda(libtorch: &Libtorch, answer: &ExamineAnswer, facts: &PreflightFacts) -> Check {
     const NAME: &str = "cuda";
-    let Some(cuda) = &answer.cuda else { return Check::unknown(NAME, "the child stopped before this check") };
+    let Some(cuda) = &answer.cuda else {
+        return Check::unknown(NAME, "the child stopped before this check");
+    };
     let is_hidden = is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
     match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
-        (Some(_), 1.., 0) if is_hidden => Check::ok(NAME, "built in; `CUDA_VISIBLE_DEVICES` hides every GPU, trials run on the CPU"),
-        (None, 0, _) => Check::ok(NAME, "not built into this libtorch; there is no NVIDIA GPU that could use it"),
+        (Some(_), 1.., 0) if is_hidden => Check::ok(
+            NAME,
+            "built in; `CUDA_VISIBLE_DEVICES` hides every GPU, trials run on the CPU",
+        ),
+        (None, 0, _) => Check::ok(
+            NAME,
+            "not built into this libtorch; there is no NVIDIA GPU that could use it",
+        ),
         (None, gpus, _) => cpu_only(libtorch, gpus),
         (Some(_), _, 0) => no_device(cuda.driver.as_ref(), cuda.fault.as_deref(), facts),
-        (Some(_), gpus, usable) if (usable as usize) < gpus && facts.environment.cuda_visible_devices.is_none() => Check::warning(
+        (Some(_), gpus, usable)
+            if (usable as usize) < gpus && facts.environment.cuda_visible_devices.is_none() =>
+        {
+            Check::warning(
+                NAME,
+                format!("libtorch sees {usable} of the {gpus} GPUs that nvidia-smi shows"),
+                "a GPU in MIG mode without instances, or one that needs a reset, is not visible: \
+                 see the checks of each GPU",
+            )
+        }
+        (Some(_), _, usable) => Check::ok(
             NAME,
-            format!("libtorch sees {usable} of the {gpus} GPUs that nvidia-smi shows"),
-            "a GPU in MIG mode without instances, or one that needs a reset, is not visible: see the checks of each GPU",
+            format!(
+                "available, libtorch sees {usable} {}",
+                if usable == 1 { "device" } else { "devices" }
+            ),
         ),
-        (Some(_), _, usable) => Check::ok(NAME, format!("available, libtorch sees {usable} {}", if usable == 1 { "device" } else { "devices" })),
     }
 }
 
 /// "nvidia-smi works but CUDA is not available."
 fn cpu_only(libtorch: &Libtorch, gpus: usize) -> Check {
-    let shown = if gpus == 1 { "nvidia-smi shows a GPU".to_owned() } else { format!("nvidia-smi shows {gpus} GPUs") };
+    let shown = if gpus == 1 {
+        "nvidia-smi shows a GPU".to_owned()
+    } else {
+        format!("nvidia-smi shows {gpus} GPUs")
+    };
     let (why, remedy) = match &libtorch.cuda_fault {
         Some(fault) => (
             format!("its CUDA libraries do not load: {fault}"),
-            "the CUDA build needs the libraries it is shipped with: `KILN_LIBTORCH=cuda make libtorch build` downloads all of them",
+            "the CUDA build needs the libraries it is shipped with: `KILN_LIBTORCH=cuda make \
+             libtorch build` downloads all of them",
         ),
-        None => {
-            ("this libtorch is a CPU-only build".to_owned(), "download the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch build`")
-        }
+        None => (
+            "this libtorch is a CPU-only build".to_owned(),
+            "download the CUDA build and build against it: `KILN_LIBTORCH=cuda make libtorch \
+             build`",
+        ),
     };
-    Check::problem("cuda", format!("{shown}, but CUDA is not available: {why}"), remedy)
+    Check::problem(
+        "cuda",
+        format!("{shown}, but CUDA is not available: {why}"),
+        remedy,
+    )
 }
 
 /// "The device count is 0."
 fn no_device(driver: Option<&CudaDriver>, words: Option<&str>, facts: &PreflightFacts) -> Check {
-    let said = words.map(|words| format!(" (libtorch: {})", words.lines().next().unwrap_or(words))).unwrap_or_default();
+    let said = words
+        .map(|words| format!(" (libtorch: {})", words.lines().next().unwrap_or(words)))
+        .unwrap_or_default();
     if facts.gpus.is_empty() && facts.driver.is_err() {
-        return Check::ok("cuda", format!("built in, but there is no NVIDIA driver{said}; trials run on the CPU"));
+        return Check::ok(
+            "cuda",
+            format!("built in, but there is no NVIDIA driver{said}; trials run on the CPU"),
+        );
     }
     let (why, remedy) = why_no_device(driver, facts);
-    Check::problem("cuda", format!("the device count is 0: {why}{said}"), remedy)
+    Check::problem(
+        "cuda",
+        format!("the device count is 0: {why}{said}"),
+        remedy,
+    )
 }
 
 /// Returns the cause and the remedy for the result of `cuInit`.
@@ -242,51 +394,95 @@ fn why_no_device(driver: Option<&CudaDriver>, facts: &PreflightFacts) -> (String
     let Some(driver) = driver else {
         return (
             "the driver's CUDA library libcuda.so.1 cannot be loaded".to_owned(),
-            "in a container request the capability `compute` (`NVIDIA_DRIVER_CAPABILITIES=compute,utility`); else install the driver's `libcuda1`",
+            "in a container request the capability `compute` \
+             (`NVIDIA_DRIVER_CAPABILITIES=compute,utility`); else install the driver's `libcuda1`",
         );
     };
-    let answered = format!("the driver reports {} ({})", if driver.name.is_empty() { "an error" } else { &driver.name }, driver.code);
+    let answered = format!(
+        "the driver reports {} ({})",
+        if driver.name.is_empty() {
+            "an error"
+        } else {
+            &driver.name
+        },
+        driver.code
+    );
     match driver.code {
-        0 | 100 if facts.environment.cuda_visible_devices.is_some() => {
-            ("`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(), "unset it, or name existing GPUs: see visible-devices")
-        }
-        100 => (answered, "the nodes /dev/nvidia* may be missing or not accessible: see device-nodes; a GPU in MIG mode needs an instance"),
+        0 | 100 if facts.environment.cuda_visible_devices.is_some() => (
+            "`CUDA_VISIBLE_DEVICES` hides every GPU".to_owned(),
+            "unset it, or name existing GPUs: see visible-devices",
+        ),
+        100 => (
+            answered,
+            "the nodes /dev/nvidia* may be missing or not accessible: see device-nodes; a GPU in \
+             MIG mode needs an instance",
+        ),
         802 => (
             answered,
-            "the fabric of this NVSwitch machine is not up: start it with `sudo systemctl start nvidia-fabricmanager`, of the driver's version",
+            "the fabric of this NVSwitch machine is not up: start it with `sudo systemctl start \
+             nvidia-fabricmanager`, of the driver's version",
         ),
-        803 | 804 => {
-            (answered, "driver and CUDA library do not match: restart after a driver update; remove a `cuda-compat` package from `LD_LIBRARY_PATH`")
-        }
-        46 => (answered, "another process uses the GPU exclusively: see compute-mode and processes"),
-        3 | 34 | 35 => (answered, "update the driver, or use a libtorch for an older CUDA"),
+        803 | 804 => (
+            answered,
+            "driver and CUDA library do not match: restart after a driver update; remove a \
+             `cuda-compat` package from `LD_LIBRARY_PATH`",
+        ),
+        46 => (
+            answered,
+            "another process uses the GPU exclusively: see compute-mode and processes",
+        ),
+        3 | 34 | 35 => (
+            answered,
+            "update the driver, or use a libtorch for an older CUDA",
+        ),
         999 => (
             answered,
-            "/dev/nvidia-uvm may be missing or stale: `sudo modprobe -r nvidia_uvm && sudo modprobe nvidia_uvm`, or restart (after a suspend too)",
+            "/dev/nvidia-uvm may be missing or stale: `sudo modprobe -r nvidia_uvm && sudo \
+             modprobe nvidia_uvm`, or restart (after a suspend too)",
         ),
-        _ => (answered, "compare with `nvidia-smi`, and look for `NVRM` in `sudo dmesg`"),
+        _ => (
+            answered,
+            "compare with `nvidia-smi`, and look for `NVRM` in `sudo dmesg`",
+        ),
     }
 }
 
 /// The driver must be able to run the CUDA that libtorch was built with.
-fn cuda_version(libtorch: &Libtorch, answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
+fn cuda_version(
+    libtorch: &Libtorch,
+    answer: &ExamineAnswer,
+    facts: &PreflightFacts,
+) -> Option<Check> {
     const NAME: &str = "cuda-version";
     let wanted = libtorch.cuda.as_ref()?;
     let told = facts.driver.as_ref().ok()?.cuda.value().cloned();
     let offered = told.or_else(|| answer.cuda.as_ref()?.driver.as_ref()?.version.clone())?;
     let (Some(want), Some(offer)) = (numbers(wanted), numbers(&offered)) else {
-        return Some(Check::unknown(NAME, format!("libtorch needs CUDA {wanted}, the driver supports {offered}")));
+        return Some(Check::unknown(
+            NAME,
+            format!("libtorch needs CUDA {wanted}, the driver supports {offered}"),
+        ));
     };
     Some(if offer.0 < want.0 {
         Check::problem(
             NAME,
             format!("the driver runs CUDA up to {offered}, libtorch was built with {wanted}"),
-            "update the NVIDIA driver, or use a libtorch that was built with an older CUDA (`LIBTORCH=…`)",
+            "update the NVIDIA driver, or use a libtorch that was built with an older CUDA \
+             (`LIBTORCH=…`)",
         )
     } else if offer < want {
-        Check::ok(NAME, format!("libtorch's CUDA {wanted} runs on the driver's {offered}: a newer minor version within one major"))
+        Check::ok(
+            NAME,
+            format!(
+                "libtorch's CUDA {wanted} runs on the driver's {offered}: a newer minor version \
+                 within one major"
+            ),
+        )
     } else {
-        Check::ok(NAME, format!("libtorch's CUDA {wanted} is within the driver's {offered}"))
+        Check::ok(
+            NAME,
+            format!("libtorch's CUDA {wanted} is within the driver's {offered}"),
+        )
     })
 }
 
@@ -299,21 +495,34 @@ fn cudnn(libtorch: &Libtorch) -> Option<Check> {
     libtorch.cuda.as_ref()?;
     Some(match &libtorch.cudnn {
         Some(version) => Check::ok("cudnn", version.clone()),
-        None => Check::warning("cudnn", "this libtorch has CUDA but no cuDNN", "use a libtorch with cuDNN, such as that of pip's `torch`"),
+        None => Check::warning(
+            "cudnn",
+            "this libtorch has CUDA but no cuDNN",
+            "use a libtorch with cuDNN, such as that of pip's `torch`",
+        ),
     })
 }
 
-/// Checks whether kernels can be compiled while a trial runs. Most operations do not need this, so trials can run without it.
+/// Checks whether kernels can be compiled while a trial runs. Most operations do not need this, so
+/// trials can run without it.
 fn nvrtc(found: &Nvrtc) -> Check {
     const NAME: &str = "nvrtc";
     let version = found.version.as_deref().unwrap_or("of unknown version");
     match &found.fault {
-        None => Check::ok(NAME, format!("{version}, compiles for {}", found.architecture)),
+        None => Check::ok(
+            NAME,
+            format!("{version}, compiles for {}", found.architecture),
+        ),
         Some(fault) => Check::warning(
             NAME,
-            format!("{version}, does not compile for {}: {}", found.architecture, fault.lines().next().unwrap_or(fault)),
-            "operations whose kernels are compiled while a trial runs, cuDNN's attention among them, will fail: \
-             `KILN_LIBTORCH=cuda make libtorch build` fetches all of libtorch's libraries",
+            format!(
+                "{version}, does not compile for {}: {}",
+                found.architecture,
+                fault.lines().next().unwrap_or(fault)
+            ),
+            "operations whose kernels are compiled while a trial runs, cuDNN's attention among \
+             them, will fail: `KILN_LIBTORCH=cuda make libtorch build` fetches all of libtorch's \
+             libraries",
         ),
     }
 }
@@ -324,16 +533,27 @@ fn capabilities(libtorch: &Libtorch, facts: &PreflightFacts) -> Vec<Check> {
         return Vec::new();
     }
     let seen = visible::seen(facts);
-    let with_capability = seen.iter().map(|place| &facts.gpus[*place]).filter_map(|gpu| Some((gpu.index, gpu.compute_capability.value()?)));
-    with_capability.map(|(index, capability)| covered(capability, &libtorch.architectures).of_gpu(index)).collect()
+    let with_capability = seen
+        .iter()
+        .map(|place| &facts.gpus[*place])
+        .filter_map(|gpu| Some((gpu.index, gpu.compute_capability.value()?)));
+    with_capability
+        .map(|(index, capability)| covered(capability, &libtorch.architectures).of_gpu(index))
+        .collect()
 }
 
 fn covered(capability: &str, architectures: &[String]) -> Check {
     const NAME: &str = "compute-capability";
     let list = architectures.join(" ");
-    let Some(own) = numbers(capability) else { return Check::unknown(NAME, format!("`{capability}` is not a version")) };
-    // Code for X.y runs on X.z from y on; PTX (`compute_`) is compiled for anything from its version on.
-    let fits = |architecture: &String| match architecture.split_once('_').map(|(kind, number)| (kind, capability_of(number))) {
+    let Some(own) = numbers(capability) else {
+        return Check::unknown(NAME, format!("`{capability}` is not a version"));
+    };
+    // Code for X.y runs on X.z from y on; PTX (`compute_`) is compiled for anything from its
+    // version on.
+    let fits = |architecture: &String| match architecture
+        .split_once('_')
+        .map(|(kind, number)| (kind, capability_of(number)))
+    {
         Some(("sm", Some(built))) => built.0 == own.0 && built.1 <= own.1,
         Some(("compute", Some(built))) => built <= own,
         _ => false,
@@ -343,7 +563,10 @@ fn covered(capability: &str, architectures: &[String]) -> Check {
     } else {
         Check::problem(
             NAME,
-            format!("{capability} is not covered by this libtorch, which has code for {list}: kernels fail with `no kernel image is available`"),
+            format!(
+                "{capability} is not covered by this libtorch, which has code for {list}: kernels \
+                 fail with `no kernel image is available`"
+            ),
             "use a libtorch that was built for this GPU; `run.devices: cpu` works meanwhile",
         )
     }
@@ -356,14 +579,22 @@ fn capability_of(digits: &str) -> Option<(u32, u32)> {
     Some((number / 10, number % 10))
 }
 
-/// Checks whether CUDA numbers devices as nvidia-smi does. kiln uses UUIDs, so this only matters for indices in other programs.
+/// Checks whether CUDA numbers devices as nvidia-smi does. kiln uses UUIDs, so this only matters
+/// for indices in other programs.
 fn order(answer: &ExamineAnswer, facts: &PreflightFacts) -> Option<Check> {
     let seen = &answer.cuda.as_ref()?.driver.as_ref()?.devices;
-    let known: Vec<&String> = facts.gpus.iter().filter_map(|gpu| gpu.uuid.as_ref()).collect();
+    let known: Vec<&String> = facts
+        .gpus
+        .iter()
+        .filter_map(|gpu| gpu.uuid.as_ref())
+        .collect();
     if seen.len() != known.len() || known.len() < 2 {
         return None;
     }
-    let is_same = seen.iter().map(|device| &device.uuid).eq(known.iter().copied());
+    let is_same = seen
+        .iter()
+        .map(|device| &device.uuid)
+        .eq(known.iter().copied());
     Some(if is_same {
         Check::ok("device-order", "CUDA numbers the GPUs as nvidia-smi does")
     } else {
@@ -385,14 +616,31 @@ fn products(answer: &ExamineAnswer) -> Vec<Check> {
 fn product(found: &Product) -> Check {
     let name = format!("product {} {}", found.device, found.precision);
     match product_fault(found) {
-        Some(fault) if found.device == "cpu" => {
-            Check::problem(&name, fault, "libtorch computes wrong results on this processor: reinstall it (`make libtorch`), and test the memory")
-        }
-        Some(fault) => Check::problem(&name, fault, "do not trust this GPU: see its other checks and `sudo dmesg`; run on another with `--device`"),
+        Some(fault) if found.device == "cpu" => Check::problem(
+            &name,
+            fault,
+            "libtorch computes wrong results on this processor: reinstall it (`make libtorch`), \
+             and test the memory",
+        ),
+        Some(fault) => Check::problem(
+            &name,
+            fault,
+            "do not trust this GPU: see its other checks and `sudo dmesg`; run on another with \
+             `--device`",
+        ),
         None => {
-            let time = found.seconds.map(|seconds| format!(" in {}", Seconds(seconds))).unwrap_or_default();
+            let time = found
+                .seconds
+                .map(|seconds| format!(" in {}", Seconds(seconds)))
+                .unwrap_or_default();
             let error = found.max_relative_error.unwrap_or_default();
-            Check::ok(&name, format!("{0} × {0}{time}, largest relative error {error:.0e}", found.size))
+            Check::ok(
+                &name,
+                format!(
+                    "{0} × {0}{time}, largest relative error {error:.0e}",
+                    found.size
+                ),
+            )
         }
     }
 }
@@ -400,14 +648,22 @@ fn product(found: &Product) -> Check {
 /// Returns the fault of a product; `None` if it is correct.
 fn product_fault(found: &Product) -> Option<String> {
     if let Some(fault) = &found.fault {
-        return Some(format!("the product failed: {}", fault.lines().next().unwrap_or(fault)));
+        return Some(format!(
+            "the product failed: {}",
+            fault.lines().next().unwrap_or(fault)
+        ));
     }
-    let tolerance = if found.precision == "f32" { F32_TOLERANCE } else { BF16_TOLERANCE };
+    let tolerance = if found.precision == "f32" {
+        F32_TOLERANCE
+    } else {
+        BF16_TOLERANCE
+    };
     match found.max_relative_error {
         Some(error) if error <= tolerance => None,
-        Some(error) => {
-            Some(format!("the product differs from the CPU's in f64 by {error:.1e} of its largest element; rounding allows {tolerance:.0e}"))
-        }
+        Some(error) => Some(format!(
+            "the product differs from the CPU's in f64 by {error:.1e} of its largest element; \
+             rounding allows {tolerance:.0e}"
+        )),
         None => Some("the product contains NaN".to_owned()),
     }
 }

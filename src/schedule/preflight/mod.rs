@@ -1,8 +1,9 @@
-//! Preflight checks: whether this machine can run trials, and what would make their measurements unreliable.
+//! Preflight checks: whether this machine can run trials, and what would make their measurements
+//! unreliable.
 //!
-//! `facts`, `gpu` and `trial_program` collect facts; then pure functions convert them to [`Check`]s without
-//! side effects. `kiln doctor` runs all of them; each launch first runs the cheap ones (no child, no product) and records them in
-//! `run.json`.
+//! `facts`, `gpu` and `trial_program` collect facts; then pure functions convert them to [`Check`]s
+//! without side effects. `kiln doctor` runs all of them; each launch first runs the cheap ones (no
+//! child, no product) and records them in `run.json`.
 
 mod device;
 mod driver;
@@ -27,7 +28,8 @@ pub(super) use visible::NAME as VISIBLE_DEVICES;
 
 use crate::readings::Privacy;
 
-/// Longest wait for the child: CUDA takes tens of seconds to start on many GPUs without persistence mode.
+/// Longest wait for the child: CUDA takes tens of seconds to start on many GPUs without persistence
+/// mode.
 pub const ASK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// All checks and their conclusion.
@@ -46,12 +48,24 @@ pub struct Diagnosis {
 /// Makes all checks of these facts.
 pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
     let seen = visible::seen(facts);
-    let gpus = facts.gpus.iter().enumerate().flat_map(|(place, gpu)| match (&facts.leased, seen.contains(&place)) {
-        (Some(leased), _) if !gpu.uuid.as_ref().is_some_and(|uuid| leased.contains(uuid)) => Vec::new(),
-        (None, false) => vec![Check::skipped("health", "`CUDA_VISIBLE_DEVICES` hides it").of_gpu(gpu.index)],
-        _ => device::checks(gpu, facts.privacy),
+    let gpus = facts.gpus.iter().enumerate().flat_map(|(place, gpu)| {
+        match (&facts.leased, seen.contains(&place)) {
+            (Some(leased), _) if !gpu.uuid.as_ref().is_some_and(|uuid| leased.contains(uuid)) => {
+                Vec::new()
+            }
+            (None, false) => {
+                vec![Check::skipped("health", "`CUDA_VISIBLE_DEVICES` hides it").of_gpu(gpu.index)]
+            }
+            _ => device::checks(gpu, facts.privacy),
+        }
     });
-    let parts: [Vec<Check>; 5] = [driver::checks(facts), visible::checks(facts), libtorch::checks(facts), gpus.collect(), host::checks(facts)];
+    let parts: [Vec<Check>; 5] = [
+        driver::checks(facts),
+        visible::checks(facts),
+        libtorch::checks(facts),
+        gpus.collect(),
+        host::checks(facts),
+    ];
     Diagnosis {
         checks: parts.into_iter().flatten().collect(),
         can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
@@ -60,7 +74,8 @@ pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
     }
 }
 
-/// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of the host.
+/// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of
+/// the host.
 pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &PlannedLaunch) -> Vec<Check> {
     let sources = FactRoots {
         nvml,
@@ -70,7 +85,12 @@ pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &PlannedLau
         privacy: launch.privacy,
         patience: launch.patience,
     };
-    diagnose(&PreflightFacts::gather(&sources, Some(launch.uuids.clone()), None)).checks
+    diagnose(&PreflightFacts::gather(
+        &sources,
+        Some(launch.uuids.clone()),
+        None,
+    ))
+    .checks
 }
 
 /// The resources that a launch will use.
@@ -85,8 +105,17 @@ pub(super) struct PlannedLaunch<'a> {
 
 /// Returns a check as one line: state, name, evidence, remedy.
 pub(super) fn notice(check: &Check) -> String {
-    let remedy = check.remedy.as_ref().map(|remedy| format!(" -> {remedy}")).unwrap_or_default();
-    format!("{}: {}: {}{remedy}", check.state, check.label(), check.evidence)
+    let remedy = check
+        .remedy
+        .as_ref()
+        .map(|remedy| format!(" -> {remedy}"))
+        .unwrap_or_default();
+    format!(
+        "{}: {}: {}{remedy}",
+        check.state,
+        check.label(),
+        check.evidence
+    )
 }
 
 #[cfg(test)]
@@ -110,18 +139,26 @@ mod tests {
     /// A healthy machine with one GPU, without findings of the child.
     pub(in crate::schedule) fn facts() -> PreflightFacts {
         let mut host = kiln_hardware::host::read();
-        (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) = (known(16), 16, Reading::absent("no limit"));
+        (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) =
+            (known(16), 16, Reading::absent("no limit"));
         (host.memory_bytes, host.memory_available_bytes) = (known(64 << 30), known(60 << 30));
         (host.cgroup_memory_bytes, host.swap_bytes) = (Reading::absent("no limit"), known(0));
         (host.scaling_governor, host.load_1_minute) = (known("performance".to_owned()), known(0.2));
-        (host.clock_source, host.container) = (known("tsc".to_owned()), Reading::absent("none seen"));
+        (host.clock_source, host.container) =
+            (known("tsc".to_owned()), Reading::absent("none seen"));
         let version = |text: &str| known(text.to_owned());
         PreflightFacts {
-            driver: Ok(DriverVersions { driver: version("590.48.01"), nvml: version("13.590.48.01"), cuda: version("13.1") }),
+            driver: Ok(DriverVersions {
+                driver: version("590.48.01"),
+                nvml: version("13.590.48.01"),
+                cuda: version("13.1"),
+            }),
             system: SystemFacts {
                 module_version: Some("590.48.01".to_owned()),
                 library_version: Some("590.48.01".to_owned()),
-                nodes: ["nvidia-uvm", "nvidia0", "nvidiactl"].map(str::to_owned).to_vec(),
+                nodes: ["nvidia-uvm", "nvidia0", "nvidiactl"]
+                    .map(str::to_owned)
+                    .to_vec(),
                 is_wsl: false,
             },
             silence: None,
@@ -164,8 +201,20 @@ mod tests {
         };
         ExamineAnswer {
             program: PathBuf::from("/opt/kiln/kiln-trial"),
-            build: Some(Build { kiln_examination: 1, kiln_trial: "0.1.0".to_owned(), engines, libtorch: Some(libtorch) }),
-            cuda: Some(Cuda { driver: Some(CudaDriver { name: "CUDA_SUCCESS".to_owned(), ..CudaDriver::default() }), devices: 1, fault: None }),
+            build: Some(Build {
+                kiln_examination: 1,
+                kiln_trial: "0.1.0".to_owned(),
+                engines,
+                libtorch: Some(libtorch),
+            }),
+            cuda: Some(Cuda {
+                driver: Some(CudaDriver {
+                    name: "CUDA_SUCCESS".to_owned(),
+                    ..CudaDriver::default()
+                }),
+                devices: 1,
+                fault: None,
+            }),
             nvrtc: Vec::new(),
             products: vec![product("cpu"), product("cuda:0")],
             fault: None,
@@ -179,7 +228,13 @@ mod tests {
         let mut facts = facts();
         facts.gpus.push(gpu::tests::healthy(1));
         let answer = answer();
-        facts.answer = Some(ExamineAnswer { cuda: Some(Cuda { devices: 2, ..answer.cuda.clone().unwrap() }), ..answer });
+        facts.answer = Some(ExamineAnswer {
+            cuda: Some(Cuda {
+                devices: 2,
+                ..answer.cuda.clone().unwrap()
+            }),
+            ..answer
+        });
         let found = diagnose(&facts);
         let mut labels: Vec<String> = found.checks.iter().map(Check::label).collect();
         labels.sort();
@@ -187,7 +242,14 @@ mod tests {
         labels.dedup();
         assert_eq!(labels.len(), count, "{labels:?}");
         assert_eq!((found.can_run, found.usable_gpus), (true, 2));
-        assert!(found.checks.iter().all(|check| check.state == CheckState::Ok), "{:?}", found.checks);
+        assert!(
+            found
+                .checks
+                .iter()
+                .all(|check| check.state == CheckState::Ok),
+            "{:?}",
+            found.checks
+        );
     }
 
     #[test]
@@ -197,7 +259,12 @@ mod tests {
         facts.gpus[1].power_limit = known(1);
         let states = |facts: &PreflightFacts| {
             let of_1 = |check: &&Check| check.gpu == Some(1);
-            diagnose(facts).checks.iter().filter(of_1).map(|check| check.state).max()
+            diagnose(facts)
+                .checks
+                .iter()
+                .filter(of_1)
+                .map(|check| check.state)
+                .max()
         };
         assert_eq!(states(&facts), Some(CheckState::Warning));
         facts.environment.cuda_visible_devices = Some("0".into());
@@ -207,8 +274,18 @@ mod tests {
         // The variable is checked against all GPUs, leased or not.
         facts.environment.cuda_visible_devices = Some("5".into());
         facts.leased = Some(Vec::new());
-        let check = diagnose(&facts).checks.into_iter().find(|check| check.name == "visible-devices").unwrap();
-        assert!(check.state == CheckState::Problem && check.evidence.contains("there is no GPU 5; the last one is GPU 1"), "{check:?}");
+        let check = diagnose(&facts)
+            .checks
+            .into_iter()
+            .find(|check| check.name == "visible-devices")
+            .unwrap();
+        assert!(
+            check.state == CheckState::Problem
+                && check
+                    .evidence
+                    .contains("there is no GPU 5; the last one is GPU 1"),
+            "{check:?}"
+        );
     }
 
     #[test]
@@ -216,8 +293,21 @@ mod tests {
         let nvml = Nvml::open(Some(Path::new("/nowhere")));
         let patience = Patience::default();
         let (results, privacy) = (Path::new("results"), Privacy::Masked);
-        let launch = PlannedLaunch { is_system_nvml: false, results, trials: &[], uuids: Vec::new(), privacy, patience: &patience };
-        let names: Vec<String> = before_launch(&nvml, &launch).into_iter().map(|check| check.name).collect();
-        assert!(names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()), "{names:?}");
+        let launch = PlannedLaunch {
+            is_system_nvml: false,
+            results,
+            trials: &[],
+            uuids: Vec::new(),
+            privacy,
+            patience: &patience,
+        };
+        let names: Vec<String> = before_launch(&nvml, &launch)
+            .into_iter()
+            .map(|check| check.name)
+            .collect();
+        assert!(
+            names.contains(&"disk".to_owned()) && !names.contains(&"libtorch".to_owned()),
+            "{names:?}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Formats a diagnosis as text and as JSON. One line per check, its remedy below; the last line is the conclusion.
+//! Formats a diagnosis as text and as JSON. One line per check, its remedy below; the last line is
+//! the conclusion.
 
 use kiln_core::record::{Check, CheckState};
 use serde_json::{Value, json};
@@ -16,12 +17,27 @@ pub struct TextStyle {
 
 /// Returns the page, with a final line feed.
 pub fn page(diagnosis: &Diagnosis, style: TextStyle) -> String {
-    let widest = diagnosis.checks.iter().map(|check| check.label().chars().count()).max().unwrap_or(0);
+    let widest = diagnosis
+        .checks
+        .iter()
+        .map(|check| check.label().chars().count())
+        .max()
+        .unwrap_or(0);
     let mut page = String::new();
     for check in &diagnosis.checks {
-        page.push_str(&format!("{}  {:<widest$}  {}\n", state(check.state, style), check.label(), one_line(&check.evidence)));
+        page.push_str(&format!(
+            "{}  {:<widest$}  {}\n",
+            state(check.state, style),
+            check.label(),
+            one_line(&check.evidence)
+        ));
         if let Some(remedy) = &check.remedy {
-            page.push_str(&format!("{:9}{:widest$}  -> {}\n", "", "", one_line(remedy)));
+            page.push_str(&format!(
+                "{:9}{:widest$}  -> {}\n",
+                "",
+                "",
+                one_line(remedy)
+            ));
         }
     }
     page.push_str(&format!("\n{}\n", summary(diagnosis)));
@@ -37,12 +53,18 @@ fn state(state: CheckState, style: TextStyle) -> String {
         CheckState::Warning => "33",
         CheckState::Problem => "31;1",
     };
-    if style.has_color { format!("\u{1b}[{color}m{word}\u{1b}[0m") } else { word }
+    if style.has_color {
+        format!("\u{1b}[{color}m{word}\u{1b}[0m")
+    } else {
+        word
+    }
 }
 
 /// Removes line feeds and control characters from messages of a driver or loader.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 fn count(checks: &[Check], state: CheckState) -> usize {
@@ -50,15 +72,26 @@ fn count(checks: &[Check], state: CheckState) -> usize {
 }
 
 fn summary(diagnosis: &Diagnosis) -> String {
-    let counted = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    let (problems, warnings) = (count(&diagnosis.checks, CheckState::Problem), count(&diagnosis.checks, CheckState::Warning));
+    let counted = |number: usize, what: &str| {
+        format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+    };
+    let (problems, warnings) = (
+        count(&diagnosis.checks, CheckState::Problem),
+        count(&diagnosis.checks, CheckState::Warning),
+    );
     let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
         (false, _) => "this machine cannot run trials".to_owned(),
-        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU only (`--device cpu`)".to_owned(),
+        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU only \
+                                            (`--device cpu`)"
+            .to_owned(),
         (true, 0) => "this machine can run trials, on the CPU".to_owned(),
         (true, gpus) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
     };
-    format!("{verdict}: {}, {}", counted(problems, "problem"), counted(warnings, "warning"))
+    format!(
+        "{verdict}: {}, {}",
+        counted(problems, "problem"),
+        counted(warnings, "warning")
+    )
 }
 
 /// Returns the diagnosis as JSON.
@@ -83,7 +116,12 @@ mod tests {
             Check::warning("power-limit", "450 W", "raise it\nnow").of_gpu(12),
             Check::problem("cuda", "the device count is 0", "see the driver"),
         ];
-        Diagnosis { checks, can_run: true, usable_gpus: 0, has_gpus: false }
+        Diagnosis {
+            checks,
+            can_run: true,
+            usable_gpus: 0,
+            has_gpus: false,
+        }
     }
 
     #[test]
@@ -99,20 +137,42 @@ problem  cuda                the device count is 0
 this machine can run trials, on the CPU: 1 problem, 1 warning
 ";
         assert_eq!(page, expected);
-        let cpu_alone = super::page(&Diagnosis { has_gpus: true, ..diagnosis() }, TextStyle { has_color: false });
-        assert!(cpu_alone.contains("on the CPU only (`--device cpu`): 1 problem"), "{cpu_alone}");
+        let cpu_alone = super::page(
+            &Diagnosis {
+                has_gpus: true,
+                ..diagnosis()
+            },
+            TextStyle { has_color: false },
+        );
+        assert!(
+            cpu_alone.contains("on the CPU only (`--device cpu`): 1 problem"),
+            "{cpu_alone}"
+        );
     }
 
     #[test]
     fn color_is_added_around_the_state_alone() {
         let colored = page(&diagnosis(), TextStyle { has_color: true });
-        assert!(colored.starts_with("\u{1b}[32mok     \u{1b}[0m  driver"), "{colored:?}");
+        assert!(
+            colored.starts_with("\u{1b}[32mok     \u{1b}[0m  driver"),
+            "{colored:?}"
+        );
     }
 
     #[test]
     fn programs_get_the_same_checks() {
-        let value = json(&Diagnosis { can_run: false, ..diagnosis() });
-        assert_eq!((&value["can_run"], &value["checks"][1]["gpu"], &value["checks"][1]["state"]), (&json!(false), &json!(12), &json!("warning")));
+        let value = json(&Diagnosis {
+            can_run: false,
+            ..diagnosis()
+        });
+        assert_eq!(
+            (
+                &value["can_run"],
+                &value["checks"][1]["gpu"],
+                &value["checks"][1]["state"]
+            ),
+            (&json!(false), &json!(12), &json!("warning"))
+        );
         assert!(value["checks"][0].get("remedy").is_none());
     }
 }

@@ -1,5 +1,6 @@
-//! Runs `kiln-trial --examine` for facts that only the child knows. The program's path comes in; its findings go out and, if
-//! it stopped early, the cause. `loading` and `libtorch` interpret them.
+//! Runs `kiln-trial --examine` for facts that only the child knows. The program's path comes in;
+//! its findings go out and, if it stopped early, the cause. `loading` and `libtorch` interpret
+//! them.
 
 use std::{
     io::{self, Read},
@@ -65,20 +66,35 @@ pub struct ExamineRequest {
 
 /// Starts `program` and reads its findings.
 pub fn ask(program: &Path, asking: ExamineRequest) -> ExamineAnswer {
-    let mut answer = ExamineAnswer { program: program.to_owned(), is_quick: asking.is_quick, ..ExamineAnswer::default() };
+    let mut answer = ExamineAnswer {
+        program: program.to_owned(),
+        is_quick: asking.is_quick,
+        ..ExamineAnswer::default()
+    };
     let child = match start(program, asking.is_quick) {
         Ok(child) => child,
-        Err(fault) => return ExamineAnswer { fault: Some(fault), ..answer },
+        Err(fault) => {
+            return ExamineAnswer {
+                fault: Some(fault),
+                ..answer
+            };
+        }
     };
     let heard = hear(child, asking.time_limit);
     let newer = take_findings(&mut answer, &heard.said);
-    answer.fault = newer.map(ChildFault::Newer).or_else(|| fault(program, &heard, &answer, asking.time_limit));
+    answer.fault = newer
+        .map(ChildFault::Newer)
+        .or_else(|| fault(program, &heard, &answer, asking.time_limit));
     answer
 }
 
 fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("--examine").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg("--examine")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     // Messages of the loader and the system are parsed here, so they must be in English.
     command.env("LC_ALL", "C").env_remove("RUST_BACKTRACE");
     command
@@ -92,7 +108,9 @@ fn start(program: &Path, is_quick: bool) -> Result<Child, ChildFault> {
     if is_quick {
         command.arg("--quick");
     }
-    command.spawn().map_err(|error| ChildFault::NotStarted(error.to_string()))
+    command
+        .spawn()
+        .map_err(|error| ChildFault::NotStarted(error.to_string()))
 }
 
 /// A child that ended or was killed.
@@ -107,8 +125,16 @@ fn hear(mut child: Child, time_limit: Duration) -> ExaminedChild {
     let (said, complained) = (drain(child.stdout.take()), drain(child.stderr.take()));
     let status = wait(&mut child, time_limit);
     // A grandchild that holds a pipe open must not block this.
-    let text = |stream: &Receiver<Vec<u8>>| stream.recv_timeout(Duration::from_secs(2)).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    ExaminedChild { status, said: text(&said).unwrap_or_default(), complained: text(&complained).unwrap_or_default() }
+    let text = |stream: &Receiver<Vec<u8>>| {
+        stream
+            .recv_timeout(Duration::from_secs(2))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    };
+    ExaminedChild {
+        status,
+        said: text(&said).unwrap_or_default(),
+        complained: text(&complained).unwrap_or_default(),
+    }
 }
 
 /// Reads a stream to its end in a separate thread, so that the child never blocks.
@@ -146,7 +172,9 @@ fn wait(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
 fn take_findings(answer: &mut ExamineAnswer, said: &str) -> Option<u32> {
     for line in said.lines() {
         match serde_json::from_str(line) {
-            Ok(Finding::Build(build)) if build.kiln_examination > EXAMINATION => return Some(build.kiln_examination),
+            Ok(Finding::Build(build)) if build.kiln_examination > EXAMINATION => {
+                return Some(build.kiln_examination);
+            }
             Ok(Finding::Build(build)) => answer.build = Some(build),
             Ok(Finding::Cuda(cuda)) => answer.cuda = Some(cuda),
             Ok(Finding::Nvrtc(nvrtc)) => answer.nvrtc.push(nvrtc),
@@ -158,10 +186,19 @@ fn take_findings(answer: &mut ExamineAnswer, said: &str) -> Option<u32> {
     None
 }
 
-fn fault(program: &Path, heard: &ExaminedChild, answer: &ExamineAnswer, time_limit: Duration) -> Option<ChildFault> {
-    let Some(status) = heard.status else { return Some(ChildFault::Silent(time_limit)) };
+fn fault(
+    program: &Path,
+    heard: &ExaminedChild,
+    answer: &ExamineAnswer,
+    time_limit: Duration,
+) -> Option<ChildFault> {
+    let Some(status) = heard.status else {
+        return Some(ChildFault::Silent(time_limit));
+    };
     if let Some(mut fault) = load_fault(&heard.complained) {
-        fault.searched = look_again(program).map(|said| searched(&said, &fault.library)).unwrap_or_default();
+        fault.searched = look_again(program)
+            .map(|said| searched(&said, &fault.library))
+            .unwrap_or_default();
         return Some(ChildFault::Loading(fault));
     }
     // The loader itself crashes on a file that is shorter than its headers say.
@@ -169,18 +206,35 @@ fn fault(program: &Path, heard: &ExaminedChild, answer: &ExamineAnswer, time_lim
         && answer.build.is_none()
         && let Some(library) = look_again(program).ok().and_then(|said| cut_off(&said))
     {
-        return Some(ChildFault::Loading(LoadFault { library, kind: LoadFaultKind::Truncated, searched: Vec::new() }));
+        return Some(ChildFault::Loading(LoadFault {
+            library,
+            kind: LoadFaultKind::Truncated,
+            searched: Vec::new(),
+        }));
     }
-    let last_line = heard.complained.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned();
+    let last_line = heard
+        .complained
+        .lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+        .to_owned();
     match (status.signal(), status.code()) {
         (Some(signal), _) => Some(ChildFault::Signal(signal)),
         (_, Some(0)) if answer.is_done => None,
-        (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => Some(ChildFault::Older),
-        (_, status) => Some(ChildFault::Ended { status: status.unwrap_or(-1), last_line }),
+        (_, Some(2)) if answer.build.is_none() && last_line.contains("--examine") => {
+            Some(ChildFault::Older)
+        }
+        (_, status) => Some(ChildFault::Ended {
+            status: status.unwrap_or(-1),
+            last_line,
+        }),
     }
 }
 
-/// Starts the program again with the loader printing its search paths. It fails before the program's first line runs.
+/// Starts the program again with the loader printing its search paths. It fails before the
+/// program's first line runs.
 fn look_again(program: &Path) -> io::Result<String> {
     let child = command(program).env("LD_DEBUG", "libs").spawn()?;
     Ok(hear(child, Duration::from_secs(20)).complained)
@@ -195,7 +249,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("kiln-trial");
         write_program(&program, &format!("#!/bin/sh\n{script}\n"));
-        ask(&program, ExamineRequest { is_quick: true, time_limit })
+        ask(
+            &program,
+            ExamineRequest {
+                is_quick: true,
+                time_limit,
+            },
+        )
     }
 
     const BUILD: &str = r#"echo '{"finding":"build","kiln_examination":1,"kiln_trial":"0.1.0","engines":["flex"]}'"#;
@@ -203,32 +263,81 @@ mod tests {
     #[test]
     fn each_way_to_fall_silent_is_told_apart() {
         let fault = |script: &str| asked(script, Duration::from_secs(60)).fault;
-        assert_eq!(fault(&format!("{BUILD}; echo '{{\"finding\":\"of next year\"}}'; echo '{{\"finding\":\"done\"}}'")), None);
-        assert_eq!(fault(BUILD), Some(ChildFault::Ended { status: 0, last_line: String::new() }));
-        assert_eq!(fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"), Some(ChildFault::Older));
+        assert_eq!(
+            fault(&format!(
+                "{BUILD}; echo '{{\"finding\":\"of next year\"}}'; echo '{{\"finding\":\"done\"}}'"
+            )),
+            None
+        );
+        assert_eq!(
+            fault(BUILD),
+            Some(ChildFault::Ended {
+                status: 0,
+                last_line: String::new()
+            })
+        );
+        assert_eq!(
+            fault("echo 'kiln-trial: unknown option `--examine`; try --help' >&2; exit 2"),
+            Some(ChildFault::Older)
+        );
         assert_eq!(fault("kill -SEGV $$"), Some(ChildFault::Signal(11)));
-        assert_eq!(fault("echo first >&2; echo last >&2; exit 9"), Some(ChildFault::Ended { status: 9, last_line: "last".into() }));
-        assert_eq!(fault("exit 0"), Some(ChildFault::Ended { status: 0, last_line: String::new() }));
-        assert_eq!(fault(&BUILD.replace(":1,", ":7,")), Some(ChildFault::Newer(7)));
-        let loading = fault("echo 'x: error while loading shared libraries: libc10.so: cannot open shared object file: No such file' >&2; exit 127");
-        assert!(matches!(loading, Some(ChildFault::Loading(LoadFault { ref library, .. })) if library == "libc10.so"), "{loading:?}");
+        assert_eq!(
+            fault("echo first >&2; echo last >&2; exit 9"),
+            Some(ChildFault::Ended {
+                status: 9,
+                last_line: "last".into()
+            })
+        );
+        assert_eq!(
+            fault("exit 0"),
+            Some(ChildFault::Ended {
+                status: 0,
+                last_line: String::new()
+            })
+        );
+        assert_eq!(
+            fault(&BUILD.replace(":1,", ":7,")),
+            Some(ChildFault::Newer(7))
+        );
+        let loading = fault(
+            "echo 'x: error while loading shared libraries: libc10.so: cannot open shared object \
+             file: No such file' >&2; exit 127",
+        );
+        assert!(
+            matches!(loading, Some(ChildFault::Loading(LoadFault { ref library, .. })) if library == "libc10.so"),
+            "{loading:?}"
+        );
     }
 
     #[test]
     fn what_was_said_before_a_hang_is_kept() {
         // On a busy machine a script may need longer than the first limit to print a line.
-        let is_kept = [200, 2_000, 20_000].into_iter().map(Duration::from_millis).any(|limit| {
-            let answer = asked(&format!("{BUILD}; exec sleep 600"), limit);
-            assert_eq!(answer.fault, Some(ChildFault::Silent(limit)));
-            answer.build.is_some_and(|build| build.kiln_trial == "0.1.0")
-        });
+        let is_kept = [200, 2_000, 20_000]
+            .into_iter()
+            .map(Duration::from_millis)
+            .any(|limit| {
+                let answer = asked(&format!("{BUILD}; exec sleep 600"), limit);
+                assert_eq!(answer.fault, Some(ChildFault::Silent(limit)));
+                answer
+                    .build
+                    .is_some_and(|build| build.kiln_trial == "0.1.0")
+            });
         assert!(is_kept);
     }
 
     #[test]
     fn a_file_that_is_missing_or_no_program_is_no_panic() {
-        let asking = ExamineRequest { is_quick: true, time_limit: Duration::from_secs(5) };
-        assert_eq!(ask(Path::new("/nowhere/kiln-trial"), asking).fault, Some(ChildFault::NotThere));
-        assert!(matches!(ask(Path::new("Cargo.toml"), asking).fault, Some(ChildFault::NotStarted(_))));
+        let asking = ExamineRequest {
+            is_quick: true,
+            time_limit: Duration::from_secs(5),
+        };
+        assert_eq!(
+            ask(Path::new("/nowhere/kiln-trial"), asking).fault,
+            Some(ChildFault::NotThere)
+        );
+        assert!(matches!(
+            ask(Path::new("Cargo.toml"), asking).fault,
+            Some(ChildFault::NotStarted(_))
+        ));
     }
 }

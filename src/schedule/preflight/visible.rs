@@ -1,5 +1,6 @@
-//! `CUDA_VISIBLE_DEVICES`: the GPUs that it leaves visible, and common mistakes in it. Converts its text and the
-//! GPUs to one check. CUDA stops at the first entry that is not a device, and shows no device if one is named twice.
+//! `CUDA_VISIBLE_DEVICES`: the GPUs that it leaves visible, and common mistakes in it. Converts its
+//! text and the GPUs to one check. CUDA stops at the first entry that is not a device, and shows no
+//! device if one is named twice.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,8 @@ use super::{
 /// The check of `CUDA_VISIBLE_DEVICES`.
 pub(in crate::schedule) const NAME: &str = "visible-devices";
 
-/// Returns one check if the variable is set or the container runtime hides all GPUs; none otherwise.
+/// Returns one check if the variable is set or the container runtime hides all GPUs; none
+/// otherwise.
 pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(text) = &facts.environment.cuda_visible_devices {
@@ -35,7 +37,10 @@ pub(super) fn checks(facts: &PreflightFacts) -> Vec<Check> {
 pub(super) fn seen(facts: &PreflightFacts) -> Vec<usize> {
     match &facts.environment.cuda_visible_devices {
         Some(text) => {
-            let places: BTreeSet<usize> = text.split(',').map_while(|entry| Some(find(entry.trim(), &facts.gpus).ok()?.gpu)).collect();
+            let places: BTreeSet<usize> = text
+                .split(',')
+                .map_while(|entry| Some(find(entry.trim(), &facts.gpus).ok()?.gpu))
+                .collect();
             places.into_iter().collect()
         }
         None => (0..facts.gpus.len()).collect(),
@@ -45,13 +50,24 @@ pub(super) fn seen(facts: &PreflightFacts) -> Vec<usize> {
 fn visible(text: &str, facts: &PreflightFacts) -> Check {
     let gpus = &facts.gpus;
     if gpus.is_empty() {
-        return Check::ok(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`, and there is no GPU to hide"));
+        return Check::ok(
+            NAME,
+            format!("`CUDA_VISIBLE_DEVICES={text}`, and there is no GPU to hide"),
+        );
     }
     if text.trim().is_empty() {
-        return Check::warning(NAME, "`CUDA_VISIBLE_DEVICES` is empty, which hides every GPU", "unset it to use the GPUs");
+        return Check::warning(
+            NAME,
+            "`CUDA_VISIBLE_DEVICES` is empty, which hides every GPU",
+            "unset it to use the GPUs",
+        );
     }
     if text.trim() == "-1" {
-        return Check::warning(NAME, "`CUDA_VISIBLE_DEVICES=-1` hides every GPU", "unset it to use the GPUs");
+        return Check::warning(
+            NAME,
+            "`CUDA_VISIBLE_DEVICES=-1` hides every GPU",
+            "unset it to use the GPUs",
+        );
     }
     let mut seen = Vec::new();
     for entry in text.split(',') {
@@ -74,7 +90,10 @@ struct NamedDevice {
 }
 
 fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
-    let whole = |gpu| NamedDevice { gpu, instance: None };
+    let whole = |gpu| NamedDevice {
+        gpu,
+        instance: None,
+    };
     if let Ok(index) = entry.parse::<u64>() {
         let last = gpus.iter().map(|gpu| gpu.index).max().unwrap_or(0);
         return gpus
@@ -90,14 +109,26 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
         return mig(entry, gpus);
     }
     if entry.starts_with('-') {
-        return Err(format!("`{entry}` is not a device; CUDA stops reading there"));
+        return Err(format!(
+            "`{entry}` is not a device; CUDA stops reading there"
+        ));
     }
     let is_uuid = entry.len() > 4 && entry.starts_with("GPU-");
-    let named: Vec<usize> = (0..gpus.len()).filter(|at| is_uuid && gpus[*at].uuid.as_ref().is_some_and(|uuid| uuid.starts_with(entry))).collect();
+    let named: Vec<usize> = (0..gpus.len())
+        .filter(|at| {
+            is_uuid
+                && gpus[*at]
+                    .uuid
+                    .as_ref()
+                    .is_some_and(|uuid| uuid.starts_with(entry))
+        })
+        .collect();
     match named.as_slice() {
         [one] => Ok(whole(*one)),
         [] if is_uuid => Err(format!("no GPU here has the UUID {entry}")),
-        [] => Err(format!("`{entry}` is not an index or a UUID (`GPU-…` or `MIG-…`)")),
+        [] => Err(format!(
+            "`{entry}` is not an index or a UUID (`GPU-…` or `MIG-…`)"
+        )),
         _ => Err(format!("`{entry}` is the beginning of several UUIDs")),
     }
 }
@@ -105,39 +136,97 @@ fn find(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
 /// `MIG-<uuid>`, or the older `MIG-GPU-<uuid of the GPU>/<instance>/<instance>`.
 fn mig(entry: &str, gpus: &[GpuFacts]) -> Result<NamedDevice, String> {
     let is_it = |gpu: &GpuFacts, instance: &MigName| {
-        let older = gpu.uuid.as_ref().zip(instance.place).map(|(board, (gpu, compute))| format!("MIG-{board}/{gpu}/{compute}"));
+        let older = gpu
+            .uuid
+            .as_ref()
+            .zip(instance.place)
+            .map(|(board, (gpu, compute))| format!("MIG-{board}/{gpu}/{compute}"));
         instance.uuid == entry || older.is_some_and(|older| older == entry)
     };
-    let found = gpus.iter().enumerate().find_map(|(gpu, facts)| Some((gpu, facts.mig_instances.iter().position(|instance| is_it(facts, instance))?)));
+    let found = gpus.iter().enumerate().find_map(|(gpu, facts)| {
+        Some((
+            gpu,
+            facts
+                .mig_instances
+                .iter()
+                .position(|instance| is_it(facts, instance))?,
+        ))
+    });
     if let Some((gpu, instance)) = found {
-        return Ok(NamedDevice { gpu, instance: Some(instance) });
+        return Ok(NamedDevice {
+            gpu,
+            instance: Some(instance),
+        });
     }
-    let parent = entry.strip_prefix("MIG-").filter(|rest| rest.starts_with("GPU-")).and_then(|rest| rest.split('/').next());
-    let owner = parent.and_then(|parent| gpus.iter().position(|gpu| gpu.uuid.as_deref() == Some(parent)));
+    let parent = entry
+        .strip_prefix("MIG-")
+        .filter(|rest| rest.starts_with("GPU-"))
+        .and_then(|rest| rest.split('/').next());
+    let owner = parent.and_then(|parent| {
+        gpus.iter()
+            .position(|gpu| gpu.uuid.as_deref() == Some(parent))
+    });
     match (owner, parent) {
-        (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => Err(format!("{} has no instance {entry}", gpus[at].words())),
-        (Some(at), _) => Err(format!("{entry} is an instance of {}, which is not in MIG mode", gpus[at].words())),
+        (Some(at), _) if gpus[at].is_mig.value() == Some(&true) => {
+            Err(format!("{} has no instance {entry}", gpus[at].words()))
+        }
+        (Some(at), _) => Err(format!(
+            "{entry} is an instance of {}, which is not in MIG mode",
+            gpus[at].words()
+        )),
         (None, Some(_)) => Err(format!("{entry} is an instance of a GPU that is not here")),
-        (None, None) => Err(format!("no GPU here has the MIG instance {entry}; instances get new UUIDs when they are recreated")),
+        (None, None) => Err(format!(
+            "no GPU here has the MIG instance {entry}; instances get new UUIDs when they are \
+             recreated"
+        )),
     }
 }
 
 fn twice(text: &str, gpu: &GpuFacts) -> Check {
-    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}` names {} twice; CUDA then shows no device at all", gpu.words()), "name each GPU once")
+    Check::problem(
+        NAME,
+        format!(
+            "`CUDA_VISIBLE_DEVICES={text}` names {} twice; CUDA then shows no device at all",
+            gpu.words()
+        ),
+        "name each GPU once",
+    )
 }
 
 fn wrong(text: &str, why: &str, seen: &[NamedDevice], gpus: &[GpuFacts]) -> Check {
     let left = match seen {
         [] => "no GPU is visible".to_owned(),
-        some => format!("only {} is visible", some.iter().map(|named| gpus[named.gpu].words()).collect::<Vec<_>>().join(", ")),
+        some => format!(
+            "only {} is visible",
+            some.iter()
+                .map(|named| gpus[named.gpu].words())
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     };
     let names = |gpu: &GpuFacts| {
-        let own = format!("{} = {}", gpu.index, gpu.uuid.as_deref().unwrap_or("unknown"));
-        let instances: Vec<&str> = gpu.mig_instances.iter().map(|instance| instance.uuid.as_str()).collect();
-        if instances.is_empty() { own } else { format!("{own} with {}", instances.join(" and ")) }
+        let own = format!(
+            "{} = {}",
+            gpu.index,
+            gpu.uuid.as_deref().unwrap_or("unknown")
+        );
+        let instances: Vec<&str> = gpu
+            .mig_instances
+            .iter()
+            .map(|instance| instance.uuid.as_str())
+            .collect();
+        if instances.is_empty() {
+            own
+        } else {
+            format!("{own} with {}", instances.join(" and "))
+        }
     };
     let have: Vec<String> = gpus.iter().map(names).collect();
-    Check::problem(NAME, format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"), format!("available devices: {}", have.join(", ")))
+    Check::problem(
+        NAME,
+        format!("`CUDA_VISIBLE_DEVICES={text}`: {why}; {left}"),
+        format!("available devices: {}", have.join(", ")),
+    )
 }
 
 fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
@@ -163,7 +252,10 @@ fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
     if has_index && is_mixed && !is_by_bus {
         return Check::warning(
             NAME,
-            format!("{shown}; kiln numbers GPUs as nvidia-smi does, CUDA puts the fastest first, and these GPUs differ"),
+            format!(
+                "{shown}; kiln numbers GPUs as nvidia-smi does, CUDA puts the fastest first, and \
+                 these GPUs differ"
+            ),
             "name GPUs by UUID, or set `CUDA_DEVICE_ORDER=PCI_BUS_ID`",
         );
     }
@@ -191,18 +283,50 @@ mod tests {
         let cases = [
             ("", CheckState::Warning, "is empty, which hides every GPU"),
             ("-1", CheckState::Warning, "hides every GPU"),
-            ("2", CheckState::Problem, "there is no GPU 2; the last one is GPU 1; no GPU is visible"),
-            ("0,7", CheckState::Problem, "there is no GPU 7; the last one is GPU 1; only GPU 0 (NVIDIA H200) is visible"),
+            (
+                "2",
+                CheckState::Problem,
+                "there is no GPU 2; the last one is GPU 1; no GPU is visible",
+            ),
+            (
+                "0,7",
+                CheckState::Problem,
+                "there is no GPU 7; the last one is GPU 1; only GPU 0 (NVIDIA H200) is visible",
+            ),
             ("0,-1,1", CheckState::Problem, "CUDA stops reading there"),
-            ("0,0", CheckState::Problem, "names GPU 0 (NVIDIA H200) twice"),
+            (
+                "0,0",
+                CheckState::Problem,
+                "names GPU 0 (NVIDIA H200) twice",
+            ),
             ("0,GPU-0aaa", CheckState::Problem, "twice"),
             ("0,,1", CheckState::Problem, "an entry is empty"),
-            ("GPU-77", CheckState::Problem, "no GPU here has the UUID GPU-77"),
-            ("cuda:0", CheckState::Problem, "`cuda:0` is not an index or a UUID"),
+            (
+                "GPU-77",
+                CheckState::Problem,
+                "no GPU here has the UUID GPU-77",
+            ),
+            (
+                "cuda:0",
+                CheckState::Problem,
+                "`cuda:0` is not an index or a UUID",
+            ),
             ("GPU-", CheckState::Problem, "is not an index or a UUID"),
-            ("MIG-1b2c", CheckState::Problem, "no GPU here has the MIG instance MIG-1b2c"),
-            ("MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0", CheckState::Problem, "not in MIG mode"),
-            ("MIG-GPU-9/1/0", CheckState::Problem, "a GPU that is not here"),
+            (
+                "MIG-1b2c",
+                CheckState::Problem,
+                "no GPU here has the MIG instance MIG-1b2c",
+            ),
+            (
+                "MIG-GPU-0aaaaaaa-0000-0000-0000-000000000000/1/0",
+                CheckState::Problem,
+                "not in MIG mode",
+            ),
+            (
+                "MIG-GPU-9/1/0",
+                CheckState::Problem,
+                "a GPU that is not here",
+            ),
             ("0, 1", CheckState::Warning, "spaces"),
             ("0,1", CheckState::Ok, "leaves 2 of 2 GPUs"),
             ("GPU-1aaaaaaa", CheckState::Ok, "leaves 1 of 2 GPUs"),
@@ -218,25 +342,52 @@ mod tests {
     fn instances_of_a_gpu_in_mig_mode_are_found() {
         let mig = |facts: &mut PreflightFacts| {
             facts.gpus[1].is_mig = Reading::Value(true);
-            let instance = |number: u64| MigName { uuid: format!("MIG-{number}"), place: Some((number, 0)) };
+            let instance = |number: u64| MigName {
+                uuid: format!("MIG-{number}"),
+                place: Some((number, 0)),
+            };
             facts.gpus[1].mig_instances = vec![instance(5), instance(6)];
         };
-        assert_eq!(with("MIG-5", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5` leaves 1 MIG instance".to_owned()));
-        assert_eq!(with("MIG-5,MIG-6", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=MIG-5,MIG-6` leaves 2 MIG instances".to_owned()));
-        assert_eq!(with("0,MIG-6", mig), (CheckState::Ok, "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()));
+        assert_eq!(
+            with("MIG-5", mig),
+            (
+                CheckState::Ok,
+                "`CUDA_VISIBLE_DEVICES=MIG-5` leaves 1 MIG instance".to_owned()
+            )
+        );
+        assert_eq!(
+            with("MIG-5,MIG-6", mig),
+            (
+                CheckState::Ok,
+                "`CUDA_VISIBLE_DEVICES=MIG-5,MIG-6` leaves 2 MIG instances".to_owned()
+            )
+        );
+        assert_eq!(
+            with("0,MIG-6", mig),
+            (
+                CheckState::Ok,
+                "`CUDA_VISIBLE_DEVICES=0,MIG-6` leaves 1 of 2 GPUs and 1 MIG instance".to_owned()
+            )
+        );
         let older = "MIG-GPU-1aaaaaaa-0000-0000-0000-000000000000";
         assert_eq!(with(&format!("{older}/6/0"), mig).0, CheckState::Ok);
-        for (text, words) in
-            [(format!("{older}/6/1"), "has no instance"), (format!("MIG-6,{older}/6/0"), "twice"), ("MIG-7".into(), "no GPU here has")]
-        {
+        for (text, words) in [
+            (format!("{older}/6/1"), "has no instance"),
+            (format!("MIG-6,{older}/6/0"), "twice"),
+            ("MIG-7".into(), "no GPU here has"),
+        ] {
             let (state, evidence) = with(&text, mig);
-            assert!(state == CheckState::Problem && evidence.contains(words), "{text}: {evidence}");
+            assert!(
+                state == CheckState::Problem && evidence.contains(words),
+                "{text}: {evidence}"
+            );
         }
     }
 
     #[test]
     fn indices_of_unlike_gpus_are_ambiguous_until_the_order_is_set() {
-        let unlike = |facts: &mut PreflightFacts| facts.gpus[1].name = Reading::Value("NVIDIA T4".into());
+        let unlike =
+            |facts: &mut PreflightFacts| facts.gpus[1].name = Reading::Value("NVIDIA T4".into());
         assert_eq!(with("1", unlike).0, CheckState::Warning);
         let ordered = |facts: &mut PreflightFacts| {
             unlike(facts);

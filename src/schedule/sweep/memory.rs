@@ -10,10 +10,14 @@ use crate::schedule::{
 };
 
 impl LaunchState<'_> {
-    /// Returns the reason to skip a trial on a slot: a trial that needs at most as much memory ran out of at least as much. `None` if it may run.
+    /// Returns the reason to skip a trial on a slot: a trial that needs at most as much memory ran
+    /// out of at least as much. `None` if it may run.
     pub(super) fn too_large(&self, index: usize, slot: usize) -> Option<String> {
         let trial = &self.trials[index];
-        let is_asked_for = self.history.last(&trial.id).is_some_and(|outcome| self.request.selection.rerun.contains(&outcome));
+        let is_asked_for = self
+            .history
+            .last(&trial.id)
+            .is_some_and(|outcome| self.request.selection.rerun.contains(&outcome));
         if self.request.experiment.run.on_oom != OnOom::SkipLarger || is_asked_for {
             return None;
         }
@@ -23,21 +27,41 @@ impl LaunchState<'_> {
             // If the amount of memory is unknown, the same device has the same amount.
             _ => row.device_uuid == self.uuids(slot),
         };
-        let failed = self.trials.iter().filter(|failed| self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed));
-        let failed =
-            failed.filter(|failed| self.open.rows.iter().rev().find(|row| row.fixed.trial == failed.id).is_some_and(|row| has_no_less(&row.fixed)));
+        let failed = self.trials.iter().filter(|failed| {
+            self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed)
+        });
+        let failed = failed.filter(|failed| {
+            self.open
+                .rows
+                .iter()
+                .rev()
+                .find(|row| row.fixed.trial == failed.id)
+                .is_some_and(|row| has_no_less(&row.fixed))
+        });
         let failed = failed.min_by_key(|failed| failed.number)?;
-        let at: Vec<String> = failed.axes.iter().map(|(key, value)| format!("{key} {value}")).collect();
-        let place = if at.is_empty() { String::new() } else { format!(" ({})", at.join(", ")) };
+        let at: Vec<String> = failed
+            .axes
+            .iter()
+            .map(|(key, value)| format!("{key} {value}"))
+            .collect();
+        let place = if at.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", at.join(", "))
+        };
         Some(format!(
-            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, this one needs at least as much; `--rerun skipped` runs it anyway",
+            "not run (`run.on_oom: skip-larger`): trial {}{place} ran out of memory, this one \
+             needs at least as much; `--rerun skipped` runs it anyway",
             failed.id
         ))
     }
 
     fn memory_of(&self, slot: usize) -> Option<u64> {
         let uuids: Vec<String> = self.gpus(slot).into_iter().map(|gpu| gpu.uuid).collect();
-        memory::least(self.instruments.memory_limit_bytes(&uuids), self.request.experiment.run.memory_limit)
+        memory::least(
+            self.instruments.memory_limit_bytes(&uuids),
+            self.request.experiment.run.memory_limit,
+        )
     }
 
     /// In the form of a table row; `None` on the CPU.
@@ -49,19 +73,29 @@ impl LaunchState<'_> {
     /// Writes the row of a skipped trial.
     pub(super) fn skip(&mut self, index: usize, slot: usize, reason: String) {
         let (trial, gpus) = (self.trials[index].clone(), self.gpus(slot));
-        let readings = AttemptReadings { memory_limit_bytes: self.memory_of(slot), ..AttemptReadings::default() };
+        let readings = AttemptReadings {
+            memory_limit_bytes: self.memory_of(slot),
+            ..AttemptReadings::default()
+        };
         let cpu_name = self.instruments.cpu_name();
         let driver = self.instruments.driver();
         let row = row(&AttemptFacts {
             devices: &gpus,
             cpu_name: cpu_name.as_deref().filter(|_| gpus.is_empty()),
             driver: driver.as_deref(),
-            ..AttemptFacts::of_end(&trial, self.open.launch, (Outcome::Skipped, reason), &readings, open::cores())
+            ..AttemptFacts::of_end(
+                &trial,
+                self.open.launch,
+                (Outcome::Skipped, reason),
+                &readings,
+                open::cores(),
+            )
         });
         self.keep(row, index);
     }
 
-    /// Puts a smaller replacement of this trial next in the queue, if `run.on_oom` requests it and it is not planned already.
+    /// Puts a smaller replacement of this trial next in the queue, if `run.on_oom` requests it and
+    /// it is not planned already.
     pub(super) fn let_a_smaller_one_stand_in(&mut self, index: usize) {
         if self.request.experiment.run.on_oom != OnOom::Shrink {
             return;
@@ -81,10 +115,16 @@ impl LaunchState<'_> {
             }
             None => {
                 let why = match failed.shrunk() {
-                    Some(planned) => format!("trial {} is the same with a smaller batch size", planned.id),
-                    None => format!("its batch cannot be smaller than {}", counted(failed.train.batch_size as usize, "sample")),
+                    Some(planned) => {
+                        format!("trial {} is the same with a smaller batch size", planned.id)
+                    }
+                    None => format!(
+                        "its batch cannot be smaller than {}",
+                        counted(failed.train.batch_size as usize, "sample")
+                    ),
                 };
-                self.progress.notice(&format!("trial {} has no replacement: {why}", failed.id));
+                self.progress
+                    .notice(&format!("trial {} has no replacement: {why}", failed.id));
             }
         }
     }

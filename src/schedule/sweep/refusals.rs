@@ -19,13 +19,15 @@ pub(super) fn without_program(program: &Path) -> Result<(), RunStop> {
         return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
             Ok(()) => Ok(()),
             Err(error) => Err(RunStop::CannotRun(format!(
-                "{}: the trial program is not executable ({error}); run `chmod +x` on it, or name another in `KILN_TRIAL`",
+                "{}: the trial program is not executable ({error}); run `chmod +x` on it, or name \
+                 another in `KILN_TRIAL`",
                 program.display()
             ))),
         };
     }
     Err(RunStop::CannotRun(format!(
-        "{}: the trial program does not exist; build it (`cargo build --release -p kiln-trial`) or name it in `KILN_TRIAL`",
+        "{}: the trial program does not exist; build it (`cargo build --release -p kiln-trial`) or \
+         name it in `KILN_TRIAL`",
         program.display()
     )))
 }
@@ -45,14 +47,27 @@ pub(super) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
     }
 }
 
-/// Refuses a launch whose `CUDA_VISIBLE_DEVICES` names only GPUs that do not exist: the trials that would
-/// use a GPU would run on the CPU without notice.
-pub(super) fn mistaken_variable(request: &RunRequest, pools: &Pools, checks: &[Check]) -> Result<(), RunStop> {
-    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex);
-    let mistake = checks.iter().find(|check| check.name == preflight::VISIBLE_DEVICES && check.state == CheckState::Problem);
+/// Refuses a launch whose `CUDA_VISIBLE_DEVICES` names only GPUs that do not exist: the trials that
+/// would use a GPU would run on the CPU without notice.
+pub(super) fn mistaken_variable(
+    request: &RunRequest,
+    pools: &Pools,
+    checks: &[Check],
+) -> Result<(), RunStop> {
+    let wants_a_gpu = pools.wishes.iter().any(|((devices, engine, _), _)| {
+        *devices == Devices::Named(DeviceName::Auto) && *engine != Engine::Flex
+    });
+    let mistake = checks.iter().find(|check| {
+        check.name == preflight::VISIBLE_DEVICES && check.state == CheckState::Problem
+    });
     match mistake {
-        Some(check) if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() => {
-            Err(RunStop::CannotRun(format!("{}; `--device cpu` runs the trials on the CPU", preflight::notice(check))))
+        Some(check)
+            if wants_a_gpu && pools.uuids().is_empty() && request.visible_devices.is_some() =>
+        {
+            Err(RunStop::CannotRun(format!(
+                "{}; `--device cpu` runs the trials on the CPU",
+                preflight::notice(check)
+            )))
         }
         _ => Ok(()),
     }

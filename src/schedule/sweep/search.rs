@@ -8,13 +8,20 @@ use crate::schedule::{RunRequest, RunStop, open::Old};
 impl LaunchState<'_> {
     /// Puts the next trials of the search at the end of the queue; returns whether there are any.
     pub(super) fn ask_for_more(&mut self) -> bool {
-        let Some(search) = self.request.search else { return false };
+        let Some(search) = self.request.search else {
+            return false;
+        };
         let progressed = search.progress(&self.open.rows);
-        let new: Vec<Trial> = progressed.trials.into_iter().filter(|trial| self.trials.iter().all(|known| known.id != trial.id)).collect();
+        let new: Vec<Trial> = progressed
+            .trials
+            .into_iter()
+            .filter(|trial| self.trials.iter().all(|known| known.id != trial.id))
+            .collect();
         let retries = self.request.experiment.run.retries;
         let mut is_more = false;
         for trial in new {
-            // With more retries than before, a failed trial runs again, and the trials after it are requested again.
+            // With more retries than before, a failed trial runs again, and the trials after it are
+            // requested again.
             if !self.history.is_settled(&trial.id, retries) {
                 self.progress.one_more();
                 self.queue.then(self.trials.len());
@@ -38,7 +45,15 @@ pub(super) fn note_end(request: &RunRequest, old: &Old) -> Result<(), RunStop> {
     if request.search.is_none() || !old.file.is_searching {
         return Ok(());
     }
-    let file =
-        kiln_core::record::RunFile { is_searching: false, plan: request.trials.iter().map(|trial| trial.id.clone()).collect(), ..old.file.clone() };
-    file.write(&old.folder.run_file()).map_err(open::cannot_write(request))
+    let file = kiln_core::record::RunFile {
+        is_searching: false,
+        plan: request
+            .trials
+            .iter()
+            .map(|trial| trial.id.clone())
+            .collect(),
+        ..old.file.clone()
+    };
+    file.write(&old.folder.run_file())
+        .map_err(open::cannot_write(request))
 }

@@ -11,7 +11,13 @@ use crate::schedule::{ProgressMode, Selection, instruments::LeasedGpu, program::
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
 fn gpu(index: u32) -> LeasedGpu {
-    LeasedGpu { index, uuid: format!("GPU-{index}"), name: "pretended".into(), memory_total_bytes: Some(1 << 30), ..LeasedGpu::default() }
+    LeasedGpu {
+        index,
+        uuid: format!("GPU-{index}"),
+        name: "pretended".into(),
+        memory_total_bytes: Some(1 << 30),
+        ..LeasedGpu::default()
+    }
 }
 
 pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u64) -> Trial {
@@ -63,27 +69,62 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
     let place = tempfile::tempdir().unwrap();
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-    let trials: Vec<Trial> = [0, 0, 1, 1].iter().enumerate().map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat)).collect();
-    // A child that ends once as many have started on the other GPU as on its own, so that they must overlap.
+    let trials: Vec<Trial> = [0, 0, 1, 1]
+        .iter()
+        .enumerate()
+        .map(|(at, repeat)| trial(&experiment, at as u64 + 1, *repeat))
+        .collect();
+    // A child that ends once as many have started on the other GPU as on its own, so that they must
+    // overlap.
     let lines = "echo \"$CUDA_VISIBLE_DEVICES\" >$folder/device\n\
-        own=$(cat $run/trials/*/1/device | grep -c -- \"$CUDA_VISIBLE_DEVICES\")\n\
-        while [ $(cat $run/trials/*/1/device | wc -l) -lt $((2 * own)) ]; do sleep 0.01; done";
-    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
-    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+                 own=$(cat $run/trials/*/1/device | grep -c -- \"$CUDA_VISIBLE_DEVICES\")\n\
+                 while [ $(cat $run/trials/*/1/device | wc -l) -lt $((2 * own)) ]; do sleep 0.01; \
+                 done";
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), lines),
+    );
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
     let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
     assert_eq!(report.end, LaunchEnd::Finished);
-    let uuids: Vec<&str> = report.rows.iter().map(|row| row.fixed.device_uuid.as_deref().unwrap()).collect();
-    assert!(uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2], "{uuids:?}");
-    assert_eq!(report.rows.iter().filter(|row| row.fixed.concurrent_trials == 2).count(), report.rows.len());
-    let device = fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
+    let uuids: Vec<&str> = report
+        .rows
+        .iter()
+        .map(|row| row.fixed.device_uuid.as_deref().unwrap())
+        .collect();
+    assert!(
+        uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2],
+        "{uuids:?}"
+    );
+    assert_eq!(
+        report
+            .rows
+            .iter()
+            .filter(|row| row.fixed.concurrent_trials == 2)
+            .count(),
+        report.rows.len()
+    );
+    let device =
+        fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
     assert_eq!(device.trim(), uuids[2]);
 }
 
-/// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a result.
+/// A child that plays `lines` in its attempt's `$folder` of the run's `$run`, and then ends with a
+/// result.
 pub(in crate::schedule) fn script(place: &Path, lines: &str) -> PathBuf {
     let program = place.join("child.sh");
     let ends = "echo '{\"event\":\"finished\",\"outcome\":\"diverged\"}'";
-    write_program(&program, &format!("#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\nrun=$folder/../../..\n{lines}\n{ends}\n"));
+    write_program(
+        &program,
+        &format!(
+            "#!/bin/sh\nfolder=$(sed -n 's/^folder: //p' $1)\n\
+             run=$folder/../../..\n{lines}\n{ends}\n"
+        ),
+    );
     program
 }
 
@@ -98,10 +139,20 @@ fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [trial(&experiment, 1, 0)];
-    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), "touch $run/full"));
-    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), "touch $run/full"),
+    );
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
     let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
-    assert_eq!((report.end, report.left, report.rows[0].fixed.outcome), (LaunchEnd::Finished, 0, Outcome::Diverged));
+    assert_eq!(
+        (report.end, report.left, report.rows[0].fixed.outcome),
+        (LaunchEnd::Finished, 0, Outcome::Diverged)
+    );
 }
 
 #[test]
@@ -110,17 +161,41 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [1, 2, 3].map(|number| trial(&experiment, number, 0));
-    // The first fills the disk once the second runs. The second goes on until the first has its row, and then for long enough to be
-    // stopped by a run that does not let it end by itself.
-    let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; touch $run/full\n\
-        else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep 0.01; done; sleep 0.1\nfi";
-    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), lines));
-    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
-    let stopped = run_on(&request, Instruments::pretending(vec![gpu(0), gpu(1)]), until_full).unwrap().failure.unwrap();
-    assert!(matches!(&stopped, RunStop::CannotRun(what) if what.contains("full")), "{stopped}");
+    // The first fills the disk once the second runs. The second goes on until the first has its
+    // row, and then for long enough to be stopped by a run that does not let it end by itself.
+    let lines = "if mkdir $run/first; then\n  while [ ! -e $run/second ]; do sleep 0.01; done; \
+                 touch $run/full\n\
+                 else\n  touch $run/second; while [ $(wc -l <$run/trials.csv) -lt 2 ]; do sleep \
+                 0.01; done; sleep 0.1\nfi";
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), lines),
+    );
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
+    let stopped = run_on(
+        &request,
+        Instruments::pretending(vec![gpu(0), gpu(1)]),
+        until_full,
+    )
+    .unwrap()
+    .failure
+    .unwrap();
+    assert!(
+        matches!(&stopped, RunStop::CannotRun(what) if what.contains("full")),
+        "{stopped}"
+    );
     let run = kiln_core::record::run_folder::runs(&results, "x").remove(0);
-    let rows = kiln_core::record::TrialTable::read(&run.trials_table()).unwrap().rows;
-    assert_eq!(rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(), [Outcome::Diverged; 2]);
+    let rows = kiln_core::record::TrialTable::read(&run.trials_table())
+        .unwrap()
+        .rows;
+    assert_eq!(
+        rows.iter().map(|row| row.fixed.outcome).collect::<Vec<_>>(),
+        [Outcome::Diverged; 2]
+    );
 }
 
 #[test]
@@ -128,43 +203,100 @@ fn a_lost_gpu_fails_its_trial_and_the_next_runs_elsewhere_or_the_run_stops() {
     let place = tempfile::tempdir().unwrap();
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-    let trials = [1, 2].map(|number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) });
-    let (locks, program) = (place.path().join("locks"), script(place.path(), "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] || exit 3"));
+    let trials = [1, 2].map(|number| Trial {
+        devices: Devices::Named(DeviceName::Auto),
+        ..trial(&experiment, number, 0)
+    });
+    let (locks, program) = (
+        place.path().join("locks"),
+        script(place.path(), "[ $CUDA_VISIBLE_DEVICES = GPU-1 ] || exit 3"),
+    );
     let lose = |results: &PathBuf, gpus: Vec<LeasedGpu>| {
-        let request = RunRequest { resolved: text, ..request(&experiment, &trials, [results, &program, &locks]) };
+        let request = RunRequest {
+            resolved: text,
+            ..request(&experiment, &trials, [results, &program, &locks])
+        };
         let mut instruments = Instruments::pretending(gpus);
         instruments.pretended_lost = vec!["GPU-0".to_owned()];
         let ended = run(&request, instruments).map_err(|stop| stop.to_string());
         let folder = kiln_core::record::run_folder::runs(results, "x").remove(0);
-        let ended = ended.and_then(|report| report.failure.map_or(Ok(report.end), |stop| Err(stop.to_string())));
-        (ended, kiln_core::record::TrialTable::read(&folder.trials_table()).unwrap().rows)
+        let ended = ended.and_then(|report| {
+            report
+                .failure
+                .map_or(Ok(report.end), |stop| Err(stop.to_string()))
+        });
+        (
+            ended,
+            kiln_core::record::TrialTable::read(&folder.trials_table())
+                .unwrap()
+                .rows,
+        )
     };
     let (ended, rows) = lose(&place.path().join("two"), vec![gpu(0), gpu(1)]);
     assert_eq!(ended, Ok(LaunchEnd::Finished));
     let reason = rows[0].fixed.reason.as_deref().unwrap();
-    assert!(reason.contains(" lost its device: GPU 0 (pretended) was lost (NVML: pretended) after "), "{reason}");
-    let found: Vec<_> = rows.iter().map(|row| (row.fixed.outcome, row.fixed.device_uuid.as_deref().unwrap())).collect();
-    assert_eq!(found, [(Outcome::Failed, "GPU-0"), (Outcome::Diverged, "GPU-1")]);
+    assert!(
+        reason.contains(" lost its device: GPU 0 (pretended) was lost (NVML: pretended) after "),
+        "{reason}"
+    );
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row.fixed.outcome, row.fixed.device_uuid.as_deref().unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [(Outcome::Failed, "GPU-0"), (Outcome::Diverged, "GPU-1")]
+    );
     let (ended, rows) = lose(&place.path().join("one"), vec![gpu(0)]);
     let stopped = ended.unwrap_err();
-    assert!(stopped.starts_with("GPU 0 (pretended) was lost (NVML: pretended), and no other device is left"), "{stopped}");
+    assert!(
+        stopped.starts_with(
+            "GPU 0 (pretended) was lost (NVML: pretended), and no other device is left"
+        ),
+        "{stopped}"
+    );
     assert_eq!(rows.len(), 1);
 }
 
 #[test]
 fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder() {
     let place = tempfile::tempdir().unwrap();
-    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all, wait: 10ms}}";
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, run: {devices: all, wait: \
+                10ms}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
     let trials = [trial(&experiment, 1, 0)];
-    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), PathBuf::from("/bin/true"));
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        PathBuf::from("/bin/true"),
+    );
     fs::create_dir(&locks).unwrap();
-    let _held = kiln_core::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711").unwrap().unwrap();
-    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let _held = kiln_core::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711")
+        .unwrap()
+        .unwrap();
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
     let refused = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap_err();
-    assert!(matches!(&refused, RunStop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased by process 4711")), "{refused}");
-    let free = RunRequest { visible_devices: Some("0"), ..request };
-    assert_eq!(run(&free, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap().rows[0].fixed.device_uuid.as_deref(), Some("GPU-0"));
+    assert!(
+        matches!(&refused, RunStop::CannotRun(what) if what.contains("GPU 1 (pretended) is leased \
+            by process 4711")),
+        "{refused}"
+    );
+    let free = RunRequest {
+        visible_devices: Some("0"),
+        ..request
+    };
+    assert_eq!(
+        run(&free, Instruments::pretending(vec![gpu(0), gpu(1)]))
+            .unwrap()
+            .rows[0]
+            .fixed
+            .device_uuid
+            .as_deref(),
+        Some("GPU-0")
+    );
 }
 
 #[test]
@@ -172,16 +304,46 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     let place = tempfile::tempdir().unwrap();
     let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}, train: {precision: tf32}}";
     let experiment: Experiment = serde_yaml::from_str(text).unwrap();
-    let f32 = kiln_core::spec::Train { precision: kiln_core::spec::Precision::F32, ..experiment.train.clone() };
-    let auto = |number| Trial { devices: Devices::Named(DeviceName::Auto), ..trial(&experiment, number, 0) };
-    let trials = [Trial { train: f32, ..auto(1) }, auto(2)];
-    let (results, locks, program) = (place.path().join("results"), place.path().join("locks"), script(place.path(), ""));
-    let request = RunRequest { resolved: text, ..request(&experiment, &trials, [&results, &program, &locks]) };
+    let f32 = kiln_core::spec::Train {
+        precision: kiln_core::spec::Precision::F32,
+        ..experiment.train.clone()
+    };
+    let auto = |number| Trial {
+        devices: Devices::Named(DeviceName::Auto),
+        ..trial(&experiment, number, 0)
+    };
+    let trials = [
+        Trial {
+            train: f32,
+            ..auto(1)
+        },
+        auto(2),
+    ];
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), ""),
+    );
+    let request = RunRequest {
+        resolved: text,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
     let refused = run(&request, Instruments::pretending(Vec::new())).unwrap_err();
-    let begins = "trial 0000000002 has `train.precision: tf32`, which needs a GPU, and there is none for it (no NVML at /nonexistent";
+    let begins = "trial 0000000002 has `train.precision: tf32`, which needs a GPU, and there is \
+                  none for it (no NVML at /nonexistent";
     let ends = "); use another precision, or name a GPU with `--device`";
-    assert!(matches!(&refused, RunStop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)), "{refused}");
-    assert!(kiln_core::record::run_folder::runs(&results, "x").is_empty(), "nothing was started");
+    assert!(
+        matches!(&refused, RunStop::CannotRun(what) if what.starts_with(begins) && what.ends_with(ends)),
+        "{refused}"
+    );
+    assert!(
+        kiln_core::record::run_folder::runs(&results, "x").is_empty(),
+        "nothing was started"
+    );
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
-    assert_eq!(report.rows.len(), 2, "a GPU has it, as far as the parent knows");
+    assert_eq!(
+        report.rows.len(),
+        2,
+        "a GPU has it, as far as the parent knows"
+    );
 }

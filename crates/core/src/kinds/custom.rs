@@ -1,5 +1,6 @@
-//! `custom`: a user's own model, in the user's own program (`docs/own-model.md`). The keys that every such model has hold the facts that
-//! the runner needs for planning. All other keys of `model` belong to the user.
+//! `custom`: a user's own model, in the user's own program (`docs/own-model.md`). The keys that
+//! every such model has hold the facts that the runner needs for planning. All other keys of
+//! `model` belong to the user.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Content, Contradiction};
 
-/// A user's own model, in the program that `$KILN_TRIAL` names. That program checks all further keys.
+/// A user's own model, in the program that `$KILN_TRIAL` names. That program checks all further
+/// keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 // The other kinds refuse unknown keys; so does this one.
 #[schemars(inline)]
@@ -48,9 +50,18 @@ impl Reads {
 impl Custom {
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         let message = match (self.reads, self.seq_len) {
-            (Reads::Images, Some(_)) => "`seq_len` is for models that read text or a panel, and `reads` is `images`; remove it",
-            (Reads::Text, None) => "`seq_len` is missing: give the number of tokens per sample, which a model that reads `text` needs",
-            (Reads::Panel, None) => "`seq_len` is missing: give the number of rows per sample, which a model that reads `panel` needs",
+            (Reads::Images, Some(_)) => {
+                "`seq_len` is for models that read text or a panel, and `reads` is `images`; \
+                 remove it"
+            }
+            (Reads::Text, None) => {
+                "`seq_len` is missing: give the number of tokens per sample, which a model that \
+                 reads `text` needs"
+            }
+            (Reads::Panel, None) => {
+                "`seq_len` is missing: give the number of rows per sample, which a model that \
+                 reads `panel` needs"
+            }
             _ => return Vec::new(),
         };
         vec![("seq_len", message.to_owned())]
@@ -63,29 +74,53 @@ mod tests {
     use crate::kinds::Model;
 
     fn contradictions(keys: &str) -> Vec<Contradiction> {
-        serde_yaml::from_str::<Model>(&format!("{{kind: custom, name: mine, {keys}}}")).unwrap().contradictions()
+        serde_yaml::from_str::<Model>(&format!("{{kind: custom, name: mine, {keys}}}"))
+            .unwrap()
+            .contradictions()
     }
 
     #[test]
     fn further_keys_are_kept_as_they_are_written() {
         let text = r#"{"kind":"custom","name":"mine","reads":"text","seq_len":8,"width":3,"stem":{"kernel":[1,2.5],"act":"relu"},"bias":true}"#;
         let model: Model = serde_json::from_str(text).unwrap();
-        let Model::Custom(custom) = &model else { panic!("{model:?}") };
-        assert_eq!(custom.fields.keys().collect::<Vec<_>>(), ["width", "stem", "bias"]);
+        let Model::Custom(custom) = &model else {
+            panic!("{model:?}")
+        };
+        assert_eq!(
+            custom.fields.keys().collect::<Vec<_>>(),
+            ["width", "stem", "bias"]
+        );
         assert_eq!(serde_json::to_string(&model).unwrap(), text);
-        assert_eq!((model.seq_len(), model.reads(), model.parameters(None), model.flops_per_sample(None)), (Some(8), Content::Text, None, None));
+        assert_eq!(
+            (
+                model.seq_len(),
+                model.reads(),
+                model.parameters(None),
+                model.flops_per_sample(None)
+            ),
+            (Some(8), Content::Text, None, None)
+        );
     }
 
     #[test]
     fn a_length_is_needed_by_sequences_and_refused_by_images() {
-        for sound in ["reads: text, seq_len: 8", "reads: panel, seq_len: 8", "reads: images"] {
+        for sound in [
+            "reads: text, seq_len: 8",
+            "reads: panel, seq_len: 8",
+            "reads: images",
+        ] {
             assert_eq!(contradictions(sound), []);
         }
-        for (bad, part) in
-            [("reads: text", "`seq_len` is missing"), ("reads: panel", "number of rows per sample"), ("reads: images, seq_len: 3", "remove it")]
-        {
+        for (bad, part) in [
+            ("reads: text", "`seq_len` is missing"),
+            ("reads: panel", "number of rows per sample"),
+            ("reads: images, seq_len: 3", "remove it"),
+        ] {
             let found = contradictions(bad);
-            assert!(found.len() == 1 && found[0].0 == "seq_len" && found[0].1.contains(part), "{found:?}");
+            assert!(
+                found.len() == 1 && found[0].0 == "seq_len" && found[0].1.contains(part),
+                "{found:?}"
+            );
         }
     }
 }

@@ -11,7 +11,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 pub use counts::{Counts, DataFacts, InputShape};
-pub use images::{Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape};
+pub use images::{
+    Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape,
+};
 pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl, UNKNOWN_TOKEN};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 
@@ -45,7 +47,8 @@ pub enum Data {
     Stocknet(Stocknet),
     /// The user's own prompts and responses, one JSON object per line.
     SftJsonl(SftJsonl),
-    /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and responses.
+    /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and
+    /// responses.
     Chatlm(Chatlm),
 }
 
@@ -156,12 +159,14 @@ pub struct Generated {
 /// How text is cut into samples of `seq_len + 1` tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TextSampling {
-    /// Tokens from the start of one sample to the start of the next; default: the model's `seq_len`.
+    /// Tokens from the start of one sample to the start of the next; default: the model's
+    /// `seq_len`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_048_576))]
     pub stride: Option<u64>,
-    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement; with `contiguous` each row of a batch continues
-    /// the same row of the previous batch, and a recurrent model carries its state.
+    /// `shuffled` visits every sample once per epoch; `random` draws offsets with replacement; with
+    /// `contiguous` each row of a batch continues the same row of the previous batch, and a
+    /// recurrent model carries its state.
     #[serde(default)]
     pub sampling: Sampling,
 }
@@ -169,7 +174,8 @@ pub struct TextSampling {
 /// How batches are prepared in advance. No key here changes a sample, the order or a loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Loader {
-    /// Threads that make batches; 0 makes them in the training thread; `auto` takes half the cores, at most 8.
+    /// Threads that make batches; 0 makes them in the training thread; `auto` takes half the cores,
+    /// at most 8.
     #[serde(default)]
     pub num_workers: NumWorkers,
     /// Batches that each worker may prepare in advance.
@@ -179,11 +185,12 @@ pub struct Loader {
     /// Whether workers live across epochs; otherwise each epoch starts new workers.
     #[serde(default = "yes")]
     pub persistent_workers: bool,
-    /// Whether batches are copied to a GPU from page-locked host memory, so that the host does not wait for the copy; `auto` enables it on a
-    /// GPU. No effect on the CPU.
+    /// Whether batches are copied to a GPU from page-locked host memory, so that the host does not
+    /// wait for the copy; `auto` enables it on a GPU. No effect on the CPU.
     #[serde(default)]
     pub pin_memory: PinMemory,
-    /// Whether training repeats a single batch: this measures the speed without the loader. The losses say nothing about the data.
+    /// Whether training repeats a single batch: this measures the speed without the loader. The
+    /// losses say nothing about the data.
     #[serde(default)]
     pub synthetic: bool,
 }
@@ -350,8 +357,13 @@ impl Data {
     pub fn content(&self) -> Content {
         match self {
             Self::None(_) => Content::Nothing,
-            Self::Wikitext2(_) | Self::Tinyshakespeare(_) | Self::Text(_) | Self::Generated(_) => Content::Text,
-            Self::FashionMnist(_) | Self::Cifar10(_) | Self::ImageFolder(_) | Self::GeneratedImages(_) => Content::Images,
+            Self::Wikitext2(_) | Self::Tinyshakespeare(_) | Self::Text(_) | Self::Generated(_) => {
+                Content::Text
+            }
+            Self::FashionMnist(_)
+            | Self::Cifar10(_)
+            | Self::ImageFolder(_)
+            | Self::GeneratedImages(_) => Content::Images,
             Self::PanelCsv(_) | Self::Stocknet(_) => Content::Panel,
             Self::SftJsonl(_) | Self::Chatlm(_) => Content::Pairs,
         }
@@ -386,7 +398,10 @@ impl Data {
             Self::Text(data) => vec![&mut data.path],
             Self::ImageFolder(data) => vec![&mut data.path],
             Self::PanelCsv(data) => vec![&mut data.path],
-            Self::SftJsonl(data) => [&mut data.path, &mut data.tokenizer].into_iter().chain(&mut data.valid_path).collect(),
+            Self::SftJsonl(data) => [&mut data.path, &mut data.tokenizer]
+                .into_iter()
+                .chain(&mut data.valid_path)
+                .collect(),
             Self::None(_) | Self::Generated(_) | Self::GeneratedImages(_) => Vec::new(),
         }
     }
@@ -417,7 +432,8 @@ impl Data {
 
     /// Whether each row of a batch continues the same row of the previous batch.
     pub fn is_contiguous(&self) -> bool {
-        self.sampling().is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
+        self.sampling()
+            .is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
     }
 
     /// How the text is cut into samples; `None` for data without text.
@@ -448,7 +464,10 @@ impl Data {
             Self::FashionMnist(data) => Some(data.augmentation),
             Self::Cifar10(data) => Some(data.augmentation),
             Self::GeneratedImages(data) => Some(data.augmentation),
-            Self::ImageFolder(data) => Some(Augmentation { crop_padding: 0, flip: data.flip }),
+            Self::ImageFolder(data) => Some(Augmentation {
+                crop_padding: 0,
+                flip: data.flip,
+            }),
             _ => None,
         }
     }
@@ -462,7 +481,8 @@ impl Data {
         }
     }
 
-    /// Which rows of prompts and responses are read, and how they form batches; `None` for other data.
+    /// Which rows of prompts and responses are read, and how they form batches; `None` for other
+    /// data.
     pub fn pairs(&self) -> Option<&PairSampling> {
         match self {
             Self::SftJsonl(data) => Some(&data.sampling),
@@ -499,7 +519,8 @@ impl Data {
         }
     }
 
-    /// Key of everything that decides the facts of the data: equal for data that differ only in cutting or loading.
+    /// Key of everything that decides the facts of the data: equal for data that differ only in
+    /// cutting or loading.
     pub fn source_key(&self) -> String {
         let mut data = self.clone();
         if let Some(loader) = data.loader_mut() {

@@ -1,4 +1,5 @@
-//! `gpt`: decoder-only transformer; its keys, its published shapes by name, parameter count and FLOPs.
+//! `gpt`: decoder-only transformer; its keys, its published shapes by name, parameter count and
+//! FLOPs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,12 +29,13 @@ pub struct Gpt {
     pub bias: bool,
 }
 
-/// Decoder-only transformer: pre-norm blocks, learned positions, causal attention, GELU MLP of 4 × d_model, final norm.
+/// Decoder-only transformer: pre-norm blocks, learned positions, causal attention, GELU MLP of 4 ×
+/// d_model, final norm.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AskedGpt {
-    /// A published shape by name, which sets `d_model`, `num_layers`, `num_heads`, `seq_len` and `vocabulary`; keys that are also written
-    /// take precedence.
+    /// A published shape by name, which sets `d_model`, `num_layers`, `num_heads`, `seq_len` and
+    /// `vocabulary`; keys that are also written take precedence.
     #[serde(default)]
     size: Option<GptSize>,
     /// Width of the residual stream; default 256, or from `size`.
@@ -68,7 +70,8 @@ struct AskedGpt {
     bias: bool,
 }
 
-/// A published shape of GPT-2. Source: Radford et al. 2019, table 2; heads and vocabulary from the released models.
+/// A published shape of GPT-2. Source: Radford et al. 2019, table 2; heads and vocabulary from the
+/// released models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum GptSize {
@@ -94,9 +97,21 @@ struct GptShape {
 impl GptShape {
     /// Without a size these are the format-1 defaults.
     fn of(size: Option<GptSize>) -> Self {
-        let gpt2 = |d_model, num_layers, num_heads| Self { d_model, num_layers, num_heads, seq_len: 1024, vocabulary: Some(50_257) };
+        let gpt2 = |d_model, num_layers, num_heads| Self {
+            d_model,
+            num_layers,
+            num_heads,
+            seq_len: 1024,
+            vocabulary: Some(50_257),
+        };
         match size {
-            None => Self { d_model: 256, num_layers: 2, num_heads: 4, seq_len: 128, vocabulary: None },
+            None => Self {
+                d_model: 256,
+                num_layers: 2,
+                num_heads: 4,
+                seq_len: 128,
+                vocabulary: None,
+            },
             Some(GptSize::Gpt2) => gpt2(768, 12, 12),
             Some(GptSize::Gpt2Medium) => gpt2(1024, 24, 16),
             Some(GptSize::Gpt2Large) => gpt2(1280, 36, 20),
@@ -127,7 +142,13 @@ fn yes() -> bool {
 
 impl Gpt {
     /// The values that a size sets.
-    pub(super) const KEYS_OF_SIZES: [&str; 5] = ["d_model", "num_layers", "num_heads", "seq_len", "vocabulary"];
+    pub(super) const KEYS_OF_SIZES: [&str; 5] = [
+        "d_model",
+        "num_layers",
+        "num_heads",
+        "seq_len",
+        "vocabulary",
+    ];
 
     /// Weights of one block that take part in matrix products: q k v, projection, two MLP layers.
     fn block_weights(&self) -> u64 {
@@ -139,7 +160,11 @@ impl Gpt {
     fn block_parameters(&self) -> u64 {
         let d = self.d_model;
         let norms = 2 * d;
-        let biases = if self.bias { (3 * d + d + 4 * d + d) + 2 * d } else { 0 };
+        let biases = if self.bias {
+            (3 * d + d + 4 * d + d) + 2 * d
+        } else {
+            0
+        };
         self.block_weights() + norms + biases
     }
 
@@ -149,15 +174,18 @@ impl Gpt {
 
     pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
         let tables = vocabulary * self.d_model + self.seq_len * self.d_model;
-        let head = if self.tie_head { 0 } else { vocabulary * self.d_model };
+        let head = if self.tie_head {
+            0
+        } else {
+            vocabulary * self.d_model
+        };
         tables + self.num_layers * self.block_parameters() + self.final_norm_parameters() + head
     }
 
-    /// Per token `6 W + 12 L H Q T`, times the sample's tokens. W counts the weights in matrix products, including those of the head, tied
-    /// or not; norms,
-    /// biases and the look-up of embeddings and positions do not count. Source: `docs/measurement.md` 8; Chowdhery et al. 2022, appendix B
-    /// (arXiv 2204.02311).
-    /// `None` if the result exceeds a `u64`.
+    /// Per token `6 W + 12 L H Q T`, times the sample's tokens. W counts the weights in matrix
+    /// products, including those of the head, tied or not; norms, biases and the look-up of
+    /// embeddings and positions do not count. Source: `docs/measurement.md` 8; Chowdhery et al.
+    /// 2022, appendix B (arXiv 2204.02311). `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
         let used = self.num_layers * self.block_weights() + vocabulary * self.d_model;
         let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);
@@ -166,7 +194,13 @@ impl Gpt {
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         if self.num_heads > 0 && !self.d_model.is_multiple_of(self.num_heads) {
-            return vec![("num_heads", format!("`num_heads` {} does not divide `d_model` {}", self.num_heads, self.d_model))];
+            return vec![(
+                "num_heads",
+                format!(
+                    "`num_heads` {} does not divide `d_model` {}",
+                    self.num_heads, self.d_model
+                ),
+            )];
         }
         Vec::new()
     }
@@ -177,16 +211,35 @@ mod tests {
     use super::*;
 
     fn gpt2_124m() -> Gpt {
-        Gpt { d_model: 768, num_layers: 12, num_heads: 12, seq_len: 1024, dropout: 0.0, vocabulary: None, tie_head: true, bias: false }
+        Gpt {
+            d_model: 768,
+            num_layers: 12,
+            num_heads: 12,
+            seq_len: 1024,
+            dropout: 0.0,
+            vocabulary: None,
+            tie_head: true,
+            bias: false,
+        }
     }
 
     #[test]
     fn gpt2_124m_has_the_published_parameters_and_flops() {
         let gpt = gpt2_124m();
         assert_eq!(gpt.parameters(50_304) - 1024 * 768, 123_587_328);
-        // 12 blocks of 12 × 768² weights and a head of 50,304 × 768, six FLOPs each; 12 × 12 × 768 × 1024 for attention.
+        // 12 blocks of 12 × 768² weights and a head of 50,304 × 768, six FLOPs each; 12 × 12 × 768
+        // × 1024 for attention.
         assert_eq!(gpt.flops_per_sample(50_304), Some(854_654_976 * 1024));
-        assert_eq!(Gpt { bias: true, tie_head: false, ..gpt }.flops_per_sample(50_304), Some(854_654_976 * 1024), "biases are no products");
+        assert_eq!(
+            Gpt {
+                bias: true,
+                tie_head: false,
+                ..gpt
+            }
+            .flops_per_sample(50_304),
+            Some(854_654_976 * 1024),
+            "biases are no products"
+        );
     }
 
     fn read(text: &str) -> Gpt {
@@ -195,42 +248,114 @@ mod tests {
 
     #[test]
     fn each_size_has_its_published_parameters() {
-        for (size, parameters) in [("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080), ("gpt2-xl", 1_557_611_200)] {
+        for (size, parameters) in [
+            ("gpt2", 124_439_808),
+            ("gpt2-medium", 354_823_168),
+            ("gpt2-large", 774_030_080),
+            ("gpt2-xl", 1_557_611_200),
+        ] {
             let gpt = read(&format!("{{size: {size}}}"));
-            assert_eq!(gpt.parameters(gpt.vocabulary.unwrap()), parameters, "{size}");
-            assert_eq!((gpt.seq_len, gpt.d_model / gpt.num_heads, gpt.contradictions()), (1024, 64, vec![]), "{size}");
+            assert_eq!(
+                gpt.parameters(gpt.vocabulary.unwrap()),
+                parameters,
+                "{size}"
+            );
+            assert_eq!(
+                (
+                    gpt.seq_len,
+                    gpt.d_model / gpt.num_heads,
+                    gpt.contradictions()
+                ),
+                (1024, 64, vec![]),
+                "{size}"
+            );
         }
     }
 
     #[test]
     fn a_size_is_the_same_as_its_numbers_and_what_is_written_beside_it_wins() {
-        let small = read("{d_model: 768, num_layers: 12, num_heads: 12, seq_len: 1024, vocabulary: 50304, bias: false}");
+        let small = read(
+            "{d_model: 768, num_layers: 12, num_heads: 12, seq_len: 1024, vocabulary: 50304, bias: \
+             false}",
+        );
         assert_eq!(read("{vocabulary: 50304, size: gpt2, bias: false}"), small);
-        assert_eq!(read("{size: gpt2-xl, d_model: 768, num_layers: 12, num_heads: 12, vocabulary: 50304, bias: false}"), small);
-        assert_eq!(serde_json::to_value(&small).unwrap().get("size"), None, "the numbers say it all");
-        assert_eq!(read("{}"), read("{size: null, d_model: 256, num_layers: 2, num_heads: 4, seq_len: 128}"));
+        assert_eq!(
+            read(
+                "{size: gpt2-xl, d_model: 768, num_layers: 12, num_heads: 12, vocabulary: 50304, \
+                 bias: false}"
+            ),
+            small
+        );
+        assert_eq!(
+            serde_json::to_value(&small).unwrap().get("size"),
+            None,
+            "the numbers say it all"
+        );
+        assert_eq!(
+            read("{}"),
+            read("{size: null, d_model: 256, num_layers: 2, num_heads: 4, seq_len: 128}")
+        );
         assert!(serde_yaml::from_str::<Gpt>("{size: gpt3}").is_err());
         assert!(serde_yaml::from_str::<Gpt>("{depth: 3}").is_err());
     }
 
     #[test]
     fn the_small_case_that_people_run_has_about_28_million_parameters() {
-        let gpt = Gpt { d_model: 256, num_layers: 2, num_heads: 4, seq_len: 128, tie_head: false, bias: true, ..gpt2_124m() };
+        let gpt = Gpt {
+            d_model: 256,
+            num_layers: 2,
+            num_heads: 4,
+            seq_len: 128,
+            tie_head: false,
+            bias: true,
+            ..gpt2_124m()
+        };
         let parameters = gpt.parameters(50_257);
-        assert!((27_000_000..28_500_000).contains(&parameters), "{parameters}");
+        assert!(
+            (27_000_000..28_500_000).contains(&parameters),
+            "{parameters}"
+        );
     }
 
     #[test]
     fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
-        let largest = Gpt { d_model: 1_048_576, num_layers: 4096, num_heads: 4096, seq_len: 1_048_576, tie_head: false, bias: true, ..gpt2_124m() };
+        let largest = Gpt {
+            d_model: 1_048_576,
+            num_layers: 4096,
+            num_heads: 4096,
+            seq_len: 1_048_576,
+            tie_head: false,
+            bias: true,
+            ..gpt2_124m()
+        };
         let model = crate::kinds::Model::Gpt(largest);
-        assert_eq!(model.flops_per_sample(Some(crate::kinds::InputShape::Text { vocabulary: 16_777_216 })), None, "about 3e23 is no u64");
-        assert_eq!(model.parameters(Some(crate::kinds::InputShape::Text { vocabulary: 16_777_216 })), Some(54_079_535_248_834_560));
+        assert_eq!(
+            model.flops_per_sample(Some(crate::kinds::InputShape::Text {
+                vocabulary: 16_777_216
+            })),
+            None,
+            "about 3e23 is no u64"
+        );
+        assert_eq!(
+            model.parameters(Some(crate::kinds::InputShape::Text {
+                vocabulary: 16_777_216
+            })),
+            Some(54_079_535_248_834_560)
+        );
     }
 
     #[test]
     fn heads_must_divide_the_width() {
-        let gpt = Gpt { num_heads: 5, ..gpt2_124m() };
-        assert_eq!(gpt.contradictions(), vec![("num_heads", "`num_heads` 5 does not divide `d_model` 768".to_owned())]);
+        let gpt = Gpt {
+            num_heads: 5,
+            ..gpt2_124m()
+        };
+        assert_eq!(
+            gpt.contradictions(),
+            vec![(
+                "num_heads",
+                "`num_heads` 5 does not divide `d_model` 768".to_owned()
+            )]
+        );
     }
 }

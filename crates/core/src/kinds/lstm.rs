@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Contradiction;
 
-/// Recurrent language model: embedding, LSTM layers, output projection. With `data.sampling: contiguous` its state carries over
-/// from window to window. Source: pytorch/examples, word_language_model.
+/// Recurrent language model: embedding, LSTM layers, output projection. With
+/// `data.sampling: contiguous` its state carries over from window to window. Source:
+/// pytorch/examples, word_language_model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lstm {
@@ -50,7 +51,8 @@ fn seq_len() -> u64 {
 }
 
 impl Lstm {
-    /// Weights of the matrix products of all layers: from the layer's input and from its state to the four gates.
+    /// Weights of the matrix products of all layers: from the layer's input and from its state to
+    /// the four gates.
     fn layer_weights(&self) -> u64 {
         let h = self.hidden;
         4 * h * (self.d_model + h) + (self.num_layers - 1) * 4 * h * 2 * h
@@ -59,20 +61,29 @@ impl Lstm {
     /// Each layer has two biases per gate, as in PyTorch.
     pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
         let biases = self.num_layers * 8 * self.hidden;
-        let head = if self.tie_head { 0 } else { vocabulary * self.hidden };
+        let head = if self.tie_head {
+            0
+        } else {
+            vocabulary * self.hidden
+        };
         vocabulary * self.d_model + self.layer_weights() + biases + head + vocabulary
     }
 
-    /// Per token 6 N, where N counts the weights of matrix products: the input embedding counts only if the head shares it. Source:
-    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
+    /// Per token 6 N, where N counts the weights of matrix products: the input embedding counts
+    /// only if the head shares it. Source: `docs/measurement.md` 8. `None` if the result exceeds a
+    /// `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
-        let used = u128::from(self.layer_weights()) + u128::from(vocabulary) * u128::from(self.hidden);
+        let used =
+            u128::from(self.layer_weights()) + u128::from(vocabulary) * u128::from(self.hidden);
         u64::try_from(6 * used * u128::from(self.seq_len)).ok()
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         if self.tie_head && self.hidden != self.d_model {
-            let text = format!("`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}", self.hidden, self.d_model);
+            let text = format!(
+                "`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}",
+                self.hidden, self.d_model
+            );
             return vec![("tie_head", text)];
         }
         Vec::new()
@@ -84,7 +95,15 @@ mod tests {
     use super::*;
 
     fn published(tie_head: bool) -> Lstm {
-        Lstm { d_model: 200, hidden: 200, num_layers: 2, seq_len: 35, dropout: 0.2, vocabulary: None, tie_head }
+        Lstm {
+            d_model: 200,
+            hidden: 200,
+            num_layers: 2,
+            seq_len: 35,
+            dropout: 0.2,
+            vocabulary: None,
+            tie_head,
+        }
     }
 
     #[test]
@@ -96,11 +115,27 @@ mod tests {
     #[test]
     fn flops_are_six_per_weight_of_a_product_and_token() {
         let layers = 4 * 200 * 400 * 2;
-        assert_eq!(published(true).flops_per_sample(33_278), Some(6 * (layers + 33_278 * 200) * 35));
-        assert_eq!(published(false).flops_per_sample(33_278), published(true).flops_per_sample(33_278));
-        let largest = Lstm { d_model: 1_048_576, hidden: 1_048_576, num_layers: 256, seq_len: 1_048_576, ..published(false) };
         assert_eq!(
-            crate::kinds::Model::Lstm(largest).flops_per_sample(Some(crate::kinds::InputShape::Text { vocabulary: 16_777_216 })),
+            published(true).flops_per_sample(33_278),
+            Some(6 * (layers + 33_278 * 200) * 35)
+        );
+        assert_eq!(
+            published(false).flops_per_sample(33_278),
+            published(true).flops_per_sample(33_278)
+        );
+        let largest = Lstm {
+            d_model: 1_048_576,
+            hidden: 1_048_576,
+            num_layers: 256,
+            seq_len: 1_048_576,
+            ..published(false)
+        };
+        assert_eq!(
+            crate::kinds::Model::Lstm(largest).flops_per_sample(Some(
+                crate::kinds::InputShape::Text {
+                    vocabulary: 16_777_216
+                }
+            )),
             None,
             "about 1e22 is no u64"
         );
@@ -108,8 +143,17 @@ mod tests {
 
     #[test]
     fn a_tied_head_needs_equal_widths() {
-        let unequal = Lstm { hidden: 100, ..published(true) };
-        assert_eq!(unequal.contradictions(), vec![("tie_head", "`tie_head` needs `hidden` equal to `d_model`, but they are 100 and 200".to_owned())]);
+        let unequal = Lstm {
+            hidden: 100,
+            ..published(true)
+        };
+        assert_eq!(
+            unequal.contradictions(),
+            vec![(
+                "tie_head",
+                "`tie_head` needs `hidden` equal to `d_model`, but they are 100 and 200".to_owned()
+            )]
+        );
         assert!(published(true).contradictions().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! `matmul`: N × N products at a given precision, no training: a first test of a device and the measured ceiling for MFU.
+//! `matmul`: N × N products at a given precision, no training: a first test of a device and the
+//! measured ceiling for MFU.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

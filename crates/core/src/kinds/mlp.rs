@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Contradiction;
 
-/// Next-token model without recurrence: embeds the last `context` tokens, concatenates them, applies one hidden layer, returns logits.
+/// Next-token model without recurrence: embeds the last `context` tokens, concatenates them,
+/// applies one hidden layer, returns logits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mlp {
@@ -53,15 +54,23 @@ impl Mlp {
         vocabulary * self.d_model + self.layer_parameters(vocabulary)
     }
 
-    /// Per token 6 N, where N excludes the input embedding, times the sample's tokens. Source: `docs/measurement.md` 8.
-    /// `None` if the result exceeds a `u64`.
+    /// Per token 6 N, where N excludes the input embedding, times the sample's tokens. Source:
+    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
-        self.layer_parameters(vocabulary).checked_mul(6)?.checked_mul(self.seq_len)
+        self.layer_parameters(vocabulary)
+            .checked_mul(6)?
+            .checked_mul(self.seq_len)
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         if self.seq_len < self.context {
-            return vec![("context", format!("`context` {} is longer than `seq_len` {}", self.context, self.seq_len))];
+            return vec![(
+                "context",
+                format!(
+                    "`context` {} is longer than `seq_len` {}",
+                    self.context, self.seq_len
+                ),
+            )];
         }
         Vec::new()
     }
@@ -72,7 +81,13 @@ mod tests {
     use super::*;
 
     fn bengio() -> Mlp {
-        Mlp { context: 8, d_model: 32, hidden: 128, seq_len: 64, vocabulary: None }
+        Mlp {
+            context: 8,
+            d_model: 32,
+            hidden: 128,
+            seq_len: 64,
+            vocabulary: None,
+        }
     }
 
     #[test]
@@ -80,14 +95,27 @@ mod tests {
         let (table, hidden, logits) = (65 * 32, 8 * 32 * 128 + 128, 128 * 65 + 65);
         assert_eq!(bengio().parameters(65), table + hidden + logits);
         assert_eq!(bengio().parameters(65), 43_361);
-        assert_eq!(bengio().flops_per_sample(65), Some(6 * (hidden + logits) * 64));
+        assert_eq!(
+            bengio().flops_per_sample(65),
+            Some(6 * (hidden + logits) * 64)
+        );
     }
 
     #[test]
     fn the_largest_shape_that_the_keys_allow_has_no_wrong_figure() {
-        let largest = Mlp { context: 4096, d_model: 65_536, hidden: 1_048_576, seq_len: 1_048_576, vocabulary: None };
+        let largest = Mlp {
+            context: 4096,
+            d_model: 65_536,
+            hidden: 1_048_576,
+            seq_len: 1_048_576,
+            vocabulary: None,
+        };
         assert_eq!(
-            crate::kinds::Model::Mlp(largest).flops_per_sample(Some(crate::kinds::InputShape::Text { vocabulary: 16_777_216 })),
+            crate::kinds::Model::Mlp(largest).flops_per_sample(Some(
+                crate::kinds::InputShape::Text {
+                    vocabulary: 16_777_216
+                }
+            )),
             None,
             "about 2e21 is no u64"
         );
@@ -96,6 +124,16 @@ mod tests {
     #[test]
     fn the_context_fits_in_the_sample() {
         assert!(bengio().contradictions().is_empty());
-        assert_eq!(Mlp { seq_len: 7, ..bengio() }.contradictions(), vec![("context", "`context` 8 is longer than `seq_len` 7".to_owned())]);
+        assert_eq!(
+            Mlp {
+                seq_len: 7,
+                ..bengio()
+            }
+            .contradictions(),
+            vec![(
+                "context",
+                "`context` 8 is longer than `seq_len` 7".to_owned()
+            )]
+        );
     }
 }

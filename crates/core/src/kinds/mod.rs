@@ -1,5 +1,5 @@
-//! Facts that are known before anything runs: the keys of each model and data kind, and their parameter and FLOP formulas. This module
-//! does not depend on experiment files or devices.
+//! Facts that are known before anything runs: the keys of each model and data kind, and their
+//! parameter and FLOP formulas. This module does not depend on experiment files or devices.
 
 mod custom;
 mod gpt;
@@ -41,7 +41,8 @@ pub enum Model {
     Custom(Custom),
 }
 
-/// A fault of one key that depends on other keys: ``("num_heads", "`num_heads` 6 does not divide `d_model` 256")``.
+/// A fault of one key that depends on other keys: ``("num_heads", "`num_heads` 6 does not divide
+/// `d_model` 256")``.
 pub type Contradiction = (&'static str, String);
 
 impl Model {
@@ -83,19 +84,23 @@ impl Model {
         }
     }
 
-    /// Vocabulary of the model: its own if given, else that of the data; `None` if neither is known.
+    /// Vocabulary of the model: its own if given, else that of the data; `None` if neither is
+    /// known.
     pub fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
         let own = match self {
             Self::Gpt(gpt) => gpt.vocabulary,
             Self::Lstm(lstm) => lstm.vocabulary,
             Self::Mlp(mlp) => mlp.vocabulary,
             Self::Seq2seq(seq2seq) => seq2seq.vocabulary,
-            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) | Self::Custom(_) => return None,
+            Self::PanelLstm(_) | Self::Resnet(_) | Self::Matmul(_) | Self::Custom(_) => {
+                return None;
+            }
         };
         own.or_else(|| input?.vocabulary())
     }
 
-    /// Number of trainable parameters, equal to that of the built model; `None` if required facts of the data are unknown, and for `custom`.
+    /// Number of trainable parameters, equal to that of the built model; `None` if required facts
+    /// of the data are unknown, and for `custom`.
     pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => Some(gpt.parameters(self.vocabulary(input)?)),
@@ -109,15 +114,17 @@ impl Model {
         }
     }
 
-    /// Model FLOPs of one sample, forward and backward, without recomputation; `None` if required facts of the data are unknown,
-    /// for `custom`, and if the result exceeds a `u64`.
-    /// Source: `docs/measurement.md` 8.
+    /// Model FLOPs of one sample, forward and backward, without recomputation; `None` if required
+    /// facts of the data are unknown, for `custom`, and if the result exceeds a `u64`. Source:
+    /// `docs/measurement.md` 8.
     pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
         match self {
             Self::Gpt(gpt) => gpt.flops_per_sample(self.vocabulary(input)?),
             Self::Lstm(lstm) => lstm.flops_per_sample(self.vocabulary(input)?),
             Self::Mlp(mlp) => mlp.flops_per_sample(self.vocabulary(input)?),
-            Self::Seq2seq(seq2seq) => seq2seq.flops_per_sample(self.vocabulary(input)?, &input?.pairs()?.train),
+            Self::Seq2seq(seq2seq) => {
+                seq2seq.flops_per_sample(self.vocabulary(input)?, &input?.pairs()?.train)
+            }
             Self::PanelLstm(lstm) => lstm.flops_per_sample(input?.panel()?),
             Self::Resnet(resnet) => resnet.flops_per_sample(input?.images()?),
             Self::Matmul(matmul) => Some(matmul.flops_per_sample()),
@@ -125,14 +132,18 @@ impl Model {
         }
     }
 
-    /// Model FLOPs of this many rows of prompts and responses, from their lengths; `None` for a model that does not read them.
+    /// Model FLOPs of this many rows of prompts and responses, from their lengths; `None` for a
+    /// model that does not read them.
     pub fn flops_of_rows(&self, input: Option<InputShape>, rows: &data::PairCounts) -> Option<f64> {
-        let Self::Seq2seq(seq2seq) = self else { return None };
+        let Self::Seq2seq(seq2seq) = self else {
+            return None;
+        };
         Some(seq2seq.flops_of_rows(self.vocabulary(input)?, rows))
     }
 
-    /// Short name of the formula behind [`Model::flops_per_sample`]: per token or row, with the letters of `docs/measurement.md` 8;
-    /// for `resnet` per multiply-add, for `matmul` per product of two N × N matrices; `own` for the figure of a user's own model.
+    /// Short name of the formula behind [`Model::flops_per_sample`]: per token or row, with the
+    /// letters of `docs/measurement.md` 8; for `resnet` per multiply-add, for `matmul` per product
+    /// of two N × N matrices; `own` for the figure of a user's own model.
     pub fn flops_formula(&self) -> &'static str {
         match self {
             Self::Gpt(_) => "6W+12LHQT",

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::data::PanelShape;
 
-/// Recurrent network over windows of a panel: the symbol's embedding is concatenated with each row's features; LSTM layers; one output from
-/// the last row.
+/// Recurrent network over windows of a panel: the symbol's embedding is concatenated with each
+/// row's features; LSTM layers; one output from the last row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelLstm {
@@ -58,8 +58,8 @@ impl PanelLstm {
         input.symbols * self.symbol_width + self.layer_weights(input) + biases + self.hidden + 1
     }
 
-    /// 6 N per row, where N counts the weights of the layers' products, plus 6 per weight of the output, once. Source: `docs/measurement.md` 8.
-    /// `None` if the result exceeds a `u64`.
+    /// 6 N per row, where N counts the weights of the layers' products, plus 6 per weight of the
+    /// output, once. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, input: PanelShape) -> Option<u64> {
         let rows = u128::from(self.layer_weights(input)) * u128::from(self.seq_len);
         u64::try_from(6 * (rows + u128::from(self.hidden))).ok()
@@ -72,10 +72,25 @@ mod tests {
 
     #[test]
     fn parameters_and_flops_are_those_of_the_layers_written_out() {
-        let model = PanelLstm { seq_len: 30, symbol_width: 64, hidden: 256, num_layers: 3, dropout: 0.0 };
-        let input = PanelShape { features: 6, symbols: 88 };
+        let model = PanelLstm {
+            seq_len: 30,
+            symbol_width: 64,
+            hidden: 256,
+            num_layers: 3,
+            dropout: 0.0,
+        };
+        let input = PanelShape {
+            features: 6,
+            symbols: 88,
+        };
         let (first, other) = (4 * 256 * (70 + 256), 4 * 256 * 512);
-        assert_eq!(model.parameters(input), 88 * 64 + first + 2 * other + 3 * 2048 + 257);
-        assert_eq!(model.flops_per_sample(input), Some(6 * (30 * (first + 2 * other) + 256)));
+        assert_eq!(
+            model.parameters(input),
+            88 * 64 + first + 2 * other + 3 * 2048 + 257
+        );
+        assert_eq!(
+            model.flops_per_sample(input),
+            Some(6 * (30 * (first + 2 * other) + 256))
+        );
     }
 }

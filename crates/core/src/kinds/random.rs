@@ -1,8 +1,8 @@
-//! SplitMix64: a small random number generator with the same output on every machine, for generated data, shuffled plans, the order of
-//! samples and initial weights. Not for secrets.
+//! SplitMix64: a small random number generator with the same output on every machine, for generated
+//! data, shuffled plans, the order of samples and initial weights. Not for secrets.
 //!
-//! Its state is a counter, so [`mix`] returns any number of a stream directly. Committed results depend on these
-//! numbers: they never change.
+//! Its state is a counter, so [`mix`] returns any number of a stream directly. Committed results
+//! depend on these numbers: they never change.
 
 /// Increment of the counter: 2⁶⁴ divided by the golden ratio. Source: as [`SplitMix64`].
 pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -14,7 +14,8 @@ pub fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Scales 64 bits to a number below `bound`, which is at least 1 (0 gives 0). The multiply-shift bias is under `bound` / 2⁶⁴.
+/// Scales 64 bits to a number below `bound`, which is at least 1 (0 gives 0). The multiply-shift
+/// bias is under `bound` / 2⁶⁴.
 pub fn scaled(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
@@ -24,8 +25,8 @@ pub fn fraction(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// The random stream of a seed.
-/// Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators"; constants of its reference code.
+/// The random stream of a seed. Source: Steele, Lea & Flood 2014, "Fast splittable pseudorandom
+/// number generators"; constants of its reference code.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
@@ -67,16 +68,29 @@ mod tests {
     fn the_stream_is_the_published_one() {
         let mut random = SplitMix64::new(1_234_567);
         let first: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
-        assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        assert_eq!(
+            first,
+            [
+                6_457_827_717_110_365_317,
+                3_203_168_211_198_807_973,
+                9_817_491_932_198_370_423
+            ]
+        );
     }
 
     #[test]
     fn a_number_of_the_stream_can_be_had_on_its_own() {
         let mut random = SplitMix64::new(0);
         // First outputs for seed 0 in the reference implementation (Vigna, splitmix64.c).
-        assert_eq!((random.next_u64(), random.next_u64()), (0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4));
+        assert_eq!(
+            (random.next_u64(), random.next_u64()),
+            (0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4)
+        );
         assert_eq!(mix(GAMMA.wrapping_mul(2)), 0x6e78_9e6a_a1b9_65f4);
-        assert_eq!((scaled(u64::MAX, 10), scaled(1 << 63, 10), scaled(7, 0)), (9, 5, 0));
+        assert_eq!(
+            (scaled(u64::MAX, 10), scaled(1 << 63, 10), scaled(7, 0)),
+            (9, 5, 0)
+        );
     }
 
     #[test]

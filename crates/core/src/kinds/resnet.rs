@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Contradiction, data::ImageShape};
 
-/// Residual network for images, version 1.5: the 3 × 3 convolution has the stride. Source: He et al. 2016 (arXiv 1512.03385).
+/// Residual network for images, version 1.5: the 3 × 3 convolution has the stride. Source: He et
+/// al. 2016 (arXiv 1512.03385).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resnet {
@@ -75,7 +76,8 @@ impl Resnet {
         }
     }
 
-    /// Whether blocks are 1 × 1, 3 × 3, 1 × 1 with four times the channels at the end; otherwise two 3 × 3.
+    /// Whether blocks are 1 × 1, 3 × 3, 1 × 1 with four times the channels at the end; otherwise
+    /// two 3 × 3.
     pub fn has_bottlenecks(&self) -> bool {
         self.depth >= 50
     }
@@ -88,14 +90,21 @@ impl Resnet {
     pub(super) fn parameters(&self, input: ImageShape) -> Option<u64> {
         let layers = self.convolutions(input)?;
         // Each convolution is followed by a norm with a scale and a shift per channel.
-        let body: u64 = layers.iter().map(|layer| layer.weights() + 2 * layer.outputs).sum();
+        let body: u64 = layers
+            .iter()
+            .map(|layer| layer.weights() + 2 * layer.outputs)
+            .sum();
         Some(body + (self.stage_outputs(3) + 1) * input.classes)
     }
 
-    /// Six per multiply-add of the convolutions and the head: two in the forward pass, twice that in the backward pass. Source:
-    /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
+    /// Six per multiply-add of the convolutions and the head: two in the forward pass, twice that
+    /// in the backward pass. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
     pub(super) fn flops_per_sample(&self, input: ImageShape) -> Option<u64> {
-        let body: u128 = self.convolutions(input)?.into_iter().map(Convolution::multiply_adds).sum();
+        let body: u128 = self
+            .convolutions(input)?
+            .into_iter()
+            .map(Convolution::multiply_adds)
+            .sum();
         let head = u128::from(self.stage_outputs(3)) * u128::from(input.classes);
         u64::try_from(6 * (body + head)).ok()
     }
@@ -109,8 +118,17 @@ impl Resnet {
         };
         (0..strides).for_each(|_| size = halved(size));
         // The output of the stem's convolution is twice as high and wide as that of the pooling.
-        let stem_pixels = if strides == 2 { pixels(halved([input.height, input.width])) } else { pixels(size) };
-        let mut layers = vec![Convolution { inputs: input.channels, outputs: self.width, kernel, pixels: stem_pixels }];
+        let stem_pixels = if strides == 2 {
+            pixels(halved([input.height, input.width]))
+        } else {
+            pixels(size)
+        };
+        let mut layers = vec![Convolution {
+            inputs: input.channels,
+            outputs: self.width,
+            kernel,
+            pixels: stem_pixels,
+        }];
         let mut inputs = self.width;
         for (stage, blocks) in (0..).zip(self.blocks()?) {
             for block in 0..blocks {
@@ -119,31 +137,78 @@ impl Resnet {
                 if has_stride {
                     size = halved(size);
                 }
-                self.add_block(stage, [inputs, self.stage_outputs(stage)], [pixels(before), pixels(size)], &mut layers);
+                self.add_block(
+                    stage,
+                    [inputs, self.stage_outputs(stage)],
+                    [pixels(before), pixels(size)],
+                    &mut layers,
+                );
                 inputs = self.stage_outputs(stage);
             }
         }
         Some(layers)
     }
 
-    fn add_block(&self, stage: u32, [inputs, outputs]: [u64; 2], [before, after]: [u128; 2], layers: &mut Vec<Convolution>) {
+    fn add_block(
+        &self,
+        stage: u32,
+        [inputs, outputs]: [u64; 2],
+        [before, after]: [u128; 2],
+        layers: &mut Vec<Convolution>,
+    ) {
         let inner = self.width << stage;
         if self.has_bottlenecks() {
-            layers.push(Convolution { inputs, outputs: inner, kernel: 1, pixels: before });
-            layers.push(Convolution { inputs: inner, outputs: inner, kernel: 3, pixels: after });
-            layers.push(Convolution { inputs: inner, outputs, kernel: 1, pixels: after });
+            layers.push(Convolution {
+                inputs,
+                outputs: inner,
+                kernel: 1,
+                pixels: before,
+            });
+            layers.push(Convolution {
+                inputs: inner,
+                outputs: inner,
+                kernel: 3,
+                pixels: after,
+            });
+            layers.push(Convolution {
+                inputs: inner,
+                outputs,
+                kernel: 1,
+                pixels: after,
+            });
         } else {
-            layers.push(Convolution { inputs, outputs, kernel: 3, pixels: after });
-            layers.push(Convolution { inputs: outputs, outputs, kernel: 3, pixels: after });
+            layers.push(Convolution {
+                inputs,
+                outputs,
+                kernel: 3,
+                pixels: after,
+            });
+            layers.push(Convolution {
+                inputs: outputs,
+                outputs,
+                kernel: 3,
+                pixels: after,
+            });
         }
         if inputs != outputs || before != after {
-            layers.push(Convolution { inputs, outputs, kernel: 1, pixels: after });
+            layers.push(Convolution {
+                inputs,
+                outputs,
+                kernel: 1,
+                pixels: after,
+            });
         }
     }
 
     pub(super) fn contradictions(&self) -> Vec<Contradiction> {
         if self.blocks().is_none() {
-            return vec![("depth", format!("`depth` is {}; it must be 18, 34, 50, 101 or 152", self.depth))];
+            return vec![(
+                "depth",
+                format!(
+                    "`depth` is {}; it must be 18, 34, 50, 101 or 152",
+                    self.depth
+                ),
+            )];
         }
         Vec::new()
     }
@@ -162,24 +227,51 @@ fn pixels([height, width]: [u64; 2]) -> u128 {
 mod tests {
     use super::*;
 
-    const IMAGENET: ImageShape = ImageShape { channels: 3, height: 224, width: 224, classes: 1000 };
+    const IMAGENET: ImageShape = ImageShape {
+        channels: 3,
+        height: 224,
+        width: 224,
+        classes: 1000,
+    };
 
     fn resnet(depth: u64) -> Resnet {
-        Resnet { depth, width: 64, stem: Stem::Imagenet, zero_init_gamma: false }
+        Resnet {
+            depth,
+            width: 64,
+            stem: Stem::Imagenet,
+            zero_init_gamma: false,
+        }
     }
 
     #[test]
     fn each_depth_has_its_published_parameters() {
-        let published = [(18, 11_689_512), (34, 21_797_672), (50, 25_557_032), (101, 44_549_160), (152, 60_192_808)];
+        let published = [
+            (18, 11_689_512),
+            (34, 21_797_672),
+            (50, 25_557_032),
+            (101, 44_549_160),
+            (152, 60_192_808),
+        ];
         for (depth, parameters) in published {
-            assert_eq!(resnet(depth).parameters(IMAGENET), Some(parameters), "{depth}");
+            assert_eq!(
+                resnet(depth).parameters(IMAGENET),
+                Some(parameters),
+                "{depth}"
+            );
         }
     }
 
     #[test]
     fn multiply_adds_are_those_of_torchvisions_table() {
-        // Giga multiply-adds of one forward pass, two decimals, as torchvision lists them ("GFLOPS").
-        for (depth, listed) in [(18, 1.81), (34, 3.66), (50, 4.09), (101, 7.80), (152, 11.51)] {
+        // Giga multiply-adds of one forward pass, two decimals, as torchvision lists them
+        // ("GFLOPS").
+        for (depth, listed) in [
+            (18, 1.81),
+            (34, 3.66),
+            (50, 4.09),
+            (101, 7.80),
+            (152, 11.51),
+        ] {
             let found = resnet(depth).flops_per_sample(IMAGENET).unwrap() as f64 / 6e9;
             assert!((found - listed).abs() < 0.01, "{depth}: {found}");
         }
@@ -187,28 +279,54 @@ mod tests {
 
     #[test]
     fn a_small_stem_keeps_the_image_whole() {
-        let small = Resnet { stem: Stem::Small, ..resnet(18) };
-        let input = ImageShape { height: 32, width: 32, classes: 10, ..IMAGENET };
+        let small = Resnet {
+            stem: Stem::Small,
+            ..resnet(18)
+        };
+        let input = ImageShape {
+            height: 32,
+            width: 32,
+            classes: 10,
+            ..IMAGENET
+        };
         // kuangliu/pytorch-cifar's ResNet18.
         assert_eq!(small.parameters(input), Some(11_173_962));
         let (stem, first_stage, head) = (27 * 64 * 1024, 4 * 64 * 64 * 9 * 1024, 512 * 10);
-        // Each later stage has half the side length and twice the channels, so the cost is equal: two 3 × 3 of one block, two of the
-        // other, the first with half the inputs, and a 1 × 1.
+        // Each later stage has half the side length and twice the channels, so the cost is equal:
+        // two 3 × 3 of one block, two of the other, the first with half the inputs, and a 1 × 1.
         let other_stage = (64 * 128 * 9 + 3 * 128 * 128 * 9 + 64 * 128) * 256;
-        assert_eq!(small.flops_per_sample(input), Some(6 * (stem + first_stage + 3 * other_stage + head)));
+        assert_eq!(
+            small.flops_per_sample(input),
+            Some(6 * (stem + first_stage + 3 * other_stage + head))
+        );
     }
 
     #[test]
     fn the_largest_shape_that_the_keys_allow_has_a_figure() {
-        let widest = Resnet { width: 1024, stem: Stem::Small, ..resnet(152) };
-        let input = ImageShape { channels: 3, height: 4096, width: 4096, classes: 100_000 };
+        let widest = Resnet {
+            width: 1024,
+            stem: Stem::Small,
+            ..resnet(152)
+        };
+        let input = ImageShape {
+            channels: 3,
+            height: 4096,
+            width: 4096,
+            classes: 100_000,
+        };
         assert!(widest.flops_per_sample(input).unwrap() > 1_000_000_000_000_000);
     }
 
     #[test]
     fn only_published_depths_are_known() {
         let contradictions = resnet(20).contradictions();
-        assert_eq!(contradictions, vec![("depth", "`depth` is 20; it must be 18, 34, 50, 101 or 152".to_owned())]);
+        assert_eq!(
+            contradictions,
+            vec![(
+                "depth",
+                "`depth` is 20; it must be 18, 34, 50, 101 or 152".to_owned()
+            )]
+        );
         assert!(resnet(101).contradictions().is_empty());
     }
 }

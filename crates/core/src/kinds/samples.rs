@@ -1,7 +1,9 @@
-//! Number of samples in the data, and number of steps they give: arithmetic shared by the plan and the child.
+//! Number of samples in the data, and number of steps they give: arithmetic shared by the plan and
+//! the child.
 //!
-//! A sample of text is `seq_len + 1` tokens (input and shifted target). At the end of each epoch training drops partial batches, and whole
-//! batches that do not fill an accumulation. Evaluation covers every target once, including the remainder.
+//! A sample of text is `seq_len + 1` tokens (input and shifted target). At the end of each epoch
+//! training drops partial batches, and whole batches that do not fill an accumulation. Evaluation
+//! covers every target once, including the remainder.
 
 use super::data::Sampling;
 
@@ -24,8 +26,17 @@ impl Epoch {
         let step = batch_size.saturating_mul(grad_accumulation).max(1);
         let steps = samples / step;
         // Sampling with replacement leaves no remainder.
-        let left = if sampling == Sampling::Random { 0 } else { samples - steps * step };
-        Self { samples, steps, dropped_partial_batch: left % batch, dropped_partial_accumulation: left - left % batch }
+        let left = if sampling == Sampling::Random {
+            0
+        } else {
+            samples - steps * step
+        };
+        Self {
+            samples,
+            steps,
+            dropped_partial_batch: left % batch,
+            dropped_partial_accumulation: left - left % batch,
+        }
     }
 
     /// Samples that an epoch drops.
@@ -36,18 +47,23 @@ impl Epoch {
 
 /// Number of samples of `seq_len + 1` tokens, one every `stride` tokens.
 pub fn sample_count(tokens: u64, seq_len: u64, stride: u64) -> u64 {
-    match seq_len.checked_add(1).and_then(|sample| tokens.checked_sub(sample)) {
+    match seq_len
+        .checked_add(1)
+        .and_then(|sample| tokens.checked_sub(sample))
+    {
         Some(room) => room / stride.max(1) + 1,
         None => 0,
     }
 }
 
-/// Number of evaluation windows: up to `seq_len` targets each, every target once; the last window may be shorter.
+/// Number of evaluation windows: up to `seq_len` targets each, every target once; the last window
+/// may be shorter.
 pub fn evaluation_windows(tokens: u64, seq_len: u64) -> u64 {
     tokens.saturating_sub(1).div_ceil(seq_len.max(1))
 }
 
-/// All optimizer updates of a trial: its `steps`, else its `epochs` times the steps of an epoch; `None` if neither is given.
+/// All optimizer updates of a trial: its `steps`, else its `epochs` times the steps of an epoch;
+/// `None` if neither is given.
 pub fn total_steps(steps: Option<u64>, epochs: Option<u64>, steps_per_epoch: u64) -> Option<u64> {
     steps.or_else(|| Some(epochs?.saturating_mul(steps_per_epoch)))
 }
@@ -76,10 +92,20 @@ mod tests {
         for tokens in 0..300 {
             let epoch = epoch(tokens, Sampling::Shuffled);
             assert_eq!(epoch.steps * 6 + epoch.dropped_samples(), epoch.samples);
-            assert!(epoch.dropped_partial_batch < 3 && epoch.dropped_partial_accumulation.is_multiple_of(3) && epoch.dropped_samples() < 6);
+            assert!(
+                epoch.dropped_partial_batch < 3
+                    && epoch.dropped_partial_accumulation.is_multiple_of(3)
+                    && epoch.dropped_samples() < 6
+            );
         }
-        // 11 samples: one step of 6, a whole batch of 3 that does not fill a step, 2 in a partial batch.
-        let expected = Epoch { samples: 11, steps: 1, dropped_partial_batch: 2, dropped_partial_accumulation: 3 };
+        // 11 samples: one step of 6, a whole batch of 3 that does not fill a step, 2 in a partial
+        // batch.
+        let expected = Epoch {
+            samples: 11,
+            steps: 1,
+            dropped_partial_batch: 2,
+            dropped_partial_accumulation: 3,
+        };
         assert_eq!(epoch(45, Sampling::Shuffled), expected);
     }
 

@@ -1,4 +1,5 @@
-//! `seq2seq`: encoder and decoder of T5; its keys, its published shapes by name, parameter count and FLOPs.
+//! `seq2seq`: encoder and decoder of T5; its keys, its published shapes by name, parameter count
+//! and FLOPs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,8 @@ pub struct Seq2seq {
     pub decoder_layers: u64,
     /// Attention heads of each layer.
     pub num_heads: u64,
-    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches and the outputs of both stacks.
+    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches
+    /// and the outputs of both stacks.
     pub dropout: f64,
     /// Buckets for the distances between tokens, each with a learned bias per head.
     pub relative_buckets: u64,
@@ -30,20 +32,21 @@ pub struct Seq2seq {
     pub vocabulary: Option<u64>,
 }
 
-/// Encoder-decoder transformer of T5: pre-norm blocks without biases, relative attention, ReLU, one token table for encoder, decoder and
-/// head. Source: Raffel et al. 2020 (arXiv 1910.10683).
+/// Encoder-decoder transformer of T5: pre-norm blocks without biases, relative attention, ReLU, one
+/// token table for encoder, decoder and head. Source: Raffel et al. 2020 (arXiv 1910.10683).
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AskedSeq2seq {
-    /// A published shape by name, which sets `d_model`, `d_kv`, `d_ff`, `encoder_layers`, `decoder_layers`, `num_heads` and `vocabulary`;
-    /// keys that are also written take precedence.
+    /// A published shape by name, which sets `d_model`, `d_kv`, `d_ff`, `encoder_layers`,
+    /// `decoder_layers`, `num_heads` and `vocabulary`; keys that are also written take precedence.
     #[serde(default)]
     size: Option<Seq2seqSize>,
     /// Width of the residual stream; default 256, or from `size`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1_048_576))]
     d_model: Option<u64>,
-    /// Width of the queries, keys and values of one head; default 64, or from `size`. Heads × d_kv may differ from `d_model`.
+    /// Width of the queries, keys and values of one head; default 64, or from `size`. Heads × d_kv
+    /// may differ from `d_model`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 65_536))]
     d_kv: Option<u64>,
@@ -63,12 +66,13 @@ struct AskedSeq2seq {
     #[serde(default)]
     #[schemars(range(min = 1, max = 4096))]
     num_heads: Option<u64>,
-    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches and the outputs of both stacks.
+    /// Dropout probability of embeddings, attention weights, feed-forward blocks, residual branches
+    /// and the outputs of both stacks.
     #[serde(default)]
     #[schemars(range(min = 0.0, max = 0.95))]
     dropout: f64,
-    /// Buckets for the distances between tokens, each with a learned bias per head; an even number. In the encoder, half of
-    /// them are for later tokens.
+    /// Buckets for the distances between tokens, each with a learned bias per head; an even number.
+    /// In the encoder, half of them are for later tokens.
     #[serde(default = "relative_buckets")]
     #[schemars(range(min = 4, max = 65_536))]
     relative_buckets: u64,
@@ -82,11 +86,13 @@ struct AskedSeq2seq {
     vocabulary: Option<u64>,
 }
 
-/// A published shape. Source: Raffel et al. 2020, section 2.3 and 3.7, with the released models' vocabulary; ChatLM-mini-Chinese.
+/// A published shape. Source: Raffel et al. 2020, section 2.3 and 3.7, with the released models'
+/// vocabulary; ChatLM-mini-Chinese.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Seq2seqSize {
-    /// ChatLM-mini-Chinese: 188 million parameters, width 768, 10 + 10 blocks, 12 heads, 29,298 tokens.
+    /// ChatLM-mini-Chinese: 188 million parameters, width 768, 10 + 10 blocks, 12 heads, 29,298
+    /// tokens.
     Chatlm,
     /// 61 million: 512, 6 + 6, 8 heads, 32,128 tokens.
     T5Small,
@@ -111,10 +117,22 @@ const D_KV: u64 = 64;
 impl Seq2seqShape {
     /// Without a size these are the format-1 defaults.
     fn of(size: Option<Seq2seqSize>) -> Self {
-        let t5 = |d_model, layers, num_heads| Self { d_model, d_ff: 4 * d_model, layers, num_heads, vocabulary: Some(32_128) };
+        let t5 = |d_model, layers, num_heads| Self {
+            d_model,
+            d_ff: 4 * d_model,
+            layers,
+            num_heads,
+            vocabulary: Some(32_128),
+        };
         match size {
-            None => Self { vocabulary: None, ..t5(256, 2, 4) },
-            Some(Seq2seqSize::Chatlm) => Self { vocabulary: Some(29_298), ..t5(768, 10, 12) },
+            None => Self {
+                vocabulary: None,
+                ..t5(256, 2, 4)
+            },
+            Some(Seq2seqSize::Chatlm) => Self {
+                vocabulary: Some(29_298),
+                ..t5(768, 10, 12)
+            },
             Some(Seq2seqSize::T5Small) => t5(512, 6, 8),
             Some(Seq2seqSize::T5Base) => t5(768, 12, 12),
             Some(Seq2seqSize::T5Large) => t5(1024, 24, 16),
@@ -150,7 +168,15 @@ fn relative_max_distance() -> u64 {
 
 impl Seq2seq {
     /// The values that a size sets.
-    pub(super) const KEYS_OF_SIZES: [&str; 7] = ["d_model", "d_kv", "d_ff", "encoder_layers", "decoder_layers", "num_heads", "vocabulary"];
+    pub(super) const KEYS_OF_SIZES: [&str; 7] = [
+        "d_model",
+        "d_kv",
+        "d_ff",
+        "encoder_layers",
+        "decoder_layers",
+        "num_heads",
+        "vocabulary",
+    ];
 
     /// Width of all heads together.
     fn inner(&self) -> u64 {
@@ -174,18 +200,25 @@ impl Seq2seq {
         self.decoder_layers * (2 * self.attention_weights() + self.feed_forward_weights())
     }
 
-    /// Encoder, decoder and head share one table; each stack has one bias table and one norm at its end.
+    /// Encoder, decoder and head share one table; each stack has one bias table and one norm at its
+    /// end.
     pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
         let norms = (2 * self.encoder_layers + 1 + 3 * self.decoder_layers + 1) * self.d_model;
         let biases = 2 * self.relative_buckets * self.num_heads;
         vocabulary * self.d_model + self.encoder_weights() + self.decoder_weights() + norms + biases
     }
 
-    /// The mean over the training rows, with S prompt tokens and R response tokens: 6 S of the encoder's weights and of those that compute keys
-    /// and values from its output, 6 R of the decoder's other weights and of the head, and 12 H Q of S² per encoder block, of R² + S R per decoder
-    /// block. Padding does not count. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`, and without rows.
+    /// The mean over the training rows, with S prompt tokens and R response tokens: 6 S of the
+    /// encoder's weights and of those that compute keys and values from its output, 6 R of the
+    /// decoder's other weights and of the head, and 12 H Q of S² per encoder block, of R² + S R per
+    /// decoder block. Padding does not count. Source: `docs/measurement.md` 8. `None` if the result
+    /// exceeds a `u64`, and without rows.
     pub(super) fn flops_per_sample(&self, vocabulary: u64, rows: &PairCounts) -> Option<u64> {
-        u64::try_from(self.flops(vocabulary, rows).checked_div(u128::from(rows.rows))?).ok()
+        u64::try_from(
+            self.flops(vocabulary, rows)
+                .checked_div(u128::from(rows.rows))?,
+        )
+        .ok()
     }
 
     /// The sum over the rows. A day on a fast device exceeds a `u64`.
@@ -197,9 +230,11 @@ impl Seq2seq {
         let wide = |number: u64| u128::from(number);
         let of_memory = self.decoder_layers * self.attention_weights() / 2;
         let prompts = wide(self.encoder_weights() + of_memory) * wide(rows.prompt_tokens);
-        let responses = wide(self.decoder_weights() - of_memory + vocabulary * self.d_model) * wide(rows.response_tokens);
+        let responses = wide(self.decoder_weights() - of_memory + vocabulary * self.d_model)
+            * wide(rows.response_tokens);
         let encoder = wide(self.encoder_layers * self.inner()) * wide(rows.prompt_squares);
-        let decoder = wide(self.decoder_layers * self.inner()) * (wide(rows.response_squares) + wide(rows.prompt_response_products));
+        let decoder = wide(self.decoder_layers * self.inner())
+            * (wide(rows.response_squares) + wide(rows.prompt_response_products));
         6 * (prompts + responses) + 12 * (encoder + decoder)
     }
 
@@ -208,12 +243,17 @@ impl Seq2seq {
         if !self.relative_buckets.is_multiple_of(2) {
             found.push((
                 "relative_buckets",
-                format!("`relative_buckets` {} is odd; it must be even, because half of the buckets are for later tokens", self.relative_buckets),
+                format!(
+                    "`relative_buckets` {} is odd; it must be even, because half of the buckets \
+                     are for later tokens",
+                    self.relative_buckets
+                ),
             ));
         }
         if self.relative_max_distance <= self.relative_buckets / 2 {
             let text = format!(
-                "`relative_max_distance` {} leaves no room for wider buckets: half of `relative_buckets`, {}, are for one distance each; it must be larger",
+                "`relative_max_distance` {} leaves no room for wider buckets: half of \
+                 `relative_buckets`, {}, are for one distance each; it must be larger",
                 self.relative_max_distance,
                 self.relative_buckets / 2
             );
@@ -233,30 +273,61 @@ mod tests {
 
     #[test]
     fn each_size_has_its_published_parameters() {
-        for (size, parameters) in [("chatlm", 187_692_288), ("t5-small", 60_506_624), ("t5-base", 222_903_552), ("t5-large", 737_668_096)] {
+        for (size, parameters) in [
+            ("chatlm", 187_692_288),
+            ("t5-small", 60_506_624),
+            ("t5-base", 222_903_552),
+            ("t5-large", 737_668_096),
+        ] {
             let shape = read(&format!("{{size: {size}}}"));
-            assert_eq!(shape.parameters(shape.vocabulary.unwrap()), parameters, "{size}");
-            assert_eq!((shape.num_heads * shape.d_kv, shape.contradictions()), (shape.d_model, vec![]), "{size}");
+            assert_eq!(
+                shape.parameters(shape.vocabulary.unwrap()),
+                parameters,
+                "{size}"
+            );
+            assert_eq!(
+                (shape.num_heads * shape.d_kv, shape.contradictions()),
+                (shape.d_model, vec![]),
+                "{size}"
+            );
         }
     }
 
     #[test]
     fn a_size_is_the_same_as_its_numbers_and_what_is_written_beside_it_wins() {
-        let numbers = "d_model: 768, d_kv: 64, d_ff: 3072, encoder_layers: 10, decoder_layers: 10, num_heads: 12, vocabulary: 29298";
+        let numbers = "d_model: 768, d_kv: 64, d_ff: 3072, encoder_layers: 10, decoder_layers: 10, \
+                       num_heads: 12, vocabulary: 29298";
         assert_eq!(read("{size: chatlm}"), read(&format!("{{{numbers}}}")));
         assert_eq!(
-            read("{size: t5-large, d_model: 768, d_ff: 3072, num_heads: 12, encoder_layers: 10, decoder_layers: 10, vocabulary: 29298}"),
+            read(
+                "{size: t5-large, d_model: 768, d_ff: 3072, num_heads: 12, encoder_layers: 10, \
+                 decoder_layers: 10, vocabulary: 29298}"
+            ),
             read("{size: chatlm}")
         );
-        assert_eq!(serde_json::to_value(read("{size: t5-small}")).unwrap().get("size"), None, "the numbers say it all");
-        assert_eq!(read("{}"), read("{size: null, d_model: 256, d_ff: 1024, encoder_layers: 2, decoder_layers: 2, num_heads: 4}"));
+        assert_eq!(
+            serde_json::to_value(read("{size: t5-small}"))
+                .unwrap()
+                .get("size"),
+            None,
+            "the numbers say it all"
+        );
+        assert_eq!(
+            read("{}"),
+            read(
+                "{size: null, d_model: 256, d_ff: 1024, encoder_layers: 2, decoder_layers: 2, \
+                 num_heads: 4}"
+            )
+        );
         assert!(serde_yaml::from_str::<Seq2seq>("{size: t5-11b}").is_err());
         assert!(serde_yaml::from_str::<Seq2seq>("{num_layers: 3}").is_err());
     }
 
     #[test]
     fn flops_are_six_per_weight_and_token_and_twelve_per_product_of_attention() {
-        let shape = read("{d_model: 8, d_kv: 3, d_ff: 16, encoder_layers: 2, decoder_layers: 3, num_heads: 2}");
+        let shape = read(
+            "{d_model: 8, d_kv: 3, d_ff: 16, encoder_layers: 2, decoder_layers: 3, num_heads: 2}",
+        );
         let mut rows = PairCounts::default();
         rows.add(10, 5);
         rows.add(4, 7);
@@ -266,18 +337,41 @@ mod tests {
             let decoder = 3 * ((192 + 96 + 256) * r + 96 * s);
             6 * (encoder + decoder + 88 * r) + 12 * 6 * (2 * s * s + 3 * (r * r + s * r))
         };
-        assert_eq!(shape.flops_per_sample(11, &rows), Some((of_row(10, 5) + of_row(4, 7)) / 2));
-        assert_eq!(shape.flops_of_rows(11, &rows), (of_row(10, 5) + of_row(4, 7)) as f64);
+        assert_eq!(
+            shape.flops_per_sample(11, &rows),
+            Some((of_row(10, 5) + of_row(4, 7)) / 2)
+        );
+        assert_eq!(
+            shape.flops_of_rows(11, &rows),
+            (of_row(10, 5) + of_row(4, 7)) as f64
+        );
         assert_eq!(shape.flops_per_sample(11, &PairCounts::default()), None);
-        let most = PairCounts { rows: 1, prompt_tokens: u64::MAX, prompt_squares: u64::MAX, ..PairCounts::default() };
+        let most = PairCounts {
+            rows: 1,
+            prompt_tokens: u64::MAX,
+            prompt_squares: u64::MAX,
+            ..PairCounts::default()
+        };
         assert_eq!(shape.flops_per_sample(11, &most), None);
     }
 
     #[test]
     fn buckets_must_come_in_halves_and_end_before_the_largest_distance() {
-        let faults = |text: &str| read(text).contradictions().into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        let faults = |text: &str| {
+            read(text)
+                .contradictions()
+                .into_iter()
+                .map(|(key, _)| key)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(faults("{relative_buckets: 33}"), ["relative_buckets"]);
-        assert_eq!(faults("{relative_buckets: 32, relative_max_distance: 16}"), ["relative_max_distance"]);
-        assert_eq!(faults("{relative_buckets: 32, relative_max_distance: 17}"), [""; 0]);
+        assert_eq!(
+            faults("{relative_buckets: 32, relative_max_distance: 16}"),
+            ["relative_max_distance"]
+        );
+        assert_eq!(
+            faults("{relative_buckets: 32, relative_max_distance: 17}"),
+            [""; 0]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Matches a point's value against a key of an `exclude` entry: an equal value, or a quoted comparison such as `">8"`.
+//! Matches a point's value against a key of an `exclude` entry: an equal value, or a quoted
+//! comparison such as `">8"`.
 
 use serde_json::Value;
 
@@ -14,10 +15,15 @@ pub(super) enum Condition {
 impl Condition {
     /// The error shows a valid comparison.
     pub(super) fn read(asked: &Value) -> Result<Self, String> {
-        let Some((operator, number)) = asked.as_str().and_then(condition) else { return Ok(Self::Equals(asked.clone())) };
+        let Some((operator, number)) = asked.as_str().and_then(condition) else {
+            return Ok(Self::Equals(asked.clone()));
+        };
         match number.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Self::Compares(operator, number)),
-            _ => Err(format!("{asked} is not a comparison; write one of {} and a number, such as \">8\"", Operator::listed(" "))),
+            _ => Err(format!(
+                "{asked} is not a comparison; write one of {} and a number, such as \">8\"",
+                Operator::listed(" ")
+            )),
         }
     }
 
@@ -28,9 +34,10 @@ impl Condition {
                 (Some(asked), Some(found)) => asked == found,
                 _ => asked == found,
             },
-            Self::Compares(operator, number) => {
-                found.as_f64().and_then(|found| found.partial_cmp(number)).is_some_and(|ordering| operator.holds(ordering))
-            }
+            Self::Compares(operator, number) => found
+                .as_f64()
+                .and_then(|found| found.partial_cmp(number))
+                .is_some_and(|ordering| operator.holds(ordering)),
         }
     }
 }
@@ -48,11 +55,30 @@ mod tests {
     #[test]
     fn comparisons_and_equal_values_match() {
         assert!(matches(json!(">8"), json!(9)) && !matches(json!(">8"), json!(8)));
-        assert!(matches(json!(" >8"), json!(9)), "spec also reads it as a comparison");
-        assert!(matches(json!(">= 8"), json!(8)) && matches(json!("<8"), json!(7.5)) && matches(json!("<=8"), json!(8)));
-        assert!(matches(json!("!=8"), json!(7)) && !matches(json!("!=8"), json!(8)) && matches(json!("==8"), json!(8.0)));
-        assert!(matches(json!(1), json!(1.0)) && matches(json!("auto"), json!("auto")) && !matches(json!(1), json!(2)));
+        assert!(
+            matches(json!(" >8"), json!(9)),
+            "spec also reads it as a comparison"
+        );
+        assert!(
+            matches(json!(">= 8"), json!(8))
+                && matches(json!("<8"), json!(7.5))
+                && matches(json!("<=8"), json!(8))
+        );
+        assert!(
+            matches(json!("!=8"), json!(7))
+                && !matches(json!("!=8"), json!(8))
+                && matches(json!("==8"), json!(8.0))
+        );
+        assert!(
+            matches(json!(1), json!(1.0))
+                && matches(json!("auto"), json!("auto"))
+                && !matches(json!(1), json!(2))
+        );
         assert!(!matches(json!(">0"), json!("auto")));
-        assert!(Condition::read(&json!(">many")).unwrap_err().contains("\">8\""));
+        assert!(
+            Condition::read(&json!(">many"))
+                .unwrap_err()
+                .contains("\">8\"")
+        );
     }
 }

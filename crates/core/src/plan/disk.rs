@@ -1,5 +1,5 @@
-//! Estimates the disk space of a plan under `results/` from the rows it will write, without hardware samples (their
-//! number depends on time).
+//! Estimates the disk space of a plan under `results/` from the rows it will write, without
+//! hardware samples (their number depends on time).
 
 use super::Trial;
 use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment, Optimizer};
@@ -8,13 +8,15 @@ use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment, Optimizer};
 const STEP_ROW_BYTES: u64 = 120;
 /// One row of epochs.csv.
 const EPOCH_ROW_BYTES: u64 = 160;
-/// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in whole file blocks.
+/// trial.yaml, trial.json, stderr.txt and the trial's rows in trials.csv and snapshots.csv, in
+/// whole file blocks.
 const TRIAL_BYTES: u64 = 24 * 1024;
 /// A token of sample.txt: a word, if tokens are words.
 const TOKEN_BYTES: u64 = 8;
 
 impl Trial {
-    /// Bytes that the trial leaves under `results/`, without hardware samples; `None` if its number of steps is unknown.
+    /// Bytes that the trial leaves under `results/`, without hardware samples; `None` if its number
+    /// of steps is unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         let steps = self.steps?;
         let evaluations = match self.train.evaluate.every {
@@ -22,24 +24,44 @@ impl Trial {
             EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.train.epochs.unwrap_or(1) + 1,
             EvaluateEvery::Moment(EvaluateMoment::End) => 1,
         };
-        let rows = steps.saturating_mul(STEP_ROW_BYTES).saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES));
-        Some(TRIAL_BYTES.saturating_add(rows).saturating_add(self.text_bytes()).saturating_add(self.checkpoint_bytes()))
+        let rows = steps
+            .saturating_mul(STEP_ROW_BYTES)
+            .saturating_add(evaluations.saturating_mul(EPOCH_ROW_BYTES));
+        Some(
+            TRIAL_BYTES
+                .saturating_add(rows)
+                .saturating_add(self.text_bytes())
+                .saturating_add(self.checkpoint_bytes()),
+        )
     }
 
     fn text_bytes(&self) -> u64 {
-        self.train.sample.as_ref().map_or(0, |sample| sample.samples.saturating_mul(sample.tokens).saturating_mul(TOKEN_BYTES))
+        self.train.sample.as_ref().map_or(0, |sample| {
+            sample
+                .samples
+                .saturating_mul(sample.tokens)
+                .saturating_mul(TOKEN_BYTES)
+        })
     }
 
-    /// Size of the checkpoints that exist at the same time while the trial runs, including the one being written: f32 weights and moments.
+    /// Size of the checkpoints that exist at the same time while the trial runs, including the one
+    /// being written: f32 weights and moments.
     fn checkpoint_bytes(&self) -> u64 {
-        let Some(policy) = &self.train.checkpoint else { return 0 };
+        let Some(policy) = &self.train.checkpoint else {
+            return 0;
+        };
         let moments = match self.train.optimizer {
             Optimizer::Adamw { .. } => 2,
             // Adafactor's moments have the size of a matrix's sides.
             Optimizer::Sgd { momentum: 0.0, .. } | Optimizer::Adafactor { .. } => 0,
             Optimizer::Sgd { .. } => 1,
         };
-        let at_once = policy.keep.saturating_add(1 + u64::from(policy.after == AfterTraining::Best));
-        self.parameters.unwrap_or_default().saturating_mul(4 * (1 + moments)).saturating_mul(at_once)
+        let at_once = policy
+            .keep
+            .saturating_add(1 + u64::from(policy.after == AfterTraining::Best));
+        self.parameters
+            .unwrap_or_default()
+            .saturating_mul(4 * (1 + moments))
+            .saturating_mul(at_once)
     }
 }

@@ -25,7 +25,8 @@ pub struct Plan {
     pub order: Order,
     /// Dotted keys of the axes, in file order.
     pub axes: Vec<String>,
-    /// One pass over the training data, by [`Trial::point`]; `None` if the model reads no data or its size is unknown.
+    /// One pass over the training data, by [`Trial::point`]; `None` if the model reads no data or
+    /// its size is unknown.
     pub epochs: Vec<Option<Epoch>>,
 }
 
@@ -35,27 +36,40 @@ impl Plan {
         self.epochs.get(trial.point as usize).copied().flatten()
     }
 
-    /// Bytes that the run will need, without hardware samples; `None` if the number of steps of a trial is unknown.
+    /// Bytes that the run will need, without hardware samples; `None` if the number of steps of a
+    /// trial is unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
-        self.trials.iter().map(Trial::expected_disk_bytes).try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
+        self.trials
+            .iter()
+            .map(Trial::expected_disk_bytes)
+            .try_fold(0_u64, |sum, bytes| Some(sum.saturating_add(bytes?)))
     }
 }
 
 /// Plans the trials of an experiment, or returns every fault.
 ///
-/// `facts` returns the known facts of a data section (`None`: unknown, and cells that depend on them stay empty); it is called once per
-/// text.
+/// `facts` returns the known facts of a data section (`None`: unknown, and cells that depend on
+/// them stay empty); it is called once per text.
 ///
 /// # Errors
 /// Every fault of every point, each with the keys and axis values it comes from.
-pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts>) -> Result<Plan, Vec<PlanProblem>> {
+pub fn expand(
+    experiment: &Experiment,
+    facts: &dyn Fn(&Data) -> Option<DataFacts>,
+) -> Result<Plan, Vec<PlanProblem>> {
     if experiment.sweep.search.is_some() {
-        let message = "`sweep.search` is for `kiln tune`; to run a file's own values, set `sweep.search=null`";
+        let message = "`sweep.search` is for `kiln tune`; to run a file's own values, set \
+                       `sweep.search=null`";
         return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
     }
     let points = PointMaker::new(experiment, facts)?;
     let sweep = expand_sweep(&experiment.sweep, |key| points.base(key))?;
-    let mut planner = Planner { points, axes: sweep.axes, epochs: Vec::new(), problems: PointProblems::default() };
+    let mut planner = Planner {
+        points,
+        axes: sweep.axes,
+        epochs: Vec::new(),
+        problems: PointProblems::default(),
+    };
     let mut ids = UsedIds::default();
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
@@ -68,17 +82,34 @@ pub fn expand(experiment: &Experiment, facts: &dyn Fn(&Data) -> Option<DataFacts
     let (axes, epochs) = (planner.axes, planner.epochs);
     planner.problems.none_or(())?;
     let points = by_point.len() as u64;
-    let order = order_trials(points, repeats, experiment.sweep.order, experiment.train.seed);
+    let order = order_trials(
+        points,
+        repeats,
+        experiment.sweep.order,
+        experiment.train.seed,
+    );
     let trials = in_order(by_point, &order);
-    Ok(Plan { trials, points, repeats, order: experiment.sweep.order, axes, epochs })
+    Ok(Plan {
+        trials,
+        points,
+        repeats,
+        order: experiment.sweep.order,
+        axes,
+        epochs,
+    })
 }
 
 /// Arranges the trials of all points in the given order and numbers them.
 fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
     // The repeats of a point always keep their own order, so each point is drained from its front.
     let mut queues: Vec<_> = by_point.into_iter().map(Vec::into_iter).collect();
-    let in_order = order.iter().filter_map(|(point, _)| queues.get_mut(*point as usize)?.next());
-    in_order.zip(1..).map(|(trial, number)| Trial { number, ..trial }).collect()
+    let in_order = order
+        .iter()
+        .filter_map(|(point, _)| queues.get_mut(*point as usize)?.next());
+    in_order
+        .zip(1..)
+        .map(|(trial, number)| Trial { number, ..trial })
+        .collect()
 }
 
 /// Plans one point after another and collects the faults.
@@ -91,12 +122,24 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Returns the trials of a point, one per seed; none if the point has a fault, which is added to the problems.
-    fn point(&mut self, number: u64, choices: &Choices, axes: &[(String, Value)], repeats: u64) -> Vec<Trial> {
+    /// Returns the trials of a point, one per seed; none if the point has a fault, which is added
+    /// to the problems.
+    fn point(
+        &mut self,
+        number: u64,
+        choices: &Choices,
+        axes: &[(String, Value)],
+        repeats: u64,
+    ) -> Vec<Trial> {
         match self.points.point(&self.axes, choices, repeats) {
             Ok(mut point) => {
                 self.epochs.push(point.epoch);
-                (0..repeats).map(|repeat| Trial { point: number, ..point.trial(repeat) }).collect()
+                (0..repeats)
+                    .map(|repeat| Trial {
+                        point: number,
+                        ..point.trial(repeat)
+                    })
+                    .collect()
             }
             Err(faults) => {
                 for (key, message) in faults {
@@ -113,7 +156,13 @@ impl Planner<'_> {
 struct UsedIds(HashMap<TrialId, usize>);
 
 impl UsedIds {
-    fn refuse_twins(&mut self, point: usize, axes: &[(String, Value)], trials: &[Trial], problems: &mut PointProblems) {
+    fn refuse_twins(
+        &mut self,
+        point: usize,
+        axes: &[(String, Value)],
+        trials: &[Trial],
+        problems: &mut PointProblems,
+    ) {
         for trial in trials {
             if let Some(other) = self.0.insert(trial.id.clone(), point) {
                 let message = format!(
@@ -132,7 +181,15 @@ impl UsedIds {
 }
 
 fn why_the_same(axes: &[(String, Value)]) -> &'static str {
-    if axes.iter().any(|(key, _)| ["data.path", "data.valid_path", "data.tokenizer", "train.initial_weights.path"].contains(&key.as_str())) {
+    if axes.iter().any(|(key, _)| {
+        [
+            "data.path",
+            "data.valid_path",
+            "data.tokenizer",
+            "train.initial_weights.path",
+        ]
+        .contains(&key.as_str())
+    }) {
         return "; a different path does not make a different trial";
     }
     if axes.iter().any(|(key, _)| key == "train.seed") {

@@ -1,9 +1,10 @@
 //! Trial ids: a hash of the canonical form of everything that decides a trial's result.
 //!
-//! In: the resolved `model`, `data` and `train` (with the trial's seed), all without paths, the `run.` keys that are swept, and
-//! `run.devices_per_trial`. Keys equal to their format-1 default are omitted, so a default that is written out, or a key that a newer
-//! kiln adds, does not change an id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may be added, never
-//! changed.
+//! In: the resolved `model`, `data` and `train` (with the trial's seed), all without paths, the
+//! `run.` keys that are swept, and `run.devices_per_trial`. Keys equal to their format-1 default
+//! are omitted, so a default that is written out, or a key that a newer kiln adds, does not change
+//! an id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may
+//! be added, never changed.
 
 use std::sync::LazyLock;
 
@@ -17,7 +18,9 @@ use crate::{
 };
 
 /// Defaults per section and, for sections with kinds, per kind.
-static FORMAT_1_DEFAULTS: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(include_str!("format_1_defaults.json")).unwrap_or(Value::Null));
+static FORMAT_1_DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("format_1_defaults.json")).unwrap_or(Value::Null)
+});
 
 /// The settings that a trial's id is made of.
 pub(super) struct TrialIdentity {
@@ -26,7 +29,12 @@ pub(super) struct TrialIdentity {
 
 impl TrialIdentity {
     /// `telling_run` holds the keys of `run` that are part of the id, without the prefix.
-    pub(super) fn new(model: &Model, data: &Data, train: &Train, telling_run: Map<String, Value>) -> serde_json::Result<Self> {
+    pub(super) fn new(
+        model: &Model,
+        data: &Data,
+        train: &Train,
+        telling_run: Map<String, Value>,
+    ) -> serde_json::Result<Self> {
         let mut sections = Map::new();
         sections.insert("model".to_owned(), serde_json::to_value(model)?);
         sections.insert("data".to_owned(), identity_of_data(data, model)?);
@@ -52,13 +60,17 @@ impl TrialIdentity {
     }
 }
 
-/// Removes paths, and a stride equal to its default. The fact that validation has its own file stays. The default of
-/// `pin_memory` was `false` and is `auto` now: ids of old files must not change, so the two values have the same id.
+/// Removes paths, and a stride equal to its default. The fact that validation has its own file
+/// stays. The default of `pin_memory` was `false` and is `auto` now: ids of old files must not
+/// change, so the two values have the same id.
 fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(data)?;
     if let Value::Object(map) = &mut value {
         map.shift_remove("path");
-        if data.loader().is_some_and(|loader| loader.pin_memory != PinMemory::Asked(true)) {
+        if data
+            .loader()
+            .is_some_and(|loader| loader.pin_memory != PinMemory::Asked(true))
+        {
             map.shift_remove("pin_memory");
         }
         if let Data::SftJsonl(own) = data {
@@ -67,7 +79,10 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
                 map.insert("valid_path".to_owned(), Value::Bool(true));
             }
         }
-        if data.sampling().is_some_and(|sampling| sampling.stride == model.seq_len()) {
+        if data
+            .sampling()
+            .is_some_and(|sampling| sampling.stride == model.seq_len())
+        {
             map.shift_remove("stride");
         }
     }
@@ -82,7 +97,8 @@ fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// `path` is the dotted key of `value`; maps with a `kind`, and maps that are absent by default, have separate defaults.
+/// `path` is the dotted key of `value`; maps with a `kind`, and maps that are absent by default,
+/// have separate defaults.
 fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
     let Value::Object(map) = value else { return };
     let defaults = match map.get("kind").and_then(Value::as_str) {
@@ -128,7 +144,11 @@ fn write(value: &Value, text: &mut String) {
         }
         Value::Number(number) => match number.as_f64() {
             // Up to 2⁵³ a float represents every integer exactly.
-            Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0 => {
+            Some(float)
+                if number.is_f64()
+                    && float.fract() == 0.0
+                    && float.abs() <= 9_007_199_254_740_992.0 =>
+            {
                 text.push_str(&(float as i64).to_string());
             }
             _ => text.push_str(&number.to_string()),
@@ -160,8 +180,14 @@ mod tests {
         let model: Model = serde_yaml::from_str(model).unwrap();
         let data: Data = serde_yaml::from_str(data).unwrap();
         let train: Train = serde_yaml::from_str(train).unwrap();
-        let Value::Object(run) = run else { panic!("a map") };
-        TrialIdentity::new(&model, &data, &train, run).unwrap().with_seed(train.seed).digits().to_owned()
+        let Value::Object(run) = run else {
+            panic!("a map")
+        };
+        TrialIdentity::new(&model, &data, &train, run)
+            .unwrap()
+            .with_seed(train.seed)
+            .digits()
+            .to_owned()
     }
 
     fn plain(model: &str, data: &str, train: &str) -> String {
@@ -171,21 +197,37 @@ mod tests {
     /// Ids of earlier versions: a kiln with other ids cannot resume, compare or name older runs.
     #[test]
     fn ids_stay_what_they_were() {
-        assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1}"), "3dfb18e01b");
+        assert_eq!(
+            plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1}"),
+            "3dfb18e01b"
+        );
         assert_eq!(
             plain(
                 "{kind: gpt, d_model: 256, vocabulary: 50257, tie_head: false, dropout: 0.1}",
                 "{kind: wikitext2, num_workers: 4}",
-                "{batch_size: 4, epochs: 5, precision: amp-bf16, seed: 3, optimizer: {kind: adamw, learning_rate: 3.0e-4}, evaluate: {every: epoch}}"
+                "{batch_size: 4, epochs: 5, precision: amp-bf16, seed: 3, optimizer: {kind: adamw, \
+                 learning_rate: 3.0e-4}, evaluate: {every: epoch}}"
             ),
             "782646fe05"
         );
-        assert_eq!(id("{kind: matmul, size: 4096}", "{kind: none}", "{steps: 20}", json!({"engine": "flex"})), "ff1f856c1f");
-        let own = "{kind: custom, name: mine, reads: images, width: 3, stem: {kernel: [3, 3], act: relu}}";
+        assert_eq!(
+            id(
+                "{kind: matmul, size: 4096}",
+                "{kind: none}",
+                "{steps: 20}",
+                json!({"engine": "flex"})
+            ),
+            "ff1f856c1f"
+        );
+        let own = "{kind: custom, name: mine, reads: images, width: 3, stem: {kernel: [3, 3], act: \
+                   relu}}";
         let id_of_own = plain(own, "{kind: fashion-mnist}", "{epochs: 1}");
         assert_eq!(
             plain(
-                &own.replace("width: 3, stem: {kernel: [3, 3], act: relu}", "stem: {act: relu, kernel: [3, 3.0]}, width: 3.0"),
+                &own.replace(
+                    "width: 3, stem: {kernel: [3, 3], act: relu}",
+                    "stem: {act: relu, kernel: [3, 3.0]}, width: 3.0"
+                ),
                 "{kind: fashion-mnist}",
                 "{epochs: 1}"
             ),
@@ -196,25 +238,53 @@ mod tests {
     #[test]
     fn a_default_written_out_or_a_moved_folder_changes_no_id() {
         let short = plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1}");
-        let model = "{num_layers: 2, kind: gpt, d_model: 256, num_heads: 4, seq_len: 128, dropout: 0, tie_head: true, bias: true}";
-        let data = "{kind: wikitext2, path: /elsewhere, tokenizer: word, stride: 128, sampling: shuffled, num_workers: 0, prefetch: 2, persistent_workers: true}";
+        let model = "{num_layers: 2, kind: gpt, d_model: 256, num_heads: 4, seq_len: 128, dropout: \
+                     0, tie_head: true, bias: true}";
+        let data = "{kind: wikitext2, path: /elsewhere, tokenizer: word, stride: 128, sampling: \
+                    shuffled, num_workers: 0, prefetch: 2, persistent_workers: true}";
         let train =
             "{seed: 1, batch_size: 8, grad_accumulation: 1, precision: f32, epochs: 1, cpu_threads: auto, evaluate: {every: end, batch_multiple: 1},
             optimizer: {kind: adamw, learning_rate: 1.0e-3, beta1: 0.9, beta2: 0.999, epsilon: 1.0e-8, weight_decay: 0.01, weight_decay_on: all},
             learning_rate_schedule: {kind: constant, warmup_steps: 0}}";
         assert_eq!(plain(model, data, train), short);
-        assert_eq!(id(model, data, train, json!({"engine": "libtorch", "devices": "auto", "devices_per_trial": 1})), short);
-        let weights = |path: &str| plain(model, data, &format!("{{epochs: 1, initial_weights: {{path: {path}, sha256: one}}}}"));
+        assert_eq!(
+            id(
+                model,
+                data,
+                train,
+                json!({"engine": "libtorch", "devices": "auto", "devices_per_trial": 1})
+            ),
+            short
+        );
+        let weights = |path: &str| {
+            plain(
+                model,
+                data,
+                &format!("{{epochs: 1, initial_weights: {{path: {path}, sha256: one}}}}"),
+            )
+        };
         assert_eq!(weights("here"), weights("there"));
-        let written = "{epochs: 1, sample: {tokens: 200, prompt: \"\\n\", temperature: 1, samples: 1}}";
-        assert_eq!(plain("{kind: gpt}", "{kind: wikitext2}", written), plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1, sample: {}}"));
+        let written = "{epochs: 1, sample: {tokens: 200, prompt: \"\\n\", temperature: 1, samples: \
+                       1}}";
+        assert_eq!(
+            plain("{kind: gpt}", "{kind: wikitext2}", written),
+            plain(
+                "{kind: gpt}",
+                "{kind: wikitext2}",
+                "{epochs: 1, sample: {}}"
+            )
+        );
     }
 
     #[test]
     fn a_size_has_the_id_of_its_numbers() {
-        let numbers = "{kind: gpt, d_model: 1024, num_layers: 3, num_heads: 16, seq_len: 1024, vocabulary: 50257}";
+        let numbers = "{kind: gpt, d_model: 1024, num_layers: 3, num_heads: 16, seq_len: 1024, \
+                       vocabulary: 50257}";
         let of = |model: &str| plain(model, "{kind: generated}", "{epochs: 1}");
-        assert_eq!(of("{kind: gpt, size: gpt2-medium, num_layers: 3}"), of(numbers));
+        assert_eq!(
+            of("{kind: gpt, size: gpt2-medium, num_layers: 3}"),
+            of(numbers)
+        );
     }
 
     #[test]
@@ -222,49 +292,192 @@ mod tests {
         let all = [
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1}"),
             plain("{kind: mlp}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: gpt, bias: false}", "{kind: generated}", "{epochs: 1}"),
+            plain(
+                "{kind: gpt, bias: false}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
             plain("{kind: gpt}", "{kind: wikitext2}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: generated, num_workers: 2}", "{epochs: 1}"),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated, num_workers: 2}",
+                "{epochs: 1}",
+            ),
             plain("{kind: gpt}", "{kind: generated, stride: 1}", "{epochs: 1}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 2}"),
             plain("{kind: gpt}", "{kind: generated}", "{steps: 1}"),
             plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, seed: 2}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, clip_norm: 1}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, optimizer: {kind: sgd}}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, optimizer: {kind: sgd, learning_rate: 0.2}}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, evaluate: {batch_multiple: 3}}"),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, clip_norm: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, optimizer: {kind: sgd}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, optimizer: {kind: sgd, learning_rate: 0.2}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, evaluate: {batch_multiple: 3}}",
+            ),
             plain("{kind: panel-lstm}", "{kind: stocknet}", "{epochs: 1}"),
-            plain("{kind: panel-lstm}", "{kind: stocknet, limit: 5}", "{epochs: 1}"),
-            plain("{kind: panel-lstm}", "{kind: stocknet, target: direction}", "{epochs: 1}"),
-            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close}", "{epochs: 1}"),
-            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close]}", "{epochs: 1}"),
-            plain("{kind: panel-lstm}", "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}", "{epochs: 1}"),
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: stocknet, limit: 5}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: stocknet, target: direction}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: panel-csv, path: p, price: Close}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: panel-csv, path: p, price: Close, columns: [Close]}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: panel-lstm}",
+                "{kind: panel-csv, path: p, price: Close, columns: [Close, Open]}",
+                "{epochs: 1}",
+            ),
             plain("{kind: gpt}", "{kind: chatlm}", "{epochs: 1}"),
             plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1}"),
-            plain("{kind: seq2seq, size: chatlm}", "{kind: chatlm}", "{epochs: 1}"),
-            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, evaluate: {generate: {}}}"),
-            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, evaluate: {generate: {beams: 4}}}"),
-            plain("{kind: seq2seq}", "{kind: chatlm}", "{epochs: 1, optimizer: {kind: adafactor}}"),
-            plain("{kind: gpt}", "{kind: chatlm, train_rows: 5}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: chatlm, sort_by_length: false}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t, valid_path: v}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: sft-jsonl, path: p, tokenizer: t, valid_fraction: 0.2}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {}}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {tokens: 20}}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, sample: {top_k: 20}}"),
-            plain("{kind: gpt, size: gpt2}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, initial_weights: {path: p, sha256: one}}"),
-            plain("{kind: gpt}", "{kind: generated}", "{epochs: 1, initial_weights: {path: p, sha256: two}}"),
-            id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"engine": "flex"})),
-            id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 2})),
-            id("{kind: gpt}", "{kind: generated}", "{epochs: 1}", json!({"devices_per_trial": 4})),
-            plain("{kind: custom, name: one, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: custom, name: two, reads: text, seq_len: 8}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: custom, name: one, reads: text, seq_len: 9}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: custom, name: one, reads: text, seq_len: 8, width: 3}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: custom, name: one, reads: text, seq_len: 8, width: [3]}", "{kind: generated}", "{epochs: 1}"),
-            plain("{kind: custom, name: one, reads: text, seq_len: 8, stem: {width: 3}}", "{kind: generated}", "{epochs: 1}"),
+            plain(
+                "{kind: seq2seq, size: chatlm}",
+                "{kind: chatlm}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: seq2seq}",
+                "{kind: chatlm}",
+                "{epochs: 1, evaluate: {generate: {}}}",
+            ),
+            plain(
+                "{kind: seq2seq}",
+                "{kind: chatlm}",
+                "{epochs: 1, evaluate: {generate: {beams: 4}}}",
+            ),
+            plain(
+                "{kind: seq2seq}",
+                "{kind: chatlm}",
+                "{epochs: 1, optimizer: {kind: adafactor}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: chatlm, train_rows: 5}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: chatlm, sort_by_length: false}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: sft-jsonl, path: p, tokenizer: t}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: sft-jsonl, path: p, tokenizer: t, valid_path: v}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: sft-jsonl, path: p, tokenizer: t, valid_fraction: 0.2}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, sample: {}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, sample: {tokens: 20}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, sample: {top_k: 20}}",
+            ),
+            plain(
+                "{kind: gpt, size: gpt2}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, initial_weights: {path: p, sha256: one}}",
+            ),
+            plain(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1, initial_weights: {path: p, sha256: two}}",
+            ),
+            id(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1}",
+                json!({"engine": "flex"}),
+            ),
+            id(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1}",
+                json!({"devices_per_trial": 2}),
+            ),
+            id(
+                "{kind: gpt}",
+                "{kind: generated}",
+                "{epochs: 1}",
+                json!({"devices_per_trial": 4}),
+            ),
+            plain(
+                "{kind: custom, name: one, reads: text, seq_len: 8}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: custom, name: two, reads: text, seq_len: 8}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: custom, name: one, reads: text, seq_len: 9}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: custom, name: one, reads: text, seq_len: 8, width: 3}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: custom, name: one, reads: text, seq_len: 8, width: [3]}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
+            plain(
+                "{kind: custom, name: one, reads: text, seq_len: 8, stem: {width: 3}}",
+                "{kind: generated}",
+                "{epochs: 1}",
+            ),
         ];
         let different: std::collections::HashSet<&String> = all.iter().collect();
         assert_eq!(different.len(), all.len(), "{all:?}");
@@ -273,29 +486,54 @@ mod tests {
     /// An old file without this key keeps its id, and so does a file with `false`.
     #[test]
     fn pinned_memory_tells_trials_apart_only_where_it_is_asked_for() {
-        let id = |pinned: &str| plain("{kind: gpt}", &format!("{{kind: wikitext2{pinned}}}"), "{steps: 10}");
-        let [unsaid, auto, no, yes] = ["", ", pin_memory: auto", ", pin_memory: false", ", pin_memory: true"].map(id);
-        assert!(unsaid == auto && auto == no && no != yes, "{unsaid} {auto} {no} {yes}");
+        let id = |pinned: &str| {
+            plain(
+                "{kind: gpt}",
+                &format!("{{kind: wikitext2{pinned}}}"),
+                "{steps: 10}",
+            )
+        };
+        let [unsaid, auto, no, yes] = [
+            "",
+            ", pin_memory: auto",
+            ", pin_memory: false",
+            ", pin_memory: true",
+        ]
+        .map(id);
+        assert!(
+            unsaid == auto && auto == no && no != yes,
+            "{unsaid} {auto} {no} {yes}"
+        );
     }
 
     #[test]
     fn canonical_json_has_one_way_to_write_a_value() {
-        assert_eq!(canonical(&json!({"b": 1.0, "a": [0.5, 1e-7, "é\n"], "c": -0.0})), r#"{"a":[0.5,1e-7,"é\n"],"b":1,"c":0}"#);
+        assert_eq!(
+            canonical(&json!({"b": 1.0, "a": [0.5, 1e-7, "é\n"], "c": -0.0})),
+            r#"{"a":[0.5,1e-7,"é\n"],"b":1,"c":0}"#
+        );
     }
 
-    /// Today's defaults and the frozen ones have the same keys and values. A new key is added to the file; an existing default
-    /// is never changed, because that would change the ids of old trials.
+    /// Today's defaults and the frozen ones have the same keys and values. A new key is added to
+    /// the file; an existing default is never changed, because that would change the ids of old
+    /// trials.
     #[test]
     fn todays_defaults_are_the_frozen_ones() {
-        let model = |kind: &str| serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap()).unwrap();
+        let model = |kind: &str| {
+            serde_json::to_value(serde_json::from_value::<Model>(json!({"kind": kind})).unwrap())
+                .unwrap()
+        };
         let data = |kind: &str| {
             let given = match kind {
                 "text" | "image-folder" => json!({"kind": kind, "path": "p"}),
                 "panel-csv" => json!({"kind": kind, "path": "p", "price": "Close"}),
-                "sft-jsonl" => json!({"kind": kind, "path": "p", "tokenizer": "t", "valid_fraction": 0.1}),
+                "sft-jsonl" => {
+                    json!({"kind": kind, "path": "p", "tokenizer": "t", "valid_fraction": 0.1})
+                }
                 _ => json!({"kind": kind}),
             };
-            let mut value = serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap();
+            let mut value =
+                serde_json::to_value(serde_json::from_value::<Data>(given).unwrap()).unwrap();
             // The default is `auto` now, which has the same id.
             if let Some(pinned) = value.get_mut("pin_memory") {
                 assert_eq!(pinned.take(), json!("auto"));
@@ -304,15 +542,32 @@ mod tests {
             value
         };
         let train = |key: &str, kind: &str| {
-            serde_json::to_value(serde_json::from_value::<Train>(json!({key: {"kind": kind}})).unwrap()).unwrap()[key].clone()
+            serde_json::to_value(
+                serde_json::from_value::<Train>(json!({key: {"kind": kind}})).unwrap(),
+            )
+            .unwrap()[key]
+                .clone()
         };
         let without = |mut value: Value, keys: &[&str]| {
-            value.as_object_mut().unwrap().retain(|key, _| !keys.contains(&key.as_str()));
+            value
+                .as_object_mut()
+                .unwrap()
+                .retain(|key, _| !keys.contains(&key.as_str()));
             value
         };
-        let given = |kind: &str| -> &[&str] { if kind == "sft-jsonl" { &["kind", "path", "tokenizer"] } else { &["kind", "path", "price"] } };
+        let given = |kind: &str| -> &[&str] {
+            if kind == "sft-jsonl" {
+                &["kind", "path", "tokenizer"]
+            } else {
+                &["kind", "path", "price"]
+            }
+        };
         let kinds = |names: &[&str], make: &dyn Fn(&str) -> Value| -> Value {
-            names.iter().map(|name| ((*name).to_owned(), without(make(name), given(name)))).collect::<Map<_, _>>().into()
+            names
+                .iter()
+                .map(|name| ((*name).to_owned(), without(make(name), given(name))))
+                .collect::<Map<_, _>>()
+                .into()
         };
         let run = serde_json::to_value(crate::spec::Run::default()).unwrap();
         let today = json!({

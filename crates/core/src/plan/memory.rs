@@ -1,4 +1,5 @@
-//! Conclusions from a trial that ran out of memory: which trials need at least as much, and which smaller trial can replace it.
+//! Conclusions from a trial that ran out of memory: which trials need at least as much, and which
+//! smaller trial can replace it.
 
 use serde_json::{Map, Value, json};
 
@@ -23,8 +24,8 @@ const GROWING: [&str; 13] = [
     "data.max_response_tokens",
 ];
 
-/// Phrases of engines, their libraries and Rust's allocator for a lack of memory. Source: c10's CPU and CUDA allocators, cuBLAS, cuDNN,
-/// oneDNN, libc.
+/// Phrases of engines, their libraries and Rust's allocator for a lack of memory. Source: c10's CPU
+/// and CUDA allocators, cuBLAS, cuDNN, oneDNN, libc.
 const OUT_OF_MEMORY: [&str; 11] = [
     "out of memory",
     "OutOfMemoryError",
@@ -45,12 +46,14 @@ pub fn speaks_of_memory(text: &str) -> bool {
 }
 
 impl Trial {
-    /// True if it is `failed` with no smaller batch, sequence or width: in the same memory it would fail too.
+    /// True if it is `failed` with no smaller batch, sequence or width: in the same memory it would
+    /// fail too.
     ///
-    /// Seeds and initial weights do not count. The amount of accumulation does not count either, only whether there is any: then gradients
-    /// outlive a forward pass.
+    /// Seeds and initial weights do not count. The amount of accumulation does not count either,
+    /// only whether there is any: then gradients outlive a forward pass.
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
-        let is_alike = self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
+        let is_alike =
+            self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
         is_alike && no_less("", &self.demand(), &failed.demand())
     }
 
@@ -59,24 +62,40 @@ impl Trial {
         if let Value::Object(train) = &mut train {
             train.remove("seed");
             train.remove("initial_weights");
-            train.insert("grad_accumulation".to_owned(), json!(self.train.grad_accumulation.min(2)));
+            train.insert(
+                "grad_accumulation".to_owned(),
+                json!(self.train.grad_accumulation.min(2)),
+            );
         }
         json!({"model": self.model, "data": self.data, "train": train})
     }
 
-    /// Returns the same effective batch with the next smaller batch that divides it, and the matching accumulation: the replacement for a trial that
-    /// ran out of memory. `None` if there is no smaller batch, or the model has no accumulation.
+    /// Returns the same effective batch with the next smaller batch that divides it, and the
+    /// matching accumulation: the replacement for a trial that ran out of memory. `None` if there
+    /// is no smaller batch, or the model has no accumulation.
     pub fn shrunk(&self) -> Option<Self> {
         if matches!(self.model, Model::Matmul(_)) {
             return None;
         }
-        let of_a_device = self.train.batch_size.checked_mul(self.train.grad_accumulation)?;
-        let batch_size = (1..self.train.batch_size).rev().find(|smaller| of_a_device.is_multiple_of(*smaller))?;
+        let of_a_device = self
+            .train
+            .batch_size
+            .checked_mul(self.train.grad_accumulation)?;
+        let batch_size = (1..self.train.batch_size)
+            .rev()
+            .find(|smaller| of_a_device.is_multiple_of(*smaller))?;
         let mut trial = self.clone();
         trial.train.batch_size = batch_size;
         trial.train.grad_accumulation = of_a_device / batch_size;
-        for (axis, value) in [("train.batch_size", batch_size), ("train.grad_accumulation", trial.train.grad_accumulation)] {
-            trial.axes.iter_mut().filter(|(key, _)| key == axis).for_each(|(_, chosen)| *chosen = json!(value));
+        for (axis, value) in [
+            ("train.batch_size", batch_size),
+            ("train.grad_accumulation", trial.train.grad_accumulation),
+        ] {
+            trial
+                .axes
+                .iter_mut()
+                .filter(|(key, _)| key == axis)
+                .for_each(|(_, chosen)| *chosen = json!(value));
         }
         trial.id = trial.made_id()?;
         trial.fallback_of.get_or_insert_with(|| self.id.clone());
@@ -85,9 +104,21 @@ impl Trial {
 
     /// Returns the id of the current settings.
     fn made_id(&self) -> Option<TrialId> {
-        let swept = self.axes.iter().filter_map(|(key, value)| Some((key.strip_prefix("run.")?.to_owned(), value.clone())));
-        let telling: Map<String, Value> = swept.chain([("devices_per_trial".to_owned(), json!(self.devices_per_trial))]).collect();
-        Some(TrialIdentity::new(&self.model, &self.data, &self.train, telling).ok()?.with_seed(self.train.seed))
+        let swept = self
+            .axes
+            .iter()
+            .filter_map(|(key, value)| Some((key.strip_prefix("run.")?.to_owned(), value.clone())));
+        let telling: Map<String, Value> = swept
+            .chain([(
+                "devices_per_trial".to_owned(),
+                json!(self.devices_per_trial),
+            )])
+            .collect();
+        Some(
+            TrialIdentity::new(&self.model, &self.data, &self.train, telling)
+                .ok()?
+                .with_seed(self.train.seed),
+        )
     }
 }
 
@@ -95,8 +126,19 @@ impl Trial {
 fn no_less(path: &str, mine: &Value, failed: &Value) -> bool {
     match (mine, failed) {
         (Value::Object(mine), Value::Object(failed)) => {
-            let inner = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-            mine.len() == failed.len() && mine.iter().all(|(key, value)| failed.get(key).is_some_and(|other| no_less(&inner(key), value, other)))
+            let inner = |key: &str| {
+                if path.is_empty() {
+                    key.to_owned()
+                } else {
+                    format!("{path}.{key}")
+                }
+            };
+            mine.len() == failed.len()
+                && mine.iter().all(|(key, value)| {
+                    failed
+                        .get(key)
+                        .is_some_and(|other| no_less(&inner(key), value, other))
+                })
         }
         _ if GROWING.contains(&path) => match (mine.as_u64(), failed.as_u64()) {
             (Some(mine), Some(failed)) => mine >= failed,
@@ -115,12 +157,16 @@ mod tests {
     };
 
     fn planned(text: &str) -> Vec<Trial> {
-        let experiment: Experiment = serde_yaml::from_str(&format!("{{kiln: 1, name: x, {text}}}")).unwrap();
+        let experiment: Experiment =
+            serde_yaml::from_str(&format!("{{kiln: 1, name: x, {text}}}")).unwrap();
         expand(&experiment, &|_| None).unwrap().trials
     }
 
     fn one(model: &str, train: &str) -> Trial {
-        planned(&format!("model: {model}, data: {{kind: generated}}, train: {{steps: 10, {train}}}")).remove(0)
+        planned(&format!(
+            "model: {model}, data: {{kind: generated}}, train: {{steps: 10, {train}}}"
+        ))
+        .remove(0)
     }
 
     #[test]
@@ -131,23 +177,70 @@ mod tests {
             ("d_model: 64, seq_len: 32", "batch_size: 8, seed: 9", true),
             ("d_model: 64, seq_len: 32", "batch_size: 16", true),
             ("d_model: 128, seq_len: 64", "batch_size: 8", true),
-            ("d_model: 64, seq_len: 32", "batch_size: 8, grad_accumulation: 4", true),
+            (
+                "d_model: 64, seq_len: 32",
+                "batch_size: 8, grad_accumulation: 4",
+                true,
+            ),
             ("d_model: 64, seq_len: 32", "batch_size: 4", false),
             ("d_model: 32, seq_len: 64", "batch_size: 16", false),
-            ("d_model: 64, seq_len: 32", "batch_size: 16, precision: bf16", false),
-            ("d_model: 64, seq_len: 32, num_layers: 4", "batch_size: 16", false),
-            ("d_model: 64, seq_len: 32, dropout: 0.1", "batch_size: 8", false),
-            ("d_model: 64, seq_len: 32", "batch_size: 16, clip_norm: 1.0", false),
+            (
+                "d_model: 64, seq_len: 32",
+                "batch_size: 16, precision: bf16",
+                false,
+            ),
+            (
+                "d_model: 64, seq_len: 32, num_layers: 4",
+                "batch_size: 16",
+                false,
+            ),
+            (
+                "d_model: 64, seq_len: 32, dropout: 0.1",
+                "batch_size: 8",
+                false,
+            ),
+            (
+                "d_model: 64, seq_len: 32",
+                "batch_size: 16, clip_norm: 1.0",
+                false,
+            ),
         ] {
-            assert_eq!(gpt(model, train).needs_no_less_than(&failed), wanted, "{model} {train}");
+            assert_eq!(
+                gpt(model, train).needs_no_less_than(&failed),
+                wanted,
+                "{model} {train}"
+            );
         }
         // Without accumulation gradients are freed before the next forward pass.
-        let accumulating = gpt("d_model: 64, seq_len: 32", "batch_size: 8, grad_accumulation: 2");
-        assert!(!gpt("d_model: 64, seq_len: 32", "batch_size: 8").needs_no_less_than(&accumulating));
-        assert!(gpt("d_model: 64, seq_len: 32", "batch_size: 12, grad_accumulation: 6").needs_no_less_than(&accumulating));
-        let elsewhere = Trial { devices: Devices::Named(DeviceName::Cpu), ..failed.clone() };
-        assert!(elsewhere.needs_no_less_than(&failed), "where it runs is for the schedule to hold against memory");
-        assert!(!Trial { devices_per_trial: 2, ..failed.clone() }.needs_no_less_than(&failed));
+        let accumulating = gpt(
+            "d_model: 64, seq_len: 32",
+            "batch_size: 8, grad_accumulation: 2",
+        );
+        assert!(
+            !gpt("d_model: 64, seq_len: 32", "batch_size: 8").needs_no_less_than(&accumulating)
+        );
+        assert!(
+            gpt(
+                "d_model: 64, seq_len: 32",
+                "batch_size: 12, grad_accumulation: 6"
+            )
+            .needs_no_less_than(&accumulating)
+        );
+        let elsewhere = Trial {
+            devices: Devices::Named(DeviceName::Cpu),
+            ..failed.clone()
+        };
+        assert!(
+            elsewhere.needs_no_less_than(&failed),
+            "where it runs is for the schedule to hold against memory"
+        );
+        assert!(
+            !Trial {
+                devices_per_trial: 2,
+                ..failed.clone()
+            }
+            .needs_no_less_than(&failed)
+        );
         assert!(!one("{kind: mlp}", "batch_size: 8").needs_no_less_than(&failed));
     }
 
@@ -157,27 +250,39 @@ mod tests {
         let first = trial.id.clone();
         let mut seen = Vec::new();
         while let Some(next) = trial.shrunk() {
-            assert_eq!((next.effective_batch_size, next.fallback_of.as_ref()), (24, Some(&first)));
+            assert_eq!(
+                (next.effective_batch_size, next.fallback_of.as_ref()),
+                (24, Some(&first))
+            );
             assert_ne!(next.id, trial.id);
             seen.push((next.train.batch_size, next.train.grad_accumulation));
             trial = next;
         }
         assert_eq!(seen, [(8, 3), (6, 4), (4, 6), (3, 8), (2, 12), (1, 24)]);
-        assert_eq!(planned("model: {kind: matmul, size: 8}, train: {steps: 3, batch_size: 4}")[0].shrunk(), None);
+        assert_eq!(
+            planned("model: {kind: matmul, size: 8}, train: {steps: 3, batch_size: 4}")[0].shrunk(),
+            None
+        );
     }
 
     #[test]
     fn a_stand_in_is_the_planned_trial_of_the_same_settings() {
         let trials = planned(
-            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10}, \
-             sweep: {zip: {train.batch_size: [8, 4], train.grad_accumulation: [1, 2]}, grid: {run.engine: [libtorch, flex]}}",
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10}, sweep: {zip: \
+             {train.batch_size: [8, 4], train.grad_accumulation: [1, 2]}, grid: {run.engine: \
+             [libtorch, flex]}}",
         );
         let (large, small) = (&trials[0], &trials[1]);
         let found = large.shrunk().unwrap();
         assert_eq!((&found.id, &found.axes), (&small.id, &small.axes));
-        let first = planned("model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 8}, sweep: {repeats: 2}");
-        let second =
-            planned("model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 4, grad_accumulation: 2}, sweep: {repeats: 2}");
+        let first = planned(
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 8}, \
+             sweep: {repeats: 2}",
+        );
+        let second = planned(
+            "model: {kind: mlp}, data: {kind: generated}, train: {steps: 10, batch_size: 4, \
+             grad_accumulation: 2}, sweep: {repeats: 2}",
+        );
         for (large, small) in first.iter().zip(&second) {
             assert_eq!(large.shrunk().unwrap().id, small.id);
         }
@@ -186,7 +291,8 @@ mod tests {
     #[test]
     fn the_words_of_every_allocator_are_known() {
         for words in [
-            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes",
+            "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate \
+             memory: you tried to allocate 9 bytes",
             "CUDA out of memory. Tried to allocate 2.00 GiB",
             "CUDA error: out of memory",
             "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
@@ -198,6 +304,8 @@ mod tests {
         ] {
             assert!(speaks_of_memory(words), "{words}");
         }
-        assert!(!speaks_of_memory("shape mismatch") && !speaks_of_memory("the memory of a goldfish"));
+        assert!(
+            !speaks_of_memory("shape mismatch") && !speaks_of_memory("the memory of a goldfish")
+        );
     }
 }

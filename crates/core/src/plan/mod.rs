@@ -1,7 +1,9 @@
-//! The plan: an experiment becomes an ordered list of trials with stable ids. No clock, no disk, no GPU.
+//! The plan: an experiment becomes an ordered list of trials with stable ids. No clock, no disk, no
+//! GPU.
 //!
-//! In: an [`Experiment`](crate::spec::Experiment) and the facts of its data. Out: a [`Plan`], or every [`PlanProblem`] at once. If
-//! `sweep.search` defines a search, a [`search::Strategy`] selects the next trial, and a [`Prober`] creates it.
+//! In: an [`Experiment`](crate::spec::Experiment) and the facts of its data. Out: a [`Plan`], or
+//! every [`PlanProblem`] at once. If `sweep.search` defines a search, a [`search::Strategy`]
+//! selects the next trial, and a [`Prober`] creates it.
 
 mod condition;
 mod disk;

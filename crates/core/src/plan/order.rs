@@ -2,12 +2,14 @@
 
 use crate::{kinds::random::SplitMix64, spec::Order};
 
-/// Returns every (point, repeat) once, both counted from 0. `interleaved` alternates forward and backward passes over the points, so that no
-/// point is always
-/// before another: a drift affects all of them alike. `seed` decides `shuffled`, which shuffles each round of repeats separately.
+/// Returns every (point, repeat) once, both counted from 0. `interleaved` alternates forward and
+/// backward passes over the points, so that no point is always before another: a drift affects all
+/// of them alike. `seed` decides `shuffled`, which shuffles each round of repeats separately.
 pub(super) fn order_trials(points: u64, repeats: u64, order: Order, seed: u64) -> Vec<(u64, u64)> {
     if order == Order::Listed {
-        return (0..points).flat_map(|point| (0..repeats).map(move |repeat| (point, repeat))).collect();
+        return (0..points)
+            .flat_map(|point| (0..repeats).map(move |repeat| (point, repeat)))
+            .collect();
     }
     let mut random = SplitMix64::new(seed);
     let mut trials = Vec::new();
@@ -29,8 +31,14 @@ mod tests {
 
     #[test]
     fn interleaved_goes_round_by_round_and_listed_point_by_point() {
-        assert_eq!(order_trials(2, 3, Order::Interleaved, 1), [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]);
-        assert_eq!(order_trials(2, 2, Order::Listed, 1), [(0, 0), (0, 1), (1, 0), (1, 1)]);
+        assert_eq!(
+            order_trials(2, 3, Order::Interleaved, 1),
+            [(0, 0), (1, 0), (1, 1), (0, 1), (0, 2), (1, 2)]
+        );
+        assert_eq!(
+            order_trials(2, 2, Order::Listed, 1),
+            [(0, 0), (0, 1), (1, 0), (1, 1)]
+        );
     }
 
     #[test]

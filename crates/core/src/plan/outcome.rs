@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The outcome of one attempt of a trial. `killed` and `interrupted` are not final: a resume makes another attempt.
+/// The outcome of one attempt of a trial. `killed` and `interrupted` are not final: a resume makes
+/// another attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -26,8 +27,16 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome, in the order above.
-    pub const ALL: [Self; 8] =
-        [Self::Completed, Self::Oom, Self::Diverged, Self::Failed, Self::TimedOut, Self::Skipped, Self::Killed, Self::Interrupted];
+    pub const ALL: [Self; 8] = [
+        Self::Completed,
+        Self::Oom,
+        Self::Diverged,
+        Self::Failed,
+        Self::TimedOut,
+        Self::Skipped,
+        Self::Killed,
+        Self::Interrupted,
+    ];
 
     /// The name in tables and messages.
     pub fn name(self) -> &'static str {
@@ -50,7 +59,10 @@ impl Outcome {
 
     /// Whether the trial has a result (exit status 0), whatever its quality.
     pub fn is_result(self) -> bool {
-        matches!(self, Self::Completed | Self::Oom | Self::Diverged | Self::Skipped)
+        matches!(
+            self,
+            Self::Completed | Self::Oom | Self::Diverged | Self::Skipped
+        )
     }
 }
 

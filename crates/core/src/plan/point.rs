@@ -39,16 +39,28 @@ impl CheckedPoint {
     /// Returns the trial of a seed; the caller sets its number and point.
     pub(super) fn trial(&mut self, repeat: u64) -> Trial {
         let seed = self.first.train.seed.saturating_add(repeat);
-        let mut trial = Trial { id: self.identity.with_seed(seed), repeat, ..self.first.clone() };
+        let mut trial = Trial {
+            id: self.identity.with_seed(seed),
+            repeat,
+            ..self.first.clone()
+        };
         trial.train.seed = seed;
         trial
     }
 }
 
 impl<'a> PointMaker<'a> {
-    pub(super) fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>) -> Result<Self, Vec<PlanProblem>> {
-        let sections = Sections::new(experiment).map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
-        Ok(Self { sections, facts, known: RefCell::default() })
+    pub(super) fn new(
+        experiment: &Experiment,
+        facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
+    ) -> Result<Self, Vec<PlanProblem>> {
+        let sections = Sections::new(experiment)
+            .map_err(|error| vec![PlanProblem::of_sweep("model", error.to_string())])?;
+        Ok(Self {
+            sections,
+            facts,
+            known: RefCell::default(),
+        })
     }
 
     /// The file's own value of a dotted key.
@@ -58,27 +70,58 @@ impl<'a> PointMaker<'a> {
 
     /// Returns the point's value on each axis; the file's own value if the point does not set it.
     pub(super) fn axis_values(&self, axes: &[String], choices: &Choices) -> Vec<(String, Value)> {
-        let value = |(key, choice): (&String, &Option<Value>)| (key.clone(), choice.clone().unwrap_or_else(|| self.sections.get(key)));
+        let value = |(key, choice): (&String, &Option<Value>)| {
+            (
+                key.clone(),
+                choice.clone().unwrap_or_else(|| self.sections.get(key)),
+            )
+        };
         axes.iter().zip(choices).map(value).collect()
     }
 
-    /// Returns the point of these choices, or all its faults. `repeats` is the number of seeds it needs.
-    pub(super) fn point(&self, axes: &[String], choices: &Choices, repeats: u64) -> Result<CheckedPoint, Vec<PointFault>> {
-        let chosen = axes.iter().zip(choices).filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
+    /// Returns the point of these choices, or all its faults. `repeats` is the number of seeds it
+    /// needs.
+    pub(super) fn point(
+        &self,
+        axes: &[String],
+        choices: &Choices,
+        repeats: u64,
+    ) -> Result<CheckedPoint, Vec<PointFault>> {
+        let chosen = axes
+            .iter()
+            .zip(choices)
+            .filter_map(|(key, choice)| Some((key, choice.as_ref()?)));
         let settings = Settings::new(&self.sections, chosen, axes)?;
         let facts = self.facts_of(&settings.data);
         let faults = settings.faults(facts.as_ref());
         if !faults.is_empty() {
             return Err(faults);
         }
-        if settings.train.seed.saturating_add(repeats.saturating_sub(1)) > LAST_SEED {
-            let message = format!("`train.seed` {} and {repeats} repeats exceed the largest seed, {LAST_SEED}", settings.train.seed);
+        if settings
+            .train
+            .seed
+            .saturating_add(repeats.saturating_sub(1))
+            > LAST_SEED
+        {
+            let message = format!(
+                "`train.seed` {} and {repeats} repeats exceed the largest seed, {LAST_SEED}",
+                settings.train.seed
+            );
             return Err(vec![("train.seed".to_owned(), message)]);
         }
-        let identity = TrialIdentity::new(&settings.model, &settings.data, &settings.train, settings.telling_run.clone());
+        let identity = TrialIdentity::new(
+            &settings.model,
+            &settings.data,
+            &settings.train,
+            settings.telling_run.clone(),
+        );
         let identity = identity.map_err(|error| vec![("model".to_owned(), error.to_string())])?;
         let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
-        Ok(CheckedPoint { first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()), identity, epoch })
+        Ok(CheckedPoint {
+            first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()),
+            identity,
+            epoch,
+        })
     }
 
     fn facts_of(&self, data: &Data) -> Option<DataFacts> {

@@ -1,6 +1,8 @@
-//! The sweep as a list of points: grid (last axis fastest) × zip rows, less `exclude`, plus `include`.
+//! The sweep as a list of points: grid (last axis fastest) × zip rows, less `exclude`, plus
+//! `include`.
 //!
-//! A file without axes is one point. If the sweep has only `include` entries, these are the only points.
+//! A file without axes is one point. If the sweep has only `include` entries, these are the only
+//! points.
 
 use serde_json::{Map, Value};
 
@@ -25,28 +27,56 @@ pub(super) struct Points {
 }
 
 /// `base` returns the file's own value of a dotted key; `exclude` may name keys that do not vary.
-pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Result<Points, Vec<PlanProblem>> {
+pub(super) fn expand_sweep(
+    sweep: &Sweep,
+    base: impl Fn(&str) -> Value,
+) -> Result<Points, Vec<PlanProblem>> {
     let mut problems = PointProblems::default();
     let grid = read_axes("grid", &sweep.grid, &mut problems);
     let zip = read_axes("zip", &sweep.zip, &mut problems);
     let rows = zip_rows(&zip, &mut problems);
     for (key, _) in zip.iter().filter(|(key, _)| sweep.grid.contains_key(*key)) {
-        problems.add(PlanProblem::of_sweep(format!("sweep.zip.{key}"), "it is also an axis of `sweep.grid`; keep one of them"));
+        problems.add(PlanProblem::of_sweep(
+            format!("sweep.zip.{key}"),
+            "it is also an axis of `sweep.grid`; keep one of them",
+        ));
     }
     let conditions = read_conditions(&sweep.exclude, &mut problems);
-    let count = grid.iter().map(|(_, values)| values.len() as u64).try_fold(rows, u64::checked_mul);
-    if count.and_then(|count| count.checked_mul(sweep.repeats)).is_none_or(|count| count > MOST_POINTS) {
+    let count = grid
+        .iter()
+        .map(|(_, values)| values.len() as u64)
+        .try_fold(rows, u64::checked_mul);
+    if count
+        .and_then(|count| count.checked_mul(sweep.repeats))
+        .is_none_or(|count| count > MOST_POINTS)
+    {
         let count = count.map_or_else(|| "far too many".to_owned(), |count| count.to_string());
         problems.add(PlanProblem::of_sweep(
             "sweep",
-            format!("it makes {count} points with {} repeats each; at most {MOST_POINTS} trials are allowed in one experiment", sweep.repeats),
+            format!(
+                "it makes {count} points with {} repeats each; at most {MOST_POINTS} trials are \
+                 allowed in one experiment",
+                sweep.repeats
+            ),
         ));
     }
     problems.none_or(())?;
 
-    let mut axes: Vec<String> = grid.iter().chain(&zip).map(|(key, _)| (*key).clone()).collect();
-    let mut points = if axes.is_empty() && !sweep.include.is_empty() { Vec::new() } else { product(&grid, &zip, rows) };
-    points.retain(|point| !conditions.iter().any(|entry| excluded(entry, &axes, point, &base)));
+    let mut axes: Vec<String> = grid
+        .iter()
+        .chain(&zip)
+        .map(|(key, _)| (*key).clone())
+        .collect();
+    let mut points = if axes.is_empty() && !sweep.include.is_empty() {
+        Vec::new()
+    } else {
+        product(&grid, &zip, rows)
+    };
+    points.retain(|point| {
+        !conditions
+            .iter()
+            .any(|entry| excluded(entry, &axes, point, &base))
+    });
     for key in sweep.include.iter().flat_map(Map::keys) {
         if !axes.contains(key) {
             axes.push(key.clone());
@@ -55,23 +85,36 @@ pub(super) fn expand_sweep(sweep: &Sweep, base: impl Fn(&str) -> Value) -> Resul
     for point in &mut points {
         point.resize(axes.len(), None);
     }
-    points.extend(sweep.include.iter().map(|entry| axes.iter().map(|key| entry.get(key).cloned()).collect()));
+    points.extend(
+        sweep
+            .include
+            .iter()
+            .map(|entry| axes.iter().map(|key| entry.get(key).cloned()).collect()),
+    );
     if points.is_empty() {
-        return Err(vec![PlanProblem::of_sweep("sweep.exclude", "it drops every point, so no trial is left; loosen it or add `include`")]);
+        return Err(vec![PlanProblem::of_sweep(
+            "sweep.exclude",
+            "it drops every point, so no trial is left; loosen it or add `include`",
+        )]);
     }
     Ok(Points { axes, points })
 }
 
 type AxisValues<'a> = (&'a String, &'a [Value]);
 
-fn read_axes<'a>(section: &str, map: &'a Map<String, Value>, problems: &mut PointProblems) -> Vec<AxisValues<'a>> {
+fn read_axes<'a>(
+    section: &str,
+    map: &'a Map<String, Value>,
+    problems: &mut PointProblems,
+) -> Vec<AxisValues<'a>> {
     let mut axes = Vec::new();
     for (key, values) in map {
         match values {
             Value::Array(values) if !values.is_empty() => axes.push((key, values.as_slice())),
-            Value::Array(_) => {
-                problems.add(PlanProblem::of_sweep(format!("sweep.{section}.{key}"), "it has no values; give at least one, or leave the axis out"))
-            }
+            Value::Array(_) => problems.add(PlanProblem::of_sweep(
+                format!("sweep.{section}.{key}"),
+                "it has no values; give at least one, or leave the axis out",
+            )),
             other => problems.add(PlanProblem::of_sweep(
                 format!("sweep.{section}.{key}"),
                 format!("it is {other}; an axis is a list of values, such as [{other}]"),
@@ -83,12 +126,18 @@ fn read_axes<'a>(section: &str, map: &'a Map<String, Value>, problems: &mut Poin
 
 /// Number of rows; 1 without a zip.
 fn zip_rows(zip: &[AxisValues<'_>], problems: &mut PointProblems) -> u64 {
-    let Some((first, values)) = zip.first() else { return 1 };
+    let Some((first, values)) = zip.first() else {
+        return 1;
+    };
     for (key, other) in &zip[1..] {
         if other.len() != values.len() {
             problems.add(PlanProblem::of_sweep(
                 format!("sweep.zip.{key}"),
-                format!("it has {} values and `{first}` has {}; keys walked together need as many", other.len(), values.len()),
+                format!(
+                    "it has {} values and `{first}` has {}; keys walked together need as many",
+                    other.len(),
+                    values.len()
+                ),
             ));
         }
     }
@@ -98,24 +147,46 @@ fn zip_rows(zip: &[AxisValues<'_>], problems: &mut PointProblems) -> u64 {
 fn product(grid: &[AxisValues<'_>], zip: &[AxisValues<'_>], rows: u64) -> Vec<Choices> {
     let mut points: Vec<Choices> = vec![Vec::new()];
     for (_, values) in grid {
-        points = points.iter().flat_map(|point| values.iter().map(|value| chain(point, [value]))).collect();
+        points = points
+            .iter()
+            .flat_map(|point| values.iter().map(|value| chain(point, [value])))
+            .collect();
     }
-    let rows: Vec<Vec<&Value>> = (0..rows as usize).map(|row| zip.iter().filter_map(|(_, values)| values.get(row)).collect()).collect();
-    points.iter().flat_map(|point| rows.iter().map(|row| chain(point, row.iter().copied()))).collect()
+    let rows: Vec<Vec<&Value>> = (0..rows as usize)
+        .map(|row| {
+            zip.iter()
+                .filter_map(|(_, values)| values.get(row))
+                .collect()
+        })
+        .collect();
+    points
+        .iter()
+        .flat_map(|point| rows.iter().map(|row| chain(point, row.iter().copied())))
+        .collect()
 }
 
 fn chain<'a>(point: &Choices, values: impl IntoIterator<Item = &'a Value>) -> Choices {
-    point.iter().cloned().chain(values.into_iter().cloned().map(Some)).collect()
+    point
+        .iter()
+        .cloned()
+        .chain(values.into_iter().cloned().map(Some))
+        .collect()
 }
 
-fn read_conditions(exclude: &[Map<String, Value>], problems: &mut PointProblems) -> Vec<Vec<(String, Condition)>> {
+fn read_conditions(
+    exclude: &[Map<String, Value>],
+    problems: &mut PointProblems,
+) -> Vec<Vec<(String, Condition)>> {
     let mut entries = Vec::new();
     for (index, entry) in exclude.iter().enumerate() {
         let mut conditions = Vec::new();
         for (key, asked) in entry {
             match Condition::read(asked) {
                 Ok(condition) => conditions.push((key.clone(), condition)),
-                Err(message) => problems.add(PlanProblem::of_sweep(format!("sweep.exclude[{index}].{key}"), message)),
+                Err(message) => problems.add(PlanProblem::of_sweep(
+                    format!("sweep.exclude[{index}].{key}"),
+                    message,
+                )),
             }
         }
         entries.push(conditions);
@@ -123,10 +194,21 @@ fn read_conditions(exclude: &[Map<String, Value>], problems: &mut PointProblems)
     entries
 }
 
-fn excluded(entry: &[(String, Condition)], axes: &[String], point: &Choices, base: &impl Fn(&str) -> Value) -> bool {
+fn excluded(
+    entry: &[(String, Condition)],
+    axes: &[String],
+    point: &Choices,
+    base: &impl Fn(&str) -> Value,
+) -> bool {
     entry.iter().all(|(key, condition)| {
-        let chosen = axes.iter().position(|axis| axis == key).and_then(|axis| point[axis].as_ref());
-        chosen.map_or_else(|| condition.matches(&base(key)), |value| condition.matches(value))
+        let chosen = axes
+            .iter()
+            .position(|axis| axis == key)
+            .and_then(|axis| point[axis].as_ref());
+        chosen.map_or_else(
+            || condition.matches(&base(key)),
+            |value| condition.matches(value),
+        )
     })
 }
 
@@ -138,18 +220,39 @@ mod tests {
 
     fn expand(sweep: &str) -> Result<Points, Vec<PlanProblem>> {
         let sweep: Sweep = serde_json::from_value(serde_yaml::from_str(sweep).unwrap()).unwrap();
-        expand_sweep(&sweep, |key| if key == "train.batch_size" { json!(8) } else { Value::Null })
+        expand_sweep(&sweep, |key| {
+            if key == "train.batch_size" {
+                json!(8)
+            } else {
+                Value::Null
+            }
+        })
     }
 
     fn rows(sweep: &str) -> Vec<String> {
         let points = expand(sweep).unwrap().points;
-        points.iter().map(|point| point.iter().map(|v| v.as_ref().map_or("_".to_owned(), Value::to_string)).collect::<Vec<_>>().join(" ")).collect()
+        points
+            .iter()
+            .map(|point| {
+                point
+                    .iter()
+                    .map(|v| v.as_ref().map_or("_".to_owned(), Value::to_string))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
+            .collect()
     }
 
     #[test]
     fn the_last_axis_of_the_grid_is_fastest_and_zip_rows_are_inside() {
-        assert_eq!(rows("grid: {a.z: [1, 2], a.b: [3, 4]}"), ["1 3", "1 4", "2 3", "2 4"]);
-        assert_eq!(rows("{grid: {a: [1, 2]}, zip: {b: [3, 4], c: [5, 6]}}"), ["1 3 5", "1 4 6", "2 3 5", "2 4 6"]);
+        assert_eq!(
+            rows("grid: {a.z: [1, 2], a.b: [3, 4]}"),
+            ["1 3", "1 4", "2 3", "2 4"]
+        );
+        assert_eq!(
+            rows("{grid: {a: [1, 2]}, zip: {b: [3, 4], c: [5, 6]}}"),
+            ["1 3 5", "1 4 6", "2 3 5", "2 4 6"]
+        );
     }
 
     #[test]
@@ -160,18 +263,52 @@ mod tests {
 
     #[test]
     fn exclude_drops_what_matches_all_its_keys_and_include_adds_one_point_each() {
-        let sweep = "{grid: {a: [1, 2, 3], b: [1, 2]}, exclude: [{a: '>1', b: 2}], include: [{a: 3, b: 2}, {c: 9}]}";
-        assert_eq!(rows(sweep), ["1 1 _", "1 2 _", "2 1 _", "3 1 _", "3 2 _", "_ _ 9"]);
-        assert_eq!(rows("{grid: {a: [1, 2]}, exclude: [{a: 1, train.batch_size: 8}, {a: 2, train.batch_size: 9}]}"), ["2"]);
+        let sweep = "{grid: {a: [1, 2, 3], b: [1, 2]}, exclude: [{a: '>1', b: 2}], include: [{a: \
+                     3, b: 2}, {c: 9}]}";
+        assert_eq!(
+            rows(sweep),
+            ["1 1 _", "1 2 _", "2 1 _", "3 1 _", "3 2 _", "_ _ 9"]
+        );
+        assert_eq!(
+            rows(
+                "{grid: {a: [1, 2]}, exclude: [{a: 1, train.batch_size: 8}, {a: 2, \
+                 train.batch_size: 9}]}"
+            ),
+            ["2"]
+        );
     }
 
     #[test]
     fn every_fault_of_the_sweep_is_told_at_once() {
-        let keys = |sweep: &str| expand(sweep).unwrap_err().into_iter().map(|problem| problem.key).collect::<Vec<_>>();
+        let keys = |sweep: &str| {
+            expand(sweep)
+                .unwrap_err()
+                .into_iter()
+                .map(|problem| problem.key)
+                .collect::<Vec<_>>()
+        };
         let sweep = "{grid: {a: [], b: 3, c: [1]}, zip: {c: [1, 2], d: [1]}, exclude: [{c: '>x'}]}";
-        assert_eq!(keys(sweep), ["sweep.grid.a", "sweep.grid.b", "sweep.zip.d", "sweep.zip.c", "sweep.exclude[0].c"]);
-        assert_eq!(keys("{grid: {a: [1]}, exclude: [{a: 1}]}"), ["sweep.exclude"]);
+        assert_eq!(
+            keys(sweep),
+            [
+                "sweep.grid.a",
+                "sweep.grid.b",
+                "sweep.zip.d",
+                "sweep.zip.c",
+                "sweep.exclude[0].c"
+            ]
+        );
+        assert_eq!(
+            keys("{grid: {a: [1]}, exclude: [{a: 1}]}"),
+            ["sweep.exclude"]
+        );
         let long: Vec<u32> = (0..2000).collect();
-        assert_eq!(keys(&format!("grid: {{a: {long:?}, b: {long:?}, c: {long:?}, d: {long:?}, e: {long:?}, f: {long:?}}}")), ["sweep"]);
+        assert_eq!(
+            keys(&format!(
+                "grid: {{a: {long:?}, b: {long:?}, c: {long:?}, d: {long:?}, e: {long:?}, f: \
+                 {long:?}}}"
+            )),
+            ["sweep"]
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Turns a search's [`SearchTrial`] into its trial: the same trial, with the same id, as in a grid of these values.
+//! Turns a search's [`SearchTrial`] into its trial: the same trial, with the same id, as in a grid
+//! of these values.
 
 use super::{
     PlanProblem, Trial,
@@ -19,20 +20,34 @@ pub struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    /// `facts` returns the known facts of a data section, as for [`expand`](super::expand()); `cores` is the number of usable cores, `gpus`
-    /// the number that a trial uses.
+    /// `facts` returns the known facts of a data section, as for [`expand`](super::expand());
+    /// `cores` is the number of usable cores, `gpus` the number that a trial uses.
     ///
     /// # Errors
     /// The experiment defines no search, or a search with too many settings.
-    pub fn new(experiment: &Experiment, facts: &'a dyn Fn(&Data) -> Option<DataFacts>, cores: u64, gpus: u64) -> Result<Self, Vec<PlanProblem>> {
+    pub fn new(
+        experiment: &Experiment,
+        facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
+        cores: u64,
+        gpus: u64,
+    ) -> Result<Self, Vec<PlanProblem>> {
         let Some(search) = &experiment.sweep.search else {
-            let message = "`sweep.search` is not given; say what to look for, such as `search: {kind: best-throughput-batch}`";
+            let message = "`sweep.search` is not given; say what to look for, such as `search: \
+                           {kind: best-throughput-batch}`";
             return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
         };
         if let Search::SuccessiveHalving { axes, repeats, .. } = search {
-            let settings = Sweep { grid: axes.clone(), repeats: *repeats, ..Sweep::default() };
-            let named = |problem: PlanProblem| PlanProblem { key: problem.key.replacen("sweep.grid", "sweep.search.axes", 1), ..problem };
-            let problems = |problems: Vec<PlanProblem>| problems.into_iter().map(named).collect::<Vec<_>>();
+            let settings = Sweep {
+                grid: axes.clone(),
+                repeats: *repeats,
+                ..Sweep::default()
+            };
+            let named = |problem: PlanProblem| PlanProblem {
+                key: problem.key.replacen("sweep.grid", "sweep.search.axes", 1),
+                ..problem
+            };
+            let problems =
+                |problems: Vec<PlanProblem>| problems.into_iter().map(named).collect::<Vec<_>>();
             expand_sweep(&settings, |_| serde_json::Value::Null).map_err(problems)?;
         }
         let points = PointMaker::new(experiment, facts)?;
@@ -41,12 +56,20 @@ impl<'a> Prober<'a> {
             batch_size: train.batch_size,
             grad_accumulation: train.grad_accumulation,
             devices_per_trial: experiment.run.devices_per_trial,
-            learning_rate: (!matches!(*experiment.model, Model::Matmul(_))).then(|| train.optimizer.learning_rate()),
-            steps: points.point(&[], &Vec::new(), 1).ok().and_then(|mut point| point.trial(0).steps),
+            learning_rate: (!matches!(*experiment.model, Model::Matmul(_)))
+                .then(|| train.optimizer.learning_rate()),
+            steps: points
+                .point(&[], &Vec::new(), 1)
+                .ok()
+                .and_then(|mut point| point.trial(0).steps),
             cores,
             gpus,
         };
-        Ok(Self { points, search: search.clone(), given })
+        Ok(Self {
+            points,
+            search: search.clone(),
+            given,
+        })
     }
 
     /// The strategy that selects trials.
@@ -54,15 +77,32 @@ impl<'a> Prober<'a> {
         search::strategy(&self.search, &self.given)
     }
 
-    /// Returns the trial of a choice, with its id. Its `number` and `point` are 0, and the caller sets them: the plan is not complete yet.
+    /// Returns the trial of a choice, with its id. Its `number` and `point` are 0, and the caller
+    /// sets them: the plan is not complete yet.
     ///
     /// # Errors
-    /// All faults, each with the chosen values. A strategy treats such a choice as a trial that was `skipped`.
+    /// All faults, each with the chosen values. A strategy treats such a choice as a trial that was
+    /// `skipped`.
     pub fn trial(&self, choice: &SearchTrial) -> Result<Trial, Vec<PlanProblem>> {
-        let (axes, values): (Vec<String>, Vec<_>) = choice.values.iter().cloned().map(|(key, value)| (key, Some(value))).unzip();
-        let problem = |(key, message)| PlanProblem { key, axes: choice.values.clone(), alike: Vec::new(), points: 1, message };
-        let point = self.points.point(&axes, &values, choice.repeat.saturating_add(1));
-        point.map(|mut point| point.trial(choice.repeat)).map_err(|faults| faults.into_iter().map(problem).collect())
+        let (axes, values): (Vec<String>, Vec<_>) = choice
+            .values
+            .iter()
+            .cloned()
+            .map(|(key, value)| (key, Some(value)))
+            .unzip();
+        let problem = |(key, message)| PlanProblem {
+            key,
+            axes: choice.values.clone(),
+            alike: Vec::new(),
+            points: 1,
+            message,
+        };
+        let point = self
+            .points
+            .point(&axes, &values, choice.repeat.saturating_add(1));
+        point
+            .map(|mut point| point.trial(choice.repeat))
+            .map_err(|faults| faults.into_iter().map(problem).collect())
     }
 }
 

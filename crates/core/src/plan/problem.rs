@@ -7,7 +7,8 @@ use serde_json::Value;
 /// One fault; the command adds `file:line:column`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanProblem {
-    /// Dotted key of the fault, as in the file: `train.batch_size`, `sweep.zip`, `sweep.exclude[1]`.
+    /// Dotted key of the fault, as in the file: `train.batch_size`, `sweep.zip`,
+    /// `sweep.exclude[1]`.
     pub key: String,
     /// Axis values of the first affected point; empty if the fault does not belong to a point.
     pub axes: Vec<(String, Value)>,
@@ -22,7 +23,13 @@ pub struct PlanProblem {
 impl PlanProblem {
     /// A fault of the sweep itself.
     pub(super) fn of_sweep(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { key: key.into(), axes: Vec::new(), alike: Vec::new(), points: 0, message: message.into() }
+        Self {
+            key: key.into(),
+            axes: Vec::new(),
+            alike: Vec::new(),
+            points: 0,
+            message: message.into(),
+        }
     }
 
     /// The place in the file to report: the axis if the key is swept, else the key.
@@ -30,7 +37,11 @@ impl PlanProblem {
         if !self.axes.iter().any(|(axis, _)| *axis == self.key) {
             return self.key.clone();
         }
-        format!("sweep.{}.{}", if is_zip(&self.key) { "zip" } else { "grid" }, self.key)
+        format!(
+            "sweep.{}.{}",
+            if is_zip(&self.key) { "zip" } else { "grid" },
+            self.key
+        )
     }
 }
 
@@ -56,7 +67,10 @@ impl fmt::Display for PlanProblem {
 }
 
 fn place(axes: &[(String, Value)]) -> String {
-    axes.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
+    axes.iter()
+        .map(|(key, value)| format!("{key} = {}", show(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Formats an axis value for a reader: strings without quotes, an absent one as a dash.
@@ -71,7 +85,8 @@ pub fn show(value: &Value) -> String {
 /// Number of further points that a problem names after its first.
 const MOST_ALIKE: usize = 2;
 
-/// Collects the problems of all points; faults that are equal, or differ only in their numbers, are kept once.
+/// Collects the problems of all points; faults that are equal, or differ only in their numbers, are
+/// kept once.
 #[derive(Default)]
 pub(super) struct PointProblems {
     found: Vec<PlanProblem>,
@@ -82,7 +97,10 @@ pub(super) struct PointProblems {
 impl PointProblems {
     pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], key: String, message: String) {
         let next = self.found.len();
-        let place = *self.places.entry((key.clone(), without_numbers(&message))).or_insert(next);
+        let place = *self
+            .places
+            .entry((key.clone(), without_numbers(&message)))
+            .or_insert(next);
         match self.found.get_mut(place) {
             Some(known) => {
                 known.points += 1;
@@ -90,7 +108,13 @@ impl PointProblems {
                     known.alike.push(axes.to_vec());
                 }
             }
-            None => self.found.push(PlanProblem { key, axes: axes.to_vec(), alike: Vec::new(), points: 1, message }),
+            None => self.found.push(PlanProblem {
+                key,
+                axes: axes.to_vec(),
+                alike: Vec::new(),
+                points: 1,
+                message,
+            }),
         }
     }
 
@@ -99,21 +123,33 @@ impl PointProblems {
     }
 
     pub(super) fn none_or<T>(self, value: T) -> Result<T, Vec<PlanProblem>> {
-        if self.found.is_empty() { Ok(value) } else { Err(self.found) }
+        if self.found.is_empty() {
+            Ok(value)
+        } else {
+            Err(self.found)
+        }
     }
 }
 
 /// Returns the text with each number, and each trial id, replaced by `#`.
 fn without_numbers(text: &str) -> String {
-    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.parse::<f64>().is_ok();
+    let is_number =
+        |word: &str| word.starts_with(|c: char| c.is_ascii_digit()) && word.parse::<f64>().is_ok();
     let is_id = |word: &str| word.len() == 10 && word.chars().all(|c| c.is_ascii_hexdigit());
     let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let mut masked = String::new();
     let mut rest = text;
     while let Some(start) = rest.find(is_part) {
-        let word = rest[start..].split(|c| !is_part(c)).next().unwrap_or_default();
+        let word = rest[start..]
+            .split(|c| !is_part(c))
+            .next()
+            .unwrap_or_default();
         masked.push_str(&rest[..start]);
-        masked.push_str(if is_number(word.trim_end_matches('.')) || is_id(word) { "#" } else { word });
+        masked.push_str(if is_number(word.trim_end_matches('.')) || is_id(word) {
+            "#"
+        } else {
+            word
+        });
         rest = &rest[start + word.len()..];
     }
     masked + rest
@@ -127,10 +163,22 @@ mod tests {
 
     #[test]
     fn a_swept_key_is_pointed_at_where_it_is_swept() {
-        let problem = |key: &str| PlanProblem { axes: vec![("model.d_model".to_owned(), json!(6))], ..PlanProblem::of_sweep(key, "") };
-        assert_eq!(problem("model.d_model").place(|_| false), "sweep.grid.model.d_model");
-        assert_eq!(problem("model.d_model").place(|_| true), "sweep.zip.model.d_model");
-        assert_eq!(problem("model.num_heads").place(|_| true), "model.num_heads");
+        let problem = |key: &str| PlanProblem {
+            axes: vec![("model.d_model".to_owned(), json!(6))],
+            ..PlanProblem::of_sweep(key, "")
+        };
+        assert_eq!(
+            problem("model.d_model").place(|_| false),
+            "sweep.grid.model.d_model"
+        );
+        assert_eq!(
+            problem("model.d_model").place(|_| true),
+            "sweep.zip.model.d_model"
+        );
+        assert_eq!(
+            problem("model.num_heads").place(|_| true),
+            "model.num_heads"
+        );
     }
 
     #[test]
@@ -138,14 +186,28 @@ mod tests {
         let mut problems = PointProblems::default();
         for width in 1..=20 {
             let message = format!("`num_heads` 3 does not divide `d_model` {width}");
-            problems.add_for_point(&[("model.d_model".to_owned(), json!(width))], "model.num_heads".to_owned(), message);
+            problems.add_for_point(
+                &[("model.d_model".to_owned(), json!(width))],
+                "model.num_heads".to_owned(),
+                message,
+            );
         }
-        problems.add_for_point(&[("model.d_model".to_owned(), json!(7))], "model.num_heads".to_owned(), "`num_heads` is odd".to_owned());
-        let found: Vec<String> = problems.none_or(()).unwrap_err().iter().map(ToString::to_string).collect();
+        problems.add_for_point(
+            &[("model.d_model".to_owned(), json!(7))],
+            "model.num_heads".to_owned(),
+            "`num_heads` is odd".to_owned(),
+        );
+        let found: Vec<String> = problems
+            .none_or(())
+            .unwrap_err()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             found,
             [
-                "`model.num_heads`: `num_heads` 3 does not divide `d_model` 1 (at model.d_model = 1; model.d_model = 2; model.d_model = 3 and 17 more points)",
+                "`model.num_heads`: `num_heads` 3 does not divide `d_model` 1 (at model.d_model = \
+                 1; model.d_model = 2; model.d_model = 3 and 17 more points)",
                 "`model.num_heads`: `num_heads` is odd (at model.d_model = 7)"
             ]
         );
@@ -153,7 +215,13 @@ mod tests {
 
     #[test]
     fn words_and_names_are_no_numbers() {
-        assert_eq!(without_numbers("points 1 and 13 are the same trial (4f0c1a2b3d, seed 0.5)"), "points # and # are the same trial (#, seed #)");
-        assert_eq!(without_numbers("`f32` of layer2 in 3.txt, 4."), "`f32` of layer2 in 3.txt, #");
+        assert_eq!(
+            without_numbers("points 1 and 13 are the same trial (4f0c1a2b3d, seed 0.5)"),
+            "points # and # are the same trial (#, seed #)"
+        );
+        assert_eq!(
+            without_numbers("`f32` of layer2 in 3.txt, 4."),
+            "`f32` of layer2 in 3.txt, #"
+        );
     }
 }

@@ -38,14 +38,23 @@ impl Sections {
 
     /// The value of a dotted key; `null` if it is not set.
     pub(super) fn get(&self, key: &str) -> Value {
-        let value = |sections: &Value| key.split('.').try_fold(sections, |place, part| place.get(part)).cloned();
-        value(&self.resolved).or_else(|| value(&self.asked)).unwrap_or_default()
+        let value = |sections: &Value| {
+            key.split('.')
+                .try_fold(sections, |place, part| place.get(part))
+                .cloned()
+        };
+        value(&self.resolved)
+            .or_else(|| value(&self.asked))
+            .unwrap_or_default()
     }
 
     /// Returns the sections with the chosen values applied.
     fn with<'a>(&self, choices: impl Iterator<Item = (&'a String, &'a Value)>) -> Value {
         let mut sections = self.asked.clone();
-        spec::apply_point(&mut sections, choices.map(|(key, value)| (key.as_str(), value)));
+        spec::apply_point(
+            &mut sections,
+            choices.map(|(key, value)| (key.as_str(), value)),
+        );
         sections
     }
 }
@@ -62,12 +71,17 @@ pub(super) struct Settings {
     pub(super) engine: Engine,
     pub(super) devices: Devices,
     pub(super) devices_per_trial: u64,
-    /// The keys of `run` that are part of the trial id, without the prefix: those that are swept, and `devices_per_trial`, which affects losses.
+    /// The keys of `run` that are part of the trial id, without the prefix: those that are swept,
+    /// and `devices_per_trial`, which affects losses.
     pub(super) telling_run: Map<String, Value>,
 }
 
 impl Settings {
-    pub(super) fn new<'a>(base: &Sections, choices: impl Iterator<Item = (&'a String, &'a Value)>, axes: &[String]) -> Result<Self, Vec<PointFault>> {
+    pub(super) fn new<'a>(
+        base: &Sections,
+        choices: impl Iterator<Item = (&'a String, &'a Value)>,
+        axes: &[String],
+    ) -> Result<Self, Vec<PointFault>> {
         let sections = base.with(choices);
         let mut faults = Vec::new();
         let model = typed::<Model>(&sections, "model", &mut faults);
@@ -75,14 +89,33 @@ impl Settings {
         let train = typed::<Train>(&sections, "train", &mut faults);
         let engine = typed_at::<Engine>(&sections["run"]["engine"], "run.engine", &mut faults);
         let devices = typed_at::<Devices>(&sections["run"]["devices"], "run.devices", &mut faults);
-        let devices_per_trial = typed_at::<u64>(&sections["run"]["devices_per_trial"], "run.devices_per_trial", &mut faults);
+        let devices_per_trial = typed_at::<u64>(
+            &sections["run"]["devices_per_trial"],
+            "run.devices_per_trial",
+            &mut faults,
+        );
         let swept = axes.iter().filter_map(|axis| axis.strip_prefix("run."));
         let telling = swept.chain(["devices_per_trial"]);
-        let telling_run = telling.map(|key| (key.to_owned(), sections["run"][key].clone())).collect();
+        let telling_run = telling
+            .map(|key| (key.to_owned(), sections["run"][key].clone()))
+            .collect();
         match (model, data, train, engine, devices, devices_per_trial) {
-            (Some(model), Some(data), Some(train), Some(engine), Some(devices), Some(devices_per_trial)) => {
-                Ok(Self { model, data, train, engine, devices, devices_per_trial, telling_run })
-            }
+            (
+                Some(model),
+                Some(data),
+                Some(train),
+                Some(engine),
+                Some(devices),
+                Some(devices_per_trial),
+            ) => Ok(Self {
+                model,
+                data,
+                train,
+                engine,
+                devices,
+                devices_per_trial,
+                telling_run,
+            }),
             _ => Err(faults),
         }
     }
@@ -90,13 +123,27 @@ impl Settings {
     /// Data of one pass over the training data; `None` for a model that reads none.
     pub(super) fn epoch(&self, facts: &DataFacts) -> Option<Epoch> {
         let samples = facts.train_samples(&self.data, self.model.seq_len())?;
-        let sampling = self.data.sampling().map(|text| text.sampling).unwrap_or_default();
-        Some(Epoch::of(samples, sampling, self.train.batch_size, self.train.grad_accumulation.saturating_mul(self.devices_per_trial)))
+        let sampling = self
+            .data
+            .sampling()
+            .map(|text| text.sampling)
+            .unwrap_or_default();
+        Some(Epoch::of(
+            samples,
+            sampling,
+            self.train.batch_size,
+            self.train
+                .grad_accumulation
+                .saturating_mul(self.devices_per_trial),
+        ))
     }
 
     /// batch × accumulation × devices.
     pub(super) fn effective_batch_size(&self) -> u64 {
-        self.train.batch_size.saturating_mul(self.train.grad_accumulation).saturating_mul(self.devices_per_trial)
+        self.train
+            .batch_size
+            .saturating_mul(self.train.grad_accumulation)
+            .saturating_mul(self.devices_per_trial)
     }
 
     /// Optimizer steps; `None` if they depend on data of unknown size.
@@ -118,7 +165,10 @@ impl Settings {
             devices: &self.devices,
             devices_per_trial: self.devices_per_trial,
         };
-        let mut faults: Vec<PointFault> = spec::contradictions(&point).into_iter().map(|fault| (fault.key, fault.message)).collect();
+        let mut faults: Vec<PointFault> = spec::contradictions(&point)
+            .into_iter()
+            .map(|fault| (fault.key, fault.message))
+            .collect();
         faults.extend(self.epochs_without_data());
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts));
@@ -128,8 +178,14 @@ impl Settings {
     }
 
     fn epochs_without_data(&self) -> Option<PointFault> {
-        let message = || format!("model kind `{}` reads no data, so it has no epochs; give `train.steps`", self.model.kind());
-        (self.model.reads() == Content::Nothing && self.train.epochs.is_some()).then(|| ("train.epochs".to_owned(), message()))
+        let message = || {
+            format!(
+                "model kind `{}` reads no data, so it has no epochs; give `train.steps`",
+                self.model.kind()
+            )
+        };
+        (self.model.reads() == Content::Nothing && self.train.epochs.is_some())
+            .then(|| ("train.epochs".to_owned(), message()))
     }
 
     fn too_little_data(&self, facts: &DataFacts) -> Option<PointFault> {
@@ -138,17 +194,27 @@ impl Settings {
             let step = self.effective_batch_size();
             let seq_len = self.model.seq_len().unwrap_or_default();
             let (size, total, or_shorter) = match &facts.counts {
-                Counts::Text { train_tokens, .. } => {
-                    (format!(" of {seq_len} + 1 tokens"), format!(" ({train_tokens} tokens)"), " or `model.seq_len`")
-                }
-                Counts::Panel { .. } => (format!(" of {seq_len} + 1 rows"), String::new(), " or `model.seq_len`"),
+                Counts::Text { train_tokens, .. } => (
+                    format!(" of {seq_len} + 1 tokens"),
+                    format!(" ({train_tokens} tokens)"),
+                    " or `model.seq_len`",
+                ),
+                Counts::Panel { .. } => (
+                    format!(" of {seq_len} + 1 rows"),
+                    String::new(),
+                    " or `model.seq_len`",
+                ),
                 Counts::Images { .. } | Counts::Pairs { .. } => (String::new(), String::new(), ""),
             };
-            let devices = if self.devices_per_trial > 1 { ", `run.devices_per_trial`" } else { "" };
+            let devices = if self.devices_per_trial > 1 {
+                ", `run.devices_per_trial`"
+            } else {
+                ""
+            };
             let comma = if or_shorter.is_empty() { " or" } else { "," };
             let message = format!(
-                "one step takes {step} samples{size}, and the training data has {}{total}; lower `train.batch_size`{comma} \
-                 `train.grad_accumulation`{devices}{or_shorter}",
+                "one step takes {step} samples{size}, and the training data has {}{total}; lower \
+                 `train.batch_size`{comma} `train.grad_accumulation`{devices}{or_shorter}",
                 epoch.samples,
             );
             ("train.batch_size".to_owned(), message)
@@ -156,18 +222,34 @@ impl Settings {
     }
 
     fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<PointFault> {
-        let (own, data) = (self.model.vocabulary(None)?, facts.input_shape().vocabulary()?);
+        let (own, data) = (
+            self.model.vocabulary(None)?,
+            facts.input_shape().vocabulary()?,
+        );
         (own < data).then(|| {
-            let message = format!("`model.vocabulary` is {own}, but the data has {data} tokens; set at least that, or remove the key");
+            let message = format!(
+                "`model.vocabulary` is {own}, but the data has {data} tokens; set at least that, \
+                 or remove the key"
+            );
             ("model.vocabulary".to_owned(), message)
         })
     }
 }
 
-fn typed<T: serde::de::DeserializeOwned>(sections: &Value, section: &str, faults: &mut Vec<PointFault>) -> Option<T> {
+fn typed<T: serde::de::DeserializeOwned>(
+    sections: &Value,
+    section: &str,
+    faults: &mut Vec<PointFault>,
+) -> Option<T> {
     typed_at(&sections[section], section, faults)
 }
 
-fn typed_at<T: serde::de::DeserializeOwned>(value: &Value, key: &str, faults: &mut Vec<PointFault>) -> Option<T> {
-    T::deserialize(value).map_err(|error| faults.push((key.to_owned(), error.to_string()))).ok()
+fn typed_at<T: serde::de::DeserializeOwned>(
+    value: &Value,
+    key: &str,
+    faults: &mut Vec<PointFault>,
+) -> Option<T> {
+    T::deserialize(value)
+        .map_err(|error| faults.push((key.to_owned(), error.to_string())))
+        .ok()
 }

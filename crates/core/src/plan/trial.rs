@@ -14,9 +14,9 @@ use crate::{
     spec::{Devices, Engine, Train},
 };
 
-/// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of everything that decides a trial's result (`docs/design.md`). The
-/// letter prevents
-/// readers of tables from parsing it as a number; ids of older runs lack it and are the same ids.
+/// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of everything that decides a
+/// trial's result (`docs/design.md`). The letter prevents readers of tables from parsing it as a
+/// number; ids of older runs lack it and are the same ids.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrialId(pub String);
@@ -32,7 +32,10 @@ impl TrialId {
 
     /// The id without the letter, equal in both forms. The letter is not a hex digit.
     pub fn digits(&self) -> &str {
-        self.0.strip_prefix(Self::LETTER).filter(|digits| !digits.is_empty()).unwrap_or(&self.0)
+        self.0
+            .strip_prefix(Self::LETTER)
+            .filter(|digits| !digits.is_empty())
+            .unwrap_or(&self.0)
     }
 }
 
@@ -109,13 +112,23 @@ mod tests {
 
     #[test]
     fn an_id_is_the_same_with_its_letter_and_without() {
-        let (new, old) = (TrialId::of_digits("0154613193"), TrialId("0154613193".to_owned()));
+        let (new, old) = (
+            TrialId::of_digits("0154613193"),
+            TrialId("0154613193".to_owned()),
+        );
         assert_eq!(new, old);
-        assert_eq!((new.to_string(), old.to_string()), ("t0154613193".to_owned(), "0154613193".to_owned()));
+        assert_eq!(
+            (new.to_string(), old.to_string()),
+            ("t0154613193".to_owned(), "0154613193".to_owned())
+        );
         assert_eq!(HashSet::from([new.clone(), old.clone()]).len(), 1);
         assert_eq!(new.cmp(&TrialId("0154613194".to_owned())), Ordering::Less);
         assert_ne!(new, TrialId::of_digits("0154613194"));
         // As pandas and R would parse them: neither an integer nor a number with an exponent.
-        assert!(new.0.parse::<f64>().is_err() && TrialId::of_digits("12345678e2").0.parse::<f64>().is_err() && "12345678e2".parse::<f64>().is_ok());
+        assert!(
+            new.0.parse::<f64>().is_err()
+                && TrialId::of_digits("12345678e2").0.parse::<f64>().is_err()
+                && "12345678e2".parse::<f64>().is_ok()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `trial.yaml`: the complete input of a child. The parent writes it, the child reads it; besides it only messages pass between them.
+//! `trial.yaml`: the complete input of a child. The parent writes it, the child reads it; besides
+//! it only messages pass between them.
 
 use std::path::{Path, PathBuf};
 
@@ -36,17 +37,21 @@ pub struct TrialFile {
     pub data_folder: Option<PathBuf>,
     /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json are written here.
     pub folder: PathBuf,
-    /// Folder of the trial's checkpoints, absolute; the trial resumes from the newest one in it. Present if `train.checkpoint` is.
+    /// Folder of the trial's checkpoints, absolute; the trial resumes from the newest one in it.
+    /// Present if `train.checkpoint` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_folder: Option<PathBuf>,
-    /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a run resumed after a reboot.
+    /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a
+    /// run resumed after a reboot.
     pub run_anchor_nanoseconds: i64,
 }
 
 impl TrialFile {
     /// Batches in one optimizer step: batch × accumulation × devices examples.
     pub fn batches_per_step(&self) -> u64 {
-        self.train.grad_accumulation.saturating_mul(self.devices_per_trial)
+        self.train
+            .grad_accumulation
+            .saturating_mul(self.devices_per_trial)
     }
 }
 
@@ -54,13 +59,16 @@ fn one() -> u64 {
     1
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_one(count: &u64) -> bool {
     *count == 1
 }
 
-/// The `data` section for a child: the number of workers resolved for this many cores, relative paths resolved against
-/// `directory`.
+/// The `data` section for a child: the number of workers resolved for this many cores, relative
+/// paths resolved against `directory`.
 pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     let mut data = data.clone();
     if let Some(loader) = data.loader_mut() {
@@ -72,7 +80,8 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
     data
 }
 
-/// The `train` section for a child: the number of threads resolved for this many cores, a relative path resolved against `directory`.
+/// The `train` section for a child: the number of threads resolved for this many cores, a relative
+/// path resolved against `directory`.
 pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
     let mut train = train.clone();
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
@@ -88,6 +97,7 @@ pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
 #[serde(rename_all = "lowercase")]
 pub enum ChildDevice {
     Cpu,
-    /// The CUDA devices that `CUDA_VISIBLE_DEVICES` leaves visible: as many as share a step's batch.
+    /// The CUDA devices that `CUDA_VISIBLE_DEVICES` leaves visible: as many as share a step's
+    /// batch.
     Cuda,
 }

@@ -1,4 +1,5 @@
-//! The folder of one attempt, `trials/<id>/<n>/`: the files that the parent writes at its start, and the list of attempts.
+//! The folder of one attempt, `trials/<id>/<n>/`: the files that the parent writes at its start,
+//! and the list of attempts.
 
 use std::{fs, io, path::Path};
 
@@ -10,7 +11,8 @@ use crate::plan::TrialId;
 /// Name of the file.
 const ATTEMPT: &str = "attempt.json";
 
-/// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still known.
+/// `attempt.json`: written before the child starts, so that the attempt of a killed parent is still
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptFile {
     pub trial: TrialId,
@@ -36,8 +38,13 @@ impl AttemptFile {
 
 /// The attempts of a trial that have a folder, in order.
 pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(run.trial(trial)) else { return Vec::new() };
-    let mut numbers: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let Ok(entries) = fs::read_dir(run.trial(trial)) else {
+        return Vec::new();
+    };
+    let mut numbers: Vec<u64> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     numbers
 }

@@ -1,8 +1,9 @@
-//! Saves and restores the checkpoints of one trial: `trials/<id>/checkpoint/<step>/`. The child defines their content; this module
-//! makes each checkpoint atomic, and decides which one is usable and which ones are kept.
+//! Saves and restores the checkpoints of one trial: `trials/<id>/checkpoint/<step>/`. The child
+//! defines their content; this module makes each checkpoint atomic, and decides which one is usable
+//! and which ones are kept.
 //!
-//! A checkpoint is built in a folder whose name begins with a dot, synced, then renamed; deletion reverses these steps. A folder with
-//! such a name after a kill is not a checkpoint.
+//! A checkpoint is built in a folder whose name begins with a dot, synced, then renamed; deletion
+//! reverses these steps. A folder with such a name after a kill is not a checkpoint.
 
 use std::{
     collections::BTreeMap,
@@ -64,8 +65,8 @@ pub struct Checkpoints {
     trial: TrialId,
 }
 
-/// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a checkpoint. A draft dropped earlier leaves
-/// nothing.
+/// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a
+/// checkpoint. A draft dropped earlier leaves nothing.
 #[derive(Debug)]
 pub struct Draft {
     trial: TrialId,
@@ -91,39 +92,60 @@ impl Checkpoints {
         let folder = self.folder.join(format!(".{step}.new"));
         remove(&folder)?;
         fs::create_dir_all(&folder)?;
-        Ok(Some(Draft { trial: self.trial.clone(), step, folder, finished }))
+        Ok(Some(Draft {
+            trial: self.trial.clone(),
+            step,
+            folder,
+            finished,
+        }))
     }
 
-    /// Returns the newest checkpoint that is unchanged and that `understood` can read, and why newer ones are not usable.
+    /// Returns the newest checkpoint that is unchanged and that `understood` can read, and why
+    /// newer ones are not usable.
     ///
     /// Removes incomplete checkpoints left by a kill; an unusable one is renamed (`500.refused`).
     ///
     /// # Errors
     /// One cannot be removed or renamed.
-    pub fn newest<T>(&self, understood: impl Fn(UsableCheckpoint) -> Result<T, String>) -> io::Result<(Option<T>, Vec<String>)> {
+    pub fn newest<T>(
+        &self,
+        understood: impl Fn(UsableCheckpoint) -> Result<T, String>,
+    ) -> io::Result<(Option<T>, Vec<String>)> {
         self.sweep()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
             match self.read(step).and_then(&understood) {
                 Ok(found) => return Ok((Some(found), refused)),
                 Err(reason) => {
-                    refused.push(format!("the checkpoint of step {step} is not usable and was renamed to `{step}.{REFUSED}`: {reason}"));
+                    refused.push(format!(
+                        "the checkpoint of step {step} is not usable and was renamed to \
+                         `{step}.{REFUSED}`: {reason}"
+                    ));
                     self.put_aside(step)?;
                 }
             }
         }
         if !refused.is_empty() {
-            refused.push(format!("no checkpoint in {} is usable: the trial starts from the beginning", self.folder.display()));
+            refused.push(format!(
+                "no checkpoint in {} is usable: the trial starts from the beginning",
+                self.folder.display()
+            ));
         }
         Ok((None, refused))
     }
 
-    /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after the checkpoint; `training` updates its part of
-    /// the header. Does nothing if the checkpoint is absent or already has a loss.
+    /// Adds the result of an evaluation to the checkpoint of a step, if the evaluation came after
+    /// the checkpoint; `training` updates its part of the header. Does nothing if the checkpoint is
+    /// absent or already has a loss.
     ///
     /// # Errors
     /// The header cannot be read or written; the old one is then untouched.
-    pub fn amend(&self, step: u64, valid_loss: f64, training: impl FnOnce(&mut Value)) -> io::Result<()> {
+    pub fn amend(
+        &self,
+        step: u64,
+        valid_loss: f64,
+        training: impl FnOnce(&mut Value),
+    ) -> io::Result<()> {
         let folder = self.at(step);
         if !folder.exists() {
             return Ok(());
@@ -137,15 +159,25 @@ impl Checkpoints {
         write_json(&folder.join(HEADER), &header)
     }
 
-    /// Deletes all but this many of the newest; the one with the lowest validation loss also stays if requested.
+    /// Deletes all but this many of the newest; the one with the lowest validation loss also stays
+    /// if requested.
     ///
     /// # Errors
     /// One cannot be deleted.
     pub fn keep(&self, newest: u64, with_best: bool) -> io::Result<()> {
         let steps = self.steps();
-        let best = if with_best { self.lowest().map(|(_, step)| step) } else { None };
-        let old = steps.len().saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
-        steps[..old].iter().filter(|step| best != Some(**step)).try_for_each(|step| self.remove(*step))
+        let best = if with_best {
+            self.lowest().map(|(_, step)| step)
+        } else {
+            None
+        };
+        let old = steps
+            .len()
+            .saturating_sub(usize::try_from(newest).unwrap_or(usize::MAX));
+        steps[..old]
+            .iter()
+            .filter(|step| best != Some(**step))
+            .try_for_each(|step| self.remove(*step))
     }
 
     /// Deletes all of them, so that a new attempt starts from the beginning.
@@ -153,16 +185,27 @@ impl Checkpoints {
     /// # Errors
     /// One cannot be deleted.
     pub fn delete(&self) -> io::Result<()> {
-        self.steps().into_iter().try_for_each(|step| self.remove(step))?;
+        self.steps()
+            .into_iter()
+            .try_for_each(|step| self.remove(step))?;
         remove(&self.folder)
     }
 
     /// The steps that have a checkpoint, in order.
     pub fn steps(&self) -> Vec<u64> {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return Vec::new();
+        };
         // Only kiln's own spelling counts: kiln never writes `007`.
-        let step = |name: &str| name.parse().ok().filter(|step: &u64| step.to_string() == name);
-        let mut steps: Vec<u64> = entries.flatten().filter_map(|entry| step(entry.file_name().to_str()?)).collect();
+        let step = |name: &str| {
+            name.parse()
+                .ok()
+                .filter(|step: &u64| step.to_string() == name)
+        };
+        let mut steps: Vec<u64> = entries
+            .flatten()
+            .filter_map(|entry| step(entry.file_name().to_str()?))
+            .collect();
         steps.sort_unstable();
         steps
     }
@@ -173,7 +216,10 @@ impl Checkpoints {
     }
 
     fn lowest(&self) -> Option<(f64, u64)> {
-        let losses = self.steps().into_iter().filter_map(|step| Some((header(&self.at(step)).ok()?.valid_loss?, step)));
+        let losses = self
+            .steps()
+            .into_iter()
+            .filter_map(|step| Some((header(&self.at(step)).ok()?.valid_loss?, step)));
         losses.min_by(|(a, _), (b, _)| a.total_cmp(b))
     }
 
@@ -185,12 +231,18 @@ impl Checkpoints {
         let folder = self.at(step);
         let header = header(&folder)?;
         if header.trial != self.trial {
-            return Err(format!("it belongs to trial {}, but this is trial {}", header.trial, self.trial));
+            return Err(format!(
+                "it belongs to trial {}, but this is trial {}",
+                header.trial, self.trial
+            ));
         }
         if header.step != step {
             return Err(format!("its header says step {}", header.step));
         }
-        header.files.iter().try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
+        header
+            .files
+            .iter()
+            .try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
         Ok(UsableCheckpoint { header, folder })
     }
 
@@ -210,9 +262,18 @@ impl Checkpoints {
 
     /// Removes checkpoints that are partly written or partly deleted.
     fn sweep(&self) -> io::Result<()> {
-        let Ok(entries) = fs::read_dir(&self.folder) else { return Ok(()) };
-        let is_hidden = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        entries.flatten().map(|entry| entry.path()).filter(is_hidden).try_for_each(|path| remove(&path))
+        let Ok(entries) = fs::read_dir(&self.folder) else {
+            return Ok(());
+        };
+        let is_hidden = |path: &PathBuf| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with('.'))
+        };
+        entries
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(is_hidden)
+            .try_for_each(|path| remove(&path))
     }
 }
 
@@ -222,7 +283,8 @@ impl Draft {
         &self.folder
     }
 
-    /// Syncs the files, writes the header, and renames the draft to a checkpoint; returns its size in bytes.
+    /// Syncs the files, writes the header, and renames the draft to a checkpoint; returns its size
+    /// in bytes.
     ///
     /// # Errors
     /// A file cannot be read or synced; then no checkpoint exists.
@@ -232,10 +294,23 @@ impl Draft {
             let path = entry?.path();
             let file = File::open(&path)?;
             file.sync_all()?;
-            files.insert(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), content(file)?);
+            files.insert(
+                path.file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned(),
+                content(file)?,
+            );
         }
         let bytes = files.values().map(|content| content.bytes).sum();
-        let header = Header { kiln_checkpoint: CHECKPOINT, trial: self.trial.clone(), step: self.step, valid_loss, files, training };
+        let header = Header {
+            kiln_checkpoint: CHECKPOINT,
+            trial: self.trial.clone(),
+            step: self.step,
+            valid_loss,
+            files,
+            training,
+        };
         write_json(&self.folder.join(HEADER), &header)?;
         fs::rename(&self.folder, &self.finished)?;
         if let Some(parent) = self.finished.parent() {
@@ -247,28 +322,41 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // A finished draft has been renamed. A folder that cannot be removed here is removed before the next attempt.
+        // A finished draft has been renamed. A folder that cannot be removed here is removed before
+        // the next attempt.
         let _ = remove(&self.folder);
     }
 }
 
 fn header(folder: &Path) -> Result<Header, String> {
     let bytes = fs::read(folder.join(HEADER)).map_err(|error| format!("{HEADER}: {error}"))?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| format!("{HEADER}: {error}"))?;
+    let value: Value =
+        serde_json::from_slice(&bytes).map_err(|error| format!("{HEADER}: {error}"))?;
     match value["kiln_checkpoint"].as_u64() {
-        Some(version) if version == u64::from(CHECKPOINT) => serde_json::from_value(value).map_err(|error| format!("{HEADER}: {error}")),
-        Some(version) => Err(format!("{HEADER} has format {version}, and this kiln reads {CHECKPOINT}")),
+        Some(version) if version == u64::from(CHECKPOINT) => {
+            serde_json::from_value(value).map_err(|error| format!("{HEADER}: {error}"))
+        }
+        Some(version) => Err(format!(
+            "{HEADER} has format {version}, and this kiln reads {CHECKPOINT}"
+        )),
         None => Err(format!("{HEADER} has no `kiln_checkpoint`")),
     }
 }
 
 fn check(path: &Path, name: &str, expected: &FileContent) -> Result<(), String> {
-    let found = File::open(path).and_then(content).map_err(|error| format!("{name}: {error}"))?;
+    let found = File::open(path)
+        .and_then(content)
+        .map_err(|error| format!("{name}: {error}"))?;
     if found.bytes != expected.bytes {
-        return Err(format!("{name} has {} bytes and should have {}", found.bytes, expected.bytes));
+        return Err(format!(
+            "{name} has {} bytes and should have {}",
+            found.bytes, expected.bytes
+        ));
     }
     if found.sha256 != expected.sha256 {
-        return Err(format!("{name} has changed since it was written (its SHA-256 differs)"));
+        return Err(format!(
+            "{name} has changed since it was written (its SHA-256 differs)"
+        ));
     }
     Ok(())
 }
@@ -279,7 +367,10 @@ fn content(file: File) -> io::Result<FileContent> {
     loop {
         let buffer = reader.fill_buf()?;
         if buffer.is_empty() {
-            return Ok(FileContent { bytes, sha256: hex::encode(hasher.finalize()) });
+            return Ok(FileContent {
+                bytes,
+                sha256: hex::encode(hasher.finalize()),
+            });
         }
         hasher.update(buffer);
         let length = buffer.len();
@@ -290,7 +381,11 @@ fn content(file: File) -> io::Result<FileContent> {
 
 /// Maps a missing file or folder to `None`.
 fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -319,7 +414,10 @@ mod tests {
     fn write(checkpoints: &Checkpoints, step: u64, valid_loss: Option<f64>) {
         let draft = checkpoints.begin(step).unwrap().unwrap();
         fs::write(draft.folder().join("model.safetensors"), [step as u8; 100]).unwrap();
-        assert_eq!(draft.finish(valid_loss, json!({"seconds": 1.5})).unwrap(), 100);
+        assert_eq!(
+            draft.finish(valid_loss, json!({"seconds": 1.5})).unwrap(),
+            100
+        );
     }
 
     fn newest(checkpoints: &Checkpoints) -> (Option<u64>, Vec<String>) {
@@ -330,12 +428,23 @@ mod tests {
     fn the_newest_is_found_and_a_step_is_written_once() {
         let (_folder, checkpoints) = checkpoints();
         assert_eq!(newest(&checkpoints), (None, Vec::new()));
-        [9, 10, 100].into_iter().for_each(|step| write(&checkpoints, step, None));
-        assert_eq!((newest(&checkpoints), checkpoints.steps()), ((Some(100), Vec::new()), vec![9, 10, 100]));
+        [9, 10, 100]
+            .into_iter()
+            .for_each(|step| write(&checkpoints, step, None));
+        assert_eq!(
+            (newest(&checkpoints), checkpoints.steps()),
+            ((Some(100), Vec::new()), vec![9, 10, 100])
+        );
         assert!(checkpoints.begin(100).unwrap().is_none());
         let (found, _) = checkpoints.newest(Ok).unwrap();
         let found = found.unwrap();
-        assert_eq!((found.header.training["seconds"].as_f64(), found.header.files["model.safetensors"].bytes), (Some(1.5), 100));
+        assert_eq!(
+            (
+                found.header.training["seconds"].as_f64(),
+                found.header.files["model.safetensors"].bytes
+            ),
+            (Some(1.5), 100)
+        );
     }
 
     #[test]
@@ -343,12 +452,25 @@ mod tests {
         let (_folder, checkpoints) = checkpoints();
         let path = |step: u64, name: &str| checkpoints.at(step).join(name);
         let damage: [(&str, &dyn Fn(u64)); 6] = [
-            ("model.safetensors has 50 bytes and should have 100", &|step| fs::write(path(step, "model.safetensors"), [0; 50]).unwrap()),
-            ("its SHA-256 differs", &|step| fs::write(path(step, "model.safetensors"), [0; 100]).unwrap()),
-            ("model.safetensors: No such file", &|step| fs::remove_file(path(step, "model.safetensors")).unwrap()),
-            ("checkpoint.json: No such file", &|step| fs::remove_file(path(step, HEADER)).unwrap()),
-            ("checkpoint.json: EOF", &|step| fs::write(path(step, HEADER), "{").unwrap()),
-            ("has format 2, and this kiln reads 1", &|step| fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 2}"#).unwrap()),
+            (
+                "model.safetensors has 50 bytes and should have 100",
+                &|step| fs::write(path(step, "model.safetensors"), [0; 50]).unwrap(),
+            ),
+            ("its SHA-256 differs", &|step| {
+                fs::write(path(step, "model.safetensors"), [0; 100]).unwrap()
+            }),
+            ("model.safetensors: No such file", &|step| {
+                fs::remove_file(path(step, "model.safetensors")).unwrap()
+            }),
+            ("checkpoint.json: No such file", &|step| {
+                fs::remove_file(path(step, HEADER)).unwrap()
+            }),
+            ("checkpoint.json: EOF", &|step| {
+                fs::write(path(step, HEADER), "{").unwrap()
+            }),
+            ("has format 2, and this kiln reads 1", &|step| {
+                fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 2}"#).unwrap()
+            }),
         ];
         write(&checkpoints, 1, None);
         for (step, (words, damage)) in (2..).zip(damage) {
@@ -358,7 +480,10 @@ mod tests {
             assert_eq!(found, Some(1), "{words}");
             assert!(
                 refused.len() == 1
-                    && refused[0].starts_with(&format!("the checkpoint of step {step} is not usable and was renamed to `{step}.refused`: ")),
+                    && refused[0].starts_with(&format!(
+                        "the checkpoint of step {step} is not usable and was renamed to \
+                         `{step}.refused`: "
+                    )),
                 "{refused:?}"
             );
             assert!(refused[0].contains(words), "{words}: {refused:?}");
@@ -372,8 +497,17 @@ mod tests {
         write(&checkpoints, 5, None);
         let other = Checkpoints::new(checkpoints.folder.clone(), id("0123456789"));
         let (found, refused) = newest(&other);
-        assert!(found.is_none() && refused[0].ends_with("it belongs to trial abcdef0123, but this is trial 0123456789"), "{refused:?}");
-        assert!(refused.len() == 2 && refused[1].ends_with("is usable: the trial starts from the beginning"), "{refused:?}");
+        assert!(
+            found.is_none()
+                && refused[0]
+                    .ends_with("it belongs to trial abcdef0123, but this is trial 0123456789"),
+            "{refused:?}"
+        );
+        assert!(
+            refused.len() == 2
+                && refused[1].ends_with("is usable: the trial starts from the beginning"),
+            "{refused:?}"
+        );
         write(&checkpoints, 5, None);
         fs::rename(checkpoints.at(5), checkpoints.at(6)).unwrap();
         assert!(newest(&checkpoints).1[0].ends_with("its header says step 5"));
@@ -382,28 +516,49 @@ mod tests {
     #[test]
     fn one_that_is_not_understood_is_refused_like_a_damaged_one() {
         let (_folder, checkpoints) = checkpoints();
-        [1, 2].into_iter().for_each(|step| write(&checkpoints, step, None));
+        [1, 2]
+            .into_iter()
+            .for_each(|step| write(&checkpoints, step, None));
         fs::create_dir(checkpoints.folder.join("007")).unwrap();
-        let understood =
-            |found: UsableCheckpoint| if found.header.step == 1 { Ok(found.header.step) } else { Err("it is in other words".to_owned()) };
+        let understood = |found: UsableCheckpoint| {
+            if found.header.step == 1 {
+                Ok(found.header.step)
+            } else {
+                Err("it is in other words".to_owned())
+            }
+        };
         let (found, refused) = checkpoints.newest(understood).unwrap();
-        assert!(found == Some(1) && refused[0].ends_with("`2.refused`: it is in other words"), "{refused:?}");
-        assert_eq!(checkpoints.steps(), [1], "and a folder of somebody's own is none");
+        assert!(
+            found == Some(1) && refused[0].ends_with("`2.refused`: it is in other words"),
+            "{refused:?}"
+        );
+        assert_eq!(
+            checkpoints.steps(),
+            [1],
+            "and a folder of somebody's own is none"
+        );
     }
 
     #[test]
     fn the_loss_of_an_evaluation_that_came_later_is_written_into_it_once() {
         let (_folder, checkpoints) = checkpoints();
-        [(1, Some(2.0)), (2, None), (3, None)].into_iter().for_each(|(step, loss)| write(&checkpoints, step, loss));
+        [(1, Some(2.0)), (2, None), (3, None)]
+            .into_iter()
+            .for_each(|(step, loss)| write(&checkpoints, step, loss));
         let seconds = |value: &mut Value| value["seconds"] = json!(2.5);
         checkpoints.amend(2, 1.0, seconds).unwrap();
-        checkpoints.amend(2, 0.5, |value| *value = Value::Null).unwrap();
+        checkpoints
+            .amend(2, 0.5, |value| *value = Value::Null)
+            .unwrap();
         checkpoints.amend(9, 0.5, seconds).unwrap();
         assert_eq!(checkpoints.lowest_loss(), Some(1.0));
         checkpoints.keep(0, true).unwrap();
         let (found, refused) = checkpoints.newest(Ok).unwrap();
         let header = found.unwrap().header;
-        assert_eq!((header.step, header.valid_loss, header.training, refused), (2, Some(1.0), json!({"seconds": 2.5}), Vec::new()));
+        assert_eq!(
+            (header.step, header.valid_loss, header.training, refused),
+            (2, Some(1.0), json!({"seconds": 2.5}), Vec::new())
+        );
     }
 
     #[test]
@@ -432,9 +587,20 @@ mod tests {
 
     #[test]
     fn the_newest_are_kept_and_the_best_where_it_is_to_stay() {
-        for (newest, with_best, left) in [(2, true, vec![2, 4, 5]), (2, false, vec![4, 5]), (0, true, vec![2]), (9, false, vec![1, 2, 3, 4, 5])] {
+        for (newest, with_best, left) in [
+            (2, true, vec![2, 4, 5]),
+            (2, false, vec![4, 5]),
+            (0, true, vec![2]),
+            (9, false, vec![1, 2, 3, 4, 5]),
+        ] {
             let (_folder, checkpoints) = checkpoints();
-            for (step, loss) in [(1, Some(3.0)), (2, Some(1.0)), (3, None), (4, Some(2.0)), (5, None)] {
+            for (step, loss) in [
+                (1, Some(3.0)),
+                (2, Some(1.0)),
+                (3, None),
+                (4, Some(2.0)),
+                (5, None),
+            ] {
                 write(&checkpoints, step, loss);
             }
             checkpoints.keep(newest, with_best).unwrap();

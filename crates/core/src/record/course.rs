@@ -13,26 +13,38 @@ use super::{
 };
 use crate::plan::TrialId;
 
-/// The steps and evaluations of a trial. Steps of an attempt after the checkpoint from which the next one resumed do not count.
+/// The steps and evaluations of a trial. Steps of an attempt after the checkpoint from which the
+/// next one resumed do not count.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Course {
     pub steps: Vec<StepRow>,
     pub epochs: Vec<EpochRow>,
-    /// Start and end of the last attempt's measured window, in seconds after the run's start mark: as the trial reported them, else from its
-    /// steps.
+    /// Start and end of the last attempt's measured window, in seconds after the run's start mark:
+    /// as the trial reported them, else from its steps.
     pub window: Option<(f64, f64)>,
 }
 
 impl Course {
-    /// Reads the tables of all attempts up to this one; empty if the run's folder is not complete. `launch` is that of the last attempt.
+    /// Reads the tables of all attempts up to this one; empty if the run's folder is not complete.
+    /// `launch` is that of the last attempt.
     ///
     /// # Errors
     /// A table exists but cannot be read.
-    pub fn read(run: &RunFolder, trial: &TrialId, last_attempt: u64, launch: Option<&Launch>) -> Result<Self, TableError> {
+    pub fn read(
+        run: &RunFolder,
+        trial: &TrialId,
+        last_attempt: u64,
+        launch: Option<&Launch>,
+    ) -> Result<Self, TableError> {
         let mut course = Self::default();
-        for attempt in attempts(run, trial).into_iter().filter(|attempt| *attempt <= last_attempt) {
+        for attempt in attempts(run, trial)
+            .into_iter()
+            .filter(|attempt| *attempt <= last_attempt)
+        {
             let folder = run.attempt(trial, attempt);
-            let of = |table: &TableDescription| folder.join(table.file.rsplit('/').next().unwrap_or_default());
+            let of = |table: &TableDescription| {
+                folder.join(table.file.rsplit('/').next().unwrap_or_default())
+            };
             let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
             if attempt == last_attempt {
@@ -40,7 +52,9 @@ impl Course {
                 if steps.is_empty() {
                     return Ok(Self::default());
                 }
-                course.window = launch.and_then(|launch| told_window(&folder, launch)).or_else(|| window(&steps));
+                course.window = launch
+                    .and_then(|launch| told_window(&folder, launch))
+                    .or_else(|| window(&steps));
             }
             course.go_on(steps, epochs);
         }
@@ -61,8 +75,13 @@ impl Course {
 /// Start and end as the trial reported them, on the machine's clock.
 fn told_window(folder: &Path, launch: &Launch) -> Option<(f64, f64)> {
     let result = attempt::result(folder).ok()?;
-    let seconds = |nanoseconds: u64| (i128::from(nanoseconds) - i128::from(launch.run_anchor_nanoseconds)) as f64 / 1e9;
-    Some((seconds(result.window_started_nanoseconds?), seconds(result.window_ended_nanoseconds?)))
+    let seconds = |nanoseconds: u64| {
+        (i128::from(nanoseconds) - i128::from(launch.run_anchor_nanoseconds)) as f64 / 1e9
+    };
+    Some((
+        seconds(result.window_started_nanoseconds?),
+        seconds(result.window_ended_nanoseconds?),
+    ))
 }
 
 /// From the end of the last warm-up step to the end of the last step.
@@ -112,10 +131,23 @@ mod tests {
     fn attempts_are_one_course_and_what_a_resume_undid_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
         let (run, trial) = (RunFolder::at(folder.path()), TrialId("t".into()));
-        assert_eq!(Course::read(&run, &trial, 1, None).unwrap(), Course::default());
+        assert_eq!(
+            Course::read(&run, &trial, 1, None).unwrap(),
+            Course::default()
+        );
         for (attempt, rows) in [
-            (1, [step(1, 1.0, true), step(2, 2.0, false), step(3, 3.0, false)]),
-            (3, [step(3, 13.0, true), step(4, 14.0, false), step(5, 15.5, false)]),
+            (
+                1,
+                [step(1, 1.0, true), step(2, 2.0, false), step(3, 3.0, false)],
+            ),
+            (
+                3,
+                [
+                    step(3, 13.0, true),
+                    step(4, 14.0, false),
+                    step(5, 15.5, false),
+                ],
+            ),
         ] {
             let place = run.attempt(&trial, attempt);
             std::fs::create_dir_all(&place).unwrap();
@@ -123,9 +155,22 @@ mod tests {
         }
         let course = Course::read(&run, &trial, 3, None).unwrap();
         let losses: Vec<f64> = course.steps.iter().filter_map(|row| row.loss).collect();
-        assert_eq!((losses, course.window), (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5))));
-        assert_eq!(Course::read(&run, &trial, 1, None).unwrap().window, Some((1.0, 3.0)));
-        std::fs::write(run.attempt(&trial, 1).join("epochs.csv"), format!("kiln_table\n{EPOCHS_TABLE}0\n")).unwrap();
+        assert_eq!(
+            (losses, course.window),
+            (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5)))
+        );
+        assert_eq!(
+            Course::read(&run, &trial, 1, None).unwrap().window,
+            Some((1.0, 3.0))
+        );
+        std::fs::write(
+            run.attempt(&trial, 1).join("epochs.csv"),
+            format!(
+                "kiln_table\n\
+                 {EPOCHS_TABLE}0\n"
+            ),
+        )
+        .unwrap();
         assert!(Course::read(&run, &trial, 3, None).is_err());
     }
 }

@@ -20,11 +20,20 @@ pub fn leaves(value: Value, is_whole: &dyn Fn(&str) -> bool) -> BTreeMap<String,
     leaves
 }
 
-fn collect(key: String, value: Value, is_whole: &dyn Fn(&str) -> bool, leaves: &mut BTreeMap<String, Value>) {
+fn collect(
+    key: String,
+    value: Value,
+    is_whole: &dyn Fn(&str) -> bool,
+    leaves: &mut BTreeMap<String, Value>,
+) {
     match value {
         Value::Object(map) if !is_whole(&key) => {
             for (name, value) in map {
-                let key = if key.is_empty() { name } else { format!("{key}.{name}") };
+                let key = if key.is_empty() {
+                    name
+                } else {
+                    format!("{key}.{name}")
+                };
                 collect(key, value, is_whole, leaves);
             }
         }
@@ -41,10 +50,18 @@ pub fn differences(old: BTreeMap<String, Value>, new: BTreeMap<String, Value>) -
         .into_iter()
         .filter_map(|(key, new)| {
             let old = before.remove(&key);
-            (old.as_ref() != Some(&new)).then_some(Difference { key, old, new: Some(new) })
+            (old.as_ref() != Some(&new)).then_some(Difference {
+                key,
+                old,
+                new: Some(new),
+            })
         })
         .collect();
-    found.extend(before.into_iter().map(|(key, old)| Difference { key, old: Some(old), new: None }));
+    found.extend(before.into_iter().map(|(key, old)| Difference {
+        key,
+        old: Some(old),
+        new: None,
+    }));
     found.sort_by(|one, other| one.key.cmp(&other.key));
     found
 }

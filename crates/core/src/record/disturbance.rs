@@ -3,7 +3,8 @@
 use super::TrialRow;
 use crate::units::{Fraction, counted};
 
-/// Start of the note on `samples_per_second` of a trial during which other processes kept the host busy.
+/// Start of the note on `samples_per_second` of a trial during which other processes kept the host
+/// busy.
 pub const BUSY_HOST: &str = "other processes kept";
 /// Clock limits for a smaller fraction of the window change no rate by 3 %.
 const HARDLY_THROTTLED: f64 = 0.05;
@@ -17,16 +18,33 @@ impl TrialRow {
         if let Some(seen) = self.others_on_device() {
             found.push(format!("others on the device ({seen})"));
         }
-        if let Some(share) = self.throttled_fraction.filter(|share| *share >= HARDLY_THROTTLED) {
-            let reasons = self.throttle_reasons.as_deref().unwrap_or("no reason given");
+        if let Some(share) = self
+            .throttled_fraction
+            .filter(|share| *share >= HARDLY_THROTTLED)
+        {
+            let reasons = self
+                .throttle_reasons
+                .as_deref()
+                .unwrap_or("no reason given");
             if reasons.split(' ').any(|reason| reason != POWER_CAP) {
-                found.push(format!("clocks limited for {} of the window ({reasons})", Fraction(share)));
+                found.push(format!(
+                    "clocks limited for {} of the window ({reasons})",
+                    Fraction(share)
+                ));
             }
         }
-        let errors = [(self.ecc_uncorrected_errors, "uncorrected memory error"), (self.ecc_corrected_errors, "corrected memory error")];
-        found.extend(errors.into_iter().filter_map(|(count, what)| Some(counted(count.filter(|count| *count > 0)? as usize, what))));
+        let errors = [
+            (self.ecc_uncorrected_errors, "uncorrected memory error"),
+            (self.ecc_corrected_errors, "corrected memory error"),
+        ];
+        found.extend(errors.into_iter().filter_map(|(count, what)| {
+            Some(counted(count.filter(|count| *count > 0)? as usize, what))
+        }));
         let notes = self.notes.as_deref().unwrap_or_default();
-        let busy = notes.split("; ").find_map(|note| note.strip_prefix("samples_per_second: ").filter(|note| note.starts_with(BUSY_HOST)));
+        let busy = notes.split("; ").find_map(|note| {
+            note.strip_prefix("samples_per_second: ")
+                .filter(|note| note.starts_with(BUSY_HOST))
+        });
         found.extend(busy.map(str::to_owned));
         found
     }

@@ -1,11 +1,13 @@
-//! `epochs.csv`: one row at the end of each epoch and at each evaluation of one attempt; a struct is the table, a field is a column.
+//! `epochs.csv`: one row at the end of each epoch and at each evaluation of one attempt; a struct
+//! is the table, a field is a column.
 
 use serde::{Deserialize, Serialize};
 
 /// Version of the table, in every row.
 pub const EPOCHS_TABLE: &str = "epochs/3";
 
-/// The end of an epoch, or an evaluation; both at the same time are one row. An unknown value is an empty cell.
+/// The end of an epoch, or an evaluation; both at the same time are one row. An unknown value is an
+/// empty cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRow {
     pub kiln_table: String,
@@ -19,7 +21,8 @@ pub struct EpochRow {
     pub train_loss: Option<f64>,
     /// Mean over every validation target, in nats per token; empty if there was no evaluation here.
     pub valid_loss: Option<f64>,
-    /// e to the power of `valid_loss`; empty if that is too large for a number, and for data other than text.
+    /// e to the power of `valid_loss`; empty if that is too large for a number, and for data other
+    /// than text.
     pub valid_perplexity: Option<f64>,
     /// Wall time of this evaluation, with a wait for the device at both ends.
     pub evaluation_seconds: Option<f64>,
@@ -66,8 +69,15 @@ mod tests {
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
         assert_eq!(text.lines().next().unwrap(), EPOCHS.names().join(","));
-        assert_eq!(text.lines().nth(1).unwrap(), "epochs/3,9.5,2,40,2.5,,,,320,0.75,,,,,0.25");
-        let back: EpochRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            "epochs/3,9.5,2,40,2.5,,,,320,0.75,,,,,0.25"
+        );
+        let back: EpochRow = csv::Reader::from_reader(text.as_bytes())
+            .deserialize()
+            .next()
+            .unwrap()
+            .unwrap();
         assert_eq!(back, row);
     }
 }

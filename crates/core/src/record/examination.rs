@@ -1,7 +1,9 @@
-//! The output of `kiln-trial --examine` about its libraries: one JSON object per line on its standard output.
+//! The output of `kiln-trial --examine` about its libraries: one JSON object per line on its
+//! standard output.
 //!
-//! Each line is written before the next test starts, so that a child that crashes or hangs in the driver has still reported
-//! all earlier findings. `kiln doctor` reads them; the checks of `schedule` interpret them.
+//! Each line is written before the next test starts, so that a child that crashes or hangs in the
+//! driver has still reported all earlier findings. `kiln doctor` reads them; the checks of
+//! `schedule` interpret them.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +18,8 @@ pub enum Finding {
     Build(Build),
     /// State of the CUDA driver and of libtorch's CUDA part.
     Cuda(Cuda),
-    /// Whether kernels can be compiled for the GPUs of one kind; absent without a GPU or without libtorch's NVRTC.
+    /// Whether kernels can be compiled for the GPUs of one kind; absent without a GPU or without
+    /// libtorch's NVRTC.
     Nvrtc(Nvrtc),
     /// One matrix product, compared with the same product in f64 on the CPU.
     Product(Product),
@@ -69,7 +72,8 @@ pub struct Libtorch {
 /// CUDA as seen inside the child.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cuda {
-    /// Answer of the driver's library (`libcuda.so.1`) to `cuInit`; `None` if the library is absent.
+    /// Answer of the driver's library (`libcuda.so.1`) to `cuInit`; `None` if the library is
+    /// absent.
     #[serde(default)]
     pub driver: Option<CudaDriver>,
     /// Devices that libtorch can use; 0 in a CPU-only build.
@@ -126,7 +130,8 @@ pub struct Product {
     pub precision: String,
     /// Rows and columns of the factors.
     pub size: u64,
-    /// Maximum difference from the f64 product, relative to its largest element; `None` if it is not finite, or on an error.
+    /// Maximum difference from the f64 product, relative to its largest element; `None` if it is
+    /// not finite, or on an error.
     #[serde(default)]
     pub max_relative_error: Option<f64>,
     /// Duration of one product, including the wait for the device.

@@ -1,7 +1,7 @@
 //! The child's protocol: one JSON object per line on its standard output, read by the parent.
 //!
-//! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent treats an unknown `event`
-//! only as a sign of life, so a newer child may send more events.
+//! Times are CLOCK_MONOTONIC in nanoseconds, which parent and child on one host share. The parent
+//! treats an unknown `event` only as a sign of life, so a newer child may send more events.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ pub const PROTOCOL: u32 = 1;
 pub mod exit_status {
     /// The trial ended as `trial.json` and the `finished` message say.
     pub const RESULT: i32 = 0;
-    /// It failed; the reason is in the `finished` message if there is one, else at the end of `stderr.txt`.
+    /// It failed; the reason is in the `finished` message if there is one, else at the end of
+    /// `stderr.txt`.
     pub const FAILED: i32 = 1;
     /// `trial.yaml` or the command line could not be read.
     pub const BAD_FILE: i32 = 2;
@@ -28,7 +29,8 @@ pub mod exit_status {
     pub const INTERRUPTED: i32 = 130;
 }
 
-/// One line of a child's standard output: JSON; `event` names the variant (`docs/child-protocol.md`).
+/// One line of a child's standard output: JSON; `event` names the variant
+/// (`docs/child-protocol.md`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Message {
@@ -57,7 +59,8 @@ pub enum Message {
         step: u64,
         monotonic_nanoseconds: u64,
     },
-    /// At most a few times a second. `loss` is the last one read; rates cover the time since the last message.
+    /// At most a few times a second. `loss` is the last one read; rates cover the time since the
+    /// last message.
     Progress {
         step: u64,
         total_steps: u64,

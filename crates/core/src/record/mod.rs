@@ -1,4 +1,5 @@
-//! The stored records: a struct is a table or a file, a field is a column or a key. Writing, reading and versions.
+//! The stored records: a struct is a table or a file, a field is a column or a key. Writing,
+//! reading and versions.
 
 pub mod attempt;
 pub mod checkpoint;

@@ -1,4 +1,5 @@
-//! One check of the machine, as stored in `run.json` and `kiln doctor --json`. `schedule` performs the checks.
+//! One check of the machine, as stored in `run.json` and `kiln doctor --json`. `schedule` performs
+//! the checks.
 
 use std::fmt;
 
@@ -49,7 +50,13 @@ impl fmt::Display for CheckState {
 
 impl Check {
     fn new(name: &str, state: CheckState, evidence: impl Into<String>) -> Self {
-        Self { name: name.to_owned(), gpu: None, state, evidence: evidence.into(), remedy: None }
+        Self {
+            name: name.to_owned(),
+            gpu: None,
+            state,
+            evidence: evidence.into(),
+            remedy: None,
+        }
     }
 
     pub fn ok(name: &str, evidence: impl Into<String>) -> Self {
@@ -65,17 +72,26 @@ impl Check {
     }
 
     pub fn warning(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::new(name, CheckState::Warning, evidence) }
+        Self {
+            remedy: Some(remedy.into()),
+            ..Self::new(name, CheckState::Warning, evidence)
+        }
     }
 
     pub fn problem(name: &str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { remedy: Some(remedy.into()), ..Self::new(name, CheckState::Problem, evidence) }
+        Self {
+            remedy: Some(remedy.into()),
+            ..Self::new(name, CheckState::Problem, evidence)
+        }
     }
 
     /// The same check, for the GPU with this index.
     #[must_use]
     pub fn of_gpu(self, index: u64) -> Self {
-        Self { gpu: Some(index), ..self }
+        Self {
+            gpu: Some(index),
+            ..self
+        }
     }
 
     /// Whether the user should see it without asking.

@@ -1,5 +1,5 @@
-//! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a file, always
-//! complete (a temporary file, then a rename).
+//! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a
+//! file, always complete (a temporary file, then a rename).
 
 use std::{
     collections::BTreeMap,
@@ -43,17 +43,19 @@ pub struct Launch {
     pub launch: u64,
     #[serde(flatten)]
     pub anchor: Anchor,
-    /// The run's start mark on this boot's CLOCK_MONOTONIC: `run_seconds` is a monotonic time minus this. Negative for a run
-    /// that started before the machine booted.
+    /// The run's start mark on this boot's CLOCK_MONOTONIC: `run_seconds` is a monotonic time minus
+    /// this. Negative for a run that started before the machine booted.
     pub run_anchor_nanoseconds: i64,
     pub pid: u32,
     pub command_line: Vec<String>,
     /// Host facts: CPU, cores, memory, kernel.
     pub machine: Value,
-    /// First digits of the SHA-256 of the machine's id, to identify the machine; absent if it has none.
+    /// First digits of the SHA-256 of the machine's id, to identify the machine; absent if it has
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<String>,
-    /// Hash that distinguishes a host from a copy of it: `net-…` from its network cards, `dmi-…` from its board; absent if neither is available.
+    /// Hash that distinguishes a host from a copy of it: `net-…` from its network cards, `dmi-…`
+    /// from its board; absent if neither is available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     /// The devices of the machine, as detected.
@@ -61,11 +63,12 @@ pub struct Launch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     pub versions: Versions,
-    /// Libraries loaded into this launch's trials, as the trials report them: name to version. The first report of each name
-    /// counts; a trial's own report is in its `trial.json`.
+    /// Libraries loaded into this launch's trials, as the trials report them: name to version. The
+    /// first report of each name counts; a trial's own report is in its `trial.json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub libraries: BTreeMap<String, String>,
-    /// The engine's switches that affect numbers (TF32, cuDNN benchmark and deterministic), as the trials report them; like `libraries`.
+    /// The engine's switches that affect numbers (TF32, cuDNN benchmark and deterministic), as the
+    /// trials report them; like `libraries`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub flags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +81,8 @@ pub struct Launch {
     /// Keys that changed since the previous launch, and may change: dotted key to new value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, Value>,
-    /// Checks of the machine before the launch's first trial; absent in runs older than these checks.
+    /// Checks of the machine before the launch's first trial; absent in runs older than these
+    /// checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub preflight: Vec<Check>,
     /// Time and reason of the launch's end; absent while it runs or after it was killed.
@@ -123,11 +127,21 @@ pub struct LaunchEnded {
 }
 
 impl RunFile {
-    /// Adds a trial's libraries and switches to the newest launch; returns whether something was new.
-    pub fn add_libraries(&mut self, libraries: &BTreeMap<String, String>, flags: &BTreeMap<String, String>) -> bool {
-        let Some(launch) = self.launches.last_mut() else { return false };
+    /// Adds a trial's libraries and switches to the newest launch; returns whether something was
+    /// new.
+    pub fn add_libraries(
+        &mut self,
+        libraries: &BTreeMap<String, String>,
+        flags: &BTreeMap<String, String>,
+    ) -> bool {
+        let Some(launch) = self.launches.last_mut() else {
+            return false;
+        };
         let known = launch.libraries.len() + launch.flags.len();
-        for (all, told) in [(&mut launch.libraries, libraries), (&mut launch.flags, flags)] {
+        for (all, told) in [
+            (&mut launch.libraries, libraries),
+            (&mut launch.flags, flags),
+        ] {
             for (name, value) in told {
                 all.entry(name.clone()).or_insert_with(|| value.clone());
             }
@@ -140,7 +154,10 @@ impl RunFile {
     /// # Errors
     /// The file is missing, torn or of a newer format; the text names the file.
     pub fn read(path: &Path) -> Result<Self, String> {
-        Self::parse(&fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?, path)
+        Self::parse(
+            &fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?,
+            path,
+        )
     }
 
     /// Parses the text of a `run.json`; `path` names it in messages.
@@ -148,10 +165,15 @@ impl RunFile {
     /// # Errors
     /// As [`RunFile::read`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, String> {
-        let file: Self = serde_json::from_str(text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let file: Self =
+            serde_json::from_str(text).map_err(|error| format!("{}: {error}", path.display()))?;
         match file.kiln_run {
             RUN_FILE => Ok(file),
-            newer => Err(format!("{}: format {newer} is newer than this kiln, which reads up to {RUN_FILE}; use a newer kiln", path.display())),
+            newer => Err(format!(
+                "{}: format {newer} is newer than this kiln, which reads up to {RUN_FILE}; use a \
+                 newer kiln",
+                path.display()
+            )),
         }
     }
 
@@ -175,7 +197,8 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
 /// Writes a file atomically: a temporary file beside it, synced, then renamed over it.
 ///
 /// # Errors
-/// The folder is missing, not writable or full; the old file then stays unchanged and the temporary file is removed.
+/// The folder is missing, not writable or full; the old file then stays unchanged and the temporary
+/// file is removed.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}.new"));
@@ -183,9 +206,11 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    let renamed = written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
-        let _ = fs::remove_file(&temporary);
-    });
+    let renamed = written
+        .and_then(|()| fs::rename(&temporary, path))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&temporary);
+        });
     if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
         let _ = folder.sync_all();
     }
@@ -218,19 +243,32 @@ mod tests {
         let text = serde_json::json!({"kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch(1), launch(2)]});
         let mut file: RunFile = serde_json::from_value(text).unwrap();
         let told = |version: &str| BTreeMap::from([("libtorch".to_owned(), version.to_owned())]);
-        let (none, flags) = (BTreeMap::new(), BTreeMap::from([("tf32".to_owned(), "false".to_owned())]));
+        let (none, flags) = (
+            BTreeMap::new(),
+            BTreeMap::from([("tf32".to_owned(), "false".to_owned())]),
+        );
         assert!(file.add_libraries(&told("2.11.0"), &none));
         assert!(!file.add_libraries(&told("2.12.0"), &none) && !file.add_libraries(&none, &none));
         assert!(file.add_libraries(&none, &flags) && !file.add_libraries(&none, &flags));
         assert_eq!(file.launches[1].flags, flags);
-        assert_eq!((file.launches[0].libraries.len(), file.launches[1].libraries["libtorch"].as_str()), (0, "2.11.0"));
+        assert_eq!(
+            (
+                file.launches[0].libraries.len(),
+                file.launches[1].libraries["libtorch"].as_str()
+            ),
+            (0, "2.11.0")
+        );
     }
 
     #[test]
     fn a_newer_run_file_is_refused_by_its_number() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");
-        fs::write(&path, r#"{"kiln_run":9,"experiment":"x","tables":{},"plan":[],"launches":[]}"#).unwrap();
+        fs::write(
+            &path,
+            r#"{"kiln_run":9,"experiment":"x","tables":{},"plan":[],"launches":[]}"#,
+        )
+        .unwrap();
         assert!(RunFile::read(&path).unwrap_err().contains("format 9"));
     }
 }

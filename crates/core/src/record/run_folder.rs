@@ -15,9 +15,11 @@ pub const LATEST: &str = "latest";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
-/// Content of `results/.gitignore`: everything except the small tables, the experiment and `run.json` is ignored.
-const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and snapshot-*.txt; the rest is large or local\n\
-    */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
+/// Content of `results/.gitignore`: everything except the small tables, the experiment and
+/// `run.json` is ignored.
+const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and \
+                       snapshot-*.txt; the rest is large or local\n\
+                       */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +37,11 @@ impl RunFolder {
 
     /// The folder's own name, `<UTC>-<git short>`.
     pub fn name(&self) -> String {
-        self.0.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        self.0
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
     }
 
     pub fn experiment(&self) -> PathBuf {
@@ -75,7 +81,11 @@ impl RunFolder {
     /// Folder of a trial in a run of an older kiln, under the id without its letter.
     pub fn trial(&self, trial: &TrialId) -> PathBuf {
         let older = self.trials().join(trial.digits());
-        if older.is_dir() { older } else { self.trials().join(&trial.0) }
+        if older.is_dir() {
+            older
+        } else {
+            self.trials().join(&trial.0)
+        }
     }
 
     pub fn trial_file(&self, trial: &TrialId) -> PathBuf {
@@ -92,11 +102,17 @@ impl RunFolder {
     }
 }
 
-/// Creates a run's folder with its first files atomically: `fill` writes into a folder that is renamed afterwards.
+/// Creates a run's folder with its first files atomically: `fill` writes into a folder that is
+/// renamed afterwards.
 ///
 /// # Errors
 /// The folder cannot be created, or `fill` failed; then nothing is left.
-pub fn create(results: &Path, experiment: &str, stamp: &str, fill: impl FnOnce(&RunFolder) -> io::Result<()>) -> io::Result<RunFolder> {
+pub fn create(
+    results: &Path,
+    experiment: &str,
+    stamp: &str,
+    fill: impl FnOnce(&RunFolder) -> io::Result<()>,
+) -> io::Result<RunFolder> {
     let parent = results.join(experiment);
     fs::create_dir_all(&parent)?;
     refuse_latest_folder(&parent)?;
@@ -130,12 +146,18 @@ pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
 
 /// The runs of one experiment, oldest first; a run without `run.json` is recognized by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
-    let Ok(entries) = fs::read_dir(results.join(experiment)) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(results.join(experiment)) else {
+        return Vec::new();
+    };
     let mut runs: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .map(|entry| RunFolder(entry.path()))
-        .filter(|run| !run.name().starts_with('.') && run.name() != LATEST && (run.run_file().is_file() || is_run_name(&run.name())))
+        .filter(|run| {
+            !run.name().starts_with('.')
+                && run.name() != LATEST
+                && (run.run_file().is_file() || is_run_name(&run.name()))
+        })
         .collect();
     runs.sort();
     runs
@@ -144,7 +166,13 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
 /// Whether a name begins like a run's: `20261120T100809Z-`.
 fn is_run_name(name: &str) -> bool {
     const SHAPE: &[u8] = b"00000000T000000Z-";
-    let fits = |(found, wanted): (u8, &u8)| if *wanted == b'0' { found.is_ascii_digit() } else { found == *wanted };
+    let fits = |(found, wanted): (u8, &u8)| {
+        if *wanted == b'0' {
+            found.is_ascii_digit()
+        } else {
+            found == *wanted
+        }
+    };
     name.len() > SHAPE.len() && name.bytes().zip(SHAPE).all(fits)
 }
 
@@ -171,7 +199,8 @@ pub struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread is just starting still has the file open until its exec.
+        // Closing is not enough: a child that another thread is just starting still has the file
+        // open until its exec.
         let _ = self.file.unlock();
     }
 }
@@ -184,10 +213,18 @@ pub struct Holder(pub String);
 ///
 /// # Errors
 /// The lock file cannot be created or opened.
-pub fn lock(results: &Path, experiment: &str, pid: u32, since_utc: &str) -> io::Result<Result<Lock, Holder>> {
+pub fn lock(
+    results: &Path,
+    experiment: &str,
+    pid: u32,
+    since_utc: &str,
+) -> io::Result<Result<Lock, Holder>> {
     let folder = results.join(experiment);
     fs::create_dir_all(&folder)?;
-    lock_file(&folder.join(LOCK), &format!("process {pid} since {since_utc}"))
+    lock_file(
+        &folder.join(LOCK),
+        &format!("process {pid} since {since_utc}"),
+    )
 }
 
 /// Returns the current holder of the lock of an experiment, without taking it.
@@ -219,8 +256,8 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
     }
 }
 
-/// Opens a lock file; an existing one is not opened for creation, which the kernel refuses in a sticky folder if
-/// the file belongs to another user (`fs.protected_regular`).
+/// Opens a lock file; an existing one is not opened for creation, which the kernel refuses in a
+/// sticky folder if the file belongs to another user (`fs.protected_regular`).
 fn open_for_all(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
     let mut options = OpenOptions::new();
@@ -236,7 +273,9 @@ fn open_for_all(path: &Path) -> io::Result<File> {
 
 fn read_holder(file: &mut File) -> Holder {
     let mut text = String::new();
-    let read = file.rewind().and_then(|()| file.take(300).read_to_string(&mut text));
+    let read = file
+        .rewind()
+        .and_then(|()| file.take(300).read_to_string(&mut text));
     match read {
         Ok(_) if !text.trim().is_empty() => Holder(text.trim().to_owned()),
         _ => Holder("a process whose id is not known yet".to_owned()),
@@ -244,14 +283,19 @@ fn read_holder(file: &mut File) -> Holder {
 }
 
 fn write_gitignore(results: &Path) -> io::Result<()> {
-    match OpenOptions::new().create_new(true).write(true).open(results.join(".gitignore")) {
+    match OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .open(results.join(".gitignore"))
+    {
         Ok(mut file) => file.write_all(IGNORED.as_bytes()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other process uses them.
+/// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other
+/// process uses them.
 fn remove_unborn(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(UNBORN) {
@@ -282,7 +326,9 @@ fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
 fn refuse_latest_folder(parent: &Path) -> io::Result<()> {
     match fs::symlink_metadata(parent.join(LATEST)) {
         Ok(found) if found.is_dir() => {
-            let message = format!("`{LATEST}` is a folder and not kiln's link to the newest run; move it away");
+            let message = format!(
+                "`{LATEST}` is a folder and not kiln's link to the newest run; move it away"
+            );
             Err(io::Error::new(io::ErrorKind::IsADirectory, message))
         }
         _ => Ok(()),
@@ -296,26 +342,51 @@ mod tests {
     #[test]
     fn a_run_appears_whole_and_latest_points_at_it_relatively() {
         let results = tempfile::tempdir().unwrap();
-        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
-        let again = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
+        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| {
+            fs::write(run.run_file(), "{}")
+        })
+        .unwrap();
+        let again = create(results.path(), "x", "20260101T000000Z-abc", |run| {
+            fs::write(run.run_file(), "{}")
+        })
+        .unwrap();
         assert_eq!(runs(results.path(), "x"), [run, again.clone()]);
-        assert_eq!(fs::read_link(results.path().join("x/latest")).unwrap(), Path::new(&again.name()));
-        assert!(fs::read_to_string(results.path().join(".gitignore")).unwrap().contains("*/*/trials/"));
+        assert_eq!(
+            fs::read_link(results.path().join("x/latest")).unwrap(),
+            Path::new(&again.name())
+        );
+        assert!(
+            fs::read_to_string(results.path().join(".gitignore"))
+                .unwrap()
+                .contains("*/*/trials/")
+        );
     }
 
     #[test]
     fn a_folder_without_its_run_file_is_a_run_if_it_is_named_as_one() {
         let results = tempfile::tempdir().unwrap();
-        for name in ["20260101T000000Z-abc", "20260101T000000Z-", "20260101T000000-abc", "notes", ".new-20260101T000000Z-abc"] {
+        for name in [
+            "20260101T000000Z-abc",
+            "20260101T000000Z-",
+            "20260101T000000-abc",
+            "notes",
+            ".new-20260101T000000Z-abc",
+        ] {
             fs::create_dir_all(results.path().join("x").join(name)).unwrap();
         }
-        assert_eq!(runs(results.path(), "x"), [RunFolder(results.path().join("x/20260101T000000Z-abc"))]);
+        assert_eq!(
+            runs(results.path(), "x"),
+            [RunFolder(results.path().join("x/20260101T000000Z-abc"))]
+        );
     }
 
     #[test]
     fn latest_is_repaired_wherever_it_points_and_a_folder_in_its_place_is_named() {
         let results = tempfile::tempdir().unwrap();
-        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| fs::write(run.run_file(), "{}")).unwrap();
+        let run = create(results.path(), "x", "20260101T000000Z-abc", |run| {
+            fs::write(run.run_file(), "{}")
+        })
+        .unwrap();
         let latest = results.path().join("x/latest");
         for target in [None, Some("gone"), Some("20250101T000000Z-old")] {
             fs::remove_file(&latest).unwrap();
@@ -328,9 +399,18 @@ mod tests {
         fs::remove_file(&latest).unwrap();
         fs::create_dir(&latest).unwrap();
         fs::write(latest.join("run.json"), "{}").unwrap();
-        assert!(repair_latest(&run).unwrap_err().to_string().contains("`latest` is a folder"));
+        assert!(
+            repair_latest(&run)
+                .unwrap_err()
+                .to_string()
+                .contains("`latest` is a folder")
+        );
         assert!(create(results.path(), "x", "s", |_| Ok(())).is_err());
-        assert_eq!(runs(results.path(), "x"), [run], "a copied `latest` is no run");
+        assert_eq!(
+            runs(results.path(), "x"),
+            [run],
+            "a copied `latest` is no run"
+        );
     }
 
     #[test]
@@ -355,12 +435,23 @@ mod tests {
     #[test]
     fn a_second_lock_learns_who_has_the_first() {
         let results = tempfile::tempdir().unwrap();
-        let first = lock(results.path(), "x", 41, "2026-01-01T00:00:00Z").unwrap().unwrap();
-        let second = lock(results.path(), "x", 42, "2026-01-01T00:00:01Z").unwrap().unwrap_err();
-        assert_eq!(second, Holder("process 41 since 2026-01-01T00:00:00Z".to_owned()));
+        let first = lock(results.path(), "x", 41, "2026-01-01T00:00:00Z")
+            .unwrap()
+            .unwrap();
+        let second = lock(results.path(), "x", 42, "2026-01-01T00:00:01Z")
+            .unwrap()
+            .unwrap_err();
+        assert_eq!(
+            second,
+            Holder("process 41 since 2026-01-01T00:00:00Z".to_owned())
+        );
         assert_eq!(holder(results.path(), "x"), Some(second));
         drop(first);
         assert_eq!(holder(results.path(), "x"), None);
-        assert!(lock(results.path(), "x", 42, "2026-01-01T00:00:01Z").unwrap().is_ok());
+        assert!(
+            lock(results.path(), "x", 42, "2026-01-01T00:00:01Z")
+                .unwrap()
+                .is_ok()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `steps.csv`: one row per optimizer step of one attempt; a struct is the table, a field is a column.
+//! `steps.csv`: one row per optimizer step of one attempt; a struct is the table, a field is a
+//! column.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,8 @@ pub struct StepRow {
     pub loss: Option<f64>,
     /// Learning rate of this update.
     pub learning_rate: Option<f64>,
-    /// Time from the end of the previous step, without evaluation; empty if the host runs ahead of the device.
+    /// Time from the end of the previous step, without evaluation; empty if the host runs ahead of
+    /// the device.
     pub step_seconds: Option<f64>,
     /// Part of the step in which the trainer was blocked in the loader.
     pub data_wait_seconds: f64,
@@ -49,8 +51,15 @@ mod tests {
         writer.serialize(&row).unwrap();
         let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
         assert_eq!(text.lines().next().unwrap(), STEPS.names().join(","));
-        assert_eq!(text.lines().nth(1).unwrap(), "steps/1,1.5,1,3,,0.001,,0.25,true");
-        let back: StepRow = csv::Reader::from_reader(text.as_bytes()).deserialize().next().unwrap().unwrap();
+        assert_eq!(
+            text.lines().nth(1).unwrap(),
+            "steps/1,1.5,1,3,,0.001,,0.25,true"
+        );
+        let back: StepRow = csv::Reader::from_reader(text.as_bytes())
+            .deserialize()
+            .next()
+            .unwrap()
+            .unwrap();
         assert_eq!(back, row);
     }
 }

@@ -1,8 +1,10 @@
-//! The one way tables are written and read: CSV with one header, whole rows only, empty cells for what is missing.
+//! The one way tables are written and read: CSV with one header, whole rows only, empty cells for
+//! what is missing.
 //!
-//! In: rows (any struct whose fields are columns) and a [`TableSpec`]. Out: a file that stays readable after a kill or a full
-//! disk. A row is written in one write, a failed write is reverted, and a torn last line is detected and cut when
-//! the file is opened again. `columns` defines the columns of each table.
+//! In: rows (any struct whose fields are columns) and a [`TableSpec`]. Out: a file that stays
+//! readable after a kill or a full disk. A row is written in one write, a failed write is reverted,
+//! and a torn last line is detected and cut when the file is opened again. `columns` defines the
+//! columns of each table.
 
 mod extent;
 mod head;
@@ -21,34 +23,65 @@ use self::{
     head::{check_head, check_version},
 };
 
-/// The column every table starts with; its cells name the table and its version, such as `trials/1`.
+/// The column every table starts with; its cells name the table and its version, such as
+/// `trials/1`.
 pub const VERSION_COLUMN: &str = "kiln_table";
 
 /// A fault of a table, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     #[error("{path}: {doing} failed: {cause}", path = path.display())]
-    Io { path: PathBuf, doing: &'static str, cause: io::Error },
-    #[error("{path}: the columns are not those of this table: {difference}; move the file away or use the kiln version that wrote it", path = path.display())]
+    Io {
+        path: PathBuf,
+        doing: &'static str,
+        cause: io::Error,
+    },
+    #[error("{path}: the columns are not those of this table: {difference}; move the file away or \
+             use the kiln version that wrote it", path = path.display())]
     Columns { path: PathBuf, difference: String },
     #[error("{path}:1:1: {problem}", path = path.display())]
     Head { path: PathBuf, problem: String },
-    #[error("{path}: this is not a `{known}` table: its first line is `{found}` instead of kiln's header; nothing was changed; name another file", path = path.display())]
-    NoTable { path: PathBuf, found: String, known: String },
-    #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads (`{known}`); update kiln", path = path.display())]
-    Newer { path: PathBuf, line: u64, record: u64, found: String, known: String },
+    #[error("{path}: this is not a `{known}` table: its first line is `{found}` instead of kiln's \
+             header; nothing was changed; name another file", path = path.display())]
+    NoTable {
+        path: PathBuf,
+        found: String,
+        known: String,
+    },
+    #[error("{path}:{line}: record {record} is of table `{found}`, newer than this kiln reads \
+             (`{known}`); update kiln", path = path.display())]
+    Newer {
+        path: PathBuf,
+        line: u64,
+        record: u64,
+        found: String,
+        known: String,
+    },
     #[error("{path}:{line}: record {record} is of table `{found}`, expected `{known}`", path = path.display())]
-    OtherTable { path: PathBuf, line: u64, record: u64, found: String, known: String },
+    OtherTable {
+        path: PathBuf,
+        line: u64,
+        record: u64,
+        found: String,
+        known: String,
+    },
     #[error("{path}:{line}: record {record}: {problem}", path = path.display())]
-    Record { path: PathBuf, line: u64, record: u64, problem: String },
-    #[error("{path}:{line}: a quote opens here or later and never closes, and {rows} rows follow it; correct that line", path = path.display())]
+    Record {
+        path: PathBuf,
+        line: u64,
+        record: u64,
+        problem: String,
+    },
+    #[error("{path}:{line}: a quote opens here or later and never closes, and {rows} rows follow \
+             it; correct that line", path = path.display())]
     OpenQuote { path: PathBuf, line: u64, rows: u64 },
     #[error("{path}: a row does not fit the table: {problem}", path = path.display())]
     Row { path: PathBuf, problem: String },
 }
 
 impl TableError {
-    /// Whether the disk (or a quota) is full: the run should then stop and report the space it needs.
+    /// Whether the disk (or a quota) is full: the run should then stop and report the space it
+    /// needs.
     pub fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge))
     }
@@ -56,7 +89,11 @@ impl TableError {
 
 impl From<TableError> for io::Error {
     fn from(error: TableError) -> Self {
-        let kind = if error.is_disk_full() { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        let kind = if error.is_disk_full() {
+            io::ErrorKind::StorageFull
+        } else {
+            io::ErrorKind::Other
+        };
         Self::new(kind, error)
     }
 }
@@ -92,18 +129,34 @@ impl TableWriter {
     /// Opens or creates the table. A torn last line of an earlier writer is cut and returned.
     ///
     /// # Errors
-    /// The file cannot be read or written, or its first line is not this table's header: then it stays unchanged.
+    /// The file cannot be read or written, or its first line is not this table's header: then it
+    /// stays unchanged.
     pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
-        let mut file = open_plain(path, OpenOptions::new().read(true).append(true).create(true))?;
-        let at = |doing| move |cause| TableError::Io { path: path.to_owned(), doing, cause };
+        let mut file = open_plain(
+            path,
+            OpenOptions::new().read(true).append(true).create(true),
+        )?;
+        let at = |doing| {
+            move |cause| TableError::Io {
+                path: path.to_owned(),
+                doing,
+                cause,
+            }
+        };
         // This comes first: a file that is not kiln's must stay unchanged.
         check_head(&mut file, path, &spec)?;
         let extent = whole_extent(&mut file).map_err(at("reading"))?;
         check_rest(&mut file, path, &extent, spec.version)?;
         if extent.torn.is_some() {
-            file.set_len(extent.bytes).map_err(at("cutting a torn line"))?;
+            file.set_len(extent.bytes)
+                .map_err(at("cutting a torn line"))?;
         }
-        let mut writer = Self { file, path: path.to_owned(), spec, length: extent.bytes };
+        let mut writer = Self {
+            file,
+            path: path.to_owned(),
+            spec,
+            length: extent.bytes,
+        };
         if extent.bytes == 0 {
             let header = line_of(writer.spec.columns.iter().map(String::as_str));
             writer.write_whole(&header)?;
@@ -114,7 +167,8 @@ impl TableWriter {
     /// Appends one row and passes it to the operating system.
     ///
     /// # Errors
-    /// The row has a different number of cells, or the write fails; the file then ends with the previous row.
+    /// The row has a different number of cells, or the write fails; the file then ends with the
+    /// previous row.
     pub fn append(&mut self, cells: &[String]) -> Result<(), TableError> {
         self.append_all(std::iter::once(cells))
     }
@@ -123,12 +177,22 @@ impl TableWriter {
     ///
     /// # Errors
     /// As [`TableWriter::append`].
-    pub fn append_all<'a>(&mut self, rows: impl IntoIterator<Item = &'a [String]>) -> Result<(), TableError> {
+    pub fn append_all<'a>(
+        &mut self,
+        rows: impl IntoIterator<Item = &'a [String]>,
+    ) -> Result<(), TableError> {
         let mut bytes = Vec::new();
         for cells in rows {
             if cells.len() != self.spec.columns.len() {
-                let problem = format!("it has {} cells, the table has {} columns", cells.len(), self.spec.columns.len());
-                return Err(TableError::Row { path: self.path.clone(), problem });
+                let problem = format!(
+                    "it has {} cells, the table has {} columns",
+                    cells.len(),
+                    self.spec.columns.len()
+                );
+                return Err(TableError::Row {
+                    path: self.path.clone(),
+                    problem,
+                });
             }
             bytes.extend(line_of(cells.iter().map(String::as_str)));
         }
@@ -140,7 +204,10 @@ impl TableWriter {
     /// # Errors
     /// As [`TableWriter::append`].
     pub fn append_row<T: Serialize>(&mut self, row: &T) -> Result<(), TableError> {
-        let cells = cells_of(row).map_err(|problem| TableError::Row { path: self.path.clone(), problem })?;
+        let cells = cells_of(row).map_err(|problem| TableError::Row {
+            path: self.path.clone(),
+            problem,
+        })?;
         self.append(&cells)
     }
 
@@ -149,7 +216,11 @@ impl TableWriter {
     /// # Errors
     /// The disk reports an error.
     pub fn sync(&mut self) -> Result<(), TableError> {
-        self.file.sync_data().map_err(|cause| TableError::Io { path: self.path.clone(), doing: "syncing", cause })
+        self.file.sync_data().map_err(|cause| TableError::Io {
+            path: self.path.clone(),
+            doing: "syncing",
+            cause,
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -165,7 +236,11 @@ impl TableWriter {
             Err(cause) => {
                 // Part of the row may remain in the file; the next opening cuts it if this fails.
                 let _ = self.file.set_len(self.length);
-                Err(TableError::Io { path: self.path.clone(), doing: "writing", cause })
+                Err(TableError::Io {
+                    path: self.path.clone(),
+                    doing: "writing",
+                    cause,
+                })
             }
         }
     }
@@ -182,17 +257,20 @@ pub struct Table {
     pub columns: Vec<String>,
     /// The rows, each with its number in the file, from 1.
     records: Vec<(u64, csv::StringRecord)>,
-    /// Correction of the reader's line numbers: it counts the line feed of a Windows line end with the next line.
+    /// Correction of the reader's line numbers: it counts the line feed of a Windows line end with
+    /// the next line.
     late_lines: u64,
     /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
 }
 
 impl Table {
-    /// Reads a table file of the kind `version` names (`trials/1`), of this version or an older one.
+    /// Reads a table file of the kind `version` names (`trials/1`), of this version or an older
+    /// one.
     ///
     /// # Errors
-    /// The file cannot be read, a line is not a valid record, or it is another table or a newer version.
+    /// The file cannot be read, a line is not a valid record, or it is another table or a newer
+    /// version.
     pub fn read(path: &Path, version: &str) -> Result<Self, TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true))?;
         Self::read_from(&mut file, path, version)
@@ -202,10 +280,19 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::read`].
-    pub fn read_only(path: &Path, version: &str, column: &str, is_wanted: &dyn Fn(&str) -> bool) -> Result<Self, TableError> {
+    pub fn read_only(
+        path: &Path,
+        version: &str,
+        column: &str,
+        is_wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true))?;
         Self::read_some(&mut file, path, version, &|columns, record| {
-            columns.iter().position(|name| name == column).and_then(|place| record.get(place)).is_some_and(is_wanted)
+            columns
+                .iter()
+                .position(|name| name == column)
+                .and_then(|place| record.get(place))
+                .is_some_and(is_wanted)
         })
     }
 
@@ -213,35 +300,74 @@ impl Table {
     ///
     /// # Errors
     /// As [`Table::read`].
-    pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path, version: &str) -> Result<Self, TableError> {
+    pub fn read_from<R: Read + Seek>(
+        source: &mut R,
+        path: &Path,
+        version: &str,
+    ) -> Result<Self, TableError> {
         Self::read_some(source, path, version, &|_, _| true)
     }
 
-    fn read_some<R: Read + Seek>(source: &mut R, path: &Path, version: &str, keep: Keep<'_>) -> Result<Self, TableError> {
-        let at = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    fn read_some<R: Read + Seek>(
+        source: &mut R,
+        path: &Path,
+        version: &str,
+        keep: Keep<'_>,
+    ) -> Result<Self, TableError> {
+        let at = |cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "reading",
+            cause,
+        };
         let extent = whole_extent(source).map_err(at)?;
         check_rest(source, path, &extent, version)?;
         source.seek(SeekFrom::Start(0)).map_err(at)?;
         let mut reader = csv_reader(source.take(extent.bytes));
         let bad = |error: csv::Error, record, late_lines| {
             let line = error.position().map_or(1, csv::Position::line) + late_lines;
-            TableError::Record { path: path.to_owned(), line, record, problem: plain(&error) }
+            TableError::Record {
+                path: path.to_owned(),
+                line,
+                record,
+                problem: plain(&error),
+            }
         };
-        let columns: Vec<String> = reader.headers().map_err(|error| bad(error, 0, 0))?.iter().map(str::to_owned).collect();
+        let columns: Vec<String> = reader
+            .headers()
+            .map_err(|error| bad(error, 0, 0))?
+            .iter()
+            .map(str::to_owned)
+            .collect();
         let late_lines = u64::from(reader.position().line() == 1);
         if columns.first().map(String::as_str) != Some(VERSION_COLUMN) {
-            let found = columns.first().map_or("empty".to_owned(), |name| format!("`{name}`"));
-            let separator = columns.first().and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
+            let found = columns
+                .first()
+                .map_or("empty".to_owned(), |name| format!("`{name}`"));
+            let separator = columns
+                .first()
+                .and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
             let difference = match separator {
-                Some(separator) => format!("its columns are separated by `{}`; save the table with commas", separator.escape_default()),
-                None => format!("its first column is {found}, expected `{VERSION_COLUMN}`; name a table that kiln wrote"),
+                Some(separator) => format!(
+                    "its columns are separated by `{}`; save the table with commas",
+                    separator.escape_default()
+                ),
+                None => format!(
+                    "its first column is {found}, expected `{VERSION_COLUMN}`; name a table that \
+                     kiln wrote"
+                ),
             };
-            return Err(TableError::Head { path: path.to_owned(), problem: difference });
+            return Err(TableError::Head {
+                path: path.to_owned(),
+                problem: difference,
+            });
         }
         let mut records = Vec::new();
         let mut record = csv::StringRecord::new();
         for number in 1.. {
-            if !reader.read_record(&mut record).map_err(|error| bad(error, number, late_lines))? {
+            if !reader
+                .read_record(&mut record)
+                .map_err(|error| bad(error, number, late_lines))?
+            {
                 break;
             }
             check_version(path, &record, number, version, late_lines)?;
@@ -249,7 +375,13 @@ impl Table {
                 records.push((number, record.clone()));
             }
         }
-        Ok(Self { path: path.to_owned(), columns, records, late_lines, torn: extent.torn })
+        Ok(Self {
+            path: path.to_owned(),
+            columns,
+            records,
+            late_lines,
+            torn: extent.torn,
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -267,9 +399,18 @@ impl Table {
 
     /// A fault of row `index`, with its place.
     pub(super) fn problem_at(&self, index: usize, problem: String) -> TableError {
-        let (number, line) =
-            self.records.get(index).map_or((0, 0), |(number, record)| (*number, record.position().map_or(0, csv::Position::line) + self.late_lines));
-        TableError::Record { path: self.path.clone(), line, record: number, problem }
+        let (number, line) = self.records.get(index).map_or((0, 0), |(number, record)| {
+            (
+                *number,
+                record.position().map_or(0, csv::Position::line) + self.late_lines,
+            )
+        });
+        TableError::Record {
+            path: self.path.clone(),
+            line,
+            record: number,
+            problem,
+        }
     }
 
     /// Every row as a struct whose fields are matched by column name; further columns are ignored.
@@ -278,30 +419,54 @@ impl Table {
     /// A cell that is not a valid value of its column, with record, line and column.
     pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, TableError> {
         let header = csv::StringRecord::from(self.columns.clone());
-        self.records.iter().map(|(number, record)| self.row(&header, record, *number)).collect()
+        self.records
+            .iter()
+            .map(|(number, record)| self.row(&header, record, *number))
+            .collect()
     }
 
-    fn row<T: DeserializeOwned>(&self, header: &csv::StringRecord, record: &csv::StringRecord, number: u64) -> Result<T, TableError> {
+    fn row<T: DeserializeOwned>(
+        &self,
+        header: &csv::StringRecord,
+        record: &csv::StringRecord,
+        number: u64,
+    ) -> Result<T, TableError> {
         record.deserialize(Some(header)).map_err(|error| {
             let line = record.position().map_or(0, csv::Position::line) + self.late_lines;
-            TableError::Record { path: self.path.clone(), line, record: number, problem: self.cell_problem(&error, record) }
+            TableError::Record {
+                path: self.path.clone(),
+                line,
+                record: number,
+                problem: self.cell_problem(&error, record),
+            }
         })
     }
 
     fn cell_problem(&self, error: &csv::Error, record: &csv::StringRecord) -> String {
-        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else { return plain(error) };
-        match err.field().and_then(|index| Some((self.columns.get(index as usize)?, record.get(index as usize)?))) {
-            Some((column, cell)) => format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind()),
+        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
+            return plain(error);
+        };
+        match err.field().and_then(|index| {
+            Some((
+                self.columns.get(index as usize)?,
+                record.get(index as usize)?,
+            ))
+        }) {
+            Some((column, cell)) => {
+                format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind())
+            }
             None => match err.kind().to_string().strip_prefix("missing field ") {
-                Some(column) => format!("there is no column {column}; every column of its version must be present"),
+                Some(column) => format!(
+                    "there is no column {column}; every column of its version must be present"
+                ),
                 None => err.kind().to_string(),
             },
         }
     }
 }
 
-/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats have the shortest form that
-/// reads back to the same number; lists and maps are JSON.
+/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats have the
+/// shortest form that reads back to the same number; lists and maps are JSON.
 ///
 /// # Errors
 /// `row` is not a struct or map.
@@ -324,15 +489,26 @@ pub fn cell_of(value: &Value) -> String {
 
 /// Opens a regular file: reading a device or a pipe might never end.
 fn open_plain(path: &Path, options: &OpenOptions) -> Result<File, TableError> {
-    let plain = options.open(path).and_then(|file| match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
-    });
-    plain.map_err(|cause| TableError::Io { path: path.to_owned(), doing: "opening", cause })
+    let plain = options
+        .open(path)
+        .and_then(|file| match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a regular file",
+            )),
+        });
+    plain.map_err(|cause| TableError::Io {
+        path: path.to_owned(),
+        doing: "opening",
+        cause,
+    })
 }
 
 fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {
-    csv::ReaderBuilder::new().flexible(false).from_reader(source)
+    csv::ReaderBuilder::new()
+        .flexible(false)
+        .from_reader(source)
 }
 
 fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
@@ -344,7 +520,9 @@ fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
 
 fn plain(error: &csv::Error) -> String {
     match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("it has {len} cells, the header has {expected_len}"),
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => format!("it has {len} cells, the header has {expected_len}"),
         csv::ErrorKind::Utf8 { .. } => "it is not UTF-8 text".to_owned(),
         csv::ErrorKind::Io(cause) => cause.to_string(),
         _ => error.to_string(),

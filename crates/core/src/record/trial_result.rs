@@ -1,4 +1,5 @@
-//! `trial.json`: the child's measurements, written once at its end (a temporary file, then a rename).
+//! `trial.json`: the child's measurements, written once at its end (a temporary file, then a
+//! rename).
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,8 @@ pub struct TrialResult {
     pub window_started_nanoseconds: Option<u64>,
     #[serde(default)]
     pub window_ended_nanoseconds: Option<u64>,
-    /// Intervals excluded from the window (evaluation, checkpoints): start and end, CLOCK_MONOTONIC.
+    /// Intervals excluded from the window (evaluation, checkpoints): start and end,
+    /// CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_cuts_nanoseconds: Vec<(u64, u64)>,
     #[serde(default)]
@@ -57,7 +59,8 @@ pub struct TrialResult {
     /// Fraction of the window spent copying batches to the device.
     #[serde(default)]
     pub transfer_fraction: Option<f64>,
-    /// Fraction of the window in which the devices of the trial exchanged gradients; `None` for one device.
+    /// Fraction of the window in which the devices of the trial exchanged gradients; `None` for one
+    /// device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_fraction: Option<f64>,
     #[serde(default)]
@@ -85,7 +88,8 @@ pub struct TrialResult {
     pub window_pairs: Option<PairCounts>,
     #[serde(default)]
     pub valid_loss: Option<f64>,
-    /// Fractions of validation images whose label has the highest output, and one of the five highest.
+    /// Fractions of validation images whose label has the highest output, and one of the five
+    /// highest.
     #[serde(default)]
     pub valid_top1: Option<f64>,
     #[serde(default)]
@@ -101,7 +105,8 @@ pub struct TrialResult {
     pub valid_bleu4: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_chrf: Option<f64>,
-    /// Error and hit rates of baselines without a model: no change; the previous direction; the more common direction in training.
+    /// Error and hit rates of baselines without a model: no change; the previous direction; the
+    /// more common direction in training.
     #[serde(default)]
     pub persistence_mean_absolute_error: Option<f64>,
     #[serde(default)]
@@ -121,15 +126,18 @@ pub struct TrialResult {
     pub peak_reserved_bytes: Option<u64>,
     #[serde(default)]
     pub allocator_retries: Option<u64>,
-    /// Growth over the window of host memory without file pages, and of the device memory used by tensors (`train.memory.watch`).
+    /// Growth over the window of host memory without file pages, and of the device memory used by
+    /// tensors (`train.memory.watch`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_slope_bytes_per_step: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocated_slope_bytes_per_step: Option<f64>,
-    /// Steps that changed nothing because a gradient overflowed, as in `amp-f16`; `None` in other precisions.
+    /// Steps that changed nothing because a gradient overflowed, as in `amp-f16`; `None` in other
+    /// precisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped_steps: Option<u64>,
-    /// The kind of host memory from which batches were copied to the device: `pinned` or `pageable`; `None` on the CPU.
+    /// The kind of host memory from which batches were copied to the device: `pinned` or
+    /// `pageable`; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_from: Option<String>,
     #[serde(default)]
@@ -137,7 +145,8 @@ pub struct TrialResult {
     /// As the engine reports it once it is open.
     #[serde(default)]
     pub cpu_threads: Option<u64>,
-    /// Threads that the loader started during the whole training; `None` for a model that reads no data.
+    /// Threads that the loader started during the whole training; `None` for a model that reads no
+    /// data.
     #[serde(default)]
     pub loader_threads: Option<u64>,
     /// Maximum number of batches in host memory at the same time, including unfinished ones.
@@ -150,7 +159,8 @@ pub struct TrialResult {
     pub train_samples: Option<u64>,
     #[serde(default)]
     pub data_sha256: Option<String>,
-    /// Libraries loaded into the child (from its memory map): name to the version that each reports.
+    /// Libraries loaded into the child (from its memory map): name to the version that each
+    /// reports.
     #[serde(default)]
     pub libraries: BTreeMap<String, String>,
     /// Paths of these libraries.

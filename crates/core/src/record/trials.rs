@@ -22,8 +22,9 @@ use crate::{
 /// Version of the table, in every row.
 pub const TRIALS_TABLE: &str = "trials/6";
 
-/// The fixed columns, in this order; the axes come after `outcome`, one column each, named by their dotted keys. An unknown value is an
-/// empty cell. Units are in the names; fractions are of 1; `docs/tables.md` documents the meaning of each.
+/// The fixed columns, in this order; the axes come after `outcome`, one column each, named by their
+/// dotted keys. An unknown value is an empty cell. Units are in the names; fractions are of 1;
+/// `docs/tables.md` documents the meaning of each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialRow {
     pub kiln_table: String,
@@ -86,7 +87,8 @@ pub struct TrialRow {
     pub cpu_threads: Option<u64>,
     pub resumed_at_step: Option<u64>,
     pub fallback_of: Option<TrialId>,
-    /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under `initial_weights`, which weights were used.
+    /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under
+    /// `initial_weights`, which weights were used.
     pub notes: Option<String>,
     // Since `trials/2`, from here on.
     pub mean_sm_occupancy: Option<f64>,
@@ -144,15 +146,19 @@ pub struct TrialRow {
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
 
-/// How a host id was made: its part before the hash. Ids that were made in different ways cannot be compared.
+/// How a host id was made: its part before the hash. Ids that were made in different ways cannot be
+/// compared.
 pub fn host_id_kind(id: &str) -> &str {
     id.split_once('-').map_or(id, |(kind, _)| kind)
 }
 
 impl TrialRow {
-    /// Other processes on the device during the attempt; `None` if there were none or it is unknown.
+    /// Other processes on the device during the attempt; `None` if there were none or it is
+    /// unknown.
     pub fn others_on_device(&self) -> Option<&str> {
-        self.foreign_processes.as_deref().filter(|seen| !["none", "unknown"].contains(seen))
+        self.foreign_processes
+            .as_deref()
+            .filter(|seen| !["none", "unknown"].contains(seen))
     }
 
     /// Energy per sample over the measured window, in J; from the driver's counter if available.
@@ -174,11 +180,15 @@ impl TrialRow {
 
     /// UUIDs of the GPUs that the trial used; none on the CPU.
     pub fn device_uuids(&self) -> impl Iterator<Item = &str> {
-        self.device_uuid.iter().flat_map(|uuids| uuids.split(DEVICE_SEPARATOR)).map(str::trim)
+        self.device_uuid
+            .iter()
+            .flat_map(|uuids| uuids.split(DEVICE_SEPARATOR))
+            .map(str::trim)
     }
 
-    /// Maximum memory of the kind that `memory_limit_bytes` limits: of its tensors on a GPU, or, if the allocator does not report it, all memory
-    /// in use there; of the process on the CPU. `None` if it was not read.
+    /// Maximum memory of the kind that `memory_limit_bytes` limits: of its tensors on a GPU, or, if
+    /// the allocator does not report it, all memory in use there; of the process on the CPU. `None`
+    /// if it was not read.
     pub fn memory_held_bytes(&self) -> Option<u64> {
         match self.device_uuid {
             Some(_) => self.peak_allocated_bytes.or(self.peak_nvml_used_bytes),
@@ -198,13 +208,19 @@ pub struct TableRow {
 impl TableRow {
     /// `values` are the trial's, one per axis.
     pub fn new(fixed: TrialRow, values: &[Value]) -> Self {
-        Self { fixed, axes: values.iter().map(cell_of).collect() }
+        Self {
+            fixed,
+            axes: values.iter().map(cell_of).collect(),
+        }
     }
 }
 
-/// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that the cell can be split.
+/// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that
+/// the cell can be split.
 pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
-    let each = notes.iter().map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
+    let each = notes
+        .iter()
+        .map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
     (!notes.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
 }
 
@@ -216,23 +232,39 @@ pub struct TrialWriter {
 }
 
 impl TrialWriter {
-    /// Opens or creates the table; `axes` are dotted keys in file order. A torn last line is cut and returned.
+    /// Opens or creates the table; `axes` are dotted keys in file order. A torn last line is cut
+    /// and returned.
     ///
     /// # Errors
     /// The file cannot be read or written, or has other columns (from another sweep).
     pub fn open(path: &Path, axes: &[String]) -> Result<(Self, Option<TornLine>), TableError> {
         let (table, torn) = TableWriter::open(path, TRIALS.spec(axes))?;
-        Ok((Self { table, axes: axes.len() }, torn))
+        Ok((
+            Self {
+                table,
+                axes: axes.len(),
+            },
+            torn,
+        ))
     }
 
     /// Appends one row.
     ///
     /// # Errors
-    /// The row does not have one cell per axis, or the write fails; the file then ends with the previous row.
+    /// The row does not have one cell per axis, or the write fails; the file then ends with the
+    /// previous row.
     pub fn append(&mut self, row: &TableRow) -> Result<(), TableError> {
-        let refuse = |problem| TableError::Row { path: self.table.path().to_owned(), problem };
+        let refuse = |problem| TableError::Row {
+            path: self.table.path().to_owned(),
+            problem,
+        };
         if row.axes.len() != self.axes {
-            return Err(refuse(format!("trial {} has {} axis values, the table has {} axes", row.fixed.trial, row.axes.len(), self.axes)));
+            return Err(refuse(format!(
+                "trial {} has {} axis values, the table has {} axes",
+                row.fixed.trial,
+                row.axes.len(),
+                self.axes
+            )));
         }
         let mut cells = cells_of(&row.fixed).map_err(refuse)?;
         cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned());
@@ -265,12 +297,14 @@ pub struct TrialTable {
 
 impl TrialTable {
     /// # Errors
-    /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid cell, or has an id in both forms.
+    /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid
+    /// cell, or has an id in both forms.
     pub fn read(path: &Path) -> Result<Self, TableError> {
         Self::of(&Table::read(path, TRIALS_TABLE)?)
     }
 
-    /// Reads a table from any seekable source (a file of another commit in memory); `path` names it in messages.
+    /// Reads a table from any seekable source (a file of another commit in memory); `path` names it
+    /// in messages.
     ///
     /// # Errors
     /// As [`TrialTable::read`].
@@ -281,23 +315,45 @@ impl TrialTable {
     fn of(table: &Table) -> Result<Self, TableError> {
         check_columns(table)?;
         // An axis is a dotted key, a fixed column never has a dot.
-        let axis_places: Vec<usize> = (0..table.columns.len()).filter(|place| table.columns[*place].contains('.')).collect();
+        let axis_places: Vec<usize> = (0..table.columns.len())
+            .filter(|place| table.columns[*place].contains('.'))
+            .collect();
         let values = |index| -> Vec<String> {
             let cells: Vec<&str> = table.cells(index).into_iter().flatten().collect();
-            axis_places.iter().map(|place| cells.get(*place).copied().unwrap_or_default().to_owned()).collect()
+            axis_places
+                .iter()
+                .map(|place| cells.get(*place).copied().unwrap_or_default().to_owned())
+                .collect()
         };
         let rows = table.rows::<TrialRow>()?;
         check_ids(table, &rows)?;
-        let rows = rows.into_iter().enumerate().map(|(index, fixed)| TableRow { fixed, axes: values(index) }).collect();
-        let axes = axis_places.iter().map(|place| table.columns[*place].clone()).collect();
-        Ok(Self { axes, rows, torn: table.torn.clone() })
+        let rows = rows
+            .into_iter()
+            .enumerate()
+            .map(|(index, fixed)| TableRow {
+                fixed,
+                axes: values(index),
+            })
+            .collect();
+        let axes = axis_places
+            .iter()
+            .map(|place| table.columns[*place].clone())
+            .collect();
+        Ok(Self {
+            axes,
+            rows,
+            torn: table.torn.clone(),
+        })
     }
 
     /// The valid row of each trial: that of its last attempt, in the plan's order.
     pub fn last_attempts(&self) -> Vec<&TableRow> {
         let mut last: HashMap<&TrialId, &TableRow> = HashMap::new();
         for row in &self.rows {
-            if last.get(&row.fixed.trial).is_none_or(|known| row.fixed.attempt >= known.fixed.attempt) {
+            if last
+                .get(&row.fixed.trial)
+                .is_none_or(|known| row.fixed.attempt >= known.fixed.attempt)
+            {
                 last.insert(&row.fixed.trial, row);
             }
         }
@@ -307,16 +363,18 @@ impl TrialTable {
     }
 }
 
-/// An id with and without its letter is the same trial, and kiln writes one form into a table. If a table has both, two runs were joined, and of two
-/// attempts with the same number one would hide the other.
+/// An id with and without its letter is the same trial, and kiln writes one form into a table. If a
+/// table has both, two runs were joined, and of two attempts with the same number one would hide
+/// the other.
 fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
     let mut forms: HashMap<&TrialId, usize> = HashMap::new();
     for (index, row) in rows.iter().enumerate() {
         let first = *forms.entry(&row.trial).or_insert(index);
         if rows[first].trial.0 != row.trial.0 {
             let problem = format!(
-                "`trial` is `{}`, and record {} has `{}`: an id with and without the letter `{}` is the same trial, and a table uses only one form; keep the rows of \
-                 each run in a separate table, and compare the two tables",
+                "`trial` is `{}`, and record {} has `{}`: an id with and without the letter `{}` \
+                 is the same trial, and a table uses only one form; keep the rows of each run in a \
+                 separate table, and compare the two tables",
                 row.trial,
                 first + 1,
                 rows[first].trial,
@@ -328,14 +386,28 @@ fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
     Ok(())
 }
 
-/// A missing column would look like one without values: every column of the oldest version among the rows must be present.
+/// A missing column would look like one without values: every column of the oldest version among
+/// the rows must be present.
 fn check_columns(table: &Table) -> Result<(), TableError> {
-    let version = |row: usize| table.cells(row)?.next()?.split('/').nth(1)?.parse::<u32>().ok();
-    let Some(oldest) = (0..table.len()).filter_map(version).min() else { return Ok(()) };
+    let version = |row: usize| {
+        table
+            .cells(row)?
+            .next()?
+            .split('/')
+            .nth(1)?
+            .parse::<u32>()
+            .ok()
+    };
+    let Some(oldest) = (0..table.len()).filter_map(version).min() else {
+        return Ok(());
+    };
     let mut since = 1;
     let mut missing = Vec::new();
     for column in TRIALS.names() {
-        since = SINCE.iter().find(|(_, first)| *first == column).map_or(since, |(version, _)| *version);
+        since = SINCE
+            .iter()
+            .find(|(_, first)| *first == column)
+            .map_or(since, |(version, _)| *version);
         if since <= oldest && !table.columns.iter().any(|found| found == column) {
             missing.push(format!("`{column}`"));
         }
@@ -343,8 +415,14 @@ fn check_columns(table: &Table) -> Result<(), TableError> {
     if missing.is_empty() {
         return Ok(());
     }
-    let problem = format!("there is no column {}; every column of a row's version (trials/{oldest}) must be present", listed(&missing, ", "));
-    Err(TableError::Head { path: table.path.clone(), problem })
+    let problem = format!(
+        "there is no column {}; every column of a row's version (trials/{oldest}) must be present",
+        listed(&missing, ", ")
+    );
+    Err(TableError::Head {
+        path: table.path.clone(),
+        problem,
+    })
 }
 
 #[cfg(test)]
@@ -353,8 +431,15 @@ mod tests {
 
     #[test]
     fn notes_can_be_split_again() {
-        let notes = [("mfu", "no peak; run `kiln calibrate`"), ("steps", "killed")].map(|(column, reason)| (column.to_owned(), reason.to_owned()));
-        assert_eq!(notes_cell(&notes.into()).as_deref(), Some("mfu: no peak, run `kiln calibrate`; steps: killed"));
+        let notes = [
+            ("mfu", "no peak; run `kiln calibrate`"),
+            ("steps", "killed"),
+        ]
+        .map(|(column, reason)| (column.to_owned(), reason.to_owned()));
+        assert_eq!(
+            notes_cell(&notes.into()).as_deref(),
+            Some("mfu: no peak, run `kiln calibrate`; steps: killed")
+        );
         assert_eq!(notes_cell(&BTreeMap::new()), None);
     }
 }

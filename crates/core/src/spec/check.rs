@@ -1,5 +1,5 @@
-//! Walks a merged tree against the table of keys and collects every problem: unknown keys, wrong types, values out of range,
-//! missing keys, keys of features that do not exist yet.
+//! Walks a merged tree against the table of keys and collects every problem: unknown keys, wrong
+//! types, values out of range, missing keys, keys of features that do not exist yet.
 
 use super::{
     future,
@@ -13,20 +13,37 @@ use super::{
 
 /// Checks every key of a tree, except rules that need the whole experiment.
 ///
-/// `whole` says that no further layer follows, so that an absent key is missing; `top` is the start of the file.
+/// `whole` says that no further layer follows, so that an absent key is missing; `top` is the start
+/// of the file.
 pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole, kind_given: true, may_be_axis: true };
+    let mut checker = Checker {
+        problems: Vec::new(),
+        whole,
+        kind_given: true,
+        may_be_axis: true,
+    };
     if tree.is_map() {
         checker.fields("", keys::table(), tree, top, None);
     }
     checker.problems
 }
 
-/// Returns the faults of a value (or a map of keys) for `key` outside its section: a value of an axis.
+/// Returns the faults of a value (or a map of keys) for `key` outside its section: a value of an
+/// axis.
 pub(super) fn value(key: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
-    let mut checker = Checker { problems: Vec::new(), whole: true, kind_given: true, may_be_axis: false };
+    let mut checker = Checker {
+        problems: Vec::new(),
+        whole: true,
+        kind_given: true,
+        may_be_axis: false,
+    };
     let default = keys::field(key).and_then(|field| field.default.clone());
-    let field = KeyField { name: String::new(), shape: shape.clone(), default, required: false };
+    let field = KeyField {
+        name: String::new(),
+        shape: shape.clone(),
+        default,
+        required: false,
+    };
     checker.field(key, &field, node, &node.location);
     checker.problems
 }
@@ -46,45 +63,91 @@ impl Checker {
     }
 
     /// Checks the keys of one map; `kind` is set if the map has one.
-    fn fields(&mut self, path: &str, fields: &MapKeys, node: &Node, owner: &Location, kind: Option<(&Tagged, &str)>) {
+    fn fields(
+        &mut self,
+        path: &str,
+        fields: &MapKeys,
+        node: &Node,
+        owner: &Location,
+        kind: Option<(&Tagged, &str)>,
+    ) {
         for entry in node.entries() {
             let full = join(path, &entry.key);
             match fields.get(&entry.key) {
                 Some(field) => self.field(&full, field, &entry.value, &entry.key_location),
                 None if entry.key == "kind" && kind.is_some() => {}
-                None if fields.is_open && misspelt(fields, node, &entry.key).is_none() => self.own_key(&full, entry),
+                None if fields.is_open && misspelt(fields, node, &entry.key).is_none() => {
+                    self.own_key(&full, entry)
+                }
                 None => {
                     self.unknown(path, fields, entry, kind);
                     self.misspelt_section(path, fields, entry);
                 }
             }
         }
-        let strangers: Vec<&str> = node.entries().iter().map(|entry| entry.key.as_str()).filter(|key| fields.get(key).is_none()).collect();
+        let strangers: Vec<&str> = node
+            .entries()
+            .iter()
+            .map(|entry| entry.key.as_str())
+            .filter(|key| fields.get(key).is_none())
+            .collect();
         // A misspelled key is one fault, not two.
-        let misspelled = |name: &str| strangers.iter().any(|stranger| nearest(stranger, [name]).is_some());
-        let missing = |field: &&KeyField| field.required && node.get(&field.name).is_none_or(Node::is_null) && !misspelled(&field.name);
-        for field in fields.known.iter().filter(missing).filter(|_| self.whole).collect::<Vec<_>>() {
+        let misspelled = |name: &str| {
+            strangers
+                .iter()
+                .any(|stranger| nearest(stranger, [name]).is_some())
+        };
+        let missing = |field: &&KeyField| {
+            field.required
+                && node.get(&field.name).is_none_or(Node::is_null)
+                && !misspelled(&field.name)
+        };
+        for field in fields
+            .known
+            .iter()
+            .filter(missing)
+            .filter(|_| self.whole)
+            .collect::<Vec<_>>()
+        {
             let full = join(path, &field.name);
-            let of_kind = kind.map(|(_, kind)| format!(" of kind `{kind}`")).unwrap_or_default();
-            self.push(owner, &full, format!("`{full}`{of_kind} is missing; it must be {}", allowed(&field.shape)));
+            let of_kind = kind
+                .map(|(_, kind)| format!(" of kind `{kind}`"))
+                .unwrap_or_default();
+            self.push(
+                owner,
+                &full,
+                format!(
+                    "`{full}`{of_kind} is missing; it must be {}",
+                    allowed(&field.shape)
+                ),
+            );
         }
     }
 
     /// Checks an unknown key in a place where unknown keys are allowed.
     fn own_key(&mut self, full: &str, entry: &NodeEntry) {
         if !keys::is_own_key(&entry.key) {
-            let message = format!("`{full}` cannot be swept or set; the name of a key has letters, digits, `_` and `-`");
+            let message = format!(
+                "`{full}` cannot be swept or set; the name of a key has letters, digits, `_` and \
+                 `-`"
+            );
             return self.push(&entry.key_location, full, message);
         }
         if !entry.value.is_null() {
-            self.problems.extend(fault(full, &KeyShape::Anything, &entry.value));
+            self.problems
+                .extend(fault(full, &KeyShape::Anything, &entry.value));
         }
     }
 
-    /// Checks the keys of an unknown map against the section with the nearest name. Missing keys are not reported.
+    /// Checks the keys of an unknown map against the section with the nearest name. Missing keys
+    /// are not reported.
     fn misspelt_section(&mut self, path: &str, fields: &MapKeys, entry: &NodeEntry) {
-        let Some(section) = meant_section(path, fields, entry) else { return };
-        let Some(field) = keys::field(&section) else { return };
+        let Some(section) = meant_section(path, fields, entry) else {
+            return;
+        };
+        let Some(field) = keys::field(&section) else {
+            return;
+        };
         let whole = std::mem::replace(&mut self.whole, false);
         self.field(&section, field, &entry.value, &entry.key_location);
         self.whole = whole;
@@ -94,19 +157,39 @@ impl Checker {
         match &field.shape {
             _ if node.is_null() => {}
             KeyShape::Map(fields) if node.is_map() => self.fields(path, fields, node, owner, None),
-            KeyShape::Tagged(tagged) if node.is_map() => self.tagged(path, tagged, field.default_kind(), node, owner),
+            KeyShape::Tagged(tagged) if node.is_map() => {
+                self.tagged(path, tagged, field.default_kind(), node, owner)
+            }
             KeyShape::Free => {}
             KeyShape::List(item) if matches!(**item, KeyShape::Free) => {}
             shape => {
                 let faults = fault(path, shape, node);
-                let is_list = self.may_be_axis && may_vary(path) && matches!(node.content, NodeContent::List(_)) && !takes_list(shape);
-                let hint = if is_list { format!("; to vary it, write `{path}: […]` in `sweep.grid`") } else { String::new() };
-                self.problems.extend(faults.into_iter().map(|fault| Problem { message: fault.message + &hint, ..fault }));
+                let is_list = self.may_be_axis
+                    && may_vary(path)
+                    && matches!(node.content, NodeContent::List(_))
+                    && !takes_list(shape);
+                let hint = if is_list {
+                    format!("; to vary it, write `{path}: […]` in `sweep.grid`")
+                } else {
+                    String::new()
+                };
+                self.problems
+                    .extend(faults.into_iter().map(|fault| Problem {
+                        message: fault.message + &hint,
+                        ..fault
+                    }));
             }
         }
     }
 
-    fn tagged(&mut self, path: &str, tagged: &Tagged, default_kind: Option<&str>, node: &Node, owner: &Location) {
+    fn tagged(
+        &mut self,
+        path: &str,
+        tagged: &Tagged,
+        default_kind: Option<&str>,
+        node: &Node,
+        owner: &Location,
+    ) {
         let kind_path = join(path, "kind");
         let given = node.get("kind").filter(|node| !node.is_null());
         if let Some(kind) = given {
@@ -126,7 +209,14 @@ impl Checker {
             }
             None => {
                 if self.whole {
-                    self.push(owner, &kind_path, format!("`{kind_path}` is missing; it must be {}", listed(&tagged.names(), "or")));
+                    self.push(
+                        owner,
+                        &kind_path,
+                        format!(
+                            "`{kind_path}` is missing; it must be {}",
+                            listed(&tagged.names(), "or")
+                        ),
+                    );
                 }
                 self.any_kind(path, tagged, node);
             }
@@ -138,22 +228,37 @@ impl Checker {
         let mut union = MapKeys::default();
         for field in tagged.0.iter().flat_map(|(_, fields)| &fields.known) {
             if union.get(&field.name).is_none() {
-                union.known.push(KeyField { required: false, ..field.clone() });
+                union.known.push(KeyField {
+                    required: false,
+                    ..field.clone()
+                });
             }
         }
         self.fields(path, &union, node, &node.location, Some((tagged, "")));
     }
 
-    fn unknown(&mut self, path: &str, fields: &MapKeys, entry: &NodeEntry, kind: Option<(&Tagged, &str)>) {
+    fn unknown(
+        &mut self,
+        path: &str,
+        fields: &MapKeys,
+        entry: &NodeEntry,
+        kind: Option<(&Tagged, &str)>,
+    ) {
         let full = join(path, &entry.key);
         let message = future::key(&full).unwrap_or_else(|| {
             let others = kind.map(|(tagged, kind)| (tagged.kinds_with(&entry.key), kind));
             match others {
                 Some((others, kind)) if !others.is_empty() => {
                     let from = if self.kind_given { "" } else { ", the default" };
-                    format!("`{full}` is not a key of kind `{kind}`{from}; it belongs to kind {}", listed(&others, "or"))
+                    format!(
+                        "`{full}` is not a key of kind `{kind}`{from}; it belongs to kind {}",
+                        listed(&others, "or")
+                    )
                 }
-                _ => format!("unknown key `{full}`{}", unknown_hint(path, fields, &entry.key, kind.is_some())),
+                _ => format!(
+                    "unknown key `{full}`{}",
+                    unknown_hint(path, fields, &entry.key, kind.is_some())
+                ),
             }
         });
         self.push(&entry.key_location, &full, message);
@@ -184,8 +289,13 @@ pub(super) fn unknown_hint(path: &str, fields: &MapKeys, key: &str, has_kind: bo
     }
     match meant(path, fields, key, has_kind) {
         Some(Meant::Here(name)) => format!("; did you mean `{name}`?"),
-        Some(Meant::Elsewhere(known)) => format!("; did you mean {}?", with_kind(known, keys::every_key())),
-        None => format!("; allowed here: {}", listed(&allowed_here(path, fields, has_kind), "and")),
+        Some(Meant::Elsewhere(known)) => {
+            format!("; did you mean {}?", with_kind(known, keys::every_key()))
+        }
+        None => format!(
+            "; allowed here: {}",
+            listed(&allowed_here(path, fields, has_kind), "and")
+        ),
     }
 }
 
@@ -198,19 +308,35 @@ enum Meant<'a> {
 
 fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Option<Meant<'a>> {
     let every = keys::every_key();
-    let elsewhere = every.iter().find(|known| known.last() == key && join(path, key) != known.path);
+    let elsewhere = every
+        .iter()
+        .find(|known| known.last() == key && join(path, key) != known.path);
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
         return Some(Meant::Elsewhere(known));
     }
     if let Some(name) = nearest(key, allowed_here(path, fields, has_kind)) {
         return Some(Meant::Here(name));
     }
-    let near = nearest(key, every.iter().map(KnownKey::last).filter(|name| *name != "kind")).filter(|_| key.len() > 3)?;
-    every.iter().find(|known| known.last() == near).map(Meant::Elsewhere)
+    let near = nearest(
+        key,
+        every
+            .iter()
+            .map(KnownKey::last)
+            .filter(|name| *name != "kind"),
+    )
+    .filter(|_| key.len() > 3)?;
+    every
+        .iter()
+        .find(|known| known.last() == near)
+        .map(Meant::Elsewhere)
 }
 
 fn allowed_here<'a>(path: &str, fields: &'a MapKeys, has_kind: bool) -> Vec<&'a str> {
-    let more = if path.is_empty() { Some("extends") } else { has_kind.then_some("kind") };
+    let more = if path.is_empty() {
+        Some("extends")
+    } else {
+        has_kind.then_some("kind")
+    };
     more.into_iter().chain(fields.names()).collect()
 }
 
@@ -223,15 +349,23 @@ fn meant_section(path: &str, fields: &MapKeys, entry: &NodeEntry) -> Option<Stri
         Meant::Here(name) => join(path, name),
         Meant::Elsewhere(known) => known.path.clone(),
     };
-    keys::field(&section).is_some_and(|field| matches!(field.shape, KeyShape::Map(_) | KeyShape::Tagged(_))).then_some(section)
+    keys::field(&section)
+        .is_some_and(|field| matches!(field.shape, KeyShape::Map(_) | KeyShape::Tagged(_)))
+        .then_some(section)
 }
 
-/// Returns the tree with each misspelled top-level section in its correct place, if that place is free: other messages then match the corrected
-/// file.
+/// Returns the tree with each misspelled top-level section in its correct place, if that place is
+/// free: other messages then match the corrected file.
 pub(super) fn mended(tree: &Node) -> Node {
     let mut mended = tree.clone();
-    for entry in tree.entries().iter().filter(|entry| keys::table().get(&entry.key).is_none()) {
-        let Some(section) = meant_section("", keys::table(), entry) else { continue };
+    for entry in tree
+        .entries()
+        .iter()
+        .filter(|entry| keys::table().get(&entry.key).is_none())
+    {
+        let Some(section) = meant_section("", keys::table(), entry) else {
+            continue;
+        };
         let names: Vec<&str> = section.split('.').collect();
         if mended.get_path(&names).is_none() {
             mended.remove_path(std::slice::from_ref(&entry.key));
@@ -241,9 +375,14 @@ pub(super) fn mended(tree: &Node) -> Node {
     mended
 }
 
-/// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is included only if one kind alone has the key.
+/// `` `train.optimizer.momentum` (kind `sgd`) ``; the kind is included only if one kind alone has
+/// the key.
 fn with_kind(known: &KnownKey, every: &[KnownKey]) -> String {
-    let alone = every.iter().filter(|other| other.path == known.path).count() == 1;
+    let alone = every
+        .iter()
+        .filter(|other| other.path == known.path)
+        .count()
+        == 1;
     match known.kind.as_ref().filter(|_| alone) {
         Some((_, kind)) => format!("`{}` (kind `{kind}`)", known.path),
         None => format!("`{}`", known.path),

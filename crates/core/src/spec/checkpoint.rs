@@ -1,4 +1,5 @@
-//! `train.checkpoint`: when the training state is saved, and which checkpoints are kept. `kiln-trial` documents how.
+//! `train.checkpoint`: when the training state is saved, and which checkpoints are kept.
+//! `kiln-trial` documents how.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! A comparison in an entry of `exclude`: parses text such as `>8` into its operator and its number.
+//! A comparison in an entry of `exclude`: parses text such as `>8` into its operator and its
+//! number.
 
 use std::cmp::Ordering;
 
@@ -15,7 +16,14 @@ pub enum Operator {
 
 impl Operator {
     /// Longer operators come first, so that `>=8` is not read as `>`.
-    const ALL: [Self; 6] = [Self::AtLeast, Self::AtMost, Self::Unequal, Self::Equal, Self::Above, Self::Below];
+    const ALL: [Self; 6] = [
+        Self::AtLeast,
+        Self::AtMost,
+        Self::Unequal,
+        Self::Equal,
+        Self::Above,
+        Self::Below,
+    ];
 
     /// The operator as written: `>=`.
     pub fn text(self) -> &'static str {
@@ -50,7 +58,9 @@ impl Operator {
 /// Returns the operator and the text after it, trimmed; `None` if the text is not a comparison.
 pub fn condition(text: &str) -> Option<(Operator, &str)> {
     let text = text.trim();
-    Operator::ALL.into_iter().find_map(|operator| Some((operator, text.strip_prefix(operator.text())?.trim())))
+    Operator::ALL
+        .into_iter()
+        .find_map(|operator| Some((operator, text.strip_prefix(operator.text())?.trim())))
 }
 
 #[cfg(test)]
@@ -68,8 +78,16 @@ mod tests {
     #[test]
     fn every_operator_matches_the_orderings_of_its_sign() {
         for operator in Operator::ALL {
-            let (text, orders) = (operator.text(), [Ordering::Less, Ordering::Equal, Ordering::Greater]);
-            let signs: String = orders.into_iter().zip("<=>".chars()).filter(|(order, _)| operator.holds(*order)).map(|(_, sign)| sign).collect();
+            let (text, orders) = (
+                operator.text(),
+                [Ordering::Less, Ordering::Equal, Ordering::Greater],
+            );
+            let signs: String = orders
+                .into_iter()
+                .zip("<=>".chars())
+                .filter(|(order, _)| operator.holds(*order))
+                .map(|(_, sign)| sign)
+                .collect();
             let wanted = match text {
                 "!=" => "<>".to_owned(),
                 "==" => "=".to_owned(),

@@ -1,6 +1,8 @@
-//! The types of an experiment file (format 1). A key of the file, its field here and its column in the tables have the same name.
+//! The types of an experiment file (format 1). A key of the file, its field here and its column in
+//! the tables have the same name.
 //!
-//! Doc comments are the descriptions in `kiln schema`; a default written here is a format-1 default and is frozen.
+//! Doc comments are the descriptions in `kiln schema`; a default written here is a format-1 default
+//! and is frozen.
 
 use std::borrow::Cow;
 
@@ -80,16 +82,17 @@ pub struct Train {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
-    /// Fraction of each target that is spread over all classes, or all tokens, in the training loss; the validation loss does not use it.
+    /// Fraction of each target that is spread over all classes, or all tokens, in the training
+    /// loss; the validation loss does not use it.
     #[schemars(range(min = 0.0, max = 0.9))]
     pub label_smoothing: f64,
-    /// Whether cuDNN benchmarks its convolution algorithms and keeps the fastest for each shape; the first steps of a shape then take
-    /// longer, and results may
-    /// differ in their last digits from run to run. No effect on the CPU.
+    /// Whether cuDNN benchmarks its convolution algorithms and keeps the fastest for each shape;
+    /// the first steps of a shape then take longer, and results may differ in their last digits
+    /// from run to run. No effect on the CPU.
     pub cudnn_benchmark: bool,
-    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which saves the host most of its work: `on`, `off`, or `auto`,
-    /// which means
-    /// `off` until graphs are shown to be correct and faster on a GPU. No effect on the CPU.
+    /// Whether a GPU's steps are recorded once as CUDA graphs and replayed, which saves the host
+    /// most of its work: `on`, `off`, or `auto`, which means `off` until graphs are shown to be
+    /// correct and faster on a GPU. No effect on the CPU.
     pub cuda_graph: CudaGraph,
     /// Seed of weights, data order and dropout; repeats use seed, seed + 1, ….
     #[schemars(range(min = 0, max = 4_294_967_295_u64))]
@@ -161,7 +164,8 @@ impl CudaGraph {
 pub enum Precision {
     #[serde(rename = "f32")]
     F32,
-    /// f32, with the factors of matrix products and convolutions rounded to TF32, on GPUs of compute capability 8.0 or newer.
+    /// f32, with the factors of matrix products and convolutions rounded to TF32, on GPUs of
+    /// compute capability 8.0 or newer.
     #[serde(rename = "tf32")]
     Tf32,
     /// Parameters, activations, gradients and optimizer in bf16; the loss in f32.
@@ -170,7 +174,8 @@ pub enum Precision {
     /// bf16 matrix products; parameters, gradients, optimizer and loss in f32.
     #[serde(rename = "amp-bf16")]
     AmpBf16,
-    /// f16 matrix products; parameters, gradients, optimizer and loss in f32, with gradient scaling.
+    /// f16 matrix products; parameters, gradients, optimizer and loss in f32, with gradient
+    /// scaling.
     #[serde(rename = "amp-f16")]
     AmpF16,
 }
@@ -188,7 +193,8 @@ impl Precision {
     }
 }
 
-/// When and how the model is evaluated on the validation data. An evaluation at the end always takes place.
+/// When and how the model is evaluated on the validation data. An evaluation at the end always
+/// takes place.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Evaluate {
@@ -203,7 +209,11 @@ pub struct Evaluate {
 
 impl Default for Evaluate {
     fn default() -> Self {
-        Self { every: EvaluateEvery::Moment(EvaluateMoment::End), batch_multiple: 1, generate: None }
+        Self {
+            every: EvaluateEvery::Moment(EvaluateMoment::End),
+            batch_multiple: 1,
+            generate: None,
+        }
     }
 }
 
@@ -211,7 +221,8 @@ impl Default for Evaluate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Whether memory is read at each read of the loss, so that growth over the measured window is detected.
+    /// Whether memory is read at each read of the loss, so that growth over the measured window is
+    /// detected.
     pub watch: bool,
 }
 
@@ -221,7 +232,8 @@ impl Default for Memory {
     }
 }
 
-/// How often the model is evaluated on the validation data: every given number of optimizer steps, or at a moment.
+/// How often the model is evaluated on the validation data: every given number of optimizer steps,
+/// or at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EvaluateEvery {
@@ -312,7 +324,12 @@ pub struct Measure {
 
 impl Default for Measure {
     fn default() -> Self {
-        Self { warmup_steps: 10, warmup_seconds: 2.0, sample_interval: TimeSpan::from_millis(500), log_every: 10 }
+        Self {
+            warmup_steps: 10,
+            warmup_seconds: 2.0,
+            sample_interval: TimeSpan::from_millis(500),
+            log_every: 10,
+        }
     }
 }
 
@@ -334,7 +351,8 @@ pub struct Sweep {
     pub zip: serde_json::Map<String, Value>,
     /// Points added individually.
     pub include: Vec<serde_json::Map<String, Value>>,
-    /// Points removed: each entry removes all points that match every key it names. A quoted comparison (`">8"`) is a condition.
+    /// Points removed: each entry removes all points that match every key it names. A quoted
+    /// comparison (`">8"`) is a condition.
     pub exclude: Vec<serde_json::Map<String, Value>>,
     /// Seeds per point: seed, seed + 1, ….
     #[schemars(range(min = 1, max = 1000))]
@@ -358,12 +376,13 @@ impl Default for Sweep {
     }
 }
 
-/// Order in which trials run. Verdicts compare points within the blocks of repeats that `interleaved` and `shuffled` create; `listed` gives
-/// weaker verdicts.
+/// Order in which trials run. Verdicts compare points within the blocks of repeats that
+/// `interleaved` and `shuffled` create; `listed` gives weaker verdicts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// All points with the first seed, then all with the second seed in reverse order, and so on alternately: drift affects every point alike.
+    /// All points with the first seed, then all with the second seed in reverse order, and so on
+    /// alternately: drift affects every point alike.
     #[default]
     Interleaved,
     /// All seeds of the first point, then of the second.

@@ -1,10 +1,11 @@
-//! `train.evaluate.generate`: responses that a sequence-to-sequence model writes at each evaluation. The settings are documented here,
-//! the search for a response in `kiln-trial`.
+//! `train.evaluate.generate`: responses that a sequence-to-sequence model writes at each
+//! evaluation. The settings are documented here, the search for a response in `kiln-trial`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Responses to validation prompts, written at each evaluation into `responses.jsonl` and compared with those of the data.
+/// Responses to validation prompts, written at each evaluation into `responses.jsonl` and compared
+/// with those of the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Generate {
@@ -22,6 +23,10 @@ pub struct Generate {
 
 impl Default for Generate {
     fn default() -> Self {
-        Self { rows: None, max_tokens: 256, beams: 1 }
+        Self {
+            rows: None,
+            max_tokens: 256,
+            beams: 1,
+        }
     }
 }

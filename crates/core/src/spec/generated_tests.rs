@@ -1,7 +1,12 @@
-//! Tests generated from the table of keys: each key misspelled, given a value of another type, and given twice, with the exact
-//! line, column and suggestion expected; each key changed; each key documented.
+//! Tests generated from the table of keys: each key misspelled, given a value of another type, and
+//! given twice, with the exact line, column and suggestion expected; each key changed; each key
+//! documented.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 use std::{fs, path::PathBuf};
 
@@ -15,11 +20,18 @@ use super::{
     value::allowed,
 };
 
-/// A file whose last line gives `key` (or a misspelling of its last name) the value, inside maps of the right kind.
+/// A file whose last line gives `key` (or a misspelling of its last name) the value, inside maps of
+/// the right kind.
 fn document(known: &KnownKey, name: &str, value: &str) -> (String, usize, usize) {
-    let mut text = "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 5}\n".to_owned();
+    let mut text = "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: \
+                    5}\n"
+        .to_owned();
     let names: Vec<&str> = known.path.split('.').collect();
-    text = text.lines().filter(|line| !line.starts_with(&format!("{}:", names[0]))).map(|line| format!("{line}\n")).collect();
+    text = text
+        .lines()
+        .filter(|line| !line.starts_with(&format!("{}:", names[0])))
+        .map(|line| format!("{line}\n"))
+        .collect();
     for depth in 0..names.len() - 1 {
         let indent = "  ".repeat(depth);
         text.push_str(&format!("{indent}{}:\n", names[depth]));
@@ -40,10 +52,17 @@ impl Folder {
         let file: PathBuf = self.0.path().join("x.yaml");
         fs::write(&file, text).unwrap();
         let prefix = format!("{}:", file.display());
-        let request = ExperimentRequest { file, ..ExperimentRequest::default() };
+        let request = ExperimentRequest {
+            file,
+            ..ExperimentRequest::default()
+        };
         match load(&request) {
             Ok(_) => Vec::new(),
-            Err(problems) => problems.to_string().lines().map(|line| line.replacen(&prefix, "", 1)).collect(),
+            Err(problems) => problems
+                .to_string()
+                .lines()
+                .map(|line| line.replacen(&prefix, "", 1))
+                .collect(),
         }
     }
 }
@@ -55,7 +74,14 @@ fn every_key() -> &'static [KnownKey] {
 }
 
 fn shape(known: &KnownKey) -> KeyShape {
-    let kinds = |path: &str| known.kind.iter().filter(|(map, _)| map == path).map(|(_, kind)| kind.clone()).collect();
+    let kinds = |path: &str| {
+        known
+            .kind
+            .iter()
+            .filter(|(map, _)| map == path)
+            .map(|(_, kind)| kind.clone())
+            .collect()
+    };
     match keys::find(&known.path, &kinds) {
         KeyLookup::Shapes(mut shapes) => shapes.remove(0),
         _ => panic!("{}", known.path),
@@ -72,18 +98,34 @@ fn every_key_misspelled_is_found_with_its_name_suggested() {
     for known in every_key() {
         let wrong = format!("{}x", last(known));
         let (text, line, column) = document(known, &wrong, "1");
-        let full = join(known.path.rsplit_once('.').map_or("", |(parent, _)| parent), &wrong);
-        let expected = format!("{line}:{column}: unknown key `{full}`; did you mean `{}`?", last(known));
+        let full = join(
+            known.path.rsplit_once('.').map_or("", |(parent, _)| parent),
+            &wrong,
+        );
+        let expected = format!(
+            "{line}:{column}: unknown key `{full}`; did you mean `{}`?",
+            last(known)
+        );
         let found = folder.problems(&text);
-        assert!(found.contains(&expected), "{expected}\nnot in\n{}\nof\n{text}", found.join("\n"));
+        assert!(
+            found.contains(&expected),
+            "{expected}\nnot in\n{}\nof\n{text}",
+            found.join("\n")
+        );
     }
 }
 
 /// Returns a value that is invalid for this shape.
 fn mistyped(shape: &KeyShape) -> &'static str {
     match shape {
-        KeyShape::Text(_) | KeyShape::TimeSpan | KeyShape::ByteSize | KeyShape::Choice(_) => "[{a: 1}]",
-        KeyShape::List(_) | KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Free | KeyShape::Anything => "17",
+        KeyShape::Text(_) | KeyShape::TimeSpan | KeyShape::ByteSize | KeyShape::Choice(_) => {
+            "[{a: 1}]"
+        }
+        KeyShape::List(_)
+        | KeyShape::Map(_)
+        | KeyShape::Tagged(_)
+        | KeyShape::Free
+        | KeyShape::Anything => "17",
         KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Bool => "seventeen",
         KeyShape::Any(_) => "{a: 1}",
     }
@@ -95,9 +137,15 @@ fn every_key_mistyped_is_found_at_its_value() {
     for known in every_key() {
         let value = mistyped(&shape(known));
         let (text, line, column) = document(known, last(known), value);
-        let place = format!("{line}:{}: `{}` is ", column + last(known).len() + 2, known.path);
+        let place = format!(
+            "{line}:{}: `{}` is ",
+            column + last(known).len() + 2,
+            known.path
+        );
         let found = folder.problems(&text);
-        let held = found.iter().any(|problem| problem.starts_with(&place) && problem.contains("; it must be "));
+        let held = found
+            .iter()
+            .any(|problem| problem.starts_with(&place) && problem.contains("; it must be "));
         assert!(held, "{place}\nnot in\n{}\nof\n{text}", found.join("\n"));
     }
 }
@@ -107,10 +155,21 @@ fn every_key_given_twice_is_found_at_the_second() {
     let folder = Folder(TempDir::new().unwrap());
     for known in every_key() {
         let (text, line, column) = document(known, last(known), "1");
-        let (twice, second) = (format!("{text}{}{}: 1\n", " ".repeat(column - 1), last(known)), line + 1);
-        let expected = format!("{second}:{column}: duplicate key `{}`; it is first given on line {line}, keep one of them", known.path);
+        let (twice, second) = (
+            format!("{text}{}{}: 1\n", " ".repeat(column - 1), last(known)),
+            line + 1,
+        );
+        let expected = format!(
+            "{second}:{column}: duplicate key `{}`; it is first given on line {line}, keep one of \
+             them",
+            known.path
+        );
         let found = folder.problems(&twice);
-        assert!(found.contains(&expected), "{expected}\nnot in\n{}\nof\n{twice}", found.join("\n"));
+        assert!(
+            found.contains(&expected),
+            "{expected}\nnot in\n{}\nof\n{twice}",
+            found.join("\n")
+        );
     }
 }
 
@@ -125,8 +184,14 @@ fn every_key_left_empty_is_found() {
             KeyShape::List(item) => matches!(*item, KeyShape::Free),
             _ => false,
         };
-        let words = if is_free { format!("`{}` is empty", known.path) } else { format!("`{}` has no value", known.path) };
-        let held = found.iter().any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
+        let words = if is_free {
+            format!("`{}` is empty", known.path)
+        } else {
+            format!("`{}` has no value", known.path)
+        };
+        let held = found
+            .iter()
+            .any(|problem| problem.starts_with(&format!("{line}:")) && problem.contains(&words));
         assert!(held, "{words}\nnot in\n{}\nof\n{text}", found.join("\n"));
     }
 }
@@ -147,13 +212,18 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         KeyShape::Text(_) => "another".to_owned(),
         KeyShape::TimeSpan => "77s".to_owned(),
         KeyShape::ByteSize => "77GiB".to_owned(),
-        // Other data would be needed as well; `crates/trial/tests/alone/every_key` shows that the key has an effect.
+        // Other data would be needed as well; `crates/trial/tests/alone/every_key` shows that the
+        // key has an effect.
         KeyShape::Choice(_) if known.path == "model.reads" => return None,
         KeyShape::Choice(words) => words.into_iter().find(|word| now != word)?,
         KeyShape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
         KeyShape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
         KeyShape::Any(_) => "3".to_owned(),
-        KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::List(_) | KeyShape::Free | KeyShape::Anything => return None,
+        KeyShape::Map(_)
+        | KeyShape::Tagged(_)
+        | KeyShape::List(_)
+        | KeyShape::Free
+        | KeyShape::Anything => return None,
     };
     Some(value)
 }
@@ -162,19 +232,31 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
 fn beside_kind(kind: &str) -> &'static [&'static str] {
     match kind {
         "data.kind=text" => &["data.path=a.txt"],
-        "data.kind=fashion-mnist" | "data.kind=cifar10" | "data.kind=generated-images" => &["model.kind=resnet"],
+        "data.kind=fashion-mnist" | "data.kind=cifar10" | "data.kind=generated-images" => {
+            &["model.kind=resnet"]
+        }
         "data.kind=image-folder" => &["model.kind=resnet", "data.path=images"],
         "data.kind=stocknet" => &["model.kind=panel-lstm"],
-        "data.kind=panel-csv" => &["model.kind=panel-lstm", "data.path=prices", "data.price=Close"],
+        "data.kind=panel-csv" => &[
+            "model.kind=panel-lstm",
+            "data.path=prices",
+            "data.price=Close",
+        ],
         "data.kind=chatlm" => &["model.kind=seq2seq"],
-        "data.kind=sft-jsonl" => &["model.kind=seq2seq", "data.path=rows.jsonl", "data.tokenizer=tokenizer.json"],
+        "data.kind=sft-jsonl" => &[
+            "model.kind=seq2seq",
+            "data.path=rows.jsonl",
+            "data.tokenizer=tokenizer.json",
+        ],
         "model.kind=seq2seq" => &["data.kind=chatlm"],
         "model.kind=resnet" => &["data.kind=generated-images"],
         "model.kind=panel-lstm" => &["data.kind=stocknet"],
         "model.kind=custom" => &["model.name=mine", "model.reads=text", "model.seq_len=8"],
-        "sweep.search.kind=successive-halving" => {
-            &["sweep.search.axes={train.batch_size: [4, 8]}", "sweep.search.metric=valid_loss", "sweep.search.steps=10"]
-        }
+        "sweep.search.kind=successive-halving" => &[
+            "sweep.search.axes={train.batch_size: [4, 8]}",
+            "sweep.search.metric=valid_loss",
+            "sweep.search.steps=10",
+        ],
         "train.learning_rate_schedule.kind=plateau" => &["train.evaluate.every=10"],
         _ => &[],
     }
@@ -183,55 +265,105 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
 /// Settings that are required before the key may be given.
 fn beside(known: &KnownKey) -> Vec<String> {
     let more: &[&str] = match known.path.as_str() {
-        "model.size" if known.kind.as_ref().is_some_and(|(_, kind)| kind == "matmul") => &["data=null"],
+        "model.size"
+            if known
+                .kind
+                .as_ref()
+                .is_some_and(|(_, kind)| kind == "matmul") =>
+        {
+            &["data=null"]
+        }
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
         "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],
         "train.initial_weights.path" | "train.initial_weights.sha256" => {
-            &["train.initial_weights={path: weights.safetensors, sha256: cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd}"]
+            &["train.initial_weights={path: weights.safetensors, sha256: \
+               cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd}"]
         }
-        path if path.starts_with("train.evaluate.generate.") => &["model.kind=seq2seq", "data.kind=chatlm"],
+        path if path.starts_with("train.evaluate.generate.") => {
+            &["model.kind=seq2seq", "data.kind=chatlm"]
+        }
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };
-    let kind = known.kind.as_ref().map(|(map, kind)| format!("{map}.kind={kind}"));
+    let kind = known
+        .kind
+        .as_ref()
+        .map(|(map, kind)| format!("{map}.kind={kind}"));
     let needed = kind.as_deref().map(beside_kind).unwrap_or_default();
-    kind.into_iter().chain(needed.iter().chain(more).map(|argument| (*argument).to_owned())).collect()
+    kind.into_iter()
+        .chain(
+            needed
+                .iter()
+                .chain(more)
+                .map(|argument| (*argument).to_owned()),
+        )
+        .collect()
 }
 
 #[test]
 fn every_key_changes_the_experiment() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("x.yaml");
-    fs::write(&file, "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n").unwrap();
+    fs::write(
+        &file,
+        "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n",
+    )
+    .unwrap();
     let value_at = |path: &str, set: &[String]| {
-        let request = ExperimentRequest { file: file.clone(), set: set.to_vec(), ..ExperimentRequest::default() };
+        let request = ExperimentRequest {
+            file: file.clone(),
+            set: set.to_vec(),
+            ..ExperimentRequest::default()
+        };
         let loaded = load(&request).unwrap_or_else(|problems| panic!("{request:?}\n{problems}"));
         let experiment = serde_json::to_value(loaded.experiment).unwrap();
-        experiment.pointer(&format!("/{}", path.replace('.', "/"))).cloned().unwrap_or_default()
+        experiment
+            .pointer(&format!("/{}", path.replace('.', "/")))
+            .cloned()
+            .unwrap_or_default()
     };
     let mut changed = 0;
-    for known in every_key().iter().filter(|known| !known.path.ends_with(".kind")) {
+    for known in every_key()
+        .iter()
+        .filter(|known| !known.path.ends_with(".kind"))
+    {
         let base = beside(known);
         let now = value_at(&known.path, &base);
-        let Some(value) = another(known, &now) else { continue };
+        let Some(value) = another(known, &now) else {
+            continue;
+        };
         let with = [base.clone(), vec![format!("{}={value}", known.path)]].concat();
         // The values that a size sets are written out in its place.
-        let seen = if known.path == "model.size" { "model" } else { &known.path };
-        assert_ne!(value_at(seen, &with), value_at(seen, &base), "{}", known.path);
+        let seen = if known.path == "model.size" {
+            "model"
+        } else {
+            &known.path
+        };
+        assert_ne!(
+            value_at(seen, &with),
+            value_at(seen, &base),
+            "{}",
+            known.path
+        );
         changed += 1;
     }
     assert!(changed > 60, "{changed}");
 }
 
-/// The documentation's table of keys, generated from the types: a row per key, or several rows if kinds differ in it.
+/// The documentation's table of keys, generated from the types: a row per key, or several rows if
+/// kinds differ in it.
 fn documented_keys() -> String {
     let schema = keys::derived();
     let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
     for known in every_key() {
         let property = property(&schema, known);
         let default = match property.as_ref().map(|property| &property["default"]) {
-            Some(Value::Object(map)) => map.get("kind").and_then(Value::as_str).map(|kind| format!("kind `{kind}`")).unwrap_or_default(),
+            Some(Value::Object(map)) => map
+                .get("kind")
+                .and_then(Value::as_str)
+                .map(|kind| format!("kind `{kind}`"))
+                .unwrap_or_default(),
             Some(Value::String(text)) => format!("`{}`", text.escape_debug()),
             Some(Value::Array(_) | Value::Null) | None => String::new(),
             Some(value) => format!("`{value}`"),
@@ -242,15 +374,21 @@ fn documented_keys() -> String {
             KeyShape::List(_) => "a list of points".to_owned(),
             shape => allowed(&shape),
         };
-        let meaning = property.and_then(|property| described(&schema, &property)).unwrap_or_default();
+        let meaning = property
+            .and_then(|property| described(&schema, &property))
+            .unwrap_or_default();
         let rest = format!("{holds} | {default} | {meaning} |");
         let kind = known.kind.as_ref().map(|(_, kind)| format!("`{kind}`"));
-        match rows.iter_mut().find(|(path, other, _)| *path == known.path && *other == rest) {
+        match rows
+            .iter_mut()
+            .find(|(path, other, _)| *path == known.path && *other == rest)
+        {
             Some((_, _, kinds)) => kinds.extend(kind),
             None => rows.push((known.path.clone(), rest, kind.into_iter().collect())),
         }
     }
-    let mut table = "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();
+    let mut table =
+        "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();
     for (path, rest, kinds) in rows {
         table.push_str(&format!("| `{path}` | {} | {rest}\n", kinds.join(", ")));
     }
@@ -270,27 +408,40 @@ fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
             }
             continue;
         };
-        let branches = target(schema, &here)["oneOf"].as_array().cloned().unwrap_or_default();
-        here = branches.into_iter().find(|branch| branch["properties"]["kind"]["const"] == kind.as_str())?;
+        let branches = target(schema, &here)["oneOf"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        here = branches
+            .into_iter()
+            .find(|branch| branch["properties"]["kind"]["const"] == kind.as_str())?;
     }
     Some(here).filter(|property| !property.is_null())
 }
 
 /// Returns the schema that a property refers to, or the property itself.
 fn target(schema: &Value, property: &Value) -> Value {
-    let reference = property["$ref"].as_str().or_else(|| property["anyOf"][0]["$ref"].as_str());
-    reference.and_then(|reference| schema.pointer(reference.trim_start_matches('#'))).unwrap_or(property).clone()
+    let reference = property["$ref"]
+        .as_str()
+        .or_else(|| property["anyOf"][0]["$ref"].as_str());
+    reference
+        .and_then(|reference| schema.pointer(reference.trim_start_matches('#')))
+        .unwrap_or(property)
+        .clone()
 }
 
 fn described(schema: &Value, property: &Value) -> Option<String> {
     let referred = target(schema, property);
-    let text = property["description"].as_str().or_else(|| referred["description"].as_str())?;
+    let text = property["description"]
+        .as_str()
+        .or_else(|| referred["description"].as_str())?;
     Some(text.replace('\n', " ").replace('|', "\\|"))
 }
 
 #[test]
 fn every_key_is_described_in_the_schema_and_in_the_documentation() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiment-file.md");
+    let file =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiment-file.md");
     let text = fs::read_to_string(&file).unwrap();
     let (begin, end) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
     let from = text.find(begin).unwrap() + begin.len();
@@ -302,6 +453,9 @@ fn every_key_is_described_in_the_schema_and_in_the_documentation() {
     if std::env::var_os("KILN_BLESS").is_some() {
         fs::write(&file, format!("{}{table}{}", &text[..from], &text[to..])).unwrap();
     } else {
-        assert!(text[from..to] == table, "the table of keys in docs/experiment-file.md is old; write it with KILN_BLESS=1");
+        assert!(
+            text[from..to] == table,
+            "the table of keys in docs/experiment-file.md is old; write it with KILN_BLESS=1"
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The table of keys, generated from the types: the allowed values of each key of an experiment file.
+//! The table of keys, generated from the types: the allowed values of each key of an experiment
+//! file.
 //!
-//! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a small tree of shapes, used by the
-//! checker, the merging and the sweep. Built once per process.
+//! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a small
+//! tree of shapes, used by the checker, the merging and the sweep. Built once per process.
 
 use std::sync::OnceLock;
 
@@ -78,7 +79,8 @@ impl MapKeys {
     /// The allowed values of a key; any value if the key is unknown and further keys are allowed.
     fn shape(&self, name: &str) -> Option<&KeyShape> {
         let known = self.get(name).map(|field| &field.shape);
-        known.or((self.is_open && name != "kind" && is_own_key(name)).then_some(&KeyShape::Anything))
+        known
+            .or((self.is_open && name != "kind" && is_own_key(name)).then_some(&KeyShape::Anything))
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -88,7 +90,10 @@ impl MapKeys {
 
 impl Tagged {
     pub(super) fn kind(&self, name: &str) -> Option<&MapKeys> {
-        self.0.iter().find(|(kind, _)| kind == name).map(|(_, fields)| fields)
+        self.0
+            .iter()
+            .find(|(kind, _)| kind == name)
+            .map(|(_, fields)| fields)
     }
 
     pub(super) fn names(&self) -> Vec<&str> {
@@ -97,7 +102,11 @@ impl Tagged {
 
     /// Returns the kinds that have this key.
     pub(super) fn kinds_with(&self, key: &str) -> Vec<&str> {
-        self.0.iter().filter(|(_, fields)| fields.get(key).is_some()).map(|(kind, _)| kind.as_str()).collect()
+        self.0
+            .iter()
+            .filter(|(_, fields)| fields.get(key).is_some())
+            .map(|(kind, _)| kind.as_str())
+            .collect()
     }
 }
 
@@ -123,17 +132,29 @@ impl Pattern {
             Self::RunName => {
                 text.len() <= 100
                     && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-                    && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                    && text
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
             }
-            Self::DeviceUuid => text.strip_prefix("GPU-").or_else(|| text.strip_prefix("MIG-")).is_some_and(|rest| !rest.is_empty()),
-            Self::Sha256 => text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')),
+            Self::DeviceUuid => text
+                .strip_prefix("GPU-")
+                .or_else(|| text.strip_prefix("MIG-"))
+                .is_some_and(|rest| !rest.is_empty()),
+            Self::Sha256 => {
+                text.len() == 64
+                    && text
+                        .bytes()
+                        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            }
             Self::Unknown => true,
         }
     }
 
     pub(super) fn allowed(self) -> &'static str {
         match self {
-            Self::RunName => "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first",
+            Self::RunName => {
+                "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first"
+            }
             Self::DeviceUuid => "a UUID such as `GPU-…` or `MIG-…`",
             Self::Sha256 => "64 hexadecimal digits in small letters, as `sha256sum` writes them",
             Self::Unknown => "text",
@@ -156,22 +177,39 @@ pub(super) fn table() -> &'static MapKeys {
 }
 
 fn fields(root: &Value, schema: &Value) -> MapKeys {
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let none = Map::new();
     let properties = schema["properties"].as_object().unwrap_or(&none);
     let field = |(name, property): (&String, &Value)| KeyField {
         name: name.clone(),
         shape: shape(root, property),
-        default: property.get("default").cloned().filter(|value| !value.is_null()),
+        default: property
+            .get("default")
+            .cloned()
+            .filter(|value| !value.is_null()),
         required: required.contains(&name.as_str()),
     };
-    let known = properties.iter().filter(|(name, _)| *name != "kind").map(field).collect();
-    MapKeys { known, is_open: schema["additionalProperties"] == true }
+    let known = properties
+        .iter()
+        .filter(|(name, _)| *name != "kind")
+        .map(field)
+        .collect();
+    MapKeys {
+        known,
+        is_open: schema["additionalProperties"] == true,
+    }
 }
 
 fn shape(root: &Value, schema: &Value) -> KeyShape {
     if let Some(reference) = schema["$ref"].as_str() {
-        let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
+        let target = root
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or(&Value::Null);
         return shape(root, target);
     }
     if let Some(branches) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
@@ -181,12 +219,26 @@ fn shape(root: &Value, schema: &Value) -> KeyShape {
         return KeyShape::Choice(vec![choice.to_owned()]);
     }
     if let Some(choices) = schema["enum"].as_array() {
-        return KeyShape::Choice(choices.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+        return KeyShape::Choice(
+            choices
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+        );
     }
     let named = schema["type"].as_str();
-    let first = schema["type"].as_array().and_then(|types| types.iter().filter_map(Value::as_str).find(|name| *name != "null"));
+    let first = schema["type"].as_array().and_then(|types| {
+        types
+            .iter()
+            .filter_map(Value::as_str)
+            .find(|name| *name != "null")
+    });
     match named.or(first) {
-        Some("integer") => KeyShape::Integer { min: bound(schema, "minimum", 0), max: bound(schema, "maximum", i128::from(u64::MAX)) },
+        Some("integer") => KeyShape::Integer {
+            min: bound(schema, "minimum", 0),
+            max: bound(schema, "maximum", i128::from(u64::MAX)),
+        },
         Some("number") => KeyShape::Number(range(schema)),
         Some("boolean") => KeyShape::Bool,
         Some("string") if schema["format"] == "time-span" => KeyShape::TimeSpan,
@@ -200,11 +252,20 @@ fn shape(root: &Value, schema: &Value) -> KeyShape {
 
 /// Reads the kinds of a tagged map, the choices of a word, or several shapes.
 fn alternatives(root: &Value, branches: &[Value]) -> KeyShape {
-    let kinds = |branch: &Value| Some((branch["properties"]["kind"]["const"].as_str()?.to_owned(), fields(root, branch)));
+    let kinds = |branch: &Value| {
+        Some((
+            branch["properties"]["kind"]["const"].as_str()?.to_owned(),
+            fields(root, branch),
+        ))
+    };
     if let Some(tagged) = branches.iter().map(kinds).collect::<Option<Vec<_>>>() {
         return KeyShape::Tagged(Tagged(tagged));
     }
-    let shapes: Vec<KeyShape> = branches.iter().filter(|branch| branch["type"] != "null").map(|branch| shape(root, branch)).collect();
+    let shapes: Vec<KeyShape> = branches
+        .iter()
+        .filter(|branch| branch["type"] != "null")
+        .map(|branch| shape(root, branch))
+        .collect();
     let words: Option<Vec<String>> = shapes
         .iter()
         .map(|shape| match shape {
@@ -221,14 +282,23 @@ fn alternatives(root: &Value, branches: &[Value]) -> KeyShape {
 }
 
 fn bound(schema: &Value, name: &str, otherwise: i128) -> i128 {
-    schema[name].as_i64().map(i128::from).or(schema[name].as_u64().map(i128::from)).unwrap_or(otherwise)
+    schema[name]
+        .as_i64()
+        .map(i128::from)
+        .or(schema[name].as_u64().map(i128::from))
+        .unwrap_or(otherwise)
 }
 
 fn range(schema: &Value) -> Range {
-    Range { min: schema["minimum"].as_f64(), max: schema["maximum"].as_f64(), above: schema["exclusiveMinimum"].as_f64() }
+    Range {
+        min: schema["minimum"].as_f64(),
+        max: schema["maximum"].as_f64(),
+        above: schema["exclusiveMinimum"].as_f64(),
+    }
 }
 
-/// Every key of the table as a dotted path, with the kind that its map must have, in the table's order.
+/// Every key of the table as a dotted path, with the kind that its map must have, in the table's
+/// order.
 pub(super) fn every_key() -> &'static [KnownKey] {
     static KEYS: OnceLock<Vec<KnownKey>> = OnceLock::new();
     KEYS.get_or_init(|| {
@@ -252,14 +322,25 @@ impl KnownKey {
     }
 }
 
-fn collect(fields: &MapKeys, path: &str, kind: Option<&(String, String)>, keys: &mut Vec<KnownKey>) {
+fn collect(
+    fields: &MapKeys,
+    path: &str,
+    kind: Option<&(String, String)>,
+    keys: &mut Vec<KnownKey>,
+) {
     for field in &fields.known {
         let path = join(path, &field.name);
-        keys.push(KnownKey { path: path.clone(), kind: kind.cloned() });
+        keys.push(KnownKey {
+            path: path.clone(),
+            kind: kind.cloned(),
+        });
         match &field.shape {
             KeyShape::Map(fields) => collect(fields, &path, kind, keys),
             KeyShape::Tagged(tagged) => {
-                keys.push(KnownKey { path: join(&path, "kind"), kind: None });
+                keys.push(KnownKey {
+                    path: join(&path, "kind"),
+                    kind: None,
+                });
                 for (name, fields) in &tagged.0 {
                     collect(fields, &path, Some(&(path.clone(), name.clone())), keys);
                 }
@@ -276,14 +357,22 @@ pub(super) fn kind_choice(tagged: &Tagged) -> KeyShape {
 
 /// Whether an unknown key is valid in dotted form, as an axis or a `--set`.
 pub(super) fn is_own_key(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+    !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
 }
 
 pub(super) fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
-/// Returns the allowed values of a dotted key if the maps on its path may have several kinds: one entry per kind that has the key.
+/// Returns the allowed values of a dotted key if the maps on its path may have several kinds: one
+/// entry per kind that has the key.
 ///
 /// `kinds` names the possible kinds of the tagged map at a path.
 pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup {
@@ -291,9 +380,16 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup 
     let mut here = vec![table()];
     let names: Vec<&str> = key.split('.').collect();
     for (depth, name) in names.iter().enumerate() {
-        let found: Vec<&'static KeyShape> = here.iter().filter_map(|fields| fields.shape(name)).collect();
+        let found: Vec<&'static KeyShape> = here
+            .iter()
+            .filter_map(|fields| fields.shape(name))
+            .collect();
         if found.is_empty() {
-            return KeyLookup::Unknown { parent: path, name: (*name).to_owned(), siblings: here.iter().flat_map(|fields| fields.names()).collect() };
+            return KeyLookup::Unknown {
+                parent: path,
+                name: (*name).to_owned(),
+                siblings: here.iter().flat_map(|fields| fields.names()).collect(),
+            };
         }
         path = join(&path, name);
         if depth + 1 == names.len() {
@@ -303,15 +399,27 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup 
         for shape in found {
             match shape {
                 KeyShape::Map(fields) => here.push(fields),
-                KeyShape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => return KeyLookup::Shapes(vec![KeyShape::Anything]),
-                KeyShape::Tagged(tagged) if names[depth + 1..] == ["kind"] => return KeyLookup::Shapes(vec![kind_choice(tagged)]),
+                KeyShape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => {
+                    return KeyLookup::Shapes(vec![KeyShape::Anything]);
+                }
+                KeyShape::Tagged(tagged) if names[depth + 1..] == ["kind"] => {
+                    return KeyLookup::Shapes(vec![kind_choice(tagged)]);
+                }
                 KeyShape::Tagged(tagged) => {
                     let possible = kinds(&path);
                     here.extend(possible.iter().filter_map(|kind| tagged.kind(kind)));
-                    if here.iter().all(|fields| fields.shape(names[depth + 1]).is_none()) {
+                    if here
+                        .iter()
+                        .all(|fields| fields.shape(names[depth + 1]).is_none())
+                    {
                         let others: Vec<&'static str> = tagged.kinds_with(names[depth + 1]);
                         if !others.is_empty() {
-                            return KeyLookup::OtherKind { parent: path, name: names[depth + 1].to_owned(), kinds: possible, others };
+                            return KeyLookup::OtherKind {
+                                parent: path,
+                                name: names[depth + 1].to_owned(),
+                                kinds: possible,
+                                others,
+                            };
                         }
                     }
                 }
@@ -319,7 +427,11 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup 
             }
         }
     }
-    KeyLookup::Unknown { parent: String::new(), name: key.to_owned(), siblings: Vec::new() }
+    KeyLookup::Unknown {
+        parent: String::new(),
+        name: key.to_owned(),
+        siblings: Vec::new(),
+    }
 }
 
 /// Returns the table's entry of a dotted key, for any kind.
@@ -364,29 +476,63 @@ mod tests {
         let keys = every_key();
         assert!(keys.len() > 80, "{}", keys.len());
         for key in keys {
-            let kinds = |path: &str| key.kind.iter().filter(|(at, _)| at == path).map(|(_, kind)| kind.clone()).collect();
-            let KeyLookup::Shapes(shapes) = find(&key.path, &kinds) else { panic!("{}", key.path) };
+            let kinds = |path: &str| {
+                key.kind
+                    .iter()
+                    .filter(|(at, _)| at == path)
+                    .map(|(_, kind)| kind.clone())
+                    .collect()
+            };
+            let KeyLookup::Shapes(shapes) = find(&key.path, &kinds) else {
+                panic!("{}", key.path)
+            };
             let shape = &shapes[0];
-            let free = matches!(shape, KeyShape::Free) || matches!(shape, KeyShape::List(items) if matches!(**items, KeyShape::Free));
+            let free = matches!(shape, KeyShape::Free)
+                || matches!(shape, KeyShape::List(items) if matches!(**items, KeyShape::Free));
             assert_eq!(
                 free,
-                ["sweep.grid", "sweep.zip", "sweep.include", "sweep.exclude", "sweep.search.axes"].contains(&key.path.as_str()),
+                [
+                    "sweep.grid",
+                    "sweep.zip",
+                    "sweep.include",
+                    "sweep.exclude",
+                    "sweep.search.axes"
+                ]
+                .contains(&key.path.as_str()),
                 "{}",
                 key.path
             );
-            assert!(!matches!(shape, KeyShape::Text(Some(Pattern::Unknown))), "{}", key.path);
+            assert!(
+                !matches!(shape, KeyShape::Text(Some(Pattern::Unknown))),
+                "{}",
+                key.path
+            );
         }
     }
 
     #[test]
     fn a_dotted_key_has_the_shape_of_the_kinds_it_may_meet() {
         let adamw = |_: &str| vec!["adamw".to_owned()];
-        assert!(matches!(find("train.optimizer.beta1", &adamw), KeyLookup::Shapes(shapes) if shapes.len() == 1));
-        assert!(matches!(find("train.optimizer.momentum", &adamw), KeyLookup::OtherKind { others, .. } if others == ["sgd"]));
+        assert!(
+            matches!(find("train.optimizer.beta1", &adamw), KeyLookup::Shapes(shapes) if shapes.len() == 1)
+        );
+        assert!(
+            matches!(find("train.optimizer.momentum", &adamw), KeyLookup::OtherKind { others, .. } if others == ["sgd"])
+        );
         let both = |_: &str| vec!["adamw".to_owned(), "sgd".to_owned()];
-        assert!(matches!(find("train.optimizer.weight_decay", &both), KeyLookup::Shapes(shapes) if shapes.len() == 2));
-        assert!(matches!(find("train.optimizer.kind", &both), KeyLookup::Shapes(_)));
-        assert!(matches!(find("train.batch_siz", &both), KeyLookup::Unknown { name, .. } if name == "batch_siz"));
-        assert!(matches!(find("train.batch_size.deeper", &both), KeyLookup::Unknown { .. }));
+        assert!(
+            matches!(find("train.optimizer.weight_decay", &both), KeyLookup::Shapes(shapes) if shapes.len() == 2)
+        );
+        assert!(matches!(
+            find("train.optimizer.kind", &both),
+            KeyLookup::Shapes(_)
+        ));
+        assert!(
+            matches!(find("train.batch_siz", &both), KeyLookup::Unknown { name, .. } if name == "batch_siz")
+        );
+        assert!(matches!(
+            find("train.batch_size.deeper", &both),
+            KeyLookup::Unknown { .. }
+        ));
     }
 }

@@ -1,6 +1,10 @@
 //! Layers, merging and provenance, through [`load`].
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
 
 use std::fs;
 
@@ -9,7 +13,8 @@ use tempfile::TempDir;
 
 use super::{ExperimentRequest, Loaded, Optimizer, load, write_resolved};
 
-const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, num_workers: 2}\ntrain:\n  epochs: 2\n  optimizer: {kind: adamw, beta1: 0.8}\n";
+const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, \
+                    num_workers: 2}\ntrain:\n  epochs: 2\n  optimizer: {kind: adamw, beta1: 0.8}\n";
 
 struct Case {
     folder: TempDir,
@@ -19,7 +24,11 @@ struct Case {
 
 impl Case {
     fn new(text: &str) -> Self {
-        let case = Self { folder: TempDir::new().unwrap(), set: Vec::new(), variables: Vec::new() };
+        let case = Self {
+            folder: TempDir::new().unwrap(),
+            set: Vec::new(),
+            variables: Vec::new(),
+        };
         case.file("x.yaml", text)
     }
 
@@ -31,17 +40,28 @@ impl Case {
     }
 
     fn set(mut self, arguments: &[&str]) -> Self {
-        self.set = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        self.set = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
         self
     }
 
     fn variables(mut self, variables: &[(&str, &str)]) -> Self {
-        self.variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         self
     }
 
     fn request(&self) -> ExperimentRequest {
-        ExperimentRequest { file: self.folder.path().join("x.yaml"), set: self.set.clone(), variables: self.variables.clone(), text: None }
+        ExperimentRequest {
+            file: self.folder.path().join("x.yaml"),
+            set: self.set.clone(),
+            variables: self.variables.clone(),
+            text: None,
+        }
     }
 
     fn load(&self) -> Loaded {
@@ -51,13 +71,19 @@ impl Case {
     /// The problems, without the folder's name.
     fn problems(&self) -> String {
         let folder = format!("{}/", self.folder.path().display());
-        load(&self.request()).map(|_| String::new()).unwrap_or_else(|problems| problems.to_string().replace(&folder, ""))
+        load(&self.request())
+            .map(|_| String::new())
+            .unwrap_or_else(|problems| problems.to_string().replace(&folder, ""))
     }
 
     fn origin(&self, key: &str) -> (Value, String) {
         let folder = format!("{}/", self.folder.path().display());
         let loaded = self.load();
-        let origin = loaded.origins.iter().find(|origin| origin.key == key).unwrap_or_else(|| panic!("{key}"));
+        let origin = loaded
+            .origins
+            .iter()
+            .find(|origin| origin.key == key)
+            .unwrap_or_else(|| panic!("{key}"));
         (origin.value.clone(), origin.layer.replace(&folder, ""))
     }
 }
@@ -65,108 +91,254 @@ impl Case {
 #[test]
 fn layers_win_in_their_order_and_each_value_knows_its_layer() {
     let case = Case::new("extends: base/b.yaml\nname: y\ntrain: {batch_size: 4}\n")
-        .file("base/b.yaml", &format!("{BASE}  batch_size: 2\n  seed: 3\n"))
+        .file(
+            "base/b.yaml",
+            &format!("{BASE}  batch_size: 2\n  seed: 3\n"),
+        )
         .variables(&[("KILN_TRAIN__SEED", "5"), ("KILN_DATA__NUM_WORKERS", "7")])
         .set(&["data.num_workers=9"]);
     assert_eq!(case.origin("name"), (json!("y"), "x.yaml:2".to_owned()));
-    assert_eq!(case.origin("train.batch_size"), (json!(4), "x.yaml:3".to_owned()));
-    assert_eq!(case.origin("train.epochs"), (json!(2), "base/b.yaml:6".to_owned()));
-    assert_eq!(case.origin("train.seed"), (json!(5), "KILN_TRAIN__SEED".to_owned()));
-    assert_eq!(case.origin("data.num_workers"), (json!(9), "--set data.num_workers=9".to_owned()));
-    assert_eq!(case.origin("data.prefetch"), (json!(2), "default".to_owned()));
+    assert_eq!(
+        case.origin("train.batch_size"),
+        (json!(4), "x.yaml:3".to_owned())
+    );
+    assert_eq!(
+        case.origin("train.epochs"),
+        (json!(2), "base/b.yaml:6".to_owned())
+    );
+    assert_eq!(
+        case.origin("train.seed"),
+        (json!(5), "KILN_TRAIN__SEED".to_owned())
+    );
+    assert_eq!(
+        case.origin("data.num_workers"),
+        (json!(9), "--set data.num_workers=9".to_owned())
+    );
+    assert_eq!(
+        case.origin("data.prefetch"),
+        (json!(2), "default".to_owned())
+    );
 }
 
 #[test]
 fn settings_of_the_program_never_enter_the_experiment() {
-    let settings = ["KILN_DATA", "KILN_TRIAL", "KILN_LIBTORCH", "KILN_NVML_LIB", "KILN_LOCKS"];
-    let variables: Vec<(&str, &str)> = settings.iter().map(|name| (*name, "/somewhere")).chain([("HOME", "/x"), ("MY_KILN_A__B", "1")]).collect();
+    let settings = [
+        "KILN_DATA",
+        "KILN_TRIAL",
+        "KILN_LIBTORCH",
+        "KILN_NVML_LIB",
+        "KILN_LOCKS",
+    ];
+    let variables: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|name| (*name, "/somewhere"))
+        .chain([("HOME", "/x"), ("MY_KILN_A__B", "1")])
+        .collect();
     let plain = Case::new(BASE).load();
     let with = Case::new(BASE).variables(&variables).load();
     assert_eq!(plain.experiment, with.experiment);
     assert!(
-        Case::new(BASE).variables(&[("KILN_TRIAN__SEED", "1")]).problems().contains("KILN_TRIAN__SEED: unknown key `trian`; did you mean `train`?")
+        Case::new(BASE)
+            .variables(&[("KILN_TRIAN__SEED", "1")])
+            .problems()
+            .contains("KILN_TRIAN__SEED: unknown key `trian`; did you mean `train`?")
     );
 }
 
 #[test]
 fn another_kind_replaces_its_map_and_the_same_kind_merges() {
-    let sgd = Case::new(BASE).set(&["train.optimizer={kind: sgd, momentum: 0.9}"]).load();
-    let Optimizer::Sgd { learning_rate, momentum, .. } = sgd.experiment.train.optimizer else { panic!() };
+    let sgd = Case::new(BASE)
+        .set(&["train.optimizer={kind: sgd, momentum: 0.9}"])
+        .load();
+    let Optimizer::Sgd {
+        learning_rate,
+        momentum,
+        ..
+    } = sgd.experiment.train.optimizer
+    else {
+        panic!()
+    };
     assert_eq!((learning_rate, momentum), (0.1, 0.9));
-    let adamw = Case::new(BASE).set(&["train.optimizer={learning_rate: 0.5}"]).load();
-    let Optimizer::Adamw { learning_rate, beta1, .. } = adamw.experiment.train.optimizer else { panic!() };
+    let adamw = Case::new(BASE)
+        .set(&["train.optimizer={learning_rate: 0.5}"])
+        .load();
+    let Optimizer::Adamw {
+        learning_rate,
+        beta1,
+        ..
+    } = adamw.experiment.train.optimizer
+    else {
+        panic!()
+    };
     assert_eq!((learning_rate, beta1), (0.5, 0.8));
 }
 
 #[test]
 fn a_kind_goes_before_the_keys_of_its_map_in_whatever_order_they_are_given() {
-    let set = Case::new(BASE).set(&["train.optimizer.momentum=0.9", "train.optimizer.kind=sgd"]).load();
-    assert!(matches!(set.experiment.train.optimizer, Optimizer::Sgd { momentum: 0.9, .. }));
-    let variables = Case::new(BASE).variables(&[("KILN_MODEL__HIDDEN", "16"), ("KILN_MODEL__KIND", "mlp")]).load();
+    let set = Case::new(BASE)
+        .set(&["train.optimizer.momentum=0.9", "train.optimizer.kind=sgd"])
+        .load();
+    assert!(matches!(
+        set.experiment.train.optimizer,
+        Optimizer::Sgd { momentum: 0.9, .. }
+    ));
+    let variables = Case::new(BASE)
+        .variables(&[("KILN_MODEL__HIDDEN", "16"), ("KILN_MODEL__KIND", "mlp")])
+        .load();
     assert_eq!(variables.experiment.model.kind(), "mlp");
 }
 
 #[test]
 fn sets_may_change_the_lists_of_zip_together() {
-    let swept = format!("{BASE}sweep:\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n");
-    let longer = ["sweep.zip.model.num_layers=[1, 2, 3]", "sweep.zip.model.num_heads=[1, 2, 4]"];
-    assert_eq!(Case::new(&swept).set(&longer).load().experiment.sweep.zip["model.num_heads"], json!([1, 2, 4]));
-    assert!(Case::new(&swept).set(&longer[..1]).problems().contains("walks its keys together"));
+    let swept =
+        format!("{BASE}sweep:\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n");
+    let longer = [
+        "sweep.zip.model.num_layers=[1, 2, 3]",
+        "sweep.zip.model.num_heads=[1, 2, 4]",
+    ];
+    assert_eq!(
+        Case::new(&swept).set(&longer).load().experiment.sweep.zip["model.num_heads"],
+        json!([1, 2, 4])
+    );
+    assert!(
+        Case::new(&swept)
+            .set(&longer[..1])
+            .problems()
+            .contains("walks its keys together")
+    );
 }
 
 #[test]
 fn steps_displace_epochs_and_the_reverse() {
-    let train = Case::new(BASE).set(&["train.steps=7"]).load().experiment.train;
+    let train = Case::new(BASE)
+        .set(&["train.steps=7"])
+        .load()
+        .experiment
+        .train;
     assert_eq!((train.steps, train.epochs), (Some(7), None));
-    let train = Case::new(BASE).set(&["train.steps=7", "train.epochs=3"]).load().experiment.train;
+    let train = Case::new(BASE)
+        .set(&["train.steps=7", "train.epochs=3"])
+        .load()
+        .experiment
+        .train;
     assert_eq!((train.steps, train.epochs), (None, Some(3)));
 }
 
 #[test]
 fn null_restores_the_default_and_removes_an_axis() {
-    let swept = format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8], model.num_layers: [1, 2]}}\n");
-    assert_eq!(Case::new(BASE).set(&["train.optimizer.beta1=null"]).origin("train.optimizer.beta1"), (json!(0.9), "default".to_owned()));
-    let removed = Case::new(&swept).set(&["sweep.grid.train.batch_size=null"]).load().experiment.sweep;
-    assert_eq!(removed.grid.keys().collect::<Vec<_>>(), ["model.num_layers"]);
-    let zipped = format!("{BASE}sweep: {{zip: {{train.batch_size: [4, 8], data.num_workers: [0, 2]}}}}\n");
-    let moved = Case::new(&zipped).set(&["sweep.zip.train.batch_size=null", "sweep.grid.train.batch_size=[16]"]).load().experiment.sweep;
+    let swept =
+        format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8], model.num_layers: [1, 2]}}\n");
+    assert_eq!(
+        Case::new(BASE)
+            .set(&["train.optimizer.beta1=null"])
+            .origin("train.optimizer.beta1"),
+        (json!(0.9), "default".to_owned())
+    );
+    let removed = Case::new(&swept)
+        .set(&["sweep.grid.train.batch_size=null"])
+        .load()
+        .experiment
+        .sweep;
+    assert_eq!(
+        removed.grid.keys().collect::<Vec<_>>(),
+        ["model.num_layers"]
+    );
+    let zipped =
+        format!("{BASE}sweep: {{zip: {{train.batch_size: [4, 8], data.num_workers: [0, 2]}}}}\n");
+    let moved = Case::new(&zipped)
+        .set(&[
+            "sweep.zip.train.batch_size=null",
+            "sweep.grid.train.batch_size=[16]",
+        ])
+        .load()
+        .experiment
+        .sweep;
     assert_eq!((moved.grid.len(), moved.zip.len()), (1, 1));
-    assert!(Case::new(BASE).set(&["model=null"]).problems().contains("`model` is missing"));
+    assert!(
+        Case::new(BASE)
+            .set(&["model=null"])
+            .problems()
+            .contains("`model` is missing")
+    );
 }
 
 #[test]
 fn a_set_on_a_swept_key_replaces_its_axis_and_axes_keep_file_order() {
     let swept = format!(
-        "{BASE}sweep:\n  grid: {{train.seed: [1, 2], train.batch_size: [4, 8], data.num_workers: [0, 1]}}\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n"
+        "{BASE}sweep:\n  grid: {{train.seed: [1, 2], train.batch_size: [4, 8], data.num_workers: \
+         [0, 1]}}\n  zip: {{model.num_layers: [1, 2], model.num_heads: [2, 4]}}\n"
     );
-    let loaded = Case::new(&swept).set(&["train.batch_size=16", "model.num_heads=1"]).load();
+    let loaded = Case::new(&swept)
+        .set(&["train.batch_size=16", "model.num_heads=1"])
+        .load();
     let sweep = &loaded.experiment.sweep;
-    let grid: Vec<(&str, &Value)> = sweep.grid.iter().map(|(key, values)| (key.as_str(), values)).collect();
-    let expected =
-        [("train.seed", json!([1, 2])), ("train.batch_size", json!([16])), ("data.num_workers", json!([0, 1])), ("model.num_heads", json!([1]))];
-    assert_eq!(grid, expected.iter().map(|(key, values)| (*key, values)).collect::<Vec<_>>());
+    let grid: Vec<(&str, &Value)> = sweep
+        .grid
+        .iter()
+        .map(|(key, values)| (key.as_str(), values))
+        .collect();
+    let expected = [
+        ("train.seed", json!([1, 2])),
+        ("train.batch_size", json!([16])),
+        ("data.num_workers", json!([0, 1])),
+        ("model.num_heads", json!([1])),
+    ];
+    assert_eq!(
+        grid,
+        expected
+            .iter()
+            .map(|(key, values)| (*key, values))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(sweep.zip.keys().collect::<Vec<_>>(), ["model.num_layers"]);
     assert_eq!(loaded.experiment.train.batch_size, 16);
 }
 
-const SIZED: &str = "kiln: 1\nname: x\nmodel:\n  kind: gpt\n  size: gpt2\n  vocabulary: 50304\ndata: {kind: generated}\ntrain: {steps: 2}\n";
+const SIZED: &str = "kiln: 1\nname: x\nmodel:\n  kind: gpt\n  size: gpt2\n  vocabulary: 50304\n\
+                     data: {kind: generated}\ntrain: {steps: 2}\n";
 
 #[test]
 fn a_size_gives_what_no_layer_does_and_is_itself_no_part_of_the_resolved_file() {
     let case = Case::new(SIZED).set(&["model.num_layers=2"]);
-    assert_eq!(case.origin("model.d_model"), (json!(768), "x.yaml:5".to_owned()));
-    assert_eq!(case.origin("model.vocabulary"), (json!(50304), "x.yaml:6".to_owned()));
-    assert_eq!(case.origin("model.num_layers"), (json!(2), "--set model.num_layers=2".to_owned()));
-    assert_eq!(Case::new(SIZED).set(&["model.size=null"]).origin("model.d_model"), (json!(256), "default".to_owned()));
+    assert_eq!(
+        case.origin("model.d_model"),
+        (json!(768), "x.yaml:5".to_owned())
+    );
+    assert_eq!(
+        case.origin("model.vocabulary"),
+        (json!(50304), "x.yaml:6".to_owned())
+    );
+    assert_eq!(
+        case.origin("model.num_layers"),
+        (json!(2), "--set model.num_layers=2".to_owned())
+    );
+    assert_eq!(
+        Case::new(SIZED)
+            .set(&["model.size=null"])
+            .origin("model.d_model"),
+        (json!(256), "default".to_owned())
+    );
     let loaded = case.load();
-    assert!(loaded.origins.iter().all(|origin| origin.key != "model.size"));
-    let numbers = SIZED.replace("size: gpt2", "d_model: 768\n  num_layers: 2\n  num_heads: 12\n  seq_len: 1024");
+    assert!(
+        loaded
+            .origins
+            .iter()
+            .all(|origin| origin.key != "model.size")
+    );
+    let numbers = SIZED.replace(
+        "size: gpt2",
+        "d_model: 768\n  num_layers: 2\n  num_heads: 12\n  seq_len: 1024",
+    );
     assert_eq!(Case::new(&numbers).load().experiment, loaded.experiment);
-    assert_eq!(Case::new(&write_resolved(&loaded)).load().experiment, loaded.experiment);
+    assert_eq!(
+        Case::new(&write_resolved(&loaded)).load().experiment,
+        loaded.experiment
+    );
     let unknown = Case::new(SIZED).set(&["model.size=gpt2-mediun"]).problems();
     assert_eq!(
         unknown,
-        "--set model.size=gpt2-mediun: `model.size` is `gpt2-mediun`; it must be `gpt2`, `gpt2-medium`, `gpt2-large` or `gpt2-xl`; did you mean `gpt2-medium`?"
+        "--set model.size=gpt2-mediun: `model.size` is `gpt2-mediun`; it must be `gpt2`, \
+         `gpt2-medium`, `gpt2-large` or `gpt2-xl`; did you mean `gpt2-medium`?"
     );
 }
 
@@ -176,50 +348,105 @@ fn where_points_differ_in_size_the_resolved_file_leaves_it_to_them() {
     let own = SIZED.to_owned() + "sweep:\n  grid: {model.num_layers: [1, null]}\n";
     for text in [swept, own] {
         let loaded = Case::new(&text).set(&["model.num_heads=1"]).load();
-        let keys: Vec<&str> = loaded.origins.iter().filter_map(|origin| origin.key.strip_prefix("model.")).collect();
-        assert_eq!(keys, ["kind", "size", "num_heads", "dropout", "vocabulary", "tie_head", "bias"]);
-        assert_eq!(Case::new(&write_resolved(&loaded)).load().experiment, loaded.experiment);
+        let keys: Vec<&str> = loaded
+            .origins
+            .iter()
+            .filter_map(|origin| origin.key.strip_prefix("model."))
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                "kind",
+                "size",
+                "num_heads",
+                "dropout",
+                "vocabulary",
+                "tie_head",
+                "bias"
+            ]
+        );
+        assert_eq!(
+            Case::new(&write_resolved(&loaded)).load().experiment,
+            loaded.experiment
+        );
     }
 }
 
 #[test]
 fn extends_chains_from_the_naming_file_and_may_not_cycle() {
-    let chain =
-        Case::new("extends: base/a.yaml\n").file("base/a.yaml", "extends: deeper/b.yaml\ntrain: {seed: 4}\n").file("base/deeper/b.yaml", BASE);
+    let chain = Case::new("extends: base/a.yaml\n")
+        .file("base/a.yaml", "extends: deeper/b.yaml\ntrain: {seed: 4}\n")
+        .file("base/deeper/b.yaml", BASE);
     assert_eq!(chain.load().experiment.train.seed, 4);
-    let cycle = Case::new("extends: b.yaml\n").file("b.yaml", "extends: x.yaml\n").problems();
-    assert!(cycle.starts_with("b.yaml:1:10: `extends` forms a cycle: `x.yaml` already extends this file"), "{cycle}");
-    let missing = Case::new("name: x\nextends: bas.yaml\n").file("base.yaml", BASE).problems();
-    assert_eq!(missing, "x.yaml:2:10: `extends` names `bas.yaml`: there is no such file; did you mean `base.yaml`?");
+    let cycle = Case::new("extends: b.yaml\n")
+        .file("b.yaml", "extends: x.yaml\n")
+        .problems();
+    assert!(
+        cycle.starts_with(
+            "b.yaml:1:10: `extends` forms a cycle: `x.yaml` already extends this file"
+        ),
+        "{cycle}"
+    );
+    let missing = Case::new("name: x\nextends: bas.yaml\n")
+        .file("base.yaml", BASE)
+        .problems();
+    assert_eq!(
+        missing,
+        "x.yaml:2:10: `extends` names `bas.yaml`: there is no such file; did you mean `base.yaml`?"
+    );
 }
 
 #[test]
 fn a_value_beneath_another_is_checked_too() {
-    let case = Case::new("extends: b.yaml\ntrain: {batch_size: 4}\n").file("b.yaml", &format!("{BASE}  batch_size: 0\n"));
-    assert_eq!(case.problems(), "b.yaml:8:15: `train.batch_size` is `0`; it must be an integer from 1 to 1048576");
+    let case = Case::new("extends: b.yaml\ntrain: {batch_size: 4}\n")
+        .file("b.yaml", &format!("{BASE}  batch_size: 0\n"));
+    assert_eq!(
+        case.problems(),
+        "b.yaml:8:15: `train.batch_size` is `0`; it must be an integer from 1 to 1048576"
+    );
 }
 
 #[test]
 fn the_resolved_file_reads_back_to_the_same_experiment() {
     let rich = format!(
-        "{BASE}  clip_norm: 1\n  target: {{valid_loss: 2.5}}\nrun: {{devices: [0, GPU-1], timeout: 1h 30m, cool_down: {{below_celsius: 60}}}}\ndescription: |\n  two: lines\n  '08'\nsweep:\n  grid: {{train.clip_norm: [null, 0.5], train.optimizer: [{{kind: sgd}}, {{beta1: 0.7}}]}}\n  exclude: [{{train.clip_norm: \"<0.5\"}}]\n"
+        "{BASE}  clip_norm: 1\n  target: {{valid_loss: 2.5}}\nrun: {{devices: [0, GPU-1], timeout: \
+         1h 30m, cool_down: {{below_celsius: 60}}}}\ndescription: |\n  two: lines\n  '08'\n\
+         sweep:\n  grid: {{train.clip_norm: [null, 0.5], train.optimizer: [{{kind: sgd}}, {{beta1: \
+         0.7}}]}}\n  exclude: [{{train.clip_norm: \"<0.5\"}}]\n"
     );
-    for text in [BASE, rich.as_str(), "kiln: 1\nname: m\nmodel: {kind: matmul}\ntrain: {steps: 3}\n"] {
+    for text in [
+        BASE,
+        rich.as_str(),
+        "kiln: 1\nname: m\nmodel: {kind: matmul}\ntrain: {steps: 3}\n",
+    ] {
         let loaded = Case::new(text).set(&["train.seed=11"]).load();
         let written = write_resolved(&loaded);
         assert!(written.contains("# --set train.seed=11"), "{written}");
         assert!(written.contains("# default"), "{written}");
-        assert_eq!(Case::new(&written).load().experiment, loaded.experiment, "{written}");
+        assert_eq!(
+            Case::new(&written).load().experiment,
+            loaded.experiment,
+            "{written}"
+        );
     }
 }
 
 #[test]
 fn a_place_is_found_for_every_key() {
-    let loaded = Case::new(&format!("{BASE}sweep:\n  grid: {{train.batch_size: [4, 8]}}\n")).load();
+    let loaded = Case::new(&format!(
+        "{BASE}sweep:\n  grid: {{train.batch_size: [4, 8]}}\n"
+    ))
+    .load();
     let place = |key: &str| loaded.locate(key).unwrap().position.unwrap();
     assert_eq!(place("model.d_model"), (3, 29));
     assert_eq!(place("model.num_heads"), (3, 1));
     assert_eq!(place("run.devices"), (1, 1));
-    let axis = |index| loaded.axis_location("grid", "train.batch_size", index).unwrap().position.unwrap();
+    let axis = |index| {
+        loaded
+            .axis_location("grid", "train.batch_size", index)
+            .unwrap()
+            .position
+            .unwrap()
+    };
     assert_eq!((axis(None), axis(Some(1))), ((9, 10), (9, 32)));
 }

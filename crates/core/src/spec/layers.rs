@@ -1,4 +1,5 @@
-//! The layers of a request, lowest first: the files named by `extends`, the file, the `KILN_…` variables, the `--set`s.
+//! The layers of a request, lowest first: the files named by `extends`, the file, the `KILN_…`
+//! variables, the `--set`s.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,36 +19,60 @@ use super::{
 pub(super) struct ReadLayers {
     pub(super) layers: Vec<SpecLayer>,
     pub(super) problems: Vec<Problem>,
-    /// Whether every file of the chain could be parsed; otherwise a key may seem missing although it is not.
+    /// Whether every file of the chain could be parsed; otherwise a key may seem missing although
+    /// it is not.
     pub(super) whole: bool,
 }
 
 pub(super) fn read(request: &ExperimentRequest) -> ReadLayers {
-    let mut read = ReadLayers { layers: Vec::new(), problems: Vec::new(), whole: true };
+    let mut read = ReadLayers {
+        layers: Vec::new(),
+        problems: Vec::new(),
+        whole: true,
+    };
     read_chain(request, &mut read);
     read.layers.reverse();
-    let mut variables: Vec<&(String, String)> = request.variables.iter().filter(|(name, _)| is_experiment_key(name)).collect();
+    let mut variables: Vec<&(String, String)> = request
+        .variables
+        .iter()
+        .filter(|(name, _)| is_experiment_key(name))
+        .collect();
     variables.sort_by_key(|(name, _)| (!name.ends_with("__KIND"), name.as_str()));
     for (name, value) in variables {
-        let key = name.trim_start_matches("KILN_").to_lowercase().replace("__", ".");
+        let key = name
+            .trim_start_matches("KILN_")
+            .to_lowercase()
+            .replace("__", ".");
         push_override(&mut read, name, &key, value);
     }
-    // A kind replaces its map, so it is applied before the keys of that map; otherwise the given order holds.
-    let is_kind = |argument: &&String| argument.split('=').next().is_some_and(|key| key.trim().ends_with(".kind"));
+    // A kind replaces its map, so it is applied before the keys of that map; otherwise the given
+    // order holds.
+    let is_kind = |argument: &&String| {
+        argument
+            .split('=')
+            .next()
+            .is_some_and(|key| key.trim().ends_with(".kind"))
+    };
     let (kinds, others): (Vec<&String>, Vec<&String>) = request.set.iter().partition(is_kind);
     for argument in kinds.into_iter().chain(others) {
         let name = format!("--set {argument}");
         match argument.split_once('=') {
             Some((key, value)) => push_override(&mut read, &name, key.trim(), value),
-            None => read.problems.push(Problem::new(&Location::named(&name), "", "has no `=`; write `--set train.batch_size=8`")),
+            None => read.problems.push(Problem::new(
+                &Location::named(&name),
+                "",
+                "has no `=`; write `--set train.batch_size=8`",
+            )),
         }
     }
     read
 }
 
-/// Whether a variable sets a key of the experiment. A name without a double underscore is a setting of the program, such as `KILN_DATA`.
+/// Whether a variable sets a key of the experiment. A name without a double underscore is a setting
+/// of the program, such as `KILN_DATA`.
 pub(super) fn is_experiment_key(name: &str) -> bool {
-    name.strip_prefix("KILN_").is_some_and(|rest| rest.contains("__"))
+    name.strip_prefix("KILN_")
+        .is_some_and(|rest| rest.contains("__"))
 }
 
 /// Reads a file and all files that it extends, the file itself first.
@@ -61,23 +86,46 @@ fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
             && seen.contains(&real)
         {
             read.whole = false;
-            read.problems.push(Problem::new(at, "extends", format!("`extends` forms a cycle: `{source}` already extends this file")));
+            read.problems.push(Problem::new(
+                at,
+                "extends",
+                format!("`extends` forms a cycle: `{source}` already extends this file"),
+            ));
             return;
         }
         seen.extend(path.canonicalize());
-        let found = given.take().map_or_else(|| read_file(&path, &source), |text| read_text_as_tree(text, &source));
+        let found = given.take().map_or_else(
+            || read_file(&path, &source),
+            |text| read_text_as_tree(text, &source),
+        );
         match (found, named_at) {
             (Ok(tree), _) => {
                 read.problems.extend(tree.problems);
                 let mut tree = tree.tree;
                 read.whole &= tree.is_map();
                 next = take_extends(&path, &mut tree, &mut read.problems);
-                read.layers.push(SpecLayer { name: source.to_string(), tree, overrides: None });
+                read.layers.push(SpecLayer {
+                    name: source.to_string(),
+                    tree,
+                    overrides: None,
+                });
             }
-            (Err(problems), Some(at)) if problems.iter().all(|problem| problem.location.position.is_none()) => {
+            (Err(problems), Some(at))
+                if problems
+                    .iter()
+                    .all(|problem| problem.location.position.is_none()) =>
+            {
                 read.whole = false;
-                let why = problems.iter().map(|problem| problem.message.as_str()).collect::<Vec<_>>().join("; ");
-                read.problems.push(Problem::new(&at, "extends", format!("`extends` names `{source}`: {why}")));
+                let why = problems
+                    .iter()
+                    .map(|problem| problem.message.as_str())
+                    .collect::<Vec<_>>()
+                    .join("; ");
+                read.problems.push(Problem::new(
+                    &at,
+                    "extends",
+                    format!("`extends` names `{source}`: {why}"),
+                ));
             }
             (Err(problems), _) => {
                 read.whole = false;
@@ -88,7 +136,11 @@ fn read_chain(request: &ExperimentRequest, read: &mut ReadLayers) {
 }
 
 /// Removes `extends` from a tree and returns the path it names, relative to the file.
-fn take_extends(file: &Path, tree: &mut Node, problems: &mut Vec<Problem>) -> Option<(PathBuf, Option<Location>)> {
+fn take_extends(
+    file: &Path,
+    tree: &mut Node,
+    problems: &mut Vec<Problem>,
+) -> Option<(PathBuf, Option<Location>)> {
     let node = tree.get("extends")?.clone();
     tree.remove_path(&["extends".to_owned()]);
     if node.is_null() {
@@ -98,31 +150,54 @@ fn take_extends(file: &Path, tree: &mut Node, problems: &mut Vec<Problem>) -> Op
         problems.push(Problem::new(
             &node.location,
             "extends",
-            format!("`extends` is {}; it must be the path of one YAML file, relative to this one", node.found()),
+            format!(
+                "`extends` is {}; it must be the path of one YAML file, relative to this one",
+                node.found()
+            ),
         ));
         return None;
     };
-    Some((file.parent().unwrap_or(Path::new("")).join(text), Some(node.location)))
+    Some((
+        file.parent().unwrap_or(Path::new("")).join(text),
+        Some(node.location),
+    ))
 }
 
 fn push_override(read: &mut ReadLayers, name: &str, key: &str, text: &str) {
     let location = Location::named(name);
     let path = key_path(key);
     if path.iter().any(|part| part.is_empty()) {
-        read.problems.push(Problem::new(&location, key, format!("`{key}` is not a key; write it with dots, such as `train.batch_size`")));
+        read.problems.push(Problem::new(
+            &location,
+            key,
+            format!("`{key}` is not a key; write it with dots, such as `train.batch_size`"),
+        ));
         return;
     }
     if key == "extends" {
-        read.problems.push(Problem::new(&location, key, "`extends` works only in a file; give single keys here"));
+        read.problems.push(Problem::new(
+            &location,
+            key,
+            "`extends` works only in a file; give single keys here",
+        ));
         return;
     }
     match override_value(text, &location) {
         Ok(value) => {
             let mut tree = Node::empty_map(location);
             tree.set_path(&path, value);
-            read.layers.push(SpecLayer { name: name.to_owned(), tree, overrides: Some(key.to_owned()) });
+            read.layers.push(SpecLayer {
+                name: name.to_owned(),
+                tree,
+                overrides: Some(key.to_owned()),
+            });
         }
-        Err(problems) => read.problems.extend(problems.into_iter().map(|problem| Problem { location: location.clone(), ..problem })),
+        Err(problems) => read
+            .problems
+            .extend(problems.into_iter().map(|problem| Problem {
+                location: location.clone(),
+                ..problem
+            })),
     }
 }
 
@@ -138,7 +213,10 @@ fn key_path(key: &str) -> Vec<&str> {
 
 fn override_value(text: &str, location: &Location) -> Result<Node, Vec<Problem>> {
     if text.trim().is_empty() {
-        return Ok(Node { content: NodeContent::Scalar(Scalar::plain("")), location: location.clone() });
+        return Ok(Node {
+            content: NodeContent::Scalar(Scalar::plain("")),
+            location: location.clone(),
+        });
     }
     let read = read_text_as_tree(text, &location.source)?;
     if !read.problems.is_empty() {
@@ -150,7 +228,12 @@ fn override_value(text: &str, location: &Location) -> Result<Node, Vec<Problem>>
 fn relocated(mut node: Node, location: &Location) -> Node {
     node.location = location.clone();
     node.content = match node.content {
-        NodeContent::List(items) => NodeContent::List(items.into_iter().map(|item| relocated(item, location)).collect()),
+        NodeContent::List(items) => NodeContent::List(
+            items
+                .into_iter()
+                .map(|item| relocated(item, location))
+                .collect(),
+        ),
         NodeContent::Map(entries) => NodeContent::Map(
             entries
                 .into_iter()

@@ -1,7 +1,9 @@
-//! Merges layers: figment decides which layer's value wins, and the trees of the layers record where each value is written.
+//! Merges layers: figment decides which layer's value wins, and the trees of the layers record
+//! where each value is written.
 //!
-//! figment merges maps key by key and replaces lists as a whole; the other rules of merging (`null`, `kind`, `steps` and `epochs`) remove
-//! replaced keys from the lower layers first. figment sorts keys, so their order is restored from the trees.
+//! figment merges maps key by key and replaces lists as a whole; the other rules of merging
+//! (`null`, `kind`, `steps` and `epochs`) remove replaced keys from the lower layers first. figment
+//! sorts keys, so their order is restored from the trees.
 
 use figment::{
     Figment, Metadata, Profile, Provider,
@@ -41,9 +43,19 @@ impl Provider for Provided<'_> {
 
 /// Merges the layers, lowest first, into one tree in which every part records where it is written.
 pub(super) fn merged(layers: &[SpecLayer]) -> Node {
-    let figment = layers.iter().fold(Figment::new(), |figment, layer| figment.merge(Provided(layer)));
-    let dict = figment.data().ok().and_then(|mut profiles| profiles.remove(&Profile::Default)).unwrap_or_default();
-    Rebuild { figment: &figment, layers }.map(&dict, &mut Vec::new())
+    let figment = layers.iter().fold(Figment::new(), |figment, layer| {
+        figment.merge(Provided(layer))
+    });
+    let dict = figment
+        .data()
+        .ok()
+        .and_then(|mut profiles| profiles.remove(&Profile::Default))
+        .unwrap_or_default();
+    Rebuild {
+        figment: &figment,
+        layers,
+    }
+    .map(&dict, &mut Vec::new())
 }
 
 struct Rebuild<'a> {
@@ -54,7 +66,12 @@ struct Rebuild<'a> {
 impl<'a> Rebuild<'a> {
     fn map(&self, dict: &'a Dict, path: &mut Vec<&'a str>) -> Node {
         let mut entries: Vec<NodeEntry> = Vec::new();
-        let maps: Vec<&'a Node> = self.layers.iter().filter_map(|layer| layer.tree.get_path(path)).filter(|node| node.is_map()).collect();
+        let maps: Vec<&'a Node> = self
+            .layers
+            .iter()
+            .filter_map(|layer| layer.tree.get_path(path))
+            .filter(|node| node.is_map())
+            .collect();
         for entry in maps.iter().flat_map(|map| map.entries()) {
             if let Some(known) = entries.iter_mut().find(|known| known.key == entry.key) {
                 known.key_location = entry.key_location.clone();
@@ -62,20 +79,39 @@ impl<'a> Rebuild<'a> {
                 path.push(&entry.key);
                 let value = self.value(value, path);
                 path.pop();
-                entries.push(NodeEntry { key: entry.key.clone(), key_location: entry.key_location.clone(), value });
+                entries.push(NodeEntry {
+                    key: entry.key.clone(),
+                    key_location: entry.key_location.clone(),
+                    value,
+                });
             }
         }
-        let location = maps.last().map_or_else(|| Location::named(""), |map| map.location.clone());
-        Node { content: NodeContent::Map(entries), location }
+        let location = maps
+            .last()
+            .map_or_else(|| Location::named(""), |map| map.location.clone());
+        Node {
+            content: NodeContent::Map(entries),
+            location,
+        }
     }
 
     fn value(&self, value: &'a Value, path: &mut Vec<&'a str>) -> Node {
         if let Value::Dict(_, dict) = value {
             return self.map(dict, path);
         }
-        let winner = self.figment.get_metadata(value.tag()).map(|metadata| metadata.name.as_ref());
-        let layer = self.layers.iter().rev().find(|layer| Some(layer.name.as_str()) == winner);
-        layer.and_then(|layer| layer.tree.get_path(path)).cloned().unwrap_or_else(|| Node::empty_map(Location::named("")))
+        let winner = self
+            .figment
+            .get_metadata(value.tag())
+            .map(|metadata| metadata.name.as_ref());
+        let layer = self
+            .layers
+            .iter()
+            .rev()
+            .find(|layer| Some(layer.name.as_str()) == winner);
+        layer
+            .and_then(|layer| layer.tree.get_path(path))
+            .cloned()
+            .unwrap_or_else(|| Node::empty_map(Location::named("")))
     }
 }
 
@@ -86,7 +122,13 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
         override_axis(&beneath, &key, &mut layer, layers);
     }
     let mut paths = Vec::new();
-    displaced(keys::table(), &mut Vec::new(), Some(&beneath), &layer.tree, &mut paths);
+    displaced(
+        keys::table(),
+        &mut Vec::new(),
+        Some(&beneath),
+        &layer.tree,
+        &mut paths,
+    );
     for lower in layers.iter_mut() {
         for path in &paths {
             lower.tree.remove_path(path);
@@ -98,20 +140,43 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
 /// Applies a `--set` to a swept key: the axis stays, with this one value; `null` removes it.
 fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut [SpecLayer]) {
     let names: Vec<&str> = key.split('.').collect();
-    let Some(value) = layer.tree.get_path(&names).cloned() else { return };
+    let Some(value) = layer.tree.get_path(&names).cloned() else {
+        return;
+    };
     let swept = |section: &[&str]| beneath.get_path(&[section, &[key]].concat()).is_some();
-    let Some(section) = AXES.iter().find(|section| swept(section)) else { return };
+    let Some(section) = AXES.iter().find(|section| swept(section)) else {
+        return;
+    };
     // A list of `zip` becomes independent once it has one value.
-    let section = if section.contains(&"zip") { AXES[0] } else { section };
+    let section = if section.contains(&"zip") {
+        AXES[0]
+    } else {
+        section
+    };
     for lower in layers.iter_mut() {
-        lower.tree.remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
+        lower
+            .tree
+            .remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
     }
     let location = value.location.clone();
-    let axis = if value.is_null() { value } else { Node { content: NodeContent::List(vec![value]), location } };
+    let axis = if value.is_null() {
+        value
+    } else {
+        Node {
+            content: NodeContent::List(vec![value]),
+            location,
+        }
+    };
     layer.tree.set_path(&[section, &[key]].concat(), axis);
 }
 
-fn displaced(fields: &MapKeys, path: &mut Vec<String>, beneath: Option<&Node>, layer: &Node, out: &mut Vec<Vec<String>>) {
+fn displaced(
+    fields: &MapKeys,
+    path: &mut Vec<String>,
+    beneath: Option<&Node>,
+    layer: &Node,
+    out: &mut Vec<Vec<String>>,
+) {
     for entry in layer.entries() {
         let Some(field) = fields.get(&entry.key) else {
             if fields.is_open {
@@ -132,7 +197,8 @@ fn displaced(fields: &MapKeys, path: &mut Vec<String>, beneath: Option<&Node>, l
     }
     if path.as_slice() == ["train"] {
         for (given, other) in [("steps", "epochs"), ("epochs", "steps")] {
-            if layer.get(given).is_some_and(|value| !value.is_null()) && layer.get(other).is_none() {
+            if layer.get(given).is_some_and(|value| !value.is_null()) && layer.get(other).is_none()
+            {
                 out.push(vec!["train".to_owned(), other.to_owned()]);
             }
         }
@@ -151,11 +217,21 @@ fn nulls(path: &mut Vec<String>, value: &Node, out: &mut Vec<Vec<String>>) {
     }
 }
 
-fn displaced_within(field: &KeyField, path: &mut Vec<String>, below: Option<&Node>, value: &Node, out: &mut Vec<Vec<String>>) {
+fn displaced_within(
+    field: &KeyField,
+    path: &mut Vec<String>,
+    below: Option<&Node>,
+    value: &Node,
+    out: &mut Vec<Vec<String>>,
+) {
     match &field.shape {
         KeyShape::Map(fields) => displaced(fields, path, below, value, out),
         KeyShape::Tagged(tagged) => {
-            let kind_of = |node: Option<&Node>| node.and_then(|node| node.get("kind")).and_then(Node::text).map(str::to_owned);
+            let kind_of = |node: Option<&Node>| {
+                node.and_then(|node| node.get("kind"))
+                    .and_then(Node::text)
+                    .map(str::to_owned)
+            };
             let lower = kind_of(below).or(field.default_kind().map(str::to_owned));
             let kind = kind_of(Some(value)).or(lower.clone());
             if below.is_some() && kind != lower {
@@ -175,7 +251,9 @@ fn displaced_within(field: &KeyField, path: &mut Vec<String>, below: Option<&Nod
 
 /// Removes the keys whose value is `null`, after they have been applied.
 pub(super) fn strip_nulls(node: &mut Node) {
-    let NodeContent::Map(entries) = &mut node.content else { return };
+    let NodeContent::Map(entries) = &mut node.content else {
+        return;
+    };
     entries.retain(|entry| !entry.value.is_null());
     for entry in entries {
         strip_nulls(&mut entry.value);
@@ -188,14 +266,29 @@ pub(super) fn order_keys(node: &mut Node) {
 }
 
 fn order_fields(fields: &MapKeys, node: &mut Node) {
-    let NodeContent::Map(entries) = &mut node.content else { return };
-    // `kind` is not a field and comes first; axes and the keys of a user's own model are not fields either and come last, as written.
-    entries.sort_by_key(|entry| (entry.key != "kind", fields.names().position(|name| name == entry.key).unwrap_or(usize::MAX)));
+    let NodeContent::Map(entries) = &mut node.content else {
+        return;
+    };
+    // `kind` is not a field and comes first; axes and the keys of a user's own model are not fields
+    // either and come last, as written.
+    entries.sort_by_key(|entry| {
+        (
+            entry.key != "kind",
+            fields
+                .names()
+                .position(|name| name == entry.key)
+                .unwrap_or(usize::MAX),
+        )
+    });
     for entry in entries {
         match fields.get(&entry.key).map(|field| &field.shape) {
             Some(KeyShape::Map(fields)) => order_fields(fields, &mut entry.value),
             Some(KeyShape::Tagged(tagged)) => {
-                let kind = entry.value.get("kind").and_then(Node::text).map(str::to_owned);
+                let kind = entry
+                    .value
+                    .get("kind")
+                    .and_then(Node::text)
+                    .map(str::to_owned);
                 if let Some(fields) = kind.and_then(|kind| tagged.kind(&kind)) {
                     order_fields(fields, &mut entry.value);
                 }
@@ -213,25 +306,51 @@ pub(super) fn defaults(user: &Node) -> Node {
 fn default_fields(fields: &MapKeys, user: Option<&Node>, location: &Location) -> Node {
     let entry = |field: &KeyField| {
         let value = default_field(field, user.and_then(|node| node.get(&field.name)), location)?;
-        Some(NodeEntry { key: field.name.clone(), key_location: location.clone(), value })
+        Some(NodeEntry {
+            key: field.name.clone(),
+            key_location: location.clone(),
+            value,
+        })
     };
-    Node { content: NodeContent::Map(fields.known.iter().filter_map(entry).collect()), location: location.clone() }
+    Node {
+        content: NodeContent::Map(fields.known.iter().filter_map(entry).collect()),
+        location: location.clone(),
+    }
 }
 
 /// The default of one key; `None` for a key without a default.
-pub(super) fn default_field(field: &KeyField, user: Option<&Node>, location: &Location) -> Option<Node> {
+pub(super) fn default_field(
+    field: &KeyField,
+    user: Option<&Node>,
+    location: &Location,
+) -> Option<Node> {
     match &field.shape {
-        KeyShape::Map(fields) if field.default.is_some() || user.is_some() => Some(default_fields(fields, user, location)),
+        KeyShape::Map(fields) if field.default.is_some() || user.is_some() => {
+            Some(default_fields(fields, user, location))
+        }
         KeyShape::Map(_) => None,
         KeyShape::Tagged(tagged) => {
-            let kind = user.and_then(|node| node.get("kind")).and_then(Node::text).or(field.default_kind())?;
+            let kind = user
+                .and_then(|node| node.get("kind"))
+                .and_then(Node::text)
+                .or(field.default_kind())?;
             let mut node = default_fields(tagged.kind(kind)?, user, location);
             if let NodeContent::Map(entries) = &mut node.content {
                 let value = Node::from_json(&kind.into(), location);
-                entries.insert(0, NodeEntry { key: "kind".to_owned(), key_location: location.clone(), value });
+                entries.insert(
+                    0,
+                    NodeEntry {
+                        key: "kind".to_owned(),
+                        key_location: location.clone(),
+                        value,
+                    },
+                );
             }
             Some(node)
         }
-        _ => field.default.as_ref().map(|value| Node::from_json(value, location)),
+        _ => field
+            .default
+            .as_ref()
+            .map(|value| Node::from_json(value, location)),
     }
 }

@@ -1,8 +1,9 @@
-//! The input: the YAML layers of an experiment, read, fully checked and merged into one [`Experiment`].
+//! The input: the YAML layers of an experiment, read, fully checked and merged into one
+//! [`Experiment`].
 //!
-//! In: a [`ExperimentRequest`] (a file, variables, `--set`s). Out: a [`Loaded`] experiment in which every value records its
-//! layer, or [`Problems`]: all faults, each with its place. Expanding the sweep into points, and checking whether the data
-//! exists, are left to other modules.
+//! In: a [`ExperimentRequest`] (a file, variables, `--set`s). Out: a [`Loaded`] experiment in which
+//! every value records its layer, or [`Problems`]: all faults, each with its place. Expanding the
+//! sweep into points, and checking whether the data exists, are left to other modules.
 
 mod check;
 mod checkpoint;
@@ -44,8 +45,8 @@ pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{KeyFault, ResolvedPoint, contradictions};
 pub use experiment::{
-    Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment, Identity, Measure, Memory, Order, Precision,
-    RecordOptions, Sweep, Target, Train,
+    Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,
+    Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target, Train,
 };
 pub use generate::Generate;
 pub use initial_weights::InitialWeights;
@@ -86,23 +87,48 @@ impl Loaded {
     /// Place of a dotted key in the file, or of the nearest section around it.
     pub fn locate(&self, key: &str) -> Option<Location> {
         let location = contradictions::locate(&self.tree, key, &self.top);
-        let parent = || key.rsplit_once('.').map_or_else(|| self.top.clone(), |(parent, _)| contradictions::locate(&self.tree, parent, &self.top));
-        let given = |location: &Location| location.position.is_some() || location.source.starts_with("--set") || location.source.starts_with("KILN_");
-        Some(location).filter(given).or_else(|| Some(parent()).filter(given)).or_else(|| Some(self.top.clone()))
+        let parent = || {
+            key.rsplit_once('.').map_or_else(
+                || self.top.clone(),
+                |(parent, _)| contradictions::locate(&self.tree, parent, &self.top),
+            )
+        };
+        let given = |location: &Location| {
+            location.position.is_some()
+                || location.source.starts_with("--set")
+                || location.source.starts_with("KILN_")
+        };
+        Some(location)
+            .filter(given)
+            .or_else(|| Some(parent()).filter(given))
+            .or_else(|| Some(self.top.clone()))
     }
 
     /// Place of the value of an axis (`grid` or `zip`), or of the axis itself if there is no index.
-    pub fn axis_location(&self, section: &str, key: &str, index: Option<usize>) -> Option<Location> {
+    pub fn axis_location(
+        &self,
+        section: &str,
+        key: &str,
+        index: Option<usize>,
+    ) -> Option<Location> {
         let entry = self.tree.get_path(&["sweep", section])?.entry(key)?;
         match index {
-            Some(index) => entry.value.items().get(index).map(|value| value.location.clone()),
+            Some(index) => entry
+                .value
+                .items()
+                .get(index)
+                .map(|value| value.location.clone()),
             None => Some(entry.key_location.clone()),
         }
     }
 
     /// Place of the entry of `include` or `exclude`.
     pub fn point_location(&self, section: &str, index: usize) -> Option<Location> {
-        self.tree.get_path(&["sweep", section])?.items().get(index).map(|point| point.location.clone())
+        self.tree
+            .get_path(&["sweep", section])?
+            .items()
+            .get(index)
+            .map(|point| point.location.clone())
     }
 }
 
@@ -111,7 +137,13 @@ impl Loaded {
 /// # Errors
 /// Every problem of every layer, sorted by file and line.
 pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
-    let Merged { user, tree, top, mut problems, whole } = merge_checked(request, true);
+    let Merged {
+        user,
+        tree,
+        top,
+        mut problems,
+        whole,
+    } = merge_checked(request, true);
     if !problems.is_empty() {
         if whole {
             problems.extend(contradictions_beside(&problems, user, &top));
@@ -119,25 +151,40 @@ pub fn load(request: &ExperimentRequest) -> Result<Loaded, Problems> {
         return Err(Problems::new(problems));
     }
     let experiment: Experiment = serde_json::from_value(tree.to_json()).map_err(|error| {
-        let message = format!("this file passed every check and still does not fit the types: {error}; this is a bug in kiln; please report it");
+        let message = format!(
+            "this file passed every check and still does not fit the types: {error}; this is a bug \
+             in kiln; please report it"
+        );
         Problems::from(Problem::new(&top, "", message))
     })?;
     let problems = contradictions::check(&experiment, &user, &top, &[]);
     if !problems.is_empty() {
         return Err(Problems::new(problems));
     }
-    Ok(Loaded { experiment, origins: resolved::origins(&tree), tree, top })
+    Ok(Loaded {
+        experiment,
+        origins: resolved::origins(&tree),
+        tree,
+        top,
+    })
 }
 
-/// Contradictions among the valid keys of a faulty file: faulty keys are removed, and contradictions that involve them are not reported.
+/// Contradictions among the valid keys of a faulty file: faulty keys are removed, and
+/// contradictions that involve them are not reported.
 fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -> Vec<Problem> {
     user = check::mended(&user);
-    let faulty: Vec<String> = problems.iter().map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned()).collect();
+    let faulty: Vec<String> = problems
+        .iter()
+        .map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned())
+        .collect();
     for key in &faulty {
         user.remove_path(&key.split('.').map(str::to_owned).collect::<Vec<_>>());
     }
     let mut whole = user.clone();
-    for (key, value) in [("kiln", serde_json::json!(1)), ("name", serde_json::json!("x"))] {
+    for (key, value) in [
+        ("kiln", serde_json::json!(1)),
+        ("name", serde_json::json!("x")),
+    ] {
         if whole.get(key).is_none() {
             whole.set_path(&[key], Node::from_json(&value, top));
         }
@@ -148,10 +195,22 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
     }
 }
 
-/// The values of the layers merged with the defaults, for the types only: places and layers are lost.
+/// The values of the layers merged with the defaults, for the types only: places and layers are
+/// lost.
 fn with_defaults(user: Node) -> Node {
-    let defaults = merge::SpecLayer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None };
-    merge::merged(&[defaults, merge::SpecLayer { name: "given".to_owned(), tree: user, overrides: None }])
+    let defaults = merge::SpecLayer {
+        name: "default".to_owned(),
+        tree: merge::defaults(&user),
+        overrides: None,
+    };
+    merge::merged(&[
+        defaults,
+        merge::SpecLayer {
+            name: "given".to_owned(),
+            tree: user,
+            overrides: None,
+        },
+    ])
 }
 
 /// Checks a file that other files extend: every key in it; missing keys are allowed.
@@ -160,7 +219,11 @@ fn with_defaults(user: Node) -> Node {
 /// Every problem, sorted by file and line.
 pub fn check_fragment(request: &ExperimentRequest) -> Result<(), Problems> {
     let problems = merge_checked(request, false).problems;
-    if problems.is_empty() { Ok(()) } else { Err(Problems::new(problems)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Problems::new(problems))
+    }
 }
 
 struct Merged {
@@ -177,7 +240,10 @@ struct Merged {
 fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     let read = layers::read(request);
     let mut problems = read.problems;
-    let top = Location { source: request.file.display().to_string().into(), position: Some((1, 1)) };
+    let top = Location {
+        source: request.file.display().to_string().into(),
+        position: Some((1, 1)),
+    };
     let count = read.layers.len();
     let mut layers = Vec::new();
     for (index, layer) in read.layers.into_iter().enumerate() {
@@ -185,8 +251,13 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         let is_file = layer.overrides.is_none();
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
-        problems.extend(check::walk(&tree, whole && read.whole && index + 1 == count, &top));
-        // Several `--set`s may change `zip` together, so only the last one shows whether the lengths of its lists agree.
+        problems.extend(check::walk(
+            &tree,
+            whole && read.whole && index + 1 == count,
+            &top,
+        ));
+        // Several `--set`s may change `zip` together, so only the last one shows whether the
+        // lengths of its lists agree.
         if is_file || index + 1 == count {
             problems.extend(sweep::check(&check::mended(&tree)));
         }
@@ -195,24 +266,55 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         }
     }
     let user = merge::merged(&layers);
-    layers.insert(0, merge::SpecLayer { name: "default".to_owned(), tree: merge::defaults(&user), overrides: None });
+    layers.insert(
+        0,
+        merge::SpecLayer {
+            name: "default".to_owned(),
+            tree: merge::defaults(&user),
+            overrides: None,
+        },
+    );
     let mut tree = merge::merged(&layers);
     model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
-    Merged { tree, user, top, problems, whole: read.whole }
+    Merged {
+        tree,
+        user,
+        top,
+        problems,
+        whole: read.whole,
+    }
 }
 
-/// Faults within a single layer: the layer is not a map, or gives two keys of which one replaces the other.
+/// Faults within a single layer: the layer is not a map, or gives two keys of which one replaces
+/// the other.
 fn own_faults(layer: &merge::SpecLayer) -> Vec<Problem> {
     if !layer.tree.is_map() {
-        let message = format!("the file is {}; it must be a map of keys: `kiln`, `name`, `model`, …", layer.tree.found());
+        let message = format!(
+            "the file is {}; it must be a map of keys: `kiln`, `name`, `model`, …",
+            layer.tree.found()
+        );
         return vec![Problem::new(&layer.tree.location, "", message)];
     }
-    let given = |key| layer.tree.get("train").and_then(|train| train.entry(key)).filter(|entry| !entry.value.is_null());
+    let given = |key| {
+        layer
+            .tree
+            .get("train")
+            .and_then(|train| train.entry(key))
+            .filter(|entry| !entry.value.is_null())
+    };
     match (given("steps"), given("epochs")) {
         (Some(steps), Some(epochs)) => {
-            let later = if steps.key_location > epochs.key_location { steps } else { epochs };
-            vec![Problem::new(&later.key_location, "train.epochs", "`train.steps` and `train.epochs` are both given; keep one of them")]
+            let later = if steps.key_location > epochs.key_location {
+                steps
+            } else {
+                epochs
+            };
+            vec![Problem::new(
+                &later.key_location,
+                "train.epochs",
+                "`train.steps` and `train.epochs` are both given; keep one of them",
+            )]
         }
         _ => Vec::new(),
     }

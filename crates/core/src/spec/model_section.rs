@@ -1,5 +1,6 @@
-//! The `model` section in two forms: as the layers give it, and as its types resolve it. They differ if a key sets the defaults of
-//! other keys (`size` of kind `gpt`): an axis changes the given form, and each point is resolved again.
+//! The `model` section in two forms: as the layers give it, and as its types resolve it. They
+//! differ if a key sets the defaults of other keys (`size` of kind `gpt`): an axis changes the
+//! given form, and each point is resolved again.
 
 use std::ops::Deref;
 
@@ -15,7 +16,8 @@ const SIZE: &str = "size";
 /// A model, and the form in which the layers give it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AskedModel {
-    /// The given form as its types read it, with `size` if present, and without keys that have a default.
+    /// The given form as its types read it, with `size` if present, and without keys that have a
+    /// default.
     asked: Map<String, Value>,
     model: Model,
 }
@@ -31,8 +33,12 @@ impl Deref for AskedModel {
 impl<'de> Deserialize<'de> for AskedModel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let given: Map<String, Value> = Map::deserialize(deserializer)?;
-        let model: Model = serde_json::from_value(Value::Object(given.clone())).map_err(D::Error::custom)?;
-        let Value::Object(mut asked) = serde_json::to_value(&model).map_err(D::Error::custom)? else { return Err(D::Error::custom("no map")) };
+        let model: Model =
+            serde_json::from_value(Value::Object(given.clone())).map_err(D::Error::custom)?;
+        let Value::Object(mut asked) = serde_json::to_value(&model).map_err(D::Error::custom)?
+        else {
+            return Err(D::Error::custom("no map"));
+        };
         let is_given = |key: &str| given.get(key).is_some_and(|value| !value.is_null());
         asked.retain(|key, _| is_given(key) || !model.keys_of_sizes().contains(&key.as_str()));
         if is_given(SIZE) {
@@ -48,19 +54,28 @@ impl Serialize for AskedModel {
     }
 }
 
-/// Inserts the defaults of `model`, each at the place of its source, and removes `size`. If the sweep varies a key that
-/// a size sets, both stay unchanged: each point resolves its own.
+/// Inserts the defaults of `model`, each at the place of its source, and removes `size`. If the
+/// sweep varies a key that a size sets, both stay unchanged: each point resolves its own.
 pub(super) fn resolve_model(tree: &mut Node) {
-    let Some(given) = tree.get("model") else { return };
-    let Ok(model) = serde_json::from_value::<Model>(given.to_json()) else { return };
+    let Some(given) = tree.get("model") else {
+        return;
+    };
+    let Ok(model) = serde_json::from_value::<Model>(given.to_json()) else {
+        return;
+    };
     let size = given.get(SIZE).map(|size| size.location.clone());
     if model.keys_of_sizes().is_empty() || is_varied(tree, &model, size.is_some()) {
         return;
     }
     let resolved = serde_json::to_value(&model).unwrap_or_default();
-    let missing = model.keys_of_sizes().iter().filter(|key| given.get(key).is_none());
+    let missing = model
+        .keys_of_sizes()
+        .iter()
+        .filter(|key| given.get(key).is_none());
     let location = size.unwrap_or_else(|| Location::named("default"));
-    let missing: Vec<(&str, Node)> = missing.filter_map(|key| Some((*key, Node::from_json(resolved.get(key)?, &location)))).collect();
+    let missing: Vec<(&str, Node)> = missing
+        .filter_map(|key| Some((*key, Node::from_json(resolved.get(key)?, &location))))
+        .collect();
     for (key, value) in missing {
         tree.set_path(&["model", key], value);
     }
@@ -70,7 +85,10 @@ pub(super) fn resolve_model(tree: &mut Node) {
 /// Whether points differ in their size, or in a value that their common size sets.
 fn is_varied(tree: &Node, model: &Model, has_size: bool) -> bool {
     let name = |key: &str| key == SIZE || (has_size && model.keys_of_sizes().contains(&key));
-    sweep::varied_keys(tree).iter().filter_map(|key| key.strip_prefix("model.")).any(name)
+    sweep::varied_keys(tree)
+        .iter()
+        .filter_map(|key| key.strip_prefix("model."))
+        .any(name)
 }
 
 #[cfg(test)]
@@ -85,9 +103,20 @@ mod tests {
 
     #[test]
     fn what_is_left_to_a_size_stays_left_to_it_and_all_else_is_written_out() {
-        let open = asked(json!({"kind": "gpt", "size": "gpt2", "num_layers": 2, "dropout": 0, "d_model": null}));
-        assert_eq!(open, json!({"kind": "gpt", "size": "gpt2", "num_layers": 2, "dropout": 0.0, "tie_head": true, "bias": true}));
-        assert_eq!(asked(json!({"kind": "matmul", "size": 8})), json!({"kind": "matmul", "size": 8}));
-        assert_eq!(asked(json!({"kind": "matmul"})), json!({"kind": "matmul", "size": 1000}));
+        let open = asked(
+            json!({"kind": "gpt", "size": "gpt2", "num_layers": 2, "dropout": 0, "d_model": null}),
+        );
+        assert_eq!(
+            open,
+            json!({"kind": "gpt", "size": "gpt2", "num_layers": 2, "dropout": 0.0, "tie_head": true, "bias": true})
+        );
+        assert_eq!(
+            asked(json!({"kind": "matmul", "size": 8})),
+            json!({"kind": "matmul", "size": 8})
+        );
+        assert_eq!(
+            asked(json!({"kind": "matmul"})),
+            json!({"kind": "matmul", "size": 1000})
+        );
     }
 }

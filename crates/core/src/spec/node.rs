@@ -29,21 +29,37 @@ pub(super) struct NodeEntry {
 
 impl Node {
     pub(super) fn empty_map(location: Location) -> Self {
-        Self { content: NodeContent::Map(Vec::new()), location }
+        Self {
+            content: NodeContent::Map(Vec::new()),
+            location,
+        }
     }
 
-    /// Makes a tree whose parts all have the same place: for defaults and for values from the command line.
+    /// Makes a tree whose parts all have the same place: for defaults and for values from the
+    /// command line.
     pub(super) fn from_json(value: &Value, location: &Location) -> Self {
         let content = match value {
-            Value::Array(items) => NodeContent::List(items.iter().map(|item| Self::from_json(item, location)).collect()),
+            Value::Array(items) => NodeContent::List(
+                items
+                    .iter()
+                    .map(|item| Self::from_json(item, location))
+                    .collect(),
+            ),
             Value::Object(map) => NodeContent::Map(
                 map.iter()
-                    .map(|(key, value)| NodeEntry { key: key.clone(), key_location: location.clone(), value: Self::from_json(value, location) })
+                    .map(|(key, value)| NodeEntry {
+                        key: key.clone(),
+                        key_location: location.clone(),
+                        value: Self::from_json(value, location),
+                    })
                     .collect(),
             ),
             scalar => NodeContent::Scalar(Scalar::from_json(scalar)),
         };
-        Self { content, location: location.clone() }
+        Self {
+            content,
+            location: location.clone(),
+        }
     }
 
     /// The value as JSON, keys in order.
@@ -51,7 +67,12 @@ impl Node {
         match &self.content {
             NodeContent::Scalar(scalar) => scalar.to_json(),
             NodeContent::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
-            NodeContent::Map(entries) => Value::Object(entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json())).collect()),
+            NodeContent::Map(entries) => Value::Object(
+                entries
+                    .iter()
+                    .map(|entry| (entry.key.clone(), entry.value.to_json()))
+                    .collect(),
+            ),
         }
     }
 
@@ -96,7 +117,8 @@ impl Node {
         matches!(&self.content, NodeContent::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
     }
 
-    /// Puts a value at a path and creates the maps on the way; a value that is in the way is replaced.
+    /// Puts a value at a path and creates the maps on the way; a value that is in the way is
+    /// replaced.
     pub(super) fn set_path(&mut self, path: &[&str], value: Node) {
         let Some((first, rest)) = path.split_first() else {
             *self = value;
@@ -105,19 +127,30 @@ impl Node {
         if !self.is_map() {
             self.content = NodeContent::Map(Vec::new());
         }
-        let NodeContent::Map(entries) = &mut self.content else { return };
+        let NodeContent::Map(entries) = &mut self.content else {
+            return;
+        };
         let location = value.location.clone();
-        let index = entries.iter().position(|entry| entry.key == **first).unwrap_or_else(|| {
-            let value = Self::empty_map(location.clone());
-            entries.push(NodeEntry { key: (*first).to_owned(), key_location: location, value });
-            entries.len() - 1
-        });
+        let index = entries
+            .iter()
+            .position(|entry| entry.key == **first)
+            .unwrap_or_else(|| {
+                let value = Self::empty_map(location.clone());
+                entries.push(NodeEntry {
+                    key: (*first).to_owned(),
+                    key_location: location,
+                    value,
+                });
+                entries.len() - 1
+            });
         entries[index].value.set_path(rest, value);
     }
 
     /// Removes the value at a path, if there is one.
     pub(super) fn remove_path(&mut self, path: &[String]) {
-        let NodeContent::Map(entries) = &mut self.content else { return };
+        let NodeContent::Map(entries) = &mut self.content else {
+            return;
+        };
         match path {
             [] => {}
             [last] => entries.retain(|entry| entry.key != *last),

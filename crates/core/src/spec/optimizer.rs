@@ -1,4 +1,5 @@
-//! `train.optimizer` and `train.learning_rate_schedule`: the update rule and the schedule of its step size. `kiln-trial` implements them.
+//! `train.optimizer` and `train.learning_rate_schedule`: the update rule and the schedule of its
+//! step size. `kiln-trial` implements them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,14 +53,16 @@ pub enum Optimizer {
         #[serde(default)]
         weight_decay_on: WeightDecayOn,
     },
-    /// Adafactor with an explicit learning rate: step sizes do not depend on parameters or time (Shazeer & Stern 2018). Its memory
-    /// grows with the sum of a matrix's sides, not their product.
+    /// Adafactor with an explicit learning rate: step sizes do not depend on parameters or time
+    /// (Shazeer & Stern 2018). Its memory grows with the sum of a matrix's sides, not their
+    /// product.
     Adafactor {
         /// Step size, before the schedule.
         #[serde(default = "learning_rate")]
         #[schemars(extend("exclusiveMinimum" = 0.0))]
         learning_rate: f64,
-        /// Decay exponent of the means of the squared gradient: step t updates them with weight t to the power of minus this.
+        /// Decay exponent of the means of the squared gradient: step t updates them with weight t
+        /// to the power of minus this.
         #[serde(default = "decay_rate")]
         #[schemars(range(min = 0.0, max = 1.0))]
         decay_rate: f64,
@@ -84,7 +87,9 @@ impl Optimizer {
     /// Step size at the schedule's peak.
     pub fn learning_rate(&self) -> f64 {
         match self {
-            Self::Adamw { learning_rate, .. } | Self::Sgd { learning_rate, .. } | Self::Adafactor { learning_rate, .. } => *learning_rate,
+            Self::Adamw { learning_rate, .. }
+            | Self::Sgd { learning_rate, .. }
+            | Self::Adafactor { learning_rate, .. } => *learning_rate,
         }
     }
 }
@@ -172,7 +177,8 @@ pub enum LearningRateSchedule {
         #[schemars(range(min = 0.0, max = 1.0))]
         final_fraction: f64,
     },
-    /// Multiplied by `factor` when the validation loss stops improving. Needs evaluations during training (`evaluate.every`).
+    /// Multiplied by `factor` when the validation loss stops improving. Needs evaluations during
+    /// training (`evaluate.every`).
     Plateau {
         /// Steps over which the rate rises linearly from near 0.
         #[serde(default)]

@@ -4,7 +4,8 @@ use std::{fmt, sync::Arc};
 
 use crate::units::without_controls;
 
-/// The place of a value: a file with line and column, or the name of a layer without lines (`--set train.steps=5`).
+/// The place of a value: a file with line and column, or the name of a layer without lines
+/// (`--set train.steps=5`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     /// The file as it was given, or the layer.
@@ -15,11 +16,17 @@ pub struct Location {
 
 impl Location {
     pub(super) fn at(source: &Arc<str>, line: usize, column: usize) -> Self {
-        Self { source: Arc::clone(source), position: Some((line, column)) }
+        Self {
+            source: Arc::clone(source),
+            position: Some((line, column)),
+        }
     }
 
     pub(super) fn named(source: &str) -> Self {
-        Self { source: source.into(), position: None }
+        Self {
+            source: source.into(),
+            position: None,
+        }
     }
 
     /// `experiments/width.yaml:14`, without the column: the layer of a value.
@@ -51,9 +58,14 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A fault of `key` at `location`; `message` says what is wrong, what is allowed and what to try.
+    /// A fault of `key` at `location`; `message` says what is wrong, what is allowed and what to
+    /// try.
     pub fn new(location: &Location, key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { location: location.clone(), key: key.into(), message: message.into() }
+        Self {
+            location: location.clone(),
+            key: key.into(),
+            message: message.into(),
+        }
     }
 }
 
@@ -69,11 +81,14 @@ impl fmt::Display for Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Sorts the problems; of two that differ only in the length of their advice, the longer one stays.
+    /// Sorts the problems; of two that differ only in the length of their advice, the longer one
+    /// stays.
     pub fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup_by(|later, earlier| {
-            let is_same = later.location == earlier.location && later.key == earlier.key && later.message.starts_with(&earlier.message);
+            let is_same = later.location == earlier.location
+                && later.key == earlier.key
+                && later.message.starts_with(&earlier.message);
             if is_same {
                 std::mem::swap(later, earlier);
             }

@@ -1,7 +1,8 @@
 //! Reads the text of one YAML file into a [`Node`] tree with positions.
 //!
-//! In: a path or a text. Out: a tree, or every fault of the text itself: invalid YAML, duplicate and merge keys,
-//! several documents, tags, aliases that grow too large. The checker interprets the keys.
+//! In: a path or a text. Out: a tree, or every fault of the text itself: invalid YAML, duplicate
+//! and merge keys, several documents, tags, aliases that grow too large. The checker interprets the
+//! keys.
 
 use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
 
@@ -23,7 +24,8 @@ const MOST_NODES: usize = 100_000;
 /// Maximum number of keys in one map; kiln knows about 120.
 const MOST_KEYS: usize = 1000;
 
-/// A file as a tree, and its faults; if there are faults, the tree holds the part that could be read.
+/// A file as a tree, and its faults; if there are faults, the tree holds the part that could be
+/// read.
 pub(super) struct ReadTree {
     pub(super) tree: Node,
     pub(super) problems: Vec<Problem>,
@@ -31,7 +33,16 @@ pub(super) struct ReadTree {
 
 /// Reads a file. `Err` if no tree could be built.
 pub(super) fn read_file(path: &Path, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
-    let text = read_text(path).map_err(|message| vec![Problem::new(&Location { source: Arc::clone(source), position: None }, "", message)])?;
+    let text = read_text(path).map_err(|message| {
+        vec![Problem::new(
+            &Location {
+                source: Arc::clone(source),
+                position: None,
+            },
+            "",
+            message,
+        )]
+    })?;
     read_text_as_tree(&text, source)
 }
 
@@ -42,7 +53,9 @@ fn read_text(path: &Path) -> Result<String, String> {
     }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| cannot_read(path, &error))?;
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| cannot_read(path, &error))?;
+    file.take(MOST_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| cannot_read(path, &error))?;
     if bytes.len() as u64 > MOST_BYTES {
         return Err("is larger than 1 MiB; an experiment file is a few kilobytes".to_owned());
     }
@@ -53,16 +66,36 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> String {
     if error.kind() != std::io::ErrorKind::NotFound {
         return format!("cannot be read: {error}");
     }
-    let wanted = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let wanted = path
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let Ok(listing) = fs::read_dir(folder) else {
-        return format!("there is no such file, and no folder `{}`", folder.display());
+        return format!(
+            "there is no such file, and no folder `{}`",
+            folder.display()
+        );
     };
-    let names: Vec<String> = listing.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let mut near: Vec<&str> = names.iter().map(String::as_str).filter(|name| name.ends_with(".yaml") || name.ends_with(".yml")).collect();
+    let names: Vec<String> = listing
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let mut near: Vec<&str> = names
+        .iter()
+        .map(String::as_str)
+        .filter(|name| name.ends_with(".yaml") || name.ends_with(".yml"))
+        .collect();
     near.sort_unstable();
     match nearest(&wanted, near) {
-        Some(name) => format!("there is no such file; did you mean `{}`?", path.with_file_name(name).display()),
+        Some(name) => format!(
+            "there is no such file; did you mean `{}`?",
+            path.with_file_name(name).display()
+        ),
         None => "there is no such file".to_owned(),
     }
 }
@@ -75,7 +108,11 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
         return Err("is a binary file; an experiment file is YAML text in UTF-8".to_owned());
     }
     String::from_utf8(bytes).map_err(|error| {
-        let line = error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            + 1;
         format!("is not UTF-8 text (line {line}); save it as UTF-8")
     })
 }
@@ -83,7 +120,10 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
 /// Reads a text in memory.
 pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = NodeBuilder { source: Arc::clone(source), ..NodeBuilder::default() };
+    let mut builder = NodeBuilder {
+        source: Arc::clone(source),
+        ..NodeBuilder::default()
+    };
     for event in Parser::new_from_str(text) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -96,11 +136,17 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
     }
     match builder.root {
         Some(tree) if !matches!(&tree.content, NodeContent::Scalar(scalar) if scalar.value == Resolved::Empty) => {
-            Ok(ReadTree { tree, problems: builder.problems })
+            Ok(ReadTree {
+                tree,
+                problems: builder.problems,
+            })
         }
         _ => {
             builder.problems.push(Problem::new(
-                &Location { source: Arc::clone(source), position: None },
+                &Location {
+                    source: Arc::clone(source),
+                    position: None,
+                },
                 "",
                 "is empty; it needs at least `kiln: 1`, `name` and `model`",
             ));
@@ -122,7 +168,15 @@ struct NodeBuilder {
 
 impl Default for NodeBuilder {
     fn default() -> Self {
-        Self { source: "".into(), open: Vec::new(), root: None, documents: 0, anchors: HashMap::new(), nodes: 0, problems: Vec::new() }
+        Self {
+            source: "".into(),
+            open: Vec::new(),
+            root: None,
+            documents: 0,
+            anchors: HashMap::new(),
+            nodes: 0,
+            problems: Vec::new(),
+        }
     }
 }
 
@@ -147,16 +201,40 @@ impl NodeBuilder {
         match event {
             Event::DocumentStart(_) => self.begin_document(&location),
             Event::Scalar(text, style, anchor, tag) => {
-                let mut scalar = if style == ScalarStyle::Plain { Scalar::plain(&text) } else { Scalar::quoted(&text) };
+                let mut scalar = if style == ScalarStyle::Plain {
+                    Scalar::plain(&text)
+                } else {
+                    Scalar::quoted(&text)
+                };
                 if let Some(tag) = tag {
                     self.refuse_tag(&location, &tag, &text);
                     // A comparison is not also reported as empty.
-                    scalar = if tag.suffix.starts_with('=') { Scalar::quoted(&format!("!{}{text}", tag.suffix)) } else { scalar };
+                    scalar = if tag.suffix.starts_with('=') {
+                        Scalar::quoted(&format!("!{}{text}", tag.suffix))
+                    } else {
+                        scalar
+                    };
                 }
-                self.add(Node { content: NodeContent::Scalar(scalar), location }, anchor)
+                self.add(
+                    Node {
+                        content: NodeContent::Scalar(scalar),
+                        location,
+                    },
+                    anchor,
+                )
             }
-            Event::SequenceStart(anchor, tag) => self.begin(NodeContent::List(Vec::new()), location, anchor, tag.as_deref()),
-            Event::MappingStart(anchor, tag) => self.begin(NodeContent::Map(Vec::new()), location, anchor, tag.as_deref()),
+            Event::SequenceStart(anchor, tag) => self.begin(
+                NodeContent::List(Vec::new()),
+                location,
+                anchor,
+                tag.as_deref(),
+            ),
+            Event::MappingStart(anchor, tag) => self.begin(
+                NodeContent::Map(Vec::new()),
+                location,
+                anchor,
+                tag.as_deref(),
+            ),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(done) => self.add(done.node, done.anchor),
                 None => Ok(()),
@@ -169,37 +247,72 @@ impl NodeBuilder {
     fn begin_document(&mut self, location: &Location) -> Result<(), Problem> {
         self.documents += 1;
         if self.documents > 1 {
-            return Err(Problem::new(location, "", "a second document begins here; an experiment file holds one, so split it at `---` into files"));
+            return Err(Problem::new(
+                location,
+                "",
+                "a second document begins here; an experiment file holds one, so split it at `---` \
+                 into files",
+            ));
         }
         Ok(())
     }
 
     fn refuse_tag(&mut self, location: &Location, tag: &Tag, value: &str) {
-        let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { format!("{}{}", tag.handle, tag.suffix) };
-        let message = match tag.suffix.strip_prefix('=') {
-            Some(number) => format!("put a comparison in quotes, such as `\"!={number}{value}\"`: without them, `!` begins a tag"),
-            None => format!("the tag `{name}` is not supported; write the value without it, quoted if it is text"),
+        let name = if tag.is_yaml_core_schema() {
+            format!("!!{}", tag.suffix)
+        } else {
+            format!("{}{}", tag.handle, tag.suffix)
         };
-        self.problems.push(Problem::new(location, self.path(), message));
+        let message = match tag.suffix.strip_prefix('=') {
+            Some(number) => format!(
+                "put a comparison in quotes, such as `\"!={number}{value}\"`: without them, `!` \
+                 begins a tag"
+            ),
+            None => format!(
+                "the tag `{name}` is not supported; write the value without it, quoted if it is \
+                 text"
+            ),
+        };
+        self.problems
+            .push(Problem::new(location, self.path(), message));
     }
 
-    fn begin(&mut self, content: NodeContent, location: Location, anchor: usize, tag: Option<&Tag>) -> Result<(), Problem> {
+    fn begin(
+        &mut self,
+        content: NodeContent,
+        location: Location,
+        anchor: usize,
+        tag: Option<&Tag>,
+    ) -> Result<(), Problem> {
         if let Some(tag) = tag {
             self.refuse_tag(&location, tag, "");
         }
         if self.open.len() >= MOST_DEPTH {
             return Err(Problem::new(&location, "", too_deep()));
         }
-        self.open.push(OpenNode { node: Node { content, location }, anchor, lines: HashMap::new(), key: Waiting::ForKey });
+        self.open.push(OpenNode {
+            node: Node { content, location },
+            anchor,
+            lines: HashMap::new(),
+            key: Waiting::ForKey,
+        });
         Ok(())
     }
 
     fn alias(&mut self, anchor: usize, location: &Location) -> Result<(), Problem> {
         let Some((node, count, depth)) = self.anchors.get(&anchor) else {
-            return Err(Problem::new(location, self.path(), "this alias is inside the value it names; write the value out"));
+            return Err(Problem::new(
+                location,
+                self.path(),
+                "this alias is inside the value it names; write the value out",
+            ));
         };
         if self.open.len() + depth > MOST_DEPTH {
-            return Err(Problem::new(location, "", format!("nested more than {MOST_DEPTH} deep once its aliases are written out")));
+            return Err(Problem::new(
+                location,
+                "",
+                format!("nested more than {MOST_DEPTH} deep once its aliases are written out"),
+            ));
         }
         self.nodes += count;
         let node = node.clone();
@@ -210,7 +323,11 @@ impl NodeBuilder {
     fn count(&mut self, location: &Location) -> Result<(), Problem> {
         self.nodes += 1;
         if self.nodes > MOST_NODES {
-            return Err(Problem::new(location, "", format!("holds more than {MOST_NODES} values once its aliases are written out")));
+            return Err(Problem::new(
+                location,
+                "",
+                format!("holds more than {MOST_NODES} values once its aliases are written out"),
+            ));
         }
         Ok(())
     }
@@ -231,7 +348,9 @@ impl NodeBuilder {
             return Err(Problem::new(
                 &open.node.location,
                 path,
-                format!("a map here has more than {MOST_KEYS} keys; this is not an experiment file"),
+                format!(
+                    "a map here has more than {MOST_KEYS} keys; this is not an experiment file"
+                ),
             ));
         }
         let Some(open) = self.open.last_mut() else {
@@ -241,11 +360,16 @@ impl NodeBuilder {
         match &mut open.node.content {
             NodeContent::List(items) => items.push(node),
             NodeContent::Map(entries) => match std::mem::replace(&mut open.key, Waiting::ForKey) {
-                Waiting::ForValue(Some((key, key_location))) => entries.push(NodeEntry { key, key_location, value: node }),
+                Waiting::ForValue(Some((key, key_location))) => entries.push(NodeEntry {
+                    key,
+                    key_location,
+                    value: node,
+                }),
                 Waiting::ForValue(None) => {}
                 Waiting::ForKey => {
                     let taken = take_key(&path, &mut open.lines, &node);
-                    open.key = Waiting::ForValue(taken.map_err(|fault| self.problems.push(fault)).ok());
+                    open.key =
+                        Waiting::ForValue(taken.map_err(|fault| self.problems.push(fault)).ok());
                 }
             },
             NodeContent::Scalar(_) => {}
@@ -263,7 +387,9 @@ impl NodeBuilder {
                     path.push_str(dot);
                     path.push_str(key);
                 }
-                (NodeContent::List(items), _) if index > 0 => path.push_str(&format!("[{}]", items.len())),
+                (NodeContent::List(items), _) if index > 0 => {
+                    path.push_str(&format!("[{}]", items.len()))
+                }
                 _ => {}
             }
         }
@@ -273,24 +399,44 @@ impl NodeBuilder {
     fn syntax(&self, text: &str, error: &ScanError) -> Problem {
         let (line, column) = (error.marker().line(), error.marker().col() + 1);
         if error.info().contains("recursion limit") {
-            return Problem::new(&Location::at(&self.source, line.max(1), column), "", too_deep());
+            return Problem::new(
+                &Location::at(&self.source, line.max(1), column),
+                "",
+                too_deep(),
+            );
         }
         let lines: Vec<&str> = text.lines().collect();
         // The scanner may stop one line after the tab.
         for number in [line, line.saturating_sub(1)] {
-            let Some(content) = number.checked_sub(1).and_then(|index| lines.get(index)) else { continue };
+            let Some(content) = number.checked_sub(1).and_then(|index| lines.get(index)) else {
+                continue;
+            };
             let indentation = &content[..content.len() - content.trim_start().len()];
             if let Some(tab) = indentation.find('\t') {
                 let at = Location::at(&self.source, number, tab + 1);
-                return Problem::new(&at, self.path(), "the indentation contains a tab; YAML indents with spaces only");
+                return Problem::new(
+                    &at,
+                    self.path(),
+                    "the indentation contains a tab; YAML indents with spaces only",
+                );
             }
         }
         let at = Location::at(&self.source, line.max(1), column);
-        if let Some(found) = lines.get(line.saturating_sub(1)).and_then(|line| bare_comparison(line)) {
-            let message = format!("put a value that begins with `>` in quotes, such as `\"{found}\"`: without them, `>` begins a folded text");
+        if let Some(found) = lines
+            .get(line.saturating_sub(1))
+            .and_then(|line| bare_comparison(line))
+        {
+            let message = format!(
+                "put a value that begins with `>` in quotes, such as `\"{found}\"`: without them, \
+                 `>` begins a folded text"
+            );
             return Problem::new(&at, self.path(), message);
         }
-        Problem::new(&at, self.path(), format!("not valid YAML: {}", error.info()))
+        Problem::new(
+            &at,
+            self.path(),
+            format!("not valid YAML: {}", error.info()),
+        )
     }
 }
 
@@ -307,20 +453,37 @@ fn too_deep() -> String {
 }
 
 /// Returns the key of a map's next entry, or why it is invalid.
-fn take_key(path: &str, lines: &mut HashMap<String, usize>, node: &Node) -> Result<(String, Location), Problem> {
+fn take_key(
+    path: &str,
+    lines: &mut HashMap<String, usize>,
+    node: &Node,
+) -> Result<(String, Location), Problem> {
     let NodeContent::Scalar(scalar) = &node.content else {
-        return Err(Problem::new(&node.location, path, format!("a key must be text; here it is {}", node.found())));
+        return Err(Problem::new(
+            &node.location,
+            path,
+            format!("a key must be text; here it is {}", node.found()),
+        ));
     };
     if !scalar.quoted && scalar.value != Resolved::Text {
-        return Err(Problem::new(&node.location, path, format!("a key must be text; {} is not", scalar.found())));
+        return Err(Problem::new(
+            &node.location,
+            path,
+            format!("a key must be text; {} is not", scalar.found()),
+        ));
     }
     let key = scalar.text.as_str();
-    let full = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+    let full = if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    };
     if key == "<<" && !scalar.quoted {
         return Err(Problem::new(
             &node.location,
             full,
-            "merge keys (`<<`) are not supported; use `extends` to build on another file, or repeat the keys",
+            "merge keys (`<<`) are not supported; use `extends` to build on another file, or \
+             repeat the keys",
         ));
     }
     if let Some(line) = lines.get(key) {
@@ -330,7 +493,10 @@ fn take_key(path: &str, lines: &mut HashMap<String, usize>, node: &Node) -> Resu
             format!("duplicate key `{full}`; it is first given on line {line}, keep one of them"),
         ));
     }
-    lines.insert(key.to_owned(), node.location.position.map_or(0, |(line, _)| line));
+    lines.insert(
+        key.to_owned(),
+        node.location.position.map_or(0, |(line, _)| line),
+    );
     Ok((key.to_owned(), node.location.clone()))
 }
 
@@ -341,14 +507,24 @@ mod tests {
     fn read(text: &str) -> Result<Node, String> {
         match read_text_as_tree(text, &"x.yaml".into()) {
             Ok(read) if read.problems.is_empty() => Ok(read.tree),
-            Ok(read) => Err(read.problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
-            Err(problems) => Err(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+            Ok(read) => Err(read
+                .problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n")),
+            Err(problems) => Err(problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n")),
         }
     }
 
     #[test]
     fn well_behaved_text_reads_as_serde_yaml_reads_it() {
-        let text = "a: 1\nb: [1.5, two, \"three\", null, true]\nc:\n  d: {e: 0x10, f: 1e-3}\n  g: |\n    one\n    two\nh: &x [1]\ni: *x\nj: -3\n";
+        let text = "a: 1\nb: [1.5, two, \"three\", null, true]\nc:\n  d: {e: 0x10, f: 1e-3}\n  g: \
+                    |\n    one\n    two\nh: &x [1]\ni: *x\nj: -3\n";
         let ours = read(text).unwrap().to_json();
         let theirs: serde_json::Value = serde_yaml::from_str(text).unwrap();
         assert_eq!(ours, theirs);
@@ -358,36 +534,84 @@ mod tests {
     fn crlf_and_byte_order_mark_change_nothing() {
         let tree = read("\u{feff}a: 1\r\nb:\r\n  c: 2\r\n").unwrap();
         assert_eq!(tree.to_json(), serde_json::json!({"a": 1, "b": {"c": 2}}));
-        assert_eq!(tree.get_path(&["b", "c"]).unwrap().location.position, Some((3, 6)));
+        assert_eq!(
+            tree.get_path(&["b", "c"]).unwrap().location.position,
+            Some((3, 6))
+        );
         assert_eq!(tree.entry("a").unwrap().key_location.position, Some((1, 1)));
     }
 
     #[test]
     fn faults_of_the_text_name_their_place() {
-        assert_eq!(read("a: {b: 1, b: 2}\n").unwrap_err(), "x.yaml:1:11: duplicate key `a.b`; it is first given on line 1, keep one of them");
-        assert!(read("a: 1\n<<: {b: 2}\n").unwrap_err().contains("x.yaml:2:1: merge keys (`<<`) are not supported; use `extends`"));
-        assert!(read("a: 1\n---\nb: 2\n").unwrap_err().contains("a second document begins here"));
-        assert!(read("8: 1\n").unwrap_err().contains("x.yaml:1:1: a key must be text; `8` is not"));
-        assert!(read("a:\n\tb: 1\n").unwrap_err().contains("x.yaml:2:1: the indentation contains a tab"));
+        assert_eq!(
+            read("a: {b: 1, b: 2}\n").unwrap_err(),
+            "x.yaml:1:11: duplicate key `a.b`; it is first given on line 1, keep one of them"
+        );
+        assert!(
+            read("a: 1\n<<: {b: 2}\n")
+                .unwrap_err()
+                .contains("x.yaml:2:1: merge keys (`<<`) are not supported; use `extends`")
+        );
+        assert!(
+            read("a: 1\n---\nb: 2\n")
+                .unwrap_err()
+                .contains("a second document begins here")
+        );
+        assert!(
+            read("8: 1\n")
+                .unwrap_err()
+                .contains("x.yaml:1:1: a key must be text; `8` is not")
+        );
+        assert!(
+            read("a:\n\tb: 1\n")
+                .unwrap_err()
+                .contains("x.yaml:2:1: the indentation contains a tab")
+        );
         assert!(read("a: !!str 8\n").unwrap_err().contains("the tag `"));
-        assert!(read("a: [1, 2\nb: 3\n").unwrap_err().contains("not valid YAML"));
+        assert!(
+            read("a: [1, 2\nb: 3\n")
+                .unwrap_err()
+                .contains("not valid YAML")
+        );
         assert!(read("# nothing\n").unwrap_err().contains("is empty"));
-        assert!(read("a: &x [*x]\n").unwrap_err().contains("inside the value it names"));
+        assert!(
+            read("a: &x [*x]\n")
+                .unwrap_err()
+                .contains("inside the value it names")
+        );
     }
 
     #[test]
     fn deep_nesting_and_growing_aliases_are_plain_errors() {
         let deep = format!("a: {}{}", "[".repeat(5000), "]".repeat(5000));
-        assert!(read(&deep).unwrap_err().contains("nested more than 64 deep"));
-        let blocks: String = (0..5000).map(|level| format!("{}a:\n", " ".repeat(level))).collect();
-        assert!(read(&blocks).unwrap_err().contains("nested more than 64 deep"));
+        assert!(
+            read(&deep)
+                .unwrap_err()
+                .contains("nested more than 64 deep")
+        );
+        let blocks: String = (0..5000)
+            .map(|level| format!("{}a:\n", " ".repeat(level)))
+            .collect();
+        assert!(
+            read(&blocks)
+                .unwrap_err()
+                .contains("nested more than 64 deep")
+        );
         let wide: String = (0..5000).map(|key| format!("k{key}: 1\n")).collect();
-        assert!(read(&wide).unwrap_err().starts_with("x.yaml:1:1: a map here has more than 1000 keys"));
+        assert!(
+            read(&wide)
+                .unwrap_err()
+                .starts_with("x.yaml:1:1: a map here has more than 1000 keys")
+        );
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..10 {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
             laughs.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
         }
-        assert!(read(&laughs).unwrap_err().contains("holds more than 100000 values"));
+        assert!(
+            read(&laughs)
+                .unwrap_err()
+                .contains("holds more than 100000 values")
+        );
     }
 }

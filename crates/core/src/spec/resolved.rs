@@ -33,12 +33,17 @@ fn collect(node: &Node, path: &str, origins: &mut Vec<ValueOrigin>) {
         if entry.value.is_map() {
             collect(&entry.value, &key, origins);
         } else {
-            origins.push(ValueOrigin { key, value: entry.value.to_json(), layer: entry.value.location.layer() });
+            origins.push(ValueOrigin {
+                key,
+                value: entry.value.to_json(),
+                layer: entry.value.location.layer(),
+            });
         }
     }
 }
 
-/// The resolved experiment as YAML, each value with its layer as a comment. Reading it gives the same experiment.
+/// The resolved experiment as YAML, each value with its layer as a comment. Reading it gives the
+/// same experiment.
 pub fn write_resolved(loaded: &Loaded) -> String {
     write_with(loaded, str::to_owned)
 }
@@ -48,10 +53,24 @@ pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> S
     let matmul = loaded.experiment.model.kind() == "matmul";
     let mut lines = Vec::new();
     write(&loaded.tree, "", 0, matmul, &mut lines);
-    let lines: Vec<(String, String)> = lines.into_iter().map(|(line, layer)| (line, comment(&layer))).collect();
-    let width = lines.iter().filter(|(_, layer)| !layer.is_empty()).map(|(line, _)| line.chars().count()).filter(|width| *width <= 60).max();
+    let lines: Vec<(String, String)> = lines
+        .into_iter()
+        .map(|(line, layer)| (line, comment(&layer)))
+        .collect();
+    let width = lines
+        .iter()
+        .filter(|(_, layer)| !layer.is_empty())
+        .map(|(line, _)| line.chars().count())
+        .filter(|width| *width <= 60)
+        .max();
     let width = width.unwrap_or_default();
-    let whole = |(line, layer): (String, String)| if layer.is_empty() { line } else { format!("{line:<width$}  # {layer}") };
+    let whole = |(line, layer): (String, String)| {
+        if layer.is_empty() {
+            line
+        } else {
+            format!("{line:<width$}  # {layer}")
+        }
+    };
     lines.into_iter().map(|line| whole(line) + "\n").collect()
 }
 
@@ -59,14 +78,23 @@ fn write(node: &Node, path: &str, depth: usize, matmul: bool, lines: &mut Vec<(S
     for entry in node.entries() {
         let key = join(path, &entry.key);
         // A key that `matmul` ignores must not be given, so its default is not written either.
-        let ignored = matmul && key.strip_prefix("train.").is_some_and(|key| IGNORED_BY_MATMUL.contains(&key));
+        let ignored = matmul
+            && key
+                .strip_prefix("train.")
+                .is_some_and(|key| IGNORED_BY_MATMUL.contains(&key));
         if !ignored {
             write_entry(entry, &key, depth, matmul, lines);
         }
     }
 }
 
-fn write_entry(entry: &NodeEntry, key: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
+fn write_entry(
+    entry: &NodeEntry,
+    key: &str,
+    depth: usize,
+    matmul: bool,
+    lines: &mut Vec<(String, String)>,
+) {
     let indent = "  ".repeat(depth);
     let name = written_text(&entry.key);
     match &entry.value.content {
@@ -78,7 +106,10 @@ fn write_entry(entry: &NodeEntry, key: &str, depth: usize, matmul: bool, lines: 
         }
         _ => {
             let layer = entry.value.location.layer().replace(char::is_control, " ");
-            lines.push((format!("{indent}{name}: {}", written(&entry.value.to_json())), layer));
+            lines.push((
+                format!("{indent}{name}: {}", written(&entry.value.to_json())),
+                layer,
+            ));
         }
     }
 }
@@ -87,9 +118,15 @@ fn write_entry(entry: &NodeEntry, key: &str, depth: usize, matmul: bool, lines: 
 fn written(value: &Value) -> String {
     match value {
         Value::String(text) => written_text(text),
-        Value::Array(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::Array(items) => format!(
+            "[{}]",
+            items.iter().map(written).collect::<Vec<_>>().join(", ")
+        ),
         Value::Object(map) => {
-            let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{}: {}", written_text(key), written(value))).collect();
+            let pairs: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{}: {}", written_text(key), written(value)))
+                .collect();
             format!("{{{}}}", pairs.join(", "))
         }
         Value::Number(number) => written_number(&number.to_string()),
@@ -97,11 +134,18 @@ fn written(value: &Value) -> String {
     }
 }
 
-/// Formats a number so that YAML 1.1 also reads it as a number: an exponent needs a point before it and an explicit sign.
+/// Formats a number so that YAML 1.1 also reads it as a number: an exponent needs a point before it
+/// and an explicit sign.
 fn written_number(text: &str) -> String {
-    let Some((mantissa, exponent)) = text.split_once('e') else { return text.to_owned() };
+    let Some((mantissa, exponent)) = text.split_once('e') else {
+        return text.to_owned();
+    };
     let point = if mantissa.contains('.') { "" } else { ".0" };
-    let sign = if exponent.starts_with(['-', '+']) { "" } else { "+" };
+    let sign = if exponent.starts_with(['-', '+']) {
+        ""
+    } else {
+        "+"
+    };
     format!("{mantissa}{point}e{sign}{exponent}")
 }
 
@@ -109,9 +153,16 @@ fn written_number(text: &str) -> String {
 const WORDS_OF_YAML_1_1: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
 
 fn written_text(text: &str) -> String {
-    let simple = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
+    let simple = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let simple = simple && !WORDS_OF_YAML_1_1.contains(&text.to_ascii_lowercase().as_str());
-    if simple && resolve(text) == Resolved::Text { text.to_owned() } else { Value::String(text.to_owned()).to_string() }
+    if simple && resolve(text) == Resolved::Text {
+        text.to_owned()
+    } else {
+        Value::String(text.to_owned()).to_string()
+    }
 }
 
 #[cfg(test)]
@@ -120,11 +171,21 @@ mod tests {
 
     #[test]
     fn what_yaml_1_1_reads_otherwise_is_written_so_that_it_does_not() {
-        let cases = [("1e-8", "1.0e-8"), ("1e300", "1.0e+300"), ("1.5e-7", "1.5e-7"), ("2.5e+20", "2.5e+20"), ("0.001", "0.001"), ("-3", "-3")];
+        let cases = [
+            ("1e-8", "1.0e-8"),
+            ("1e300", "1.0e+300"),
+            ("1.5e-7", "1.5e-7"),
+            ("2.5e+20", "2.5e+20"),
+            ("0.001", "0.001"),
+            ("-3", "-3"),
+        ];
         for (json, yaml) in cases {
             assert_eq!(written_number(json), yaml);
             assert_eq!(json.parse::<f64>(), yaml.parse::<f64>());
         }
-        assert_eq!(["no", "On", "north"].map(written_text), ["\"no\"", "\"On\"", "north"]);
+        assert_eq!(
+            ["no", "On", "north"].map(written_text),
+            ["\"no\"", "\"On\"", "north"]
+        );
     }
 }

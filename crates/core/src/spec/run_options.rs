@@ -1,4 +1,5 @@
-//! The types of the `run` section: engine, devices, limits, waits. Only `devices_per_trial` affects a loss.
+//! The types of the `run` section: engine, devices, limits, waits. Only `devices_per_trial` affects
+//! a loss.
 
 use std::borrow::Cow;
 
@@ -15,7 +16,8 @@ pub struct Run {
     pub engine: Engine,
     /// `auto`, `cpu`, `all`, or a list of GPU indices (as in nvidia-smi) or UUIDs.
     pub devices: Devices,
-    /// Devices that share each step's batch: each processes `batch_size` examples at a time, and their gradients are summed.
+    /// Devices that share each step's batch: each processes `batch_size` examples at a time, and
+    /// their gradients are summed.
     #[schemars(range(min = 1, max = 64))]
     pub devices_per_trial: u64,
     /// Time limit of one attempt.
@@ -23,7 +25,8 @@ pub struct Run {
     pub timeout: Option<TimeSpan>,
     /// Time without a message after which a trial counts as stalled.
     pub stall: TimeSpan,
-    /// Memory limit of a trial: on the CPU for the allocations of its process, on a GPU for its tensors.
+    /// Memory limit of a trial: on the CPU for the allocations of its process, on a GPU for its
+    /// tensors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<ByteSize>,
     pub on_oom: OnOom,
@@ -121,9 +124,11 @@ impl JsonSchema for Devices {
 pub enum OnOom {
     /// A row with outcome `oom`; the next trial starts.
     Record,
-    /// Later trials that differ from it only by an equal or larger batch, sequence or width do not run: outcome `skipped`.
+    /// Later trials that differ from it only by an equal or larger batch, sequence or width do not
+    /// run: outcome `skipped`.
     SkipLarger,
-    /// The same effective batch is retried with smaller batches: the next smaller batch that divides it, with more accumulation, down to 1.
+    /// The same effective batch is retried with smaller batches: the next smaller batch that
+    /// divides it, with more accumulation, down to 1.
     Shrink,
 }
 

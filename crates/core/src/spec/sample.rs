@@ -1,4 +1,5 @@
-//! `train.sample`: texts that the trained model writes. The settings are documented here, the sampling in `kiln-trial`.
+//! `train.sample`: texts that the trained model writes. The settings are documented here, the
+//! sampling in `kiln-trial`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,12 @@ pub struct Sample {
 
 impl Default for Sample {
     fn default() -> Self {
-        Self { prompt: "\n".to_owned(), tokens: 200, temperature: 1.0, top_k: None, samples: 1 }
+        Self {
+            prompt: "\n".to_owned(),
+            tokens: 200,
+            temperature: 1.0,
+            top_k: None,
+            samples: 1,
+        }
     }
 }

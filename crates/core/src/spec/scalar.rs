@@ -1,7 +1,8 @@
-//! The meaning of an unquoted YAML scalar: the core schema of YAML 1.2, with two exceptions (`docs/experiment-file.md`).
+//! The meaning of an unquoted YAML scalar: the core schema of YAML 1.2, with two exceptions
+//! (`docs/experiment-file.md`).
 //!
-//! An integer that begins with 0 (`08`) becomes [`Resolved::LeadingZero`], and an empty value [`Resolved::Empty`]:
-//! the checker refuses both, with the name of the key.
+//! An integer that begins with 0 (`08`) becomes [`Resolved::LeadingZero`], and an empty value
+//! [`Resolved::Empty`]: the checker refuses both, with the name of the key.
 
 use serde_json::{Number, Value};
 
@@ -29,16 +30,28 @@ pub(super) enum Resolved {
 
 impl Scalar {
     pub(super) fn plain(text: &str) -> Self {
-        Self { text: text.to_owned(), quoted: false, value: resolve(text) }
+        Self {
+            text: text.to_owned(),
+            quoted: false,
+            value: resolve(text),
+        }
     }
 
     pub(super) fn quoted(text: &str) -> Self {
-        Self { text: text.to_owned(), quoted: true, value: Resolved::Text }
+        Self {
+            text: text.to_owned(),
+            quoted: true,
+            value: Resolved::Text,
+        }
     }
 
     pub(super) fn from_json(value: &Value) -> Self {
         match value {
-            Value::String(text) => Self { text: text.clone(), quoted: false, value: Resolved::Text },
+            Value::String(text) => Self {
+                text: text.clone(),
+                quoted: false,
+                value: Resolved::Text,
+            },
             other => Self::plain(&other.to_string()),
         }
     }
@@ -68,8 +81,16 @@ impl Scalar {
 
 /// The first 60 characters, on one line.
 fn shortened(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(60).collect();
-    if text.chars().count() > 60 { format!("{line}…") } else { line }
+    let line: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(60)
+        .collect();
+    if text.chars().count() > 60 {
+        format!("{line}…")
+    } else {
+        line
+    }
 }
 
 /// The meaning of a plain scalar.
@@ -95,8 +116,13 @@ fn number(text: &str) -> Option<Resolved> {
     }
     if sign == 1 && digits == text {
         for (prefix, radix) in [("0x", 16), ("0o", 8)] {
-            if let Some(rest) = text.strip_prefix(prefix).filter(|rest| rest.chars().all(|c| c.is_digit(radix))) {
-                return i128::from_str_radix(rest, radix).ok().map(Resolved::Integer);
+            if let Some(rest) = text
+                .strip_prefix(prefix)
+                .filter(|rest| rest.chars().all(|c| c.is_digit(radix)))
+            {
+                return i128::from_str_radix(rest, radix)
+                    .ok()
+                    .map(Resolved::Integer);
             }
         }
     }
@@ -104,9 +130,14 @@ fn number(text: &str) -> Option<Resolved> {
         if digits.len() > 1 && digits.starts_with('0') {
             return Some(Resolved::LeadingZero);
         }
-        return Some(digits.parse::<i128>().map_or_else(|_| Resolved::Float(f64::INFINITY), |n| Resolved::Integer(n * i128::from(sign))));
+        return Some(digits.parse::<i128>().map_or_else(
+            |_| Resolved::Float(f64::INFINITY),
+            |n| Resolved::Integer(n * i128::from(sign)),
+        ));
     }
-    is_float(digits).then(|| text.parse().ok().map(Resolved::Float)).flatten()
+    is_float(digits)
+        .then(|| text.parse().ok().map(Resolved::Float))
+        .flatten()
 }
 
 /// `[0-9]+(\.[0-9]*)?` or `\.[0-9]+`, then an optional exponent.
@@ -121,7 +152,10 @@ fn is_float(digits: &str) -> bool {
         let exponent = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
         !exponent.is_empty() && all_digits(exponent)
     });
-    all_digits(whole) && all_digits(fraction) && !(whole.is_empty() && fraction.is_empty()) && exponent_holds
+    all_digits(whole)
+        && all_digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent_holds
 }
 
 #[cfg(test)]
@@ -154,7 +188,10 @@ mod tests {
             ("~", Resolved::Null),
             ("", Resolved::Empty),
             ("True", Resolved::Bool(true)),
-            ("18446744073709551616", Resolved::Integer(18_446_744_073_709_551_616)),
+            (
+                "18446744073709551616",
+                Resolved::Integer(18_446_744_073_709_551_616),
+            ),
         ];
         for (text, meaning) in cases {
             assert_eq!(resolve(text), meaning, "{text}");

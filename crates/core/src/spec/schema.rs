@@ -1,7 +1,8 @@
 //! The JSON Schema of an experiment file (draft 2020-12), for editors.
 //!
-//! It is the schema of the types, relaxed by what a file may do but a resolved experiment may not: leave a key
-//! to another layer, give `null`, leave `kind` to a lower layer, name axes by dotted keys. `kiln check` checks more rules.
+//! It is the schema of the types, relaxed by what a file may do but a resolved experiment may not:
+//! leave a key to another layer, give `null`, leave `kind` to a lower layer, name axes by dotted
+//! keys. `kiln check` checks more rules.
 
 use serde_json::{Map, Value, json};
 
@@ -22,14 +23,21 @@ pub fn schema() -> Value {
     schema["$id"] = json!("https://kiln.invalid/experiment.schema.json");
     schema["title"] = json!("kiln experiment");
     schema["description"] = json!(
-        "An experiment file of kiln, format 1. A file without `extends` needs `kiln`, `name` and `model`; a fragment that other files extend needs none of them."
+        "An experiment file of kiln, format 1. A file without `extends` needs `kiln`, `name` and \
+         `model`; a fragment that other files extend needs none of them."
     );
-    schema["properties"]["extends"] =
-        json!({"type": "string", "minLength": 1, "description": "Path of a file to build on, relative to this file; merged key by key."});
+    schema["properties"]["extends"] = json!({
+        "type": "string",
+        "minLength": 1,
+        "description": "Path of a file to build on, relative to this file; merged key by key.",
+    });
     schema["anyOf"] = json!([
         {"required": ["kiln", "name", "model"]},
         {"required": ["extends"], "properties": {"extends": {"type": "string"}}},
-        {"not": {"required": ["name"]}, "description": "A fragment that other files extend has no name."},
+        {
+            "not": {"required": ["name"]},
+            "description": "A fragment that other files extend has no name.",
+        },
         fragment(),
     ]);
     // Only a complete file must give what its sections need: otherwise another file may give it.
@@ -39,17 +47,28 @@ pub fn schema() -> Value {
     schema
 }
 
-/// The required keys of a map, and those of the maps in it; `None` if it has none. An absent map is valid.
+/// The required keys of a map, and those of the maps in it; `None` if it has none. An absent map is
+/// valid.
 fn needed(fields: &MapKeys) -> Option<Value> {
-    let names: Vec<&str> = fields.known.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect();
+    let names: Vec<&str> = fields
+        .known
+        .iter()
+        .filter(|field| field.required)
+        .map(|field| field.name.as_str())
+        .collect();
     let within = |field: &KeyField| Some((field.name.clone(), needed_in(field)?));
     let within: Map<String, Value> = fields.known.iter().filter_map(within).collect();
-    (!names.is_empty() || !within.is_empty()).then(|| json!({"required": names, "properties": within}))
+    (!names.is_empty() || !within.is_empty())
+        .then(|| json!({"required": names, "properties": within}))
 }
 
 fn needed_in(field: &KeyField) -> Option<Value> {
     let KeyShape::Tagged(tagged) = &field.shape else {
-        return if let KeyShape::Map(fields) = &field.shape { needed(fields) } else { None };
+        return if let KeyShape::Map(fields) = &field.shape {
+            needed(fields)
+        } else {
+            None
+        };
     };
     let of_kind = |(kind, fields): &(String, MapKeys)| {
         let is_kind = json!({"properties": {"kind": {"const": kind}}, "required": ["kind"]});
@@ -62,7 +81,8 @@ fn needed_in(field: &KeyField) -> Option<Value> {
     (!rules.is_empty()).then(|| json!({"allOf": rules}))
 }
 
-/// Condition that holds for a file in a folder `base`, which a schema cannot see: it has no key that belongs to one experiment only.
+/// Condition that holds for a file in a folder `base`, which a schema cannot see: it has no key
+/// that belongs to one experiment only.
 fn fragment() -> Value {
     let of_one_experiment = ["name", "description", "sweep"].map(|key| json!({"required": [key]}));
     json!({"not": {"anyOf": of_one_experiment}})
@@ -73,9 +93,18 @@ fn axes(schema: &Value) -> Map<String, Value> {
     let mut axes = Map::new();
     for known in every_key().iter().filter(|known| may_vary(&known.path)) {
         let mut schemas = Vec::new();
-        properties_at(schema, schema, &known.path.split('.').collect::<Vec<_>>(), &mut schemas);
+        properties_at(
+            schema,
+            schema,
+            &known.path.split('.').collect::<Vec<_>>(),
+            &mut schemas,
+        );
         schemas.dedup();
-        let description = schemas.iter().find_map(|found| found["description"].as_str()).unwrap_or_default().to_owned();
+        let description = schemas
+            .iter()
+            .find_map(|found| found["description"].as_str())
+            .unwrap_or_default()
+            .to_owned();
         for found in &mut schemas {
             if let Some(found) = found.as_object_mut() {
                 found.retain(|key, _| key != "description" && key != "default");
@@ -83,7 +112,10 @@ fn axes(schema: &Value) -> Map<String, Value> {
         }
         schemas.dedup();
         schemas.push(json!({"type": "null"}));
-        axes.insert(known.path.clone(), json!({"description": description, "anyOf": schemas}));
+        axes.insert(
+            known.path.clone(),
+            json!({"description": description, "anyOf": schemas}),
+        );
     }
     axes
 }
@@ -91,11 +123,18 @@ fn axes(schema: &Value) -> Map<String, Value> {
 /// Returns the schemas of a dotted key, one per kind that has it.
 fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<Value>) {
     if let Some(reference) = schema["$ref"].as_str() {
-        let target = root.pointer(reference.trim_start_matches('#')).unwrap_or(&Value::Null);
+        let target = root
+            .pointer(reference.trim_start_matches('#'))
+            .unwrap_or(&Value::Null);
         return properties_at(root, target, names, found);
     }
-    let Some((first, rest)) = names.split_first() else { return };
-    let branches = ["anyOf", "oneOf"].into_iter().filter_map(|word| schema[word].as_array()).flatten();
+    let Some((first, rest)) = names.split_first() else {
+        return;
+    };
+    let branches = ["anyOf", "oneOf"]
+        .into_iter()
+        .filter_map(|word| schema[word].as_array())
+        .flatten();
     branches.for_each(|branch| properties_at(root, branch, names, found));
     match (schema["properties"].get(*first), rest) {
         (Some(property), []) if !found.contains(property) => found.push(property.clone()),
@@ -105,19 +144,32 @@ fn properties_at(root: &Value, schema: &Value, names: &[&str], found: &mut Vec<V
 }
 
 fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
-    let each = |wrap: &dyn Fn(&Value) -> Value| -> Value { axes.iter().map(|(key, value)| (key.clone(), wrap(value))).collect::<Map<_, _>>().into() };
+    let each = |wrap: &dyn Fn(&Value) -> Value| -> Value {
+        axes.iter()
+            .map(|(key, value)| (key.clone(), wrap(value)))
+            .collect::<Map<_, _>>()
+            .into()
+    };
     let reference = |key: &str| json!({"$ref": format!("#/$defs/Axes/properties/{key}")});
     let section = |wrap: &dyn Fn(Value) -> Value| -> Value {
-        axes.keys().map(|key| (key.clone(), wrap(reference(key)))).collect::<Map<String, Value>>().into()
+        axes.keys()
+            .map(|key| (key.clone(), wrap(reference(key))))
+            .collect::<Map<String, Value>>()
+            .into()
     };
-    let lists = section(&|item| json!({"anyOf": [{"type": "array", "minItems": 1, "items": item}, {"type": "null"}]}));
+    let lists = section(
+        &|item| json!({"anyOf": [{"type": "array", "minItems": 1, "items": item}, {"type": "null"}]}),
+    );
     let values = section(&|item| item);
-    let conditions = section(&|item| json!({"anyOf": [item, {"type": "string", "pattern": format!("^ *({})", Operator::listed("|"))}]}));
+    let conditions = section(
+        &|item| json!({"anyOf": [item, {"type": "string", "pattern": format!("^ *({})", Operator::listed("|"))}]}),
+    );
     schema["$defs"]["Axes"] = json!({"description": "The keys that a sweep may vary.", "properties": each(&Value::clone)});
     let properties = &mut schema["$defs"]["Sweep"]["properties"];
     for name in ["grid", "zip"] {
         properties[name]["properties"] = lists.clone();
-        properties[name]["patternProperties"] = json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
+        properties[name]["patternProperties"] =
+            json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
         properties[name]["additionalProperties"] = json!(false);
     }
     for (name, properties_of) in [("include", values), ("exclude", conditions)] {
@@ -125,10 +177,15 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
             "type": "object", "minProperties": 1, "properties": properties_of, "patternProperties": {OWN_AXIS: {}}, "additionalProperties": false,
         });
     }
-    let with_axes = schema["$defs"]["Search"]["oneOf"].as_array_mut().into_iter().flatten().filter_map(|kind| kind["properties"].get_mut("axes"));
+    let with_axes = schema["$defs"]["Search"]["oneOf"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter_map(|kind| kind["properties"].get_mut("axes"));
     for property in with_axes {
         property["properties"] = lists.clone();
-        property["patternProperties"] = json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
+        property["patternProperties"] =
+            json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
         property["additionalProperties"] = json!(false);
     }
 }
@@ -144,9 +201,19 @@ fn loosen(schema: &mut Value) {
     map.values_mut().for_each(loosen);
     map.remove("required");
     if let Some(Value::Object(properties)) = map.get_mut("properties") {
-        properties.iter_mut().filter(|(name, _)| *name != "kind").for_each(|(_, property)| allow_null(property));
+        properties
+            .iter_mut()
+            .filter(|(name, _)| *name != "kind")
+            .for_each(|(_, property)| allow_null(property));
     }
-    let tagged = map.get("oneOf").and_then(Value::as_array).filter(|branches| branches.iter().all(|branch| branch["properties"]["kind"].is_object()));
+    let tagged = map
+        .get("oneOf")
+        .and_then(Value::as_array)
+        .filter(|branches| {
+            branches
+                .iter()
+                .all(|branch| branch["properties"]["kind"].is_object())
+        });
     if let Some(tagged) = tagged.map(|branches| with_kind_beneath(branches)) {
         map.insert("oneOf".to_owned(), tagged);
     }
@@ -155,10 +222,17 @@ fn loosen(schema: &mut Value) {
 /// The kinds, each with its `kind` required, and a map that leaves its kind to a lower layer.
 fn with_kind_beneath(branches: &[Value]) -> Value {
     let mut union = Map::new();
-    for (name, property) in branches.iter().filter_map(|branch| branch["properties"].as_object()).flatten().filter(|(name, _)| *name != "kind") {
+    for (name, property) in branches
+        .iter()
+        .filter_map(|branch| branch["properties"].as_object())
+        .flatten()
+        .filter(|(name, _)| *name != "kind")
+    {
         union.entry(name).or_insert_with(|| property.clone());
     }
-    let is_open = branches.iter().any(|branch| branch["additionalProperties"] == true);
+    let is_open = branches
+        .iter()
+        .any(|branch| branch["additionalProperties"] == true);
     let mut kinds = branches.to_vec();
     for kind in &mut kinds {
         kind["required"] = json!(["kind"]);
@@ -183,7 +257,10 @@ fn allow_null(property: &mut Value) {
         Some(_) => {}
         None => {
             if let Some(reference) = map.remove("$ref") {
-                map.insert("anyOf".to_owned(), json!([{"$ref": reference}, {"type": "null"}]));
+                map.insert(
+                    "anyOf".to_owned(),
+                    json!([{"$ref": reference}, {"type": "null"}]),
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Checks the `sweep` section: every axis is a real key, every value is valid for its key, and the lengths of the lists agree.
+//! Checks the `sweep` section: every axis is a real key, every value is valid for its key, and the
+//! lengths of the lists agree.
 
 use std::{
     cell::RefCell,
@@ -24,12 +25,23 @@ const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial
 const RUN_AXES_IN_WORDS: &str = "`run.engine`, `run.devices` and `run.devices_per_trial`";
 
 /// Sections that hold axes.
-pub(super) const AXES: [&[&str]; 3] = [&["sweep", "grid"], &["sweep", "zip"], &["sweep", "search", "axes"]];
+pub(super) const AXES: [&[&str]; 3] = [
+    &["sweep", "grid"],
+    &["sweep", "zip"],
+    &["sweep", "search", "axes"],
+];
 
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
-    let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else { return Vec::new() };
-    let mut checker = SweepChecker { tree, sweep, problems: Vec::new(), kinds: RefCell::default() };
+    let Some(sweep) = tree.get("sweep").filter(|sweep| sweep.is_map()) else {
+        return Vec::new();
+    };
+    let mut checker = SweepChecker {
+        tree,
+        sweep,
+        problems: Vec::new(),
+        kinds: RefCell::default(),
+    };
     for place in AXES {
         checker.axes(place);
     }
@@ -46,19 +58,42 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
 
 /// The keys that vary: axes, and the keys of the search.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
-    let section = |name| tree.get_path(&["sweep", name]).map(Node::entries).unwrap_or_default();
-    section("grid").iter().chain(section("zip")).map(|entry| entry.key.as_str()).chain(search::searched_keys(tree)).collect()
+    let section = |name| {
+        tree.get_path(&["sweep", name])
+            .map(Node::entries)
+            .unwrap_or_default()
+    };
+    section("grid")
+        .iter()
+        .chain(section("zip"))
+        .map(|entry| entry.key.as_str())
+        .chain(search::searched_keys(tree))
+        .collect()
 }
 
 /// The keys for which some point gives its own value.
 pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
-    let points = tree.get_path(&["sweep", "include"]).map(Node::items).unwrap_or_default();
-    axis_keys(tree).into_iter().chain(points.iter().flat_map(Node::entries).map(|entry| entry.key.as_str())).collect()
+    let points = tree
+        .get_path(&["sweep", "include"])
+        .map(Node::items)
+        .unwrap_or_default();
+    axis_keys(tree)
+        .into_iter()
+        .chain(
+            points
+                .iter()
+                .flat_map(Node::entries)
+                .map(|entry| entry.key.as_str()),
+        )
+        .collect()
 }
 
 /// Whether a key may be an axis.
 pub(super) fn may_vary(key: &str) -> bool {
-    ["model.", "data.", "train."].iter().any(|section| key.starts_with(section)) || RUN_AXES.contains(&key)
+    ["model.", "data.", "train."]
+        .iter()
+        .any(|section| key.starts_with(section))
+        || RUN_AXES.contains(&key)
 }
 
 struct SweepChecker<'a> {
@@ -75,10 +110,15 @@ impl<'a> SweepChecker<'a> {
     }
 
     fn axes(&mut self, place: &[&str]) {
-        let Some(node) = self.tree.get_path(place).filter(|node| !node.is_null()) else { return };
+        let Some(node) = self.tree.get_path(place).filter(|node| !node.is_null()) else {
+            return;
+        };
         let path = place.join(".");
         if !node.is_map() {
-            let message = format!("`{path}` is {}; it must be a map of axes, such as `train.batch_size: [4, 8]`", node.found());
+            let message = format!(
+                "`{path}` is {}; it must be a map of axes, such as `train.batch_size: [4, 8]`",
+                node.found()
+            );
             return self.push(&node.location, &path, message);
         }
         for entry in node.entries().iter().filter(|entry| !entry.value.is_null()) {
@@ -88,60 +128,119 @@ impl<'a> SweepChecker<'a> {
 
     fn axis(&mut self, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
-        let Some(shapes) = self.shapes(&full, entry) else { return };
+        let Some(shapes) = self.shapes(&full, entry) else {
+            return;
+        };
         let NodeContent::List(values) = &entry.value.content else {
             let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
-            let message = format!("`{full}` is {}; an axis is a list of values, such as `[{}]`", entry.value.found(), example.replace("null", "8"));
+            let message = format!(
+                "`{full}` is {}; an axis is a list of values, such as `[{}]`",
+                entry.value.found(),
+                example.replace("null", "8")
+            );
             return self.push(&entry.value.location, &full, message);
         };
         if values.is_empty() {
-            return self.push(&entry.value.location, &full, format!("`{full}` is an empty list; an axis needs at least one value"));
+            return self.push(
+                &entry.value.location,
+                &full,
+                format!("`{full}` is an empty list; an axis needs at least one value"),
+            );
         }
         let mut seen = HashSet::new();
         for value in values {
             self.value(&entry.key, &shapes, value);
             // For keys that vary together, only whole rows must differ.
             if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
-                self.push(&value.location, &full, format!("`{full}` has {} twice; each value is one point", value.found()));
+                self.push(
+                    &value.location,
+                    &full,
+                    format!(
+                        "`{full}` has {} twice; each value is one point",
+                        value.found()
+                    ),
+                );
             }
         }
     }
 
-    /// Returns the allowed values of an axis or point; `None`, with a problem, if the key cannot vary.
+    /// Returns the allowed values of an axis or point; `None`, with a problem, if the key cannot
+    /// vary.
     fn shapes(&mut self, full: &str, entry: &NodeEntry) -> Option<Vec<KeyShape>> {
         let key = entry.key.as_str();
         let known = keys::find(key, &|path| self.kinds(path));
         let message = match known {
             KeyLookup::Shapes(shapes) if may_vary(key) => return Some(shapes),
             KeyLookup::Shapes(_) if entry.value.is_map() => {
-                let inner = entry.value.entries().first().map_or("…", |inner| inner.key.as_str());
-                format!("`{key}` is a map of keys; write an axis with its dotted key: `{key}.{inner}: […]`")
+                let inner = entry
+                    .value
+                    .entries()
+                    .first()
+                    .map_or("…", |inner| inner.key.as_str());
+                format!(
+                    "`{key}` is a map of keys; write an axis with its dotted key: `{key}.{inner}: \
+                     […]`"
+                )
             }
             KeyLookup::Shapes(_) => {
-                format!("`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}")
+                format!(
+                    "`{key}` cannot be swept; axes are the keys of `model`, `data` and `train`, \
+                     and {RUN_AXES_IN_WORDS}"
+                )
             }
             _ if future::key(key).is_some() => future::key(key).unwrap_or_default(),
-            KeyLookup::OtherKind { parent, name, kinds, others } => {
-                format!("`{parent}.{name}` is not a key of kind {}; it belongs to kind {}", listed(&kinds, "or"), listed(&others, "or"))
+            KeyLookup::OtherKind {
+                parent,
+                name,
+                kinds,
+                others,
+            } => {
+                format!(
+                    "`{parent}.{name}` is not a key of kind {}; it belongs to kind {}",
+                    listed(&kinds, "or"),
+                    listed(&others, "or")
+                )
             }
-            KeyLookup::Unknown { parent, name, siblings } => format!("unknown key `{key}`{}", unknown_axis(key, &parent, &name, siblings)),
+            KeyLookup::Unknown {
+                parent,
+                name,
+                siblings,
+            } => format!(
+                "unknown key `{key}`{}",
+                unknown_axis(key, &parent, &name, siblings)
+            ),
         };
         self.push(&entry.key_location, full, message);
         None
     }
 
-    /// The possible kinds of a map: the file's, or the default, and those that axes and points give it.
+    /// The possible kinds of a map: the file's, or the default, and those that axes and points give
+    /// it.
     fn kinds(&self, path: &str) -> Vec<String> {
-        self.kinds.borrow_mut().entry(path.to_owned()).or_insert_with(|| self.find_kinds(path)).clone()
+        self.kinds
+            .borrow_mut()
+            .entry(path.to_owned())
+            .or_insert_with(|| self.find_kinds(path))
+            .clone()
     }
 
     fn find_kinds(&self, path: &str) -> Vec<String> {
         let names: Vec<&str> = path.split('.').chain(["kind"]).collect();
         let base = self.tree.get_path(&names).and_then(Node::text);
-        let mut kinds: Vec<String> = base.or(keys::field(path).and_then(keys::KeyField::default_kind)).map(str::to_owned).into_iter().collect();
+        let mut kinds: Vec<String> = base
+            .or(keys::field(path).and_then(keys::KeyField::default_kind))
+            .map(str::to_owned)
+            .into_iter()
+            .collect();
         let kind_key = format!("{path}.kind");
         for (key, value) in self.every_value() {
-            let kind = if key == kind_key { value.text() } else { (key == path).then(|| value.get("kind").and_then(Node::text)).flatten() };
+            let kind = if key == kind_key {
+                value.text()
+            } else {
+                (key == path)
+                    .then(|| value.get("kind").and_then(Node::text))
+                    .flatten()
+            };
             kinds.extend(kind.map(str::to_owned));
         }
         if kinds.is_empty()
@@ -157,9 +256,21 @@ impl<'a> SweepChecker<'a> {
     /// Returns each value that the sweep gives to a key.
     fn every_value(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
         let section = |name: &str| self.sweep.get(name);
-        let axes = AXES.into_iter().filter_map(|place| self.tree.get_path(place)).flat_map(Node::entries);
-        let listed = axes.flat_map(|entry| entry.value.items().iter().map(|value| (entry.key.as_str(), value)));
-        let points = section("include").into_iter().flat_map(Node::items).flat_map(Node::entries);
+        let axes = AXES
+            .into_iter()
+            .filter_map(|place| self.tree.get_path(place))
+            .flat_map(Node::entries);
+        let listed = axes.flat_map(|entry| {
+            entry
+                .value
+                .items()
+                .iter()
+                .map(|value| (entry.key.as_str(), value))
+        });
+        let points = section("include")
+            .into_iter()
+            .flat_map(Node::items)
+            .flat_map(Node::entries);
         listed.chain(points.map(|entry| (entry.key.as_str(), &entry.value)))
     }
 
@@ -173,24 +284,50 @@ impl<'a> SweepChecker<'a> {
 
     fn zip_lengths(&mut self) {
         let entries = self.sweep.get("zip").map(Node::entries).unwrap_or_default();
-        let mut lists = entries.iter().filter(|entry| !entry.value.items().is_empty());
+        let mut lists = entries
+            .iter()
+            .filter(|entry| !entry.value.items().is_empty());
         let Some(first) = lists.next() else { return };
         let wanted = first.value.items().len();
         for entry in lists.filter(|entry| entry.value.items().len() != wanted) {
             let found = entry.value.items().len();
-            let message = format!("`sweep.zip` walks its keys together, but `{}` has {wanted} values and `{}` {found}", first.key, entry.key);
-            self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
+            let message = format!(
+                "`sweep.zip` walks its keys together, but `{}` has {wanted} values and `{}` \
+                 {found}",
+                first.key, entry.key
+            );
+            self.push(
+                &entry.key_location,
+                &format!("sweep.zip.{}", entry.key),
+                message,
+            );
         }
     }
 
     fn grid_and_zip(&mut self) {
-        let Some(grid) = self.sweep.get("grid") else { return };
+        let Some(grid) = self.sweep.get("grid") else {
+            return;
+        };
         // `null` removes an axis from one of them, so that a layer can move it to the other.
         let stays = |entry: &&NodeEntry| !entry.value.is_null();
-        for entry in self.sweep.get("zip").map(Node::entries).unwrap_or_default().iter().filter(stays) {
+        for entry in self
+            .sweep
+            .get("zip")
+            .map(Node::entries)
+            .unwrap_or_default()
+            .iter()
+            .filter(stays)
+        {
             if grid.entry(&entry.key).as_ref().is_some_and(stays) {
-                let message = format!("`{}` is in both `sweep.grid` and `sweep.zip`; keep one of them", entry.key);
-                self.push(&entry.key_location, &format!("sweep.zip.{}", entry.key), message);
+                let message = format!(
+                    "`{}` is in both `sweep.grid` and `sweep.zip`; keep one of them",
+                    entry.key
+                );
+                self.push(
+                    &entry.key_location,
+                    &format!("sweep.zip.{}", entry.key),
+                    message,
+                );
             }
         }
     }
@@ -201,16 +338,36 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         for section in ["grid", "zip", "include", "exclude"] {
-            let Some(entry) = self.sweep.entry(section).filter(|entry| !is_empty(&entry.value)) else { continue };
-            let message =
-                format!("`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of them (`successive-halving` has `axes`)");
+            let Some(entry) = self
+                .sweep
+                .entry(section)
+                .filter(|entry| !is_empty(&entry.value))
+            else {
+                continue;
+            };
+            let message = format!(
+                "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of \
+                 them (`successive-halving` has `axes`)"
+            );
             self.push(&entry.key_location, &format!("sweep.{section}"), message);
         }
-        let in_place =
-            [("repeats", "1", "the search has its own `repeats`"), ("order", "interleaved", "a search decides the order from its results")];
+        let in_place = [
+            ("repeats", "1", "the search has its own `repeats`"),
+            (
+                "order",
+                "interleaved",
+                "a search decides the order from its results",
+            ),
+        ];
         for (key, default, why) in in_place {
             // Resolved experiments contain the defaults.
-            let Some(entry) = self.sweep.entry(key).filter(|entry| !entry.value.is_null() && shown(&entry.value) != default) else { continue };
+            let Some(entry) = self
+                .sweep
+                .entry(key)
+                .filter(|entry| !entry.value.is_null() && shown(&entry.value) != default)
+            else {
+                continue;
+            };
             let message = format!("`sweep.{key}` is for listed points, and {why}; remove it");
             self.push(&entry.key_location, &format!("sweep.{key}"), message);
         }
@@ -219,21 +376,37 @@ impl<'a> SweepChecker<'a> {
     /// The rounds of successive halving have their own lengths.
     fn length(&mut self) {
         for key in ["train.steps", "train.epochs"] {
-            let Some(entry) = self.tree.get_path(AXES[2]).and_then(|axes| axes.entry(key)) else { continue };
-            let message = format!("`{key}` cannot be an axis here: each round of `successive-halving` sets the length of its trials");
-            self.push(&entry.key_location, &format!("sweep.search.axes.{key}"), message);
+            let Some(entry) = self.tree.get_path(AXES[2]).and_then(|axes| axes.entry(key)) else {
+                continue;
+            };
+            let message = format!(
+                "`{key}` cannot be an axis here: each round of `successive-halving` sets the \
+                 length of its trials"
+            );
+            self.push(
+                &entry.key_location,
+                &format!("sweep.search.axes.{key}"),
+                message,
+            );
         }
     }
 
     /// Checks for two axes of which one would replace the other.
     fn displacing(&mut self) {
-        let sections = AXES.into_iter().filter_map(|place| self.tree.get_path(place));
+        let sections = AXES
+            .into_iter()
+            .filter_map(|place| self.tree.get_path(place));
         let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).collect();
-        let undoes = |a: &str, b: &str| (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a);
+        let undoes = |a: &str, b: &str| {
+            (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a)
+        };
         for (index, later) in axes.iter().enumerate() {
             for earlier in &axes[..index] {
                 if undoes(&earlier.key, &later.key) || undoes(&later.key, &earlier.key) {
-                    let message = format!("`{}` and `{}` cannot both vary: one replaces the other", earlier.key, later.key);
+                    let message = format!(
+                        "`{}` and `{}` cannot both vary: one replaces the other",
+                        earlier.key, later.key
+                    );
                     self.push(&later.key_location, &later.key, message);
                 }
             }
@@ -243,11 +416,21 @@ impl<'a> SweepChecker<'a> {
     fn seeds(&mut self) {
         for place in AXES {
             let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
-            let repeats = self.tree.get_path(&[&place[..place.len() - 1], &["repeats"]].concat()).map(Node::to_json);
+            let repeats = self
+                .tree
+                .get_path(&[&place[..place.len() - 1], &["repeats"]].concat())
+                .map(Node::to_json);
             let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
-            if let Some(entry) = self.tree.get_path(place).and_then(|node| node.entry("train.seed")).filter(|_| repeats > 1) {
-                let message =
-                    format!("`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats vary the seed too; keep one of them");
+            if let Some(entry) = self
+                .tree
+                .get_path(place)
+                .and_then(|node| node.entry("train.seed"))
+                .filter(|_| repeats > 1)
+            {
+                let message = format!(
+                    "`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats \
+                     vary the seed too; keep one of them"
+                );
                 self.push(&entry.key_location, &format!("{path}.train.seed"), message);
             }
         }
@@ -255,10 +438,15 @@ impl<'a> SweepChecker<'a> {
 
     /// Checks the entries of `include` or `exclude`.
     fn points(&mut self, section: &str) {
-        let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else { return };
+        let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else {
+            return;
+        };
         let path = format!("sweep.{section}");
         let NodeContent::List(points) = &node.content else {
-            let message = format!("`{path}` is {}; it must be a list of points, such as `[{{train.batch_size: 8}}]`", node.found());
+            let message = format!(
+                "`{path}` is {}; it must be a list of points, such as `[{{train.batch_size: 8}}]`",
+                node.found()
+            );
             return self.push(&node.location, &path, message);
         };
         for (index, point) in points.iter().enumerate() {
@@ -267,7 +455,11 @@ impl<'a> SweepChecker<'a> {
                 self.push(
                     &point.location,
                     &path,
-                    format!("`{path}` is {}; a point names at least one key, such as `{{train.batch_size: 8}}`", or_empty(point)),
+                    format!(
+                        "`{path}` is {}; a point names at least one key, such as \
+                         `{{train.batch_size: 8}}`",
+                        or_empty(point)
+                    ),
                 );
             }
             for entry in point.entries() {
@@ -278,17 +470,25 @@ impl<'a> SweepChecker<'a> {
 
     fn point_key(&mut self, section: &str, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
-        let Some(shapes) = self.shapes(&full, entry) else { return };
+        let Some(shapes) = self.shapes(&full, entry) else {
+            return;
+        };
         if section == "include" {
             return self.value(&entry.key, &shapes, &entry.value);
         }
         if !self.every_value().any(|(key, _)| key == entry.key) {
-            let message = format!("`{}` is not an axis of this sweep, so no point can match it", entry.key);
+            let message = format!(
+                "`{}` is not an axis of this sweep, so no point can match it",
+                entry.key
+            );
             return self.push(&entry.key_location, &full, message);
         }
         // An unquoted `>8` begins a folded text in YAML, which is empty.
         if entry.value.text() == Some("") {
-            let message = format!("`{}` is empty; put a comparison in quotes, such as `\">8\"`", entry.key);
+            let message = format!(
+                "`{}` is empty; put a comparison in quotes, such as `\">8\"`",
+                entry.key
+            );
             return self.push(&entry.value.location, &full, message);
         }
         match entry.value.text().and_then(condition) {
@@ -297,22 +497,42 @@ impl<'a> SweepChecker<'a> {
         }
     }
 
-    fn condition(&mut self, full: &str, shapes: &[KeyShape], entry: &NodeEntry, operator: Operator, number: &str) {
+    fn condition(
+        &mut self,
+        full: &str,
+        shapes: &[KeyShape],
+        entry: &NodeEntry,
+        operator: Operator,
+        number: &str,
+    ) {
         let operator = operator.text();
         let numeric = |shape: &KeyShape| match shape {
             KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Anything => true,
-            KeyShape::Any(shapes) => shapes.iter().any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
+            KeyShape::Any(shapes) => shapes
+                .iter()
+                .any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
             _ => false,
         };
         if !shapes.iter().any(numeric) {
-            let message = format!("`{}` does not hold numbers, so the comparison `{operator}` is not possible; name one of its values", entry.key);
+            let message = format!(
+                "`{}` does not hold numbers, so the comparison `{operator}` is not possible; name \
+                 one of its values",
+                entry.key
+            );
             return self.push(&entry.value.location, full, message);
         }
         let value = Scalar::plain(number);
-        let finite = matches!(value.value, Resolved::Integer(_)) || matches!(value.value, Resolved::Float(value) if value.is_finite());
+        let finite = matches!(value.value, Resolved::Integer(_))
+            || matches!(value.value, Resolved::Float(value) if value.is_finite());
         if !finite {
-            let found = if number.is_empty() { "nothing".to_owned() } else { format!("`{number}`") };
-            let message = format!("`{operator}` needs a number after it, such as `\"{operator}8\"`; found {found}");
+            let found = if number.is_empty() {
+                "nothing".to_owned()
+            } else {
+                format!("`{number}`")
+            };
+            let message = format!(
+                "`{operator}` needs a number after it, such as `\"{operator}8\"`; found {found}"
+            );
             self.push(&entry.value.location, full, message);
         }
     }
@@ -324,26 +544,50 @@ fn is_empty(node: &Node) -> bool {
 
 /// A scalar as written.
 fn shown(node: &Node) -> String {
-    node.text().map_or_else(|| node.to_json().to_string(), str::to_owned)
+    node.text()
+        .map_or_else(|| node.to_json().to_string(), str::to_owned)
 }
 
 fn or_empty(point: &Node) -> String {
-    if point.is_map() { "empty".to_owned() } else { point.found() }
+    if point.is_map() {
+        "empty".to_owned()
+    } else {
+        point.found()
+    }
 }
 
-/// Returns the same key for equal values: numbers compare by value, so that `8` and `8.0` are equal.
+/// Returns the same key for equal values: numbers compare by value, so that `8` and `8.0` are
+/// equal.
 fn identity(value: &Value) -> String {
-    value.as_f64().map_or_else(|| value.to_string(), |number| number.to_string())
+    value
+        .as_f64()
+        .map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
 fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>) -> String {
-    let every: Vec<String> = keys::every_key().iter().map(|known| known.path.clone()).filter(|path| may_vary(path)).collect();
-    let ending = |path: &&String| path.strip_suffix(key).is_some_and(|rest| rest.ends_with('.'));
-    let near = nearest(name, siblings.into_iter().chain(["kind"])).map(|near| keys::join(parent, near)).filter(|near| may_vary(near));
-    let found = every.iter().find(ending).cloned().or(near).or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
+    let every: Vec<String> = keys::every_key()
+        .iter()
+        .map(|known| known.path.clone())
+        .filter(|path| may_vary(path))
+        .collect();
+    let ending = |path: &&String| {
+        path.strip_suffix(key)
+            .is_some_and(|rest| rest.ends_with('.'))
+    };
+    let near = nearest(name, siblings.into_iter().chain(["kind"]))
+        .map(|near| keys::join(parent, near))
+        .filter(|near| may_vary(near));
+    let found = every
+        .iter()
+        .find(ending)
+        .cloned()
+        .or(near)
+        .or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
     match found {
         Some(found) => format!("; did you mean `{found}`?"),
-        None => format!("; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}"),
+        None => {
+            format!("; axes are the keys of `model`, `data` and `train`, and {RUN_AXES_IN_WORDS}")
+        }
     }
 }
 
@@ -353,7 +597,13 @@ mod tests {
 
     #[test]
     fn values_of_an_axis_are_equal_as_numbers() {
-        assert_eq!(identity(&serde_json::json!(8)), identity(&serde_json::json!(8.0)));
-        assert_ne!(identity(&serde_json::json!("8")), identity(&serde_json::json!(8)));
+        assert_eq!(
+            identity(&serde_json::json!(8)),
+            identity(&serde_json::json!(8.0))
+        );
+        assert_ne!(
+            identity(&serde_json::json!("8")),
+            identity(&serde_json::json!(8))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Checks one value against the shape of its key: type, range, pattern, choice. The checker handles maps.
+//! Checks one value against the shape of its key: type, range, pattern, choice. The checker handles
+//! maps.
 
 use super::{
     future,
@@ -13,7 +14,9 @@ use crate::units::{ByteSize, TimeSpan};
 /// Returns the faults of a scalar or list at `path`.
 pub(super) fn fault(path: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
     if let (KeyShape::Any(shapes), NodeContent::List(_)) = (shape, &node.content)
-        && let Some(list) = shapes.iter().find(|shape| matches!(shape, KeyShape::List(_)))
+        && let Some(list) = shapes
+            .iter()
+            .find(|shape| matches!(shape, KeyShape::List(_)))
     {
         return fault(path, list, node);
     }
@@ -23,54 +26,108 @@ pub(super) fn fault(path: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
         (KeyShape::List(item), NodeContent::List(nodes)) => list_faults(path, item, nodes, node),
         (_, NodeContent::Scalar(scalar)) => {
             let message = if scalar.value == Resolved::Empty {
-                Some(format!("`{path}` has no value; write {}, or remove the key", allowed(shape)))
+                Some(format!(
+                    "`{path}` has no value; write {}, or remove the key",
+                    allowed(shape)
+                ))
             } else {
                 scalar_fault(path, shape, scalar)
             };
-            message.map(|message| Problem::new(&node.location, path, message)).into_iter().collect()
+            message
+                .map(|message| Problem::new(&node.location, path, message))
+                .into_iter()
+                .collect()
         }
-        _ => vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(shape)))],
+        _ => vec![Problem::new(
+            &node.location,
+            path,
+            format!(
+                "`{path}` is {}; it must be {}",
+                node.found(),
+                allowed(shape)
+            ),
+        )],
     }
 }
 
 fn list_faults(path: &str, item: &KeyShape, nodes: &[Node], list: &Node) -> Vec<Problem> {
     if nodes.is_empty() {
-        return vec![Problem::new(&list.location, path, format!("`{path}` is an empty list; it needs at least one value"))];
+        return vec![Problem::new(
+            &list.location,
+            path,
+            format!("`{path}` is an empty list; it needs at least one value"),
+        )];
     }
-    let mut problems: Vec<Problem> =
-        nodes.iter().enumerate().flat_map(|(index, node)| item_faults(&format!("{path}[{index}]"), item, node)).collect();
+    let mut problems: Vec<Problem> = nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, node)| item_faults(&format!("{path}[{index}]"), item, node))
+        .collect();
     for (index, node) in nodes.iter().enumerate() {
-        if nodes[..index].iter().any(|earlier| earlier.to_json() == node.to_json()) {
-            problems.push(Problem::new(&node.location, path, format!("`{path}` names {} twice", node.found())));
+        if nodes[..index]
+            .iter()
+            .any(|earlier| earlier.to_json() == node.to_json())
+        {
+            problems.push(Problem::new(
+                &node.location,
+                path,
+                format!("`{path}` names {} twice", node.found()),
+            ));
         }
     }
     problems
 }
 
-/// Refuses values that look absent or cannot be stored: kiln does not know which values the user's own key accepts.
+/// Refuses values that look absent or cannot be stored: kiln does not know which values the user's
+/// own key accepts.
 fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
-    let refuse = |what: String| vec![Problem::new(&node.location, path, format!("`{path}` {what}"))];
+    let refuse = |what: String| {
+        vec![Problem::new(
+            &node.location,
+            path,
+            format!("`{path}` {what}"),
+        )]
+    };
     match &node.content {
-        NodeContent::List(items) if items.is_empty() => refuse("is an empty list; give it a value, or remove the key".to_owned()),
-        NodeContent::Map(entries) if entries.is_empty() => refuse("is an empty map; give it a key, or remove it".to_owned()),
+        NodeContent::List(items) if items.is_empty() => {
+            refuse("is an empty list; give it a value, or remove the key".to_owned())
+        }
+        NodeContent::Map(entries) if entries.is_empty() => {
+            refuse("is an empty map; give it a key, or remove it".to_owned())
+        }
         NodeContent::List(items) => {
-            let each = items.iter().enumerate().map(|(index, item)| (format!("{path}[{index}]"), item));
-            each.flat_map(|(path, item)| item_faults(&path, &KeyShape::Anything, item)).collect()
+            let each = items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| (format!("{path}[{index}]"), item));
+            each.flat_map(|(path, item)| item_faults(&path, &KeyShape::Anything, item))
+                .collect()
         }
         NodeContent::Map(entries) => {
             let bad = entries.iter().find(|entry| !is_own_key(&entry.key));
-            let bad = bad.map(|entry| refuse(format!("has the key `{}`; keys have letters, digits, `_` and `-`", entry.key)));
+            let bad = bad.map(|entry| {
+                refuse(format!(
+                    "has the key `{}`; keys have letters, digits, `_` and `-`",
+                    entry.key
+                ))
+            });
             let given = entries.iter().filter(|entry| !entry.value.is_null());
-            let within = given.flat_map(|entry| anything_faults(&join(path, &entry.key), &entry.value));
+            let within =
+                given.flat_map(|entry| anything_faults(&join(path, &entry.key), &entry.value));
             bad.into_iter().flatten().chain(within).collect()
         }
         NodeContent::Scalar(scalar) => match scalar.value {
             Resolved::Empty => refuse("has no value; write one, or remove the key".to_owned()),
-            Resolved::LeadingZero => {
-                refuse(format!("is {}; it must be a number or text{}, or put it in quotes", scalar.found(), number_words(scalar)))
-            }
+            Resolved::LeadingZero => refuse(format!(
+                "is {}; it must be a number or text{}, or put it in quotes",
+                scalar.found(),
+                number_words(scalar)
+            )),
             Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
-                refuse(format!("is {}; a number must be finite, and an integer must fit in 64 bits", scalar.found()))
+                refuse(format!(
+                    "is {}; a number must be finite, and an integer must fit in 64 bits",
+                    scalar.found()
+                ))
             }
             _ => Vec::new(),
         },
@@ -80,7 +137,11 @@ fn anything_faults(path: &str, node: &Node) -> Vec<Problem> {
 /// In a list `null` is not allowed: there is no default to restore.
 fn item_faults(path: &str, item: &KeyShape, node: &Node) -> Vec<Problem> {
     if node.is_null() {
-        return vec![Problem::new(&node.location, path, format!("`{path}` is {}; it must be {}", node.found(), allowed(item)))];
+        return vec![Problem::new(
+            &node.location,
+            path,
+            format!("`{path}` is {}; it must be {}", node.found(), allowed(item)),
+        )];
     }
     fault(path, item, node)
 }
@@ -92,37 +153,62 @@ fn scalar_fault(path: &str, shape: &KeyShape, scalar: &Scalar) -> Option<String>
     }
     if future::value(path, &scalar.text) {
         let instead = allowed(shape);
-        return Some(format!("`{path}: {}` is not there yet in kiln {}; use {instead}", scalar.text, env!("CARGO_PKG_VERSION")));
+        return Some(format!(
+            "`{path}: {}` is not there yet in kiln {}; use {instead}",
+            scalar.text,
+            env!("CARGO_PKG_VERSION")
+        ));
     }
     if let KeyShape::Any(shapes) = shape {
         return any_fault(path, shape, shapes, scalar);
     }
-    if let ("kiln", KeyShape::Integer { max, .. }, Resolved::Integer(format)) = (path, shape, &scalar.value)
+    if let ("kiln", KeyShape::Integer { max, .. }, Resolved::Integer(format)) =
+        (path, shape, &scalar.value)
         && *format > *max
     {
         return Some(newer_format(*format, *max));
     }
     let hint = hint(shape, scalar)?;
-    Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)))
+    Some(format!(
+        "`{path}` is {}; it must be {}{hint}",
+        scalar.found(),
+        allowed(shape)
+    ))
 }
 
 fn newer_format(found: i128, newest: i128) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
-        "`kiln` is `{found}`, a newer format than this kiln ({version}) reads, which is `{newest}`; update kiln, or write the file in format {newest}"
+        "`kiln` is `{found}`, a newer format than this kiln ({version}) reads, which is \
+         `{newest}`; update kiln, or write the file in format {newest}"
     )
 }
 
 fn any_fault(path: &str, shape: &KeyShape, shapes: &[KeyShape], scalar: &Scalar) -> Option<String> {
-    let is_number = matches!(scalar.value, Resolved::Integer(_) | Resolved::Float(_) | Resolved::LeadingZero);
-    let takes_number = |shape: &KeyShape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_));
+    let is_number = matches!(
+        scalar.value,
+        Resolved::Integer(_) | Resolved::Float(_) | Resolved::LeadingZero
+    );
+    let takes_number =
+        |shape: &KeyShape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_));
     if let Some(number) = shapes.iter().find(|shape| is_number && takes_number(shape)) {
         let hint = hint(number, scalar)?;
-        return Some(format!("`{path}` is {}; it must be {}{hint}", scalar.found(), allowed(shape)));
+        return Some(format!(
+            "`{path}` is {}; it must be {}{hint}",
+            scalar.found(),
+            allowed(shape)
+        ));
     }
     let hints: Option<Vec<String>> = shapes.iter().map(|shape| hint(shape, scalar)).collect();
-    let best = hints?.into_iter().find(|hint| !hint.is_empty()).unwrap_or_default();
-    Some(format!("`{path}` is {}; it must be {}{best}", scalar.found(), allowed(shape)))
+    let best = hints?
+        .into_iter()
+        .find(|hint| !hint.is_empty())
+        .unwrap_or_default();
+    Some(format!(
+        "`{path}` is {}; it must be {}{best}",
+        scalar.found(),
+        allowed(shape)
+    ))
 }
 
 /// Returns `None` if the scalar is valid, else a hint: `; write …`, or an empty text.
@@ -134,13 +220,19 @@ fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
         KeyShape::Choice(words) => choice_hint(words, scalar),
         KeyShape::Text(pattern) => match scalar.as_text() {
             Some("") => Some(String::new()),
-            Some(text) => pattern.is_some_and(|pattern| !pattern.holds(text)).then(String::new),
+            Some(text) => pattern
+                .is_some_and(|pattern| !pattern.holds(text))
+                .then(String::new),
             None => Some(format!("; put it in quotes: `\"{}\"`", scalar.text)),
         },
         KeyShape::TimeSpan => time_hint(scalar),
         KeyShape::ByteSize => size_hint(scalar),
         KeyShape::Free | KeyShape::Anything => None,
-        KeyShape::List(item) => Some(if hint(item, scalar).is_none() { format!("; write `[{}]`", scalar.text) } else { String::new() }),
+        KeyShape::List(item) => Some(if hint(item, scalar).is_none() {
+            format!("; write `[{}]`", scalar.text)
+        } else {
+            String::new()
+        }),
         KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Any(_) => Some(String::new()),
     }
 }
@@ -148,7 +240,11 @@ fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
 fn integer_hint(min: i128, max: i128, scalar: &Scalar) -> Option<String> {
     match scalar.value {
         Resolved::Integer(value) if (min..=max).contains(&value) => None,
-        Resolved::Float(value) if value.is_finite() && value.fract() == 0.0 && value.abs() < 1e15 => Some(format!("; write `{value:.0}`")),
+        Resolved::Float(value)
+            if value.is_finite() && value.fract() == 0.0 && value.abs() < 1e15 =>
+        {
+            Some(format!("; write `{value:.0}`"))
+        }
         _ => Some(number_words(scalar)),
     }
 }
@@ -159,21 +255,30 @@ fn number_hint(range: Range, scalar: &Scalar) -> Option<String> {
         Resolved::Float(value) => value,
         _ => return Some(number_words(scalar)),
     };
-    let inside =
-        range.min.is_none_or(|min| value >= min) && range.max.is_none_or(|max| value <= max) && range.above.is_none_or(|above| value > above);
+    let inside = range.min.is_none_or(|min| value >= min)
+        && range.max.is_none_or(|max| value <= max)
+        && range.above.is_none_or(|above| value > above);
     (!inside || !value.is_finite()).then(String::new)
 }
 
 /// Returns a hint for numbers that YAML reads as text.
 fn number_words(scalar: &Scalar) -> String {
     if scalar.value == Resolved::LeadingZero {
-        return format!("; a leading zero may mean octal, write `{}`", scalar.text.trim_start_matches(['+', '0']));
+        return format!(
+            "; a leading zero may mean octal, write `{}`",
+            scalar.text.trim_start_matches(['+', '0'])
+        );
     }
     let plain = Scalar::plain(&scalar.text.replace(['_', ','], ""));
     let is_number = matches!(plain.value, Resolved::Integer(_) | Resolved::Float(_));
     match (scalar.quoted, scalar.value) {
-        (true, _) if is_number => format!("; in quotes it is text, write `{}` without them", plain.text),
-        (false, Resolved::Text) if is_number => format!("; it reads as text, write `{}`", plain.text),
+        (true, _) if is_number => format!(
+            "; in quotes it is text, write `{}` without them",
+            plain.text
+        ),
+        (false, Resolved::Text) if is_number => {
+            format!("; it reads as text, write `{}`", plain.text)
+        }
         _ => String::new(),
     }
 }
@@ -187,7 +292,11 @@ fn bool_hint(scalar: &Scalar) -> Option<String> {
         "no" | "off" | "n" | "0" | "false" => "false",
         _ => return Some(String::new()),
     };
-    Some(if scalar.quoted { format!("; in quotes it is text, write `{word}`") } else { format!("; write `{word}`") })
+    Some(if scalar.quoted {
+        format!("; in quotes it is text, write `{word}`")
+    } else {
+        format!("; write `{word}`")
+    })
 }
 
 fn choice_hint(words: &[String], scalar: &Scalar) -> Option<String> {
@@ -201,7 +310,9 @@ fn choice_hint(words: &[String], scalar: &Scalar) -> Option<String> {
 fn time_hint(scalar: &Scalar) -> Option<String> {
     match scalar.value {
         Resolved::Text => TimeSpan::parse(&scalar.text).err().map(|_| String::new()),
-        Resolved::Integer(value) if value > 0 => Some(format!("; add its unit, `{value}s` or `{value}ms`")),
+        Resolved::Integer(value) if value > 0 => {
+            Some(format!("; add its unit, `{value}s` or `{value}ms`"))
+        }
         _ => Some(String::new()),
     }
 }
@@ -209,7 +320,9 @@ fn time_hint(scalar: &Scalar) -> Option<String> {
 fn size_hint(scalar: &Scalar) -> Option<String> {
     match scalar.value {
         Resolved::Text => ByteSize::parse(&scalar.text).err().map(|_| String::new()),
-        Resolved::Integer(value) if value > 0 => Some(format!("; add its unit, `{value}GiB` or `{value}MiB`")),
+        Resolved::Integer(value) if value > 0 => {
+            Some(format!("; add its unit, `{value}GiB` or `{value}MiB`"))
+        }
         _ => Some(String::new()),
     }
 }
@@ -217,8 +330,13 @@ fn size_hint(scalar: &Scalar) -> Option<String> {
 /// Describes the allowed values of a key, in words.
 pub(super) fn allowed(shape: &KeyShape) -> String {
     match shape {
-        KeyShape::Map(fields) => format!("a map of keys: {}", listed(&fields.names().collect::<Vec<_>>(), "and")),
-        KeyShape::Tagged(tagged) => format!("a map of keys, of kind {}", listed(&tagged.names(), "or")),
+        KeyShape::Map(fields) => format!(
+            "a map of keys: {}",
+            listed(&fields.names().collect::<Vec<_>>(), "and")
+        ),
+        KeyShape::Tagged(tagged) => {
+            format!("a map of keys, of kind {}", listed(&tagged.names(), "or"))
+        }
         KeyShape::Integer { min, max } if min == max => format!("`{min}`"),
         KeyShape::Integer { min, max } => format!("an integer from {min} to {max}"),
         KeyShape::Number(range) => number_allowed(*range),
@@ -251,10 +369,23 @@ mod tests {
     use crate::spec::{keys, problem::Location};
 
     fn message(key: &str, scalar: Scalar) -> Option<String> {
-        let kinds = |path: &str| vec![if path == "model" { "gpt" } else { "adamw" }.to_owned(), "generated".to_owned()];
-        let keys::KeyLookup::Shapes(shapes) = keys::find(key, &kinds) else { panic!("{key}") };
-        let node = Node { content: NodeContent::Scalar(scalar), location: Location::named("x") };
-        fault(key, &shapes[0], &node).into_iter().next().map(|problem| problem.message)
+        let kinds = |path: &str| {
+            vec![
+                if path == "model" { "gpt" } else { "adamw" }.to_owned(),
+                "generated".to_owned(),
+            ]
+        };
+        let keys::KeyLookup::Shapes(shapes) = keys::find(key, &kinds) else {
+            panic!("{key}")
+        };
+        let node = Node {
+            content: NodeContent::Scalar(scalar),
+            location: Location::named("x"),
+        };
+        fault(key, &shapes[0], &node)
+            .into_iter()
+            .next()
+            .map(|problem| problem.message)
     }
 
     #[test]
@@ -262,20 +393,56 @@ mod tests {
         let cases = [
             ("train.batch_size", "1e3", "write `1000`"),
             ("train.batch_size", "8.0", "write `8`"),
-            ("train.batch_size", "08", "a leading zero may mean octal, write `8`"),
-            ("train.batch_size", "1_000", "it reads as text, write `1000`"),
-            ("train.batch_size", "0", "it must be an integer from 1 to 1048576"),
-            ("model.tie_head", "no", "it must be `true` or `false`; write `false`"),
+            (
+                "train.batch_size",
+                "08",
+                "a leading zero may mean octal, write `8`",
+            ),
+            (
+                "train.batch_size",
+                "1_000",
+                "it reads as text, write `1000`",
+            ),
+            (
+                "train.batch_size",
+                "0",
+                "it must be an integer from 1 to 1048576",
+            ),
+            (
+                "model.tie_head",
+                "no",
+                "it must be `true` or `false`; write `false`",
+            ),
             ("model.tie_head", "on", "write `true`"),
-            ("model.dropout", ".nan", "it must be a number from 0 to 0.95"),
-            ("train.optimizer.learning_rate", ".inf", "it must be a number above 0"),
-            ("train.optimizer.learning_rate", "0", "it must be a number above 0"),
+            (
+                "model.dropout",
+                ".nan",
+                "it must be a number from 0 to 0.95",
+            ),
+            (
+                "train.optimizer.learning_rate",
+                ".inf",
+                "it must be a number above 0",
+            ),
+            (
+                "train.optimizer.learning_rate",
+                "0",
+                "it must be a number above 0",
+            ),
             ("train.precision", "f23", "did you mean `f32`?"),
             ("train.precision", "f16", "is not there yet"),
-            ("measure.sample_interval", "500", "add its unit, `500s` or `500ms`"),
+            (
+                "measure.sample_interval",
+                "500",
+                "add its unit, `500s` or `500ms`",
+            ),
             ("name", "2024", "put it in quotes: `\"2024\"`"),
             ("name", "a/b", "letters, digits"),
-            ("data.num_workers", "-1", "an integer from 0 to 1024, or `auto`"),
+            (
+                "data.num_workers",
+                "-1",
+                "an integer from 0 to 1024, or `auto`",
+            ),
             ("data.num_workers", "atuo", "did you mean `auto`?"),
             ("run.devices", "gpu", "`auto`, `cpu` or `all`, or a list"),
             ("train.clip_norm", "", "has no value"),
@@ -284,8 +451,17 @@ mod tests {
             let found = message(key, Scalar::plain(text)).unwrap_or_default();
             assert!(found.contains(part), "{key}: {text} -> {found}");
         }
-        assert!(message("train.batch_size", Scalar::quoted("8")).unwrap().contains("in quotes it is text, write `8` without them"));
-        for (key, text) in [("train.batch_size", "0x10"), ("train.optimizer.learning_rate", "1"), ("name", "no"), ("train.clip_norm", "~")] {
+        assert!(
+            message("train.batch_size", Scalar::quoted("8"))
+                .unwrap()
+                .contains("in quotes it is text, write `8` without them")
+        );
+        for (key, text) in [
+            ("train.batch_size", "0x10"),
+            ("train.optimizer.learning_rate", "1"),
+            ("name", "no"),
+            ("train.clip_norm", "~"),
+        ] {
             assert_eq!(message(key, Scalar::plain(text)), None, "{key}");
         }
     }

@@ -1,4 +1,5 @@
-//! The difference of two sides with its standard error: from pairs, from a regression with a linear drift, or from two independent groups.
+//! The difference of two sides with its standard error: from pairs, from a regression with a linear
+//! drift, or from two independent groups.
 
 use super::{
     CORRELATION, FEWEST_RUNS, Nature, POWER, ROUNDING, Sides,
@@ -10,17 +11,19 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub ratio: f64,
-    /// The ends of its interval; for sides that ran apart widened by [`super::SESSION_JUMP`], infinite if the machine was disturbed.
+    /// The ends of its interval; for sides that ran apart widened by [`super::SESSION_JUMP`],
+    /// infinite if the machine was disturbed.
     pub low: f64,
     pub high: f64,
-    /// As a fraction: a change of this size would be detected in four of five cases, including the smallest relevant change. `None` if unknown.
+    /// As a fraction: a change of this size would be detected in four of five cases, including the
+    /// smallest relevant change. `None` if unknown.
     pub visible: Option<f64>,
     pub design: Design,
 }
 
-/// These methods alone decide what counts as higher, lower and unchanged. An interval end that equals the limit except for rounding is on
-/// the limit: runs
-/// with equal values have no spread, and rounding would otherwise decide.
+/// These methods alone decide what counts as higher, lower and unchanged. An interval end that
+/// equals the limit except for rounding is on the limit: runs with equal values have no spread, and
+/// rounding would otherwise decide.
 impl Estimate {
     /// Whether new is significantly above base.
     pub fn is_above(&self) -> bool {
@@ -53,9 +56,10 @@ impl Estimate {
     }
 }
 
-/// Alternating runs are analyzed twice, as pairs and with a linear drift removed, and the more certain result counts. With many pairs each
-/// gets this share of the
-/// level; with few, pairs alone say little, and the regression gets nearly all of it. Together they stay within the level: `benches/verdicts.rs`.
+/// Alternating runs are analyzed twice, as pairs and with a linear drift removed, and the more
+/// certain result counts. With many pairs each gets this share of the level; with few, pairs alone
+/// say little, and the regression gets nearly all of it. Together they stay within the level:
+/// `benches/verdicts.rs`.
 const SHARE_OF_TWO: f64 = 0.7;
 /// Maximum share of the regression; with three pairs of correlated runs more would be too much.
 const MOST_OF_LINE: f64 = 0.85;
@@ -65,13 +69,18 @@ const LEAST_OF_PAIRS: f64 = 0.1;
 /// Returns the shares of the level for the regression and for this many pairs.
 fn shares(pairs: usize) -> (f64, f64) {
     let many = (pairs as f64 - FEWEST_RUNS as f64).max(0.0) / pairs as f64;
-    ((1.0 - (1.0 - SHARE_OF_TWO) * many).min(MOST_OF_LINE), (SHARE_OF_TWO * many).max(LEAST_OF_PAIRS))
+    (
+        (1.0 - (1.0 - SHARE_OF_TWO) * many).min(MOST_OF_LINE),
+        (SHARE_OF_TWO * many).max(LEAST_OF_PAIRS),
+    )
 }
 
-/// Share of the level for a regression over mixed runs: it is exact only for independent noise, and runs come in bursts.
+/// Share of the level for a regression over mixed runs: it is exact only for independent noise, and
+/// runs come in bursts.
 const OF_MIXED: f64 = 0.95;
 
-/// A side with fewer runs than the other whose variance is larger by this factor gets a separate spread.
+/// A side with fewer runs than the other whose variance is larger by this factor gets a separate
+/// spread.
 const OWN_SPREAD: f64 = 2.0;
 
 /// A difference of logarithms.
@@ -86,7 +95,11 @@ impl Contrast {
     /// A value that is 0 except for rounding becomes 0.
     pub(super) fn new(difference: f64, error: f64, freedom: f64) -> Self {
         let exact = |value: f64| if value.abs() < ROUNDING { 0.0 } else { value };
-        Self { difference: exact(difference), error: exact(error), freedom }
+        Self {
+            difference: exact(difference),
+            error: exact(error),
+            freedom,
+        }
     }
 
     /// Probability of a difference at least this far beyond `margin` if there is no difference.
@@ -100,10 +113,15 @@ impl Contrast {
     }
 
     fn half_width(&self, alpha: f64) -> f64 {
-        if self.error > 0.0 { student::quantile(1.0 - alpha / 2.0, self.freedom) * self.error } else { 0.0 }
+        if self.error > 0.0 {
+            student::quantile(1.0 - alpha / 2.0, self.freedom) * self.error
+        } else {
+            0.0
+        }
     }
 
-    /// Returns the estimate at a level; the interval is widened by `margin`, and changes below `worth` do not count.
+    /// Returns the estimate at a level; the interval is widened by `margin`, and changes below
+    /// `worth` do not count.
     pub(super) fn estimate(&self, level: f64, margin: f64, worth: f64, design: Design) -> Estimate {
         let reach = self.half_width(level) + margin;
         Estimate {
@@ -120,7 +138,9 @@ impl Contrast {
         let count = pairs.len() as f64;
         let differences = || pairs.iter().map(|(base, new)| new - base);
         let mean = differences().sum::<f64>() / count;
-        let squares: f64 = differences().map(|difference| (difference - mean).powi(2)).sum();
+        let squares: f64 = differences()
+            .map(|difference| (difference - mean).powi(2))
+            .sum();
         Self::new(mean, (squares / (count - 1.0) / count).sqrt(), count - 1.0)
     }
 
@@ -128,8 +148,13 @@ impl Contrast {
     fn of_groups(runs: &[Placed]) -> Self {
         let groups = [false, true].map(|side| SideGroup::of(runs, side));
         let [base, new] = groups.map(|group| group.of_mean());
-        let freedom = (base + new).powi(2) / (base.powi(2) / (groups[0].count - 1.0) + new.powi(2) / (groups[1].count - 1.0));
-        Self::new(groups[1].mean - groups[0].mean, (base + new).sqrt(), if freedom.is_finite() { freedom } else { 1.0 })
+        let freedom = (base + new).powi(2)
+            / (base.powi(2) / (groups[0].count - 1.0) + new.powi(2) / (groups[1].count - 1.0));
+        Self::new(
+            groups[1].mean - groups[0].mean,
+            (base + new).sqrt(),
+            if freedom.is_finite() { freedom } else { 1.0 },
+        )
     }
 
     /// Student's t with one pooled spread: a side with few runs uses that of the side with many.
@@ -137,24 +162,39 @@ impl Contrast {
         let [base, new] = [false, true].map(|side| SideGroup::of(runs, side));
         let freedom = base.count + new.count - 2.0;
         let variance = (base.squares + new.squares) / freedom;
-        Self::new(new.mean - base.mean, (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(), freedom)
+        Self::new(
+            new.mean - base.mean,
+            (variance * (1.0 / base.count + 1.0 / new.count)).sqrt(),
+            freedom,
+        )
     }
 
-    /// Ordinary least squares with the side, a linear drift, and noise correlated by `correlation` with the previous run. The variance is
-    /// that of the estimate under this correlation, with degrees of freedom by Satterthwaite.
+    /// Ordinary least squares with the side, a linear drift, and noise correlated by `correlation`
+    /// with the previous run. The variance is that of the estimate under this correlation, with
+    /// degrees of freedom by Satterthwaite.
     fn of_line(runs: &[Placed], correlation: f64) -> Option<Self> {
         let line = TrendLine::through(runs)?;
         let (count, width) = (runs.len() as f64, 3.0);
         if count <= width {
             return None;
         }
-        let residuals: f64 = line.residuals(runs).map(|residual| residual * residual).sum();
-        // With S the correlation matrix and H the projection on the columns X: E[residuals] = s² tr((I - H) S).
-        let times_s = line.columns.each_ref().map(|column| correlated(column, correlation));
+        let residuals: f64 = line
+            .residuals(runs)
+            .map(|residual| residual * residual)
+            .sum();
+        // With S the correlation matrix and H the projection on the columns X: E[residuals] = s²
+        // tr((I - H) S).
+        let times_s = line
+            .columns
+            .each_ref()
+            .map(|column| correlated(column, correlation));
         let inner = matrix(|row, column| dot(&line.columns[row], &times_s[column]));
         let twice = matrix(|row, column| dot(&times_s[row], &times_s[column]));
         let expected = count - trace(&line.inverse, &inner);
-        let of_s: f64 = (1..runs.len()).map(|lag| (count - lag as f64) * correlation.powi(2 * lag as i32)).sum::<f64>().mul_add(2.0, count);
+        let of_s: f64 = (1..runs.len())
+            .map(|lag| (count - lag as f64) * correlation.powi(2 * lag as i32))
+            .sum::<f64>()
+            .mul_add(2.0, count);
         let product = multiplied(&line.inverse, &inner);
         let squared = of_s - 2.0 * trace(&line.inverse, &twice) + trace(&product, &product);
         if expected <= 0.0 || squared <= 0.0 {
@@ -162,7 +202,11 @@ impl Contrast {
         }
         let covariance = multiplied(&multiplied(&line.inverse, &inner), &line.inverse);
         let variance = residuals / expected * covariance[SIDE][SIDE];
-        Some(Self::new(line.coefficients[SIDE], variance.max(0.0).sqrt(), (expected * expected / squared).max(1.0)))
+        Some(Self::new(
+            line.coefficients[SIDE],
+            variance.max(0.0).sqrt(),
+            (expected * expected / squared).max(1.0),
+        ))
     }
 }
 
@@ -177,11 +221,19 @@ struct SideGroup {
 
 impl SideGroup {
     fn of(runs: &[Placed], is_new: bool) -> Self {
-        let logs = || runs.iter().filter(move |run| run.is_new == is_new).map(|run| run.log);
+        let logs = || {
+            runs.iter()
+                .filter(move |run| run.is_new == is_new)
+                .map(|run| run.log)
+        };
         let count = logs().count() as f64;
         let mean = logs().sum::<f64>() / count;
         let squares: f64 = logs().map(|log| (log - mean).powi(2)).sum();
-        Self { count, mean, squares: without_rounding(squares, count) }
+        Self {
+            count,
+            mean,
+            squares: without_rounding(squares, count),
+        }
     }
 
     /// Variance of the mean.
@@ -192,7 +244,11 @@ impl SideGroup {
 
 /// A sum of squared deviations of this many logarithms; 0 if all are equal except for rounding.
 pub(super) fn without_rounding(squares: f64, count: f64) -> f64 {
-    if squares < ROUNDING * ROUNDING * count { 0.0 } else { squares }
+    if squares < ROUNDING * ROUNDING * count {
+        0.0
+    } else {
+        squares
+    }
 }
 
 type Matrix = [[f64; 3]; 3];
@@ -214,35 +270,68 @@ impl TrendLine {
     pub(super) fn through(runs: &[Placed]) -> Option<Self> {
         let count = runs.len() as f64;
         let mean = runs.iter().map(|run| run.position).sum::<f64>() / count;
-        let reach = runs.iter().map(|run| (run.position - mean).abs()).fold(0.0, f64::max);
+        let reach = runs
+            .iter()
+            .map(|run| (run.position - mean).abs())
+            .fold(0.0, f64::max);
         // Scaled, so that seconds since 1970 and positions in an order are treated alike.
-        let position = |run: &Placed| if reach > 0.0 { (run.position - mean) / reach } else { 0.0 };
+        let position = |run: &Placed| {
+            if reach > 0.0 {
+                (run.position - mean) / reach
+            } else {
+                0.0
+            }
+        };
         let columns = [
             vec![1.0; runs.len()],
-            runs.iter().map(|run| f64::from(u8::from(run.is_new))).collect(),
+            runs.iter()
+                .map(|run| f64::from(u8::from(run.is_new)))
+                .collect(),
             runs.iter().map(position).collect::<Vec<f64>>(),
         ];
         let inverse = inverted(&matrix(|row, column| dot(&columns[row], &columns[column])))?;
         let logs: Vec<f64> = runs.iter().map(|run| run.log).collect();
         let products = columns.each_ref().map(|column| dot(column, &logs));
-        let coefficients = inverse.map(|row| row.iter().zip(products).map(|(one, other)| one * other).sum());
-        Some(Self { columns, inverse, coefficients })
+        let coefficients = inverse.map(|row| {
+            row.iter()
+                .zip(products)
+                .map(|(one, other)| one * other)
+                .sum()
+        });
+        Some(Self {
+            columns,
+            inverse,
+            coefficients,
+        })
     }
 
     fn residuals<'a>(&'a self, runs: &'a [Placed]) -> impl Iterator<Item = f64> + 'a {
-        let fitted = |place: usize| (0..3).map(|column| self.coefficients[column] * self.columns[column][place]).sum::<f64>();
-        runs.iter().enumerate().map(move |(place, run)| run.log - fitted(place))
+        let fitted = |place: usize| {
+            (0..3)
+                .map(|column| self.coefficients[column] * self.columns[column][place])
+                .sum::<f64>()
+        };
+        runs.iter()
+            .enumerate()
+            .map(move |(place, run)| run.log - fitted(place))
     }
 
-    /// Change of the logarithm from the first run to the last, and the probability of at least such a change if there is none.
+    /// Change of the logarithm from the first run to the last, and the probability of at least such
+    /// a change if there is none.
     pub(super) fn drift(&self, runs: &[Placed]) -> (f64, f64) {
         let positions = &self.columns[SLOPE];
-        let span = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max) - positions.iter().copied().fold(f64::INFINITY, f64::min);
+        let span = positions.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+            - positions.iter().copied().fold(f64::INFINITY, f64::min);
         let freedom = runs.len() as f64 - 3.0;
         if freedom < 1.0 {
             return (self.coefficients[SLOPE] * span, 1.0);
         }
-        let variance = self.residuals(runs).map(|residual| residual * residual).sum::<f64>() / freedom * self.inverse[SLOPE][SLOPE];
+        let variance = self
+            .residuals(runs)
+            .map(|residual| residual * residual)
+            .sum::<f64>()
+            / freedom
+            * self.inverse[SLOPE][SLOPE];
         let slope = Contrast::new(self.coefficients[SLOPE], variance.max(0.0).sqrt(), freedom);
         (slope.difference * span, slope.p(0.0))
     }
@@ -252,7 +341,8 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-/// A column times the matrix whose entries are `correlation` to the power of the distance of two positions.
+/// A column times the matrix whose entries are `correlation` to the power of the distance of two
+/// positions.
 fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
     let mut forward = column.to_vec();
     for place in 1..forward.len() {
@@ -262,7 +352,12 @@ fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
     for place in (1..backward.len()).rev() {
         backward[place - 1] += correlation * backward[place];
     }
-    forward.iter().zip(&backward).zip(column).map(|((forward, backward), own)| forward + backward - own).collect()
+    forward
+        .iter()
+        .zip(&backward)
+        .zip(column)
+        .map(|((forward, backward), own)| forward + backward - own)
+        .collect()
 }
 
 fn matrix(of: impl Fn(usize, usize) -> f64) -> Matrix {
@@ -270,12 +365,22 @@ fn matrix(of: impl Fn(usize, usize) -> f64) -> Matrix {
 }
 
 fn multiplied(one: &Matrix, other: &Matrix) -> Matrix {
-    matrix(|row, column| (0..3).map(|inner| one[row][inner] * other[inner][column]).sum())
+    matrix(|row, column| {
+        (0..3)
+            .map(|inner| one[row][inner] * other[inner][column])
+            .sum()
+    })
 }
 
 /// Trace of the product of two matrices.
 fn trace(one: &Matrix, other: &Matrix) -> f64 {
-    (0..3).map(|row| (0..3).map(|column| one[row][column] * other[column][row]).sum::<f64>()).sum()
+    (0..3)
+        .map(|row| {
+            (0..3)
+                .map(|column| one[row][column] * other[column][row])
+                .sum::<f64>()
+        })
+        .sum()
 }
 
 fn inverted(of: &Matrix) -> Option<Matrix> {
@@ -284,15 +389,19 @@ fn inverted(of: &Matrix) -> Option<Matrix> {
         let at = |down: usize, right: usize| of[(row + down) % 3][(column + right) % 3];
         at(1, 1) * at(2, 2) - at(1, 2) * at(2, 1)
     };
-    let determinant: f64 = (0..3).map(|column| of[0][column] * cofactor(0, column)).sum();
+    let determinant: f64 = (0..3)
+        .map(|column| of[0][column] * cofactor(0, column))
+        .sum();
     let scale = of[0][0] * of[1][1] * of[2][2];
-    (determinant > 1e-9 * scale.abs()).then(|| matrix(|row, column| cofactor(column, row) / determinant))
+    (determinant > 1e-9 * scale.abs())
+        .then(|| matrix(|row, column| cofactor(column, row) / determinant))
 }
 
 /// The contrasts of one question, before the level of its interval is known.
 #[derive(Clone, Debug)]
 pub(super) struct Analysis {
-    /// Each with its share of the level, as several contrasts that must agree; the most certain result counts.
+    /// Each with its share of the level, as several contrasts that must agree; the most certain
+    /// result counts.
     readings: Vec<(f64, Vec<Contrast>)>,
     margin: f64,
     design: Design,
@@ -301,15 +410,29 @@ pub(super) struct Analysis {
 impl Analysis {
     /// For sides with at least [`super::FEWEST_RUNS`] runs each.
     pub(super) fn of(sides: &Sides) -> Self {
-        let Laid { design, runs, pairs } = lay(sides);
+        let Laid {
+            design,
+            runs,
+            pairs,
+        } = lay(sides);
         let line = |correlation: f64| Contrast::of_line(&runs, correlation);
-        let groups = || vec![Contrast::of_groups(&runs), Contrast::of_pooled_groups(&runs)];
+        let groups = || {
+            vec![
+                Contrast::of_groups(&runs),
+                Contrast::of_pooled_groups(&runs),
+            ]
+        };
         let readings = match (design, sides.nature) {
-            (Design::Paired { .. }, Nature::Settled) => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
+            (Design::Paired { .. }, Nature::Settled) => {
+                vec![(1.0, vec![Contrast::of_pairs(&pairs)])]
+            }
             (Design::Paired { .. }, Nature::Drifting) => match line(0.0) {
                 Some(line) => {
                     let (of_line, of_pairs) = shares(pairs.len());
-                    vec![(of_line, vec![line]), (of_pairs, vec![Contrast::of_pairs(&pairs)])]
+                    vec![
+                        (of_line, vec![line]),
+                        (of_pairs, vec![Contrast::of_pairs(&pairs)]),
+                    ]
                 }
                 None => vec![(1.0, vec![Contrast::of_pairs(&pairs)])],
             },
@@ -318,50 +441,105 @@ impl Analysis {
                 vec![(OF_MIXED, line(0.0).into_iter().chain(own).collect())]
             }
             (Design::Apart | Design::OrderUnknown | Design::ApartDisturbed | Design::AtOnce, _) => {
-                vec![(1.0, groups().into_iter().chain(line(0.0)).chain(line(CORRELATION)).collect())]
+                vec![(
+                    1.0,
+                    groups()
+                        .into_iter()
+                        .chain(line(0.0))
+                        .chain(line(CORRELATION))
+                        .collect(),
+                )]
             }
             (Design::Independent, _) => vec![(1.0, groups())],
         };
-        Self { readings: readings.into_iter().filter(|(_, reading)| !reading.is_empty()).collect(), margin: design.margin(), design }
+        Self {
+            readings: readings
+                .into_iter()
+                .filter(|(_, reading)| !reading.is_empty())
+                .collect(),
+            margin: design.margin(),
+            design,
+        }
     }
 
     /// Probability of at least such a difference if there is none.
     pub(super) fn p(&self) -> f64 {
         let of_all = |(share, reading): &(f64, Vec<Contrast>)| {
-            let least_sure = reading.iter().map(|contrast| contrast.p(self.margin)).fold(0.0, f64::max);
-            let up = reading.iter().filter(|contrast| contrast.difference > 0.0).count();
-            if up == 0 || up == reading.len() { least_sure / share } else { 1.0 }
+            let least_sure = reading
+                .iter()
+                .map(|contrast| contrast.p(self.margin))
+                .fold(0.0, f64::max);
+            let up = reading
+                .iter()
+                .filter(|contrast| contrast.difference > 0.0)
+                .count();
+            if up == 0 || up == reading.len() {
+                least_sure / share
+            } else {
+                1.0
+            }
         };
         self.readings.iter().map(of_all).fold(1.0, f64::min)
     }
 
     /// `worth` is the smallest relevant change, as a fraction.
     pub(super) fn estimate(&self, alpha: f64, worth: f64) -> Estimate {
-        let read = |(share, reading): &(f64, Vec<Contrast>)| self.read(alpha * share, reading, worth);
-        let surest = self.readings.iter().filter_map(read).reduce(|one, other| if other.high / other.low < one.high / one.low { other } else { one });
-        surest.unwrap_or(Estimate { ratio: f64::NAN, low: 0.0, high: f64::INFINITY, visible: None, design: self.design })
+        let read =
+            |(share, reading): &(f64, Vec<Contrast>)| self.read(alpha * share, reading, worth);
+        let surest = self.readings.iter().filter_map(read).reduce(|one, other| {
+            if other.high / other.low < one.high / one.low {
+                other
+            } else {
+                one
+            }
+        });
+        surest.unwrap_or(Estimate {
+            ratio: f64::NAN,
+            low: 0.0,
+            high: f64::INFINITY,
+            visible: None,
+            design: self.design,
+        })
     }
 
     /// The ratio is from the first contrast; the interval covers those of all.
     fn read(&self, level: f64, reading: &[Contrast], worth: f64) -> Option<Estimate> {
-        let (first, widest) = (reading.first()?, reading.iter().max_by(|one, other| one.half_width(level).total_cmp(&other.half_width(level)))?);
-        let ends = reading.iter().map(|contrast| contrast.estimate(level, self.margin, worth, self.design));
-        let (low, high) = ends.fold((f64::INFINITY, 0.0_f64), |(low, high), own| (low.min(own.low), high.max(own.high)));
-        Some(Estimate { ratio: first.difference.exp(), low, high, visible: visible(widest, level, self.margin, worth), design: self.design })
+        let (first, widest) = (
+            reading.first()?,
+            reading
+                .iter()
+                .max_by(|one, other| one.half_width(level).total_cmp(&other.half_width(level)))?,
+        );
+        let ends = reading
+            .iter()
+            .map(|contrast| contrast.estimate(level, self.margin, worth, self.design));
+        let (low, high) = ends.fold((f64::INFINITY, 0.0_f64), |(low, high), own| {
+            (low.min(own.low), high.max(own.high))
+        });
+        Some(Estimate {
+            ratio: first.difference.exp(),
+            low,
+            high,
+            visible: visible(widest, level, self.margin, worth),
+            design: self.design,
+        })
     }
 }
 
 /// Whether the smaller side's spread is so much larger that a pooled spread would be wrong.
 fn has_own_spread(runs: &[Placed]) -> bool {
     let [base, new] = [false, true].map(|side| SideGroup::of(runs, side));
-    let (few, many) = if base.count < new.count { (base, new) } else { (new, base) };
+    let (few, many) = if base.count < new.count {
+        (base, new)
+    } else {
+        (new, base)
+    };
     let variance = |group: SideGroup| group.squares / (group.count - 1.0);
     few.count < many.count && variance(few) > OWN_SPREAD * variance(many)
 }
 
-/// The change that such runs would detect with [`POWER`]: it must exceed the interval of future runs, whose spread is as uncertain as that
-/// of these, and be
-/// relevant.
+/// The change that such runs would detect with [`POWER`]: it must exceed the interval of future
+/// runs, whose spread is as uncertain as that of these, and be relevant.
 fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f64> {
     if contrast.error == 0.0 {
         return Some((margin.exp() - 1.0).max(worth));
@@ -372,8 +550,9 @@ fn visible(contrast: &Contrast, level: f64, margin: f64, worth: f64) -> Option<f
     Some(by_interval.max(by_worth).exp() - 1.0).filter(|visible| visible.is_finite())
 }
 
-/// Size of a change in standard errors, as estimated from these runs, that exceeds `told` standard errors as estimated from the next runs, with
-/// [`POWER`]. Both estimates vary as a chi distribution with the same degrees of freedom, approximated as normal.
+/// Size of a change in standard errors, as estimated from these runs, that exceeds `told` standard
+/// errors as estimated from the next runs, with [`POWER`]. Both estimates vary as a chi
+/// distribution with the same degrees of freedom, approximated as normal.
 fn errors_for(told: f64, freedom: f64) -> Option<f64> {
     let mean = 1.0 - 1.0 / (4.0 * freedom + 1.0);
     let variance = 1.0 - mean * mean;

@@ -12,13 +12,16 @@ pub enum Design {
     Paired { pairs: usize },
     /// Mixed in time, without pairs.
     Mixed,
-    /// One side after the other: a change of the machine cannot be separated from a difference of the sides.
+    /// One side after the other: a change of the machine cannot be separated from a difference of
+    /// the sides.
     Apart,
     /// The time of the runs is unknown; treated as [`Design::Apart`].
     OrderUnknown,
-    /// One side after the other, or in unknown order, on a machine that other processes disturbed: no conclusion is possible.
+    /// One side after the other, or in unknown order, on a machine that other processes disturbed:
+    /// no conclusion is possible.
     ApartDisturbed,
-    /// Both sides at the same time on one machine: each was measured while the other used resources; no conclusion is possible.
+    /// Both sides at the same time on one machine: each was measured while the other used
+    /// resources; no conclusion is possible.
     AtOnce,
     /// The number does not depend on when it was measured.
     Independent,
@@ -27,10 +30,14 @@ pub enum Design {
 impl Design {
     /// Whether the sides may have run in two states of the machine.
     pub fn is_apart(self) -> bool {
-        matches!(self, Self::Apart | Self::OrderUnknown | Self::ApartDisturbed | Self::AtOnce)
+        matches!(
+            self,
+            Self::Apart | Self::OrderUnknown | Self::ApartDisturbed | Self::AtOnce
+        )
     }
 
-    /// Maximum difference between the machine states of both sides, as a logarithm; for sides that ran apart.
+    /// Maximum difference between the machine states of both sides, as a logarithm; for sides that
+    /// ran apart.
     pub(super) fn margin(self) -> f64 {
         match self {
             Self::Apart | Self::OrderUnknown => SESSION_JUMP.ln_1p(),
@@ -57,7 +64,8 @@ pub(super) struct Laid {
     pub(super) pairs: Vec<(f64, f64)>,
 }
 
-/// Squared correlation of side and position, relative to that of one side after the other, above which the sides count as apart.
+/// Squared correlation of side and position, relative to that of one side after the other, above
+/// which the sides count as apart.
 const APART: f64 = 0.65;
 /// With fewer changes between the sides the order is not mixed.
 const FEWEST_TURNS: usize = 3;
@@ -67,34 +75,72 @@ const PAIRED: f64 = 0.8;
 /// Sorts the runs by time and classifies the order.
 pub(super) fn lay(sides: &Sides) -> Laid {
     let of = |is_new| move |run: &TimedRun| (*run, is_new);
-    let mut all: Vec<(TimedRun, bool)> = sides.base.iter().map(of(false)).chain(sides.new.iter().map(of(true))).collect();
-    let is_timed = all.iter().all(|(run, _)| run.seconds.is_some_and(f64::is_finite));
+    let mut all: Vec<(TimedRun, bool)> = sides
+        .base
+        .iter()
+        .map(of(false))
+        .chain(sides.new.iter().map(of(true)))
+        .collect();
+    let is_timed = all
+        .iter()
+        .all(|(run, _)| run.seconds.is_some_and(f64::is_finite));
     if is_timed {
-        all.sort_by(|one, other| one.0.seconds.unwrap_or_default().total_cmp(&other.0.seconds.unwrap_or_default()));
+        all.sort_by(|one, other| {
+            one.0
+                .seconds
+                .unwrap_or_default()
+                .total_cmp(&other.0.seconds.unwrap_or_default())
+        });
     }
     let by_key = pairs_by_key(sides);
     let (design, pairs) = match sides.nature {
-        Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (Design::Paired { pairs: by_key.len() }, by_key),
+        Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (
+            Design::Paired {
+                pairs: by_key.len(),
+            },
+            by_key,
+        ),
         Nature::Settled => (Design::Independent, Vec::new()),
         Nature::Drifting if are_many(sides, |run| run.is_at_once) => (Design::AtOnce, Vec::new()),
-        Nature::Drifting if by_key.len() >= FEWEST_RUNS => (Design::Paired { pairs: by_key.len() }, by_key),
+        Nature::Drifting if by_key.len() >= FEWEST_RUNS => (
+            Design::Paired {
+                pairs: by_key.len(),
+            },
+            by_key,
+        ),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
         Nature::Drifting => {
             let neighbours = neighbours(&all);
             match neighbours.len() {
-                many if many >= FEWEST_RUNS && 2.0 * many as f64 >= PAIRED * all.len() as f64 => (Design::Paired { pairs: many }, neighbours),
+                many if many >= FEWEST_RUNS && 2.0 * many as f64 >= PAIRED * all.len() as f64 => {
+                    (Design::Paired { pairs: many }, neighbours)
+                }
                 _ if separation(&all) >= APART || !is_mixed(&all) => (Design::Apart, Vec::new()),
                 _ => (Design::Mixed, Vec::new()),
             }
         }
     };
-    let is_disturbed = design.is_apart() && design != Design::AtOnce && are_many(sides, |run| run.is_disturbed);
-    let design = if is_disturbed { Design::ApartDisturbed } else { design };
+    let is_disturbed =
+        design.is_apart() && design != Design::AtOnce && are_many(sides, |run| run.is_disturbed);
+    let design = if is_disturbed {
+        Design::ApartDisturbed
+    } else {
+        design
+    };
     // Between sessions time says nothing about a drift; the order does.
     let has_times = is_timed && !design.is_apart();
-    let position = |place: usize, run: &TimedRun| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
-    let placed = |(place, (run, is_new)): (usize, &(TimedRun, bool))| Placed { log: run.value.ln(), is_new: *is_new, position: position(place, run) };
-    Laid { design, runs: all.iter().enumerate().map(placed).collect(), pairs }
+    let position =
+        |place: usize, run: &TimedRun| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
+    let placed = |(place, (run, is_new)): (usize, &(TimedRun, bool))| Placed {
+        log: run.value.ln(),
+        is_new: *is_new,
+        position: position(place, run),
+    };
+    Laid {
+        design,
+        runs: all.iter().enumerate().map(placed).collect(),
+        pairs,
+    }
 }
 
 /// True if `is_so` holds for a share of at least `MUCH_DISTURBED` of the runs of one side.
@@ -109,33 +155,45 @@ fn are_many(sides: &Sides, is_so: fn(&TimedRun) -> bool) -> bool {
 fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
     let the_one = |runs: &[TimedRun], key: u64| {
         let mut found = runs.iter().filter(|run| run.block == Some(key));
-        found.next().filter(|_| found.next().is_none()).map(|run| run.value.ln())
+        found
+            .next()
+            .filter(|_| found.next().is_none())
+            .map(|run| run.value.ln())
     };
     let mut keys: Vec<u64> = sides.base.iter().filter_map(|run| run.block).collect();
     keys.sort_unstable();
     keys.dedup();
-    keys.into_iter().filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?))).collect()
+    keys.into_iter()
+        .filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?)))
+        .collect()
 }
 
-/// Pairs of neighbors of two sides, starting at the first run; runs at the same time are not a pair.
+/// Pairs of neighbors of two sides, starting at the first run; runs at the same time are not a
+/// pair.
 fn neighbours(all: &[(TimedRun, bool)]) -> Vec<(f64, f64)> {
     let mut pairs = Vec::new();
     let mut place = 0;
-    while let (Some((one, one_is_new)), Some((other, other_is_new))) = (all.get(place), all.get(place + 1)) {
+    while let (Some((one, one_is_new)), Some((other, other_is_new))) =
+        (all.get(place), all.get(place + 1))
+    {
         if one_is_new == other_is_new || one.is_at_once || other.is_at_once {
             place += 1;
             continue;
         }
-        let (base, new) = if *one_is_new { (other, one) } else { (one, other) };
+        let (base, new) = if *one_is_new {
+            (other, one)
+        } else {
+            (one, other)
+        };
         pairs.push((base.value.ln(), new.value.ln()));
         place += 2;
     }
     pairs
 }
 
-/// Whether the sides alternate often enough. With a few long stretches per side, a state of the machine can look like a difference of the
-/// sides: one run repeated
-/// the next day does not make the order mixed.
+/// Whether the sides alternate often enough. With a few long stretches per side, a state of the
+/// machine can look like a difference of the sides: one run repeated the next day does not make the
+/// order mixed.
 fn is_mixed(all: &[(TimedRun, bool)]) -> bool {
     let turns = all.windows(2).filter(|pair| pair[0].1 != pair[1].1).count();
     let of_new = all.iter().filter(|(_, is_new)| *is_new).count();
@@ -149,9 +207,19 @@ fn separation(all: &[(TimedRun, bool)]) -> f64 {
     let mean_place = (count - 1.0) / 2.0;
     let share = all.iter().filter(|(_, is_new)| *is_new).count() as f64 / count;
     let side = |is_new: bool| f64::from(u8::from(is_new)) - share;
-    let both: f64 = all.iter().enumerate().map(|(place, (_, is_new))| (place as f64 - mean_place) * side(*is_new)).sum();
-    let places: f64 = (0..all.len()).map(|place| (place as f64 - mean_place).powi(2)).sum();
+    let both: f64 = all
+        .iter()
+        .enumerate()
+        .map(|(place, (_, is_new))| (place as f64 - mean_place) * side(*is_new))
+        .sum();
+    let places: f64 = (0..all.len())
+        .map(|place| (place as f64 - mean_place).powi(2))
+        .sum();
     let sides: f64 = all.iter().map(|(_, is_new)| side(*is_new).powi(2)).sum();
     let most = 3.0 * share * (1.0 - share) * count * count / (count * count - 1.0);
-    if places > 0.0 && sides > 0.0 { both * both / (places * sides) / most } else { 1.0 }
+    if places > 0.0 && sides > 0.0 {
+        both * both / (places * sides) / most
+    } else {
+        1.0
+    }
 }

@@ -8,7 +8,8 @@ use super::{
     design::lay,
 };
 
-/// A significant change of the machine from the first run to the last, as a ratio: 1.04 is 4 % more at the end.
+/// A significant change of the machine from the first run to the last, as a ratio: 1.04 is 4 % more
+/// at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Drift {
     /// Over all runs, with the difference of the sides removed.
@@ -26,15 +27,26 @@ const WORTH: f64 = 0.01;
 const FEWEST: usize = 4;
 
 impl Drift {
-    /// The significant trends of the runs, as one of `looks` tests: the probability of a false report among all of them is [`SURE`].
+    /// The significant trends of the runs, as one of `looks` tests: the probability of a false
+    /// report among all of them is [`SURE`].
     pub fn of(sides: &Sides, looks: usize) -> Self {
         let sure = SURE / looks.max(1) as f64;
         let laid = lay(sides);
         if laid.design.is_apart() {
-            return Self { over_all: None, of_base: of_one(&sides.base, sure / 2.0), of_new: of_one(&sides.new, sure / 2.0) };
+            return Self {
+                over_all: None,
+                of_base: of_one(&sides.base, sure / 2.0),
+                of_new: of_one(&sides.new, sure / 2.0),
+            };
         }
-        let over_all = TrendLine::through(&laid.runs).map(|line| line.drift(&laid.runs)).and_then(|found| significant(found, sure));
-        Self { over_all, of_base: None, of_new: None }
+        let over_all = TrendLine::through(&laid.runs)
+            .map(|line| line.drift(&laid.runs))
+            .and_then(|found| significant(found, sure));
+        Self {
+            over_all,
+            of_base: None,
+            of_new: None,
+        }
     }
 
     pub fn is_none(&self) -> bool {
@@ -51,14 +63,25 @@ fn of_one(runs: &[TimedRun], sure: f64) -> Option<f64> {
         return None;
     }
     let mut sorted: Vec<&TimedRun> = runs.iter().collect();
-    sorted.sort_by(|one, other| one.seconds.unwrap_or_default().total_cmp(&other.seconds.unwrap_or_default()));
+    sorted.sort_by(|one, other| {
+        one.seconds
+            .unwrap_or_default()
+            .total_cmp(&other.seconds.unwrap_or_default())
+    });
     let count = sorted.len() as f64;
     let places = || (0..sorted.len()).map(|place| place as f64 - (count - 1.0) / 2.0);
     let logs: Vec<f64> = sorted.iter().map(|run| run.value.ln()).collect();
     let mean = logs.iter().sum::<f64>() / count;
     let squares: f64 = places().map(|place| place * place).sum();
-    let slope = places().zip(&logs).map(|(place, log)| place * (log - mean)).sum::<f64>() / squares;
-    let rest: f64 = places().zip(&logs).map(|(place, log)| (log - mean - slope * place).powi(2)).sum();
+    let slope = places()
+        .zip(&logs)
+        .map(|(place, log)| place * (log - mean))
+        .sum::<f64>()
+        / squares;
+    let rest: f64 = places()
+        .zip(&logs)
+        .map(|(place, log)| (log - mean - slope * place).powi(2))
+        .sum();
     let slope = Contrast::new(slope, (rest / (count - 2.0) / squares).sqrt(), count - 2.0);
     significant((slope.difference * (count - 1.0), slope.p(0.0)), sure)
 }

@@ -1,4 +1,5 @@
-//! Several questions asked together: the chance of one false alarm among all of them stays at [`ALPHA`].
+//! Several questions asked together: the chance of one false alarm among all of them stays at
+//! [`ALPHA`].
 
 use super::{
     ALPHA, Sides,
@@ -18,17 +19,24 @@ pub struct Question {
 impl Question {
     /// A number that is equal in all runs needs no test, and uses none of the level.
     fn weight(&self) -> f64 {
-        if self.sides.is_constant() { NO_WEIGHT } else { self.weight }
+        if self.sides.is_constant() {
+            NO_WEIGHT
+        } else {
+            self.weight
+        }
     }
 }
 
 const NO_WEIGHT: f64 = 1e-12;
 
-/// An estimate for each question, whose sides have at least [`super::FEWEST_RUNS`] runs each. The intervals are adjusted by Holm's weighted
-/// procedure (1979):
-/// the chance of one false alarm among all of them is at most [`ALPHA`].
+/// An estimate for each question, whose sides have at least [`super::FEWEST_RUNS`] runs each. The
+/// intervals are adjusted by Holm's weighted procedure (1979): the chance of one false alarm among
+/// all of them is at most [`ALPHA`].
 pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
-    let analyses: Vec<Analysis> = questions.iter().map(|question| Analysis::of(&question.sides)).collect();
+    let analyses: Vec<Analysis> = questions
+        .iter()
+        .map(|question| Analysis::of(&question.sides))
+        .collect();
     let p: Vec<f64> = analyses.iter().map(Analysis::p).collect();
     let weights: Vec<f64> = questions.iter().map(Question::weight).collect();
     let mut order: Vec<usize> = (0..questions.len()).collect();
@@ -38,7 +46,8 @@ pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
     let mut share = 0.0;
     let mut is_over = false;
     for place in order {
-        // The first question without a significant difference ends the steps: the later questions share the remaining level.
+        // The first question without a significant difference ends the steps: the later questions
+        // share the remaining level.
         if !is_over {
             share = ALPHA / rest;
             is_over = p[place] > share * weights[place];
@@ -46,5 +55,10 @@ pub fn estimates(questions: &[Question]) -> Vec<Estimate> {
         }
         levels[place] = (share * weights[place]).min(ALPHA);
     }
-    analyses.iter().zip(levels).zip(questions).map(|((analysis, level), question)| analysis.estimate(level, question.worth)).collect()
+    analyses
+        .iter()
+        .zip(levels)
+        .zip(questions)
+        .map(|((analysis, level), question)| analysis.estimate(level, question.worth))
+        .collect()
 }

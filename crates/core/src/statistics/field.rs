@@ -1,4 +1,5 @@
-//! Compares all points of one run with each other: they share one spread, so that few repeats of each say more than those of two points alone.
+//! Compares all points of one run with each other: they share one spread, so that few repeats of
+//! each say more than those of two points alone.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::{
     design::lay,
 };
 
-/// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise with the same spread everywhere.
+/// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise
+/// with the same spread everywhere.
 #[derive(Clone, Debug)]
 pub struct Field {
     runs: Vec<Vec<TimedRun>>,
@@ -16,7 +18,8 @@ pub struct Field {
     effects: Vec<Option<f64>>,
     /// Fraction of each point's runs in each block.
     shares: Vec<Vec<f64>>,
-    /// Inverse of the information on the blocks after the points are removed; empty if blocks are not removed.
+    /// Inverse of the information on the blocks after the points are removed; empty if blocks are
+    /// not removed.
     of_blocks: Vec<Vec<f64>>,
     variance: f64,
     /// The same, from each point's own repeats.
@@ -30,11 +33,20 @@ const MOST_BLOCKS: usize = 100;
 impl Field {
     /// The runs of each point; `None` if nothing is repeated, so that the spread is unknown.
     pub fn of(runs: &[Vec<TimedRun>]) -> Option<Self> {
-        let mut places: BTreeMap<u64, usize> = runs.iter().flatten().filter_map(|run| Some((run.block?, 0))).collect();
-        places.values_mut().enumerate().for_each(|(place, value)| *value = place);
-        let has_blocks = places.len() <= MOST_BLOCKS && runs.iter().flatten().all(|run| run.block.is_some());
+        let mut places: BTreeMap<u64, usize> = runs
+            .iter()
+            .flatten()
+            .filter_map(|run| Some((run.block?, 0)))
+            .collect();
+        places
+            .values_mut()
+            .enumerate()
+            .for_each(|(place, value)| *value = place);
+        let has_blocks =
+            places.len() <= MOST_BLOCKS && runs.iter().flatten().all(|run| run.block.is_some());
         let none = BTreeMap::new();
-        Self::fitted(runs, if has_blocks { &places } else { &none }).or_else(|| Self::fitted(runs, &none))
+        Self::fitted(runs, if has_blocks { &places } else { &none })
+            .or_else(|| Self::fitted(runs, &none))
     }
 
     /// Least squares with one effect for each point and each block.
@@ -42,13 +54,19 @@ impl Field {
         let blocks = places.len();
         let place = |run: &TimedRun| run.block.and_then(|block| places.get(&block).copied());
         let count = |point: &Vec<TimedRun>| point.len().max(1) as f64;
-        let means: Vec<f64> = runs.iter().map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point)).collect();
+        let means: Vec<f64> = runs
+            .iter()
+            .map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point))
+            .collect();
         let mut shares = vec![vec![0.0; blocks]; runs.len()];
         // 1 everywhere: block effects are determined except for a common constant.
         let mut known = vec![vec![1.0; blocks]; blocks];
         let mut totals = vec![0.0; blocks];
         for (point, shares) in runs.iter().zip(&mut shares) {
-            point.iter().filter_map(place).for_each(|block| shares[block] += 1.0 / count(point));
+            point
+                .iter()
+                .filter_map(place)
+                .for_each(|block| shares[block] += 1.0 / count(point));
         }
         for ((point, shares), mean) in runs.iter().zip(&shares).zip(&means) {
             for block in 0..blocks {
@@ -66,8 +84,14 @@ impl Field {
         }
         let of_blocks = inverse(known)?;
         let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
-        let effects: Vec<f64> = means.iter().zip(&shares).map(|(mean, shares)| mean - dot(shares, &blocks)).collect();
-        let residual = |effect: f64, run: &TimedRun| run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block]);
+        let effects: Vec<f64> = means
+            .iter()
+            .zip(&shares)
+            .map(|(mean, shares)| mean - dot(shares, &blocks))
+            .collect();
+        let residual = |effect: f64, run: &TimedRun| {
+            run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block])
+        };
         let of_point = |(point, effect): (&Vec<TimedRun>, &f64)| {
             let squares: f64 = point.iter().map(|run| residual(*effect, run).powi(2)).sum();
             without_rounding(squares, count(point))
@@ -76,9 +100,15 @@ impl Field {
         let all: usize = runs.iter().map(Vec::len).sum();
         let points = runs.iter().filter(|point| !point.is_empty()).count();
         let freedom = all as f64 - points as f64 - (blocks.len() as f64 - 1.0).max(0.0);
-        let effects = runs.iter().zip(effects).map(|(point, effect)| (!point.is_empty()).then_some(effect)).collect();
+        let effects = runs
+            .iter()
+            .zip(effects)
+            .map(|(point, effect)| (!point.is_empty()).then_some(effect))
+            .collect();
         // Each point has its share of the degrees of freedom by its number of runs.
-        let own = |(squares, point): (&f64, &Vec<TimedRun>)| squares * all as f64 / (freedom * count(point));
+        let own = |(squares, point): (&f64, &Vec<TimedRun>)| {
+            squares * all as f64 / (freedom * count(point))
+        };
         (freedom >= 1.0).then(|| Self {
             runs: runs.to_vec(),
             effects,
@@ -90,24 +120,45 @@ impl Field {
         })
     }
 
-    /// Whether block effects are removed: points are then compared within blocks, and drift between blocks does not affect the difference.
+    /// Whether block effects are removed: points are then compared within blocks, and drift between
+    /// blocks does not affect the difference.
     pub fn has_blocks(&self) -> bool {
         !self.of_blocks.is_empty()
     }
 
-    /// Compares two points by index, as one of several simultaneous comparisons (Bonferroni). Two points with a larger spread than the others use
-    /// their own spread: otherwise one noisy point among quiet ones would differ from them by chance.
+    /// Compares two points by index, as one of several simultaneous comparisons (Bonferroni). Two
+    /// points with a larger spread than the others use their own spread: otherwise one noisy point
+    /// among quiet ones would differ from them by chance.
     pub fn compare(&self, base: usize, new: usize, comparisons: usize) -> Option<Estimate> {
-        let difference = self.effects.get(new).copied().flatten()? - self.effects.get(base).copied().flatten()?;
-        let lean: Vec<f64> = self.shares[new].iter().zip(&self.shares[base]).map(|(new, base)| new - base).collect();
-        let by_blocks: f64 = self.of_blocks.iter().zip(&lean).map(|(row, lean_here)| lean_here * dot(row, &lean)).sum();
+        let difference = self.effects.get(new).copied().flatten()?
+            - self.effects.get(base).copied().flatten()?;
+        let lean: Vec<f64> = self.shares[new]
+            .iter()
+            .zip(&self.shares[base])
+            .map(|(new, base)| new - base)
+            .collect();
+        let by_blocks: f64 = self
+            .of_blocks
+            .iter()
+            .zip(&lean)
+            .map(|(row, lean_here)| lean_here * dot(row, &lean))
+            .sum();
         let runs = |point: usize| self.runs[point].len() as f64;
         let [of_base, of_new] = [base, new].map(|point| 1.0 / runs(point));
         let own = self.own_variances[base] * of_base + self.own_variances[new] * of_new;
-        let variance = (self.variance * (of_base + of_new)).max(own) + self.variance * by_blocks.max(0.0);
-        let sides = Sides { base: self.runs[base].clone(), new: self.runs[new].clone(), nature: Nature::Drifting };
+        let variance =
+            (self.variance * (of_base + of_new)).max(own) + self.variance * by_blocks.max(0.0);
+        let sides = Sides {
+            base: self.runs[base].clone(),
+            new: self.runs[new].clone(),
+            nature: Nature::Drifting,
+        };
         let design = lay(&sides).design;
-        let margin = if self.has_blocks() { 0.0 } else { design.margin() };
+        let margin = if self.has_blocks() {
+            0.0
+        } else {
+            design.margin()
+        };
         let contrast = Contrast::new(difference, variance.sqrt(), self.freedom);
         Some(contrast.estimate(ALPHA / comparisons.max(1) as f64, margin, 0.0, design))
     }
@@ -125,22 +176,44 @@ fn dot(one: &[f64], other: &[f64]) -> f64 {
 /// Inverts a matrix by Gauss–Jordan elimination with pivots; `None` for a singular matrix.
 fn inverse(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
-    let scale = matrix.iter().flatten().fold(0.0_f64, |most, value| most.max(value.abs()));
-    let mut inverse: Vec<Vec<f64>> = (0..size).map(|row| (0..size).map(|column| f64::from(u8::from(row == column))).collect()).collect();
+    let scale = matrix
+        .iter()
+        .flatten()
+        .fold(0.0_f64, |most, value| most.max(value.abs()));
+    let mut inverse: Vec<Vec<f64>> = (0..size)
+        .map(|row| {
+            (0..size)
+                .map(|column| f64::from(u8::from(row == column)))
+                .collect()
+        })
+        .collect();
     for column in 0..size {
-        let pivot = (column..size).max_by(|one, other| matrix[*one][column].abs().total_cmp(&matrix[*other][column].abs()))?;
+        let pivot = (column..size).max_by(|one, other| {
+            matrix[*one][column]
+                .abs()
+                .total_cmp(&matrix[*other][column].abs())
+        })?;
         if matrix[pivot][column].abs() <= 1e-9 * scale {
             return None;
         }
         matrix.swap(column, pivot);
         inverse.swap(column, pivot);
         let by = matrix[column][column];
-        matrix[column].iter_mut().chain(&mut inverse[column]).for_each(|value| *value /= by);
+        matrix[column]
+            .iter_mut()
+            .chain(&mut inverse[column])
+            .for_each(|value| *value /= by);
         let (own, own_inverse) = (matrix[column].clone(), inverse[column].clone());
         for row in (0..size).filter(|row| *row != column) {
             let factor = matrix[row][column];
-            matrix[row].iter_mut().zip(&own).for_each(|(value, own)| *value -= factor * own);
-            inverse[row].iter_mut().zip(&own_inverse).for_each(|(value, own)| *value -= factor * own);
+            matrix[row]
+                .iter_mut()
+                .zip(&own)
+                .for_each(|(value, own)| *value -= factor * own);
+            inverse[row]
+                .iter_mut()
+                .zip(&own_inverse)
+                .for_each(|(value, own)| *value -= factor * own);
         }
     }
     Some(inverse)

@@ -1,8 +1,10 @@
-//! Decides whether two groups of runs differ: one engine for comparison, report, diagnosis and search. Numbers in, numbers out.
+//! Decides whether two groups of runs differ: one engine for comparison, report, diagnosis and
+//! search. Numbers in, numbers out.
 //!
-//! The unit of replication is the run. Runs of one machine are not independent: it drifts within an hour and jumps between sessions, so the
-//! analysis follows the order in which the runs were made ([`Design`]). All of it works on logarithms: a ratio is a difference there.
-//! `docs/comparing.md` has the rules and how often they are wrong; `benches/verdicts.rs` measures that.
+//! The unit of replication is the run. Runs of one machine are not independent: it drifts within an
+//! hour and jumps between sessions, so the analysis follows the order in which the runs were made
+//! ([`Design`]). All of it works on logarithms: a ratio is a difference there. `docs/comparing.md`
+//! has the rules and how often they are wrong; `benches/verdicts.rs` measures that.
 
 mod contrast;
 mod design;
@@ -23,22 +25,24 @@ pub const ALPHA: f64 = 0.05;
 pub const POWER: f64 = 0.8;
 /// Fewer runs on a side, or fewer pairs, say too little about their spread.
 pub const FEWEST_RUNS: usize = 3;
-/// Assumed correlation of successive runs: 0.54 was measured over sixty runs in a row (`results/verdict-spread`).
+/// Assumed correlation of successive runs: 0.54 was measured over sixty runs in a row
+/// (`results/verdict-spread`).
 pub const CORRELATION: f64 = 0.5;
-/// Assumed jump of a machine between two sessions: for sides that ran one after the other only a larger change is reported. Chosen, not a
-/// bound: 8 % in ten
-/// minutes (`results/verdict-spread`, `verdict-plain`) and 31 % in one (`results/quickstart-2core-epyc`) were seen on rented machines.
+/// Assumed jump of a machine between two sessions: for sides that ran one after the other only a
+/// larger change is reported. Chosen, not a bound: 8 % in ten minutes (`results/verdict-spread`,
+/// `verdict-plain`) and 31 % in one (`results/quickstart-2core-epyc`) were seen on rented machines.
 pub const SESSION_JUMP: f64 = 0.05;
 
-/// If at least this fraction of a side's runs is disturbed, the machine was disturbed, not a single run: sides that ran one after the other
-/// may have seen two machine states.
-/// Chosen; a burst of six runs among sixty at half their speed was seen (`results/verdict-busy`).
+/// If at least this fraction of a side's runs is disturbed, the machine was disturbed, not a single
+/// run: sides that ran one after the other may have seen two machine states. Chosen; a burst of six
+/// runs among sixty at half their speed was seen (`results/verdict-busy`).
 pub const MUCH_DISTURBED: f64 = 0.25;
 
-/// A smaller change of a time, a rate, memory or energy does not count, as a fraction: `docs/comparing.md`. The same for comparison, report,
-/// diagnosis and search.
+/// A smaller change of a time, a rate, memory or energy does not count, as a fraction:
+/// `docs/comparing.md`. The same for comparison, report, diagnosis and search.
 pub const WORTH: f64 = 0.03;
-/// Logarithms that differ by no more than this are of equal numbers: the difference is rounding, below the resolution of any instrument.
+/// Logarithms that differ by no more than this are of equal numbers: the difference is rounding,
+/// below the resolution of any instrument.
 pub(crate) const ROUNDING: f64 = 1e-9;
 
 /// One run: a positive number with its place in time.
@@ -47,7 +51,8 @@ pub struct TimedRun {
     pub value: f64,
     /// Start time, in s on a clock that both sides share; `None` if unknown.
     pub seconds: Option<f64>,
-    /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` if only the order decides.
+    /// Block of repeats, or seed: runs of both sides with one key are a pair. `None` if only the
+    /// order decides.
     pub block: Option<u64>,
     /// Whether a known disturbance affected it.
     pub is_disturbed: bool,
@@ -58,7 +63,13 @@ pub struct TimedRun {
 impl TimedRun {
     /// A run with only a number.
     pub fn of(value: f64) -> Self {
-        Self { value, seconds: None, block: None, is_disturbed: false, is_at_once: false }
+        Self {
+            value,
+            seconds: None,
+            block: None,
+            is_disturbed: false,
+            is_at_once: false,
+        }
     }
 }
 
@@ -98,23 +109,41 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let sum: f64 = values.iter().sum();
     let is_too_large = !sum.is_finite() && values.iter().all(|value| value.is_finite());
-    (!values.is_empty()).then(|| if is_too_large { values.iter().map(|value| value / count).sum() } else { sum / count })
+    (!values.is_empty()).then(|| {
+        if is_too_large {
+            values.iter().map(|value| value / count).sum()
+        } else {
+            sum / count
+        }
+    })
 }
 
 /// The sample standard deviation of at least two values, without overflow.
 pub fn deviation(values: &[f64]) -> Option<f64> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
-    let largest = values.iter().map(|value| (value - mean).abs()).fold(0.0, f64::max);
+    let largest = values
+        .iter()
+        .map(|value| (value - mean).abs())
+        .fold(0.0, f64::max);
     // Squares of very large and of very small numbers overflow or vanish.
-    let scale = if largest > SQUARES && largest.is_finite() || largest < 1.0 / SQUARES && largest > 0.0 { largest } else { 1.0 };
-    let squares: f64 = values.iter().map(|value| ((value - mean) / scale).powi(2)).sum();
+    let scale =
+        if largest > SQUARES && largest.is_finite() || largest < 1.0 / SQUARES && largest > 0.0 {
+            largest
+        } else {
+            1.0
+        };
+    let squares: f64 = values
+        .iter()
+        .map(|value| ((value - mean) / scale).powi(2))
+        .sum();
     Some((squares / (values.len() as f64 - 1.0)).sqrt() * scale)
 }
 
 /// Above this, and below its inverse, numbers are scaled before they are squared.
 const SQUARES: f64 = 1e100;
 
-/// The center of a side: the measured value of one run, else the geometric mean; `None` for no runs.
+/// The center of a side: the measured value of one run, else the geometric mean; `None` for no
+/// runs.
 pub fn middle(values: &[f64]) -> Option<f64> {
     match values {
         [] => None,
@@ -128,7 +157,11 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_unstable_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
 }
 
 #[cfg(test)]

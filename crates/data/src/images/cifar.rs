@@ -1,5 +1,6 @@
-//! CIFAR-10, binary version: five training files and one validation file, unpacked or in their archive. A record is a label, then
-//! the red, the green and the blue pixels. Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
+//! CIFAR-10, binary version: five training files and one validation file, unpacked or in their
+//! archive. A record is a label, then the red, the green and the blue pixels. Source: Krizhevsky
+//! 2009, "Learning multiple layers of features from tiny images".
 
 use std::{
     io::{self, Read},
@@ -15,10 +16,19 @@ use crate::{
     text::DataError,
 };
 
-/// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's deviation.
-pub(super) const NORMALIZATION: Normalization = Normalization { mean: [0.4914, 0.4822, 0.4465], deviation: [0.2470, 0.2435, 0.2616] };
+/// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's
+/// deviation.
+pub(super) const NORMALIZATION: Normalization = Normalization {
+    mean: [0.4914, 0.4822, 0.4465],
+    deviation: [0.2470, 0.2435, 0.2616],
+};
 
-const SHAPE: ImageShape = ImageShape { channels: 3, height: 32, width: 32, classes: 10 };
+const SHAPE: ImageShape = ImageShape {
+    channels: 3,
+    height: 32,
+    width: 32,
+    classes: 10,
+};
 /// A label and 3 × 32 × 32 pixels.
 const RECORD: usize = 1 + 3 * 32 * 32;
 
@@ -32,20 +42,42 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
     let paths = source::locate(data, data_folder)?;
     let batches = match paths.as_slice() {
         [archive] => read_archive(archive)?,
-        files => files.iter().map(|path| Ok(Batch { path: path.clone(), bytes: source::read(path)? })).collect::<Result<_, DataError>>()?,
+        files => files
+            .iter()
+            .map(|path| {
+                Ok(Batch {
+                    path: path.clone(),
+                    bytes: source::read(path)?,
+                })
+            })
+            .collect::<Result<_, DataError>>()?,
     };
     let mut hasher = Sha256::new();
     batches.iter().for_each(|batch| hasher.update(&batch.bytes));
     let (train, valid) = batches.split_at(batches.len().saturating_sub(1));
-    Ok(LoadedImages::of(SHAPE, [part(train)?, part(valid)?], hex::encode(hasher.finalize())))
+    Ok(LoadedImages::of(
+        SHAPE,
+        [part(train)?, part(valid)?],
+        hex::encode(hasher.finalize()),
+    ))
 }
 
 /// The batches in an archive, in reading order, independent of their order in the archive.
 fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
-    let found = entries(archive).map_err(|error| DataError::Read { path: archive.to_owned(), error })?;
+    let found = entries(archive).map_err(|error| DataError::Read {
+        path: archive.to_owned(),
+        error,
+    })?;
     let batch = |(name, bytes): (&&str, Option<Vec<u8>>)| match bytes {
-        Some(bytes) => Ok(Batch { path: archive.join(name), bytes }),
-        None => unfit(archive, format!("holds no `{name}`"), format!("an archive of {}", CIFAR10_BATCHES.join(", "))),
+        Some(bytes) => Ok(Batch {
+            path: archive.join(name),
+            bytes,
+        }),
+        None => unfit(
+            archive,
+            format!("holds no `{name}`"),
+            format!("an archive of {}", CIFAR10_BATCHES.join(", ")),
+        ),
     };
     CIFAR10_BATCHES.iter().zip(found).map(batch).collect()
 }
@@ -54,7 +86,10 @@ fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; CIFAR10_BATCHES.len()
     let mut found: [Option<Vec<u8>>; CIFAR10_BATCHES.len()] = Default::default();
     for entry in tar::Archive::new(source::open(archive, archive)?).entries()? {
         let mut entry = entry?;
-        let place = entry.path()?.file_name().and_then(|name| CIFAR10_BATCHES.iter().position(|batch| name == *batch));
+        let place = entry
+            .path()?
+            .file_name()
+            .and_then(|name| CIFAR10_BATCHES.iter().position(|batch| name == *batch));
         if let Some(place) = place {
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes)?;
@@ -66,20 +101,34 @@ fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; CIFAR10_BATCHES.len()
 
 fn part(batches: &[Batch]) -> Result<Images, DataError> {
     let records: usize = batches.iter().map(|batch| batch.bytes.len() / RECORD).sum();
-    let (mut labels, mut pixels) = (Vec::with_capacity(records), Vec::with_capacity(records * (RECORD - 1)));
+    let (mut labels, mut pixels) = (
+        Vec::with_capacity(records),
+        Vec::with_capacity(records * (RECORD - 1)),
+    );
     for Batch { path, bytes } in batches {
         if bytes.is_empty() || !bytes.len().is_multiple_of(RECORD) {
-            return unfit(path, format!("has {} bytes", bytes.len()), format!("whole records of {RECORD} bytes, 10,000 in each published file"));
+            return unfit(
+                path,
+                format!("has {} bytes", bytes.len()),
+                format!("whole records of {RECORD} bytes, 10,000 in each published file"),
+            );
         }
         for (number, record) in bytes.chunks_exact(RECORD).enumerate() {
             if u64::from(record[0]) >= SHAPE.classes {
-                return unfit(path, format!("has label {} in record {number}", record[0]), "labels from 0 to 9".to_owned());
+                return unfit(
+                    path,
+                    format!("has label {} in record {number}", record[0]),
+                    "labels from 0 to 9".to_owned(),
+                );
             }
             labels.push(u32::from(record[0]));
             pixels.extend_from_slice(&record[1..]);
         }
     }
-    Ok(Images { labels, pixels: ImagePixels::Memory(pixels) })
+    Ok(Images {
+        labels,
+        pixels: ImagePixels::Memory(pixels),
+    })
 }
 
 #[cfg(test)]
@@ -105,15 +154,29 @@ mod tests {
     }
 
     fn write_archive(folder: &Path, names: &[&str]) {
-        let gz = flate2::write::GzEncoder::new(std::fs::File::create(folder.join("cifar-10-binary.tar.gz")).unwrap(), flate2::Compression::fast());
+        let gz = flate2::write::GzEncoder::new(
+            std::fs::File::create(folder.join("cifar-10-binary.tar.gz")).unwrap(),
+            flate2::Compression::fast(),
+        );
         let mut archive = tar::Builder::new(gz);
         for name in names {
-            let bytes =
-                CIFAR10_BATCHES.iter().position(|batch| batch == name).map_or_else(|| b"airplane\n".to_vec(), |number| batch(&[number as u8, 9]));
+            let bytes = CIFAR10_BATCHES
+                .iter()
+                .position(|batch| batch == name)
+                .map_or_else(
+                    || b"airplane\n".to_vec(),
+                    |number| batch(&[number as u8, 9]),
+                );
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             header.set_mode(0o644);
-            archive.append_data(&mut header, format!("cifar-10-batches-bin/{name}"), bytes.as_slice()).unwrap();
+            archive
+                .append_data(
+                    &mut header,
+                    format!("cifar-10-batches-bin/{name}"),
+                    bytes.as_slice(),
+                )
+                .unwrap();
         }
         archive.into_inner().unwrap().finish().unwrap();
     }
@@ -136,32 +199,65 @@ mod tests {
                 "data_batch_3.bin",
             ],
         );
-        let loaded: Vec<_> = folders.iter().map(|folder| load(&data(folder.path()), None).unwrap()).collect();
+        let loaded: Vec<_> = folders
+            .iter()
+            .map(|folder| load(&data(folder.path()), None).unwrap())
+            .collect();
         assert!(loaded.iter().all(|images| images.facts == loaded[0].facts));
-        assert_eq!(loaded[0].facts.counts, Counts::Images { train_images: 10, valid_images: 2, shape: SHAPE });
+        assert_eq!(
+            loaded[0].facts.counts,
+            Counts::Images {
+                train_images: 10,
+                valid_images: 2,
+                shape: SHAPE
+            }
+        );
         assert_eq!(loaded[2].train.labels, [0, 9, 1, 9, 2, 9, 3, 9, 4, 9]);
         assert_eq!(loaded[2].valid.labels, [5, 9]);
-        let ImagePixels::Memory(pixels) = &loaded[2].valid.pixels else { panic!("{:?}", loaded[2].valid.pixels) };
+        let ImagePixels::Memory(pixels) = &loaded[2].valid.pixels else {
+            panic!("{:?}", loaded[2].valid.pixels)
+        };
         assert_eq!(*pixels, [[5; 3072], [9; 3072]].concat());
     }
 
     fn fault(folder: &Path) -> String {
-        load(&data(folder), None).unwrap_err().to_string().replace(&folder.display().to_string(), "set")
+        load(&data(folder), None)
+            .unwrap_err()
+            .to_string()
+            .replace(&folder.display().to_string(), "set")
     }
 
     #[test]
     fn every_fault_is_named_with_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        assert!(fault(folder).contains("looked for set/data_batch_1.bin, "), "{}", fault(folder));
+        assert!(
+            fault(folder).contains("looked for set/data_batch_1.bin, "),
+            "{}",
+            fault(folder)
+        );
         std::fs::write(folder.join("cifar-10-binary.tar.gz"), b"no archive").unwrap();
-        assert!(fault(folder).starts_with("set/cifar-10-binary.tar.gz could not be read: "), "{}", fault(folder));
+        assert!(
+            fault(folder).starts_with("set/cifar-10-binary.tar.gz could not be read: "),
+            "{}",
+            fault(folder)
+        );
         write_archive(folder, &["data_batch_1.bin"]);
-        assert!(fault(folder).starts_with("set/cifar-10-binary.tar.gz holds no `data_batch_2.bin`; expected an archive of data_batch_1.bin, "));
+        assert!(fault(folder).starts_with(
+            "set/cifar-10-binary.tar.gz holds no `data_batch_2.bin`; expected an archive of \
+             data_batch_1.bin, "
+        ));
         write_batches(folder);
         std::fs::write(folder.join("data_batch_3.bin"), &batch(&[1, 2])[1..]).unwrap();
-        assert_eq!(fault(folder), "set/data_batch_3.bin has 6145 bytes; expected whole records of 3073 bytes, 10,000 in each published file");
+        assert_eq!(
+            fault(folder),
+            "set/data_batch_3.bin has 6145 bytes; expected whole records of 3073 bytes, 10,000 in \
+             each published file"
+        );
         std::fs::write(folder.join("data_batch_3.bin"), batch(&[1, 10])).unwrap();
-        assert_eq!(fault(folder), "set/data_batch_3.bin has label 10 in record 1; expected labels from 0 to 9");
+        assert_eq!(
+            fault(folder),
+            "set/data_batch_3.bin has label 10 in record 1; expected labels from 0 to 9"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! A folder of PNG and JPEG files, one folder per class: listed, labeled and split, not decoded.
 //!
-//! `path/train/<class>/` is for training and `path/valid/<class>/` (or `val`, or `test`) for validation; `path/<class>/` holds both, as does
-//! `path/train/<class>/` alone. Classes are numbered in the byte order of their names. Names that start with a dot are ignored.
+//! `path/train/<class>/` is for training and `path/valid/<class>/` (or `val`, or `test`) for
+//! validation; `path/<class>/` holds both, as does `path/train/<class>/` alone. Classes are
+//! numbered in the byte order of their names. Names that start with a dot are ignored.
 
 mod listing;
 
@@ -15,7 +16,10 @@ use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{source, text::DataError};
 
 /// Statistics of ImageNet, as used with torchvision's models.
-pub(super) const NORMALIZATION: Normalization = Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
+pub(super) const NORMALIZATION: Normalization = Normalization {
+    mean: [0.485, 0.456, 0.406],
+    deviation: [0.229, 0.224, 0.225],
+};
 
 /// Names of validation folders, by priority.
 const VALID_FOLDERS: [&str; 3] = ["valid", "val", "test"];
@@ -29,14 +33,29 @@ pub(super) fn load(data: &Data, folder: &ImageFolder) -> Result<LoadedImages, Da
     let mut lister = Lister::new(folder.skip_bad);
     let (classes, [train, valid]) = parts(root, folder.valid_fraction, &mut lister)?;
     let sha256 = sha256(root, train.iter().chain(&valid));
-    let shape = ImageShape { channels: 3, height: folder.image_size, width: folder.image_size, classes };
+    let shape = ImageShape {
+        channels: 3,
+        height: folder.image_size,
+        width: folder.image_size,
+        classes,
+    };
     let skipped_files = lister.skipped_files;
-    Ok(LoadedImages { skipped_files, ..LoadedImages::of(shape, [train, valid].map(images), sha256) })
+    Ok(LoadedImages {
+        skipped_files,
+        ..LoadedImages::of(shape, [train, valid].map(images), sha256)
+    })
 }
 
 /// Returns the number of classes, then the training and the validation files.
-fn parts(root: &Path, valid_fraction: f64, lister: &mut Lister) -> Result<(u64, [Vec<Labelled>; 2]), DataError> {
-    let valid_folder = VALID_FOLDERS.iter().map(|name| root.join(name)).find(|folder| listing::has_folders(folder));
+fn parts(
+    root: &Path,
+    valid_fraction: f64,
+    lister: &mut Lister,
+) -> Result<(u64, [Vec<Labelled>; 2]), DataError> {
+    let valid_folder = VALID_FOLDERS
+        .iter()
+        .map(|name| root.join(name))
+        .find(|folder| listing::has_folders(folder));
     let train_folder = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
     match (train_folder, valid_folder) {
         (Some(train), Some(valid)) => {
@@ -45,9 +64,11 @@ fn parts(root: &Path, valid_fraction: f64, lister: &mut Lister) -> Result<(u64, 
             let parts = [all(&classes), labelled_as(&valid, held, &classes)?];
             Ok((classes.len() as u64, parts))
         }
-        (None, Some(valid)) => {
-            unfit(root, format!("has a folder `{}` but no folder `train`", name_of(&valid)), "both, or one folder per class".to_owned())
-        }
+        (None, Some(valid)) => unfit(
+            root,
+            format!("has a folder `{}` but no folder `train`", name_of(&valid)),
+            "both, or one folder per class".to_owned(),
+        ),
         (train, None) => {
             let classes = lister.training_classes(train.as_deref().unwrap_or(root))?;
             Ok((classes.len() as u64, split(&classes, valid_fraction)))
@@ -56,39 +77,65 @@ fn parts(root: &Path, valid_fraction: f64, lister: &mut Lister) -> Result<(u64, 
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn all(classes: &[ListedClass]) -> Vec<Labelled> {
-    (0..).zip(classes).flat_map(|(label, class)| class.files.iter().map(move |file| (label, file.clone()))).collect()
+    (0..)
+        .zip(classes)
+        .flat_map(|(label, class)| class.files.iter().map(move |file| (label, file.clone())))
+        .collect()
 }
 
 /// Returns validation files with the labels of the training classes.
-fn labelled_as(folder: &Path, held: Vec<ListedClass>, classes: &[ListedClass]) -> Result<Vec<Labelled>, DataError> {
+fn labelled_as(
+    folder: &Path,
+    held: Vec<ListedClass>,
+    classes: &[ListedClass],
+) -> Result<Vec<Labelled>, DataError> {
     let mut files = Vec::new();
     for class in held {
         let Ok(label) = classes.binary_search_by(|known| known.name.cmp(&class.name)) else {
-            return unfit(&folder.join(&class.name), "is a class without training images".to_owned(), "the names of the training classes".to_owned());
+            return unfit(
+                &folder.join(&class.name),
+                "is a class without training images".to_owned(),
+                "the names of the training classes".to_owned(),
+            );
         };
         files.extend(class.files.into_iter().map(|file| (label as u32, file)));
     }
     if files.is_empty() {
-        return unfit(folder, "has no images".to_owned(), listing::expected_images());
+        return unfit(
+            folder,
+            "has no images".to_owned(),
+            listing::expected_images(),
+        );
     }
     Ok(files)
 }
 
-/// Selects `valid_fraction` of each class for validation, rounded, but never all of it: the files whose names have the smallest hashes, so that
-/// a copy or a few more files do not change the selection.
+/// Selects `valid_fraction` of each class for validation, rounded, but never all of it: the files
+/// whose names have the smallest hashes, so that a copy or a few more files do not change the
+/// selection.
 fn split(classes: &[ListedClass], valid_fraction: f64) -> [Vec<Labelled>; 2] {
     let mut parts = [Vec::new(), Vec::new()];
     for (label, class) in (0..).zip(classes) {
-        let mut order: Vec<([u8; 32], usize)> =
-            class.files.iter().map(|file| Sha256::digest(file.name().as_encoded_bytes()).into()).zip(0..).collect();
+        let mut order: Vec<([u8; 32], usize)> = class
+            .files
+            .iter()
+            .map(|file| Sha256::digest(file.name().as_encoded_bytes()).into())
+            .zip(0..)
+            .collect();
         order.sort_unstable();
         let held = (class.files.len() as f64 * valid_fraction).round() as usize;
         let mut is_held = vec![false; class.files.len()];
-        order.iter().take(held.min(class.files.len() - 1)).for_each(|(_, file)| is_held[*file] = true);
+        order
+            .iter()
+            .take(held.min(class.files.len() - 1))
+            .for_each(|(_, file)| is_held[*file] = true);
         for (file, is_held) in class.files.iter().zip(is_held) {
             parts[usize::from(is_held)].push((label, file.clone()));
         }
@@ -100,15 +147,27 @@ fn split(classes: &[ListedClass], valid_fraction: f64) -> [Vec<Labelled>; 2] {
 fn sha256<'a>(root: &Path, files: impl Iterator<Item = &'a Labelled>) -> String {
     let mut hasher = Sha256::new();
     for (_, file) in files {
-        hasher.update(file.path.strip_prefix(root).unwrap_or(&file.path).as_os_str().as_encoded_bytes());
+        hasher.update(
+            file.path
+                .strip_prefix(root)
+                .unwrap_or(&file.path)
+                .as_os_str()
+                .as_encoded_bytes(),
+        );
         hasher.update(format!("\0{}\n", file.bytes));
     }
     hex::encode(hasher.finalize())
 }
 
 fn images(files: Vec<Labelled>) -> Images {
-    let (labels, paths): (Vec<u32>, Vec<PathBuf>) = files.into_iter().map(|(label, file)| (label, file.path)).unzip();
-    Images { labels, pixels: ImagePixels::Files(paths) }
+    let (labels, paths): (Vec<u32>, Vec<PathBuf>) = files
+        .into_iter()
+        .map(|(label, file)| (label, file.path))
+        .unzip();
+    Images {
+        labels,
+        pixels: ImagePixels::Files(paths),
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +182,9 @@ mod tests {
     /// A folder with these files, each a PNG with only a header.
     fn folder_of(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
-        names.iter().for_each(|name| write(folder.path(), name, PNG));
+        names
+            .iter()
+            .for_each(|name| write(folder.path(), name, PNG));
         folder
     }
 
@@ -134,48 +195,114 @@ mod tests {
     }
 
     fn read(folder: &Path, keys: &str) -> Result<LoadedImages, DataError> {
-        load(&serde_yaml::from_str(&format!("{{kind: image-folder, path: {}{keys}}}", folder.display())).unwrap(), None)
+        load(
+            &serde_yaml::from_str(&format!(
+                "{{kind: image-folder, path: {}{keys}}}",
+                folder.display()
+            ))
+            .unwrap(),
+            None,
+        )
     }
 
     /// `label name` of each file.
     fn listed(folder: &Path, images: &Images) -> Vec<String> {
-        let ImagePixels::Files(paths) = &images.pixels else { panic!("{:?}", images.pixels) };
+        let ImagePixels::Files(paths) = &images.pixels else {
+            panic!("{:?}", images.pixels)
+        };
         let name = |path: &Path| path.strip_prefix(folder).unwrap().display().to_string();
-        images.labels.iter().zip(paths).map(|(label, path)| format!("{label} {}", name(path))).collect()
+        images
+            .labels
+            .iter()
+            .zip(paths)
+            .map(|(label, path)| format!("{label} {}", name(path)))
+            .collect()
     }
 
     fn fault(folder: &Path, keys: &str) -> String {
-        read(folder, keys).unwrap_err().to_string().replace(&folder.display().to_string(), "own")
+        read(folder, keys)
+            .unwrap_err()
+            .to_string()
+            .replace(&folder.display().to_string(), "own")
     }
 
     #[test]
     fn classes_are_numbered_by_their_names_and_endings_have_any_case() {
-        let folder =
-            folder_of(&["train/b/2.jpg", "train/b/10.JPEG", "train/B/x.Png", "val/b/y.png", "train/.cache/z.txt", "README.md", "test/c/w.png"]);
+        let folder = folder_of(&[
+            "train/b/2.jpg",
+            "train/b/10.JPEG",
+            "train/B/x.Png",
+            "val/b/y.png",
+            "train/.cache/z.txt",
+            "README.md",
+            "test/c/w.png",
+        ]);
         let loaded = read(folder.path(), ", image_size: 32").unwrap();
-        assert_eq!(listed(folder.path(), &loaded.train), ["0 train/B/x.Png", "1 train/b/10.JPEG", "1 train/b/2.jpg"]);
-        assert_eq!(listed(folder.path(), &loaded.valid), ["1 val/b/y.png"], "`val` comes before `test`");
-        let shape = ImageShape { channels: 3, height: 32, width: 32, classes: 2 };
-        assert_eq!(loaded.facts.counts, Counts::Images { train_images: 3, valid_images: 1, shape });
+        assert_eq!(
+            listed(folder.path(), &loaded.train),
+            ["0 train/B/x.Png", "1 train/b/10.JPEG", "1 train/b/2.jpg"]
+        );
+        assert_eq!(
+            listed(folder.path(), &loaded.valid),
+            ["1 val/b/y.png"],
+            "`val` comes before `test`"
+        );
+        let shape = ImageShape {
+            channels: 3,
+            height: 32,
+            width: 32,
+            classes: 2,
+        };
+        assert_eq!(
+            loaded.facts.counts,
+            Counts::Images {
+                train_images: 3,
+                valid_images: 1,
+                shape
+            }
+        );
     }
 
     #[test]
     fn a_share_of_each_class_is_held_out_by_name() {
-        let names: Vec<String> =
-            (0..30).map(|number| format!("{}/{number}.png", ["cat", "dog", "dog"][number % 3])).chain(["fox/1.png".to_owned()]).collect();
+        let names: Vec<String> = (0..30)
+            .map(|number| format!("{}/{number}.png", ["cat", "dog", "dog"][number % 3]))
+            .chain(["fox/1.png".to_owned()])
+            .collect();
         let folder = folder_of(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let held = |keys| listed(folder.path(), &read(folder.path(), keys).unwrap().valid);
         assert!(held(", valid_fraction: 0.0").is_empty());
         let (few, many) = (held(", valid_fraction: 0.1"), held(", valid_fraction: 0.5"));
-        assert_eq!((few.len(), many.len()), (1 + 2, 5 + 10), "a class of one image keeps it for training");
+        assert_eq!(
+            (few.len(), many.len()),
+            (1 + 2, 5 + 10),
+            "a class of one image keeps it for training"
+        );
         assert!(few.iter().all(|file| many.contains(file)));
-        assert_eq!(read(folder.path(), ", valid_fraction: 0.5").unwrap().train.labels.len(), 31 - 15);
+        assert_eq!(
+            read(folder.path(), ", valid_fraction: 0.5")
+                .unwrap()
+                .train
+                .labels
+                .len(),
+            31 - 15
+        );
         // The same names elsewhere, below `train`, and one more class: the same selection.
-        let moved: Vec<String> = names.iter().map(|name| format!("train/{name}")).chain(["train/ape/1.png".to_owned()]).collect();
+        let moved: Vec<String> = names
+            .iter()
+            .map(|name| format!("train/{name}"))
+            .chain(["train/ape/1.png".to_owned()])
+            .collect();
         let moved = folder_of(&moved.iter().map(String::as_str).collect::<Vec<_>>());
-        let again = listed(moved.path(), &read(moved.path(), ", valid_fraction: 0.1").unwrap().valid);
+        let again = listed(
+            moved.path(),
+            &read(moved.path(), ", valid_fraction: 0.1").unwrap().valid,
+        );
         let name = |file: &String| file.rsplit_once(['/']).unwrap().1.to_owned();
-        assert_eq!(again.iter().map(name).collect::<Vec<_>>(), few.iter().map(name).collect::<Vec<_>>());
+        assert_eq!(
+            again.iter().map(name).collect::<Vec<_>>(),
+            few.iter().map(name).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -195,46 +322,105 @@ mod tests {
     fn what_does_not_belong_is_named_with_what_does() {
         let empty = tempfile::tempdir().unwrap();
         let images = "files that end in .png, .jpg or .jpeg";
-        assert_eq!(fault(empty.path(), ""), format!("own contains no folders; expected one for each of two or more classes, with {images} in it"));
+        assert_eq!(
+            fault(empty.path(), ""),
+            format!(
+                "own contains no folders; expected one for each of two or more classes, with \
+                 {images} in it"
+            )
+        );
         write(empty.path(), "a/1.png", PNG);
-        assert!(fault(empty.path(), "").starts_with("own contains only one folder; expected one for each"));
+        assert!(
+            fault(empty.path(), "")
+                .starts_with("own contains only one folder; expected one for each")
+        );
         std::fs::create_dir(empty.path().join("b")).unwrap();
-        assert_eq!(fault(empty.path(), ""), format!("own/b has no images; expected {images}"));
+        assert_eq!(
+            fault(empty.path(), ""),
+            format!("own/b has no images; expected {images}")
+        );
         write(empty.path(), "b/1.gif", b"GIF89a");
         let remedy = "move it away, or skip such files with `data.skip_bad: true`";
-        assert_eq!(fault(empty.path(), ""), format!("own/b/1.gif is not an image; expected {images}; {remedy}"));
-        assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/b has no images; expected {images}"));
+        assert_eq!(
+            fault(empty.path(), ""),
+            format!("own/b/1.gif is not an image; expected {images}; {remedy}")
+        );
+        assert_eq!(
+            fault(empty.path(), ", skip_bad: true"),
+            format!("own/b has no images; expected {images}")
+        );
         write(empty.path(), "b/1.png", PNG);
         std::fs::remove_file(empty.path().join("b/1.gif")).unwrap();
         write(empty.path(), "notes.txt", b"");
-        assert_eq!(fault(empty.path(), ""), format!("own/notes.txt is next to the class folders; expected only class folders there; {remedy}"));
+        assert_eq!(
+            fault(empty.path(), ""),
+            format!(
+                "own/notes.txt is next to the class folders; expected only class folders there; \
+                 {remedy}"
+            )
+        );
         write(empty.path(), "a/b/1.png", PNG);
-        assert_eq!(fault(empty.path(), ", skip_bad: true"), format!("own/a/b is a folder inside a class folder; expected {images}"));
+        assert_eq!(
+            fault(empty.path(), ", skip_bad: true"),
+            format!("own/a/b is a folder inside a class folder; expected {images}")
+        );
         let absent = fault(&empty.path().join("nowhere"), "");
-        assert!(absent.starts_with("the data of `data.kind` image-folder was not found; looked for own; a relative"), "{absent}");
+        assert!(
+            absent.starts_with(
+                "the data of `data.kind` image-folder was not found; looked for own; a relative"
+            ),
+            "{absent}"
+        );
     }
 
     #[test]
     fn validation_has_the_classes_of_training() {
         let folder = folder_of(&["train/a/1.png", "train/b/1.png", "valid/c/1.png"]);
-        assert_eq!(fault(folder.path(), ""), "own/valid/c is a class without training images; expected the names of the training classes");
+        assert_eq!(
+            fault(folder.path(), ""),
+            "own/valid/c is a class without training images; expected the names of the training \
+             classes"
+        );
         let folder = folder_of(&["valid/a/1.png", "valid/b/1.png", "other/b/1.png"]);
-        assert_eq!(fault(folder.path(), ""), "own has a folder `valid` but no folder `train`; expected both, or one folder per class");
+        assert_eq!(
+            fault(folder.path(), ""),
+            "own has a folder `valid` but no folder `train`; expected both, or one folder per class"
+        );
         let classes_of_that_name = folder_of(&["train/1.png", "test/1.png", "bus/1.png"]);
-        assert_eq!(read(classes_of_that_name.path(), "").unwrap().shape.classes, 3);
+        assert_eq!(
+            read(classes_of_that_name.path(), "").unwrap().shape.classes,
+            3
+        );
     }
 
     #[test]
     fn files_that_are_no_images_are_left_out_and_counted_if_asked() {
         let folder = folder_of(&["a/1.png", "a/2.png", "b/1.png"]);
         write(folder.path(), "a/empty.png", b"");
-        write(folder.path(), "a/text.jpg", b"no image at all, however long it goes on");
+        write(
+            folder.path(),
+            "a/text.jpg",
+            b"no image at all, however long it goes on",
+        );
         write(folder.path(), "b/list.txt", b"1.png");
         write(folder.path(), "b/cut.png", &PNG[..12]);
         let loaded = read(folder.path(), ", skip_bad: true").unwrap();
-        assert_eq!((loaded.train.labels.len() + loaded.valid.labels.len(), loaded.skipped_files), (3, 4));
+        assert_eq!(
+            (
+                loaded.train.labels.len() + loaded.valid.labels.len(),
+                loaded.skipped_files
+            ),
+            (3, 4)
+        );
         std::fs::remove_file(folder.path().join("b/list.txt")).unwrap();
         let loaded = read(folder.path(), "").unwrap();
-        assert_eq!((loaded.train.labels.len() + loaded.valid.labels.len(), loaded.skipped_files), (6, 0), "else only names are looked at");
+        assert_eq!(
+            (
+                loaded.train.labels.len() + loaded.valid.labels.len(),
+                loaded.skipped_files
+            ),
+            (6, 0),
+            "else only names are looked at"
+        );
     }
 }

@@ -22,26 +22,41 @@ impl TokenFile {
     /// `special` holds the key and the name of the end, the padding and the unknown token.
     ///
     /// # Errors
-    /// The bytes are not a tokenizer, or the tokenizer is random; it lacks a named token. A tokenizer that can encode everything
-    /// has no unknown token: its default name may be absent.
-    pub(super) fn read(file: &Path, bytes: &[u8], special: [(&'static str, &str); 3]) -> Result<Self, PairsError> {
-        let unreadable = |reason: String| PairsError::NoTokenizer { file: file.to_owned(), reason };
-        let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| unreadable(error.to_string()))?;
+    /// The bytes are not a tokenizer, or the tokenizer is random; it lacks a named token. A
+    /// tokenizer that can encode everything has no unknown token: its default name may be absent.
+    pub(super) fn read(
+        file: &Path,
+        bytes: &[u8],
+        special: [(&'static str, &str); 3],
+    ) -> Result<Self, PairsError> {
+        let unreadable = |reason: String| PairsError::NoTokenizer {
+            file: file.to_owned(),
+            reason,
+        };
+        let mut tokenizer =
+            Tokenizer::from_bytes(bytes).map_err(|error| unreadable(error.to_string()))?;
         if let ModelWrapper::BPE(model) = tokenizer.get_model()
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout > 0.0)
         {
-            return Err(PairsError::Dropout { file: file.to_owned(), dropout });
+            return Err(PairsError::Dropout {
+                file: file.to_owned(),
+                dropout,
+            });
         }
         // The experiment decides cutting and padding, not the file.
         tokenizer.with_padding(None);
-        tokenizer.with_truncation(None).map_err(|error| unreadable(error.to_string()))?;
+        tokenizer
+            .with_truncation(None)
+            .map_err(|error| unreadable(error.to_string()))?;
         let id = |(key, token): (&'static str, &str)| {
-            tokenizer.token_to_id(token).ok_or_else(|| PairsError::NoToken {
-                file: file.to_owned(),
-                key,
-                token: token.to_owned(),
-                there: special_tokens(&tokenizer),
-            })
+            tokenizer
+                .token_to_id(token)
+                .ok_or_else(|| PairsError::NoToken {
+                    file: file.to_owned(),
+                    key,
+                    token: token.to_owned(),
+                    there: special_tokens(&tokenizer),
+                })
         };
         let (end, pad) = (id(special[0])?, id(special[1])?);
         let unknown = match id(special[2]) {
@@ -49,8 +64,19 @@ impl TokenFile {
             found => Some(found?),
         };
         // Ids may have gaps; a model needs a row for the highest.
-        let len = tokenizer.get_vocab(true).into_values().max().map_or(0, |highest| highest as usize + 1);
-        Ok(Self { file: file.to_owned(), tokenizer, len, end, pad, unknown })
+        let len = tokenizer
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(0, |highest| highest as usize + 1);
+        Ok(Self {
+            file: file.to_owned(),
+            tokenizer,
+            len,
+            end,
+            pad,
+            unknown,
+        })
     }
 
     /// Size of the vocabulary: the highest token id plus 1.
@@ -83,13 +109,22 @@ impl TokenFile {
     /// # Errors
     /// The tokenizer cannot encode the text and has no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, PairsError> {
-        self.tokenizer.encode_fast(text, false).map(|found| found.get_ids().to_vec()).map_err(|error| self.cannot_encode(&error))
+        self.tokenizer
+            .encode_fast(text, false)
+            .map(|found| found.get_ids().to_vec())
+            .map_err(|error| self.cannot_encode(&error))
     }
 
     /// Same as [`TokenFile::encode`], for many texts at once, on all cores.
     pub(super) fn encode_many(&self, texts: Vec<&str>) -> Result<Vec<Vec<u32>>, PairsError> {
-        let found = self.tokenizer.encode_batch_fast(texts, false).map_err(|error| self.cannot_encode(&error))?;
-        Ok(found.iter().map(|encoding| encoding.get_ids().to_vec()).collect())
+        let found = self
+            .tokenizer
+            .encode_batch_fast(texts, false)
+            .map_err(|error| self.cannot_encode(&error))?;
+        Ok(found
+            .iter()
+            .map(|encoding| encoding.get_ids().to_vec())
+            .collect())
     }
 
     /// Returns the text of ids, without special tokens; unknown ids are ignored.
@@ -98,13 +133,19 @@ impl TokenFile {
     pub fn decode(&self, ids: &[u32]) -> String {
         // Only a decoder in the file can fail; then the tokens are still returned.
         self.tokenizer.decode(ids, true).unwrap_or_else(|_| {
-            let tokens: Vec<String> = ids.iter().filter_map(|id| self.tokenizer.id_to_token(*id)).collect();
+            let tokens: Vec<String> = ids
+                .iter()
+                .filter_map(|id| self.tokenizer.id_to_token(*id))
+                .collect();
             tokens.join(" ")
         })
     }
 
     fn cannot_encode(&self, error: &tokenizers::Error) -> PairsError {
-        PairsError::Encode { file: self.file.clone(), reason: error.to_string() }
+        PairsError::Encode {
+            file: self.file.clone(),
+            reason: error.to_string(),
+        }
     }
 }
 

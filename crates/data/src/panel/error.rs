@@ -8,40 +8,74 @@ use super::files::ARCHIVES;
 #[derive(Debug, thiserror::Error)]
 pub enum PanelError {
     #[error("{}", describe_absence(.kind, .looked, *.fetch))]
-    NotFound { kind: &'static str, looked: Vec<PathBuf>, fetch: Option<&'static str> },
+    NotFound {
+        kind: &'static str,
+        looked: Vec<PathBuf>,
+        fetch: Option<&'static str>,
+    },
     #[error("{} holds no CSV file; a panel has one per symbol, whose name ends in .csv", .path.display())]
     NoFiles { path: PathBuf },
     #[error("{} holds no CSV file and several archives: {}; name one of them as `data.path`", .path.display(), .archives.join(", "))]
-    SeveralArchives { path: PathBuf, archives: Vec<String> },
+    SeveralArchives {
+        path: PathBuf,
+        archives: Vec<String>,
+    },
     #[error("{} is not an archive that kiln reads: its name must end in {}", .path.display(), ARCHIVES.join(", "))]
     NoArchive { path: PathBuf },
-    #[error("{} holds CSV files in several folders, such as {one} and {other}; all files of a panel must be in one folder", .path.display())]
-    SeveralFolders { path: PathBuf, one: String, other: String },
+    #[error("{} holds CSV files in several folders, such as {one} and {other}; all files of a \
+             panel must be in one folder", .path.display())]
+    SeveralFolders {
+        path: PathBuf,
+        one: String,
+        other: String,
+    },
     #[error("{} holds {file} twice", .path.display())]
     Twice { path: PathBuf, file: String },
-    #[error("{} has a name that is not UTF-8 text; rename it, because the file name is the symbol's name", .path.display())]
+    #[error("{} has a name that is not UTF-8 text; rename it, because the file name is the \
+             symbol's name", .path.display())]
     NameNotText { path: PathBuf },
     #[error("{} is empty; its first line must name the columns", .file.display())]
     NoHeader { file: PathBuf },
     #[error("{}:1: no column `{column}`, which `{key}` names; there are {}{hint}", .file.display(), .there.join(", "))]
-    NoColumn { file: PathBuf, key: &'static str, column: String, there: Vec<String>, hint: String },
+    NoColumn {
+        file: PathBuf,
+        key: &'static str,
+        column: String,
+        there: Vec<String>,
+        hint: String,
+    },
     #[error("{}:1: two columns are named `{column}`", .file.display())]
     ColumnTwice { file: PathBuf, column: String },
-    #[error("{} has no row with a number; kiln cannot tell which columns hold numbers; name them in `data.columns`", .path.display())]
+    #[error("{} has no row with a number; kiln cannot tell which columns hold numbers; name them \
+             in `data.columns`", .path.display())]
     NoNumbers { path: PathBuf },
     #[error("{}:{line}:{column}: {fault}; {remedy}", .file.display())]
-    Row { file: PathBuf, line: usize, column: usize, fault: String, remedy: &'static str },
+    Row {
+        file: PathBuf,
+        line: usize,
+        column: usize,
+        fault: String,
+        remedy: &'static str,
+    },
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&str>) -> String {
-    let places: Vec<String> = looked.iter().map(|path| path.display().to_string()).collect();
+    let places: Vec<String> = looked
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
     let remedy = match fetch {
-        Some(name) => format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is"),
-        None => "a relative `data.path` is relative to the directory where kiln was started".to_owned(),
+        Some(name) => {
+            format!("run `kiln data fetch {name}`, or set `data.path` or KILN_DATA to where it is")
+        }
+        None => {
+            "a relative `data.path` is relative to the directory where kiln was started".to_owned()
+        }
     };
     let endings = ARCHIVES.join(", ");
     format!(
-        "the panel of `data.kind` {kind} was not found; looked for CSV files, or an archive of them ({endings}), in {}; {remedy}",
+        "the panel of `data.kind` {kind} was not found; looked for CSV files, or an archive of \
+         them ({endings}), in {}; {remedy}",
         places.join(", ")
     )
 }

@@ -1,4 +1,5 @@
-//! The CSV files of a panel, one per symbol: in a folder, or in an archive. `rows` reads their content.
+//! The CSV files of a panel, one per symbol: in a folder, or in an archive. `rows` reads their
+//! content.
 
 use std::{
     borrow::Cow,
@@ -33,7 +34,14 @@ impl CsvFile {
     pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>, DataError> {
         match &self.content {
             PanelContent::Read(bytes) => Ok(Cow::Borrowed(bytes)),
-            PanelContent::OnDisk => fs::read(&self.path).map(Cow::Owned).map_err(|error| DataError::Read { path: self.path.clone(), error }),
+            PanelContent::OnDisk => {
+                fs::read(&self.path)
+                    .map(Cow::Owned)
+                    .map_err(|error| DataError::Read {
+                        path: self.path.clone(),
+                        error,
+                    })
+            }
         }
     }
 }
@@ -46,36 +54,70 @@ enum PanelPlace {
 
 /// Whether a folder contains CSV files or an archive; [`find`] reports several archives.
 pub(super) fn is_there(folder: &Path) -> bool {
-    folder.is_dir() && !matches!(place(folder), Err(DataError::Panel(PanelError::NoFiles { .. })))
+    folder.is_dir()
+        && !matches!(
+            place(folder),
+            Err(DataError::Panel(PanelError::NoFiles { .. }))
+        )
 }
 
-/// Returns the files of the panel in an archive, like [`find`]; the suffix of `named` selects the decompression.
-pub(super) fn find_in_archive(archive: &Path, named: &Path, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
-    in_order(archive, of_one_folder(archive, members(archive, named)?, inside)?)
+/// Returns the files of the panel in an archive, like [`find`]; the suffix of `named` selects the
+/// decompression.
+pub(super) fn find_in_archive(
+    archive: &Path,
+    named: &Path,
+    inside: Option<&str>,
+) -> Result<Vec<CsvFile>, DataError> {
+    in_order(
+        archive,
+        of_one_folder(archive, members(archive, named)?, inside)?,
+    )
 }
 
 /// Returns the first `limit` files of the panel at `path`, in byte order of their symbols.
 ///
-/// If the panel is an archive and some of its CSV files are in a folder whose path ends in `inside`, only those count.
+/// If the panel is an archive and some of its CSV files are in a folder whose path ends in
+/// `inside`, only those count.
 ///
 /// # Errors
 /// There is no CSV file, or files in several folders; a file cannot be read.
-pub(super) fn find(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Result<Vec<CsvFile>, DataError> {
+pub(super) fn find(
+    path: &Path,
+    inside: Option<&str>,
+    limit: Option<u64>,
+) -> Result<Vec<CsvFile>, DataError> {
     let mut files = match place(path)? {
-        PanelPlace::Folder(paths) => in_order(path, paths.into_iter().map(on_disk).collect::<Result<_, _>>()?)?,
+        PanelPlace::Folder(paths) => in_order(
+            path,
+            paths.into_iter().map(on_disk).collect::<Result<_, _>>()?,
+        )?,
         PanelPlace::Archive(archive) => find_in_archive(&archive, &archive, inside)?,
     };
-    files.truncate(limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX));
+    files.truncate(
+        limit
+            .and_then(|limit| usize::try_from(limit).ok())
+            .unwrap_or(usize::MAX),
+    );
     Ok(files)
 }
 
 fn in_order(path: &Path, mut files: Vec<CsvFile>) -> Result<Vec<CsvFile>, DataError> {
     files.sort_by(|one, other| one.symbol.cmp(&other.symbol));
-    if let Some(pair) = files.windows(2).find(|pair| pair[0].symbol == pair[1].symbol) {
-        return Err(PanelError::Twice { path: path.to_owned(), file: format!("{}{CSV}", pair[0].symbol) }.into());
+    if let Some(pair) = files
+        .windows(2)
+        .find(|pair| pair[0].symbol == pair[1].symbol)
+    {
+        return Err(PanelError::Twice {
+            path: path.to_owned(),
+            file: format!("{}{CSV}", pair[0].symbol),
+        }
+        .into());
     }
     if files.is_empty() {
-        return Err(PanelError::NoFiles { path: path.to_owned() }.into());
+        return Err(PanelError::NoFiles {
+            path: path.to_owned(),
+        }
+        .into());
     }
     Ok(files)
 }
@@ -85,20 +127,42 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
         return Ok(PanelPlace::Archive(path.to_owned()));
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    let entries = entries.map_err(|error| DataError::Read { path: path.to_owned(), error })?;
-    let files = entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_file());
-    let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) = files.partition(|path| path.file_name().is_some_and(|name| is_csv(&name.to_string_lossy())));
+    let entries = entries.map_err(|error| DataError::Read {
+        path: path.to_owned(),
+        error,
+    })?;
+    let files = entries
+        .into_iter()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file());
+    let (csv, others): (Vec<PathBuf>, Vec<PathBuf>) = files.partition(|path| {
+        path.file_name()
+            .is_some_and(|name| is_csv(&name.to_string_lossy()))
+    });
     if !csv.is_empty() {
         return Ok(PanelPlace::Folder(csv));
     }
-    let mut archives: Vec<PathBuf> = others.into_iter().filter(|path| ending(path).is_some()).collect();
+    let mut archives: Vec<PathBuf> = others
+        .into_iter()
+        .filter(|path| ending(path).is_some())
+        .collect();
     match archives.len() {
-        0 => Err(PanelError::NoFiles { path: path.to_owned() }.into()),
+        0 => Err(PanelError::NoFiles {
+            path: path.to_owned(),
+        }
+        .into()),
         1 => Ok(PanelPlace::Archive(archives.remove(0))),
         _ => {
-            let mut names: Vec<String> = archives.iter().filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
+            let mut names: Vec<String> = archives
+                .iter()
+                .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+                .collect();
             names.sort();
-            Err(PanelError::SeveralArchives { path: path.to_owned(), archives: names }.into())
+            Err(PanelError::SeveralArchives {
+                path: path.to_owned(),
+                archives: names,
+            }
+            .into())
         }
     }
 }
@@ -117,7 +181,11 @@ fn ending(path: &Path) -> Option<&'static str> {
 fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
     let name = path.file_name().and_then(|name| name.to_str());
     match name.and_then(|name| name.strip_suffix(CSV)) {
-        Some(symbol) => Ok(CsvFile { symbol: symbol.to_owned(), path, content: PanelContent::OnDisk }),
+        Some(symbol) => Ok(CsvFile {
+            symbol: symbol.to_owned(),
+            path,
+            content: PanelContent::OnDisk,
+        }),
         None => Err(PanelError::NameNotText { path }.into()),
     }
 }
@@ -125,19 +193,44 @@ fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
 /// A CSV file of an archive: its path in the archive, with `/`, and its bytes.
 type Member = (String, Vec<u8>);
 
-fn of_one_folder(archive: &Path, mut members: Vec<Member>, inside: Option<&str>) -> Result<Vec<CsvFile>, DataError> {
-    let lies_inside = |folder: &str, inside: &str| folder == inside || folder.ends_with(&format!("/{inside}"));
-    if let Some(inside) = inside.filter(|inside| members.iter().any(|(name, _)| lies_inside(split(name).0, inside))) {
+fn of_one_folder(
+    archive: &Path,
+    mut members: Vec<Member>,
+    inside: Option<&str>,
+) -> Result<Vec<CsvFile>, DataError> {
+    let lies_inside =
+        |folder: &str, inside: &str| folder == inside || folder.ends_with(&format!("/{inside}"));
+    if let Some(inside) = inside.filter(|inside| {
+        members
+            .iter()
+            .any(|(name, _)| lies_inside(split(name).0, inside))
+    }) {
         members.retain(|(name, _)| lies_inside(split(name).0, inside));
     }
-    let first = members.first().map(|(name, _)| split(name).0.to_owned()).unwrap_or_default();
+    let first = members
+        .first()
+        .map(|(name, _)| split(name).0.to_owned())
+        .unwrap_or_default();
     if let Some((name, _)) = members.iter().find(|(name, _)| split(name).0 != first) {
         let (one, other) = (members[0].0.clone(), name.clone());
-        return Err(PanelError::SeveralFolders { path: archive.to_owned(), one, other }.into());
+        return Err(PanelError::SeveralFolders {
+            path: archive.to_owned(),
+            one,
+            other,
+        }
+        .into());
     }
     let file = |(name, bytes): Member| {
-        let symbol = split(&name).1.strip_suffix(CSV).unwrap_or_default().to_owned();
-        CsvFile { symbol, path: archive.join(&name), content: PanelContent::Read(bytes) }
+        let symbol = split(&name)
+            .1
+            .strip_suffix(CSV)
+            .unwrap_or_default()
+            .to_owned();
+        CsvFile {
+            symbol,
+            path: archive.join(&name),
+            content: PanelContent::Read(bytes),
+        }
     };
     Ok(members.into_iter().map(file).collect())
 }
@@ -151,9 +244,17 @@ fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
     let members = match ending(named) {
         Some(".zip") => zip_members(archive),
         Some(_) => tar_members(archive, named),
-        None => return Err(PanelError::NoArchive { path: archive.to_owned() }.into()),
+        None => {
+            return Err(PanelError::NoArchive {
+                path: archive.to_owned(),
+            }
+            .into());
+        }
     };
-    members.map_err(|error| DataError::Read { path: archive.to_owned(), error })
+    members.map_err(|error| DataError::Read {
+        path: archive.to_owned(),
+        error,
+    })
 }
 
 fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
@@ -169,7 +270,10 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
         entry.read_to_end(&mut bytes)?;
         // A truncated archive would look like one with a shorter file.
         if (bytes.len() as u64) < entry.size() {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, format!("it ends in the middle of {name}")));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("it ends in the middle of {name}"),
+            ));
         }
         members.push((name, bytes));
     }
@@ -180,7 +284,14 @@ fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
     let mut zip = zip::ZipArchive::new(BufReader::new(File::open(archive)?))?;
     let mut members = Vec::new();
     for index in 0..zip.len() {
-        let Some(name) = zip.name_for_index(index).transpose()?.map(String::from).filter(|name| is_csv(split(name).1)) else { continue };
+        let Some(name) = zip
+            .name_for_index(index)
+            .transpose()?
+            .map(String::from)
+            .filter(|name| is_csv(split(name).1))
+        else {
+            continue;
+        };
         let mut bytes = Vec::new();
         zip.by_index(index)?.read_to_end(&mut bytes)?;
         members.push((name, bytes));
@@ -195,7 +306,15 @@ mod tests {
 
     fn found(path: &Path, inside: Option<&str>, limit: Option<u64>) -> Vec<(String, String)> {
         let files = find(path, inside, limit).unwrap();
-        files.iter().map(|file| (file.symbol.clone(), String::from_utf8(file.bytes().unwrap().into_owned()).unwrap())).collect()
+        files
+            .iter()
+            .map(|file| {
+                (
+                    file.symbol.clone(),
+                    String::from_utf8(file.bytes().unwrap().into_owned()).unwrap(),
+                )
+            })
+            .collect()
     }
 
     fn fault(path: &Path, inside: Option<&str>) -> String {
@@ -203,12 +322,21 @@ mod tests {
     }
 
     fn owned(files: &[(&str, &str)]) -> Vec<(String, String)> {
-        files.iter().map(|(symbol, text)| ((*symbol).to_owned(), (*text).to_owned())).collect()
+        files
+            .iter()
+            .map(|(symbol, text)| ((*symbol).to_owned(), (*text).to_owned()))
+            .collect()
     }
 
     #[test]
     fn folders_and_archives_hold_the_same_files_in_the_same_order() {
-        let files = [("raw/BRK-A.csv", "1"), ("raw/BRK.csv", "2"), ("raw/A.csv", "3"), ("raw/._A.csv", "x"), ("raw/notes.txt", "x")];
+        let files = [
+            ("raw/BRK-A.csv", "1"),
+            ("raw/BRK.csv", "2"),
+            ("raw/A.csv", "3"),
+            ("raw/._A.csv", "x"),
+            ("raw/notes.txt", "x"),
+        ];
         let expected = owned(&[("A", "3"), ("BRK", "2"), ("BRK-A", "1")]);
         for packing in Packing::ALL {
             let folder = tempfile::tempdir().unwrap();
@@ -217,7 +345,11 @@ mod tests {
             assert_eq!(found(&path, None, Some(2)), expected[..2], "{packing:?}");
             assert_eq!(found(&path, None, Some(9)), expected, "{packing:?}");
             if packing != Packing::Folder {
-                assert_eq!(found(folder.path(), None, None), expected, "the folder that holds it, {packing:?}");
+                assert_eq!(
+                    found(folder.path(), None, None),
+                    expected,
+                    "the folder that holds it, {packing:?}"
+                );
                 assert!(is_there(folder.path()));
             }
         }
@@ -225,13 +357,21 @@ mod tests {
 
     #[test]
     fn one_folder_of_an_archive_counts_and_may_be_named() {
-        let files = [("repo-master/price/raw/A.csv", "1"), ("repo-master/price/other/A.csv", "2"), ("repo-master/tweets/x", "")];
+        let files = [
+            ("repo-master/price/raw/A.csv", "1"),
+            ("repo-master/price/other/A.csv", "2"),
+            ("repo-master/tweets/x", ""),
+        ];
         for packing in [Packing::Tar, Packing::Zip] {
             let folder = tempfile::tempdir().unwrap();
             let path = packing::pack(folder.path(), packing, &files);
             assert_eq!(found(&path, Some("price/raw"), None), owned(&[("A", "1")]));
             let error = fault(&path, None);
-            assert!(error.contains("repo-master/price/raw/A.csv") && error.contains("repo-master/price/other/A.csv"), "{error}");
+            assert!(
+                error.contains("repo-master/price/raw/A.csv")
+                    && error.contains("repo-master/price/other/A.csv"),
+                "{error}"
+            );
             assert!(fault(&path, Some("elsewhere")).contains("several folders"));
         }
     }
@@ -239,21 +379,34 @@ mod tests {
     #[test]
     fn what_holds_no_panel_says_what_was_looked_for() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(fault(folder.path(), None).ends_with("holds no CSV file; a panel has one per symbol, whose name ends in .csv"));
+        assert!(
+            fault(folder.path(), None).ends_with(
+                "holds no CSV file; a panel has one per symbol, whose name ends in .csv"
+            )
+        );
         assert!(!is_there(folder.path()));
         let path = packing::pack(folder.path(), Packing::Tar, &[("notes.txt", "x")]);
         assert!(fault(&path, None).contains("holds no CSV file"));
         packing::pack(folder.path(), Packing::Zip, &[("A.csv", "x")]);
-        assert!(fault(folder.path(), None).contains("several archives: panel.tar, panel.zip; name one of them"));
+        assert!(
+            fault(folder.path(), None)
+                .contains("several archives: panel.tar, panel.zip; name one of them")
+        );
         let stranger = folder.path().join("panel.rar");
         fs::write(&stranger, "x").unwrap();
-        assert!(fault(&stranger, None).ends_with("its name must end in .tar, .tar.gz, .tar.xz, .zip"));
+        assert!(
+            fault(&stranger, None).ends_with("its name must end in .tar, .tar.gz, .tar.xz, .zip")
+        );
     }
 
     #[test]
     fn a_symbol_is_there_once() {
         let folder = tempfile::tempdir().unwrap();
-        let path = packing::pack(folder.path(), Packing::Tar, &[("A.csv", "1"), ("B.csv", "1"), ("A.csv", "2")]);
+        let path = packing::pack(
+            folder.path(),
+            Packing::Tar,
+            &[("A.csv", "1"), ("B.csv", "1"), ("A.csv", "2")],
+        );
         assert!(fault(&path, None).ends_with("holds A.csv twice"));
     }
 
@@ -267,7 +420,10 @@ mod tests {
             for length in [0, 1, whole.len() / 3, whole.len() / 2] {
                 fs::write(&path, &whole[..length]).unwrap();
                 let error = fault(&path, None);
-                assert!(error.contains("panel."), "{packing:?} of {length} bytes: {error}");
+                assert!(
+                    error.contains("panel."),
+                    "{packing:?} of {length} bytes: {error}"
+                );
             }
         }
     }

@@ -17,10 +17,12 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    pub(super) const ALL: [Self; 5] = [Self::Folder, Self::Tar, Self::TarGz, Self::TarXz, Self::Zip];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Folder, Self::Tar, Self::TarGz, Self::TarXz, Self::Zip];
 }
 
-/// Packs files (path, text) into `folder`, and returns their place. A folder keeps their names without parent folders.
+/// Packs files (path, text) into `folder`, and returns their place. A folder keeps their names
+/// without parent folders.
 pub(super) fn pack(folder: &Path, packing: Packing, files: &[(&str, &str)]) -> PathBuf {
     let (name, bytes) = match packing {
         Packing::Folder => return unpacked(folder, files),
@@ -69,7 +71,8 @@ fn xz(bytes: &[u8]) -> Vec<u8> {
 fn zip(files: &[(&str, &str)]) -> Vec<u8> {
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     for (path, text) in files {
-        zip.start_file(*path, zip::write::SimpleFileOptions::default()).unwrap();
+        zip.start_file(*path, zip::write::SimpleFileOptions::default())
+            .unwrap();
         zip.write_all(text.as_bytes()).unwrap();
     }
     zip.finish().unwrap().into_inner()

@@ -1,4 +1,5 @@
-//! GPM: samples, and metrics between two of them. `nvmlGpmMetricsGet/2` of the device is metric 2, as it is when asked.
+//! GPM: samples, and metrics between two of them. `nvmlGpmMetricsGet/2` of the device is metric 2,
+//! as it is when asked.
 
 use std::ffi::{c_uint, c_void};
 
@@ -12,8 +13,8 @@ struct Sample {
     of: Option<Target>,
 }
 
-/// The beginning of `nvmlGpmMetricsGet_t`: its array is longer in newer headers under the same version, so only the entries
-/// that the caller counts are touched.
+/// The beginning of `nvmlGpmMetricsGet_t`: its array is longer in newer headers under the same
+/// version, so only the entries that the caller counts are touched.
 #[repr(C)]
 pub struct MetricsGet {
     version: c_uint,
@@ -25,7 +26,10 @@ pub struct MetricsGet {
 
 /// Supported if the scenario names it: `nvmlGpmQueryDeviceSupport: 1`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlGpmQueryDeviceSupport(device: nvmlDevice_t, out: *mut nvmlGpmSupport_t) -> u32 {
+pub extern "C" fn nvmlGpmQueryDeviceSupport(
+    device: nvmlDevice_t,
+    out: *mut nvmlGpmSupport_t,
+) -> u32 {
     guard(|| {
         // SAFETY: the caller passes a structure it owns for the length of the call.
         let out = unsafe { out.as_mut() }.ok_or(code::INVALID_ARGUMENT)?;
@@ -77,15 +81,26 @@ pub extern "C" fn nvmlGpmSampleGet(device: nvmlDevice_t, into: *mut c_void) -> u
 
 /// The MIG device with this GPU instance id.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlGpmMigSampleGet(device: nvmlDevice_t, instance: c_uint, into: *mut c_void) -> u32 {
+pub extern "C" fn nvmlGpmMigSampleGet(
+    device: nvmlDevice_t,
+    instance: c_uint,
+    into: *mut c_void,
+) -> u32 {
     guard(|| {
-        let Target::Device(parent) = target_of(device)? else { return Err(code::INVALID_ARGUMENT) };
+        let Target::Device(parent) = target_of(device)? else {
+            return Err(code::INVALID_ARGUMENT);
+        };
         let devices = &playing()?.scenario().devices;
         let is_it = |mig: &Option<crate::Device>| {
-            let id = mig.as_ref().and_then(|mig| mig.calls.get("nvmlDeviceGetGpuInstanceId")?.as_u64());
+            let id = mig
+                .as_ref()
+                .and_then(|mig| mig.calls.get("nvmlDeviceGetGpuInstanceId")?.as_u64());
             id == Some(instance.into())
         };
-        let index = devices.get(parent).and_then(|device| device.mig.iter().position(is_it)).ok_or(code::NOT_FOUND)?;
+        let index = devices
+            .get(parent)
+            .and_then(|device| device.mig.iter().position(is_it))
+            .ok_or(code::NOT_FOUND)?;
         take(Target::Mig(parent, index), into)
     })
 }

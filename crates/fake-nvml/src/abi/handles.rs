@@ -48,14 +48,25 @@ fn find(of: &str, wanted: *const c_char) -> Result<Target, u32> {
         return Err(code::INVALID_ARGUMENT);
     }
     // SAFETY: not null, and C's texts end with a zero.
-    let wanted = unsafe { CStr::from_ptr(wanted) }.to_str().map_err(|_| code::INVALID_ARGUMENT)?;
+    let wanted = unsafe { CStr::from_ptr(wanted) }
+        .to_str()
+        .map_err(|_| code::INVALID_ARGUMENT)?;
     let devices = &playing()?.scenario().devices;
-    let is_it = |device: &crate::Device| device.calls.get(of).is_some_and(|value| value.as_str() == Some(wanted));
+    let is_it = |device: &crate::Device| {
+        device
+            .calls
+            .get(of)
+            .is_some_and(|value| value.as_str() == Some(wanted))
+    };
     for (index, device) in devices.iter().enumerate() {
         if is_it(device) {
             return Ok(Target::Device(index));
         }
-        if let Some(mig) = device.mig.iter().position(|mig| mig.as_ref().is_some_and(is_it)) {
+        if let Some(mig) = device
+            .mig
+            .iter()
+            .position(|mig| mig.as_ref().is_some_and(is_it))
+        {
             return Ok(Target::Mig(index, mig));
         }
     }
@@ -64,36 +75,80 @@ fn find(of: &str, wanted: *const c_char) -> Result<Target, u32> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, out: *mut nvmlDevice_t) -> u32 {
-    guard(|| open(find("nvmlDeviceGetUUID", uuid)?, "nvmlDeviceGetHandleByUUID", out))
+    guard(|| {
+        open(
+            find("nvmlDeviceGetUUID", uuid)?,
+            "nvmlDeviceGetHandleByUUID",
+            out,
+        )
+    })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetHandleBySerial(serial: *const c_char, out: *mut nvmlDevice_t) -> u32 {
-    guard(|| open(find("nvmlDeviceGetSerial", serial)?, "nvmlDeviceGetHandleBySerial", out))
+pub extern "C" fn nvmlDeviceGetHandleBySerial(
+    serial: *const c_char,
+    out: *mut nvmlDevice_t,
+) -> u32 {
+    guard(|| {
+        open(
+            find("nvmlDeviceGetSerial", serial)?,
+            "nvmlDeviceGetHandleBySerial",
+            out,
+        )
+    })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus_id: *const c_char, out: *mut nvmlDevice_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(
+    bus_id: *const c_char,
+    out: *mut nvmlDevice_t,
+) -> u32 {
     guard(|| {
         if bus_id.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
         // SAFETY: not null, and C's texts end with a zero.
-        let wanted = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy().to_ascii_uppercase();
+        let wanted = unsafe { CStr::from_ptr(bus_id) }
+            .to_string_lossy()
+            .to_ascii_uppercase();
         let devices = &playing()?.scenario().devices;
-        let bus_id = |device: &crate::Device| Some(device.calls.get("nvmlDeviceGetPciInfo_v3")?.get("busId")?.as_str()?.to_ascii_uppercase());
+        let bus_id = |device: &crate::Device| {
+            Some(
+                device
+                    .calls
+                    .get("nvmlDeviceGetPciInfo_v3")?
+                    .get("busId")?
+                    .as_str()?
+                    .to_ascii_uppercase(),
+            )
+        };
         // A domain of four digits is accepted for one of eight.
-        let found = devices.iter().position(|device| bus_id(device).is_some_and(|id| id == wanted || id.get(4..) == Some(wanted.as_str())));
-        open(Target::Device(found.ok_or(code::NOT_FOUND)?), "nvmlDeviceGetHandleByPciBusId_v2", out)
+        let found = devices.iter().position(|device| {
+            bus_id(device).is_some_and(|id| id == wanted || id.get(4..) == Some(wanted.as_str()))
+        });
+        open(
+            Target::Device(found.ok_or(code::NOT_FOUND)?),
+            "nvmlDeviceGetHandleByPciBusId_v2",
+            out,
+        )
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, index: c_uint, out: *mut nvmlDevice_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
+    device: nvmlDevice_t,
+    index: c_uint,
+    out: *mut nvmlDevice_t,
+) -> u32 {
     guard(|| {
-        let Target::Device(parent) = target_of(device)? else { return Err(code::INVALID_ARGUMENT) };
+        let Target::Device(parent) = target_of(device)? else {
+            return Err(code::INVALID_ARGUMENT);
+        };
         let player = playing()?;
-        player.open(Target::Device(parent), "nvmlDeviceGetMigDeviceHandleByIndex")?;
+        player.open(
+            Target::Device(parent),
+            "nvmlDeviceGetMigDeviceHandleByIndex",
+        )?;
         let target = Target::Mig(parent, index as usize);
         player.device(target).ok_or(code::NOT_FOUND)?;
         put(out, handle_of(target))
@@ -101,14 +156,24 @@ pub extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: nvmlDevice_t, inde
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig: nvmlDevice_t, out: *mut nvmlDevice_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(
+    mig: nvmlDevice_t,
+    out: *mut nvmlDevice_t,
+) -> u32 {
     guard(|| {
-        let Target::Mig(parent, _) = target_of(mig)? else { return Err(code::INVALID_ARGUMENT) };
+        let Target::Mig(parent, _) = target_of(mig)? else {
+            return Err(code::INVALID_ARGUMENT);
+        };
         put(out, handle_of(Target::Device(parent)))
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceIsMigDeviceHandle(device: nvmlDevice_t, out: *mut c_uint) -> u32 {
-    guard(|| put(out, u32::from(matches!(target_of(device)?, Target::Mig(..)))))
+    guard(|| {
+        put(
+            out,
+            u32::from(matches!(target_of(device)?, Target::Mig(..))),
+        )
+    })
 }

@@ -1,10 +1,13 @@
-//! Calls that answer lists: processes, their utilization, accounting, retired pages, samples, supported clocks.
+//! Calls that answer lists: processes, their utilization, accounting, retired pages, samples,
+//! supported clocks.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlAccountingStats_t, nvmlDevice_t, nvmlPciInfo_t, nvmlProcessDetail_v1_t, nvmlProcessDetailList_v1_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
-    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t, nvmlProcessesUtilizationInfo_v1_t, nvmlSample_t, nvmlValue_t,
+    nvmlAccountingStats_t, nvmlDevice_t, nvmlPciInfo_t, nvmlProcessDetail_v1_t,
+    nvmlProcessDetailList_v1_t, nvmlProcessInfo_t, nvmlProcessInfo_v1_t,
+    nvmlProcessUtilizationInfo_v1_t, nvmlProcessUtilizationSample_t,
+    nvmlProcessesUtilizationInfo_v1_t, nvmlSample_t, nvmlValue_t,
 };
 use serde_json::Value;
 
@@ -67,14 +70,20 @@ old_processes! { nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetGraphicsRunni
 
 /// `nvmlDeviceGetRunningProcessDetailList/0` by mode; the list's own room is in the structure.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, out: *mut nvmlProcessDetailList_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetRunningProcessDetailList(
+    device: nvmlDevice_t,
+    out: *mut nvmlProcessDetailList_v1_t,
+) -> u32 {
     guard(|| {
         // SAFETY: the caller passes a structure it owns for the length of the call.
         let out = unsafe { out.as_mut() }.ok_or(code::INVALID_ARGUMENT)?;
         if out.version != size_of::<nvmlProcessDetailList_v1_t>() as u32 | 1 << 24 {
             return Err(code::VERSION_MISMATCH);
         }
-        let answer = ask(device, &format!("nvmlDeviceGetRunningProcessDetailList/{}", out.mode))?;
+        let answer = ask(
+            device,
+            &format!("nvmlDeviceGetRunningProcessDetailList/{}", out.mode),
+        )?;
         let detail = |found: &Value| {
             process(found).map(|process| nvmlProcessDetail_v1_t {
                 pid: process.pid,
@@ -84,15 +93,25 @@ pub extern "C" fn nvmlDeviceGetRunningProcessDetailList(device: nvmlDevice_t, ou
                 usedGpuCcProtectedMemory: 0,
             })
         };
-        let found: Vec<_> = items(&answer)?.iter().map(detail).collect::<Result<_, _>>()?;
+        let found: Vec<_> = items(&answer)?
+            .iter()
+            .map(detail)
+            .collect::<Result<_, _>>()?;
         put_list(&raw mut out.numProcArrayEntries, out.procArray, &found)
     })
 }
 
 /// Samples newer than the caller has seen; none is "not found", as the driver says it.
 fn newer(answer: &Value, seen: u64) -> Result<Vec<&Value>, u32> {
-    let found: Vec<&Value> = items(answer)?.iter().filter(|sample| member(sample, "timeStamp").is_ok_and(|at| at > i128::from(seen))).collect();
-    if found.is_empty() { Err(code::NOT_FOUND) } else { Ok(found) }
+    let found: Vec<&Value> = items(answer)?
+        .iter()
+        .filter(|sample| member(sample, "timeStamp").is_ok_and(|at| at > i128::from(seen)))
+        .collect();
+    if found.is_empty() {
+        Err(code::NOT_FOUND)
+    } else {
+        Ok(found)
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -114,13 +133,19 @@ pub extern "C" fn nvmlDeviceGetProcessUtilization(
                 decUtil: member(found, "decUtil")? as _,
             })
         };
-        let found: Vec<_> = newer(&answer, seen)?.into_iter().map(sample).collect::<Result<_, u32>>()?;
+        let found: Vec<_> = newer(&answer, seen)?
+            .into_iter()
+            .map(sample)
+            .collect::<Result<_, u32>>()?;
         put_list(count, room, &found)
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, out: *mut nvmlProcessesUtilizationInfo_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetProcessesUtilizationInfo(
+    device: nvmlDevice_t,
+    out: *mut nvmlProcessesUtilizationInfo_v1_t,
+) -> u32 {
     guard(|| {
         // SAFETY: the caller passes a structure it owns for the length of the call.
         let out = unsafe { out.as_mut() }.ok_or(code::INVALID_ARGUMENT)?;
@@ -140,7 +165,10 @@ pub extern "C" fn nvmlDeviceGetProcessesUtilizationInfo(device: nvmlDevice_t, ou
                 ofaUtil: optional(found, "ofaUtil", 0)? as _,
             })
         };
-        let found: Vec<_> = newer(&answer, out.lastSeenTimeStamp)?.into_iter().map(sample).collect::<Result<_, u32>>()?;
+        let found: Vec<_> = newer(&answer, out.lastSeenTimeStamp)?
+            .into_iter()
+            .map(sample)
+            .collect::<Result<_, u32>>()?;
         put_list(&raw mut out.processSamplesCount, out.procUtilArray, &found)
     })
 }
@@ -158,10 +186,18 @@ pub extern "C" fn nvmlDeviceGetSamples(
     guard(|| {
         let answer = ask(device, &format!("nvmlDeviceGetSamples/{kind}"))?;
         let sample = |found: &Value| {
-            let sampleValue = nvmlValue_t { ullVal: member(found, "value")? as _ };
-            Ok(nvmlSample_t { timeStamp: member(found, "timeStamp")? as _, sampleValue })
+            let sampleValue = nvmlValue_t {
+                ullVal: member(found, "value")? as _,
+            };
+            Ok(nvmlSample_t {
+                timeStamp: member(found, "timeStamp")? as _,
+                sampleValue,
+            })
         };
-        let found: Vec<_> = newer(&answer, seen)?.into_iter().map(sample).collect::<Result<_, u32>>()?;
+        let found: Vec<_> = newer(&answer, seen)?
+            .into_iter()
+            .map(sample)
+            .collect::<Result<_, u32>>()?;
         put(value_type, 1)?;
         if room.is_null() {
             return put(count, found.len() as c_uint);
@@ -175,8 +211,19 @@ fn numbers(answer: &Value) -> Result<Vec<i128>, u32> {
 }
 
 /// `nvmlDeviceGetRetiredPages_v2/0`: addresses. A call without room for them returns the number.
-fn retired(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, addresses: *mut c_ulonglong) -> Result<usize, u32> {
-    let found: Vec<u64> = numbers(&ask(device, &format!("nvmlDeviceGetRetiredPages_v2/{cause}"))?)?.iter().map(|address| *address as u64).collect();
+fn retired(
+    device: nvmlDevice_t,
+    cause: c_uint,
+    count: *mut c_uint,
+    addresses: *mut c_ulonglong,
+) -> Result<usize, u32> {
+    let found: Vec<u64> = numbers(&ask(
+        device,
+        &format!("nvmlDeviceGetRetiredPages_v2/{cause}"),
+    )?)?
+    .iter()
+    .map(|address| *address as u64)
+    .collect();
     if addresses.is_null() {
         put(count, found.len() as c_uint)?;
     } else {
@@ -186,7 +233,12 @@ fn retired(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, addresses: *
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetRetiredPages(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, addresses: *mut c_ulonglong) -> u32 {
+pub extern "C" fn nvmlDeviceGetRetiredPages(
+    device: nvmlDevice_t,
+    cause: c_uint,
+    count: *mut c_uint,
+    addresses: *mut c_ulonglong,
+) -> u32 {
     guard(|| retired(device, cause, count, addresses).map(|_| ()))
 }
 
@@ -224,19 +276,40 @@ number_lists! { nvmlDeviceGetAccountingPids nvmlDeviceGetSupportedMemoryClocks n
 
 /// `nvmlDeviceGetSupportedGraphicsClocks/3201`, by memory clock.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(device: nvmlDevice_t, memory: c_uint, count: *mut c_uint, room: *mut c_uint) -> u32 {
+pub extern "C" fn nvmlDeviceGetSupportedGraphicsClocks(
+    device: nvmlDevice_t,
+    memory: c_uint,
+    count: *mut c_uint,
+    room: *mut c_uint,
+) -> u32 {
     guard(|| {
-        let answer = ask(device, &format!("nvmlDeviceGetSupportedGraphicsClocks/{memory}"))?;
-        let found: Vec<c_uint> = numbers(&answer)?.iter().map(|number| *number as c_uint).collect();
+        let answer = ask(
+            device,
+            &format!("nvmlDeviceGetSupportedGraphicsClocks/{memory}"),
+        )?;
+        let found: Vec<c_uint> = numbers(&answer)?
+            .iter()
+            .map(|number| *number as c_uint)
+            .collect();
         put_list(count, room, &found)
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: c_uint, out: *mut nvmlAccountingStats_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetAccountingStats(
+    device: nvmlDevice_t,
+    pid: c_uint,
+    out: *mut nvmlAccountingStats_t,
+) -> u32 {
     guard(|| {
-        let answer = ask(device, &format!("nvmlDeviceGetAccountingStats/{pid}"))
-            .map_err(|code| if code == code::NOT_SUPPORTED { code::NOT_FOUND } else { code })?;
+        let answer =
+            ask(device, &format!("nvmlDeviceGetAccountingStats/{pid}")).map_err(|code| {
+                if code == code::NOT_SUPPORTED {
+                    code::NOT_FOUND
+                } else {
+                    code
+                }
+            })?;
         let stats = nvmlAccountingStats_t {
             gpuUtilization: member(&answer, "gpuUtilization")? as _,
             memoryUtilization: member(&answer, "memoryUtilization")? as _,
@@ -252,19 +325,42 @@ pub extern "C" fn nvmlDeviceGetAccountingStats(device: nvmlDevice_t, pid: c_uint
 
 /// `nvmlDeviceGetNvLinkRemotePciInfo_v2/0`: the bus id of the other end.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(device: nvmlDevice_t, link: c_uint, out: *mut nvmlPciInfo_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo_v2(
+    device: nvmlDevice_t,
+    link: c_uint,
+    out: *mut nvmlPciInfo_t,
+) -> u32 {
     guard(|| {
-        let answer = ask(device, &format!("nvmlDeviceGetNvLinkRemotePciInfo_v2/{link}"))?;
+        let answer = ask(
+            device,
+            &format!("nvmlDeviceGetNvLinkRemotePciInfo_v2/{link}"),
+        )?;
         // SAFETY: the caller passes a structure it owns for the length of the call.
         let out = unsafe { out.as_mut() }.ok_or(code::INVALID_ARGUMENT)?;
         fill_text(&mut out.busId, text(&answer)?);
-        fill_text(&mut out.busIdLegacy, text(&answer)?.get(4..).unwrap_or_default());
+        fill_text(
+            &mut out.busIdLegacy,
+            text(&answer)?.get(4..).unwrap_or_default(),
+        );
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetP2PStatus(device: nvmlDevice_t, other: nvmlDevice_t, kind: c_uint, out: *mut c_int) -> u32 {
+pub extern "C" fn nvmlDeviceGetP2PStatus(
+    device: nvmlDevice_t,
+    other: nvmlDevice_t,
+    kind: c_uint,
+    out: *mut c_int,
+) -> u32 {
     let index = (other as usize).wrapping_sub(1);
-    guard(|| put(out, integer(&ask(device, &format!("nvmlDeviceGetP2PStatus/{index}/{kind}"))?)? as c_int))
+    guard(|| {
+        put(
+            out,
+            integer(&ask(
+                device,
+                &format!("nvmlDeviceGetP2PStatus/{index}/{kind}"),
+            )?)? as c_int,
+        )
+    })
 }

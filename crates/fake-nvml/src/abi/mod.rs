@@ -1,10 +1,15 @@
-//! The C functions of the driver's library. Input: C arguments. Output: numbers, structures and a return code.
+//! The C functions of the driver's library. Input: C arguments. Output: numbers, structures and a
+//! return code.
 //!
-//! All their answers come from the scenario being played (`player`). No panic crosses into C. Handles are numbers that are
-//! never dereferenced. Layouts are those of nvml-wrapper-sys (nvml.h 13).
+//! All their answers come from the scenario being played (`player`). No panic crosses into C.
+//! Handles are numbers that are never dereferenced. Layouts are those of nvml-wrapper-sys (nvml.h
+//! 13).
 
 #![allow(non_snake_case, reason = "the names are the driver's")]
-#![allow(clippy::not_unsafe_ptr_arg_deref, reason = "C calls these; each pointer is checked for null")]
+#![allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "C calls these; each pointer is checked for null"
+)]
 #![allow(unreachable_pub, reason = "exported to C, not to Rust")]
 
 mod events;
@@ -62,7 +67,10 @@ fn target_of(handle: nvmlDevice_t) -> Result<Target, u32> {
         Some(mig) => Target::Mig(mig / 256, mig % 256),
         None => Target::Device(number.checked_sub(1).ok_or(code::INVALID_ARGUMENT)?),
     };
-    playing()?.device(target).map(|_| target).ok_or(code::INVALID_ARGUMENT)
+    playing()?
+        .device(target)
+        .map(|_| target)
+        .ok_or(code::INVALID_ARGUMENT)
 }
 
 /// The answer to a call to a device.
@@ -75,8 +83,13 @@ fn integer(value: &Value) -> Result<i128, u32> {
     match value {
         Value::Bool(flag) => Ok(i128::from(*flag)),
         Value::Number(number) => {
-            let whole = number.as_u64().map(i128::from).or(number.as_i64().map(i128::from));
-            whole.or(number.as_f64().map(|float| float as i128)).ok_or(code::UNKNOWN)
+            let whole = number
+                .as_u64()
+                .map(i128::from)
+                .or(number.as_i64().map(i128::from));
+            whole
+                .or(number.as_f64().map(|float| float as i128))
+                .ok_or(code::UNKNOWN)
         }
         _ => Err(code::UNKNOWN),
     }

@@ -104,14 +104,37 @@ numbers_of_two! { c_uint: nvmlDeviceGetClock nvmlDeviceGetNvLinkCapability }
 numbers_of_two! { c_ulonglong: nvmlDeviceGetTotalEccErrors nvmlDeviceGetNvLinkErrorCounter }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetInforomVersion(device: nvmlDevice_t, object: c_uint, buffer: *mut c_char, length: c_uint) -> u32 {
-    guard(|| put_text(buffer, length, text(&ask(device, &format!("nvmlDeviceGetInforomVersion/{object}"))?)?))
+pub extern "C" fn nvmlDeviceGetInforomVersion(
+    device: nvmlDevice_t,
+    object: c_uint,
+    buffer: *mut c_char,
+    length: c_uint,
+) -> u32 {
+    guard(|| {
+        put_text(
+            buffer,
+            length,
+            text(&ask(
+                device,
+                &format!("nvmlDeviceGetInforomVersion/{object}"),
+            )?)?,
+        )
+    })
 }
 
 /// The one text without a length: the caller has 80 bytes (`NVML_GSP_FIRMWARE_VERSION_BUF_SIZE`).
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGspFirmwareVersion(device: nvmlDevice_t, buffer: *mut c_char) -> u32 {
-    guard(|| put_text(buffer, 80, text(&ask(device, "nvmlDeviceGetGspFirmwareVersion")?)?))
+pub extern "C" fn nvmlDeviceGetGspFirmwareVersion(
+    device: nvmlDevice_t,
+    buffer: *mut c_char,
+) -> u32 {
+    guard(|| {
+        put_text(
+            buffer,
+            80,
+            text(&ask(device, "nvmlDeviceGetGspFirmwareVersion")?)?,
+        )
+    })
 }
 
 /// The scenario answers a code where the inforom is not valid, and anything else where it is.
@@ -134,7 +157,12 @@ pub extern "C" fn nvmlDeviceGetMemoryErrorCounter(
 
 /// `[sessions, frames per second, microseconds]`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetEncoderStats(device: nvmlDevice_t, sessions: *mut c_uint, frames: *mut c_uint, latency: *mut c_uint) -> u32 {
+pub extern "C" fn nvmlDeviceGetEncoderStats(
+    device: nvmlDevice_t,
+    sessions: *mut c_uint,
+    frames: *mut c_uint,
+    latency: *mut c_uint,
+) -> u32 {
     guard(|| {
         let answer = ask(device, "nvmlDeviceGetEncoderStats")?;
         for (index, out) in [sessions, frames, latency].into_iter().enumerate() {
@@ -146,7 +174,11 @@ pub extern "C" fn nvmlDeviceGetEncoderStats(device: nvmlDevice_t, sessions: *mut
 
 /// `[microseconds since 1970, duration in microseconds]`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetLastBBXFlushTime(device: nvmlDevice_t, at: *mut c_ulonglong, duration: *mut c_ulong) -> u32 {
+pub extern "C" fn nvmlDeviceGetLastBBXFlushTime(
+    device: nvmlDevice_t,
+    at: *mut c_ulonglong,
+    duration: *mut c_ulong,
+) -> u32 {
     guard(|| {
         let answer = ask(device, "nvmlDeviceGetLastBBXFlushTime")?;
         put(at, element(&answer, 0)? as c_ulonglong)?;
@@ -165,7 +197,10 @@ pub extern "C" fn nvmlDeviceGetRemappedRows(
 ) -> u32 {
     guard(|| {
         let answer = ask(device, "nvmlDeviceGetRemappedRows")?;
-        for (index, out) in [corrected, uncorrected, pending, failed].into_iter().enumerate() {
+        for (index, out) in [corrected, uncorrected, pending, failed]
+            .into_iter()
+            .enumerate()
+        {
             put(out, element(&answer, index)? as c_uint)?;
         }
         Ok(())
@@ -181,7 +216,10 @@ pub extern "C" fn nvmlDeviceGetMinMaxClockOfPState(
     highest: *mut c_uint,
 ) -> u32 {
     guard(|| {
-        let answer = ask(device, &format!("nvmlDeviceGetMinMaxClockOfPState/{clock}/{state}"))?;
+        let answer = ask(
+            device,
+            &format!("nvmlDeviceGetMinMaxClockOfPState/{clock}/{state}"),
+        )?;
         put(lowest, element(&answer, 0)? as c_uint)?;
         put(highest, element(&answer, 1)? as c_uint)
     })

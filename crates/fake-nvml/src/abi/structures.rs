@@ -1,14 +1,18 @@
-//! Calls that fill one structure: a table of members for each. Structures with a version are checked: another size or number is
-//! a version mismatch, as the driver does it. The scenario has an object with the C members' names.
+//! Calls that fill one structure: a table of members for each. Structures with a version are
+//! checked: another size or number is a version mismatch, as the driver does it. The scenario has
+//! an object with the C members' names.
 
 use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::{
-    nvmlBAR1Memory_t, nvmlBridgeChipHierarchy_t, nvmlC2cModeInfo_v1_t, nvmlDevice_t, nvmlDeviceAddressingMode_v1_t, nvmlDeviceAttributes_t,
-    nvmlDeviceCapabilities_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t, nvmlFBCStats_t, nvmlFanSpeedInfo_v1_t,
-    nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlGridLicensableFeatures_t, nvmlMarginTemperature_v1_t, nvmlMemory_t,
-    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t, nvmlRepairStatus_v1_t,
-    nvmlRowRemapperHistogramValues_t, nvmlTemperature_v1_t, nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t,
+    nvmlBAR1Memory_t, nvmlBridgeChipHierarchy_t, nvmlC2cModeInfo_v1_t, nvmlDevice_t,
+    nvmlDeviceAddressingMode_v1_t, nvmlDeviceAttributes_t, nvmlDeviceCapabilities_v1_t,
+    nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t, nvmlFBCStats_t,
+    nvmlFanSpeedInfo_v1_t, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t,
+    nvmlGridLicensableFeatures_t, nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlMemory_v2_t,
+    nvmlPciInfo_t, nvmlPciInfoExt_v1_t, nvmlPdi_v1_t, nvmlPlatformInfo_v1_t, nvmlPlatformInfo_v2_t,
+    nvmlRepairStatus_v1_t, nvmlRowRemapperHistogramValues_t, nvmlTemperature_v1_t,
+    nvmlUtilization_t, nvmlVgpuHeterogeneousMode_v1_t, nvmlViolationTime_t,
     nvmlWorkloadPowerProfileCurrentProfiles_v1_t,
 };
 use serde_json::Value;
@@ -24,11 +28,19 @@ fn place<'a, T>(out: *mut T) -> Result<&'a mut T, u32> {
 
 /// The number of the structure's version, if its size is that version's.
 fn version_number<T>(version: c_uint) -> Result<u32, u32> {
-    if version & 0xff_ffff == size_of::<T>() as u32 { Ok(version >> 24) } else { Err(code::VERSION_MISMATCH) }
+    if version & 0xff_ffff == size_of::<T>() as u32 {
+        Ok(version >> 24)
+    } else {
+        Err(code::VERSION_MISMATCH)
+    }
 }
 
 fn check_version<T>(version: c_uint, number: u32) -> Result<(), u32> {
-    if version_number::<T>(version)? == number { Ok(()) } else { Err(code::VERSION_MISMATCH) }
+    if version_number::<T>(version)? == number {
+        Ok(())
+    } else {
+        Err(code::VERSION_MISMATCH)
+    }
 }
 
 macro_rules! structures {
@@ -126,14 +138,21 @@ pub struct Hostname {
 pub extern "C" fn nvmlDeviceGetHostname_v1(device: nvmlDevice_t, out: *mut Hostname) -> u32 {
     guard(|| {
         let out = place(out)?;
-        fill_text(&mut out.value, text(&ask(device, "nvmlDeviceGetHostname_v1")?)?);
+        fill_text(
+            &mut out.value,
+            text(&ask(device, "nvmlDeviceGetHostname_v1")?)?,
+        );
         Ok(())
     })
 }
 
-/// One feature: `{productName, featureState, expiry}`, the last a list of year to second, if there is one.
+/// One feature: `{productName, featureState, expiry}`, the last a list of year to second, if there
+/// is one.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(device: nvmlDevice_t, out: *mut nvmlGridLicensableFeatures_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(
+    device: nvmlDevice_t,
+    out: *mut nvmlGridLicensableFeatures_t,
+) -> u32 {
     const EXPIRY_VALID: u8 = 2;
     const NOT_APPLICABLE: u8 = 3;
     guard(|| {
@@ -142,15 +161,20 @@ pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(device: nvmlDevice_t, o
         out.isGridLicenseSupported = 1;
         out.licensableFeaturesCount = 1;
         let [feature, ..] = &mut out.gridLicensableFeatures;
-        fill_text(&mut feature.productName, text(answer.get("productName").ok_or(code::UNKNOWN)?)?);
+        fill_text(
+            &mut feature.productName,
+            text(answer.get("productName").ok_or(code::UNKNOWN)?)?,
+        );
         feature.featureState = member(&answer, "featureState")? as _;
         feature.featureEnabled = 1;
         feature.licenseExpiry.status = NOT_APPLICABLE;
         if let Some(at) = answer.get("expiry") {
             let number = |index: usize| super::element(at, index);
             let expiry = &mut feature.licenseExpiry;
-            (expiry.year, expiry.month, expiry.day) = (number(0)? as _, number(1)? as _, number(2)? as _);
-            (expiry.hour, expiry.min, expiry.sec) = (number(3)? as _, number(4)? as _, number(5)? as _);
+            (expiry.year, expiry.month, expiry.day) =
+                (number(0)? as _, number(1)? as _, number(2)? as _);
+            (expiry.hour, expiry.min, expiry.sec) =
+                (number(3)? as _, number(4)? as _, number(5)? as _);
             expiry.status = EXPIRY_VALID;
         }
         Ok(())
@@ -159,28 +183,44 @@ pub extern "C" fn nvmlDeviceGetGridLicensableFeatures_v4(device: nvmlDevice_t, o
 
 /// The sensor is the caller's argument: `nvmlDeviceGetTemperatureV/0`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetTemperatureV(device: nvmlDevice_t, out: *mut nvmlTemperature_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetTemperatureV(
+    device: nvmlDevice_t,
+    out: *mut nvmlTemperature_v1_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         check_version::<nvmlTemperature_v1_t>(out.version, 1)?;
-        out.temperature = integer(&ask(device, &format!("nvmlDeviceGetTemperatureV/{}", out.sensorType))?)? as _;
+        out.temperature = integer(&ask(
+            device,
+            &format!("nvmlDeviceGetTemperatureV/{}", out.sensorType),
+        )?)? as _;
         Ok(())
     })
 }
 
 /// The fan is the caller's argument: `nvmlDeviceGetFanSpeedRPM/0`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetFanSpeedRPM(device: nvmlDevice_t, out: *mut nvmlFanSpeedInfo_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetFanSpeedRPM(
+    device: nvmlDevice_t,
+    out: *mut nvmlFanSpeedInfo_v1_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         check_version::<nvmlFanSpeedInfo_v1_t>(out.version, 1)?;
-        out.speed = integer(&ask(device, &format!("nvmlDeviceGetFanSpeedRPM/{}", out.fan))?)? as _;
+        out.speed = integer(&ask(
+            device,
+            &format!("nvmlDeviceGetFanSpeedRPM/{}", out.fan),
+        )?)? as _;
         Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetViolationStatus(device: nvmlDevice_t, policy: c_uint, out: *mut nvmlViolationTime_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetViolationStatus(
+    device: nvmlDevice_t,
+    policy: c_uint,
+    out: *mut nvmlViolationTime_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         let answer = ask(device, &format!("nvmlDeviceGetViolationStatus/{policy}"))?;
@@ -229,7 +269,10 @@ pub extern "C" fn nvmlDeviceGetPciInfo_v3(device: nvmlDevice_t, out: *mut nvmlPc
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, out: *mut nvmlPciInfoExt_v1_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetPciInfoExt(
+    device: nvmlDevice_t,
+    out: *mut nvmlPciInfoExt_v1_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         check_version::<nvmlPciInfoExt_v1_t>(out.version, 1)?;
@@ -242,14 +285,20 @@ pub extern "C" fn nvmlDeviceGetPciInfoExt(device: nvmlDevice_t, out: *mut nvmlPc
         out.pciSubSystemId = member(&pci, "pciSubSystemId")? as _;
         out.baseClass = member(&class, "baseClass")? as _;
         out.subClass = member(&class, "subClass")? as _;
-        fill_text(&mut out.busId, text(pci.get("busId").ok_or(code::UNKNOWN)?)?);
+        fill_text(
+            &mut out.busId,
+            text(pci.get("busId").ok_or(code::UNKNOWN)?)?,
+        );
         Ok(())
     })
 }
 
 /// A list of `[type, firmware version]`.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetBridgeChipInfo(device: nvmlDevice_t, out: *mut nvmlBridgeChipHierarchy_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetBridgeChipInfo(
+    device: nvmlDevice_t,
+    out: *mut nvmlBridgeChipHierarchy_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         let answer = ask(device, "nvmlDeviceGetBridgeChipInfo")?;
@@ -265,7 +314,12 @@ pub extern "C" fn nvmlDeviceGetBridgeChipInfo(device: nvmlDevice_t, out: *mut nv
 
 /// 16 bytes from hexadecimal digits; anything between them is passed over.
 fn sixteen_bytes(value: Option<&Value>) -> Result<[u8; 16], u32> {
-    let digits: Vec<u32> = value.and_then(Value::as_str).ok_or(code::UNKNOWN)?.chars().filter_map(|letter| letter.to_digit(16)).collect();
+    let digits: Vec<u32> = value
+        .and_then(Value::as_str)
+        .ok_or(code::UNKNOWN)?
+        .chars()
+        .filter_map(|letter| letter.to_digit(16))
+        .collect();
     let mut bytes = [0; 16];
     for (place, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
         *place = pair.iter().fold(0, |byte, digit| byte * 16 + *digit as u8);
@@ -274,7 +328,10 @@ fn sixteen_bytes(value: Option<&Value>) -> Result<[u8; 16], u32> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, out: *mut nvmlGpuFabricInfo_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetGpuFabricInfo(
+    device: nvmlDevice_t,
+    out: *mut nvmlGpuFabricInfo_t,
+) -> u32 {
     guard(|| {
         let out = place(out)?;
         let answer = ask(device, "nvmlDeviceGetGpuFabricInfo")?;
@@ -288,14 +345,21 @@ pub extern "C" fn nvmlDeviceGetGpuFabricInfo(device: nvmlDevice_t, out: *mut nvm
 
 /// Versions 2 and 3 begin with the same members; 3 adds the health's summary.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: nvmlDevice_t, out: *mut nvmlGpuFabricInfo_v3_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetGpuFabricInfoV(
+    device: nvmlDevice_t,
+    out: *mut nvmlGpuFabricInfo_v3_t,
+) -> u32 {
     guard(|| {
         if out.is_null() {
             return Err(code::INVALID_ARGUMENT);
         }
-        // SAFETY: every version begins with its number, and version 2 is the beginning of version 3.
+        // SAFETY: every version begins with its number, and version 2 is the beginning of version
+        // 3.
         let version = unsafe { *out.cast::<c_uint>() };
-        let has_summary = match (version_number::<nvmlGpuFabricInfo_v3_t>(version), version_number::<nvmlGpuFabricInfo_v2_t>(version)) {
+        let has_summary = match (
+            version_number::<nvmlGpuFabricInfo_v3_t>(version),
+            version_number::<nvmlGpuFabricInfo_v2_t>(version),
+        ) {
             (Ok(3), _) => true,
             (_, Ok(2)) => false,
             _ => return Err(code::VERSION_MISMATCH),
@@ -316,7 +380,10 @@ pub extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: nvmlDevice_t, out: *mut nv
 
 /// Versions 1 and 2 have one shape under two sets of names.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlDeviceGetPlatformInfo(device: nvmlDevice_t, out: *mut nvmlPlatformInfo_v2_t) -> u32 {
+pub extern "C" fn nvmlDeviceGetPlatformInfo(
+    device: nvmlDevice_t,
+    out: *mut nvmlPlatformInfo_v2_t,
+) -> u32 {
     const { assert!(size_of::<nvmlPlatformInfo_v1_t>() == size_of::<nvmlPlatformInfo_v2_t>()) };
     guard(|| {
         let out = place(out)?;

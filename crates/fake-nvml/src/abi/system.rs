@@ -12,7 +12,8 @@ fn ask(key: &str) -> Result<serde_json::Value, u32> {
     playing()?.ask(Target::System, key)
 }
 
-/// Starts the scenario and its clock. The scenario may refuse with `nvmlInit_v2: {return: 9}`, or hang.
+/// Starts the scenario and its clock. The scenario may refuse with `nvmlInit_v2: {return: 9}`, or
+/// hang.
 fn start() -> Result<(), u32> {
     player::start();
     match ask("nvmlInit_v2") {
@@ -53,10 +54,16 @@ macro_rules! texts {
 
 texts! { nvmlSystemGetDriverVersion nvmlSystemGetNVMLVersion }
 
-/// Both calls answer from one entry: the older needs no `libcuda`, a difference a scenario makes by `nvmlSystemGetCudaDriverVersion`.
+/// Both calls answer from one entry: the older needs no `libcuda`, a difference a scenario makes by
+/// `nvmlSystemGetCudaDriverVersion`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlSystemGetCudaDriverVersion_v2(out: *mut c_int) -> u32 {
-    guard(|| put(out, integer(&ask("nvmlSystemGetCudaDriverVersion_v2")?)? as c_int))
+    guard(|| {
+        put(
+            out,
+            integer(&ask("nvmlSystemGetCudaDriverVersion_v2")?)? as c_int,
+        )
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -72,21 +79,41 @@ pub extern "C" fn nvmlSystemGetCudaDriverVersion(out: *mut c_int) -> u32 {
 
 /// `nvmlSystemGetProcessName/4242`; a process the scenario does not name is not found.
 #[unsafe(no_mangle)]
-pub extern "C" fn nvmlSystemGetProcessName(pid: c_uint, buffer: *mut c_char, length: c_uint) -> u32 {
+pub extern "C" fn nvmlSystemGetProcessName(
+    pid: c_uint,
+    buffer: *mut c_char,
+    length: c_uint,
+) -> u32 {
     guard(|| {
-        let answer = ask(&format!("nvmlSystemGetProcessName/{pid}")).map_err(|code| if code == code::NOT_SUPPORTED { code::NOT_FOUND } else { code });
+        let answer = ask(&format!("nvmlSystemGetProcessName/{pid}")).map_err(|code| {
+            if code == code::NOT_SUPPORTED {
+                code::NOT_FOUND
+            } else {
+                code
+            }
+        });
         // The driver cuts a long name.
         let name = answer?;
         let name = text(&name)?;
         let room = (length as usize).saturating_sub(1).min(name.len());
-        let end = (0..=room).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        let end = (0..=room)
+            .rev()
+            .find(|end| name.is_char_boundary(*end))
+            .unwrap_or(0);
         put_text(buffer, length, name.get(..end).unwrap_or_default())
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlGetVgpuDriverCapabilities(capability: c_uint, out: *mut c_uint) -> u32 {
-    guard(|| put(out, integer(&ask(&format!("nvmlGetVgpuDriverCapabilities/{capability}"))?)? as c_uint))
+    guard(|| {
+        put(
+            out,
+            integer(&ask(&format!(
+                "nvmlGetVgpuDriverCapabilities/{capability}"
+            ))?)? as c_uint,
+        )
+    })
 }
 
 #[repr(C)]

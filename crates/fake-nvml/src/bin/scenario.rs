@@ -1,19 +1,32 @@
-//! `scenario [--idle] [--prefer-table] CAPTURE > FILE`: converts a capture of a real machine into a scenario.
+//! `scenario [--idle] [--prefer-table] CAPTURE > FILE`: converts a capture of a real machine into a
+//! scenario.
 
 use std::{env, fs, io::Write as _, process::ExitCode};
 
 use fake_nvml::convert::{Moment, Prefer, decode, scenario};
 
 const USAGE: &str = "usage: scenario [--idle] [--prefer-table] CAPTURE\n\
-    CAPTURE is `nvidia-smi -q` text, `nvidia-smi -q -x` XML, or a full capture. Of a full capture the moment under load is taken,\n\
-    or with --idle the other; where its text and its --query-gpu table differ, the text counts, or with --prefer-table the table.";
+                     CAPTURE is `nvidia-smi -q` text, `nvidia-smi -q -x` XML, or a full capture. \
+                     Of a full capture the moment under load is taken,\n\
+                     or with --idle the other; where its text and its --query-gpu table differ, \
+                     the text counts, or with --prefer-table the table.";
 
 fn main() -> ExitCode {
     let (written, status) = match run(env::args().skip(1)) {
-        Ok(yaml) => (std::io::stdout().write_all(yaml.as_bytes()), ExitCode::SUCCESS),
-        Err(message) => (writeln!(std::io::stderr(), "scenario: {message}"), ExitCode::from(2)),
+        Ok(yaml) => (
+            std::io::stdout().write_all(yaml.as_bytes()),
+            ExitCode::SUCCESS,
+        ),
+        Err(message) => (
+            writeln!(std::io::stderr(), "scenario: {message}"),
+            ExitCode::from(2),
+        ),
     };
-    if written.is_ok() { status } else { ExitCode::FAILURE }
+    if written.is_ok() {
+        status
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn run(arguments: impl Iterator<Item = String>) -> Result<String, String> {
@@ -29,6 +42,9 @@ fn run(arguments: impl Iterator<Item = String>) -> Result<String, String> {
     let path = path.ok_or(USAGE)?;
     let bytes = fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
     let capture = decode(&bytes).map_err(|error| format!("{path}: {error}"))?;
-    let scenario = scenario(&capture, moment, prefer).map_err(|error| format!("{path}: {error}"))?;
-    scenario.to_yaml().map_err(|error| format!("{path}: {error}"))
+    let scenario =
+        scenario(&capture, moment, prefer).map_err(|error| format!("{path}: {error}"))?;
+    scenario
+        .to_yaml()
+        .map_err(|error| format!("{path}: {error}"))
 }

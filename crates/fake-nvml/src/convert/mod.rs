@@ -1,8 +1,9 @@
-//! Makes scenarios from the output of `nvidia-smi` on a real machine: `-q` text, `-q -x` XML, or a full capture with both moments and
-//! the `--query-gpu` table. Input: text. Output: a scenario of calls and raw values.
+//! Makes scenarios from the output of `nvidia-smi` on a real machine: `-q` text, `-q -x` XML, or a
+//! full capture with both moments and the `--query-gpu` table. Input: text. Output: a scenario of
+//! calls and raw values.
 //!
-//! `text`, `xml` and `csv` read into one tree of labels (`page`); `invert` turns labels into calls. Neither looks at a board's name:
-//! every rule follows from a label and its cell.
+//! `text`, `xml` and `csv` read into one tree of labels (`page`); `invert` turns labels into calls.
+//! Neither looks at a board's name: every rule follows from a label and its cell.
 
 mod csv;
 mod invert;
@@ -35,7 +36,10 @@ pub enum Prefer {
 /// The reason why a text is not a capture.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
-    #[error("neither `nvidia-smi -q` text nor `-q -x` XML: no line with `NVSMI LOG` and no `<nvidia_smi_log>`")]
+    #[error(
+        "neither `nvidia-smi -q` text nor `-q -x` XML: no line with `NVSMI LOG` and no \
+         `<nvidia_smi_log>`"
+    )]
     Unknown,
     #[error("the XML cannot be read: {0}")]
     Xml(#[from] roxmltree::Error),
@@ -62,7 +66,10 @@ pub fn decode(bytes: &[u8]) -> Result<String, ConvertError> {
     let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
         let (pairs, left) = rest.as_chunks::<2>();
         let units: Vec<u16> = pairs.iter().map(|pair| unit(*pair)).collect();
-        String::from_utf16(&units).ok().filter(|_| left.is_empty()).ok_or(ConvertError::Encoding)
+        String::from_utf16(&units)
+            .ok()
+            .filter(|_| left.is_empty())
+            .ok_or(ConvertError::Encoding)
     };
     match bytes {
         [0xff, 0xfe, rest @ ..] => wide(rest, u16::from_le_bytes),
@@ -83,7 +90,11 @@ pub fn page(capture: &str, moment: Moment) -> Result<Page, ConvertError> {
     } else {
         text::read(text::log_of(capture, moment).ok_or(ConvertError::Unknown)?)
     };
-    if page.gpus.is_empty() { Err(ConvertError::NoGpu) } else { Ok(page) }
+    if page.gpus.is_empty() {
+        Err(ConvertError::NoGpu)
+    } else {
+        Ok(page)
+    }
 }
 
 /// The lines of `-q` text in a capture, from the timestamp on; `None` for XML.
@@ -117,9 +128,22 @@ mod tests {
 
     #[test]
     fn text_of_powershell_is_read() {
-        let little: Vec<u8> = [0xff, 0xfe].into_iter().chain("GPU\n".encode_utf16().flat_map(u16::to_le_bytes)).collect();
-        let big: Vec<u8> = [0xfe, 0xff].into_iter().chain("GPU\n".encode_utf16().flat_map(u16::to_be_bytes)).collect();
-        assert_eq!([decode(&little).unwrap(), decode(&big).unwrap(), decode(b"\xef\xbb\xbfGPU\n").unwrap()], ["GPU\n"; 3]);
+        let little: Vec<u8> = [0xff, 0xfe]
+            .into_iter()
+            .chain("GPU\n".encode_utf16().flat_map(u16::to_le_bytes))
+            .collect();
+        let big: Vec<u8> = [0xfe, 0xff]
+            .into_iter()
+            .chain("GPU\n".encode_utf16().flat_map(u16::to_be_bytes))
+            .collect();
+        assert_eq!(
+            [
+                decode(&little).unwrap(),
+                decode(&big).unwrap(),
+                decode(b"\xef\xbb\xbfGPU\n").unwrap()
+            ],
+            ["GPU\n"; 3]
+        );
         assert!(matches!(decode(&little[..5]), Err(ConvertError::Encoding)));
     }
 }

@@ -18,13 +18,19 @@ pub struct Page {
 impl Node {
     #[must_use]
     pub fn new(label: &str, cell: Option<String>) -> Self {
-        Self { label: label.to_owned(), cell, children: Vec::new() }
+        Self {
+            label: label.to_owned(),
+            cell,
+            children: Vec::new(),
+        }
     }
 
     /// The first node at a path of labels with ` > ` between them.
     #[must_use]
     pub fn at(&self, path: &str) -> Option<&Node> {
-        path.split(" > ").try_fold(self, |node, label| node.children.iter().find(|child| child.label == label))
+        path.split(" > ").try_fold(self, |node, label| {
+            node.children.iter().find(|child| child.label == label)
+        })
     }
 
     /// The cell at a path.
@@ -33,7 +39,8 @@ impl Node {
         self.at(path)?.cell.as_deref()
     }
 
-    /// Puts a cell at a path, making what is missing on the way. Where there is one already it is replaced only if `over`.
+    /// Puts a cell at a path, making what is missing on the way. Where there is one already it is
+    /// replaced only if `over`.
     pub fn put(&mut self, path: &str, cell: &str, over: bool) {
         let node = path.split(" > ").fold(self, |node, label| {
             let found = node.children.iter().position(|child| child.label == label);
@@ -58,7 +65,11 @@ impl Node {
 
     fn collect(&self, above: &str, into: &mut Vec<(String, String)>) {
         for child in &self.children {
-            let path = if above.is_empty() { child.label.clone() } else { format!("{above} > {}", child.label) };
+            let path = if above.is_empty() {
+                child.label.clone()
+            } else {
+                format!("{above} > {}", child.label)
+            };
             if let Some(cell) = &child.cell {
                 into.push((path.clone(), cell.clone()));
             }
@@ -71,19 +82,30 @@ impl Page {
     /// The head's cell of this label.
     #[must_use]
     pub fn head_cell(&self, label: &str) -> Option<&str> {
-        self.head.iter().find(|node| node.label == label)?.cell.as_deref()
+        self.head
+            .iter()
+            .find(|node| node.label == label)?
+            .cell
+            .as_deref()
     }
 
     /// The driver's version, without the additions of newer pages.
     #[must_use]
     pub fn driver(&self) -> &str {
-        let cell = self.head_cell("KMD Version").or(self.head_cell("Driver Version")).unwrap_or_default();
+        let cell = self
+            .head_cell("KMD Version")
+            .or(self.head_cell("Driver Version"))
+            .unwrap_or_default();
         cell.split_whitespace().next().unwrap_or_default()
     }
 
     /// The driver's branch, such as 590; 0 if the page does not have it.
     #[must_use]
     pub fn branch(&self) -> u32 {
-        self.driver().split('.').next().and_then(|branch| branch.parse().ok()).unwrap_or(0)
+        self.driver()
+            .split('.')
+            .next()
+            .and_then(|branch| branch.parse().ok())
+            .unwrap_or(0)
     }
 }

@@ -1,4 +1,5 @@
-//! Reads `nvidia-smi -q` text. Indentation marks sections; the first ` :` separates label and cell, in any column.
+//! Reads `nvidia-smi -q` text. Indentation marks sections; the first ` :` separates label and cell,
+//! in any column.
 
 use super::{Moment, Node, Page};
 
@@ -14,10 +15,17 @@ pub(super) fn log_of(capture: &str, moment: Moment) -> Option<&str> {
     let start = section(capture, name).unwrap_or(capture);
     let log = start.get(start.find("NVSMI LOG")?..)?;
     let log = log.get(log.find('\n')? + 1..)?;
-    let end = [RULE, "=NVSMI LOG="].iter().filter_map(|mark| log.find(mark)).min();
+    let end = [RULE, "=NVSMI LOG="]
+        .iter()
+        .filter_map(|mark| log.find(mark))
+        .min();
     let log = log.get(..end.unwrap_or(log.len()))?;
     // The beginning of the line with the mark is not part of the log.
-    Some(if end.is_some() { log.get(..log.rfind('\n').map_or(0, |at| at + 1))? } else { log })
+    Some(if end.is_some() {
+        log.get(..log.rfind('\n').map_or(0, |at| at + 1))?
+    } else {
+        log
+    })
 }
 
 /// The text after a section's title in a full capture, up to the next title.
@@ -34,7 +42,10 @@ pub(super) fn read(log: &str) -> Page {
     let lines: Vec<Line> = log.lines().filter_map(line).collect();
     let mut rest = lines.as_slice();
     while let Some((first, after)) = rest.split_first() {
-        let below = after.iter().take_while(|line| line.indent > first.indent).count();
+        let below = after
+            .iter()
+            .take_while(|line| line.indent > first.indent)
+            .count();
         let (inside, next) = after.split_at(below);
         let mut node = Node::new(&first.label, first.cell.clone());
         node.children = nodes(inside);
@@ -64,18 +75,38 @@ fn line(line: &str) -> Option<Line> {
     }
     let indent = line.len() - trimmed.len();
     // A label as long as its column has the colon right behind it.
-    Some(match trimmed.split_once(" :").or_else(|| trimmed.split_once(": ")) {
-        Some((label, cell)) => Line { indent, label: label.trim_end().to_owned(), cell: Some(cell.trim().to_owned()) },
-        None => Line { indent, label: trimmed.trim_end().to_owned(), cell: None },
-    })
+    Some(
+        match trimmed
+            .split_once(" :")
+            .or_else(|| trimmed.split_once(": "))
+        {
+            Some((label, cell)) => Line {
+                indent,
+                label: label.trim_end().to_owned(),
+                cell: Some(cell.trim().to_owned()),
+            },
+            None => Line {
+                indent,
+                label: trimmed.trim_end().to_owned(),
+                cell: None,
+            },
+        },
+    )
 }
 
 fn nodes(mut lines: &[Line]) -> Vec<Node> {
     let mut found = Vec::new();
     while let Some((first, after)) = lines.split_first() {
-        let below = after.iter().take_while(|line| line.indent > first.indent).count();
+        let below = after
+            .iter()
+            .take_while(|line| line.indent > first.indent)
+            .count();
         let (inside, next) = after.split_at(below);
-        found.push(Node { label: first.label.clone(), cell: first.cell.clone(), children: nodes(inside) });
+        found.push(Node {
+            label: first.label.clone(),
+            cell: first.cell.clone(),
+            children: nodes(inside),
+        });
         lines = next;
     }
     found
@@ -107,14 +138,29 @@ GPU 00000000:83:00.0
     #[test]
     fn indentation_makes_the_tree() {
         let page = read(log_of(LOG, Moment::Load).unwrap());
-        assert_eq!((page.driver(), page.branch(), page.gpus.len()), ("1.2", 1, 1));
+        assert_eq!(
+            (page.driver(), page.branch(), page.gpus.len()),
+            ("1.2", 1, 1)
+        );
         let gpu = &page.gpus[0];
         assert_eq!(gpu.label, "00000000:83:00.0");
         assert_eq!(gpu.cell_at("Product Name"), Some("A: board"));
-        assert_eq!(gpu.cell_at("Clocks Event Reasons > HW Slowdown"), Some("Active"));
-        assert_eq!(gpu.cell_at("Clocks Event Reasons > HW Slowdown > HW Thermal Slowdown"), Some("Not Active"));
-        assert_eq!(gpu.cell_at("Clocks Event Reasons > Sync Boost"), Some("Not Active"));
-        assert_eq!((gpu.cell_at("Chassis"), gpu.cell_at("Processes")), (Some(""), Some("None")));
+        assert_eq!(
+            gpu.cell_at("Clocks Event Reasons > HW Slowdown"),
+            Some("Active")
+        );
+        assert_eq!(
+            gpu.cell_at("Clocks Event Reasons > HW Slowdown > HW Thermal Slowdown"),
+            Some("Not Active")
+        );
+        assert_eq!(
+            gpu.cell_at("Clocks Event Reasons > Sync Boost"),
+            Some("Not Active")
+        );
+        assert_eq!(
+            (gpu.cell_at("Chassis"), gpu.cell_at("Processes")),
+            (Some(""), Some("None"))
+        );
         assert_eq!(gpu.cells().len(), 6);
     }
 }

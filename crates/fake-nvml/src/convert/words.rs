@@ -5,7 +5,10 @@ use crate::code;
 /// A cell is a value, or stands for a return code.
 pub(super) fn read(cell: &str) -> Result<&str, u32> {
     let cell = cell.trim();
-    let word = cell.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(cell);
+    let word = cell
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(cell);
     match word {
         "N/A" | "Not Supported" | "Not available in WDDM driver model" => Err(code::NOT_SUPPORTED),
         "Requested functionality has been deprecated" => Err(code::DEPRECATED),
@@ -20,18 +23,27 @@ pub(super) fn read(cell: &str) -> Result<&str, u32> {
     }
 }
 
-/// The code of a call that answers several cells, if one of them is absent: a refusal rather than "not supported".
+/// The code of a call that answers several cells, if one of them is absent: a refusal rather than
+/// "not supported".
 pub(super) fn absence<'a>(cells: impl Iterator<Item = &'a str>) -> Option<u32> {
     let codes: Vec<u32> = cells.filter_map(|cell| read(cell).err()).collect();
-    codes.iter().find(|code| **code != code::NOT_SUPPORTED).or(codes.first()).copied()
+    codes
+        .iter()
+        .find(|code| **code != code::NOT_SUPPORTED)
+        .or(codes.first())
+        .copied()
 }
 
 /// The number a cell begins with: `627.32 W`, `16x`, `0x83`, `3072 bank(s)`, `100.00%`.
 pub(super) fn number(cell: &str) -> Option<f64> {
     if let Some(digits) = cell.strip_prefix("0x") {
-        return u64::from_str_radix(digits.split_whitespace().next()?, 16).ok().map(|number| number as f64);
+        return u64::from_str_radix(digits.split_whitespace().next()?, 16)
+            .ok()
+            .map(|number| number as f64);
     }
-    let end = cell.find(|letter: char| !letter.is_ascii_digit() && !matches!(letter, '.' | '-' | '+')).unwrap_or(cell.len());
+    let end = cell
+        .find(|letter: char| !letter.is_ascii_digit() && !matches!(letter, '.' | '-' | '+'))
+        .unwrap_or(cell.len());
     cell.get(..end)?.parse().ok()
 }
 
@@ -39,7 +51,11 @@ pub(super) fn number(cell: &str) -> Option<f64> {
 pub(super) fn whole(cell: &str) -> Option<u64> {
     match cell.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits.split_whitespace().next()?, 16).ok(),
-        None => cell.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok(),
+        None => cell
+            .split(|letter: char| !letter.is_ascii_digit())
+            .next()?
+            .parse()
+            .ok(),
     }
 }
 
@@ -53,7 +69,9 @@ pub(super) fn flag(cell: &str) -> Option<u64> {
 
 /// A word's number in a table; a number stands for itself.
 pub(super) fn word(cell: &str, table: &[(&str, u64)]) -> Option<u64> {
-    let found = table.iter().find(|(word, _)| word.eq_ignore_ascii_case(cell));
+    let found = table
+        .iter()
+        .find(|(word, _)| word.eq_ignore_ascii_case(cell));
     found.map(|(_, number)| *number).or_else(|| whole(cell))
 }
 
@@ -94,11 +112,25 @@ pub(super) const ARCHITECTURES: &[(&str, u64)] = &[
 ];
 
 pub(super) const ADDRESSING: &[(&str, u64)] = &[("None", 0), ("HMM", 1), ("ATS", 2)];
-pub(super) const DRIVER_MODELS: &[(&str, u64)] = &[("WDDM", 0), ("WDM", 1), ("TCC", 1), ("MCDM", 2)];
-pub(super) const OPERATION_MODES: &[(&str, u64)] = &[("All On", 0), ("Compute", 1), ("Low Double Precision", 2)];
-pub(super) const VIRTUALIZATION: &[(&str, u64)] = &[("None", 0), ("Pass-Through", 1), ("VGPU", 2), ("vGPU", 2), ("Host VGPU", 3), ("Host VSGA", 4)];
+pub(super) const DRIVER_MODELS: &[(&str, u64)] =
+    &[("WDDM", 0), ("WDM", 1), ("TCC", 1), ("MCDM", 2)];
+pub(super) const OPERATION_MODES: &[(&str, u64)] =
+    &[("All On", 0), ("Compute", 1), ("Low Double Precision", 2)];
+pub(super) const VIRTUALIZATION: &[(&str, u64)] = &[
+    ("None", 0),
+    ("Pass-Through", 1),
+    ("VGPU", 2),
+    ("vGPU", 2),
+    ("Host VGPU", 3),
+    ("Host VSGA", 4),
+];
 pub(super) const HOST_VGPU: &[(&str, u64)] = &[("Non SR-IOV", 0), ("SR-IOV", 1)];
-pub(super) const COMPUTE_MODES: &[(&str, u64)] = &[("Default", 0), ("Exclusive_Thread", 1), ("Prohibited", 2), ("Exclusive_Process", 3)];
+pub(super) const COMPUTE_MODES: &[(&str, u64)] = &[
+    ("Default", 0),
+    ("Exclusive_Thread", 1),
+    ("Prohibited", 2),
+    ("Exclusive_Process", 3),
+];
 pub(super) const RECOVERY: &[(&str, u64)] = &[
     ("None", 0),
     ("Reset", 1),
@@ -112,7 +144,12 @@ pub(super) const RECOVERY: &[(&str, u64)] = &[
     ("System Reboot", 7),
 ];
 pub(super) const PEERS: &[(&str, u64)] = &[("Direct Connected", 0), ("Switch Connected", 1)];
-pub(super) const FABRIC_STATES: &[(&str, u64)] = &[("Not Supported", 0), ("Not Started", 1), ("In Progress", 2), ("Completed", 3)];
+pub(super) const FABRIC_STATES: &[(&str, u64)] = &[
+    ("Not Supported", 0),
+    ("Not Started", 1),
+    ("In Progress", 2),
+    ("Completed", 3),
+];
 pub(super) const FABRIC_STATUS: &[(&str, u64)] = &[
     ("Success", 0),
     ("Uninitialized", 1),
@@ -128,9 +165,23 @@ pub(super) const FABRIC_STATUS: &[(&str, u64)] = &[
     ("Invalid State", 29),
     ("Unknown Error", 999),
 ];
-pub(super) const HEALTH: &[(&str, u64)] = &[("N/A", 0), ("Not Supported", 0), ("Healthy", 1), ("Unhealthy", 2), ("Limited Capacity", 3)];
+pub(super) const HEALTH: &[(&str, u64)] = &[
+    ("N/A", 0),
+    ("Not Supported", 0),
+    ("Healthy", 1),
+    ("Unhealthy", 2),
+    ("Limited Capacity", 3),
+];
 /// Fields of two bits in the health's mask.
-pub(super) const HEALTH_FIELDS: &[(&str, u64)] = &[("N/A", 0), ("True", 1), ("Yes", 1), ("Degraded", 1), ("False", 2), ("No", 2), ("Full", 2)];
+pub(super) const HEALTH_FIELDS: &[(&str, u64)] = &[
+    ("N/A", 0),
+    ("True", 1),
+    ("Yes", 1),
+    ("Degraded", 1),
+    ("False", 2),
+    ("No", 2),
+    ("Full", 2),
+];
 pub(super) const CONFIGURATION: &[(&str, u64)] = &[
     ("N/A", 0),
     ("None", 1),
@@ -142,4 +193,12 @@ pub(super) const CONFIGURATION: &[(&str, u64)] = &[
     ("Invalid Location", 7),
     ("Invalid GPU State", 8),
 ];
-pub(super) const ATOMICS: [&str; 7] = ["FETCHADD_32", "FETCHADD_64", "SWAP_32", "SWAP_64", "CAS_32", "CAS_64", "CAS_128"];
+pub(super) const ATOMICS: [&str; 7] = [
+    "FETCHADD_32",
+    "FETCHADD_64",
+    "SWAP_32",
+    "SWAP_64",
+    "CAS_32",
+    "CAS_64",
+    "CAS_128",
+];

@@ -1,4 +1,5 @@
-//! One reading as the views print it: its kind defines unit and format, its absence gives the reason.
+//! One reading as the views print it: its kind defines unit and format, its absence gives the
+//! reason.
 
 use crate::{Absence, Reading};
 
@@ -72,7 +73,8 @@ impl TypedReading {
         }
     }
 
-    /// As `nvidia-smi --query-gpu` prints it, with its unit or without. `is_bare`: no brackets around N/A.
+    /// As `nvidia-smi --query-gpu` prints it, with its unit or without. `is_bare`: no brackets
+    /// around N/A.
     pub fn query(&self, has_units: bool, is_bare: bool) -> String {
         match &self.value {
             Reading::Value(value) if has_units => self.with_unit(value),
@@ -115,11 +117,14 @@ impl TypedReading {
             _ => self.query_unit(),
         };
         let value = self.value.as_ref().map(|value| match (value, self.kind) {
-            (Value::Count(thousandths), ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules) => {
-                (*thousandths as f64 / 1e3).to_string()
-            }
+            (
+                Value::Count(thousandths),
+                ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules,
+            ) => (*thousandths as f64 / 1e3).to_string(),
             (Value::Flag(flag), _) => flag.to_string(),
-            (Value::Count(_), ValueKind::Hex(_) | ValueKind::LowerHex(_) | ValueKind::Moment) => self.number(value),
+            (Value::Count(_), ValueKind::Hex(_) | ValueKind::LowerHex(_) | ValueKind::Moment) => {
+                self.number(value)
+            }
             (value, _) => plain(value),
         });
         (value, unit)
@@ -138,7 +143,10 @@ impl TypedReading {
         match (value, self.kind) {
             // nvidia-smi rounds memory up.
             (Value::Count(bytes), ValueKind::Bytes) => bytes.div_ceil(MIB).to_string(),
-            (Value::Count(thousandths), ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules) => {
+            (
+                Value::Count(thousandths),
+                ValueKind::Milliwatts | ValueKind::MilliwattsPerSecond | ValueKind::Millijoules,
+            ) => {
                 format!("{:.2}", *thousandths as f64 / 1e3)
             }
             (Value::Count(nanoseconds), ValueKind::Nanoseconds) => (nanoseconds / 1000).to_string(),
@@ -146,7 +154,9 @@ impl TypedReading {
             (Value::Count(number), ValueKind::Hex(digits)) => format!("0x{number:0digits$X}"),
             (Value::Count(number), ValueKind::LowerHex(digits)) => format!("0x{number:0digits$x}"),
             (Value::Count(microseconds), ValueKind::Moment) => moment(*microseconds),
-            (Value::Flag(flag), ValueKind::Flag(no, yes)) => if *flag { yes } else { no }.to_owned(),
+            (Value::Flag(flag), ValueKind::Flag(no, yes)) => {
+                if *flag { yes } else { no }.to_owned()
+            }
             (value, _) => plain(value),
         }
     }
@@ -166,7 +176,11 @@ fn plain(value: &Value) -> String {
 pub fn token(absence: &Absence) -> &'static str {
     match absence {
         // 25 is a structure that the driver is too old or too new for.
-        Absence::NotSupported | Absence::NoCall | Absence::NoSymbol | Absence::Other(_) | Absence::Code(25) => "N/A",
+        Absence::NotSupported
+        | Absence::NoCall
+        | Absence::NoSymbol
+        | Absence::Other(_)
+        | Absence::Code(25) => "N/A",
         Absence::NoPermission => "Insufficient Permissions",
         Absence::Deprecated => "Requested functionality has been deprecated",
         Absence::Lost => "GPU is lost",
@@ -178,9 +192,14 @@ pub fn token(absence: &Absence) -> &'static str {
 
 /// Local time as nvidia-smi writes it: `2026/07/03 22:11:09.763`.
 fn moment(unix_microseconds: u64) -> String {
-    let time = i64::try_from(unix_microseconds).ok().and_then(|time| jiff::Timestamp::from_microsecond(time).ok());
+    let time = i64::try_from(unix_microseconds)
+        .ok()
+        .and_then(|time| jiff::Timestamp::from_microsecond(time).ok());
     match time {
-        Some(time) => time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
+        Some(time) => time
+            .to_zoned(jiff::tz::TimeZone::system())
+            .strftime("%Y/%m/%d %H:%M:%S%.3f")
+            .to_string(),
         None => format!("{unix_microseconds} us"),
     }
 }
@@ -219,33 +238,55 @@ cells! {
 }
 
 pub(super) fn hex(reading: &Reading<u64>, digits: usize) -> TypedReading {
-    TypedReading { kind: ValueKind::Hex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+    TypedReading {
+        kind: ValueKind::Hex(digits),
+        value: reading.as_ref().map(|number| Value::Count(*number)),
+    }
 }
 
 pub(super) fn lower_hex(reading: &Reading<u64>, digits: usize) -> TypedReading {
-    TypedReading { kind: ValueKind::LowerHex(digits), value: reading.as_ref().map(|number| Value::Count(*number)) }
+    TypedReading {
+        kind: ValueKind::LowerHex(digits),
+        value: reading.as_ref().map(|number| Value::Count(*number)),
+    }
 }
 
 /// A bit of a mask, as nvidia-smi's `Active` or `Not Active`.
 pub(super) fn active(mask: &Reading<u64>, bit: u64) -> TypedReading {
-    TypedReading { kind: ACTIVE, value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)) }
+    TypedReading {
+        kind: ACTIVE,
+        value: mask.as_ref().map(|mask| Value::Flag(mask & bit != 0)),
+    }
 }
 
 /// A number that represents a word. A number newer than the list is printed as it is.
 pub(super) fn coded(reading: &Reading<u64>, known: &[&str]) -> TypedReading {
-    let word =
-        |number: &u64| usize::try_from(*number).ok().and_then(|at| known.get(at)).map_or_else(|| number.to_string(), |word| (*word).to_owned());
-    TypedReading { kind: ValueKind::Plain, value: reading.as_ref().map(|number| Value::Words(word(number))) }
+    let word = |number: &u64| {
+        usize::try_from(*number)
+            .ok()
+            .and_then(|at| known.get(at))
+            .map_or_else(|| number.to_string(), |word| (*word).to_owned())
+    };
+    TypedReading {
+        kind: ValueKind::Plain,
+        value: reading.as_ref().map(|number| Value::Words(word(number))),
+    }
 }
 
 /// A field for which there is no source.
 pub(super) fn nothing(absence: Absence) -> TypedReading {
-    TypedReading { kind: ValueKind::Plain, value: Reading::Absent(absence) }
+    TypedReading {
+        kind: ValueKind::Plain,
+        value: Reading::Absent(absence),
+    }
 }
 
 /// The same kind, without a value.
 pub(super) fn no_call(kind: ValueKind) -> TypedReading {
-    TypedReading { kind, value: Reading::Absent(Absence::NoCall) }
+    TypedReading {
+        kind,
+        value: Reading::Absent(Absence::NoCall),
+    }
 }
 
 #[cfg(test)]
@@ -257,25 +298,50 @@ mod tests {
         let memory = bytes(&Reading::Value((614 << 20) - 5));
         assert_eq!(
             (memory.text(), memory.query(false, false), memory.tidy().0),
-            ("614 MiB".into(), "614".into(), Reading::Value("643825659".into()))
+            (
+                "614 MiB".into(),
+                "614".into(),
+                Reading::Value("643825659".into())
+            )
         );
         let draw = watts(&Reading::Value(627_325));
-        assert_eq!((draw.text(), draw.tidy()), ("627.33 W".to_owned(), (Reading::Value("627.325".to_owned()), "W")));
+        assert_eq!(
+            (draw.text(), draw.tidy()),
+            (
+                "627.33 W".to_owned(),
+                (Reading::Value("627.325".to_owned()), "W")
+            )
+        );
         let peak = fine_percent(&Reading::Value(100.0));
-        assert_eq!((peak.text(), peak.query(true, false)), ("100.00%".to_owned(), "100.00 %".to_owned()));
+        assert_eq!(
+            (peak.text(), peak.query(true, false)),
+            ("100.00%".to_owned(), "100.00 %".to_owned())
+        );
         let warm = celsius(&Reading::Value(-2));
-        assert_eq!((warm.text(), warm.query(true, false), warm.query_unit()), ("-2 C".to_owned(), "-2".to_owned(), ""));
+        assert_eq!(
+            (warm.text(), warm.query(true, false), warm.query_unit()),
+            ("-2 C".to_owned(), "-2".to_owned(), "")
+        );
         let width = lanes(&Reading::Value(16));
-        assert_eq!((width.text(), width.query(true, false)), ("16x".to_owned(), "16".to_owned()));
+        assert_eq!(
+            (width.text(), width.query(true, false)),
+            ("16x".to_owned(), "16".to_owned())
+        );
         assert_eq!(hex(&Reading::Value(0x0c), 2).text(), "0x0C");
-        assert_eq!(nanoseconds(&Reading::Value(204_642_816_999)).text(), "204642816 us");
+        assert_eq!(
+            nanoseconds(&Reading::Value(204_642_816_999)).text(),
+            "204642816 us"
+        );
     }
 
     #[test]
     fn each_reason_has_nvidia_smis_word() {
         let words = |absence: Absence| nothing(absence).query(true, false);
         assert_eq!(words(Absence::NotSupported), "[N/A]");
-        assert_eq!(words(Absence::Deprecated), "[Requested functionality has been deprecated]");
+        assert_eq!(
+            words(Absence::Deprecated),
+            "[Requested functionality has been deprecated]"
+        );
         assert_eq!(words(Absence::NoPermission), "[Insufficient Permissions]");
         assert_eq!(words(Absence::Lost), "[GPU is lost]");
         assert_eq!(words(Absence::Code(21)), "[Unknown Error]");

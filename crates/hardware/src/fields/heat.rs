@@ -3,8 +3,8 @@
 use super::{
     FieldRow, TextBlock, block,
     cell::{
-        TypedReading, ValueKind, celsius, coded, count, enabled, fine_percent, joules, megahertz, milliseconds, no_call, percent, truth, watts,
-        watts_per_second, words, yes,
+        TypedReading, ValueKind, celsius, coded, count, enabled, fine_percent, joules, megahertz,
+        milliseconds, no_call, percent, truth, watts, watts_per_second, words, yes,
     },
     label, row,
 };
@@ -27,7 +27,14 @@ const CONFIGURATIONS: [&str; 9] = [
 /// The two properties and the line of a fabric health field.
 macro_rules! health {
     ($label:literal, $name:literal, $cell:expr, $meaning:literal) => {
-        row(concat!("Fabric > Health > ", $label), concat!("fabric.", $name), concat!("fabric.health.", $name), $cell).bare().means($meaning)
+        row(
+            concat!("Fabric > Health > ", $label),
+            concat!("fabric.", $name),
+            concat!("fabric.health.", $name),
+            $cell,
+        )
+        .bare()
+        .means($meaning)
     };
 }
 
@@ -41,52 +48,140 @@ macro_rules! limit {
 /// A property of power smoothing that NVML has under a known number.
 macro_rules! smoothing {
     ($name:literal, $cell:ident, $field:ident, $meaning:literal) => {
-        row("", concat!("power_smoothing.", $name), concat!("power_smoothing.", $name), |gpu| $cell(&gpu.power.smoothing.$field)).means($meaning)
+        row(
+            "",
+            concat!("power_smoothing.", $name),
+            concat!("power_smoothing.", $name),
+            |gpu| $cell(&gpu.power.smoothing.$field),
+        )
+        .means($meaning)
     };
 }
 
 /// A property of delayed power smoothing, which has no line and no column.
 macro_rules! delayed {
     ($name:literal, $cell:ident, $field:ident, $meaning:literal) => {
-        row("", "", concat!("power_smoothing.", $name), |gpu| $cell(&gpu.power.smoothing.delayed.$field)).means($meaning)
+        row("", "", concat!("power_smoothing.", $name), |gpu| {
+            $cell(&gpu.power.smoothing.delayed.$field)
+        })
+        .means($meaning)
     };
 }
 
 pub(super) const TABLES: &[&[FieldRow]] = &[TEMPERATURE, POWER, SMOOTHING, CLOCKS, FABRIC, END];
 
 const TEMPERATURE: &[FieldRow] = &[
-    row("Temperature > GPU Current Temp", "temperature.gpu", "temperature.gpu", |gpu| celsius(&gpu.temperature.gpu)).means("temperature of the chip"),
-    row("Temperature > GPU T.Limit Temp", "temperature.gpu_margin", "temperature.gpu.tlimit", |gpu| celsius(&gpu.temperature.gpu_margin))
-        .means("degrees by which the chip is below its limit"),
-    row("Temperature > GPU Shutdown T.Limit Temp", "temperature.shutdown_margin", "", |gpu| celsius(&gpu.temperature.shutdown_margin))
-        .when(has_margins),
-    row("Temperature > GPU Slowdown T.Limit Temp", "temperature.slowdown_margin", "", |gpu| celsius(&gpu.temperature.slowdown_margin))
-        .when(has_margins),
-    row("Temperature > GPU Max Operating T.Limit Temp", "temperature.gpu_max_margin", "", |gpu| celsius(&gpu.temperature.gpu_max_margin))
-        .when(has_margins),
-    row("Temperature > GPU Shutdown Temp", "temperature.shutdown", "", |gpu| celsius(&gpu.temperature.shutdown)).when(has_no_margins),
-    row("Temperature > GPU Slowdown Temp", "temperature.slowdown", "", |gpu| celsius(&gpu.temperature.slowdown)).when(has_no_margins),
-    row("Temperature > GPU Max Operating Temp", "temperature.gpu_max", "", |gpu| celsius(&gpu.temperature.gpu_max)).when(has_no_margins),
-    row("Temperature > GPU Target Temperature", "temperature.gpu_target", "", |gpu| celsius(&gpu.temperature.gpu_target)),
-    row("Temperature > Memory Current Temp", "temperature.memory", "temperature.memory", |gpu| celsius(&gpu.temperature.memory))
-        .bare()
-        .means("temperature of the memory, on boards with HBM"),
-    row("Temperature > Memory Max Operating T.Limit Temp", "temperature.memory_max_margin", "", |gpu| celsius(&gpu.temperature.memory_max_margin))
-        .when(has_margins),
-    row("Temperature > Memory Max Operating Temp", "temperature.memory_max", "", |gpu| celsius(&gpu.temperature.memory_max)).when(has_no_margins),
+    row(
+        "Temperature > GPU Current Temp",
+        "temperature.gpu",
+        "temperature.gpu",
+        |gpu| celsius(&gpu.temperature.gpu),
+    )
+    .means("temperature of the chip"),
+    row(
+        "Temperature > GPU T.Limit Temp",
+        "temperature.gpu_margin",
+        "temperature.gpu.tlimit",
+        |gpu| celsius(&gpu.temperature.gpu_margin),
+    )
+    .means("degrees by which the chip is below its limit"),
+    row(
+        "Temperature > GPU Shutdown T.Limit Temp",
+        "temperature.shutdown_margin",
+        "",
+        |gpu| celsius(&gpu.temperature.shutdown_margin),
+    )
+    .when(has_margins),
+    row(
+        "Temperature > GPU Slowdown T.Limit Temp",
+        "temperature.slowdown_margin",
+        "",
+        |gpu| celsius(&gpu.temperature.slowdown_margin),
+    )
+    .when(has_margins),
+    row(
+        "Temperature > GPU Max Operating T.Limit Temp",
+        "temperature.gpu_max_margin",
+        "",
+        |gpu| celsius(&gpu.temperature.gpu_max_margin),
+    )
+    .when(has_margins),
+    row(
+        "Temperature > GPU Shutdown Temp",
+        "temperature.shutdown",
+        "",
+        |gpu| celsius(&gpu.temperature.shutdown),
+    )
+    .when(has_no_margins),
+    row(
+        "Temperature > GPU Slowdown Temp",
+        "temperature.slowdown",
+        "",
+        |gpu| celsius(&gpu.temperature.slowdown),
+    )
+    .when(has_no_margins),
+    row(
+        "Temperature > GPU Max Operating Temp",
+        "temperature.gpu_max",
+        "",
+        |gpu| celsius(&gpu.temperature.gpu_max),
+    )
+    .when(has_no_margins),
+    row(
+        "Temperature > GPU Target Temperature",
+        "temperature.gpu_target",
+        "",
+        |gpu| celsius(&gpu.temperature.gpu_target),
+    ),
+    row(
+        "Temperature > Memory Current Temp",
+        "temperature.memory",
+        "temperature.memory",
+        |gpu| celsius(&gpu.temperature.memory),
+    )
+    .bare()
+    .means("temperature of the memory, on boards with HBM"),
+    row(
+        "Temperature > Memory Max Operating T.Limit Temp",
+        "temperature.memory_max_margin",
+        "",
+        |gpu| celsius(&gpu.temperature.memory_max_margin),
+    )
+    .when(has_margins),
+    row(
+        "Temperature > Memory Max Operating Temp",
+        "temperature.memory_max",
+        "",
+        |gpu| celsius(&gpu.temperature.memory_max),
+    )
+    .when(has_no_margins),
 ];
 
 const POWER: &[FieldRow] = &[
-    row("", "", "power.management", |gpu| TypedReading { kind: ValueKind::Flag("Not Supported", "Supported"), ..yes(&gpu.modes.is_power_managed) })
-        .means("withdrawn"),
-    row("", "power.draw", "power.draw", |gpu| watts(&gpu.power.draw))
-        .means("power of the board: mean of 1 s on Ampere (but A100) and later, the instant before"),
-    row("GPU Power Readings > Average Power Draw", "power.draw_average", "power.draw.average", |gpu| watts(&gpu.power.draw_average))
-        .or(&["gpu.power.draw.average"])
-        .means("power of the board, mean of 1 s"),
-    row("GPU Power Readings > Instantaneous Power Draw", "power.draw_instant", "power.draw.instant", |gpu| watts(&gpu.power.draw_instant))
-        .or(&["gpu.power.draw.instant"])
-        .means("power of the board at this instant"),
+    row("", "", "power.management", |gpu| TypedReading {
+        kind: ValueKind::Flag("Not Supported", "Supported"),
+        ..yes(&gpu.modes.is_power_managed)
+    })
+    .means("withdrawn"),
+    row("", "power.draw", "power.draw", |gpu| watts(&gpu.power.draw)).means(
+        "power of the board: mean of 1 s on Ampere (but A100) and later, the instant before",
+    ),
+    row(
+        "GPU Power Readings > Average Power Draw",
+        "power.draw_average",
+        "power.draw.average",
+        |gpu| watts(&gpu.power.draw_average),
+    )
+    .or(&["gpu.power.draw.average"])
+    .means("power of the board, mean of 1 s"),
+    row(
+        "GPU Power Readings > Instantaneous Power Draw",
+        "power.draw_instant",
+        "power.draw.instant",
+        |gpu| watts(&gpu.power.draw_instant),
+    )
+    .or(&["gpu.power.draw.instant"])
+    .means("power of the board at this instant"),
     limit!(
         "GPU Power Readings > Current Power Limit",
         "power.limit_enforced",
@@ -127,16 +222,34 @@ const POWER: &[FieldRow] = &[
         limits.max,
         "highest power limit that can be set"
     ),
-    super::tidy("power.energy_since_load", |gpu| joules(&gpu.power.energy_millijoules)),
-    row("GPU Memory Power Readings  > Average Power Draw", "power.memory_draw_average", "", |gpu| watts(&gpu.power.memory_draw_average)),
-    row("GPU Memory Power Readings  > Instantaneous Power Draw", "power.memory_draw_instant", "", |gpu| watts(&gpu.power.memory_draw_instant)),
-    row("Module Power Readings > Average Power Draw", "power.module_draw_average", "module.power.draw.average", |gpu| {
-        watts(&gpu.power.module_draw_average)
-    })
+    super::tidy("power.energy_since_load", |gpu| {
+        joules(&gpu.power.energy_millijoules)
+    }),
+    row(
+        "GPU Memory Power Readings  > Average Power Draw",
+        "power.memory_draw_average",
+        "",
+        |gpu| watts(&gpu.power.memory_draw_average),
+    ),
+    row(
+        "GPU Memory Power Readings  > Instantaneous Power Draw",
+        "power.memory_draw_instant",
+        "",
+        |gpu| watts(&gpu.power.memory_draw_instant),
+    ),
+    row(
+        "Module Power Readings > Average Power Draw",
+        "power.module_draw_average",
+        "module.power.draw.average",
+        |gpu| watts(&gpu.power.module_draw_average),
+    )
     .means("power of the module (processor and GPU of a superchip), mean"),
-    row("Module Power Readings > Instantaneous Power Draw", "power.module_draw_instant", "module.power.draw.instant", |gpu| {
-        watts(&gpu.power.module_draw_instant)
-    })
+    row(
+        "Module Power Readings > Instantaneous Power Draw",
+        "power.module_draw_instant",
+        "module.power.draw.instant",
+        |gpu| watts(&gpu.power.module_draw_instant),
+    )
     .means("power of the module at this instant"),
     limit!(
         "Module Power Readings > Current Power Limit",
@@ -178,74 +291,223 @@ const POWER: &[FieldRow] = &[
         module_limits.max,
         "highest power limit of the module"
     ),
-    limit!("", "power.base_current", "gpu.base.current", [], base.current, "guaranteed power in effect"),
-    limit!("", "power.base_requested", "gpu.base.requested", [], base.requested, "requested guaranteed power"),
-    limit!("", "power.base_default", "gpu.base.default", [], base.default, "default guaranteed power"),
-    limit!("", "power.base_min", "gpu.base.min", [], base.min, "lowest guaranteed power"),
-    limit!("", "power.base_max", "gpu.base.max", [], base.max, "highest guaranteed power"),
+    limit!(
+        "",
+        "power.base_current",
+        "gpu.base.current",
+        [],
+        base.current,
+        "guaranteed power in effect"
+    ),
+    limit!(
+        "",
+        "power.base_requested",
+        "gpu.base.requested",
+        [],
+        base.requested,
+        "requested guaranteed power"
+    ),
+    limit!(
+        "",
+        "power.base_default",
+        "gpu.base.default",
+        [],
+        base.default,
+        "default guaranteed power"
+    ),
+    limit!(
+        "",
+        "power.base_min",
+        "gpu.base.min",
+        [],
+        base.min,
+        "lowest guaranteed power"
+    ),
+    limit!(
+        "",
+        "power.base_max",
+        "gpu.base.max",
+        [],
+        base.max,
+        "highest guaranteed power"
+    ),
 ];
 
 const SMOOTHING: &[FieldRow] = &[
-    row("Power Smoothing", "power_smoothing.is_enabled", "", |gpu| enabled(&gpu.power.smoothing.is_enabled)),
-    row("", "", "power_smoothing.enabled", |gpu| yes(&gpu.power.smoothing.is_enabled)).means("whether steps of the power draw are smoothed"),
+    row("Power Smoothing", "power_smoothing.is_enabled", "", |gpu| {
+        enabled(&gpu.power.smoothing.is_enabled)
+    }),
+    row("", "", "power_smoothing.enabled", |gpu| {
+        yes(&gpu.power.smoothing.is_enabled)
+    })
+    .means("whether steps of the power draw are smoothed"),
     smoothing!("tmp_floor", watts, floor, "lowest power while smoothing"),
     smoothing!("tmp_ceil", watts, ceiling, "highest power while smoothing"),
-    smoothing!("hw_lifetime_remaining_percent", percent, lifetime_remaining_percent, "life left of the smoothing circuit"),
-    smoothing!("priv_level", count, privilege_level, "who may change the smoothing"),
-    smoothing!("imm_ramp_down", enabled, is_immediate_ramp_down, "whether power may fall at once"),
-    smoothing!("max_percent_tmp_floor", percent, max_floor_percent, "highest floor that can be set"),
-    smoothing!("min_percent_tmp_floor", percent, min_floor_percent, "lowest floor that can be set"),
-    smoothing!("num_preset_profiles", count, profile_count, "number of profiles"),
+    smoothing!(
+        "hw_lifetime_remaining_percent",
+        percent,
+        lifetime_remaining_percent,
+        "life left of the smoothing circuit"
+    ),
+    smoothing!(
+        "priv_level",
+        count,
+        privilege_level,
+        "who may change the smoothing"
+    ),
+    smoothing!(
+        "imm_ramp_down",
+        enabled,
+        is_immediate_ramp_down,
+        "whether power may fall at once"
+    ),
+    smoothing!(
+        "max_percent_tmp_floor",
+        percent,
+        max_floor_percent,
+        "highest floor that can be set"
+    ),
+    smoothing!(
+        "min_percent_tmp_floor",
+        percent,
+        min_floor_percent,
+        "lowest floor that can be set"
+    ),
+    smoothing!(
+        "num_preset_profiles",
+        count,
+        profile_count,
+        "number of profiles"
+    ),
     smoothing!("active_profile", count, active_profile, "active profile"),
-    row("", "power_smoothing.profile_floor", "power_smoothing.curr_profile.percent_tmp_floor", |gpu| {
-        percent(&gpu.power.smoothing.profile_floor_percent)
-    })
+    row(
+        "",
+        "power_smoothing.profile_floor",
+        "power_smoothing.curr_profile.percent_tmp_floor",
+        |gpu| percent(&gpu.power.smoothing.profile_floor_percent),
+    )
     .means("floor of the active profile"),
-    row("", "power_smoothing.profile_ramp_up", "power_smoothing.curr_profile.ramp_up_rate", |gpu| {
-        watts_per_second(&gpu.power.smoothing.profile_ramp_up)
-    })
+    row(
+        "",
+        "power_smoothing.profile_ramp_up",
+        "power_smoothing.curr_profile.ramp_up_rate",
+        |gpu| watts_per_second(&gpu.power.smoothing.profile_ramp_up),
+    )
     .means("how fast power may rise"),
-    row("", "power_smoothing.profile_ramp_down", "power_smoothing.curr_profile.ramp_down_rate", |gpu| {
-        watts_per_second(&gpu.power.smoothing.profile_ramp_down)
-    })
+    row(
+        "",
+        "power_smoothing.profile_ramp_down",
+        "power_smoothing.curr_profile.ramp_down_rate",
+        |gpu| watts_per_second(&gpu.power.smoothing.profile_ramp_down),
+    )
     .means("how fast power may fall"),
-    row("", "power_smoothing.profile_hysteresis", "power_smoothing.curr_profile.ramp_down_hysteresis", |gpu| {
-        milliseconds(&gpu.power.smoothing.profile_hysteresis)
-    })
+    row(
+        "",
+        "power_smoothing.profile_hysteresis",
+        "power_smoothing.curr_profile.ramp_down_hysteresis",
+        |gpu| milliseconds(&gpu.power.smoothing.profile_hysteresis),
+    )
     .means("how long power stays up before it falls"),
-    row("", "power_smoothing.override_floor", "power_smoothing.admin_override.percent_tmp_floor", |gpu| {
-        percent(&gpu.power.smoothing.override_floor_percent)
-    })
+    row(
+        "",
+        "power_smoothing.override_floor",
+        "power_smoothing.admin_override.percent_tmp_floor",
+        |gpu| percent(&gpu.power.smoothing.override_floor_percent),
+    )
     .means("floor that an administrator set"),
-    row("", "power_smoothing.override_ramp_up", "power_smoothing.admin_override.ramp_up_rate", |gpu| {
-        watts_per_second(&gpu.power.smoothing.override_ramp_up)
-    })
+    row(
+        "",
+        "power_smoothing.override_ramp_up",
+        "power_smoothing.admin_override.ramp_up_rate",
+        |gpu| watts_per_second(&gpu.power.smoothing.override_ramp_up),
+    )
     .means("rise that an administrator set"),
-    row("", "power_smoothing.override_ramp_down", "power_smoothing.admin_override.ramp_down_rate", |gpu| {
-        watts_per_second(&gpu.power.smoothing.override_ramp_down)
-    })
+    row(
+        "",
+        "power_smoothing.override_ramp_down",
+        "power_smoothing.admin_override.ramp_down_rate",
+        |gpu| watts_per_second(&gpu.power.smoothing.override_ramp_down),
+    )
     .means("fall that an administrator set"),
-    row("", "power_smoothing.override_hysteresis", "power_smoothing.admin_override.ramp_down_hysteresis", |gpu| {
-        milliseconds(&gpu.power.smoothing.override_hysteresis)
-    })
+    row(
+        "",
+        "power_smoothing.override_hysteresis",
+        "power_smoothing.admin_override.ramp_down_hysteresis",
+        |gpu| milliseconds(&gpu.power.smoothing.override_hysteresis),
+    )
     .means("delay that an administrator set"),
-    delayed!("soc_power_smoothing_enabled", enabled, is_charge_regarded, "whether the charge of the smoothing circuit is taken into account"),
-    delayed!("delayed_power_smoothing_supported", yes, is_delay_supported, "whether the board can delay the smoothing"),
-    delayed!("primary_power_floor", watts, primary_floor, "first floor of delayed smoothing"),
-    delayed!("secondary_power_floor", watts, secondary_floor, "second floor of delayed smoothing"),
-    delayed!("min_primary_floor_activation_offset", watts, min_activation_offset, "lowest offset at which the first floor starts"),
-    delayed!("min_primary_floor_activation_point", watts, min_activation_point, "lowest power at which the first floor starts"),
-    delayed!("window_multiplier", milliseconds, window, "duration of its window"),
-    delayed!("curr_profile.secondary_power_floor", watts, profile_secondary_floor, "second floor of the active profile"),
+    delayed!(
+        "soc_power_smoothing_enabled",
+        enabled,
+        is_charge_regarded,
+        "whether the charge of the smoothing circuit is taken into account"
+    ),
+    delayed!(
+        "delayed_power_smoothing_supported",
+        yes,
+        is_delay_supported,
+        "whether the board can delay the smoothing"
+    ),
+    delayed!(
+        "primary_power_floor",
+        watts,
+        primary_floor,
+        "first floor of delayed smoothing"
+    ),
+    delayed!(
+        "secondary_power_floor",
+        watts,
+        secondary_floor,
+        "second floor of delayed smoothing"
+    ),
+    delayed!(
+        "min_primary_floor_activation_offset",
+        watts,
+        min_activation_offset,
+        "lowest offset at which the first floor starts"
+    ),
+    delayed!(
+        "min_primary_floor_activation_point",
+        watts,
+        min_activation_point,
+        "lowest power at which the first floor starts"
+    ),
+    delayed!(
+        "window_multiplier",
+        milliseconds,
+        window,
+        "duration of its window"
+    ),
+    delayed!(
+        "curr_profile.secondary_power_floor",
+        watts,
+        profile_secondary_floor,
+        "second floor of the active profile"
+    ),
     delayed!(
         "curr_profile.primary_floor_act_window_multiplier",
         count,
         profile_activation_windows,
         "windows until the first floor starts, in the active profile"
     ),
-    delayed!("curr_profile.primary_floor_tar_window_multiplier", count, profile_target_windows, "windows until it is reached, in the active profile"),
-    delayed!("curr_profile.primary_floor_act_offset", watts, profile_activation_offset, "offset at which it starts, in the active profile"),
-    delayed!("admin_override.secondary_power_floor", watts, override_secondary_floor, "second floor that an administrator set"),
+    delayed!(
+        "curr_profile.primary_floor_tar_window_multiplier",
+        count,
+        profile_target_windows,
+        "windows until it is reached, in the active profile"
+    ),
+    delayed!(
+        "curr_profile.primary_floor_act_offset",
+        watts,
+        profile_activation_offset,
+        "offset at which it starts, in the active profile"
+    ),
+    delayed!(
+        "admin_override.secondary_power_floor",
+        watts,
+        override_secondary_floor,
+        "second floor that an administrator set"
+    ),
     delayed!(
         "admin_override.primary_floor_act_window_multiplier",
         count,
@@ -258,77 +520,182 @@ const SMOOTHING: &[FieldRow] = &[
         override_target_windows,
         "windows until it is reached, as an administrator set"
     ),
-    delayed!("admin_override.primary_floor_act_offset", watts, override_activation_offset, "offset at which it starts, as an administrator set"),
-    row("Workload Power Profiles > Requested Profiles", "power.profiles_requested", "", |gpu| numbers(&gpu.power.profiles.pending)),
-    row("Workload Power Profiles > Enforced Profiles", "power.profiles_enforced", "", |gpu| numbers(&gpu.power.profiles.current)),
-    row("EDPp Multiplier", "power.edpp_multiplier", "edpp_multiplier", |gpu| fine_percent(&gpu.power.edpp_percent))
-        .means("how high short power peaks may be, relative to the design power"),
+    delayed!(
+        "admin_override.primary_floor_act_offset",
+        watts,
+        override_activation_offset,
+        "offset at which it starts, as an administrator set"
+    ),
+    row(
+        "Workload Power Profiles > Requested Profiles",
+        "power.profiles_requested",
+        "",
+        |gpu| numbers(&gpu.power.profiles.pending),
+    ),
+    row(
+        "Workload Power Profiles > Enforced Profiles",
+        "power.profiles_enforced",
+        "",
+        |gpu| numbers(&gpu.power.profiles.current),
+    ),
+    row(
+        "EDPp Multiplier",
+        "power.edpp_multiplier",
+        "edpp_multiplier",
+        |gpu| fine_percent(&gpu.power.edpp_percent),
+    )
+    .means("how high short power peaks may be, relative to the design power"),
 ];
 
 const CLOCKS: &[FieldRow] = &[
-    row("Clocks > Graphics", "clocks.graphics", "clocks.current.graphics", |gpu| megahertz(&gpu.clocks.current.graphics))
-        .or(&["clocks.gr"])
-        .means("clock of the graphics part now"),
-    row("Clocks > SM", "clocks.sm", "clocks.current.sm", |gpu| megahertz(&gpu.clocks.current.sm))
-        .or(&["clocks.sm"])
-        .means("clock of the multiprocessors now"),
-    row("Clocks > Memory", "clocks.memory", "clocks.current.memory", |gpu| megahertz(&gpu.clocks.current.memory))
-        .or(&["clocks.mem"])
-        .means("clock of the memory now"),
-    row("Clocks > Video", "clocks.video", "clocks.current.video", |gpu| megahertz(&gpu.clocks.current.video))
-        .or(&["clocks.video"])
-        .means("clock of the video engines now"),
-    row("Applications Clocks > Graphics", "clocks.graphics_applications", "clocks.applications.graphics", |gpu| {
-        megahertz(&gpu.clocks.applications.graphics)
+    row(
+        "Clocks > Graphics",
+        "clocks.graphics",
+        "clocks.current.graphics",
+        |gpu| megahertz(&gpu.clocks.current.graphics),
+    )
+    .or(&["clocks.gr"])
+    .means("clock of the graphics part now"),
+    row("Clocks > SM", "clocks.sm", "clocks.current.sm", |gpu| {
+        megahertz(&gpu.clocks.current.sm)
     })
+    .or(&["clocks.sm"])
+    .means("clock of the multiprocessors now"),
+    row(
+        "Clocks > Memory",
+        "clocks.memory",
+        "clocks.current.memory",
+        |gpu| megahertz(&gpu.clocks.current.memory),
+    )
+    .or(&["clocks.mem"])
+    .means("clock of the memory now"),
+    row(
+        "Clocks > Video",
+        "clocks.video",
+        "clocks.current.video",
+        |gpu| megahertz(&gpu.clocks.current.video),
+    )
+    .or(&["clocks.video"])
+    .means("clock of the video engines now"),
+    row(
+        "Applications Clocks > Graphics",
+        "clocks.graphics_applications",
+        "clocks.applications.graphics",
+        |gpu| megahertz(&gpu.clocks.applications.graphics),
+    )
     .or(&["clocks.applications.gr"])
     .means("graphics clock that a user set; withdrawn from driver 590 on"),
-    row("Applications Clocks > Memory", "clocks.memory_applications", "clocks.applications.memory", |gpu| megahertz(&gpu.clocks.applications.memory))
-        .or(&["clocks.applications.mem"])
-        .means("memory clock that a user set; withdrawn from driver 590 on"),
-    row("Default Applications Clocks > Graphics", "clocks.graphics_default", "clocks.default_applications.graphics", |gpu| {
-        megahertz(&gpu.clocks.default_applications.graphics)
-    })
+    row(
+        "Applications Clocks > Memory",
+        "clocks.memory_applications",
+        "clocks.applications.memory",
+        |gpu| megahertz(&gpu.clocks.applications.memory),
+    )
+    .or(&["clocks.applications.mem"])
+    .means("memory clock that a user set; withdrawn from driver 590 on"),
+    row(
+        "Default Applications Clocks > Graphics",
+        "clocks.graphics_default",
+        "clocks.default_applications.graphics",
+        |gpu| megahertz(&gpu.clocks.default_applications.graphics),
+    )
     .or(&["clocks.default_applications.gr"])
     .means("default graphics clock; withdrawn from driver 590 on"),
-    row("Default Applications Clocks > Memory", "clocks.memory_default", "clocks.default_applications.memory", |gpu| {
-        megahertz(&gpu.clocks.default_applications.memory)
-    })
+    row(
+        "Default Applications Clocks > Memory",
+        "clocks.memory_default",
+        "clocks.default_applications.memory",
+        |gpu| megahertz(&gpu.clocks.default_applications.memory),
+    )
     .or(&["clocks.default_applications.mem"])
     .means("default memory clock; withdrawn from driver 590 on"),
-    label("Deferred Clocks > Memory", |_| no_call(ValueKind::Megahertz)),
-    row("Max Clocks > Graphics", "clocks.graphics_max", "clocks.max.graphics", |gpu| megahertz(&gpu.clocks.max.graphics))
-        .or(&["clocks.max.gr"])
-        .means("highest clock of the graphics part"),
-    row("Max Clocks > SM", "clocks.sm_max", "clocks.max.sm", |gpu| megahertz(&gpu.clocks.max.sm)).means("highest clock of the multiprocessors"),
-    row("Max Clocks > Memory", "clocks.memory_max", "clocks.max.memory", |gpu| megahertz(&gpu.clocks.max.memory))
-        .or(&["clocks.max.mem"])
-        .means("highest clock of the memory"),
-    row("Max Clocks > Video", "clocks.video_max", "", |gpu| megahertz(&gpu.clocks.max.video)),
-    row("Max Customer Boost Clocks > Graphics", "clocks.max_customer_boost", "", |gpu| megahertz(&gpu.clocks.max_customer_boost)),
-    row("Clock Policy > Auto Boost", "modes.is_auto_boosted", "", |gpu| on(&gpu.modes.is_auto_boosted)),
-    row("Clock Policy > Auto Boost Default", "modes.is_auto_boosted_by_default", "", |gpu| on(&gpu.modes.is_auto_boosted_by_default)),
+    label("Deferred Clocks > Memory", |_| {
+        no_call(ValueKind::Megahertz)
+    }),
+    row(
+        "Max Clocks > Graphics",
+        "clocks.graphics_max",
+        "clocks.max.graphics",
+        |gpu| megahertz(&gpu.clocks.max.graphics),
+    )
+    .or(&["clocks.max.gr"])
+    .means("highest clock of the graphics part"),
+    row("Max Clocks > SM", "clocks.sm_max", "clocks.max.sm", |gpu| {
+        megahertz(&gpu.clocks.max.sm)
+    })
+    .means("highest clock of the multiprocessors"),
+    row(
+        "Max Clocks > Memory",
+        "clocks.memory_max",
+        "clocks.max.memory",
+        |gpu| megahertz(&gpu.clocks.max.memory),
+    )
+    .or(&["clocks.max.mem"])
+    .means("highest clock of the memory"),
+    row("Max Clocks > Video", "clocks.video_max", "", |gpu| {
+        megahertz(&gpu.clocks.max.video)
+    }),
+    row(
+        "Max Customer Boost Clocks > Graphics",
+        "clocks.max_customer_boost",
+        "",
+        |gpu| megahertz(&gpu.clocks.max_customer_boost),
+    ),
+    row(
+        "Clock Policy > Auto Boost",
+        "modes.is_auto_boosted",
+        "",
+        |gpu| on(&gpu.modes.is_auto_boosted),
+    ),
+    row(
+        "Clock Policy > Auto Boost Default",
+        "modes.is_auto_boosted_by_default",
+        "",
+        |gpu| on(&gpu.modes.is_auto_boosted_by_default),
+    ),
 ];
 
 const FABRIC: &[FieldRow] = &[
-    row("Fabric > State", "fabric.state", "fabric.state", |gpu| coded(&gpu.fabric.state, &FABRIC_STATES))
-        .bare()
-        .means("progress of the GPU in joining the fabric of its machine"),
-    row("Fabric > Status", "fabric.status", "fabric.status", |gpu| words(&gpu.fabric.status.as_ref().map(status)))
-        .bare()
-        .means("result of joining the fabric"),
-    row("Fabric > CliqueId", "fabric.clique_id", "fabric.cliqueId", |gpu| count(&gpu.fabric.clique_id))
-        .bare()
-        .means("group of GPUs that can access each other's memory"),
-    row("Fabric > ClusterUUID", "fabric.cluster_uuid", "fabric.clusterUuid", |gpu| words(&gpu.fabric.cluster_uuid))
-        .bare()
-        .identifying()
-        .means("name of the cluster"),
-    health!("Summary", "summary", |gpu| coded(&gpu.fabric.health.summary, &SUMMARIES), "health of the fabric"),
+    row("Fabric > State", "fabric.state", "fabric.state", |gpu| {
+        coded(&gpu.fabric.state, &FABRIC_STATES)
+    })
+    .bare()
+    .means("progress of the GPU in joining the fabric of its machine"),
+    row("Fabric > Status", "fabric.status", "fabric.status", |gpu| {
+        words(&gpu.fabric.status.as_ref().map(status))
+    })
+    .bare()
+    .means("result of joining the fabric"),
+    row(
+        "Fabric > CliqueId",
+        "fabric.clique_id",
+        "fabric.cliqueId",
+        |gpu| count(&gpu.fabric.clique_id),
+    )
+    .bare()
+    .means("group of GPUs that can access each other's memory"),
+    row(
+        "Fabric > ClusterUUID",
+        "fabric.cluster_uuid",
+        "fabric.clusterUuid",
+        |gpu| words(&gpu.fabric.cluster_uuid),
+    )
+    .bare()
+    .identifying()
+    .means("name of the cluster"),
+    health!(
+        "Summary",
+        "summary",
+        |gpu| coded(&gpu.fabric.health.summary, &SUMMARIES),
+        "health of the fabric"
+    ),
     health!(
         "Bandwidth",
         "bandwidth",
-        |gpu| TypedReading { kind: ValueKind::Flag("Full", "Degraded"), ..truth(&gpu.fabric.health.is_bandwidth_degraded) },
+        |gpu| TypedReading {
+            kind: ValueKind::Flag("Full", "Degraded"),
+            ..truth(&gpu.fabric.health.is_bandwidth_degraded)
+        },
         "whether the fabric is slower than it should be"
     ),
     health!(
@@ -337,7 +704,12 @@ const FABRIC: &[FieldRow] = &[
         |gpu| truth(&gpu.fabric.health.is_route_recovering),
         "whether a route is being recovered"
     ),
-    health!("Route Unhealthy", "route_unhealthy", |gpu| truth(&gpu.fabric.health.is_route_unhealthy), "whether a route is broken"),
+    health!(
+        "Route Unhealthy",
+        "route_unhealthy",
+        |gpu| truth(&gpu.fabric.health.is_route_unhealthy),
+        "whether a route is broken"
+    ),
     health!(
         "Access Timeout Recovery",
         "access_timeout_recovery",
@@ -350,17 +722,28 @@ const FABRIC: &[FieldRow] = &[
         |gpu| coded(&gpu.fabric.health.incorrect_configuration, &CONFIGURATIONS),
         "incorrect settings of the fabric"
     ),
-    row("", "fabric.partition_assigned", "fabric.health.partition_assigned", |gpu| truth(&gpu.fabric.health.is_partition_assigned))
-        .bare()
-        .means("whether the GPU belongs to a partition"),
+    row(
+        "",
+        "fabric.partition_assigned",
+        "fabric.health.partition_assigned",
+        |gpu| truth(&gpu.fabric.health.is_partition_assigned),
+    )
+    .bare()
+    .means("whether the GPU belongs to a partition"),
 ];
 
 const END: &[FieldRow] = &[
     block(TextBlock::Processes),
-    row("Capabilities > EGM", "modes.is_egm", "", |gpu| TypedReading { kind: ValueKind::Flag("disabled", "enabled"), ..enabled(&gpu.modes.is_egm) }),
+    row("Capabilities > EGM", "modes.is_egm", "", |gpu| {
+        TypedReading {
+            kind: ValueKind::Flag("disabled", "enabled"),
+            ..enabled(&gpu.modes.is_egm)
+        }
+    }),
 ];
 
-/// Whether the board reports margins. A board that reports neither margins nor temperatures has the names of temperatures.
+/// Whether the board reports margins. A board that reports neither margins nor temperatures has the
+/// names of temperatures.
 fn has_margins(gpu: &Gpu) -> bool {
     gpu.temperature.has_margins()
 }
@@ -370,7 +753,10 @@ fn has_no_margins(gpu: &Gpu) -> bool {
 }
 
 fn on(flag: &Reading<bool>) -> TypedReading {
-    TypedReading { kind: ValueKind::Flag("Off", "On"), ..enabled(flag) }
+    TypedReading {
+        kind: ValueKind::Flag("Off", "On"),
+        ..enabled(flag)
+    }
 }
 
 /// NVML's words for a return code.
@@ -394,8 +780,14 @@ fn status(code: &u64) -> String {
 }
 
 fn numbers(list: &Reading<Vec<u32>>) -> TypedReading {
-    words(&list.as_ref().map(|list| match list.as_slice() {
-        [] => "None".to_owned(),
-        list => list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    words(&list.as_ref().map(|list| {
+        match list.as_slice() {
+            [] => "None".to_owned(),
+            list => list
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
     }))
 }

@@ -1,5 +1,6 @@
-//! The one table of a GPU's fields. A row joins three names of one reading: its label in `nvidia-smi -q`, its section and name in
-//! the tidy tables, its property in `nvidia-smi --query-gpu`; and how to take it from a [`Gpu`]. The views (`text`, `query`,
+//! The one table of a GPU's fields. A row joins three names of one reading: its label in
+//! `nvidia-smi -q`, its section and name in the tidy tables, its property in
+//! `nvidia-smi --query-gpu`; and how to take it from a [`Gpu`]. The views (`text`, `query`,
 //! `snapshot`) are formatters over these rows, so that all of them have the same fields.
 
 pub mod cell;
@@ -43,8 +44,24 @@ pub enum TextBlock {
     Processes,
 }
 
-const fn row(label: &'static str, tidy: &'static str, property: &'static str, cell: fn(&Gpu) -> TypedReading) -> FieldRow {
-    FieldRow { label, tidy, property, aliases: &[], meaning: "", cell, is_shown: |_| true, is_identifying: false, is_bare: false, block: None }
+const fn row(
+    label: &'static str,
+    tidy: &'static str,
+    property: &'static str,
+    cell: fn(&Gpu) -> TypedReading,
+) -> FieldRow {
+    FieldRow {
+        label,
+        tidy,
+        property,
+        aliases: &[],
+        meaning: "",
+        cell,
+        is_shown: |_| true,
+        is_identifying: false,
+        is_bare: false,
+        block: None,
+    }
 }
 
 /// A row of the text alone.
@@ -92,12 +109,18 @@ impl FieldRow {
 
 /// All rows, in the order of `nvidia-smi -q`.
 pub fn rows() -> impl Iterator<Item = &'static FieldRow> {
-    [identity::TABLES, work::TABLES, health::TABLES, heat::TABLES].into_iter().flatten().copied().flatten()
+    [identity::TABLES, work::TABLES, health::TABLES, heat::TABLES]
+        .into_iter()
+        .flatten()
+        .copied()
+        .flatten()
 }
 
 /// The row of a property, by its name or another that nvidia-smi takes.
 pub fn property(name: &str) -> Option<&'static FieldRow> {
-    rows().find(|row| !row.property.is_empty() && (row.property == name || row.aliases.contains(&name)))
+    rows().find(|row| {
+        !row.property.is_empty() && (row.property == name || row.aliases.contains(&name))
+    })
 }
 
 #[cfg(test)]
@@ -110,11 +133,21 @@ mod tests {
     #[test]
     fn fields_without_a_call_are_those_of_the_map() {
         let nobody = Gpu::unread(&crate::Absence::Lost);
-        let is_without = |row: &&FieldRow| row.block.is_none() && (row.cell)(&nobody).value.absence() == Some(&crate::Absence::NoCall);
+        let is_without = |row: &&FieldRow| {
+            row.block.is_none()
+                && (row.cell)(&nobody).value.absence() == Some(&crate::Absence::NoCall)
+        };
         let found: Vec<&str> = rows().filter(is_without).map(|row| row.label).collect();
         let map = include_str!("../../../../docs/nvidia-smi-labels.csv");
-        let listed: Vec<&str> = map.lines().filter_map(|line| line.strip_prefix(",,no_call,")).filter_map(|rest| rest.split(',').next()).collect();
-        assert_eq!(found.iter().collect::<HashSet<_>>(), listed.iter().collect::<HashSet<_>>());
+        let listed: Vec<&str> = map
+            .lines()
+            .filter_map(|line| line.strip_prefix(",,no_call,"))
+            .filter_map(|rest| rest.split(',').next())
+            .collect();
+        assert_eq!(
+            found.iter().collect::<HashSet<_>>(),
+            listed.iter().collect::<HashSet<_>>()
+        );
         assert!(found.len() <= 15, "{found:?}");
     }
 
@@ -122,12 +155,29 @@ mod tests {
     fn names_are_given_once_and_every_property_is_explained() {
         let (mut tidy, mut properties) = (HashSet::new(), HashSet::new());
         for row in rows() {
-            assert!(row.tidy.is_empty() || tidy.insert(row.tidy), "{} twice", row.tidy);
-            assert!(row.tidy.is_empty() || row.tidy.split('.').count() == 2, "{} is no section and field", row.tidy);
-            for name in std::iter::once(&row.property).chain(row.aliases).filter(|name| !name.is_empty()) {
+            assert!(
+                row.tidy.is_empty() || tidy.insert(row.tidy),
+                "{} twice",
+                row.tidy
+            );
+            assert!(
+                row.tidy.is_empty() || row.tidy.split('.').count() == 2,
+                "{} is no section and field",
+                row.tidy
+            );
+            for name in std::iter::once(&row.property)
+                .chain(row.aliases)
+                .filter(|name| !name.is_empty())
+            {
                 assert!(properties.insert(*name), "{name} twice");
             }
-            assert_eq!(row.property.is_empty(), row.meaning.is_empty(), "{} {}", row.property, row.label);
+            assert_eq!(
+                row.property.is_empty(),
+                row.meaning.is_empty(),
+                "{} {}",
+                row.property,
+                row.label
+            );
         }
         assert!(properties.len() > 241, "{}", properties.len());
     }

@@ -1,4 +1,5 @@
-//! Activity of the GPU: utilization, encoder and capture sessions, fan, performance state, and the reasons that limit the clocks.
+//! Activity of the GPU: utilization, encoder and capture sessions, fan, performance state, and the
+//! reasons that limit the clocks.
 
 use nvml_wrapper::Device;
 
@@ -75,17 +76,41 @@ impl Section for Activity {
         Self {
             gpu_percent: rates.as_ref().map(|rates| u64::from(rates.gpu)),
             memory_percent: rates.map(|rates| u64::from(rates.memory)),
-            encoder_percent: source.tell(Device::encoder_utilization).map(|info| u64::from(info.utilization)),
-            decoder_percent: source.tell(Device::decoder_utilization).map(|info| u64::from(info.utilization)),
-            jpeg_percent: source.raw(calls::jpeg_utilization).map(|(percent, _)| u64::from(percent)),
-            ofa_percent: source.raw(calls::ofa_utilization).map(|(percent, _)| u64::from(percent)),
-            encoder: Sessions::of(&encoder, |stats| [stats.session_count, stats.average_fps, stats.average_latency]),
-            capture: Sessions::of(&capture, |stats| [stats.sessions_count, stats.average_fps, stats.average_latency]),
+            encoder_percent: source
+                .tell(Device::encoder_utilization)
+                .map(|info| u64::from(info.utilization)),
+            decoder_percent: source
+                .tell(Device::decoder_utilization)
+                .map(|info| u64::from(info.utilization)),
+            jpeg_percent: source
+                .raw(calls::jpeg_utilization)
+                .map(|(percent, _)| u64::from(percent)),
+            ofa_percent: source
+                .raw(calls::ofa_utilization)
+                .map(|(percent, _)| u64::from(percent)),
+            encoder: Sessions::of(&encoder, |stats| {
+                [
+                    stats.session_count,
+                    stats.average_fps,
+                    stats.average_latency,
+                ]
+            }),
+            capture: Sessions::of(&capture, |stats| {
+                [
+                    stats.sessions_count,
+                    stats.average_fps,
+                    stats.average_latency,
+                ]
+            }),
             fan_percent: source.tell(|device| device.fan_speed(0)).map(u64::from),
             fan_count: source.tell(Device::num_fans).map(u64::from),
             fan_rotations_per_minute: source.tell(|device| device.fan_speed_rpm(0)).map(u64::from),
-            performance_state: source.raw(calls::performance_state).and_then(performance_state),
-            event_reasons: source.raw(calls::clocks_event_reasons).or_else(|| source.raw(calls::clocks_throttle_reasons)),
+            performance_state: source
+                .raw(calls::performance_state)
+                .and_then(performance_state),
+            event_reasons: source
+                .raw(calls::clocks_event_reasons)
+                .or_else(|| source.raw(calls::clocks_throttle_reasons)),
             supported_event_reasons: source
                 .raw(calls::supported_clocks_event_reasons)
                 .or_else(|| source.raw(calls::supported_clocks_throttle_reasons)),
@@ -96,13 +121,21 @@ impl Section for Activity {
 
 /// 32 is `NVML_PSTATE_UNKNOWN`.
 fn performance_state(state: u32) -> Reading<u64> {
-    if state < 32 { Reading::Value(u64::from(state)) } else { Reading::absent("the driver does not know the performance state") }
+    if state < 32 {
+        Reading::Value(u64::from(state))
+    } else {
+        Reading::absent("the driver does not know the performance state")
+    }
 }
 
 impl Sessions {
     fn of<S>(stats: &Reading<S>, parts: impl Fn(&S) -> [u32; 3]) -> Self {
         let part = |at: usize| stats.as_ref().map(|stats| u64::from(parts(stats)[at]));
-        Self { active: part(0), average_frames_per_second: part(1), average_latency_microseconds: part(2) }
+        Self {
+            active: part(0),
+            average_frames_per_second: part(1),
+            average_latency_microseconds: part(2),
+        }
     }
 }
 

@@ -25,9 +25,17 @@ pub struct Clocks {
 }
 
 impl ClockSet {
-    fn read(source: &DeviceSource<'_>, ask: impl Fn(&Device<'_>, Clock) -> Result<u32, NvmlError>) -> Self {
+    fn read(
+        source: &DeviceSource<'_>,
+        ask: impl Fn(&Device<'_>, Clock) -> Result<u32, NvmlError>,
+    ) -> Self {
         let clock = |clock: Clock| source.tell(|device| ask(device, clock)).map(u64::from);
-        Self { graphics: clock(Clock::Graphics), sm: clock(Clock::SM), memory: clock(Clock::Memory), video: clock(Clock::Video) }
+        Self {
+            graphics: clock(Clock::Graphics),
+            sm: clock(Clock::SM),
+            memory: clock(Clock::Memory),
+            video: clock(Clock::Video),
+        }
     }
 }
 
@@ -37,8 +45,12 @@ impl Section for Clocks {
             current: ClockSet::read(source, |device, clock| device.clock_info(clock)),
             max: ClockSet::read(source, |device, clock| device.max_clock_info(clock)),
             applications: ClockSet::read(source, |device, clock| device.applications_clock(clock)),
-            default_applications: ClockSet::read(source, |device, clock| device.default_applications_clock(clock)),
-            max_customer_boost: source.tell(|device| device.max_customer_boost_clock(Clock::Graphics)).map(u64::from),
+            default_applications: ClockSet::read(source, |device, clock| {
+                device.default_applications_clock(clock)
+            }),
+            max_customer_boost: source
+                .tell(|device| device.max_customer_boost_clock(Clock::Graphics))
+                .map(u64::from),
         }
     }
 }

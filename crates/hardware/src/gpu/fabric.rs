@@ -61,8 +61,15 @@ impl Section for Fabric {
     fn read(source: &DeviceSource<'_>) -> Self {
         let found = ask(source);
         let part = |say: fn(&FabricInfo) -> Reading<u64>| found.as_ref().and_then(say);
-        // The result of the registration is reported once it is completed; for a state that is newer than kiln, too.
-        let joined = found.as_ref().and_then(|found| if found.state >= COMPLETED { Reading::Value(found) } else { Reading::absent("not completed") });
+        // The result of the registration is reported once it is completed; for a state that is
+        // newer than kiln, too.
+        let joined = found.as_ref().and_then(|found| {
+            if found.state >= COMPLETED {
+                Reading::Value(found)
+            } else {
+                Reading::absent("not completed")
+            }
+        });
         Self {
             state: part(|found| Reading::Value(u64::from(found.state))),
             status: joined.as_ref().map(|found| u64::from(found.status)),
@@ -108,7 +115,11 @@ fn bits(found: &FabricInfo, shift: u32, width: u32) -> Reading<u64> {
 }
 
 fn known(value: u64) -> Reading<u64> {
-    if value == 0 { Reading::Absent(Absence::NotSupported) } else { Reading::Value(value) }
+    if value == 0 {
+        Reading::Absent(Absence::NotSupported)
+    } else {
+        Reading::Value(value)
+    }
 }
 
 /// 1 is true, 2 is false.
@@ -117,19 +128,37 @@ fn is_true(value: u64) -> bool {
 }
 
 fn uuid(bytes: &[u8; 16]) -> String {
-    let hex = |part: &[u8]| part.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    [&bytes[..4], &bytes[4..6], &bytes[6..8], &bytes[8..10], &bytes[10..]].map(hex).join("-")
+    let hex = |part: &[u8]| {
+        part.iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    [
+        &bytes[..4],
+        &bytes[4..6],
+        &bytes[6..8],
+        &bytes[8..10],
+        &bytes[10..],
+    ]
+    .map(hex)
+    .join("-")
 }
 
 /// As many links as the driver counts; none if it does not report a number.
 fn links(source: &DeviceSource<'_>) -> Vec<NvLink> {
     const MOST: u64 = 36;
-    let count = source.unsigned(NVLINK_COUNT, 0).into_value().unwrap_or(0).min(MOST);
+    let count = source
+        .unsigned(NVLINK_COUNT, 0)
+        .into_value()
+        .unwrap_or(0)
+        .min(MOST);
     (0..count as u32)
         .map(|link| NvLink {
             link: u64::from(link),
             is_active: source.tell(|device: &Device<'_>| device.link_wrapper_for(link).is_active()),
-            version: source.tell(|device: &Device<'_>| device.link_wrapper_for(link).version()).map(u64::from),
+            version: source
+                .tell(|device: &Device<'_>| device.link_wrapper_for(link).version())
+                .map(u64::from),
         })
         .collect()
 }
@@ -140,11 +169,21 @@ mod tests {
 
     #[test]
     fn the_health_mask_is_taken_apart_and_zero_is_no_answer() {
-        let found = FabricInfo { uuid: [0; 16], status: 0, clique: 0, state: 3, mask: 0b1_0011_1001_1001, summary: None };
+        let found = FabricInfo {
+            uuid: [0; 16],
+            status: 0,
+            clique: 0,
+            state: 3,
+            mask: 0b1_0011_1001_1001,
+            summary: None,
+        };
         assert_eq!(bits(&found, 0, 2), Reading::Value(1));
         assert_eq!(bits(&found, 2, 2).map(is_true), Reading::Value(false));
         assert_eq!(bits(&found, 8, 4), Reading::Value(3));
-        assert_eq!(bits(&FabricInfo { mask: 0, ..found }, 12, 2), Reading::Absent(Absence::NotSupported));
+        assert_eq!(
+            bits(&FabricInfo { mask: 0, ..found }, 12, 2),
+            Reading::Absent(Absence::NotSupported)
+        );
     }
 
     #[test]

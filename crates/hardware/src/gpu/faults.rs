@@ -86,7 +86,9 @@ impl ErrorCounts {
     /// `kind`: 0 corrected, 1 uncorrected. `counter`: 0 volatile, 1 aggregate.
     fn read(source: &DeviceSource<'_>, kind: u32, counter: u32) -> Self {
         // `nvmlMemoryLocation_t`.
-        let at = |place: u32| source.raw(|nvml, device| calls::memory_errors(nvml, device, [kind, counter, place]));
+        let at = |place: u32| {
+            source.raw(|nvml, device| calls::memory_errors(nvml, device, [kind, counter, place]))
+        };
         Self {
             l1_cache: at(0),
             l2_cache: at(1),
@@ -110,7 +112,9 @@ impl Section for Ecc {
             uncorrected_volatile: ErrorCounts::read(source, 1, 0),
             uncorrected_aggregate: ErrorCounts::read(source, 1, 1),
             sram: SramErrors::read(source),
-            is_channel_repair_pending: repair.as_ref().map(|repair| repair.bChannelRepairPending != 0),
+            is_channel_repair_pending: repair
+                .as_ref()
+                .map(|repair| repair.bChannelRepairPending != 0),
             is_tpc_repair_pending: repair.map(|repair| repair.bTpcRepairPending != 0),
             is_memory_unrepairable: source.raw(calls::unrepairable_memory),
         }
@@ -137,8 +141,13 @@ impl Section for SramErrors {
 
 impl Section for RetiredPages {
     fn read(source: &DeviceSource<'_>) -> Self {
-        let pages = |cause: u32| source.raw(|nvml, device| calls::retired_pages(nvml, device, cause));
-        Self { single_bit: pages(0), double_bit: pages(1), is_pending: source.tell(Device::are_pages_pending_retired) }
+        let pages =
+            |cause: u32| source.raw(|nvml, device| calls::retired_pages(nvml, device, cause));
+        Self {
+            single_bit: pages(0),
+            double_bit: pages(1),
+            is_pending: source.tell(Device::are_pages_pending_retired),
+        }
     }
 }
 

@@ -26,7 +26,9 @@ impl Section for Driver {
             version: source.library(Nvml::driver_version),
             cuda: source.library(Nvml::cuda_version),
             nvml: source.library(Nvml::nvml_version),
-            gpu_count: source.library(|nvml| reading_of(nvml.library().device_count())).map(u64::from),
+            gpu_count: source
+                .library(|nvml| reading_of(nvml.library().device_count()))
+                .map(u64::from),
         }
     }
 }
@@ -65,7 +67,9 @@ impl Section for BoardIdentity {
             brand: source.raw(calls::brand).map(brand),
             architecture: architecture.clone().map(architecture_name),
             architecture_number: architecture.map(u64::from),
-            compute_capability: source.tell(Device::cuda_compute_capability).map(|found| format!("{}.{}", found.major, found.minor)),
+            compute_capability: source
+                .tell(Device::cuda_compute_capability)
+                .map(|found| format!("{}.{}", found.major, found.minor)),
             cuda_cores: source.tell(Device::num_cores).map(u64::from),
             memory_bus_bits: source.tell(Device::memory_bus_width).map(u64::from),
             uuid: source.tell(Device::uuid),
@@ -139,12 +143,23 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Whether the board has a place. One that has none may answer with an empty structure, whose host is the first.
+    /// Whether the board has a place. One that has none may answer with an empty structure, whose
+    /// host is the first.
     pub fn is_known(&self) -> bool {
-        let numbers = [&self.slot_number, &self.tray_index, &self.peer_type, &self.fabric_guid];
-        let has_number = numbers.iter().any(|number| number.value().is_some_and(|number| *number > 0));
+        let numbers = [
+            &self.slot_number,
+            &self.tray_index,
+            &self.peer_type,
+            &self.fabric_guid,
+        ];
+        let has_number = numbers
+            .iter()
+            .any(|number| number.value().is_some_and(|number| *number > 0));
         let has_host = self.host_id.value().is_some_and(|host| *host > 1);
-        let has_chassis = self.chassis_serial_number.value().is_none_or(|serial| !serial.is_empty());
+        let has_chassis = self
+            .chassis_serial_number
+            .value()
+            .is_none_or(|serial| !serial.is_empty());
         has_number || has_host || has_chassis
     }
 }
@@ -155,7 +170,9 @@ const NO_SLOT: u8 = 0xff;
 impl Section for Platform {
     fn read(source: &DeviceSource<'_>) -> Self {
         // Version 1 has the same places under other names.
-        let found = source.raw(calls::platform).or_else(|| source.raw(calls::platform_v1));
+        let found = source
+            .raw(calls::platform)
+            .or_else(|| source.raw(calls::platform_v1));
         let number = |number: u8| match number {
             NO_SLOT => Reading::Absent(Absence::NotSupported),
             number => Reading::Value(u64::from(number)),
@@ -177,11 +194,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// The GUID is a 64-bit number in the last eight of sixteen bytes, or in the first where those are zero; most significant first.
+/// The GUID is a 64-bit number in the last eight of sixteen bytes, or in the first where those are
+/// zero; most significant first.
 fn guid(bytes: &[u8; 16]) -> u64 {
-    let number = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let number = |half: &[u8]| {
+        half.iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    };
     let (first, last) = bytes.split_at(8);
-    if last.iter().any(|byte| *byte != 0) { number(last) } else { number(first) }
+    if last.iter().any(|byte| *byte != 0) {
+        number(last)
+    } else {
+        number(first)
+    }
 }
 
 /// Versions of what is stored on the board.
@@ -208,7 +233,11 @@ impl Section for Firmware {
     fn read(source: &DeviceSource<'_>) -> Self {
         let flush = source.raw(calls::bbx_flush);
         let object = |object: InfoRom| source.tell(|device| device.info_rom_version(object));
-        let gsp = |part: fn(&nvml_wrapper::structs::device::GspFirmwareMode) -> bool| source.tell(Device::gsp_firmware_mode).map(|mode| part(&mode));
+        let gsp = |part: fn(&nvml_wrapper::structs::device::GspFirmwareMode) -> bool| {
+            source
+                .tell(Device::gsp_firmware_mode)
+                .map(|mode| part(&mode))
+        };
         Self {
             vbios: source.tell(Device::vbios_version),
             inforom_image: source.tell(Device::info_rom_image_version),
@@ -240,7 +269,10 @@ mod tests {
 
     #[test]
     fn a_newer_chip_keeps_its_number() {
-        assert_eq!((architecture_name(9), architecture_name(14), brand(23)), ("Hopper".into(), "architecture 14".into(), "brand 23".into()));
+        assert_eq!(
+            (architecture_name(9), architecture_name(14), brand(23)),
+            ("Hopper".into(), "architecture 14".into(), "brand 23".into())
+        );
     }
 
     #[test]

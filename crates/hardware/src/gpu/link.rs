@@ -1,6 +1,8 @@
 //! The connection between processor and GPU: PCI numbers, link, errors and traffic.
 
-use nvml_wrapper::{Device, enum_wrappers::device::PcieUtilCounter, enums::device::FirmwareVersion};
+use nvml_wrapper::{
+    Device, enum_wrappers::device::PcieUtilCounter, enums::device::FirmwareVersion,
+};
 
 use super::{Section, source::DeviceSource};
 use crate::{
@@ -49,7 +51,11 @@ impl Section for Pci {
     fn read(source: &DeviceSource<'_>) -> Self {
         let info = source.tell(Device::pci_info);
         let classes = source.raw(calls::pci_info);
-        let traffic = |counter: PcieUtilCounter| source.tell(|device| device.pcie_throughput(counter)).map(u64::from);
+        let traffic = |counter: PcieUtilCounter| {
+            source
+                .tell(|device| device.pcie_throughput(counter))
+                .map(u64::from)
+        };
         let current = source.tell(Device::current_pcie_link_gen).map(u64::from);
         Self {
             domain: info.as_ref().map(|info| u64::from(info.domain)),
@@ -57,7 +63,12 @@ impl Section for Pci {
             device: info.as_ref().map(|info| u64::from(info.device)),
             bus_id: info.as_ref().map(|info| info.bus_id.clone()),
             device_id: info.as_ref().map(|info| u64::from(info.pci_device_id)),
-            subsystem_id: info.and_then(|info| Reading::or_absent(info.pci_sub_system_id.map(u64::from), "the driver does not say")),
+            subsystem_id: info.and_then(|info| {
+                Reading::or_absent(
+                    info.pci_sub_system_id.map(u64::from),
+                    "the driver does not say",
+                )
+            }),
             base_class: classes.as_ref().map(|info| u64::from(info.baseClass)),
             sub_class: classes.map(|info| u64::from(info.subClass)),
             generation_max: source.tell(Device::max_pcie_link_gen).map(u64::from),
@@ -82,6 +93,11 @@ impl Section for Pci {
 }
 
 /// A property of the board's first bridge chip.
-fn bridge(source: &DeviceSource<'_>, say: fn(&nvml_wrapper::struct_wrappers::device::BridgeChipInfo) -> String) -> Reading<String> {
-    source.tell(Device::bridge_chip_info).and_then(|found| Reading::or_absent(found.chips_hierarchy.first().map(say), "the board has none"))
+fn bridge(
+    source: &DeviceSource<'_>,
+    say: fn(&nvml_wrapper::struct_wrappers::device::BridgeChipInfo) -> String,
+) -> Reading<String> {
+    source.tell(Device::bridge_chip_info).and_then(|found| {
+        Reading::or_absent(found.chips_hierarchy.first().map(say), "the board has none")
+    })
 }

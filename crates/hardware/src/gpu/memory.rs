@@ -1,4 +1,5 @@
-//! Memory of the board: frame buffer, the window the processor sees of it (BAR1), and the part that confidential computing protects.
+//! Memory of the board: frame buffer, the window the processor sees of it (BAR1), and the part that
+//! confidential computing protects.
 
 use nvml_wrapper::Device;
 use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
@@ -27,18 +28,28 @@ impl Section for GpuMemory {
     fn read(source: &DeviceSource<'_>) -> Self {
         let protected = source.raw(calls::protected_memory);
         Self {
-            frame_buffer: MemoryUse::frame_buffer(source.raw(calls::memory), || source.raw(calls::memory_v1)),
+            frame_buffer: MemoryUse::frame_buffer(source.raw(calls::memory), || {
+                source.raw(calls::memory_v1)
+            }),
             bar1: MemoryUse::bar1(&source.tell(Device::bar1_memory_info)),
-            protected: MemoryUse::of(&protected, |memory| [memory.total, memory.used, memory.free]),
+            protected: MemoryUse::of(&protected, |memory| {
+                [memory.total, memory.used, memory.free]
+            }),
         }
     }
 }
 
 impl MemoryUse {
     /// Drivers before 510 have only the older call, which counts what is reserved as used.
-    pub(super) fn frame_buffer(newer: Reading<nvmlMemory_v2_t>, older: impl FnOnce() -> Reading<nvmlMemory_t>) -> Self {
+    pub(super) fn frame_buffer(
+        newer: Reading<nvmlMemory_v2_t>,
+        older: impl FnOnce() -> Reading<nvmlMemory_t>,
+    ) -> Self {
         let without = Self::of(&newer, |memory| [memory.total, memory.used, memory.free]);
-        let whole = Self { reserved_bytes: newer.as_ref().map(|memory| memory.reserved), ..without };
+        let whole = Self {
+            reserved_bytes: newer.as_ref().map(|memory| memory.reserved),
+            ..without
+        };
         if newer.is_offered() {
             return whole;
         }
@@ -48,7 +59,9 @@ impl MemoryUse {
         }
     }
 
-    pub(super) fn bar1(info: &Reading<nvml_wrapper::struct_wrappers::device::BAR1MemoryInfo>) -> Self {
+    pub(super) fn bar1(
+        info: &Reading<nvml_wrapper::struct_wrappers::device::BAR1MemoryInfo>,
+    ) -> Self {
         Self::of(info, |memory| [memory.total, memory.used, memory.free])
     }
 
@@ -57,7 +70,9 @@ impl MemoryUse {
         let part = |at: usize| info.as_ref().map(|info| parts(info)[at]);
         Self {
             total_bytes: part(0),
-            reserved_bytes: Reading::absent("this driver does not report reserved memory separately"),
+            reserved_bytes: Reading::absent(
+                "this driver does not report reserved memory separately",
+            ),
             used_bytes: part(1),
             free_bytes: part(2),
         }

@@ -33,10 +33,16 @@ pub(super) fn read(source: &DeviceSource<'_>, modes: &Modes) -> Vec<MigDevice> {
     if modes.mig.current.value() != Some(&true) {
         return Vec::new();
     }
-    let most = source.tell(Device::mig_device_count).into_value().unwrap_or(0);
+    let most = source
+        .tell(Device::mig_device_count)
+        .into_value()
+        .unwrap_or(0);
     (0..most)
         .filter_map(|index| {
-            let found = source.raw(|nvml, device| reading_of(device.mig_device_by_index(index)).map(|found| one(nvml, u64::from(index), &found)));
+            let found = source.raw(|nvml, device| {
+                reading_of(device.mig_device_by_index(index))
+                    .map(|found| one(nvml, u64::from(index), &found))
+            });
             found.into_value()
         })
         .collect()
@@ -44,7 +50,9 @@ pub(super) fn read(source: &DeviceSource<'_>, modes: &Modes) -> Vec<MigDevice> {
 
 fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
     let attributes = reading_of(device.attributes());
-    let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| attributes.as_ref().map(|found| u64::from(part(found)));
+    let share = |part: fn(&nvml_wrapper::struct_wrappers::device::DeviceAttributes) -> u32| {
+        attributes.as_ref().map(|found| u64::from(part(found)))
+    };
     MigDevice {
         index,
         uuid: reading_of(device.uuid()),
@@ -58,7 +66,9 @@ fn one(nvml: &Nvml, index: u64, device: &Device<'_>) -> MigDevice {
         ofa_engines: share(|found| found.shared_ofa_count),
         jpeg_engines: share(|found| found.shared_jpeg_count),
         sram_uncorrected_volatile: calls::memory_errors(nvml, device, [1, 0, 7]),
-        memory: MemoryUse::frame_buffer(calls::memory(nvml, device), || calls::memory_v1(nvml, device)),
+        memory: MemoryUse::frame_buffer(calls::memory(nvml, device), || {
+            calls::memory_v1(nvml, device)
+        }),
         bar1: MemoryUse::bar1(&reading_of(device.bar1_memory_info())),
     }
 }

@@ -1,9 +1,10 @@
-//! One GPU as a typed model: all that `nvidia-smi -q` (R590) shows, and some more. A section is a structure here; every field
-//! is a value in NVML's own unit, or the reason why there is none.
+//! One GPU as a typed model: all that `nvidia-smi -q` (R590) shows, and some more. A section is a
+//! structure here; every field is a value in NVML's own unit, or the reason why there is none.
 //!
 //! Input: an open NVML and a device's UUID or index. Output: a [`Gpu`]. Printing and names are left
-//! to `fields` and the views over it. Nothing here depends on the name of a product or an architecture: a board that a future driver
-//! brings is read like any other, and values that its driver does not report are absent.
+//! to `fields` and the views over it. Nothing here depends on the name of a product or an
+//! architecture: a board that a future driver brings is read like any other, and values that its
+//! driver does not report are absent.
 
 mod activity;
 mod clocks;
@@ -60,7 +61,8 @@ pub struct Gpu {
     pub fabric: Fabric,
     /// In the order of their indices; empty where MIG is off.
     pub mig_devices: Vec<MigDevice>,
-    /// Compute and graphics processes, by process number. An empty list means none; absent if the driver does not report them.
+    /// Compute and graphics processes, by process number. An empty list means none; absent if the
+    /// driver does not report them.
     pub processes: Reading<Vec<Process>>,
     /// The driver's records of ended compute processes, if accounting is on.
     pub accounted_processes: Reading<Vec<AccountedProcess>>,
@@ -72,8 +74,8 @@ trait Section: Sized {
 }
 
 impl Gpu {
-    /// Reads a GPU by its UUID. Some 200 driver calls, 40 ms of which go to the PCIe throughput. A GPU that is lost is read too:
-    /// its fields carry the reason.
+    /// Reads a GPU by its UUID. Some 200 driver calls, 40 ms of which go to the PCIe throughput. A
+    /// GPU that is lost is read too: its fields carry the reason.
     pub fn read(nvml: &Nvml, uuid: &str) -> Self {
         let mut gpu = Self::from_source(&DeviceSource::new(nvml, nvml.device(uuid)));
         if gpu.identity.uuid.value().is_none() {
@@ -84,12 +86,17 @@ impl Gpu {
 
     /// Reads all GPUs in nvidia-smi's order, those too that this user may not open.
     pub fn read_all(nvml: &Nvml) -> Vec<Self> {
-        (0..nvml.device_count()).map(|index| Self::read_index(nvml, index)).collect()
+        (0..nvml.device_count())
+            .map(|index| Self::read_index(nvml, index))
+            .collect()
     }
 
     /// Reads the GPU of this index.
     pub fn read_index(nvml: &Nvml, index: u32) -> Self {
-        let mut gpu = Self::from_source(&DeviceSource::new(nvml, nvml.library().device_by_index(index)));
+        let mut gpu = Self::from_source(&DeviceSource::new(
+            nvml,
+            nvml.library().device_by_index(index),
+        ));
         if gpu.index.value().is_none() {
             gpu.index = Reading::Value(u64::from(index));
         }
@@ -132,15 +139,21 @@ impl Gpu {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchGpu(pub String);
 
-/// Indices of the GPUs named by index, UUID or PCI address (short forms too, such as `83:00.0`), each once, in the order named.
+/// Indices of the GPUs named by index, UUID or PCI address (short forms too, such as `83:00.0`),
+/// each once, in the order named.
 ///
 /// # Errors
 /// On the first name that fits none.
 pub fn select(nvml: &Nvml, names: &[String]) -> Result<Vec<u32>, NoSuchGpu> {
-    let known: Vec<Names> = (0..nvml.device_count()).map(|index| Names::read(nvml, index)).collect();
+    let known: Vec<Names> = (0..nvml.device_count())
+        .map(|index| Names::read(nvml, index))
+        .collect();
     let mut found = Vec::new();
     for name in names {
-        let fitting = known.iter().find(|gpu| gpu.fits(name)).ok_or_else(|| NoSuchGpu(name.clone()))?;
+        let fitting = known
+            .iter()
+            .find(|gpu| gpu.fits(name))
+            .ok_or_else(|| NoSuchGpu(name.clone()))?;
         if !found.contains(&fitting.index) {
             found.push(fitting.index);
         }
@@ -158,21 +171,38 @@ struct Names {
 impl Names {
     fn read(nvml: &Nvml, index: u32) -> Self {
         let device = reading_of(nvml.library().device_by_index(index));
-        let uuid = device.as_ref().and_then(|device| reading_of(device.uuid())).into_value();
-        let bus_id = device.and_then(|device| reading_of(device.pci_info())).map(|info| info.bus_id).into_value();
-        Self { index, uuid, bus_id }
+        let uuid = device
+            .as_ref()
+            .and_then(|device| reading_of(device.uuid()))
+            .into_value();
+        let bus_id = device
+            .and_then(|device| reading_of(device.pci_info()))
+            .map(|info| info.bus_id)
+            .into_value();
+        Self {
+            index,
+            uuid,
+            bus_id,
+        }
     }
 
     fn fits(&self, name: &str) -> bool {
-        let is_bus_id = |id: &String| id.eq_ignore_ascii_case(name) || (name.contains(':') && id.to_lowercase().ends_with(&name.to_lowercase()));
-        name.parse() == Ok(self.index) || self.uuid.as_deref() == Some(name) || self.bus_id.as_ref().is_some_and(is_bus_id)
+        let is_bus_id = |id: &String| {
+            id.eq_ignore_ascii_case(name)
+                || (name.contains(':') && id.to_lowercase().ends_with(&name.to_lowercase()))
+        };
+        name.parse() == Ok(self.index)
+            || self.uuid.as_deref() == Some(name)
+            || self.bus_id.as_ref().is_some_and(is_bus_id)
     }
 }
 
 impl Nvml {
     /// Number of GPUs, those that this user may not open included.
     pub fn device_count(&self) -> u32 {
-        reading_of(self.library().device_count()).into_value().unwrap_or(0)
+        reading_of(self.library().device_count())
+            .into_value()
+            .unwrap_or(0)
     }
 }
 
@@ -182,7 +212,11 @@ mod tests {
 
     #[test]
     fn a_gpu_answers_to_its_index_its_uuid_and_its_address() {
-        let gpu = Names { index: 1, uuid: Some("GPU-7".into()), bus_id: Some("00000000:8F:00.0".into()) };
+        let gpu = Names {
+            index: 1,
+            uuid: Some("GPU-7".into()),
+            bus_id: Some("00000000:8F:00.0".into()),
+        };
         for name in ["1", "GPU-7", "00000000:8f:00.0", "0000:8f:00.0", "8F:00.0"] {
             assert!(gpu.fits(name), "{name}");
         }
@@ -194,7 +228,10 @@ mod tests {
     #[test]
     fn a_gpu_that_is_lost_has_a_reason_in_every_field() {
         let gpu = Gpu::unread(&Absence::Lost);
-        assert_eq!(gpu.memory.frame_buffer.used_bytes, Reading::Absent(Absence::Lost));
+        assert_eq!(
+            gpu.memory.frame_buffer.used_bytes,
+            Reading::Absent(Absence::Lost)
+        );
         assert!(gpu.mig_devices.is_empty() && gpu.processes.reason().is_some());
     }
 }

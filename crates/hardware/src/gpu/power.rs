@@ -23,7 +23,8 @@ pub struct PowerLimits {
 /// In milliwatts, except the energy.
 #[derive(Clone, Debug)]
 pub struct Power {
-    /// Result of `nvmlDeviceGetPowerUsage`: the mean of a second on Ampere (but for GA100) and later, the instant before.
+    /// Result of `nvmlDeviceGetPowerUsage`: the mean of a second on Ampere (but for GA100) and
+    /// later, the instant before.
     pub draw: Reading<u64>,
     pub draw_average: Reading<u64>,
     pub draw_instant: Reading<u64>,
@@ -45,7 +46,8 @@ pub struct Power {
     pub profiles: Pending<Vec<u32>>,
 }
 
-/// Settings that smooth steps of the power draw, from Blackwell on. Percentages as the driver gives them.
+/// Settings that smooth steps of the power draw, from Blackwell on. Percentages as the driver gives
+/// them.
 #[derive(Clone, Debug)]
 pub struct PowerSmoothing {
     pub is_enabled: Reading<bool>,
@@ -71,7 +73,8 @@ pub struct PowerSmoothing {
     pub delayed: DelayedSmoothing,
 }
 
-/// Smoothing that waits before it holds the power up, and then lets it fall in two steps (driver 590). In milliwatts, as the rest.
+/// Smoothing that waits before it holds the power up, and then lets it fall in two steps (driver
+/// 590). In milliwatts, as the rest.
 #[derive(Clone, Debug)]
 pub struct DelayedSmoothing {
     pub is_delay_supported: Reading<bool>,
@@ -102,7 +105,11 @@ impl Section for Power {
         let average = draw(id::POWER_AVERAGE, id::SCOPE_GPU);
         Self {
             // A driver older than the two fields has only the one reading.
-            draw_instant: if instant.is_offered() || average.is_offered() { instant } else { usage.clone() },
+            draw_instant: if instant.is_offered() || average.is_offered() {
+                instant
+            } else {
+                usage.clone()
+            },
             draw: usage,
             draw_average: average,
             limits: board_limits(source),
@@ -126,8 +133,12 @@ fn board_limits(source: &DeviceSource<'_>) -> PowerLimits {
     PowerLimits {
         current: source.tell(Device::enforced_power_limit).map(u64::from),
         requested: source.tell(Device::power_management_limit).map(u64::from),
-        default: source.tell(Device::power_management_limit_default).map(u64::from),
-        min: constraints.as_ref().map(|limits| u64::from(limits.min_limit)),
+        default: source
+            .tell(Device::power_management_limit_default)
+            .map(u64::from),
+        min: constraints
+            .as_ref()
+            .map(|limits| u64::from(limits.min_limit)),
         max: constraints.map(|limits| u64::from(limits.max_limit)),
     }
 }
@@ -145,7 +156,9 @@ fn scope_limits(source: &DeviceSource<'_>, scope: u32) -> PowerLimits {
 fn profiles(source: &DeviceSource<'_>) -> Pending<Vec<u32>> {
     let found = source.raw(calls::power_profiles);
     Pending {
-        current: found.as_ref().map(|found| bits(&found.enforcedProfilesMask.mask)),
+        current: found
+            .as_ref()
+            .map(|found| bits(&found.enforcedProfilesMask.mask)),
         pending: found.map(|found| bits(&found.requestedProfilesMask.mask)),
     }
 }
@@ -153,7 +166,13 @@ fn profiles(source: &DeviceSource<'_>) -> Pending<Vec<u32>> {
 /// Positions of the set bits of a mask of 255.
 fn bits(mask: &[u32]) -> Vec<u32> {
     let words = mask.iter().zip(0_u32..);
-    words.flat_map(|(word, at)| (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 32 + bit)).collect()
+    words
+        .flat_map(|(word, at)| {
+            (0..32)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| at * 32 + bit)
+        })
+        .collect()
 }
 
 impl Section for PowerSmoothing {
@@ -203,7 +222,9 @@ impl Section for DelayedSmoothing {
             override_activation_windows: at(11),
             override_target_windows: at(12),
             override_activation_offset: watts(13),
-            is_charge_regarded: source.unsigned(id::CHARGE_SMOOTHING, 0).map(|enabled| enabled != 0),
+            is_charge_regarded: source
+                .unsigned(id::CHARGE_SMOOTHING, 0)
+                .map(|enabled| enabled != 0),
         }
     }
 }

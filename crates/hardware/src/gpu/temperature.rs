@@ -11,8 +11,8 @@ use crate::{
     nvml::{calls, field_ids as id},
 };
 
-/// In °C. Boards tell their limits as temperatures, or as margins: how far beyond the limit of ordinary work (`T.Limit` of
-/// nvidia-smi) they lie, below zero for beyond.
+/// In °C. Boards tell their limits as temperatures, or as margins: how far beyond the limit of
+/// ordinary work (`T.Limit` of nvidia-smi) they lie, below zero for beyond.
 #[derive(Clone, Debug)]
 pub struct Temperature {
     pub gpu: Reading<i64>,
@@ -33,11 +33,23 @@ pub struct Temperature {
 
 impl Section for Temperature {
     fn read(source: &DeviceSource<'_>) -> Self {
-        let limit = |threshold: TemperatureThreshold| source.tell(|device| device.temperature_threshold(threshold)).map(i64::from);
-        let newer = source.raw(calls::temperature).map(|found| i64::from(found.temperature));
+        let limit = |threshold: TemperatureThreshold| {
+            source
+                .tell(|device| device.temperature_threshold(threshold))
+                .map(i64::from)
+        };
+        let newer = source
+            .raw(calls::temperature)
+            .map(|found| i64::from(found.temperature));
         Self {
-            gpu: newer.or_else(|| source.tell(|device: &Device<'_>| device.temperature(TemperatureSensor::Gpu)).map(i64::from)),
-            gpu_margin: source.raw(calls::margin_temperature).map(|found| i64::from(found.marginTemperature)),
+            gpu: newer.or_else(|| {
+                source
+                    .tell(|device: &Device<'_>| device.temperature(TemperatureSensor::Gpu))
+                    .map(i64::from)
+            }),
+            gpu_margin: source
+                .raw(calls::margin_temperature)
+                .map(|found| i64::from(found.marginTemperature)),
             shutdown_margin: source.signed(id::SHUTDOWN_MARGIN),
             slowdown_margin: source.signed(id::SLOWDOWN_MARGIN),
             gpu_max_margin: source.signed(id::GPU_MAX_MARGIN),
@@ -54,13 +66,23 @@ impl Section for Temperature {
 
 /// Boards without a sensor at their memory may answer 0.
 fn memory(celsius: i64) -> Reading<i64> {
-    if celsius == 0 { Reading::Absent(Absence::NotSupported) } else { Reading::Value(celsius) }
+    if celsius == 0 {
+        Reading::Absent(Absence::NotSupported)
+    } else {
+        Reading::Value(celsius)
+    }
 }
 
 impl Temperature {
     /// Whether this board reports its limits as margins.
     pub fn has_margins(&self) -> bool {
-        [&self.shutdown_margin, &self.slowdown_margin, &self.gpu_max_margin].into_iter().any(Reading::is_offered)
+        [
+            &self.shutdown_margin,
+            &self.slowdown_margin,
+            &self.gpu_max_margin,
+        ]
+        .into_iter()
+        .any(Reading::is_offered)
     }
 }
 
@@ -70,6 +92,9 @@ mod tests {
 
     #[test]
     fn memory_at_zero_degrees_has_no_sensor() {
-        assert_eq!((memory(0), memory(41)), (Reading::Absent(Absence::NotSupported), Reading::Value(41)));
+        assert_eq!(
+            (memory(0), memory(41)),
+            (Reading::Absent(Absence::NotSupported), Reading::Value(41))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Cost of reading a device, by group of fields: used to choose what every tick reads, and by `make bench`.
+//! Cost of reading a device, by group of fields: used to choose what every tick reads, and by
+//! `make bench`.
 
 use std::{
     collections::BTreeMap,
@@ -31,13 +32,22 @@ pub struct GroupCost {
 /// The device cannot be opened.
 pub fn costs(nvml: &Nvml, uuid: &str, rounds: usize) -> Result<Vec<GroupCost>, Absence> {
     let mut device = OpenedGpu::new(*nvml, open(nvml, uuid)?);
-    let mut found: Vec<GroupCost> = ReadingGroup::EVERY_TICK.into_iter().map(|group| cost(&mut device, group, rounds)).collect();
+    let mut found: Vec<GroupCost> = ReadingGroup::EVERY_TICK
+        .into_iter()
+        .map(|group| cost(&mut device, group, rounds))
+        .collect();
     let timed = |ask: &dyn Fn()| {
         let began = Instant::now();
         ask();
         began.elapsed().as_secs_f64()
     };
-    let mut extra = |group, ask: &dyn Fn()| found.push(GroupCost { group, seconds: (0..rounds).map(|_| timed(ask)).collect(), absent: Vec::new() });
+    let mut extra = |group, ask: &dyn Fn()| {
+        found.push(GroupCost {
+            group,
+            seconds: (0..rounds).map(|_| timed(ask)).collect(),
+            absent: Vec::new(),
+        })
+    };
     extra("process_list", &|| drop(nvml.compute_processes(uuid)));
     Ok(found)
 }
@@ -49,10 +59,26 @@ fn cost(device: &mut OpenedGpu, group: ReadingGroup, rounds: usize) -> GroupCost
         if group == ReadingGroup::Gpm {
             thread::sleep(GPM_PAUSE);
         }
-        let mut fields = FieldReasons { lasting: &mut device.lasting, absent: &mut absent, ended: None };
+        let mut fields = FieldReasons {
+            lasting: &mut device.lasting,
+            absent: &mut absent,
+            ended: None,
+        };
         let began = Instant::now();
-        groups::read(group, &mut device.device, &mut fields, &mut GpuTick::default());
+        groups::read(
+            group,
+            &mut device.device,
+            &mut fields,
+            &mut GpuTick::default(),
+        );
         seconds.push(began.elapsed().as_secs_f64());
     }
-    GroupCost { group: group.name(), seconds, absent: absent.into_iter().map(|(field, reason)| format!("{field}: {reason}")).collect() }
+    GroupCost {
+        group: group.name(),
+        seconds,
+        absent: absent
+            .into_iter()
+            .map(|(field, reason)| format!("{field}: {reason}"))
+            .collect(),
+    }
 }

@@ -1,8 +1,8 @@
 //! A watchdog for driver calls: they run in their own thread, and the caller waits with a timeout.
 //!
-//! A call that hangs cannot be canceled. Its thread is abandoned with the device it hangs on, a new thread serves the other
-//! devices, and that device reads as silent until the call returns. Nothing ever waits for such a thread, the end of the
-//! program included.
+//! A call that hangs cannot be canceled. Its thread is abandoned with the device it hangs on, a new
+//! thread serves the other devices, and that device reads as silent until the call returns. Nothing
+//! ever waits for such a thread, the end of the program included.
 
 use std::{
     collections::HashMap,
@@ -33,7 +33,9 @@ pub struct GpuWatchdog {
 
 impl fmt::Debug for GpuWatchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GpuWatchdog").field("stuck", &self.stuck.keys()).finish_non_exhaustive()
+        f.debug_struct("GpuWatchdog")
+            .field("stuck", &self.stuck.keys())
+            .finish_non_exhaustive()
     }
 }
 
@@ -52,22 +54,36 @@ impl GpuWatchdog {
     /// `patience`: timeout for an answer, unless `KILN_NVML_PATIENCE` sets another.
     pub fn new(nvml: &Nvml, patience: Duration) -> Self {
         let nvml = *nvml;
-        Self::with(setting().unwrap_or(patience), move || Box::new(NvmlReader::new(nvml)))
+        Self::with(setting().unwrap_or(patience), move || {
+            Box::new(NvmlReader::new(nvml))
+        })
     }
 
-    pub(crate) fn with(patience: Duration, make: impl Fn() -> Box<dyn GpuReader> + Send + Sync + 'static) -> Self {
-        Self { make: Arc::new(make), patience, idle: None, stuck: HashMap::new() }
+    pub(crate) fn with(
+        patience: Duration,
+        make: impl Fn() -> Box<dyn GpuReader> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            make: Arc::new(make),
+            patience,
+            idle: None,
+            stuck: HashMap::new(),
+        }
     }
 
-    /// One look at a device, or the reason why there is none. Takes at most the desk's patience; no time at all while an earlier
-    /// question about the device has no answer.
+    /// One look at a device, or the reason why there is none. Takes at most the desk's patience; no
+    /// time at all while an earlier question about the device has no answer.
     pub fn read(&mut self, uuid: &str, wants_processes: bool) -> GpuReading {
         if let Some(silent) = self.still_silent(uuid) {
             return silent;
         }
         let worker = match self.idle.take().map_or_else(|| self.hire(), Ok) {
             Ok(worker) => worker,
-            Err(error) => return GpuReading::nothing(format!("cannot start the thread that reads the GPU: {error}")),
+            Err(error) => {
+                return GpuReading::nothing(format!(
+                    "cannot start the thread that reads the GPU: {error}"
+                ));
+            }
         };
         let since = Instant::now();
         // A worker that has ended answers this below.
@@ -81,7 +97,9 @@ impl GpuWatchdog {
                 self.stuck.insert(uuid.to_owned(), Stuck { worker, since });
                 silent(since)
             }
-            Err(RecvTimeoutError::Disconnected) => GpuReading::nothing("the thread that reads the GPU has ended".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => {
+                GpuReading::nothing("the thread that reads the GPU has ended".to_owned())
+            }
         }
     }
 
@@ -113,14 +131,19 @@ impl GpuWatchdog {
                 }
             }
         };
-        thread::Builder::new().name("gpu reader".to_owned()).spawn(work)?;
+        thread::Builder::new()
+            .name("gpu reader".to_owned())
+            .spawn(work)?;
         Ok(Worker { questions, answers })
     }
 }
 
 fn silent(since: Instant) -> GpuReading {
     let seconds = since.elapsed().as_secs_f64();
-    GpuReading { silent_seconds: Some(seconds), ..GpuReading::nothing(format!("{SILENCE}{seconds:.1} s")) }
+    GpuReading {
+        silent_seconds: Some(seconds),
+        ..GpuReading::nothing(format!("{SILENCE}{seconds:.1} s"))
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +161,10 @@ mod tests {
             if uuid == "hangs" {
                 let _ = self.0.lock().unwrap().recv();
             }
-            GpuReading { tick: Some(GpuTick::default()), ..GpuReading::default() }
+            GpuReading {
+                tick: Some(GpuTick::default()),
+                ..GpuReading::default()
+            }
         }
     }
 
@@ -152,8 +178,16 @@ mod tests {
         assert!(desk.read("well", false).tick.is_some());
         desk.patience = short;
         let look = desk.read("hangs", false);
-        assert!(look.tick.is_none() && look.silent_seconds.unwrap() >= short.as_secs_f64(), "{look:?}");
-        assert!(look.reason().unwrap().starts_with("the driver has not answered for "), "{look:?}");
+        assert!(
+            look.tick.is_none() && look.silent_seconds.unwrap() >= short.as_secs_f64(),
+            "{look:?}"
+        );
+        assert!(
+            look.reason()
+                .unwrap()
+                .starts_with("the driver has not answered for "),
+            "{look:?}"
+        );
         desk.patience = long;
         assert!(desk.read("well", false).tick.is_some());
         // With such a patience a second wait would be noticed.

@@ -1,4 +1,5 @@
-//! Reads fields one by one, so that a failure affects one field, and a permanent failure is tried only once.
+//! Reads fields one by one, so that a failure affects one field, and a permanent failure is tried
+//! only once.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,11 @@ pub(super) struct FieldReasons<'a> {
 
 impl FieldReasons<'_> {
     /// Asks for one field, unless it is known to be absent for good.
-    pub(super) fn read<T>(&mut self, name: &'static str, ask: impl FnOnce() -> Reading<T>) -> Option<T> {
+    pub(super) fn read<T>(
+        &mut self,
+        name: &'static str,
+        ask: impl FnOnce() -> Reading<T>,
+    ) -> Option<T> {
         if self.is_absent(name) || self.ended.is_some() {
             return None;
         }
@@ -25,7 +30,9 @@ impl FieldReasons<'_> {
 
     /// Whether a field is known to be permanently absent; if so, its reason is reported again.
     pub(super) fn is_absent(&mut self, name: &'static str) -> bool {
-        let Some(reason) = self.lasting.get(name) else { return false };
+        let Some(reason) = self.lasting.get(name) else {
+            return false;
+        };
         self.absent.insert(name, reason.clone());
         true
     }
@@ -55,14 +62,35 @@ mod tests {
     #[test]
     fn a_lasting_absence_is_asked_once_and_a_lost_device_ends_the_reading() {
         let (mut lasting, mut absent) = (BTreeMap::new(), BTreeMap::new());
-        let mut fields = FieldReasons { lasting: &mut lasting, absent: &mut absent, ended: None };
-        assert_eq!(fields.read("fan", || Reading::<u8>::Absent(Absence::NotSupported)), None);
-        assert_eq!(fields.read("fan", || -> Reading<u8> { panic!("it was asked again") }), None);
-        assert_eq!(fields.read("clock", || Reading::<u8>::Absent(Absence::Code(999))), None);
+        let mut fields = FieldReasons {
+            lasting: &mut lasting,
+            absent: &mut absent,
+            ended: None,
+        };
+        assert_eq!(
+            fields.read("fan", || Reading::<u8>::Absent(Absence::NotSupported)),
+            None
+        );
+        assert_eq!(
+            fields.read("fan", || -> Reading<u8> { panic!("it was asked again") }),
+            None
+        );
+        assert_eq!(
+            fields.read("clock", || Reading::<u8>::Absent(Absence::Code(999))),
+            None
+        );
         assert_eq!(fields.read("clock", || Reading::Value(7)), Some(7));
-        assert_eq!(fields.read("power", || Reading::<u8>::Absent(Absence::Lost)), None);
+        assert_eq!(
+            fields.read("power", || Reading::<u8>::Absent(Absence::Lost)),
+            None
+        );
         assert_eq!(fields.ended, Some(Absence::Lost));
-        assert_eq!(fields.read("clock", || -> Reading<u8> { panic!("a lost device was asked") }), None);
+        assert_eq!(
+            fields.read("clock", || -> Reading<u8> {
+                panic!("a lost device was asked")
+            }),
+            None
+        );
         assert_eq!(absent["fan"], "not supported by this device");
     }
 }

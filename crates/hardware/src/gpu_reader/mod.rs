@@ -1,7 +1,9 @@
-//! The sampler's reading of a device at each tick: few calls, and one for all that NVML gives in a batch.
+//! The sampler's reading of a device at each tick: few calls, and one for all that NVML gives in a
+//! batch.
 //!
-//! A field that a device does not offer is asked once, not at every tick. A lost device is closed and tried again
-//! later. Calls may hang: [`desk`] runs them in another thread than the one that waits for the answer.
+//! A field that a device does not offer is asked once, not at every tick. A lost device is closed
+//! and tried again later. Calls may hang: [`desk`] runs them in another thread than the one that
+//! waits for the answer.
 
 pub(super) mod cost;
 pub(super) mod desk;
@@ -46,7 +48,10 @@ pub struct GpuReading {
 impl GpuReading {
     /// Nothing was read.
     fn nothing(reason: String) -> Self {
-        Self { absent: [(EVERYTHING, reason)].into(), ..Self::default() }
+        Self {
+            absent: [(EVERYTHING, reason)].into(),
+            ..Self::default()
+        }
     }
 
     /// The reason why nothing was read.
@@ -73,17 +78,32 @@ enum DeviceHandle {
 
 impl NvmlReader {
     pub(super) fn new(nvml: Nvml) -> Self {
-        Self { nvml, devices: HashMap::new() }
+        Self {
+            nvml,
+            devices: HashMap::new(),
+        }
     }
 
     fn handle(&mut self, uuid: &str) -> &mut DeviceHandle {
         let is_due = |handle: &DeviceHandle| matches!(handle, DeviceHandle::Closed { since, .. } if since.elapsed() >= RETRY);
         if self.devices.get(uuid).is_none_or(is_due) {
-            let opened = open(&self.nvml, uuid).map(|device| DeviceHandle::Open(Box::new(OpenedGpu::new(self.nvml, device))));
-            self.devices.insert(uuid.to_owned(), opened.unwrap_or_else(|why| DeviceHandle::Closed { why, since: Instant::now() }));
+            let opened = open(&self.nvml, uuid)
+                .map(|device| DeviceHandle::Open(Box::new(OpenedGpu::new(self.nvml, device))));
+            self.devices.insert(
+                uuid.to_owned(),
+                opened.unwrap_or_else(|why| DeviceHandle::Closed {
+                    why,
+                    since: Instant::now(),
+                }),
+            );
         }
         // It was put there above.
-        self.devices.entry(uuid.to_owned()).or_insert(DeviceHandle::Closed { why: Absence::NotFound, since: Instant::now() })
+        self.devices
+            .entry(uuid.to_owned())
+            .or_insert(DeviceHandle::Closed {
+                why: Absence::NotFound,
+                since: Instant::now(),
+            })
     }
 }
 
@@ -97,7 +117,12 @@ impl GpuReader for NvmlReader {
             look.remarks = open.remarks();
             match ended {
                 None => look.tick = Some(tick),
-                Some(why) => *handle = DeviceHandle::Closed { why, since: Instant::now() },
+                Some(why) => {
+                    *handle = DeviceHandle::Closed {
+                        why,
+                        since: Instant::now(),
+                    }
+                }
             }
         }
         if let DeviceHandle::Closed { why, .. } = handle {
@@ -114,7 +139,11 @@ impl GpuReader for NvmlReader {
 fn read_open(open: &mut OpenedGpu, look: &mut GpuReading) -> (GpuTick, Option<Absence>) {
     let mut tick = GpuTick::default();
     for group in ReadingGroup::EVERY_TICK {
-        let mut fields = FieldReasons { lasting: &mut open.lasting, absent: &mut look.absent, ended: None };
+        let mut fields = FieldReasons {
+            lasting: &mut open.lasting,
+            absent: &mut look.absent,
+            ended: None,
+        };
         groups::read(group, &mut open.device, &mut fields, &mut tick);
         if let Some(why) = fields.ended {
             return (tick, Some(why));
@@ -127,23 +156,27 @@ fn read_open(open: &mut OpenedGpu, look: &mut GpuReading) -> (GpuTick, Option<Ab
 fn open(nvml: &Nvml, uuid: &str) -> Result<Device<'static>, Absence> {
     match nvml.library().device_by_uuid(uuid) {
         Ok(device) => Ok(device),
-        Err(error @ (NvmlError::GpuLost | NvmlError::Uninitialized | NvmlError::DriverNotLoaded)) => Err(absence(&error)),
+        Err(
+            error @ (NvmlError::GpuLost | NvmlError::Uninitialized | NvmlError::DriverNotLoaded),
+        ) => Err(absence(&error)),
         Err(_) => nvml.device(uuid).map_err(|error| absence(&error)),
     }
 }
 
-/// Whether the reason means that the device will not come back to this run: lost, or in need of a reset.
+/// Whether the reason means that the device will not come back to this run: lost, or in need of a
+/// reset.
 fn is_lost(why: &Absence) -> bool {
     matches!(why, Absence::Lost | Absence::Code(16 | 28))
 }
 
-/// Whether a reason ends the series of a device: lost, or the driver under it gone. 1 is a library not started, 9 a driver not
-/// loaded, 18 two versions of it.
+/// Whether a reason ends the series of a device: lost, or the driver under it gone. 1 is a library
+/// not started, 9 a driver not loaded, 18 two versions of it.
 fn is_end(why: &Absence) -> bool {
     is_lost(why) || matches!(why, Absence::Code(1 | 9 | 18))
 }
 
-/// Asks the driver whether it has given a device up; its words if so. One or two calls, which may hang.
+/// Asks the driver whether it has given a device up; its words if so. One or two calls, which may
+/// hang.
 pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
     let why = match open(nvml, uuid) {
         Ok(device) => absence(&device.memory_info().err()?),
@@ -152,11 +185,16 @@ pub fn lost(nvml: &Nvml, uuid: &str) -> Option<String> {
     is_lost(&why).then(|| why.to_string())
 }
 
-/// Power draw in watts: the present value, or the one-second mean where the driver has only that. For a MIG instance it is that of the whole
-/// GPU. Makes a few driver calls, which may hang.
+/// Power draw in watts: the present value, or the one-second mean where the driver has only that.
+/// For a MIG instance it is that of the whole GPU. Makes a few driver calls, which may hang.
 pub fn power_now_watts(nvml: &Nvml, uuid: &str) -> Option<f64> {
     let device = open(nvml, uuid).ok()?;
     let device = board_of(&device).unwrap_or(device);
     let instant = groups::instant_power_watts(nvml, &device);
-    instant.or_else(|| device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3))
+    instant.or_else(|| {
+        device
+            .power_usage()
+            .ok()
+            .map(|milliwatts| f64::from(milliwatts) / 1e3)
+    })
 }

@@ -46,14 +46,26 @@ mod tests {
 
     #[test]
     fn codes_without_a_name_keep_their_number() {
-        assert_eq!(absence(&NvmlError::UnexpectedVariant(27)).to_string(), "not ready (NVML error 27)");
-        assert_eq!(absence(&NvmlError::UnexpectedVariant(77)).to_string(), "NVML error 77");
-        assert_eq!(absence(&NvmlError::UnexpectedVariant(26)), Absence::Deprecated);
+        assert_eq!(
+            absence(&NvmlError::UnexpectedVariant(27)).to_string(),
+            "not ready (NVML error 27)"
+        );
+        assert_eq!(
+            absence(&NvmlError::UnexpectedVariant(77)).to_string(),
+            "NVML error 77"
+        );
+        assert_eq!(
+            absence(&NvmlError::UnexpectedVariant(26)),
+            Absence::Deprecated
+        );
     }
 
     #[test]
     fn only_answers_that_cannot_change_are_lasting() {
         assert!(absence(&NvmlError::NotSupported).is_lasting());
-        assert!(!absence(&NvmlError::Unknown).is_lasting() && !absence(&NvmlError::GpuLost).is_lasting());
+        assert!(
+            !absence(&NvmlError::Unknown).is_lasting()
+                && !absence(&NvmlError::GpuLost).is_lasting()
+        );
     }
 }

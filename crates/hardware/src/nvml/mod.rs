@@ -1,9 +1,9 @@
-//! NVIDIA devices through NVML, the driver's own library. It is loaded at run time: a machine without a driver is not an error here
-//! but [`NvmlAbsent`], with the reason.
+//! NVIDIA devices through NVML, the driver's own library. It is loaded at run time: a machine
+//! without a driver is not an error here but [`NvmlAbsent`], with the reason.
 //!
-//! Devices are named by UUID; indices are nvidia-smi's. Every reading is a value or a reason. The library handle lives as long
-//! as the program: closing the last one would let the driver shut the device down between readings, and a call that hangs
-//! must not hang the end of the program.
+//! Devices are named by UUID; indices are nvidia-smi's. Every reading is a value or a reason. The
+//! library handle lives as long as the program: closing the last one would let the driver shut the
+//! device down between readings, and a call that hangs must not hang the end of the program.
 
 pub(super) mod calls;
 mod error;
@@ -13,7 +13,10 @@ pub(super) mod raw;
 
 use std::{fmt, path::Path, sync::mpsc, thread, time::Duration};
 
-use nvml_wrapper::{Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory, error::NvmlError};
+use nvml_wrapper::{
+    Device, enum_wrappers::device::TemperatureSensor, enums::device::UsedGpuMemory,
+    error::NvmlError,
+};
 
 use super::{Absence, Reading, process};
 pub(super) use error::{absence, reading_of};
@@ -21,7 +24,8 @@ pub(super) use error::{absence, reading_of};
 /// The library's name for the dynamic loader.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Longest wait for the driver to start. Eight devices without persistence mode take tens of seconds; some drivers hang here.
+/// Longest wait for the driver to start. Eight devices without persistence mode take tens of
+/// seconds; some drivers hang here.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The reason why there is no NVML on this machine.
@@ -97,7 +101,10 @@ pub struct MigInstance {
 impl DeviceFacts {
     /// Shape of a MIG instance, which is part of its name: `1g.10gb`; `None` for a whole GPU.
     pub fn mig_profile(&self) -> Option<&str> {
-        self.name.value()?.split_once(" MIG ").map(|(_, profile)| profile.trim())
+        self.name
+            .value()?
+            .split_once(" MIG ")
+            .map(|(_, profile)| profile.trim())
     }
 }
 
@@ -119,8 +126,8 @@ pub enum ProcessList {
 }
 
 impl ProcessList {
-    /// The list without `own` processes. Where NVML's process numbers are not ours (inside a container) and some of them may
-    /// be our own, it is unknown.
+    /// The list without `own` processes. Where NVML's process numbers are not ours (inside a
+    /// container) and some of them may be our own, it is unknown.
     #[must_use]
     pub fn foreign_to(self, own: &[u32]) -> Self {
         self.without(own, process::pids_are_the_machines())
@@ -128,12 +135,16 @@ impl ProcessList {
 
     fn without(self, own: &[u32], pids_are_ours: bool) -> Self {
         match self {
-            Self::Known(list) if pids_are_ours || own.is_empty() || list.is_empty() => {
-                Self::Known(list.into_iter().filter(|process| !own.contains(&process.pid)).collect())
-            }
-            Self::Known(list) => {
-                Self::Unknown(format!("{} processes compute here, but inside a container kiln cannot tell which of them are its own", list.len()))
-            }
+            Self::Known(list) if pids_are_ours || own.is_empty() || list.is_empty() => Self::Known(
+                list.into_iter()
+                    .filter(|process| !own.contains(&process.pid))
+                    .collect(),
+            ),
+            Self::Known(list) => Self::Unknown(format!(
+                "{} processes compute here, but inside a container kiln cannot tell which of them \
+                 are its own",
+                list.len()
+            )),
             unknown @ Self::Unknown(_) => unknown,
         }
     }
@@ -143,24 +154,39 @@ impl Nvml {
     /// Loads `library`, or what the system has, and starts it.
     ///
     /// # Errors
-    /// [`NvmlAbsent`] has the reason: no driver, a driver that is not loaded, one that does not answer.
+    /// [`NvmlAbsent`] has the reason: no driver, a driver that is not loaded, one that does not
+    /// answer.
     pub fn open(library: Option<&Path>) -> Result<Self, NvmlAbsent> {
         let path = library.map_or_else(|| LIBRARY.into(), |path| path.as_os_str().to_owned());
         let (sender, receiver) = mpsc::channel();
         let start = move || {
             let started = nvml_wrapper::Nvml::builder().lib_path(&path).init();
             // Nobody listens any more after the time limit.
-            let _ = sender.send(started.map(|nvml| Self { library: Box::leak(Box::new(nvml)) }));
+            let _ = sender.send(started.map(|nvml| Self {
+                library: Box::leak(Box::new(nvml)),
+            }));
         };
         thread::Builder::new()
             .name("nvml start".to_owned())
             .spawn(start)
-            .map_err(|error| NvmlAbsent { reason: error.to_string(), fault: NvmlFault::Other })?;
+            .map_err(|error| NvmlAbsent {
+                reason: error.to_string(),
+                fault: NvmlFault::Other,
+            })?;
         match receiver.recv_timeout(START_TIMEOUT) {
-            Ok(started) => started.map_err(|error| NvmlAbsent { reason: why_not_started(&error, library), fault: fault(&error) }),
+            Ok(started) => started.map_err(|error| NvmlAbsent {
+                reason: why_not_started(&error, library),
+                fault: fault(&error),
+            }),
             Err(_) => {
-                let reason = format!("the NVIDIA driver did not answer within {} s", START_TIMEOUT.as_secs());
-                Err(NvmlAbsent { reason, fault: NvmlFault::Silent })
+                let reason = format!(
+                    "the NVIDIA driver did not answer within {} s",
+                    START_TIMEOUT.as_secs()
+                );
+                Err(NvmlAbsent {
+                    reason,
+                    fault: NvmlFault::Silent,
+                })
             }
         }
     }
@@ -177,7 +203,8 @@ impl Nvml {
     /// The newest CUDA the driver can run, such as `13.1`.
     pub fn cuda_version(&self) -> Reading<String> {
         // The newer call needs libcuda, which a container may lack.
-        let version = reading_of(self.library.sys_cuda_driver_version()).or_else(|| calls::cuda_version(self));
+        let version = reading_of(self.library.sys_cuda_driver_version())
+            .or_else(|| calls::cuda_version(self));
         version.map(|version| format!("{}.{}", version / 1000, version % 1000 / 10))
     }
 
@@ -188,12 +215,20 @@ impl Nvml {
     /// All devices this user may open, in nvidia-smi's order.
     pub fn devices(&self) -> Vec<DeviceFacts> {
         let count = self.library.device_count().unwrap_or(0);
-        (0..count).filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?)).collect()
+        (0..count)
+            .filter_map(|index| facts(index, &self.library.device_by_index(index).ok()?))
+            .collect()
     }
 
-    /// Processes that compute on the device now, also through the multi-process service (MPS). Graphics processes do not count.
+    /// Processes that compute on the device now, also through the multi-process service (MPS).
+    /// Graphics processes do not count.
     pub fn compute_processes(&self, uuid: &str) -> ProcessList {
-        let lists = self.device(uuid).and_then(|device| Ok((device.running_compute_processes()?, device.mps_running_compute_processes())));
+        let lists = self.device(uuid).and_then(|device| {
+            Ok((
+                device.running_compute_processes()?,
+                device.mps_running_compute_processes(),
+            ))
+        });
         let (mut list, through_mps) = match lists {
             Ok(lists) => lists,
             Err(error) => return ProcessList::Unknown(absence(&error).to_string()),
@@ -207,16 +242,29 @@ impl Nvml {
         if list.is_empty() && !process::pids_are_the_machines() {
             return ProcessList::Unknown("the container hides other users' processes".to_owned());
         }
-        ProcessList::Known(list.into_iter().map(|found| gpu_process(found.pid, &found.used_gpu_memory)).collect())
+        ProcessList::Known(
+            list.into_iter()
+                .map(|found| gpu_process(found.pid, &found.used_gpu_memory))
+                .collect(),
+        )
     }
 
     /// Share of the last sample period (1/6 to 1 s) in which any kernel ran, as a fraction of 1.
     pub fn utilization(&self, uuid: &str) -> Reading<f64> {
-        reading_of(self.device(uuid).and_then(|device| device.utilization_rates())).map(|rates| f64::from(rates.gpu) / 100.0)
+        reading_of(
+            self.device(uuid)
+                .and_then(|device| device.utilization_rates()),
+        )
+        .map(|rates| f64::from(rates.gpu) / 100.0)
     }
 
     pub fn temperature_celsius(&self, uuid: &str) -> Reading<f64> {
-        reading_of(self.device(uuid).and_then(|device| board_of(&device).unwrap_or(device).temperature(TemperatureSensor::Gpu))).map(f64::from)
+        reading_of(self.device(uuid).and_then(|device| {
+            board_of(&device)
+                .unwrap_or(device)
+                .temperature(TemperatureSensor::Gpu)
+        }))
+        .map(f64::from)
     }
 
     /// Name of a process, as the driver knows it.
@@ -224,7 +272,8 @@ impl Nvml {
         reading_of(self.library.sys_process_name(pid, 256))
     }
 
-    /// The handle of a device. A device is looked for by index where the library cannot look by UUID.
+    /// The handle of a device. A device is looked for by index where the library cannot look by
+    /// UUID.
     pub(super) fn device(&self, uuid: &str) -> Result<Device<'static>, NvmlError> {
         let by_uuid = self.library.device_by_uuid(uuid);
         if by_uuid.is_ok() {
@@ -234,18 +283,30 @@ impl Nvml {
         let is_it = |device: &Device<'static>| device.uuid().is_ok_and(|found| found == uuid);
         let instance = |board: &Device<'static>| {
             let most = board.mig_device_count().unwrap_or(0);
-            (0..most).filter_map(|index| board.mig_device_by_index(index).ok()).find(is_it)
+            (0..most)
+                .filter_map(|index| board.mig_device_by_index(index).ok())
+                .find(is_it)
         };
         (0..count)
             .filter_map(|index| self.library.device_by_index(index).ok())
-            .find_map(|device| if is_it(&device) { Some(device) } else { instance(&device) })
+            .find_map(|device| {
+                if is_it(&device) {
+                    Some(device)
+                } else {
+                    instance(&device)
+                }
+            })
             .ok_or(NvmlError::NotFound)
     }
 }
 
 /// The GPU that a MIG instance is a part of; `None` for a whole GPU.
 pub(super) fn board_of(device: &Device<'static>) -> Option<Device<'static>> {
-    if is_instance(device) { device.mig_parent_device().ok() } else { None }
+    if is_instance(device) {
+        device.mig_parent_device().ok()
+    } else {
+        None
+    }
 }
 
 /// Whether a handle is that of a MIG instance.
@@ -253,8 +314,13 @@ pub(super) fn is_instance(device: &Device<'_>) -> bool {
     device.mig_is_mig_device_handle().unwrap_or(false)
 }
 
-/// The instances of a GPU that is cut into some; `None` where it is not, and where this user may not see them.
-pub(super) fn instances(nvml: &Nvml, board: &DeviceFacts, device: &Device<'static>) -> Option<Vec<DeviceFacts>> {
+/// The instances of a GPU that is cut into some; `None` where it is not, and where this user may
+/// not see them.
+pub(super) fn instances(
+    nvml: &Nvml,
+    board: &DeviceFacts,
+    device: &Device<'static>,
+) -> Option<Vec<DeviceFacts>> {
     if board.is_mig.value() != Some(&true) {
         return None;
     }
@@ -273,11 +339,23 @@ pub(super) fn instances(nvml: &Nvml, board: &DeviceFacts, device: &Device<'stati
 
 /// Its own name and memory; what only the whole GPU has is that one's.
 fn instance_facts(nvml: &Nvml, board: &DeviceFacts, device: &Device<'_>) -> Option<DeviceFacts> {
-    let (gpu_instance, compute_instance) =
-        (calls::gpu_instance_id(nvml, device).into_value()?, calls::compute_instance_id(nvml, device).into_value()?);
-    let instance = MigInstance { board_uuid: board.uuid.clone(), gpu_instance, compute_instance };
+    let (gpu_instance, compute_instance) = (
+        calls::gpu_instance_id(nvml, device).into_value()?,
+        calls::compute_instance_id(nvml, device).into_value()?,
+    );
+    let instance = MigInstance {
+        board_uuid: board.uuid.clone(),
+        gpu_instance,
+        compute_instance,
+    };
     let own = facts(board.index, device)?;
-    Some(DeviceFacts { uuid: own.uuid, name: own.name, memory_total_bytes: own.memory_total_bytes, instance: Some(instance), ..board.clone() })
+    Some(DeviceFacts {
+        uuid: own.uuid,
+        name: own.name,
+        memory_total_bytes: own.memory_total_bytes,
+        instance: Some(instance),
+        ..board.clone()
+    })
 }
 
 /// `None` for a device that has no UUID: it could not be named.
@@ -287,8 +365,10 @@ pub(super) fn facts(index: u32, device: &Device<'_>) -> Option<DeviceFacts> {
         uuid: device.uuid().ok()?,
         name: reading_of(device.name()),
         memory_total_bytes: reading_of(device.memory_info()).map(|memory| memory.total),
-        compute_capability: reading_of(device.cuda_compute_capability()).map(|capability| format!("{}.{}", capability.major, capability.minor)),
-        power_limit_watts: reading_of(device.enforced_power_limit()).map(|milliwatts| f64::from(milliwatts) / 1e3),
+        compute_capability: reading_of(device.cuda_compute_capability())
+            .map(|capability| format!("{}.{}", capability.major, capability.minor)),
+        power_limit_watts: reading_of(device.enforced_power_limit())
+            .map(|milliwatts| f64::from(milliwatts) / 1e3),
         is_mig: reading_of(device.mig_mode()).map(|mode| mode.current == 1),
         is_ecc_enabled: reading_of(device.is_ecc_enabled()).map(|mode| mode.currently_enabled),
         instance: None,
@@ -300,8 +380,14 @@ fn gpu_process(pid: u32, memory: &UsedGpuMemory) -> GpuProcess {
         UsedGpuMemory::Used(bytes) => Some(*bytes),
         UsedGpuMemory::Unavailable => None,
     };
-    let user = process::pids_are_the_machines().then(|| process::owner(pid)).flatten();
-    GpuProcess { pid, user, used_memory_bytes }
+    let user = process::pids_are_the_machines()
+        .then(|| process::owner(pid))
+        .flatten();
+    GpuProcess {
+        pid,
+        user,
+        used_memory_bytes,
+    }
 }
 
 fn fault(error: &NvmlError) -> NvmlFault {
@@ -315,11 +401,21 @@ fn fault(error: &NvmlError) -> NvmlFault {
 
 fn why_not_started(error: &NvmlError, library: Option<&Path>) -> String {
     match (error, library) {
-        (NvmlError::LibloadingError(_), None) => format!("no NVIDIA driver found: the system has no {LIBRARY}"),
-        (NvmlError::LibloadingError(cause), Some(path)) => format!("no NVML at {}: {cause}", path.display()),
-        (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try `nvidia-smi`".to_owned(),
-        (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module differ in version; reboot after the update".to_owned(),
-        (NvmlError::NoPermission, _) => "this user has no permission to use the NVIDIA driver".to_owned(),
+        (NvmlError::LibloadingError(_), None) => {
+            format!("no NVIDIA driver found: the system has no {LIBRARY}")
+        }
+        (NvmlError::LibloadingError(cause), Some(path)) => {
+            format!("no NVML at {}: {cause}", path.display())
+        }
+        (NvmlError::DriverNotLoaded, _) => "the NVIDIA driver is installed but not loaded; try \
+                                            `nvidia-smi`"
+            .to_owned(),
+        (NvmlError::LibRmVersionMismatch, _) => "the NVIDIA driver's library and kernel module \
+                                                 differ in version; reboot after the update"
+            .to_owned(),
+        (NvmlError::NoPermission, _) => {
+            "this user has no permission to use the NVIDIA driver".to_owned()
+        }
         (other, _) => format!("the NVIDIA driver did not start: {}", absence(other)),
     }
 }
@@ -331,19 +427,33 @@ mod tests {
     #[test]
     fn a_library_that_is_not_there_is_said_plainly() {
         let absent = Nvml::open(Some(Path::new("/nowhere/libnvidia-ml.so.1"))).unwrap_err();
-        assert!(absent.reason.starts_with("no NVML at /nowhere/libnvidia-ml.so.1: "), "{absent}");
+        assert!(
+            absent
+                .reason
+                .starts_with("no NVML at /nowhere/libnvidia-ml.so.1: "),
+            "{absent}"
+        );
     }
 
     fn process(pid: u32) -> GpuProcess {
-        GpuProcess { pid, user: None, used_memory_bytes: None }
+        GpuProcess {
+            pid,
+            user: None,
+            used_memory_bytes: None,
+        }
     }
 
     #[test]
     fn unknown_is_not_none_and_own_processes_are_not_foreign() {
         let list = || ProcessList::Known(vec![process(7), process(8)]);
-        assert_eq!(list().without(&[7], true), ProcessList::Known(vec![process(8)]));
+        assert_eq!(
+            list().without(&[7], true),
+            ProcessList::Known(vec![process(8)])
+        );
         assert_eq!(list().without(&[], false), list());
-        assert!(matches!(list().without(&[7], false), ProcessList::Unknown(reason) if reason.starts_with("2 processes")));
+        assert!(
+            matches!(list().without(&[7], false), ProcessList::Unknown(reason) if reason.starts_with("2 processes"))
+        );
         let unknown = ProcessList::Unknown("hidden".into());
         assert_eq!(unknown.clone().without(&[], true), unknown);
     }

@@ -1,6 +1,8 @@
-//! NVML's own functions, for what nvml-wrapper has no method for. All `unsafe` of the hardware readings is in this folder.
+//! NVML's own functions, for what nvml-wrapper has no method for. All `unsafe` of the hardware
+//! readings is in this folder.
 //!
-//! Each call returns a [`Reading`]: NVML's return code is kept as it is, because the wrapper knows only some of them.
+//! Each call returns a [`Reading`]: NVML's return code is kept as it is, because the wrapper knows
+//! only some of them.
 
 use std::mem;
 
@@ -10,7 +12,8 @@ use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlFieldValue_t, nvmlReturn_t};
 use super::Nvml;
 use crate::{Absence, Reading};
 
-/// A symbol as nvml-wrapper-sys keeps it: looked up when the library was loaded, missing in older drivers.
+/// A symbol as nvml-wrapper-sys keeps it: looked up when the library was loaded, missing in older
+/// drivers.
 type Symbol<F, E> = Result<F, E>;
 
 /// Asks for one structure or number: `call` gets the device's handle and a place filled by `start`.
@@ -20,9 +23,12 @@ pub(crate) fn ask<F, E, T>(
     start: T,
     call: impl FnOnce(&F, nvmlDevice_t, &mut T) -> nvmlReturn_t,
 ) -> Reading<T> {
-    let Ok(function) = symbol else { return Reading::Absent(Absence::NoSymbol) };
+    let Ok(function) = symbol else {
+        return Reading::Absent(Absence::NoSymbol);
+    };
     let mut place = start;
-    // SAFETY: the handle stays valid for as long as the library is loaded, and kiln never unloads it.
+    // SAFETY: the handle stays valid for as long as the library is loaded, and kiln never unloads
+    // it.
     let handle = unsafe { device.handle() };
     match call(function, handle, &mut place) {
         0 => Reading::Value(place),
@@ -38,7 +44,11 @@ pub(crate) const fn version_of<T>(number: u32) -> u32 {
 
 /// Text in a structure, up to its end.
 pub(crate) fn text(letters: &[std::ffi::c_char]) -> String {
-    let bytes: Vec<u8> = letters.iter().map(|letter| letter.to_ne_bytes()[0]).take_while(|byte| *byte != 0).collect();
+    let bytes: Vec<u8> = letters
+        .iter()
+        .map(|letter| letter.to_ne_bytes()[0])
+        .take_while(|byte| *byte != 0)
+        .collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -59,7 +69,9 @@ impl FieldValue {
             Self::Unsigned(value) => Some(value),
             Self::Unsigned32(value) => Some(u64::from(value)),
             Self::Signed(value) => u64::try_from(value).ok(),
-            Self::Float(value) => (value >= 0.0 && value.fract() == 0.0 && value < 2e19).then_some(value as u64),
+            Self::Float(value) => {
+                (value >= 0.0 && value.fract() == 0.0 && value < 2e19).then_some(value as u64)
+            }
         }
     }
 
@@ -68,7 +80,9 @@ impl FieldValue {
             Self::Unsigned(value) => i64::try_from(value).ok(),
             Self::Unsigned32(value) => Some(i64::from(value)),
             Self::Signed(value) => Some(value),
-            Self::Float(value) => (value.fract() == 0.0 && value.abs() < 9e18).then_some(value as i64),
+            Self::Float(value) => {
+                (value.fract() == 0.0 && value.abs() < 9e18).then_some(value as i64)
+            }
         }
     }
 
@@ -82,9 +96,17 @@ impl FieldValue {
     }
 }
 
-/// Reads fields by (id, scope) in one driver call; answers have the order of the requests. Ids are the driver's own numbers.
-pub(crate) fn field_values(nvml: &Nvml, device: &Device<'_>, wanted: &[(u32, u32)]) -> Vec<Reading<FieldValue>> {
-    let places: Vec<nvmlFieldValue_t> = wanted.iter().map(|&(id, scope)| field_place(id, scope)).collect();
+/// Reads fields by (id, scope) in one driver call; answers have the order of the requests. Ids are
+/// the driver's own numbers.
+pub(crate) fn field_values(
+    nvml: &Nvml,
+    device: &Device<'_>,
+    wanted: &[(u32, u32)],
+) -> Vec<Reading<FieldValue>> {
+    let places: Vec<nvmlFieldValue_t> = wanted
+        .iter()
+        .map(|&(id, scope)| field_place(id, scope))
+        .collect();
     let symbol = nvml.library().lib().nvmlDeviceGetFieldValues.as_ref();
     let answered = ask(device, symbol, places, |function, handle, places| {
         let count = i32::try_from(places.len()).unwrap_or(i32::MAX);
@@ -118,7 +140,11 @@ fn field_value(place: &nvmlFieldValue_t) -> Reading<FieldValue> {
             4 => FieldValue::Signed(place.value.sllVal),
             5 => FieldValue::Signed(i64::from(place.value.siVal)),
             6 => FieldValue::Unsigned(u64::from(place.value.usVal)),
-            other => return Reading::absent(format_args!("NVML returned a value of an unknown type ({other})")),
+            other => {
+                return Reading::absent(format_args!(
+                    "NVML returned a value of an unknown type ({other})"
+                ));
+            }
         }
     })
 }

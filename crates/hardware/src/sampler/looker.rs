@@ -19,7 +19,8 @@ use crate::{
 /// Foreign processes are looked for on each mark and every so many ticks.
 const TICKS_PER_PROCESS_LIST: u64 = 10;
 
-/// A trial keeps at most this many ticks in memory (some 9 h at 500 ms, 30 MiB); past it every second old one is dropped.
+/// A trial keeps at most this many ticks in memory (some 9 h at 500 ms, 30 MiB); past it every
+/// second old one is dropped.
 const MOST_TICKS: usize = 1 << 16;
 
 /// The thread's state.
@@ -50,15 +51,22 @@ impl HostSeries {
         };
         self.cpu_ticks = ticks;
         let disks = disk::busy_times(Path::new("/")).map(|times| (Instant::now(), times));
-        let disk_busy_fraction = self.disks.as_ref().zip(disks.as_ref()).and_then(|((before, busy_before), (now, busy))| {
-            let seconds = (*now - *before).as_secs_f64();
-            disk::busiest(busy_before, busy, seconds)
-        });
+        let disk_busy_fraction = self.disks.as_ref().zip(disks.as_ref()).and_then(
+            |((before, busy_before), (now, busy))| {
+                let seconds = (*now - *before).as_secs_f64();
+                disk::busiest(busy_before, busy, seconds)
+            },
+        );
         if disk_busy_fraction.is_some() || self.disks.is_none() {
             self.disks = disks;
         }
         let memory_available_bytes = host::memory_available_bytes();
-        HostTick { cpu_fraction, memory_available_bytes, load_1_minute: host::load().into_value(), disk_busy_fraction }
+        HostTick {
+            cpu_fraction,
+            memory_available_bytes,
+            load_1_minute: host::load().into_value(),
+            disk_busy_fraction,
+        }
     }
 }
 
@@ -80,8 +88,19 @@ struct LookResult {
 }
 
 impl Looker {
-    pub(super) fn new(shared: Arc<SamplerShared>, gpu: Option<GpuWatchdog>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
-        Self { shared, gpu, interval, run_anchor_nanoseconds, host_series: HostSeries::default() }
+    pub(super) fn new(
+        shared: Arc<SamplerShared>,
+        gpu: Option<GpuWatchdog>,
+        interval: Duration,
+        run_anchor_nanoseconds: i64,
+    ) -> Self {
+        Self {
+            shared,
+            gpu,
+            interval,
+            run_anchor_nanoseconds,
+            host_series: HostSeries::default(),
+        }
     }
 
     pub(super) fn run(mut self) {
@@ -117,9 +136,16 @@ impl Looker {
             }
             let idle = state.watched.is_empty();
             state = if idle {
-                self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+                self.shared
+                    .changed
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner)
             } else {
-                self.shared.changed.wait_timeout(state, next.saturating_duration_since(now)).unwrap_or_else(PoisonError::into_inner).0
+                self.shared
+                    .changed
+                    .wait_timeout(state, next.saturating_duration_since(now))
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
             };
         }
     }
@@ -128,12 +154,19 @@ impl Looker {
         let began = Instant::now();
         let monotonic_nanoseconds = host::monotonic_nanoseconds();
         let device = target.watch.device_uuid.as_deref();
-        let mut gpu = device.zip(self.gpu.as_mut()).map(|(uuid, desk)| desk.read(uuid, target.wants_processes));
-        let gpu_absence = gpu.as_ref().and_then(|look| look.reason().map(str::to_owned));
+        let mut gpu = device
+            .zip(self.gpu.as_mut())
+            .map(|(uuid, desk)| desk.read(uuid, target.wants_processes));
+        let gpu_absence = gpu
+            .as_ref()
+            .and_then(|look| look.reason().map(str::to_owned));
         let family = process::family(target.watch.pid);
         let used = process::read(target.watch.pid);
         let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
-        let cores = target.cpu_before.zip(cpu).and_then(|(before, now)| now.cores_since(before));
+        let cores = target
+            .cpu_before
+            .zip(cpu)
+            .and_then(|(before, now)| now.cores_since(before));
         let child = used.map(|used| ChildTick {
             resident_bytes: used.resident_bytes,
             peak_resident_bytes: used.peak_resident_bytes,
@@ -142,18 +175,44 @@ impl Looker {
         });
         let own_cpu_cores = cores.map(|(_, own)| own);
         let tick = gpu.as_mut().and_then(|look| look.tick.take());
-        let mut tick = Tick { monotonic_nanoseconds, gpu: tick, gpu_absence, child, own_cpu_cores, host, ..Tick::default() };
-        if let (Some(gpu), Some(list)) = (&mut tick.gpu, gpu.as_ref().and_then(|look| look.processes.as_ref())) {
+        let mut tick = Tick {
+            monotonic_nanoseconds,
+            gpu: tick,
+            gpu_absence,
+            child,
+            own_cpu_cores,
+            host,
+            ..Tick::default()
+        };
+        if let (Some(gpu), Some(list)) = (
+            &mut tick.gpu,
+            gpu.as_ref().and_then(|look| look.processes.as_ref()),
+        ) {
             gpu.process_memory_bytes = memory_of(list, &family);
         }
         tick.reading_seconds = began.elapsed().as_secs_f64();
-        LookResult { tick, cpu, family, gpu }
+        LookResult {
+            tick,
+            cpu,
+            family,
+            gpu,
+        }
     }
 
     fn keep(&self, watch: &Watch, mut look: LookResult) {
         let mut state = self.shared.lock();
-        let Some(watched) = state.watched.iter_mut().find(|watched| watched.watch == *watch) else { return };
-        let is_told = look.tick.child.as_ref().is_some_and(|child| child.cpu_cores.is_some());
+        let Some(watched) = state
+            .watched
+            .iter_mut()
+            .find(|watched| watched.watch == *watch)
+        else {
+            return;
+        };
+        let is_told = look
+            .tick
+            .child
+            .as_ref()
+            .is_some_and(|child| child.cpu_cores.is_some());
         if is_told || watched.cpu_before.is_none() {
             // Else the look was too near the one before: the next one counts from there.
             watched.cpu_before = look.cpu.or(watched.cpu_before);
@@ -168,9 +227,17 @@ impl Looker {
         if watched.readings.ticks.len() > MOST_TICKS {
             thin(&mut watched.readings.ticks);
         }
-        let run_seconds = (look.tick.monotonic_nanoseconds as i64).saturating_sub(self.run_anchor_nanoseconds) as f64 / 1e9;
+        let run_seconds = (look.tick.monotonic_nanoseconds as i64)
+            .saturating_sub(self.run_anchor_nanoseconds) as f64
+            / 1e9;
         let (trial, device_uuid) = (watch.trial.clone(), watch.device_uuid.clone());
-        state.rows.push(SampledTick { trial, attempt: watch.attempt, device_uuid, run_seconds, tick: look.tick });
+        state.rows.push(SampledTick {
+            trial,
+            attempt: watch.attempt,
+            device_uuid,
+            run_seconds,
+            tick: look.tick,
+        });
     }
 }
 
@@ -179,7 +246,9 @@ fn keep_look(watched: &mut Watched, look: GpuReading, family: &[u32]) {
     readings.absent = look.absent;
     readings.remarks.extend(look.remarks);
     readings.lost = readings.lost.take().or(look.lost);
-    readings.silent_seconds = readings.silent_seconds.max(look.silent_seconds.unwrap_or(0.0));
+    readings.silent_seconds = readings
+        .silent_seconds
+        .max(look.silent_seconds.unwrap_or(0.0));
     if let Some(seen) = look.processes {
         readings.foreign = Some(joined(readings.foreign.take(), seen.foreign_to(family)));
     }
@@ -187,11 +256,19 @@ fn keep_look(watched: &mut Watched, look: GpuReading, family: &[u32]) {
 
 fn take_targets(state: &mut SamplerState, is_tick: bool) -> Vec<LookTarget> {
     let mut targets = Vec::new();
-    for watched in state.watched.iter_mut().filter(|watched| is_tick || watched.is_asked) {
+    for watched in state
+        .watched
+        .iter_mut()
+        .filter(|watched| is_tick || watched.is_asked)
+    {
         let wants_processes = watched.is_asked || watched.looks % TICKS_PER_PROCESS_LIST == 0;
         watched.is_asked = false;
         watched.looks += 1;
-        targets.push(LookTarget { watch: watched.watch.clone(), cpu_before: watched.cpu_before, wants_processes });
+        targets.push(LookTarget {
+            watch: watched.watch.clone(),
+            cpu_before: watched.cpu_before,
+            wants_processes,
+        });
     }
     targets
 }
@@ -201,16 +278,28 @@ impl CpuTimes {
     fn of(monotonic_nanoseconds: u64, family: &[u32]) -> Self {
         let mut beside = process::family(std::process::id());
         beside.retain(|pid| !family.contains(pid));
-        Self { monotonic_nanoseconds, trial_seconds: process::cpu_seconds_of(family), beside_seconds: process::cpu_seconds_of(&beside) }
+        Self {
+            monotonic_nanoseconds,
+            trial_seconds: process::cpu_seconds_of(family),
+            beside_seconds: process::cpu_seconds_of(&beside),
+        }
     }
 
     /// Cores that the trial, and that all of ours, kept busy since then.
     fn cores_since(self, before: Self) -> Option<(f64, f64)> {
-        let seconds = self.monotonic_nanoseconds.checked_sub(before.monotonic_nanoseconds)? as f64 / 1e9;
+        let seconds = self
+            .monotonic_nanoseconds
+            .checked_sub(before.monotonic_nanoseconds)? as f64
+            / 1e9;
         // The time of a process whose parent ended first is lost with it.
         let cores = |now: f64, before: f64| ((now - before) / seconds).max(0.0);
         let of_trial = cores(self.trial_seconds, before.trial_seconds);
         // The kernel counts in 10 ms; over a shorter time the quotient says nothing.
-        (seconds >= 0.1).then(|| (of_trial, of_trial + cores(self.beside_seconds, before.beside_seconds)))
+        (seconds >= 0.1).then(|| {
+            (
+                of_trial,
+                of_trial + cores(self.beside_seconds, before.beside_seconds),
+            )
+        })
     }
 }

@@ -1,8 +1,9 @@
 //! Readings on a timer: one thread reads the host, each running trial's process and its device.
 //!
-//! Input: [`Watch`]es (a trial, its process, its device) and marks (the measured window begins or ends: read now). Output: a
-//! trial's [`TrialReadings`] and rows for `samples.csv`. If a driver hangs, only the device's readings are missing: the
-//! ticks of the host and of the processes continue.
+//! Input: [`Watch`]es (a trial, its process, its device) and marks (the measured window begins or
+//! ends: read now). Output: a trial's [`TrialReadings`] and rows for `samples.csv`. If a driver
+//! hangs, only the device's readings are missing: the ticks of the host and of the processes
+//! continue.
 
 mod looker;
 mod readings;
@@ -21,7 +22,9 @@ use looker::Looker;
 use readings::EccStart;
 pub use readings::joined;
 pub use throttle::{THROTTLED, throttle_names};
-pub use tick::{ChildTick, EVERYTHING, GpuTick, GpuWork, HostTick, SampledTick, Tick, TrialReadings, Watch};
+pub use tick::{
+    ChildTick, EVERYTHING, GpuTick, GpuWork, HostTick, SampledTick, Tick, TrialReadings, Watch,
+};
 
 /// Longest wait for the thread at the end of the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -29,8 +32,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shorter intervals would cost more than they tell.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Timeout of a tick for a device, unless `KILN_NVML_PATIENCE` sets another: half a tick, but a call that takes less than
-/// the first is not a hang, and one that takes longer than the second makes the other rows late.
+/// Timeout of a tick for a device, unless `KILN_NVML_PATIENCE` sets another: half a tick, but a
+/// call that takes less than the first is not a hang, and one that takes longer than the second
+/// makes the other rows late.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
 
 /// The sampling thread. Dropping it stops the thread.
@@ -83,21 +87,40 @@ impl SamplerShared {
 }
 
 impl Sampler {
-    /// Starts the thread. `run_anchor_nanoseconds` is the run's start mark on CLOCK_MONOTONIC; it may be negative. Where the
-    /// system refuses a thread nothing is read, and every trial's readings say so.
+    /// Starts the thread. `run_anchor_nanoseconds` is the run's start mark on CLOCK_MONOTONIC; it
+    /// may be negative. Where the system refuses a thread nothing is read, and every trial's
+    /// readings say so.
     pub fn start(nvml: Option<Arc<Nvml>>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
         let [least, most] = PATIENCE;
-        Self::with_desk(nvml.map(|nvml| GpuWatchdog::new(&nvml, (interval / 2).clamp(least, most))), interval, run_anchor_nanoseconds)
+        Self::with_desk(
+            nvml.map(|nvml| GpuWatchdog::new(&nvml, (interval / 2).clamp(least, most))),
+            interval,
+            run_anchor_nanoseconds,
+        )
     }
 
     /// The same with a desk of the caller's, who chooses its patience.
-    pub fn with_desk(gpu: Option<GpuWatchdog>, interval: Duration, run_anchor_nanoseconds: i64) -> Self {
+    pub fn with_desk(
+        gpu: Option<GpuWatchdog>,
+        interval: Duration,
+        run_anchor_nanoseconds: i64,
+    ) -> Self {
         let shared = Arc::new(SamplerShared::default());
-        let looker = Looker::new(Arc::clone(&shared), gpu, interval.max(SHORTEST_INTERVAL), run_anchor_nanoseconds);
-        if let Err(error) = thread::Builder::new().name("sampler".to_owned()).spawn(move || looker.run()) {
+        let looker = Looker::new(
+            Arc::clone(&shared),
+            gpu,
+            interval.max(SHORTEST_INTERVAL),
+            run_anchor_nanoseconds,
+        );
+        if let Err(error) = thread::Builder::new()
+            .name("sampler".to_owned())
+            .spawn(move || looker.run())
+        {
             let mut state = shared.lock();
             state.has_stopped = true;
-            state.failure = Some(format!("cannot start the thread that reads the GPU: {error}"));
+            state.failure = Some(format!(
+                "cannot start the thread that reads the GPU: {error}"
+            ));
         }
         Self { shared }
     }
@@ -105,45 +128,73 @@ impl Sampler {
     /// Begins to watch a trial on one of its devices, with a first look at once.
     pub fn watch(&self, watch: Watch) {
         let mut state = self.shared.lock();
-        state.watched.retain(|watched| watched.watch.trial != watch.trial || watched.watch.device_uuid != watch.device_uuid);
+        state.watched.retain(|watched| {
+            watched.watch.trial != watch.trial || watched.watch.device_uuid != watch.device_uuid
+        });
         let readings = TrialReadings::default();
-        state.watched.push(Watched { watch, readings, is_asked: true, looks: 0, cpu_before: None, ecc_start: EccStart::default() });
+        state.watched.push(Watched {
+            watch,
+            readings,
+            is_asked: true,
+            looks: 0,
+            cpu_before: None,
+            ecc_start: EccStart::default(),
+        });
         self.shared.changed.notify_all();
     }
 
     /// Looks at a trial now: its measured window begins or ends.
     pub fn mark(&self, trial: &str) {
         let mut state = self.shared.lock();
-        for watched in state.watched.iter_mut().filter(|watched| watched.watch.trial == trial) {
+        for watched in state
+            .watched
+            .iter_mut()
+            .filter(|watched| watched.watch.trial == trial)
+        {
             watched.is_asked = true;
             self.shared.changed.notify_all();
         }
     }
 
-    /// NVML's error for a device of the trial that was given up since the trial started to be watched.
+    /// NVML's error for a device of the trial that was given up since the trial started to be
+    /// watched.
     pub fn lost(&self, trial: &str) -> Option<String> {
-        self.shared.lock().watched.iter().filter(|watched| watched.watch.trial == trial).find_map(|watched| watched.readings.lost.clone())
+        self.shared
+            .lock()
+            .watched
+            .iter()
+            .filter(|watched| watched.watch.trial == trial)
+            .find_map(|watched| watched.readings.lost.clone())
     }
 
-    /// Stops watching a trial on one device and returns what was read; empty for a trial that is not watched.
+    /// Stops watching a trial on one device and returns what was read; empty for a trial that is
+    /// not watched.
     pub fn unwatch(&self, trial: &str) -> TrialReadings {
-        self.unwatch_all(trial).into_iter().next().unwrap_or_default()
+        self.unwatch_all(trial)
+            .into_iter()
+            .next()
+            .unwrap_or_default()
     }
 
     /// The same of each device that it was watched on, in the order in which that began.
     pub fn unwatch_all(&self, trial: &str) -> Vec<TrialReadings> {
         let mut state = self.shared.lock();
         let failure = state.failure.clone();
-        let of_trial = state.watched.extract_if(.., |watched| watched.watch.trial == trial);
+        let of_trial = state
+            .watched
+            .extract_if(.., |watched| watched.watch.trial == trial);
         let readings = of_trial.map(|watched| {
             let mut readings = watched.readings;
-            readings.absent.extend(failure.clone().map(|failure| (EVERYTHING, failure)));
+            readings
+                .absent
+                .extend(failure.clone().map(|failure| (EVERYTHING, failure)));
             readings
         });
         readings.collect()
     }
 
-    /// The ticks since the last call, of all trials. Call it every few minutes at least: they wait in memory.
+    /// The ticks since the last call, of all trials. Call it every few minutes at least: they wait
+    /// in memory.
     pub fn take_rows(&self) -> Vec<SampledTick> {
         std::mem::take(&mut self.shared.lock().rows)
     }
@@ -154,7 +205,11 @@ impl Drop for Sampler {
         let mut state = self.shared.lock();
         state.must_stop = true;
         self.shared.changed.notify_all();
-        drop(self.shared.changed.wait_timeout_while(state, STOP_TIMEOUT, |state| !state.has_stopped));
+        drop(
+            self.shared
+                .changed
+                .wait_timeout_while(state, STOP_TIMEOUT, |state| !state.has_stopped),
+        );
     }
 }
 
@@ -179,11 +234,26 @@ mod tests {
     impl GpuReader for Fixed {
         fn read(&mut self, _uuid: &str, wants_processes: bool) -> GpuReading {
             self.0 += 1;
-            let own = GpuProcess { pid: std::process::id(), user: None, used_memory_bytes: Some(3) };
-            let other = GpuProcess { pid: 1, user: None, used_memory_bytes: Some(7) };
+            let own = GpuProcess {
+                pid: std::process::id(),
+                user: None,
+                used_memory_bytes: Some(3),
+            };
+            let other = GpuProcess {
+                pid: 1,
+                user: None,
+                used_memory_bytes: Some(7),
+            };
             GpuReading {
-                tick: Some(GpuTick { utilization: Some(0.5), ecc_corrected_errors: Some(100 + self.0), ..GpuTick::default() }),
-                absent: BTreeMap::from([("energy_joules", "not supported by this device".to_owned())]),
+                tick: Some(GpuTick {
+                    utilization: Some(0.5),
+                    ecc_corrected_errors: Some(100 + self.0),
+                    ..GpuTick::default()
+                }),
+                absent: BTreeMap::from([(
+                    "energy_joules",
+                    "not supported by this device".to_owned(),
+                )]),
                 processes: wants_processes.then(|| ProcessList::Known(vec![own, other])),
                 ..GpuReading::default()
             }
@@ -205,17 +275,30 @@ mod tests {
     impl GpuReader for Lost {
         fn read(&mut self, _uuid: &str, _wants_processes: bool) -> GpuReading {
             let words = "the GPU is lost";
-            GpuReading { absent: BTreeMap::from([(EVERYTHING, words.to_owned())]), lost: Some(words.to_owned()), ..GpuReading::default() }
+            GpuReading {
+                absent: BTreeMap::from([(EVERYTHING, words.to_owned())]),
+                lost: Some(words.to_owned()),
+                ..GpuReading::default()
+            }
         }
     }
 
     /// A busy machine may take its time for what does not hang.
-    fn desk<R: GpuReader + 'static>(make: impl Fn() -> R + Send + Sync + 'static) -> Option<GpuWatchdog> {
-        Some(GpuWatchdog::with(Duration::from_secs(60), move || Box::new(make())))
+    fn desk<R: GpuReader + 'static>(
+        make: impl Fn() -> R + Send + Sync + 'static,
+    ) -> Option<GpuWatchdog> {
+        Some(GpuWatchdog::with(Duration::from_secs(60), move || {
+            Box::new(make())
+        }))
     }
 
     fn watch(trial: &str, device: Option<&str>) -> Watch {
-        Watch { trial: trial.to_owned(), attempt: 1, pid: std::process::id(), device_uuid: device.map(str::to_owned) }
+        Watch {
+            trial: trial.to_owned(),
+            attempt: 1,
+            pid: std::process::id(),
+            device_uuid: device.map(str::to_owned),
+        }
     }
 
     /// Waits until so many rows were taken.
@@ -223,7 +306,11 @@ mod tests {
         let began = Instant::now();
         let mut rows = Vec::new();
         while rows.len() < count {
-            assert!(began.elapsed() < Duration::from_secs(60), "{} of {count} rows", rows.len());
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "{} of {count} rows",
+                rows.len()
+            );
             rows.extend(sampler.take_rows());
             thread::sleep(Duration::from_millis(1));
         }
@@ -238,16 +325,36 @@ mod tests {
         assert_eq!(rows(&sampler, 1).len(), 1);
         sampler.mark("a");
         let row = rows(&sampler, 1).remove(0);
-        assert!(row.run_seconds >= 5.0 && row.run_seconds < 60.0, "{}", row.run_seconds);
+        assert!(
+            row.run_seconds >= 5.0 && row.run_seconds < 60.0,
+            "{}",
+            row.run_seconds
+        );
         let readings = sampler.unwatch("a");
         assert_eq!(readings.ticks.len(), 2);
         assert_eq!(readings.ticks[1], row.tick);
-        let gpus: Vec<&GpuTick> = readings.ticks.iter().map(|tick| tick.gpu.as_ref().unwrap()).collect();
-        assert_eq!((gpus[0].utilization, gpus[0].process_memory_bytes), (Some(0.5), Some(3)));
-        assert_eq!((gpus[0].ecc_corrected_errors, gpus[1].ecc_corrected_errors), (Some(0), Some(1)));
-        assert_eq!(readings.absent["energy_joules"], "not supported by this device");
+        let gpus: Vec<&GpuTick> = readings
+            .ticks
+            .iter()
+            .map(|tick| tick.gpu.as_ref().unwrap())
+            .collect();
+        assert_eq!(
+            (gpus[0].utilization, gpus[0].process_memory_bytes),
+            (Some(0.5), Some(3))
+        );
+        assert_eq!(
+            (gpus[0].ecc_corrected_errors, gpus[1].ecc_corrected_errors),
+            (Some(0), Some(1))
+        );
+        assert_eq!(
+            readings.absent["energy_joules"],
+            "not supported by this device"
+        );
         match readings.foreign.unwrap() {
-            ProcessList::Known(list) => assert_eq!(list.iter().map(|process| process.pid).collect::<Vec<_>>(), [1]),
+            ProcessList::Known(list) => assert_eq!(
+                list.iter().map(|process| process.pid).collect::<Vec<_>>(),
+                [1]
+            ),
             ProcessList::Unknown(_) => assert!(!process::pids_are_the_machines()),
         }
     }
@@ -259,9 +366,22 @@ mod tests {
         rows(&sampler, 3);
         let readings = sampler.unwatch("a");
         let last = readings.ticks.last().unwrap();
-        assert!(last.child.as_ref().is_some_and(|child| child.peak_resident_bytes > 0));
-        assert!(last.gpu.is_none() && last.gpu_absence.is_none() && last.host.memory_available_bytes.is_some());
-        assert!(readings.ticks.windows(2).all(|pair| pair[0].monotonic_nanoseconds < pair[1].monotonic_nanoseconds));
+        assert!(
+            last.child
+                .as_ref()
+                .is_some_and(|child| child.peak_resident_bytes > 0)
+        );
+        assert!(
+            last.gpu.is_none()
+                && last.gpu_absence.is_none()
+                && last.host.memory_available_bytes.is_some()
+        );
+        assert!(
+            readings
+                .ticks
+                .windows(2)
+                .all(|pair| pair[0].monotonic_nanoseconds < pair[1].monotonic_nanoseconds)
+        );
         assert_eq!(sampler.unwatch("a"), TrialReadings::default());
     }
 
@@ -270,12 +390,20 @@ mod tests {
         use process::tests::{busy_wrapper, end};
         let mut wrapper = busy_wrapper();
         let sampler = Sampler::start(None, Duration::from_millis(1), 0);
-        sampler.watch(Watch { pid: wrapper.id(), ..watch("a", None) });
+        sampler.watch(Watch {
+            pid: wrapper.id(),
+            ..watch("a", None)
+        });
         let began = Instant::now();
         let (mut of_trial, mut own): (f64, f64) = (0.0, 0.0);
         while of_trial < 0.05 && began.elapsed() < Duration::from_secs(60) {
             for row in rows(&sampler, 1) {
-                of_trial = of_trial.max(row.tick.child.and_then(|child| child.cpu_cores).unwrap_or(0.0));
+                of_trial = of_trial.max(
+                    row.tick
+                        .child
+                        .and_then(|child| child.cpu_cores)
+                        .unwrap_or(0.0),
+                );
                 own = own.max(row.tick.own_cpu_cores.unwrap_or(0.0));
             }
         }
@@ -293,8 +421,17 @@ mod tests {
         let sampler = Sampler::with_desk(Some(desk), Duration::from_millis(1), 0);
         sampler.watch(watch("a", Some("GPU-1")));
         let rows = rows(&sampler, 5);
-        assert!(rows.iter().all(|row| row.tick.gpu.is_none() && row.tick.child.is_some()), "{rows:?}");
-        assert!(rows.iter().all(|row| row.tick.gpu_absence.as_ref().is_some_and(|why| why.starts_with("the driver has not answered for "))));
+        assert!(
+            rows.iter()
+                .all(|row| row.tick.gpu.is_none() && row.tick.child.is_some()),
+            "{rows:?}"
+        );
+        assert!(rows.iter().all(|row| {
+            row.tick
+                .gpu_absence
+                .as_ref()
+                .is_some_and(|why| why.starts_with("the driver has not answered for "))
+        }));
         let readings = sampler.unwatch("a");
         assert!(readings.silent_seconds >= patience.as_secs_f64() && readings.lost.is_none());
         // The call hangs until `release` is dropped: what waits for it would wait for ever.
@@ -306,16 +443,31 @@ mod tests {
     fn a_trial_on_two_devices_is_read_on_both() {
         let sampler = Sampler::with_desk(desk(|| Fixed(0)), Duration::from_secs(3600), 0);
         let devices = ["GPU-1", "GPU-2"];
-        devices.iter().for_each(|uuid| sampler.watch(watch("a", Some(uuid))));
+        devices
+            .iter()
+            .for_each(|uuid| sampler.watch(watch("a", Some(uuid))));
         sampler.watch(watch("b", Some("GPU-3")));
-        let count = |rows: &[SampledTick], uuid: &str| rows.iter().filter(|row| row.device_uuid.as_deref() == Some(uuid)).count();
+        let count = |rows: &[SampledTick], uuid: &str| {
+            rows.iter()
+                .filter(|row| row.device_uuid.as_deref() == Some(uuid))
+                .count()
+        };
         let first = rows(&sampler, 3);
-        assert_eq!(["GPU-1", "GPU-2", "GPU-3"].map(|uuid| count(&first, uuid)), [1, 1, 1]);
+        assert_eq!(
+            ["GPU-1", "GPU-2", "GPU-3"].map(|uuid| count(&first, uuid)),
+            [1, 1, 1]
+        );
         sampler.mark("a");
         let marked = rows(&sampler, 2);
         assert_eq!(devices.map(|uuid| count(&marked, uuid)), [1, 1]);
         let found = sampler.unwatch_all("a");
-        assert_eq!(found.iter().map(|readings| readings.ticks.len()).collect::<Vec<_>>(), [2, 2]);
+        assert_eq!(
+            found
+                .iter()
+                .map(|readings| readings.ticks.len())
+                .collect::<Vec<_>>(),
+            [2, 2]
+        );
         assert!(found[0].ticks[0] == first[0].tick && found[1].ticks[0] == first[1].tick);
         assert!(sampler.unwatch_all("a").is_empty() && sampler.unwatch("b").ticks.len() == 1);
     }

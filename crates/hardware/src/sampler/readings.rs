@@ -1,4 +1,5 @@
-//! Turns readings into a trial's series: processes are joined, error counters start at 0, a long series is thinned.
+//! Turns readings into a trial's series: processes are joined, error counters start at 0, a long
+//! series is thinned.
 
 use crate::ProcessList;
 
@@ -12,9 +13,12 @@ pub(super) struct EccStart {
 }
 
 impl EccStart {
-    /// Turns the driver's counters into errors since the first reading. A counter that went backwards was reset and has no meaning.
+    /// Turns the driver's counters into errors since the first reading. A counter that went
+    /// backwards was reset and has no meaning.
     pub(super) fn subtract(&mut self, gpu: &mut GpuTick) {
-        let since = |start: &mut Option<u64>, now: Option<u64>| now?.checked_sub(*start.get_or_insert(now?));
+        let since = |start: &mut Option<u64>, now: Option<u64>| {
+            now?.checked_sub(*start.get_or_insert(now?))
+        };
         gpu.ecc_corrected_errors = since(&mut self.corrected, gpu.ecc_corrected_errors);
         gpu.ecc_uncorrected_errors = since(&mut self.uncorrected, gpu.ecc_uncorrected_errors);
     }
@@ -23,9 +27,11 @@ impl EccStart {
 /// Device memory of these processes in a list, together.
 pub(super) fn memory_of(list: &ProcessList, pids: &[u32]) -> Option<u64> {
     match list {
-        ProcessList::Known(all) => {
-            all.iter().filter(|process| pids.contains(&process.pid)).filter_map(|process| process.used_memory_bytes).reduce(|one, other| one + other)
-        }
+        ProcessList::Known(all) => all
+            .iter()
+            .filter(|process| pids.contains(&process.pid))
+            .filter_map(|process| process.used_memory_bytes)
+            .reduce(|one, other| one + other),
         ProcessList::Unknown(_) => None,
     }
 }
@@ -36,7 +42,10 @@ pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
         (Some(ProcessList::Known(mut all)), ProcessList::Known(more)) => {
             for process in more {
                 match all.iter_mut().find(|known| known.pid == process.pid) {
-                    Some(known) => known.used_memory_bytes = known.used_memory_bytes.max(process.used_memory_bytes),
+                    Some(known) => {
+                        known.used_memory_bytes =
+                            known.used_memory_bytes.max(process.used_memory_bytes)
+                    }
                     None => all.push(process),
                 }
             }
@@ -47,8 +56,8 @@ pub fn joined(before: Option<ProcessList>, seen: ProcessList) -> ProcessList {
     }
 }
 
-/// Drops every second tick, so that a trial of days keeps its whole length. Means weigh ticks by time and stay right; what is
-/// asked for its highest value is handed on to the tick after.
+/// Drops every second tick, so that a trial of days keeps its whole length. Means weigh ticks by
+/// time and stay right; what is asked for its highest value is handed on to the tick after.
 pub(super) fn thin(ticks: &mut Vec<Tick>) {
     let mut dropped: Option<GpuTick> = None;
     let mut place = 0;
@@ -61,7 +70,10 @@ pub(super) fn thin(ticks: &mut Vec<Tick>) {
         if let (Some(gpu), Some(before)) = (&mut tick.gpu, dropped.take()) {
             gpu.memory_used_bytes = gpu.memory_used_bytes.max(before.memory_used_bytes);
             gpu.process_memory_bytes = gpu.process_memory_bytes.max(before.process_memory_bytes);
-            gpu.temperature_celsius = [gpu.temperature_celsius, before.temperature_celsius].into_iter().flatten().reduce(f64::max);
+            gpu.temperature_celsius = [gpu.temperature_celsius, before.temperature_celsius]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
         }
         true
     });
@@ -74,30 +86,64 @@ mod tests {
 
     #[test]
     fn thinning_keeps_the_length_of_a_trial() {
-        let mut ticks: Vec<Tick> = (0..9).map(|time| Tick { monotonic_nanoseconds: time, ..Tick::default() }).collect();
+        let mut ticks: Vec<Tick> = (0..9)
+            .map(|time| Tick {
+                monotonic_nanoseconds: time,
+                ..Tick::default()
+            })
+            .collect();
         thin(&mut ticks);
-        assert_eq!(ticks.iter().map(|tick| tick.monotonic_nanoseconds).collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
+        assert_eq!(
+            ticks
+                .iter()
+                .map(|tick| tick.monotonic_nanoseconds)
+                .collect::<Vec<_>>(),
+            [0, 2, 4, 6, 8]
+        );
     }
 
     #[test]
     fn processes_seen_at_different_looks_are_joined() {
-        let process = |pid, bytes| GpuProcess { pid, user: None, used_memory_bytes: Some(bytes) };
+        let process = |pid, bytes| GpuProcess {
+            pid,
+            user: None,
+            used_memory_bytes: Some(bytes),
+        };
         let first = joined(None, ProcessList::Known(vec![process(1, 5)]));
-        let both = joined(Some(first), ProcessList::Known(vec![process(1, 9), process(2, 3)]));
+        let both = joined(
+            Some(first),
+            ProcessList::Known(vec![process(1, 9), process(2, 3)]),
+        );
         assert_eq!(both, ProcessList::Known(vec![process(1, 9), process(2, 3)]));
-        assert_eq!((memory_of(&both, &[2]), memory_of(&both, &[1, 2, 3]), memory_of(&both, &[3])), (Some(3), Some(12), None));
+        assert_eq!(
+            (
+                memory_of(&both, &[2]),
+                memory_of(&both, &[1, 2, 3]),
+                memory_of(&both, &[3])
+            ),
+            (Some(3), Some(12), None)
+        );
         let unknown = joined(Some(both), ProcessList::Unknown("hidden".into()));
-        assert_eq!(joined(Some(unknown.clone()), ProcessList::Known(vec![])), unknown);
+        assert_eq!(
+            joined(Some(unknown.clone()), ProcessList::Known(vec![])),
+            unknown
+        );
     }
 
     #[test]
     fn errors_count_from_the_first_look_and_a_reset_counter_says_nothing() {
         let mut start = EccStart::default();
         let mut at = |corrected| {
-            let mut gpu = GpuTick { ecc_corrected_errors: corrected, ..GpuTick::default() };
+            let mut gpu = GpuTick {
+                ecc_corrected_errors: corrected,
+                ..GpuTick::default()
+            };
             start.subtract(&mut gpu);
             gpu.ecc_corrected_errors
         };
-        assert_eq!([at(None), at(Some(7)), at(Some(9)), at(Some(0))], [None, Some(0), Some(2), None]);
+        assert_eq!(
+            [at(None), at(Some(7)), at(Some(9)), at(Some(0))],
+            [None, Some(0), Some(2), None]
+        );
     }
 }

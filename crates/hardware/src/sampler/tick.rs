@@ -18,7 +18,8 @@ pub struct Watch {
     pub device_uuid: Option<String>,
 }
 
-/// One reading of one trial, its device and the host. A missing value is `None`; [`TrialReadings::absent`] has the reason.
+/// One reading of one trial, its device and the host. A missing value is `None`;
+/// [`TrialReadings::absent`] has the reason.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tick {
     /// CLOCK_MONOTONIC when the reading began.
@@ -29,7 +30,8 @@ pub struct Tick {
     /// The reason why a trial on a GPU has no `gpu` in this tick.
     pub gpu_absence: Option<String>,
     pub child: Option<ChildTick>,
-    /// Cores that kiln and all that it started kept busy since the tick before: the trial, trials beside it, and what they started.
+    /// Cores that kiln and all that it started kept busy since the tick before: the trial, trials
+    /// beside it, and what they started.
     pub own_cpu_cores: Option<f64>,
     pub host: HostTick,
 }

@@ -1,5 +1,5 @@
-//! Energy over the window: the driver's counter, and the integral of the power readings as a cross-check. Both are interpolated
-//! at the window's ends.
+//! Energy over the window: the driver's counter, and the integral of the power readings as a
+//! cross-check. Both are interpolated at the window's ends.
 
 use super::{WindowSummary, note};
 use crate::{
@@ -19,13 +19,20 @@ const SHORTEST_HOLE_NANOSECONDS: u64 = 1_000_000_000;
 /// Counter and integral of energy further apart than this are worth a word.
 const ENERGY_APART: f64 = 0.15;
 
-pub(super) fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &[(u64, u64)]) {
+pub(super) fn fill_energy(
+    summary: &mut WindowSummary,
+    readings: &TrialReadings,
+    pieces: &[(u64, u64)],
+) {
     let power = ReadingSeries::new(&readings.ticks, |gpu| gpu.power_watts);
     let counter = ReadingSeries::new(&readings.ticks, |gpu| gpu.energy_joules);
     match power.clipped(pieces, Hole::is_in) {
         Ok(found) => {
             let joules: f64 = found.iter().map(|points| integral(points)).sum();
-            let seconds: f64 = found.iter().map(|points| (points[points.len() - 1].0 - points[0].0) as f64 / 1e9).sum();
+            let seconds: f64 = found
+                .iter()
+                .map(|points| (points[points.len() - 1].0 - points[0].0) as f64 / 1e9)
+                .sum();
             summary.energy_integral_joules = Some(joules);
             summary.mean_power_watts = Some(joules / seconds);
         }
@@ -37,17 +44,43 @@ pub(super) fn fill_energy(summary: &mut WindowSummary, readings: &TrialReadings,
     }
     // A counter keeps counting in a gap; only its value at an end of the window is unknown there.
     match counter.clipped(pieces, Hole::is_over_an_end) {
-        Ok(found) if found.iter().flat_map(|points| points.windows(2)).any(|pair| pair[1].1 < pair[0].1) => {
-            note(summary, "energy_counter_joules", "the counter went backwards because the driver was reloaded");
+        Ok(found)
+            if found
+                .iter()
+                .flat_map(|points| points.windows(2))
+                .any(|pair| pair[1].1 < pair[0].1) =>
+        {
+            note(
+                summary,
+                "energy_counter_joules",
+                "the counter went backwards because the driver was reloaded",
+            );
         }
-        Ok(found) => summary.energy_counter_joules = Some(found.iter().map(|points| points[points.len() - 1].1 - points[0].1).sum()),
+        Ok(found) => {
+            summary.energy_counter_joules = Some(
+                found
+                    .iter()
+                    .map(|points| points[points.len() - 1].1 - points[0].1)
+                    .sum(),
+            )
+        }
         Err(Some(reason)) => note(summary, "energy_counter_joules", &reason),
         Err(None) => {}
     }
-    if let (Some(counted), Some(integrated)) = (summary.energy_counter_joules, summary.energy_integral_joules) {
+    if let (Some(counted), Some(integrated)) = (
+        summary.energy_counter_joules,
+        summary.energy_integral_joules,
+    ) {
         let apart = (counted - integrated).abs() / counted.max(integrated);
         if apart > ENERGY_APART {
-            note(summary, "energy_counter_joules", &format!("differs from energy_integral_joules by {:.0} %", apart * 100.0));
+            note(
+                summary,
+                "energy_counter_joules",
+                &format!(
+                    "differs from energy_integral_joules by {:.0} %",
+                    apart * 100.0
+                ),
+            );
         }
     }
 }
@@ -69,7 +102,9 @@ impl Hole {
     }
 
     fn is_over_an_end(self, (from, to): (u64, u64)) -> bool {
-        [from, to].iter().any(|end| self.from < *end && *end < self.to)
+        [from, to]
+            .iter()
+            .any(|end| self.from < *end && *end < self.to)
     }
 }
 
@@ -78,44 +113,95 @@ struct ReadingSeries(Vec<(u64, f64)>);
 
 impl ReadingSeries {
     fn new(ticks: &[Tick], of: impl Fn(&GpuTick) -> Option<f64>) -> Self {
-        Self(ticks.iter().filter_map(|tick| Some((tick.monotonic_nanoseconds, of(tick.gpu.as_ref()?)?))).collect())
+        Self(
+            ticks
+                .iter()
+                .filter_map(|tick| Some((tick.monotonic_nanoseconds, of(tick.gpu.as_ref()?)?)))
+                .collect(),
+        )
     }
 
     /// Gaps in the readings, compared with the usual interval between them.
     fn holes(&self) -> Vec<Hole> {
-        let between = |pair: &[(u64, f64)]| Hole { from: pair[0].0, to: pair[1].0 };
-        let mut lengths: Vec<u64> = self.0.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        let between = |pair: &[(u64, f64)]| Hole {
+            from: pair[0].0,
+            to: pair[1].0,
+        };
+        let mut lengths: Vec<u64> = self
+            .0
+            .windows(2)
+            .map(|pair| pair[1].0 - pair[0].0)
+            .collect();
         lengths.sort_unstable();
-        let Some(usual) = lengths.get(lengths.len() / 2) else { return Vec::new() };
+        let Some(usual) = lengths.get(lengths.len() / 2) else {
+            return Vec::new();
+        };
         let longest = (usual * HOLE).max(SHORTEST_HOLE_NANOSECONDS);
-        self.0.windows(2).map(between).filter(|hole| hole.to - hole.from > longest).collect()
+        self.0
+            .windows(2)
+            .map(between)
+            .filter(|hole| hole.to - hole.from > longest)
+            .collect()
     }
 
-    /// The points inside each piece of the window, with interpolated ones at its two ends; at least two. `Err(None)` if nothing
-    /// was read at all, else the reason. `counts` says whether a hole takes something from a piece.
-    fn clipped(&self, pieces: &[(u64, u64)], counts: fn(Hole, (u64, u64)) -> bool) -> Result<Vec<Vec<(u64, f64)>>, Option<String>> {
+    /// The points inside each piece of the window, with interpolated ones at its two ends; at least
+    /// two. `Err(None)` if nothing was read at all, else the reason. `counts` says whether a hole
+    /// takes something from a piece.
+    fn clipped(
+        &self,
+        pieces: &[(u64, u64)],
+        counts: fn(Hole, (u64, u64)) -> bool,
+    ) -> Result<Vec<Vec<(u64, f64)>>, Option<String>> {
         let (first, last) = (self.0.first().ok_or(None)?.0, self.0.last().ok_or(None)?.0);
         let all: u64 = pieces.iter().map(|(start, end)| end - start).sum();
-        let pieces: Vec<(u64, u64)> =
-            pieces.iter().map(|(start, end)| ((*start).max(first), (*end).min(last))).filter(|(from, to)| from < to).collect();
+        let pieces: Vec<(u64, u64)> = pieces
+            .iter()
+            .map(|(start, end)| ((*start).max(first), (*end).min(last)))
+            .filter(|(from, to)| from < to)
+            .collect();
         let holes = self.holes();
-        let missing = |piece: (u64, u64)| holes.iter().filter(|hole| counts(**hole, piece)).map(|hole| hole.nanoseconds_in(piece)).sum::<u64>();
-        let covered = pieces.iter().map(|(from, to)| to - from - missing((*from, *to))).sum::<u64>() as f64 / all as f64;
+        let missing = |piece: (u64, u64)| {
+            holes
+                .iter()
+                .filter(|hole| counts(**hole, piece))
+                .map(|hole| hole.nanoseconds_in(piece))
+                .sum::<u64>()
+        };
+        let covered = pieces
+            .iter()
+            .map(|(from, to)| to - from - missing((*from, *to)))
+            .sum::<u64>() as f64
+            / all as f64;
         if pieces.is_empty() || covered < LEAST_COVERED {
-            return Err(Some(format!("samples cover {:.0} % of the window", covered * 100.0)));
+            return Err(Some(format!(
+                "samples cover {:.0} % of the window",
+                covered * 100.0
+            )));
         }
         let clip = |(from, to): (u64, u64)| {
-            let inside = self.0.iter().copied().filter(|(time, _)| from < *time && *time < to);
-            std::iter::once((from, self.at(from))).chain(inside).chain(std::iter::once((to, self.at(to)))).collect()
+            let inside = self
+                .0
+                .iter()
+                .copied()
+                .filter(|(time, _)| from < *time && *time < to);
+            std::iter::once((from, self.at(from)))
+                .chain(inside)
+                .chain(std::iter::once((to, self.at(to))))
+                .collect()
         };
         Ok(pieces.into_iter().map(clip).collect())
     }
 
     /// Linear between the two points around `time`, which lies within the series.
     fn at(&self, time: u64) -> f64 {
-        let after = self.0.partition_point(|(at, _)| *at < time).clamp(1, self.0.len().max(2) - 1);
+        let after = self
+            .0
+            .partition_point(|(at, _)| *at < time)
+            .clamp(1, self.0.len().max(2) - 1);
         match (self.0.get(after - 1), self.0.get(after)) {
-            (Some(&(t0, v0)), Some(&(t1, v1))) if t1 > t0 => v0 + (v1 - v0) * (time.saturating_sub(t0) as f64 / (t1 - t0) as f64),
+            (Some(&(t0, v0)), Some(&(t1, v1))) if t1 > t0 => {
+                v0 + (v1 - v0) * (time.saturating_sub(t0) as f64 / (t1 - t0) as f64)
+            }
             (Some(&(_, only)), _) => only,
             (None, _) => f64::NAN,
         }
@@ -124,5 +210,8 @@ impl ReadingSeries {
 
 /// Trapezoids; seconds times the unit of the values.
 fn integral(points: &[(u64, f64)]) -> f64 {
-    points.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e9 * (pair[0].1 + pair[1].1) / 2.0).sum()
+    points
+        .windows(2)
+        .map(|pair| (pair[1].0 - pair[0].0) as f64 / 1e9 * (pair[0].1 + pair[1].1) / 2.0)
+        .sum()
 }

@@ -1,7 +1,9 @@
-//! Summary of a trial's ticks over its measured window. No clock, no device: a pure function of the readings.
+//! Summary of a trial's ticks over its measured window. No clock, no device: a pure function of the
+//! readings.
 //!
-//! A tick speaks for the time since the tick before it, so means are weighed by time: extra ticks at the window's ends do not
-//! count double. Energy and power are interpolated at the window's two ends.
+//! A tick speaks for the time since the tick before it, so means are weighed by time: extra ticks
+//! at the window's ends do not count double. Energy and power are interpolated at the window's two
+//! ends.
 
 mod energy;
 mod several;
@@ -71,11 +73,18 @@ pub struct WindowSummary {
     pub notes: BTreeMap<String, String>,
 }
 
-/// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds. Without a window (a trial
-/// that did not get that far) only peaks and the highest temperature are filled, over all ticks.
+/// Summarizes a trial's readings over `window`, start and end on CLOCK_MONOTONIC in nanoseconds.
+/// Without a window (a trial that did not get that far) only peaks and the highest temperature are
+/// filled, over all ticks.
 ///
-/// `cuts` are stretches of the window that do not count (evaluation), in order; `logical_cores` are the machine's, if known.
-pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(u64, u64)], logical_cores: Option<u64>) -> WindowSummary {
+/// `cuts` are stretches of the window that do not count (evaluation), in order; `logical_cores` are
+/// the machine's, if known.
+pub fn summarize(
+    readings: &TrialReadings,
+    window: Option<(u64, u64)>,
+    cuts: &[(u64, u64)],
+    logical_cores: Option<u64>,
+) -> WindowSummary {
     let window = window.filter(|(start, end)| start < end);
     let pieces = window.map(|window| without_cuts(window, cuts));
     let mut summary = WindowSummary::default();
@@ -85,17 +94,25 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(
         return summary;
     }
     let parts: Vec<WindowPart<'_>> = match &pieces {
-        Some(pieces) => pieces.iter().flat_map(|piece| parts(&readings.ticks, *piece)).collect(),
+        Some(pieces) => pieces
+            .iter()
+            .flat_map(|piece| parts(&readings.ticks, *piece))
+            .collect(),
         None => parts(&readings.ticks, (0, u64::MAX)),
     };
     fill_extremes(&mut summary, readings, &parts);
     match pieces {
         Some(pieces) => fill_means(&mut summary, readings, &parts, &pieces),
-        None => {
-            ["mean_gpu_utilization", "mean_sm_active", "mean_power_watts", "energy_counter_joules", "energy_integral_joules", "throttled_fraction"]
-                .iter()
-                .for_each(|column| note(&mut summary, column, "there is no measured window"))
-        }
+        None => [
+            "mean_gpu_utilization",
+            "mean_sm_active",
+            "mean_power_watts",
+            "energy_counter_joules",
+            "energy_integral_joules",
+            "throttled_fraction",
+        ]
+        .iter()
+        .for_each(|column| note(&mut summary, column, "there is no measured window")),
     }
     explain_absent(&mut summary, readings);
     explain_present(&mut summary, readings);
@@ -103,12 +120,27 @@ pub fn summarize(readings: &TrialReadings, window: Option<(u64, u64)>, cuts: &[(
 }
 
 /// The trial's process and the host: known on the CPU too.
-fn fill_process_and_host(summary: &mut WindowSummary, readings: &TrialReadings, pieces: Option<&[(u64, u64)]>, logical_cores: Option<u64>) {
+fn fill_process_and_host(
+    summary: &mut WindowSummary,
+    readings: &TrialReadings,
+    pieces: Option<&[(u64, u64)]>,
+    logical_cores: Option<u64>,
+) {
     let ticks = &readings.ticks;
-    summary.peak_resident_bytes = ticks.iter().filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes)).max();
-    summary.disk_read_bytes = ticks.iter().filter_map(|tick| tick.child.as_ref()?.disk_read_bytes).max();
-    summary.min_host_memory_available_bytes = ticks.iter().filter_map(|tick| tick.host.memory_available_bytes).min();
-    summary.mean_reading_seconds = weighed_mean(ticks.iter().map(|tick| (tick.reading_seconds, 1.0)));
+    summary.peak_resident_bytes = ticks
+        .iter()
+        .filter_map(|tick| Some(tick.child.as_ref()?.peak_resident_bytes))
+        .max();
+    summary.disk_read_bytes = ticks
+        .iter()
+        .filter_map(|tick| tick.child.as_ref()?.disk_read_bytes)
+        .max();
+    summary.min_host_memory_available_bytes = ticks
+        .iter()
+        .filter_map(|tick| tick.host.memory_available_bytes)
+        .min();
+    summary.mean_reading_seconds =
+        weighed_mean(ticks.iter().map(|tick| (tick.reading_seconds, 1.0)));
     let Some(pieces) = pieces else { return };
     summary.other_cpu_cores = logical_cores.and_then(|cores| other_cpu_cores(ticks, pieces, cores));
     let mean = |of: fn(&Tick) -> Option<f64>| {
@@ -121,10 +153,25 @@ fn fill_process_and_host(summary: &mut WindowSummary, readings: &TrialReadings, 
 
 /// Highest values in the window, and counts since the attempt began.
 fn fill_extremes(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>]) {
-    summary.max_temperature_celsius = parts.iter().filter_map(|part| part.gpu.temperature_celsius).reduce(f64::max);
-    summary.peak_nvml_used_bytes = parts.iter().filter_map(|part| part.gpu.memory_used_bytes).max();
-    summary.peak_nvml_process_bytes = parts.iter().filter_map(|part| part.gpu.process_memory_bytes).max();
-    let errors = |of: fn(&GpuTick) -> Option<u64>| readings.ticks.iter().filter_map(|tick| of(tick.gpu.as_ref()?)).max();
+    summary.max_temperature_celsius = parts
+        .iter()
+        .filter_map(|part| part.gpu.temperature_celsius)
+        .reduce(f64::max);
+    summary.peak_nvml_used_bytes = parts
+        .iter()
+        .filter_map(|part| part.gpu.memory_used_bytes)
+        .max();
+    summary.peak_nvml_process_bytes = parts
+        .iter()
+        .filter_map(|part| part.gpu.process_memory_bytes)
+        .max();
+    let errors = |of: fn(&GpuTick) -> Option<u64>| {
+        readings
+            .ticks
+            .iter()
+            .filter_map(|tick| of(tick.gpu.as_ref()?))
+            .max()
+    };
     summary.ecc_corrected_errors = errors(|gpu| gpu.ecc_corrected_errors);
     summary.ecc_uncorrected_errors = errors(|gpu| gpu.ecc_uncorrected_errors);
 }
@@ -162,85 +209,205 @@ fn speaking(ticks: &[Tick], (start, end): (u64, u64)) -> impl Iterator<Item = (&
 }
 
 fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<WindowPart<'_>> {
-    speaking(ticks, piece).filter_map(|(tick, seconds)| Some(WindowPart { gpu: tick.gpu.as_ref()?, seconds })).collect()
+    speaking(ticks, piece)
+        .filter_map(|(tick, seconds)| {
+            Some(WindowPart {
+                gpu: tick.gpu.as_ref()?,
+                seconds,
+            })
+        })
+        .collect()
 }
 
-/// CPU use of the whole machine minus that of kiln and everything it started, from the ticks that know both.
+/// CPU use of the whole machine minus that of kiln and everything it started, from the ticks that
+/// know both.
 fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
-    let others = |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.own_cpu_cores?);
-    let known = pieces.iter().flat_map(|piece| speaking(ticks, *piece)).filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
+    let others =
+        |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.own_cpu_cores?);
+    let known = pieces
+        .iter()
+        .flat_map(|piece| speaking(ticks, *piece))
+        .filter_map(|(tick, seconds)| Some((others(tick)?, seconds)));
     // Both are counted in ticks of 10 ms, so a child alone can seem to use more than all together.
     weighed_mean(known).map(|cores| cores.max(0.0))
 }
 
 /// A column, its reading in a tick, its place in the summary.
-type ColumnMean = (&'static str, fn(&GpuTick) -> Option<f64>, fn(&mut WindowSummary) -> &mut Option<f64>);
+type ColumnMean = (
+    &'static str,
+    fn(&GpuTick) -> Option<f64>,
+    fn(&mut WindowSummary) -> &mut Option<f64>,
+);
 
 /// Means over the window's ticks.
 const MEANS: [ColumnMean; 10] = [
-    ("mean_gpu_utilization", |gpu| gpu.utilization, |to| &mut to.mean_gpu_utilization),
-    ("mean_sm_active", |gpu| gpu.work.sm_active, |to| &mut to.mean_sm_active),
-    ("mean_sm_occupancy", |gpu| gpu.work.sm_occupancy, |to| &mut to.mean_sm_occupancy),
-    ("mean_tensor_active", |gpu| gpu.work.tensor_active, |to| &mut to.mean_tensor_active),
-    ("mean_dram_bandwidth_utilization", |gpu| gpu.work.dram_bandwidth_utilization, |to| &mut to.mean_dram_bandwidth_utilization),
-    ("mean_pcie_receive_bytes_per_second", |gpu| gpu.pcie_receive_bytes_per_second, |to| &mut to.mean_pcie_receive_bytes_per_second),
-    ("mean_pcie_transmit_bytes_per_second", |gpu| gpu.pcie_transmit_bytes_per_second, |to| &mut to.mean_pcie_transmit_bytes_per_second),
-    ("mean_nvlink_receive_bytes_per_second", |gpu| gpu.work.nvlink_receive_bytes_per_second, |to| &mut to.mean_nvlink_receive_bytes_per_second),
-    ("mean_nvlink_transmit_bytes_per_second", |gpu| gpu.work.nvlink_transmit_bytes_per_second, |to| &mut to.mean_nvlink_transmit_bytes_per_second),
-    ("mean_sm_clock_megahertz", |gpu| Some(gpu.sm_clock_megahertz? as f64), |to| &mut to.mean_sm_clock_megahertz),
+    (
+        "mean_gpu_utilization",
+        |gpu| gpu.utilization,
+        |to| &mut to.mean_gpu_utilization,
+    ),
+    (
+        "mean_sm_active",
+        |gpu| gpu.work.sm_active,
+        |to| &mut to.mean_sm_active,
+    ),
+    (
+        "mean_sm_occupancy",
+        |gpu| gpu.work.sm_occupancy,
+        |to| &mut to.mean_sm_occupancy,
+    ),
+    (
+        "mean_tensor_active",
+        |gpu| gpu.work.tensor_active,
+        |to| &mut to.mean_tensor_active,
+    ),
+    (
+        "mean_dram_bandwidth_utilization",
+        |gpu| gpu.work.dram_bandwidth_utilization,
+        |to| &mut to.mean_dram_bandwidth_utilization,
+    ),
+    (
+        "mean_pcie_receive_bytes_per_second",
+        |gpu| gpu.pcie_receive_bytes_per_second,
+        |to| &mut to.mean_pcie_receive_bytes_per_second,
+    ),
+    (
+        "mean_pcie_transmit_bytes_per_second",
+        |gpu| gpu.pcie_transmit_bytes_per_second,
+        |to| &mut to.mean_pcie_transmit_bytes_per_second,
+    ),
+    (
+        "mean_nvlink_receive_bytes_per_second",
+        |gpu| gpu.work.nvlink_receive_bytes_per_second,
+        |to| &mut to.mean_nvlink_receive_bytes_per_second,
+    ),
+    (
+        "mean_nvlink_transmit_bytes_per_second",
+        |gpu| gpu.work.nvlink_transmit_bytes_per_second,
+        |to| &mut to.mean_nvlink_transmit_bytes_per_second,
+    ),
+    (
+        "mean_sm_clock_megahertz",
+        |gpu| Some(gpu.sm_clock_megahertz? as f64),
+        |to| &mut to.mean_sm_clock_megahertz,
+    ),
 ];
 
-fn fill_means(summary: &mut WindowSummary, readings: &TrialReadings, parts: &[WindowPart<'_>], pieces: &[(u64, u64)]) {
+fn fill_means(
+    summary: &mut WindowSummary,
+    readings: &TrialReadings,
+    parts: &[WindowPart<'_>],
+    pieces: &[(u64, u64)],
+) {
     for (column, of, place) in MEANS {
         match parts.iter().filter(|part| of(part.gpu).is_some()).count() {
             0 => {}
             FEWEST_TICKS.. => *place(summary) = mean(parts, of),
-            known => note(summary, column, &format!("only {known} samples in the window, too few for a mean")),
+            known => note(
+                summary,
+                column,
+                &format!("only {known} samples in the window, too few for a mean"),
+            ),
         }
     }
-    summary.throttled_fraction = mean(parts, |gpu| gpu.throttle_bits.map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 }));
+    summary.throttled_fraction = mean(parts, |gpu| {
+        gpu.throttle_bits
+            .map(|bits| if bits & THROTTLED == 0 { 0.0 } else { 1.0 })
+    });
     summary.throttle_reasons = throttle_reasons(parts);
     fill_energy(summary, readings, pieces);
 }
 
 fn mean(parts: &[WindowPart<'_>], of: impl Fn(&GpuTick) -> Option<f64>) -> Option<f64> {
-    weighed_mean(parts.iter().filter_map(|part| Some((of(part.gpu)?, part.seconds))))
+    weighed_mean(
+        parts
+            .iter()
+            .filter_map(|part| Some((of(part.gpu)?, part.seconds))),
+    )
 }
 
 /// Weighted mean of values with the seconds that each stands for; `None` without any.
 fn weighed_mean(values: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
-    let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| (sum + value * seconds, all + seconds));
-    // A share is known to far fewer than six digits; more would only be the rounding of the weights.
+    let (sum, seconds) = values.fold((0.0, 0.0), |(sum, all), (value, seconds)| {
+        (sum + value * seconds, all + seconds)
+    });
+    // A share is known to far fewer than six digits; more would only be the rounding of the
+    // weights.
     (seconds > 0.0).then(|| (sum / seconds * 1e6).round() / 1e6)
 }
 
 fn throttle_reasons(parts: &[WindowPart<'_>]) -> Option<String> {
     let mut seconds_of: BTreeMap<String, f64> = BTreeMap::new();
-    for (part, bits) in parts.iter().filter_map(|part| Some((part, part.gpu.throttle_bits?))) {
+    for (part, bits) in parts
+        .iter()
+        .filter_map(|part| Some((part, part.gpu.throttle_bits?)))
+    {
         for name in throttle_names(bits & THROTTLED) {
             *seconds_of.entry(name).or_default() += part.seconds;
         }
     }
     let mut reasons: Vec<(String, f64)> = seconds_of.into_iter().collect();
     reasons.sort_by(|one, other| other.1.total_cmp(&one.1));
-    (!reasons.is_empty()).then(|| reasons.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" "))
+    (!reasons.is_empty()).then(|| {
+        reasons
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+            .join(" ")
+    })
 }
 
 /// Columns that stayed empty because the device or its driver does not offer them.
 fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
     let whole = readings.absent.get(EVERYTHING);
     let empty = [
-        ("mean_gpu_utilization", "utilization", summary.mean_gpu_utilization.is_none()),
+        (
+            "mean_gpu_utilization",
+            "utilization",
+            summary.mean_gpu_utilization.is_none(),
+        ),
         // The other shares that GPM gives are missing with this one.
-        ("mean_sm_active", "sm_active", summary.mean_sm_active.is_none()),
+        (
+            "mean_sm_active",
+            "sm_active",
+            summary.mean_sm_active.is_none(),
+        ),
         ("mean_sm_active", "gpm", summary.mean_sm_active.is_none()),
-        ("mean_power_watts", "power_watts", summary.mean_power_watts.is_none()),
-        ("energy_counter_joules", "energy_joules", summary.energy_counter_joules.is_none()),
-        ("energy_integral_joules", "power_watts", summary.energy_integral_joules.is_none()),
-        ("max_temperature_celsius", "temperature_celsius", summary.max_temperature_celsius.is_none()),
-        ("throttled_fraction", "throttle_bits", summary.throttled_fraction.is_none()),
-        ("peak_nvml_used_bytes", "memory_used_bytes", summary.peak_nvml_used_bytes.is_none()),
-        ("ecc_uncorrected_errors", "ecc_uncorrected_errors", summary.ecc_uncorrected_errors.is_none()),
+        (
+            "mean_power_watts",
+            "power_watts",
+            summary.mean_power_watts.is_none(),
+        ),
+        (
+            "energy_counter_joules",
+            "energy_joules",
+            summary.energy_counter_joules.is_none(),
+        ),
+        (
+            "energy_integral_joules",
+            "power_watts",
+            summary.energy_integral_joules.is_none(),
+        ),
+        (
+            "max_temperature_celsius",
+            "temperature_celsius",
+            summary.max_temperature_celsius.is_none(),
+        ),
+        (
+            "throttled_fraction",
+            "throttle_bits",
+            summary.throttled_fraction.is_none(),
+        ),
+        (
+            "peak_nvml_used_bytes",
+            "memory_used_bytes",
+            summary.peak_nvml_used_bytes.is_none(),
+        ),
+        (
+            "ecc_uncorrected_errors",
+            "ecc_uncorrected_errors",
+            summary.ecc_uncorrected_errors.is_none(),
+        ),
     ];
     for (column, field, is_empty) in empty {
         if let (true, Some(reason)) = (is_empty, readings.absent.get(field).or(whole)) {
@@ -252,9 +419,21 @@ fn explain_absent(summary: &mut WindowSummary, readings: &TrialReadings) {
 /// Adds notes about columns that are not empty, and about a driver that hung.
 fn explain_present(summary: &mut WindowSummary, readings: &TrialReadings) {
     let filled = [
-        ("mean_power_watts", "power_watts", summary.mean_power_watts.is_some()),
-        ("energy_integral_joules", "power_watts", summary.energy_integral_joules.is_some()),
-        ("energy_counter_joules", "energy_joules", summary.energy_counter_joules.is_some()),
+        (
+            "mean_power_watts",
+            "power_watts",
+            summary.mean_power_watts.is_some(),
+        ),
+        (
+            "energy_integral_joules",
+            "power_watts",
+            summary.energy_integral_joules.is_some(),
+        ),
+        (
+            "energy_counter_joules",
+            "energy_joules",
+            summary.energy_counter_joules.is_some(),
+        ),
     ];
     for (column, field, is_filled) in filled {
         if let (true, Some(remark)) = (is_filled, readings.remarks.get(field)) {
@@ -262,12 +441,22 @@ fn explain_present(summary: &mut WindowSummary, readings: &TrialReadings) {
         }
     }
     if readings.silent_seconds >= LONG_SILENCE_SECONDS {
-        note(summary, "mean_reading_seconds", &format!("the driver did not answer for up to {:.0} s", readings.silent_seconds));
+        note(
+            summary,
+            "mean_reading_seconds",
+            &format!(
+                "the driver did not answer for up to {:.0} s",
+                readings.silent_seconds
+            ),
+        );
     }
 }
 
 fn note(summary: &mut WindowSummary, column: &str, reason: &str) {
-    summary.notes.entry(column.to_owned()).or_insert_with(|| reason.to_owned());
+    summary
+        .notes
+        .entry(column.to_owned())
+        .or_insert_with(|| reason.to_owned());
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! One summary of the devices that shared a trial. The values of the process and the host are the same for each of them.
+//! One summary of the devices that shared a trial. The values of the process and the host are the
+//! same for each of them.
 
 use super::WindowSummary;
 
@@ -25,14 +26,23 @@ const SUMS: [WindowPlace; 7] = [
     |of| &mut of.mean_nvlink_receive_bytes_per_second,
     |of| &mut of.mean_nvlink_transmit_bytes_per_second,
 ];
-const COUNTS: [Count; 2] = [|of| &mut of.ecc_corrected_errors, |of| &mut of.ecc_uncorrected_errors];
+const COUNTS: [Count; 2] = [
+    |of| &mut of.ecc_corrected_errors,
+    |of| &mut of.ecc_uncorrected_errors,
+];
 
 /// The device that is worst off speaks for all: the step waits for it.
-const HIGHEST: [WindowPlace; 2] = [|of| &mut of.max_temperature_celsius, |of| &mut of.throttled_fraction];
-const MOST: [Count; 2] = [|of| &mut of.peak_nvml_used_bytes, |of| &mut of.peak_nvml_process_bytes];
+const HIGHEST: [WindowPlace; 2] = [
+    |of| &mut of.max_temperature_celsius,
+    |of| &mut of.throttled_fraction,
+];
+const MOST: [Count; 2] = [
+    |of| &mut of.peak_nvml_used_bytes,
+    |of| &mut of.peak_nvml_process_bytes,
+];
 
-/// The summaries of a trial's devices as one; of one device it is its own. A number that one device lacks is missing, with that device's
-/// reason.
+/// The summaries of a trial's devices as one; of one device it is its own. A number that one device
+/// lacks is missing, with that device's reason.
 pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
     if found.len() < 2 {
         return found.pop().unwrap_or_default();
@@ -40,13 +50,15 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
     let mut joined = found[0].clone();
     let devices = found.len() as f64;
     for place in MEANS {
-        *place(&mut joined) = all(&mut found, place).map(|values| (values.iter().sum::<f64>() / devices * 1e6).round() / 1e6);
+        *place(&mut joined) = all(&mut found, place)
+            .map(|values| (values.iter().sum::<f64>() / devices * 1e6).round() / 1e6);
     }
     for place in SUMS {
         *place(&mut joined) = all(&mut found, place).map(|values| values.iter().sum());
     }
     for place in HIGHEST {
-        *place(&mut joined) = all(&mut found, place).and_then(|values| values.into_iter().reduce(f64::max));
+        *place(&mut joined) =
+            all(&mut found, place).and_then(|values| values.into_iter().reduce(f64::max));
     }
     for place in COUNTS {
         *place(&mut joined) = all(&mut found, place).map(|values| values.iter().sum());
@@ -64,14 +76,21 @@ pub fn together(mut found: Vec<WindowSummary>) -> WindowSummary {
 }
 
 /// The values of every device; `None` if one has none.
-fn all<T: Copy>(found: &mut [WindowSummary], place: fn(&mut WindowSummary) -> &mut Option<T>) -> Option<Vec<T>> {
+fn all<T: Copy>(
+    found: &mut [WindowSummary],
+    place: fn(&mut WindowSummary) -> &mut Option<T>,
+) -> Option<Vec<T>> {
     found.iter_mut().map(|summary| *place(summary)).collect()
 }
 
 /// Each once, the first device's first.
 fn throttle_reasons(found: &[WindowSummary]) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
-    for name in found.iter().filter_map(|summary| summary.throttle_reasons.as_deref()).flat_map(str::split_whitespace) {
+    for name in found
+        .iter()
+        .filter_map(|summary| summary.throttle_reasons.as_deref())
+        .flat_map(str::split_whitespace)
+    {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -92,7 +111,14 @@ mod tests {
             energy_counter_joules: Some(1000.0 * scale),
             max_temperature_celsius: Some(40.0 * scale),
             throttled_fraction: Some(0.5 - 0.125 * scale),
-            throttle_reasons: Some(if scale > 1.0 { "sw_power_cap hw_slowdown" } else { "hw_slowdown" }.to_owned()),
+            throttle_reasons: Some(
+                if scale > 1.0 {
+                    "sw_power_cap hw_slowdown"
+                } else {
+                    "hw_slowdown"
+                }
+                .to_owned(),
+            ),
             peak_nvml_used_bytes: Some((1e9 * scale) as u64),
             ecc_corrected_errors: Some(scale as u64),
             mean_cpu_cores: Some(1.5),
@@ -122,9 +148,23 @@ mod tests {
 
     #[test]
     fn what_one_device_lacks_is_missing_with_its_reason() {
-        let notes = BTreeMap::from([("mean_power_watts".to_owned(), "not supported by this device".to_owned())]);
-        let lacking = WindowSummary { mean_power_watts: None, notes: notes.clone(), ..device(2.0) };
+        let notes = BTreeMap::from([(
+            "mean_power_watts".to_owned(),
+            "not supported by this device".to_owned(),
+        )]);
+        let lacking = WindowSummary {
+            mean_power_watts: None,
+            notes: notes.clone(),
+            ..device(2.0)
+        };
         let joined = together(vec![device(1.0), lacking]);
-        assert_eq!((joined.mean_power_watts, joined.energy_counter_joules, joined.notes), (None, Some(3000.0), notes));
+        assert_eq!(
+            (
+                joined.mean_power_watts,
+                joined.energy_counter_joules,
+                joined.notes
+            ),
+            (None, Some(3000.0), notes)
+        );
     }
 }

@@ -15,12 +15,24 @@ fn tick(seconds: f64) -> Tick {
         throttle_bits: Some(0),
         ..GpuTick::default()
     };
-    let child = ChildTick { resident_bytes: 1, peak_resident_bytes: (seconds * 100.0) as u64, ..ChildTick::default() };
-    Tick { monotonic_nanoseconds: (seconds * 1e9) as u64, gpu: Some(gpu), child: Some(child), ..Tick::default() }
+    let child = ChildTick {
+        resident_bytes: 1,
+        peak_resident_bytes: (seconds * 100.0) as u64,
+        ..ChildTick::default()
+    };
+    Tick {
+        monotonic_nanoseconds: (seconds * 1e9) as u64,
+        gpu: Some(gpu),
+        child: Some(child),
+        ..Tick::default()
+    }
 }
 
 fn readings(seconds: impl IntoIterator<Item = f64>) -> TrialReadings {
-    TrialReadings { ticks: seconds.into_iter().map(tick).collect(), ..TrialReadings::default() }
+    TrialReadings {
+        ticks: seconds.into_iter().map(tick).collect(),
+        ..TrialReadings::default()
+    }
 }
 
 fn close(value: Option<f64>, wanted: f64) -> bool {
@@ -29,10 +41,25 @@ fn close(value: Option<f64>, wanted: f64) -> bool {
 
 #[test]
 fn energy_is_cut_at_the_windows_ends_whatever_the_ticks_are() {
-    for times in [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![0.3, 1.25, 1.26, 3.3, 4.4, 4.5, 6.1], vec![1.0, 6.5]] {
-        let summary = summarize(&readings(times.clone()), Some((5 * SECOND / 4, 6 * SECOND)), &[], CORES);
-        assert!(close(summary.energy_counter_joules, 950.0), "{times:?}: {summary:?}");
-        assert!(close(summary.energy_integral_joules, 950.0), "{times:?}: {summary:?}");
+    for times in [
+        vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0],
+        vec![0.3, 1.25, 1.26, 3.3, 4.4, 4.5, 6.1],
+        vec![1.0, 6.5],
+    ] {
+        let summary = summarize(
+            &readings(times.clone()),
+            Some((5 * SECOND / 4, 6 * SECOND)),
+            &[],
+            CORES,
+        );
+        assert!(
+            close(summary.energy_counter_joules, 950.0),
+            "{times:?}: {summary:?}"
+        );
+        assert!(
+            close(summary.energy_integral_joules, 950.0),
+            "{times:?}: {summary:?}"
+        );
         assert!(close(summary.mean_power_watts, 200.0));
     }
 }
@@ -43,10 +70,25 @@ fn what_happens_in_a_cut_does_not_count() {
     for tick in &mut readings.ticks[4..=6] {
         tick.gpu.as_mut().unwrap().utilization = Some(1.0);
     }
-    let summary = summarize(&readings, Some((SECOND, 9 * SECOND)), &[(3 * SECOND, 6 * SECOND)], CORES);
-    assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 1000.0), "{summary:?}");
-    assert!(close(summary.mean_power_watts, 200.0) && close(summary.mean_gpu_utilization, 0.5), "{summary:?}");
-    assert_eq!(without_cuts((0, 10), &[(0, 2), (4, 5), (9, 12)]), [(2, 4), (5, 9)]);
+    let summary = summarize(
+        &readings,
+        Some((SECOND, 9 * SECOND)),
+        &[(3 * SECOND, 6 * SECOND)],
+        CORES,
+    );
+    assert!(
+        close(summary.energy_counter_joules, 1000.0)
+            && close(summary.energy_integral_joules, 1000.0),
+        "{summary:?}"
+    );
+    assert!(
+        close(summary.mean_power_watts, 200.0) && close(summary.mean_gpu_utilization, 0.5),
+        "{summary:?}"
+    );
+    assert_eq!(
+        without_cuts((0, 10), &[(0, 2), (4, 5), (9, 12)]),
+        [(2, 4), (5, 9)]
+    );
 }
 
 #[test]
@@ -55,23 +97,44 @@ fn a_mean_weighs_by_time_and_not_by_ticks() {
     for place in [5, 6] {
         readings.ticks[place].gpu.as_mut().unwrap().utilization = Some(1.0);
     }
-    let mean = summarize(&readings, Some((0, 5 * SECOND)), &[], CORES).mean_gpu_utilization.unwrap();
+    let mean = summarize(&readings, Some((0, 5 * SECOND)), &[], CORES)
+        .mean_gpu_utilization
+        .unwrap();
     assert!((mean - 0.5).abs() < 0.001, "{mean}");
 }
 
 #[test]
 fn too_few_samples_leave_the_mean_empty_and_say_so() {
-    let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 2 * SECOND)), &[], CORES);
+    let summary = summarize(
+        &readings([0.0, 1.0, 2.0]),
+        Some((0, 2 * SECOND)),
+        &[],
+        CORES,
+    );
     assert_eq!(summary.mean_gpu_utilization, None);
-    assert_eq!(summary.notes["mean_gpu_utilization"], "only 2 samples in the window, too few for a mean");
+    assert_eq!(
+        summary.notes["mean_gpu_utilization"],
+        "only 2 samples in the window, too few for a mean"
+    );
     assert!(close(summary.energy_counter_joules, 400.0));
 }
 
 #[test]
 fn an_energy_that_the_samples_do_not_cover_is_not_guessed() {
-    let summary = summarize(&readings([0.0, 1.0, 2.0]), Some((0, 4 * SECOND)), &[], CORES);
-    assert_eq!((summary.energy_counter_joules, summary.mean_power_watts), (None, None));
-    assert_eq!(summary.notes["energy_counter_joules"], "samples cover 50 % of the window");
+    let summary = summarize(
+        &readings([0.0, 1.0, 2.0]),
+        Some((0, 4 * SECOND)),
+        &[],
+        CORES,
+    );
+    assert_eq!(
+        (summary.energy_counter_joules, summary.mean_power_watts),
+        (None, None)
+    );
+    assert_eq!(
+        summary.notes["energy_counter_joules"],
+        "samples cover 50 % of the window"
+    );
 }
 
 #[test]
@@ -79,23 +142,39 @@ fn a_hole_in_the_readings_is_not_bridged_by_the_integral_but_by_the_counter() {
     // 21 ticks a second apart, of which the driver did not answer five.
     let holed = |missing: std::ops::RangeInclusive<usize>| {
         let mut readings = readings((0..=20).map(f64::from));
-        readings.ticks[missing].iter_mut().for_each(|tick| tick.gpu = None);
+        readings.ticks[missing]
+            .iter_mut()
+            .for_each(|tick| tick.gpu = None);
         summarize(&readings, Some((SECOND, 19 * SECOND)), &[], CORES)
     };
     let summary = holed(8..=12);
-    assert_eq!((summary.energy_integral_joules, summary.mean_power_watts), (None, None));
-    assert_eq!(summary.notes["mean_power_watts"], "samples cover 67 % of the window");
+    assert_eq!(
+        (summary.energy_integral_joules, summary.mean_power_watts),
+        (None, None)
+    );
+    assert_eq!(
+        summary.notes["mean_power_watts"],
+        "samples cover 67 % of the window"
+    );
     assert!(close(summary.energy_counter_joules, 3600.0), "{summary:?}");
     let one = holed(8..=8);
-    assert!(close(one.energy_integral_joules, 3600.0), "one tick that is missing is bridged: {one:?}");
+    assert!(
+        close(one.energy_integral_joules, 3600.0),
+        "one tick that is missing is bridged: {one:?}"
+    );
     // Nobody knows what the counter said when the window began.
     let at_the_start = {
         let mut readings = readings((0..=20).map(f64::from));
-        readings.ticks[2..=6].iter_mut().for_each(|tick| tick.gpu = None);
+        readings.ticks[2..=6]
+            .iter_mut()
+            .for_each(|tick| tick.gpu = None);
         summarize(&readings, Some((4 * SECOND, 19 * SECOND)), &[], CORES)
     };
     assert_eq!(at_the_start.energy_counter_joules, None);
-    assert_eq!(at_the_start.notes["energy_counter_joules"], "samples cover 80 % of the window");
+    assert_eq!(
+        at_the_start.notes["energy_counter_joules"],
+        "samples cover 80 % of the window"
+    );
 }
 
 #[test]
@@ -105,10 +184,19 @@ fn counter_and_integral_that_disagree_are_both_kept_with_a_note() {
         tick.gpu.as_mut().unwrap().power_watts = Some(100.0);
     }
     let summary = summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES);
-    assert!(close(summary.energy_counter_joules, 1000.0) && close(summary.energy_integral_joules, 500.0));
-    assert_eq!(summary.notes["energy_counter_joules"], "differs from energy_integral_joules by 50 %");
+    assert!(
+        close(summary.energy_counter_joules, 1000.0)
+            && close(summary.energy_integral_joules, 500.0)
+    );
+    assert_eq!(
+        summary.notes["energy_counter_joules"],
+        "differs from energy_integral_joules by 50 %"
+    );
     readings.ticks[4].gpu.as_mut().unwrap().energy_joules = Some(0.0);
-    assert_eq!(summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES).energy_counter_joules, None);
+    assert_eq!(
+        summarize(&readings, Some((SECOND, 6 * SECOND)), &[], CORES).energy_counter_joules,
+        None
+    );
 }
 
 #[test]
@@ -119,15 +207,26 @@ fn throttling_is_a_share_of_the_window_and_idleness_is_none() {
     }
     let summary = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
     assert!(close(summary.throttled_fraction, 0.2));
-    assert_eq!(summary.throttle_reasons.as_deref(), Some("sw_power_cap hw_thermal_slowdown"));
+    assert_eq!(
+        summary.throttle_reasons.as_deref(),
+        Some("sw_power_cap hw_thermal_slowdown")
+    );
     readings.ticks[7].gpu.as_mut().unwrap().throttle_bits = None;
     let one_missing = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
-    assert_eq!(one_missing.throttle_reasons, summary.throttle_reasons, "a tick without the reasons takes nothing from the others");
+    assert_eq!(
+        one_missing.throttle_reasons, summary.throttle_reasons,
+        "a tick without the reasons takes nothing from the others"
+    );
 }
 
 #[test]
 fn peaks_are_of_the_window_and_the_child_is_of_the_whole_attempt() {
-    let summary = summarize(&readings((0..=10).map(f64::from)), Some((2 * SECOND, 6 * SECOND)), &[], CORES);
+    let summary = summarize(
+        &readings((0..=10).map(f64::from)),
+        Some((2 * SECOND, 6 * SECOND)),
+        &[],
+        CORES,
+    );
     assert_eq!(summary.peak_nvml_used_bytes, Some(60));
     assert_eq!(summary.max_temperature_celsius, Some(56.0));
     assert_eq!(summary.peak_resident_bytes, Some(1000));
@@ -136,8 +235,14 @@ fn peaks_are_of_the_window_and_the_child_is_of_the_whole_attempt() {
 #[test]
 fn without_a_window_only_peaks_are_known() {
     let summary = summarize(&readings([0.0, 1.0]), None, &[], CORES);
-    assert_eq!((summary.peak_nvml_used_bytes, summary.mean_power_watts), (Some(10), None));
-    assert_eq!(summary.notes["mean_power_watts"], "there is no measured window");
+    assert_eq!(
+        (summary.peak_nvml_used_bytes, summary.mean_power_watts),
+        (Some(10), None)
+    );
+    assert_eq!(
+        summary.notes["mean_power_watts"],
+        "there is no measured window"
+    );
 }
 
 #[test]
@@ -146,12 +251,31 @@ fn an_absent_field_gives_its_reason_and_a_cpu_trial_gives_none() {
     for tick in &mut readings.ticks {
         tick.gpu.as_mut().unwrap().energy_joules = None;
     }
-    readings.absent.insert("energy_joules", "not supported by this device".to_owned());
+    readings
+        .absent
+        .insert("energy_joules", "not supported by this device".to_owned());
     let summary = summarize(&readings, Some((0, 7 * SECOND)), &[], CORES);
-    assert_eq!(summary.notes["energy_counter_joules"], "not supported by this device");
+    assert_eq!(
+        summary.notes["energy_counter_joules"],
+        "not supported by this device"
+    );
     readings.ticks.iter_mut().for_each(|tick| tick.gpu = None);
-    let hung = summarize(&TrialReadings { absent: [(EVERYTHING, "hung".to_owned())].into(), ..TrialReadings::default() }, None, &[], CORES);
-    assert_eq!((hung.notes["max_temperature_celsius"].as_str(), hung.max_temperature_celsius), ("hung", None));
+    let hung = summarize(
+        &TrialReadings {
+            absent: [(EVERYTHING, "hung".to_owned())].into(),
+            ..TrialReadings::default()
+        },
+        None,
+        &[],
+        CORES,
+    );
+    assert_eq!(
+        (
+            hung.notes["max_temperature_celsius"].as_str(),
+            hung.max_temperature_celsius
+        ),
+        ("hung", None)
+    );
     readings.absent.clear();
     let summary = summarize(&readings, Some((0, 7 * SECOND)), &[], CORES);
     assert!(summary.notes.is_empty() && summary.peak_resident_bytes == Some(700));
@@ -162,22 +286,43 @@ fn what_others_compute_in_the_window_is_the_machines_work_less_that_of_ours() {
     let mut readings = readings((0..=10).map(f64::from));
     for (second, tick) in readings.ticks.iter_mut().enumerate() {
         tick.gpu = None;
-        // Alone up to the fourth second and after the eighth, then beside others that use 3 of the 8 cores.
+        // Alone up to the fourth second and after the eighth, then beside others that use 3 of the
+        // 8 cores.
         let others = if (5..=8).contains(&second) { 3.0 } else { 0.0 };
         tick.host.cpu_fraction = Some((2.0 + others) / 8.0);
-        // Half of it by the trial's process itself: the rest is what a wrapper started, or a trial beside it.
+        // Half of it by the trial's process itself: the rest is what a wrapper started, or a trial
+        // beside it.
         tick.child.as_mut().unwrap().cpu_cores = Some(1.0);
         tick.own_cpu_cores = Some(2.0);
     }
-    let others = |readings: &TrialReadings, window, cuts: &[(u64, u64)], cores| summarize(readings, window, cuts, cores).other_cpu_cores;
-    assert!(close(others(&readings, Some((2 * SECOND, 8 * SECOND)), &[], CORES), 2.0));
-    assert!(close(others(&readings, Some((2 * SECOND, 8 * SECOND)), &[(4 * SECOND, 7 * SECOND)], CORES), 1.0));
-    assert!(close(others(&readings, Some((0, 4 * SECOND)), &[], CORES), 0.0));
+    let others = |readings: &TrialReadings, window, cuts: &[(u64, u64)], cores| {
+        summarize(readings, window, cuts, cores).other_cpu_cores
+    };
+    assert!(close(
+        others(&readings, Some((2 * SECOND, 8 * SECOND)), &[], CORES),
+        2.0
+    ));
+    assert!(close(
+        others(
+            &readings,
+            Some((2 * SECOND, 8 * SECOND)),
+            &[(4 * SECOND, 7 * SECOND)],
+            CORES
+        ),
+        1.0
+    ));
+    assert!(close(
+        others(&readings, Some((0, 4 * SECOND)), &[], CORES),
+        0.0
+    ));
     assert_eq!(others(&readings, Some((0, 8 * SECOND)), &[], None), None);
     assert_eq!(others(&readings, None, &[], CORES), None);
     readings.ticks[6].own_cpu_cores = None;
     readings.ticks[7].host.cpu_fraction = None;
-    assert!(close(others(&readings, Some((4 * SECOND, 10 * SECOND)), &[], CORES), 1.5));
+    assert!(close(
+        others(&readings, Some((4 * SECOND, 10 * SECOND)), &[], CORES),
+        1.5
+    ));
 }
 
 #[test]
@@ -191,24 +336,55 @@ fn the_work_of_the_chip_is_a_mean_of_its_own_ticks_and_needs_five() {
         gpu.ecc_corrected_errors = Some(second as u64 / 5);
     }
     let summary = summarize(&readings, Some((0, 10 * SECOND)), &[], CORES);
-    assert!(close(summary.mean_sm_active, 0.8) && close(summary.mean_pcie_receive_bytes_per_second, 5.5e6), "{summary:?}");
-    assert_eq!((summary.mean_tensor_active, summary.mean_sm_occupancy), (None, None));
-    assert_eq!(summary.notes["mean_tensor_active"], "only 2 samples in the window, too few for a mean");
-    assert_eq!((summary.ecc_corrected_errors, summary.ecc_uncorrected_errors), (Some(2), None));
+    assert!(
+        close(summary.mean_sm_active, 0.8)
+            && close(summary.mean_pcie_receive_bytes_per_second, 5.5e6),
+        "{summary:?}"
+    );
+    assert_eq!(
+        (summary.mean_tensor_active, summary.mean_sm_occupancy),
+        (None, None)
+    );
+    assert_eq!(
+        summary.notes["mean_tensor_active"],
+        "only 2 samples in the window, too few for a mean"
+    );
+    assert_eq!(
+        (summary.ecc_corrected_errors, summary.ecc_uncorrected_errors),
+        (Some(2), None)
+    );
 }
 
 #[test]
 fn what_mig_hides_and_what_it_shares_is_said() {
     let mut readings = readings((0..8).map(f64::from));
-    readings.ticks.iter_mut().for_each(|tick| tick.gpu.as_mut().unwrap().utilization = None);
+    readings
+        .ticks
+        .iter_mut()
+        .for_each(|tick| tick.gpu.as_mut().unwrap().utilization = None);
     readings.absent.insert("utilization", "hidden".to_owned());
     readings.absent.insert("gpm", "none".to_owned());
     readings.remarks.insert("power_watts", "of the whole board");
     readings.silent_seconds = 7.0;
     let notes = summarize(&readings, Some((0, 7 * SECOND)), &[], CORES).notes;
-    assert_eq!((notes["mean_gpu_utilization"].as_str(), notes["mean_sm_active"].as_str()), ("hidden", "none"));
-    assert_eq!((notes["mean_power_watts"].as_str(), notes["energy_integral_joules"].as_str()), ("of the whole board", "of the whole board"));
-    assert_eq!(notes["mean_reading_seconds"], "the driver did not answer for up to 7 s");
+    assert_eq!(
+        (
+            notes["mean_gpu_utilization"].as_str(),
+            notes["mean_sm_active"].as_str()
+        ),
+        ("hidden", "none")
+    );
+    assert_eq!(
+        (
+            notes["mean_power_watts"].as_str(),
+            notes["energy_integral_joules"].as_str()
+        ),
+        ("of the whole board", "of the whole board")
+    );
+    assert_eq!(
+        notes["mean_reading_seconds"],
+        "the driver did not answer for up to 7 s"
+    );
     assert!(!notes.contains_key("energy_counter_joules"));
 }
 
@@ -224,6 +400,16 @@ fn the_process_and_the_host_are_summarized_on_the_cpu_too() {
         (child.cpu_cores, child.disk_read_bytes) = (Some(second as f64), Some(second as u64 * 7));
     }
     let summary = summarize(&readings, Some((2 * SECOND, 4 * SECOND)), &[], CORES);
-    assert!(close(summary.mean_cpu_cores, 3.5) && close(summary.mean_disk_busy_fraction, 0.35) && close(summary.mean_reading_seconds, 0.002));
-    assert_eq!((summary.disk_read_bytes, summary.min_host_memory_available_bytes), (Some(28), Some(96)));
+    assert!(
+        close(summary.mean_cpu_cores, 3.5)
+            && close(summary.mean_disk_busy_fraction, 0.35)
+            && close(summary.mean_reading_seconds, 0.002)
+    );
+    assert_eq!(
+        (
+            summary.disk_read_bytes,
+            summary.min_host_memory_available_bytes
+        ),
+        (Some(28), Some(96))
+    );
 }

@@ -1,15 +1,16 @@
 //! The loader: threads make batches in advance, the trainer takes them in order.
 //!
-//! In: a [`Source`] and a schedule. Out: batches 0, 1, 2, …, each with the time the trainer was blocked for it (data
-//! wait) and the time its maker was busy (load time). The content of a batch depends on its number alone, so the number of
-//! workers changes no sample, no order and no result.
+//! In: a [`Source`] and a schedule. Out: batches 0, 1, 2, …, each with the time the trainer was
+//! blocked for it (data wait) and the time its maker was busy (load time). The content of a batch
+//! depends on its number alone, so the number of workers changes no sample, no order and no result.
 //!
-//! At most `num_workers × prefetch` batches are in host memory, those being made and the one in the trainer's hands included:
-//! there are that many buffers, a worker takes its batch number together with a buffer, and a dropped batch gives its buffer
-//! back. The lowest number outstanding therefore always has a buffer, and a deadlock is not possible.
+//! At most `num_workers × prefetch` batches are in host memory, those being made and the one in the
+//! trainer's hands included: there are that many buffers, a worker takes its batch number together
+//! with a buffer, and a dropped batch gives its buffer back. The lowest number outstanding
+//! therefore always has a buffer, and a deadlock is not possible.
 //!
-//! A synthetic loader makes batch 0 once, in the trainer's thread, and returns it for every number. This shows the cost of a step without
-//! a loader.
+//! A synthetic loader makes batch 0 once, in the trainer's thread, and returns it for every number.
+//! This shows the cost of a step without a loader.
 
 use std::{
     collections::BTreeMap,
@@ -101,13 +102,23 @@ impl BatchLoader {
     }
 
     /// The batches of one evaluation.
-    pub fn evaluating(source: Arc<dyn Source>, schedule: EvaluationSchedule, options: LoaderOptions) -> Self {
+    pub fn evaluating(
+        source: Arc<dyn Source>,
+        schedule: EvaluationSchedule,
+        options: LoaderOptions,
+    ) -> Self {
         Self::with(source, Box::new(schedule), options)
     }
 
     fn with(source: Arc<dyn Source>, schedule: Box<dyn Schedule>, options: LoaderOptions) -> Self {
         let buffers = (options.num_workers * options.prefetch).max(1);
-        let state = LoaderState { free: vec![HostBatch::default(); buffers], next: 0, limit: 0, is_paused: false, ready: BTreeMap::new() };
+        let state = LoaderState {
+            free: vec![HostBatch::default(); buffers],
+            next: 0,
+            limit: 0,
+            is_paused: false,
+            ready: BTreeMap::new(),
+        };
         let shared = LoaderShared {
             source,
             schedule,
@@ -119,12 +130,22 @@ impl BatchLoader {
             in_memory: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
         };
-        Self { shared: Arc::new(shared), options, threads: Vec::new(), threads_started: 0, next_number: 0, only: None }
+        Self {
+            shared: Arc::new(shared),
+            options,
+            threads: Vec::new(),
+            threads_started: 0,
+            next_number: 0,
+            only: None,
+        }
     }
 
-    /// Reads waits and load times from `now` instead of the system's clock, for tests. Before the first [`BatchLoader::next_batch`].
+    /// Reads waits and load times from `now` instead of the system's clock, for tests. Before the
+    /// first [`BatchLoader::next_batch`].
     pub fn timed_by(mut self, now: fn() -> Instant) -> Self {
-        Arc::get_mut(&mut self.shared).expect("no thread has started").now = now;
+        Arc::get_mut(&mut self.shared)
+            .expect("no thread has started")
+            .now = now;
         self
     }
 
@@ -140,16 +161,32 @@ impl BatchLoader {
         let number = self.next_number;
         let total = self.shared.schedule.total_batches();
         if number >= total {
-            return Err(LoadError::Ended { batch: number, total });
+            return Err(LoadError::Ended {
+                batch: number,
+                total,
+            });
         }
         if self.options.synthetic {
             return self.only_batch(started);
         }
-        let made = if self.options.num_workers == 0 { self.shared.make_here(number) } else { self.take(number) }?;
+        let made = if self.options.num_workers == 0 {
+            self.shared.make_here(number)
+        } else {
+            self.take(number)
+        }?;
         self.next_number += 1;
         let wait = self.shared.now() - started;
-        let load = if self.options.num_workers == 0 { wait } else { made.load };
-        Ok(LoadedBatch { wait, load, batch: Arc::new(made.batch), shared: Arc::clone(&self.shared) })
+        let load = if self.options.num_workers == 0 {
+            wait
+        } else {
+            made.load
+        };
+        Ok(LoadedBatch {
+            wait,
+            load,
+            batch: Arc::new(made.batch),
+            shared: Arc::clone(&self.shared),
+        })
     }
 
     fn only_batch(&mut self, started: Instant) -> Result<LoadedBatch, LoadError> {
@@ -158,16 +195,27 @@ impl BatchLoader {
             None => {
                 let mut made = self.shared.make_here(0)?;
                 // Every batch of a step is this one.
-                made.batch.step_targets = made.batch.step_targets.map(|_| made.batch.counted_targets() * self.shared.batches_per_step());
-                (Arc::clone(self.only.insert(Arc::new(made.batch))), made.load)
+                made.batch.step_targets = made
+                    .batch
+                    .step_targets
+                    .map(|_| made.batch.counted_targets() * self.shared.batches_per_step());
+                (
+                    Arc::clone(self.only.insert(Arc::new(made.batch))),
+                    made.load,
+                )
             }
         };
         self.next_number += 1;
-        Ok(LoadedBatch { wait: self.shared.now() - started, load, batch, shared: Arc::clone(&self.shared) })
+        Ok(LoadedBatch {
+            wait: self.shared.now() - started,
+            load,
+            batch,
+            shared: Arc::clone(&self.shared),
+        })
     }
 
-    /// Lets workers finish what they are making and begin no more: time that is cut out of the measured window must not fill the
-    /// queue for the steps after it.
+    /// Lets workers finish what they are making and begin no more: time that is cut out of the
+    /// measured window must not fill the queue for the steps after it.
     pub fn pause(&self) {
         self.shared.lock().is_paused = true;
     }
@@ -202,11 +250,16 @@ impl BatchLoader {
             if let Some(result) = state.ready.remove(&number) {
                 return result;
             }
-            state = self.shared.delivered.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .shared
+                .delivered
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Starts the threads of the whole training, or of the next epoch where they do not live across epochs.
+    /// Starts the threads of the whole training, or of the next epoch where they do not live across
+    /// epochs.
     fn start_workers(&mut self) -> Result<(), LoadError> {
         self.join();
         let schedule = &self.shared.schedule;
@@ -219,7 +272,9 @@ impl BatchLoader {
         for worker in 0..self.options.num_workers {
             let shared = Arc::clone(&self.shared);
             let builder = thread::Builder::new().name(format!("loader-{worker}"));
-            let thread = builder.spawn(move || shared.work()).map_err(|source| LoadError::Thread { worker, source })?;
+            let thread = builder
+                .spawn(move || shared.work())
+                .map_err(|source| LoadError::Thread { worker, source })?;
             self.threads.push(thread);
             self.threads_started += 1;
         }
@@ -270,7 +325,8 @@ impl LoaderShared {
         (self.now)()
     }
 
-    /// A worker's life: takes a number and a buffer, makes the batch, delivers it, until the limit or the end.
+    /// A worker's life: takes a number and a buffer, makes the batch, delivers it, until the limit
+    /// or the end.
     fn work(&self) {
         while let Some((number, buffer)) = self.claim() {
             let result = self.make_caught(number, buffer);
@@ -293,7 +349,10 @@ impl LoaderShared {
                 self.count_one_more();
                 return Some((number, buffer));
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -319,19 +378,32 @@ impl LoaderShared {
 
     /// A panic in the source becomes this batch's error.
     fn make_caught(&self, number: u64, buffer: HostBatch) -> Result<Made, LoadError> {
-        catch_unwind(AssertUnwindSafe(|| self.make(number, buffer)))
-            .unwrap_or_else(|payload| Err(LoadError::Panicked { batch: number, reason: panic_text(payload.as_ref()) }))
+        catch_unwind(AssertUnwindSafe(|| self.make(number, buffer))).unwrap_or_else(|payload| {
+            Err(LoadError::Panicked {
+                batch: number,
+                reason: panic_text(payload.as_ref()),
+            })
+        })
     }
 
     fn batches_per_step(&self) -> u64 {
         self.schedule.step_of(0).count() as u64
     }
 
-    /// Number of targets of the whole step, which may be several batches; `None` if all samples have the same number.
+    /// Number of targets of the whole step, which may be several batches; `None` if all samples
+    /// have the same number.
     fn step_targets(&self, number: u64, draws: &[Draw]) -> Option<u64> {
-        let counted = |draws: &[Draw]| draws.iter().map(|draw| self.source.counted_targets(draw.sample)).sum::<Option<u64>>();
+        let counted = |draws: &[Draw]| {
+            draws
+                .iter()
+                .map(|draw| self.source.counted_targets(draw.sample))
+                .sum::<Option<u64>>()
+        };
         counted(draws.get(..1)?)?;
-        self.schedule.step_of(number).map(|batch| counted(&self.schedule.draws(batch))).sum()
+        self.schedule
+            .step_of(number)
+            .map(|batch| counted(&self.schedule.draws(batch)))
+            .sum()
     }
 
     fn make(&self, number: u64, mut batch: HostBatch) -> Result<Made, LoadError> {
@@ -346,8 +418,17 @@ impl LoaderShared {
             if self.is_closed.load(Ordering::Relaxed) {
                 break; // Nobody will take this batch.
             }
-            self.source.write(draw, row, &mut batch).map_err(|reason| LoadError::Sample { sample: draw.sample, batch: number, reason })?;
+            self.source
+                .write(draw, row, &mut batch)
+                .map_err(|reason| LoadError::Sample {
+                    sample: draw.sample,
+                    batch: number,
+                    reason,
+                })?;
         }
-        Ok(Made { batch, load: self.now() - started })
+        Ok(Made {
+            batch,
+            load: self.now() - started,
+        })
     }
 }

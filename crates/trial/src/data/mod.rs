@@ -1,7 +1,8 @@
-//! Data inside the child: files become samples, samples become batches, batches wait in bounded host memory.
+//! Data inside the child: files become samples, samples become batches, batches wait in bounded
+//! host memory.
 //!
-//! In: the trial file's `data` section. Out: [`HostBatch`]es in an order that depends on the seed and the epoch alone. How
-//! they reach the device and how the model is trained is left to `train`.
+//! In: the trial file's `data` section. Out: [`HostBatch`]es in an order that depends on the seed
+//! and the epoch alone. How they reach the device and how the model is trained is left to `train`.
 
 mod batch;
 mod image_file;
@@ -15,7 +16,10 @@ mod pixels;
 mod schedule;
 mod text;
 
-pub use batch::{BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale, TextSamples};
+pub use batch::{
+    BatchPixels, BatchSamples, HostBatch, ImageSamples, PairSamples, PanelSamples, TargetScale,
+    TextSamples,
+};
 pub use images::ImageSource;
 pub use loader::{BatchLoader, LoadedBatch, LoaderOptions};
 pub(crate) use open::{Opened, OpenedPairs, open};
@@ -33,7 +37,8 @@ pub struct Draw {
     pub sample: u64,
 }
 
-/// Steps that show how much memory a training takes: the optimizer's moments are there from the second on.
+/// Steps that show how much memory a training takes: the optimizer's moments are there from the
+/// second on.
 pub const LONGEST_STEPS: u64 = 2;
 
 /// Samples that can be made one by one, from any thread.
@@ -52,24 +57,33 @@ pub trait Source: Send + Sync + 'static {
     /// Writes one sample into row `row` of a batch that was laid out here. The error is in words.
     fn write(&self, draw: Draw, row: usize, batch: &mut HostBatch) -> Result<(), String>;
 
-    /// Targets of a sample that count in the loss; `None` where every sample of the training has as many.
+    /// Targets of a sample that count in the loss; `None` where every sample of the training has as
+    /// many.
     fn counted_targets(&self, _sample: u64) -> Option<u64> {
         None
     }
 }
 
 /// A source was given a batch that another kind of source laid out.
-const OTHER_KIND: &str = "the batch was laid out for another kind of data; this is a bug in kiln-trial; please report it";
+const OTHER_KIND: &str = "the batch was laid out for another kind of data; this is a bug in \
+                          kiln-trial; please report it";
 
 /// The reason why the loader has no batch.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("sample {sample} could not be made for batch {batch}: {reason}")]
-    Sample { sample: u64, batch: u64, reason: String },
+    Sample {
+        sample: u64,
+        batch: u64,
+        reason: String,
+    },
     #[error("a loader worker panicked while it made batch {batch}: {reason}")]
     Panicked { batch: u64, reason: String },
     #[error("loader worker {worker} could not be started: {source}; try a smaller `num_workers`")]
-    Thread { worker: usize, source: std::io::Error },
+    Thread {
+        worker: usize,
+        source: std::io::Error,
+    },
     #[error("batch {batch} was asked for, but the schedule ends after {total} batches")]
     Ended { batch: u64, total: u64 },
 }

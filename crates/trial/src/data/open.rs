@@ -67,15 +67,29 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
     let found = text::load(data, folder).map_err(|error| error.to_string())?;
     let cut = data.sampling().cloned().unwrap_or_default();
     let stride = cut.stride.map_or(seq_len, |stride| stride.max(1) as usize);
-    let strided = TextWindows { tokens: Arc::new(found.train), seq_len, stride };
+    let strided = TextWindows {
+        tokens: Arc::new(found.train),
+        seq_len,
+        stride,
+    };
     let epoch_samples = strided.sample_count();
-    let train = if cut.sampling == Sampling::Random { TextWindows { stride: 1, ..strided } } else { strided };
+    let train = if cut.sampling == Sampling::Random {
+        TextWindows {
+            stride: 1,
+            ..strided
+        }
+    } else {
+        strided
+    };
     Ok(Opened {
         train: Arc::new(train),
         epoch_samples,
         sampling: cut.sampling,
         sort_keys: None,
-        valid: Arc::new(ValidationWindows { tokens: Arc::new(found.valid), seq_len }),
+        valid: Arc::new(ValidationWindows {
+            tokens: Arc::new(found.valid),
+            seq_len,
+        }),
         facts: found.facts,
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
@@ -106,7 +120,10 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
 
 fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opened, String> {
     let found = Arc::new(panel::load(data, folder).map_err(|error| error.to_string())?);
-    let target = data.panel_split().map(|split| split.target).unwrap_or_default();
+    let target = data
+        .panel_split()
+        .map(|split| split.target)
+        .unwrap_or_default();
     let [train, valid] = PanelWindows::both(&found, seq_len, target);
     Ok(Opened {
         epoch_samples: train.sample_count(),
@@ -116,7 +133,10 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         valid: Arc::new(valid),
         facts: found.facts.clone(),
         vocabulary: None,
-        left_out: counted([("rows of `null`", found.null_rows), ("rows that cannot be read", found.skipped_rows)]),
+        left_out: counted([
+            ("rows of `null`", found.null_rows),
+            ("rows that cannot be read", found.skipped_rows),
+        ]),
         notices: Vec::new(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
@@ -127,43 +147,80 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
     let sampling = data.pairs().cloned().unwrap_or_default();
     let found = pairs::load(data, folder).map_err(|error| error.to_string())?;
     let (valid, tokens) = (Arc::new(found.valid), Arc::new(found.tokens));
-    let train = Arc::new(PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket).longest_first(sampling.longest_first));
+    let train = Arc::new(
+        PairRows::new(Arc::new(found.train), tokens.pad(), sampling.length_bucket)
+            .longest_first(sampling.longest_first),
+    );
     Ok(Opened {
         epoch_samples: train.sample_count(),
         sampling: Sampling::Shuffled,
         sort_keys: sampling.sort_by_length.then(|| Arc::new(train.sort_keys())),
-        valid: Arc::new(PairRows::sorted(Arc::clone(&valid), tokens.pad(), sampling.length_bucket)),
+        valid: Arc::new(PairRows::sorted(
+            Arc::clone(&valid),
+            tokens.pad(),
+            sampling.length_bucket,
+        )),
         vocabulary: None,
         left_out: cut_off(&found.facts, &sampling),
         notices: many_unknown(data, &found.facts).into_iter().collect(),
         facts: found.facts,
         baselines: None,
-        pairs: Some(OpenedPairs { train: Arc::clone(&train), valid, tokens }),
+        pairs: Some(OpenedPairs {
+            train: Arc::clone(&train),
+            valid,
+            tokens,
+        }),
         train,
     })
 }
 
 /// Rows of either part that lost their end.
 fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> {
-    let Counts::Pairs { train, valid, .. } = &facts.counts else { return BTreeMap::new() };
+    let Counts::Pairs { train, valid, .. } = &facts.counts else {
+        return BTreeMap::new();
+    };
     let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
     counted([
-        (&format!("ends of prompts longer than `max_prompt_tokens` {prompt}"), train.cut_prompts + valid.cut_prompts),
-        (&format!("ends of responses longer than `max_response_tokens` {response}"), train.cut_responses + valid.cut_responses),
+        (
+            &format!("ends of prompts longer than `max_prompt_tokens` {prompt}"),
+            train.cut_prompts + valid.cut_prompts,
+        ),
+        (
+            &format!("ends of responses longer than `max_response_tokens` {response}"),
+            train.cut_responses + valid.cut_responses,
+        ),
     ])
 }
 
 /// The notice if the tokenizer seems to belong to another text.
 fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
-    let Counts::Pairs { train, valid, .. } = &facts.counts else { return None };
+    let Counts::Pairs { train, valid, .. } = &facts.counts else {
+        return None;
+    };
     let parts = [("training", train), ("validation", valid)];
-    let share = |counts: &PairCounts| counts.unknown_fraction().filter(|share| *share > MANY_UNKNOWN);
-    let (part, share) = parts.into_iter().find_map(|(part, counts)| Some((part, share(counts)?)))?;
-    let remedy =
-        if matches!(data, Data::SftJsonl(_)) { "is `data.tokenizer` the one for this text?" } else { "is the tokenizer file the published one?" };
-    Some(format!("{:.1} % of the tokens of the {part} rows are unknown to the tokenizer; {remedy}", share * 100.0))
+    let share = |counts: &PairCounts| {
+        counts
+            .unknown_fraction()
+            .filter(|share| *share > MANY_UNKNOWN)
+    };
+    let (part, share) = parts
+        .into_iter()
+        .find_map(|(part, counts)| Some((part, share(counts)?)))?;
+    let remedy = if matches!(data, Data::SftJsonl(_)) {
+        "is `data.tokenizer` the one for this text?"
+    } else {
+        "is the tokenizer file the published one?"
+    };
+    Some(format!(
+        "{:.1} % of the tokens of the {part} rows are unknown to the tokenizer; {remedy}",
+        share * 100.0
+    ))
 }
 
 fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
-    counts.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| (what.to_owned(), count)).collect()
+    counts
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(what, count)| (what.to_owned(), count))
+        .collect()
 }

@@ -1,7 +1,7 @@
 //! Decodes a PNG or JPEG file into pixels of three color channels.
 //!
-//! Uses `png` and `zune-jpeg`, as the crate `image` does; that crate also brings color management and metadata, which no
-//! training reads and which add a minute to the build.
+//! Uses `png` and `zune-jpeg`, as the crate `image` does; that crate also brings color management
+//! and metadata, which no training reads and which add a minute to the build.
 
 use std::io::Cursor;
 
@@ -15,7 +15,8 @@ use zune_jpeg::{
 const LARGEST_BYTES: usize = 512 << 20;
 /// The first bytes of a PNG file. Source: PNG specification, third edition, 5.2.
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
-/// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81, B.1.1.3.
+/// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81,
+/// B.1.1.3.
 const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
 
 /// An image of 8-bit red, green and blue.
@@ -26,8 +27,8 @@ pub(super) struct RgbPixels {
     pub(super) rgb: Vec<u8>,
 }
 
-/// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format, not the file's name. The error
-/// says what is wrong with the bytes.
+/// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format,
+/// not the file's name. The error says what is wrong with the bytes.
 pub(super) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
     if bytes.starts_with(PNG_SIGNATURE) {
         png(bytes)
@@ -46,17 +47,26 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
     let size = checked(width, height, reader.output_buffer_size())?;
     let (color, depth) = reader.output_color_type();
     let mut samples = vec![0; size];
-    reader.next_frame(&mut samples).map_err(|error| error.to_string())?;
+    reader
+        .next_frame(&mut samples)
+        .map_err(|error| error.to_string())?;
     if depth == BitDepth::Sixteen {
         // To the nearest: 65,535 is 255 × 257.
-        let narrow = |pair: &[u8]| ((u32::from(pair[0]) * 256 + u32::from(pair[1]) + 128) / 257) as u8;
+        let narrow =
+            |pair: &[u8]| ((u32::from(pair[0]) * 256 + u32::from(pair[1]) + 128) / 257) as u8;
         samples = samples.chunks_exact(2).map(narrow).collect();
     }
     let rgb = match color {
         ColorType::Rgb => samples,
-        ColorType::Rgba => samples.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]).collect(),
+        ColorType::Rgba => samples
+            .chunks_exact(4)
+            .flat_map(|pixel| [pixel[0], pixel[1], pixel[2]])
+            .collect(),
         ColorType::Grayscale => samples.into_iter().flat_map(|grey| [grey; 3]).collect(),
-        ColorType::GrayscaleAlpha => samples.chunks_exact(2).flat_map(|pixel| [pixel[0]; 3]).collect(),
+        ColorType::GrayscaleAlpha => samples
+            .chunks_exact(2)
+            .flat_map(|pixel| [pixel[0]; 3])
+            .collect(),
         ColorType::Indexed => return Err("its palette could not be read".to_owned()),
     };
     Ok(RgbPixels { width, height, rgb })
@@ -64,23 +74,51 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
 
 fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
     // Cut files of known size are decoded as far as they go, as by other readers.
-    let options = DecoderOptions::default().set_strict_mode(false).set_max_width(usize::MAX).set_max_height(usize::MAX);
+    let options = DecoderOptions::default()
+        .set_strict_mode(false)
+        .set_max_width(usize::MAX)
+        .set_max_height(usize::MAX);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
-    decoder.decode_headers().map_err(|error| error.to_string())?;
-    let is_grey = matches!(decoder.input_colorspace(), Some(ColorSpace::Luma | ColorSpace::LumaA));
-    decoder.set_options(options.jpeg_set_out_colorspace(if is_grey { ColorSpace::Luma } else { ColorSpace::RGB }));
-    let (width, height) = decoder.info().map(|info| (u32::from(info.width), u32::from(info.height))).ok_or("it has no size")?;
+    decoder
+        .decode_headers()
+        .map_err(|error| error.to_string())?;
+    let is_grey = matches!(
+        decoder.input_colorspace(),
+        Some(ColorSpace::Luma | ColorSpace::LumaA)
+    );
+    decoder.set_options(options.jpeg_set_out_colorspace(if is_grey {
+        ColorSpace::Luma
+    } else {
+        ColorSpace::RGB
+    }));
+    let (width, height) = decoder
+        .info()
+        .map(|info| (u32::from(info.width), u32::from(info.height)))
+        .ok_or("it has no size")?;
     checked(width, height, decoder.output_buffer_size())?;
     let samples = decoder.decode().map_err(|error| error.to_string())?;
-    let rgb = if is_grey { samples.into_iter().flat_map(|grey| [grey; 3]).collect() } else { samples };
+    let rgb = if is_grey {
+        samples.into_iter().flat_map(|grey| [grey; 3]).collect()
+    } else {
+        samples
+    };
     Ok(RgbPixels { width, height, rgb })
 }
 
 /// The bytes that the decoded image takes, if they are few enough.
 fn checked(width: u32, height: u32, bytes: Option<usize>) -> Result<usize, String> {
-    let too_large = || format!("it has {width} × {height} pixels, more than {} MiB", LARGEST_BYTES >> 20);
+    let too_large = || {
+        format!(
+            "it has {width} × {height} pixels, more than {} MiB",
+            LARGEST_BYTES >> 20
+        )
+    };
     let as_rgb = usize::try_from(3 * u64::from(width) * u64::from(height)).ok();
-    bytes.filter(|bytes| *bytes <= LARGEST_BYTES && as_rgb.is_some_and(|bytes| bytes <= LARGEST_BYTES)).ok_or_else(too_large)
+    bytes
+        .filter(|bytes| {
+            *bytes <= LARGEST_BYTES && as_rgb.is_some_and(|bytes| bytes <= LARGEST_BYTES)
+        })
+        .ok_or_else(too_large)
 }
 
 /// Writes a PNG file of [height, width, 3].
@@ -88,7 +126,11 @@ fn checked(width: u32, height: u32, bytes: Option<usize>) -> Result<usize, Strin
 pub(super) fn write_png(path: &std::path::Path, width: u32, height: u32, rgb: &[u8]) {
     let mut encoder = png::Encoder::new(std::fs::File::create(path).unwrap(), width, height);
     encoder.set_color(ColorType::Rgb);
-    encoder.write_header().unwrap().write_image_data(rgb).unwrap();
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(rgb)
+        .unwrap();
 }
 
 #[cfg(test)]
@@ -103,31 +145,72 @@ mod tests {
         if color == ColorType::Indexed {
             encoder.set_palette(vec![9, 8, 7, 200, 100, 50]);
         }
-        encoder.write_header().unwrap().write_image_data(samples).unwrap();
+        encoder
+            .write_header()
+            .unwrap()
+            .write_image_data(samples)
+            .unwrap();
         file
     }
 
     #[test]
     fn every_form_of_png_becomes_three_colours() {
-        let rgb = |color, depth, width, samples: &[u8]| decode(&encoded(color, depth, width, samples)).unwrap().rgb;
-        assert_eq!(rgb(ColorType::Rgb, BitDepth::Eight, 2, &[1, 2, 3, 4, 5, 6]), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(rgb(ColorType::Rgba, BitDepth::Eight, 1, &[1, 2, 3, 0]), [1, 2, 3]);
-        assert_eq!(rgb(ColorType::Grayscale, BitDepth::Eight, 2, &[77, 5]), [77, 77, 77, 5, 5, 5]);
-        assert_eq!(rgb(ColorType::GrayscaleAlpha, BitDepth::Eight, 1, &[77, 5]), [77; 3]);
-        assert_eq!(rgb(ColorType::Grayscale, BitDepth::One, 2, &[0b0100_0000]), [0, 0, 0, 255, 255, 255]);
-        assert_eq!(rgb(ColorType::Indexed, BitDepth::One, 2, &[0b0100_0000]), [9, 8, 7, 200, 100, 50]);
+        let rgb = |color, depth, width, samples: &[u8]| {
+            decode(&encoded(color, depth, width, samples)).unwrap().rgb
+        };
+        assert_eq!(
+            rgb(ColorType::Rgb, BitDepth::Eight, 2, &[1, 2, 3, 4, 5, 6]),
+            [1, 2, 3, 4, 5, 6]
+        );
+        assert_eq!(
+            rgb(ColorType::Rgba, BitDepth::Eight, 1, &[1, 2, 3, 0]),
+            [1, 2, 3]
+        );
+        assert_eq!(
+            rgb(ColorType::Grayscale, BitDepth::Eight, 2, &[77, 5]),
+            [77, 77, 77, 5, 5, 5]
+        );
+        assert_eq!(
+            rgb(ColorType::GrayscaleAlpha, BitDepth::Eight, 1, &[77, 5]),
+            [77; 3]
+        );
+        assert_eq!(
+            rgb(ColorType::Grayscale, BitDepth::One, 2, &[0b0100_0000]),
+            [0, 0, 0, 255, 255, 255]
+        );
+        assert_eq!(
+            rgb(ColorType::Indexed, BitDepth::One, 2, &[0b0100_0000]),
+            [9, 8, 7, 200, 100, 50]
+        );
         // 128 and 129 of 65,535 are just below and just above half a step of 257.
-        assert_eq!(rgb(ColorType::Rgb, BitDepth::Sixteen, 1, &[0, 128, 0, 129, 255, 255]), [0, 1, 255]);
+        assert_eq!(
+            rgb(
+                ColorType::Rgb,
+                BitDepth::Sixteen,
+                1,
+                &[0, 128, 0, 129, 255, 255]
+            ),
+            [0, 1, 255]
+        );
     }
 
     #[test]
     fn greys_and_colours_of_jpeg_are_read() {
-        for (color, pixel) in [(jpeg_encoder::ColorType::Rgb, &[200, 100, 50][..]), (jpeg_encoder::ColorType::Luma, &[90])] {
+        for (color, pixel) in [
+            (jpeg_encoder::ColorType::Rgb, &[200, 100, 50][..]),
+            (jpeg_encoder::ColorType::Luma, &[90]),
+        ] {
             let mut file = Vec::new();
-            jpeg_encoder::Encoder::new(&mut file, 95).encode(&pixel.repeat(16 * 8), 16, 8, color).unwrap();
+            jpeg_encoder::Encoder::new(&mut file, 95)
+                .encode(&pixel.repeat(16 * 8), 16, 8, color)
+                .unwrap();
             let image = decode(&file).unwrap();
-            assert_eq!((image.width, image.height, image.rgb.len()), (16, 8, 3 * 16 * 8));
-            let near = |channel: usize| image.rgb[channel].abs_diff(pixel[channel % pixel.len()]) <= 4;
+            assert_eq!(
+                (image.width, image.height, image.rgb.len()),
+                (16, 8, 3 * 16 * 8)
+            );
+            let near =
+                |channel: usize| image.rgb[channel].abs_diff(pixel[channel % pixel.len()]) <= 4;
             assert!((0..3).all(near), "{:?}", &image.rgb[..3]);
         }
     }

@@ -1,4 +1,5 @@
-//! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then makes one call instead of hundreds.
+//! Work on a CUDA device that is captured once and replayed (`shim/capture.cpp`): the host then
+//! makes one call instead of hundreds.
 
 use std::{
     ffi::c_int,
@@ -33,21 +34,29 @@ pub(crate) fn use_side_stream(device: usize) -> Result<(), TrialError> {
     checked(unsafe { kiln_use_side_stream(device as c_int) })
 }
 
-/// Captured work. The tensors that it reads and writes must stay where they are as long as it lives.
+/// Captured work. The tensors that it reads and writes must stay where they are as long as it
+/// lives.
 pub(crate) struct Graph(NonNull<CGraph>);
 
-// SAFETY: it owns device handles that libtorch lets any thread use, one at a time; nothing else refers to it.
+// SAFETY: it owns device handles that libtorch lets any thread use, one at a time; nothing else
+// refers to it.
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Captures the work that `work` submits to the device in this thread, without executing it. Its results are in the capture's memory.
+    /// Captures the work that `work` submits to the device in this thread, without executing it.
+    /// Its results are in the capture's memory.
     ///
-    /// Errors: `work`'s; libtorch's where the work cannot be captured. The thread captures nothing any more after either.
-    pub(crate) fn capture<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<(Self, T), TrialError> {
+    /// Errors: `work`'s; libtorch's where the work cannot be captured. The thread captures nothing
+    /// any more after either.
+    pub(crate) fn capture<T>(
+        work: impl FnOnce() -> Result<T, TrialError>,
+    ) -> Result<(Self, T), TrialError> {
         let mut graph = ptr::null_mut();
         // SAFETY: `graph` is a place.
         checked(unsafe { kiln_capture_begin(POOL, &raw mut graph) })?;
-        let graph = NonNull::new(graph).map(Self).ok_or_else(|| error_from_text("libtorch returned neither a graph nor an error"))?;
+        let graph = NonNull::new(graph)
+            .map(Self)
+            .ok_or_else(|| error_from_text("libtorch returned neither a graph nor an error"))?;
         let made = work();
         // SAFETY: the graph lives, and its capture began in this thread.
         let ended = checked(unsafe { kiln_capture_end(graph.0.as_ptr()) });
@@ -84,8 +93,21 @@ mod tests {
         if tch::Cuda::is_available() {
             return;
         }
-        let error = Graph::capture(|| -> Result<(), TrialError> { panic!("work that cannot be captured is not begun") }).unwrap_err().to_string();
-        assert!(error.contains("captures work on a GPU") && error.contains("CUDAGraph"), "{error}");
-        assert!(use_side_stream(0).unwrap_err().to_string().to_lowercase().contains("cuda"));
+        let error = Graph::capture(|| -> Result<(), TrialError> {
+            panic!("work that cannot be captured is not begun")
+        })
+        .unwrap_err()
+        .to_string();
+        assert!(
+            error.contains("captures work on a GPU") && error.contains("CUDAGraph"),
+            "{error}"
+        );
+        assert!(
+            use_side_stream(0)
+                .unwrap_err()
+                .to_string()
+                .to_lowercase()
+                .contains("cuda")
+        );
     }
 }

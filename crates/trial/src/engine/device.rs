@@ -1,6 +1,9 @@
 //! A device of a trial: opening, waiting, seeding, and the allocator's figures.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use burn::tensor::Device;
 use kiln_core::{plan::ChildDevice, spec::Engine};
@@ -34,21 +37,37 @@ pub struct EngineDevice {
 impl EngineDevice {
     /// Opens the device and sets the engine's threads.
     ///
-    /// Errors: flex has no CUDA; this build may be without libtorch; there may be no driver or no CUDA libtorch.
+    /// Errors: flex has no CUDA; this build may be without libtorch; there may be no driver or no
+    /// CUDA libtorch.
     pub fn open(engine: Engine, kind: ChildDevice, cpu_threads: u64) -> Result<Self, TrialError> {
         Self::open_replica(engine, kind, cpu_threads, 0)
     }
 
-    /// The device of replica `replica`, from 0: each has its own CUDA device, and all of them share the CPU.
+    /// The device of replica `replica`, from 0: each has its own CUDA device, and all of them share
+    /// the CPU.
     ///
     /// Errors: also where this process sees too few CUDA devices.
-    pub(crate) fn open_replica(engine: Engine, kind: ChildDevice, cpu_threads: u64, replica: usize) -> Result<Self, TrialError> {
-        let ordinal = if kind == ChildDevice::Cuda { replica } else { 0 };
+    pub(crate) fn open_replica(
+        engine: Engine,
+        kind: ChildDevice,
+        cpu_threads: u64,
+        replica: usize,
+    ) -> Result<Self, TrialError> {
+        let ordinal = if kind == ChildDevice::Cuda {
+            replica
+        } else {
+            0
+        };
         let plain = match engine {
             Engine::Flex => open_flex(kind, cpu_threads)?,
             Engine::Libtorch => open_libtorch(kind, cpu_threads, ordinal)?,
         };
-        Ok(Self { engine, kind, ordinal, plain })
+        Ok(Self {
+            engine,
+            kind,
+            ordinal,
+            plain,
+        })
     }
 
     /// For tensors that need no gradient: tokens, evaluation.
@@ -80,7 +99,8 @@ impl EngineDevice {
         self.is_cuda().then_some(self.ordinal)
     }
 
-    /// From now on, this thread's work on a GPU runs on its own stream, which can be captured; no effect on the CPU.
+    /// From now on, this thread's work on a GPU runs on its own stream, which can be captured; no
+    /// effect on the CPU.
     ///
     /// Errors: libtorch's words.
     #[cfg(feature = "libtorch")]
@@ -88,7 +108,8 @@ impl EngineDevice {
         self.cuda().map_or(Ok(()), super::capture::use_side_stream)
     }
 
-    /// Whether cuDNN tries its convolutions on the first of each shape. On the CPU the switch is there and does nothing.
+    /// Whether cuDNN tries its convolutions on the first of each shape. On the CPU the switch is
+    /// there and does nothing.
     ///
     /// Errors: libtorch's words.
     pub fn set_cudnn_benchmark(&self, is_wanted: bool) -> Result<(), TrialError> {
@@ -106,7 +127,8 @@ impl EngineDevice {
     pub fn seed(&self, seed: u64) -> Result<(), TrialError> {
         #[cfg(feature = "libtorch")]
         if self.is_cuda() {
-            // burn's own way seeds every device's generator, also one that another replica draws from at this moment.
+            // burn's own way seeds every device's generator, also one that another replica draws
+            // from at this moment.
             return super::cuda::seed(self.cuda(), seed);
         }
         self.plain.seed(seed);
@@ -115,12 +137,18 @@ impl EngineDevice {
 
     /// Waits until the device has finished all submitted work.
     pub fn wait(&self) -> Result<(), TrialError> {
-        guard(|| self.plain.sync())?.map_err(|error| TrialError::Failed(format!("the device failed: {error:?}")))
+        guard(|| self.plain.sync())?
+            .map_err(|error| TrialError::Failed(format!("the device failed: {error:?}")))
     }
 
-    /// The name by which a user knows the device. A GPU's name comes from its driver, which the parent queries.
+    /// The name by which a user knows the device. A GPU's name comes from its driver, which the
+    /// parent queries.
     pub fn name(&self) -> String {
-        if self.is_cuda() { "CUDA".to_owned() } else { cpu_model() }
+        if self.is_cuda() {
+            "CUDA".to_owned()
+        } else {
+            cpu_model()
+        }
     }
 
     /// Number of CPU threads that the engine reports.
@@ -159,15 +187,25 @@ pub(crate) fn begin_thread() {
 
 fn open_flex(kind: ChildDevice, cpu_threads: u64) -> Result<Device, TrialError> {
     if kind == ChildDevice::Cuda {
-        return Err(TrialError::Bad("`run.engine` flex computes on the CPU only; set `run.devices` to cpu, or `run.engine` to libtorch".to_owned()));
+        return Err(TrialError::Bad(
+            "`run.engine` flex computes on the CPU only; set `run.devices` to cpu, or `run.engine` \
+             to libtorch"
+                .to_owned(),
+        ));
     }
     // An error means that the pool is there already, with the threads it was first given.
-    let _ = rayon::ThreadPoolBuilder::new().num_threads(cpu_threads as usize).build_global();
+    let _ = rayon::ThreadPoolBuilder::new()
+        .num_threads(cpu_threads as usize)
+        .build_global();
     Ok(Device::flex())
 }
 
 #[cfg(feature = "libtorch")]
-fn open_libtorch(kind: ChildDevice, cpu_threads: u64, ordinal: usize) -> Result<Device, TrialError> {
+fn open_libtorch(
+    kind: ChildDevice,
+    cpu_threads: u64,
+    ordinal: usize,
+) -> Result<Device, TrialError> {
     if kind == ChildDevice::Cuda {
         super::cuda::load()?;
         refuse_too_few(ordinal)?;
@@ -184,7 +222,8 @@ fn open_libtorch(kind: ChildDevice, cpu_threads: u64, ordinal: usize) -> Result<
     }
 }
 
-/// Errors: fewer devices than needed. The first device is not checked: opening it fails with libtorch's own message.
+/// Errors: fewer devices than needed. The first device is not checked: opening it fails with
+/// libtorch's own message.
 #[cfg(feature = "libtorch")]
 fn refuse_too_few(ordinal: usize) -> Result<(), TrialError> {
     if ordinal == 0 {
@@ -195,7 +234,8 @@ fn refuse_too_few(ordinal: usize) -> Result<(), TrialError> {
         return Ok(());
     }
     Err(TrialError::NoDevice(format!(
-        "the trial needs at least {} GPUs (`run.devices_per_trial`), and libtorch sees {visible}; does `CUDA_VISIBLE_DEVICES` hide one?",
+        "the trial needs at least {} GPUs (`run.devices_per_trial`), and libtorch sees {visible}; \
+         does `CUDA_VISIBLE_DEVICES` hide one?",
         ordinal + 1
     )))
 }
@@ -214,5 +254,9 @@ pub(crate) fn open_cuda(index: usize) -> Result<Device, TrialError> {
 
 #[cfg(not(feature = "libtorch"))]
 fn open_libtorch(_: ChildDevice, _: u64, _: usize) -> Result<Device, TrialError> {
-    Err(TrialError::Bad("this `kiln-trial` was built without libtorch; set `run.engine` to flex, or build it with the feature `libtorch`".to_owned()))
+    Err(TrialError::Bad(
+        "this `kiln-trial` was built without libtorch; set `run.engine` to flex, or build it with \
+         the feature `libtorch`"
+            .to_owned(),
+    ))
 }

@@ -1,11 +1,13 @@
-//! Facts on which a result depends besides the trial file: libraries as loaded into this process, switches, the CPU's name.
+//! Facts on which a result depends besides the trial file: libraries as loaded into this process,
+//! switches, the CPU's name.
 
 use std::{collections::BTreeMap, fs};
 
 #[cfg(feature = "libtorch")]
 use super::libtorch::{VersionCall, library_version};
 
-/// Libraries whose version decides numbers or speed: their name here and the start of their file's name.
+/// Libraries whose version decides numbers or speed: their name here and the start of their file's
+/// name.
 const WATCHED: [(&str, &str); 12] = [
     ("libtorch_cpu", "libtorch_cpu."),
     ("libtorch_cuda", "libtorch_cuda."),
@@ -21,9 +23,10 @@ const WATCHED: [(&str, &str); 12] = [
     ("mkl", "libmkl_core."),
 ];
 
-/// Versions by name, of the libraries that are in this process now, by their own words: `libtorch` and `libtorch_build` (CUDA
-/// version and commit it was built from), `cudnn`, `cublas`, `nccl`, `cudart`, `nvrtc`. A library that tells none has its file's name.
-/// Some are loaded with CUDA only, so they are there once the device is open.
+/// Versions by name, of the libraries that are in this process now, by their own words: `libtorch`
+/// and `libtorch_build` (CUDA version and commit it was built from), `cudnn`, `cublas`, `nccl`,
+/// `cudart`, `nvrtc`. A library that tells none has its file's name. Some are loaded with CUDA
+/// only, so they are there once the device is open.
 pub fn libraries() -> BTreeMap<String, String> {
     let burn = ("burn".to_owned(), "0.22.1".to_owned());
     std::iter::once(burn).chain(beside_burn()).collect()
@@ -49,7 +52,9 @@ pub fn library_files() -> BTreeMap<String, String> {
 }
 
 fn mapped(maps: &str) -> BTreeMap<String, String> {
-    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..]));
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| &line[at..]));
     let named = paths.filter_map(|path| {
         let file = path.rsplit('/').next()?;
         let (name, _) = WATCHED.iter().find(|(_, start)| file.starts_with(start))?;
@@ -62,17 +67,27 @@ fn mapped(maps: &str) -> BTreeMap<String, String> {
 #[cfg(feature = "libtorch")]
 pub(super) fn build_setting<'a>(build: &'a str, key: &str) -> Option<&'a str> {
     let parts = build.split([',', '\n']).map(str::trim);
-    let mut values = parts.filter_map(|part| part.rsplit_once('=').filter(|(name, _)| name.rsplit(' ').next() == Some(key)));
+    let mut values = parts.filter_map(|part| {
+        part.rsplit_once('=')
+            .filter(|(name, _)| name.rsplit(' ').next() == Some(key))
+    });
     values.find_map(|(_, value)| Some(value.trim()).filter(|value| !value.is_empty()))
 }
 
-/// Versions in libtorch's description of its build. `libtorch` is without the flavor's suffix, which `libtorch_build` has.
+/// Versions in libtorch's description of its build. `libtorch` is without the flavor's suffix,
+/// which `libtorch_build` has.
 #[cfg(feature = "libtorch")]
 fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
     let value = |key: &str| build_setting(build, key);
-    let cuda = value("CUDA_VERSION").map_or("without CUDA".to_owned(), |version| format!("CUDA {version}"));
-    let commit = value("COMMIT_SHA").map(|commit| format!(", commit {}", commit.get(..10).unwrap_or(commit)));
-    let mut found = BTreeMap::from([("libtorch_build".to_owned(), format!("{cuda}{}", commit.unwrap_or_default()))]);
+    let cuda = value("CUDA_VERSION").map_or("without CUDA".to_owned(), |version| {
+        format!("CUDA {version}")
+    });
+    let commit = value("COMMIT_SHA")
+        .map(|commit| format!(", commit {}", commit.get(..10).unwrap_or(commit)));
+    let mut found = BTreeMap::from([(
+        "libtorch_build".to_owned(),
+        format!("{cuda}{}", commit.unwrap_or_default()),
+    )]);
     if let Some(version) = value("TORCH_VERSION") {
         found.insert("libtorch".to_owned(), version.to_owned());
     }
@@ -84,10 +99,13 @@ fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
 fn version_of(name: &str, path: &str) -> String {
     let answered = match name {
         "cudnn" => library_version(path, c"cudnnGetVersion", VersionCall::Returned).map(cudnn),
-        "cublas" => library_version(path, c"cublasGetProperty", VersionCall::InParts).map(|number| parts(number, 10_000, 100)),
+        "cublas" => library_version(path, c"cublasGetProperty", VersionCall::InParts)
+            .map(|number| parts(number, 10_000, 100)),
         "nccl" => library_version(path, c"ncclGetVersion", VersionCall::Written).map(nccl),
         "cudart" => library_version(path, c"cudaRuntimeGetVersion", VersionCall::Written).map(cuda),
-        "nvrtc" => super::nvrtc::version(std::path::Path::new(path)).ok().map(|version| version.cuda),
+        "nvrtc" => super::nvrtc::version(std::path::Path::new(path))
+            .ok()
+            .map(|version| version.cuda),
         _ => None,
     };
     answered.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path).to_owned())
@@ -96,7 +114,12 @@ fn version_of(name: &str, path: &str) -> String {
 /// major × `major` + minor × `minor` + patch.
 #[cfg(feature = "libtorch")]
 fn parts(number: i64, major: i64, minor: i64) -> String {
-    format!("{}.{}.{}", number / major, number % major / minor, number % minor)
+    format!(
+        "{}.{}.{}",
+        number / major,
+        number % major / minor,
+        number % minor
+    )
 }
 
 /// 13000 is `13.0`.
@@ -108,13 +131,21 @@ pub(super) fn cuda(number: i64) -> String {
 /// cuDNN counts the major version in ten thousands from 9 on, in thousands before.
 #[cfg(feature = "libtorch")]
 pub(super) fn cudnn(number: i64) -> String {
-    if number >= 90_000 { parts(number, 10_000, 100) } else { parts(number, 1000, 100) }
+    if number >= 90_000 {
+        parts(number, 10_000, 100)
+    } else {
+        parts(number, 1000, 100)
+    }
 }
 
 /// NCCL counts the major version in ten thousands from 2.9 on, in thousands before.
 #[cfg(feature = "libtorch")]
 fn nccl(number: i64) -> String {
-    if number >= 10_000 { parts(number, 10_000, 100) } else { parts(number, 1000, 100) }
+    if number >= 10_000 {
+        parts(number, 10_000, 100)
+    } else {
+        parts(number, 1000, 100)
+    }
 }
 
 /// Switches by name; empty without libtorch.
@@ -130,7 +161,8 @@ pub fn flags() -> BTreeMap<String, String> {
 pub fn cpu_model() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("model name"));
-    line.and_then(|line| line.split_once(':')).map_or("cpu".to_owned(), |(_, name)| name.trim().to_owned())
+    line.and_then(|line| line.split_once(':'))
+        .map_or("cpu".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
 #[cfg(test)]
@@ -149,7 +181,10 @@ mod tests {
         let found = mapped(maps);
         assert_eq!(found.len(), 4);
         assert_eq!(found["nvrtc"], "/opt/nvidia/lib/libnvrtc.so.13");
-        assert_eq!(found["nvrtc_builtins"], "/opt/nvidia/lib/libnvrtc-builtins.so.13.0");
+        assert_eq!(
+            found["nvrtc_builtins"],
+            "/opt/nvidia/lib/libnvrtc-builtins.so.13.0"
+        );
         assert_eq!(found["libtorch_cpu"], "/opt/torch/lib/libtorch_cpu.so");
         assert_eq!(found["cudnn"], "/opt/nvidia/lib/libcudnn.so.9");
     }
@@ -166,9 +201,14 @@ mod tests {
     #[test]
     #[cfg(feature = "libtorch")]
     fn libtorch_says_itself_which_version_it_is() {
-        let build = "PyTorch built with:\n  - Build settings: BLAS_INFO=mkl, COMMIT_SHA=70d99e998b4955, CUDA_VERSION=13.0, TORCH_VERSION=2.11.0, USE_CUDA=ON, \n";
+        let build = "PyTorch built with:\n  - Build settings: BLAS_INFO=mkl, \
+                     COMMIT_SHA=70d99e998b4955, CUDA_VERSION=13.0, TORCH_VERSION=2.11.0, \
+                     USE_CUDA=ON, \n";
         let found = libtorch_versions(build);
-        assert_eq!((found["libtorch"].as_str(), found["libtorch_build"].as_str()), ("2.11.0", "CUDA 13.0, commit 70d99e998b"));
+        assert_eq!(
+            (found["libtorch"].as_str(), found["libtorch_build"].as_str()),
+            ("2.11.0", "CUDA 13.0, commit 70d99e998b")
+        );
         assert_eq!(libtorch_versions("")["libtorch_build"], "without CUDA");
     }
 
@@ -176,12 +216,24 @@ mod tests {
     #[cfg(feature = "libtorch")]
     fn this_process_tells_its_libraries_versions() {
         let found = libraries();
-        assert!(found["libtorch"].starts_with("2.") && !found["libtorch"].contains('+'), "{found:?}");
+        assert!(
+            found["libtorch"].starts_with("2.") && !found["libtorch"].contains('+'),
+            "{found:?}"
+        );
         // Both flavors of the wheel load the CUDA runtime; a libtorch built without CUDA does not.
         if let Some(file) = library_files().get("cudart") {
-            assert!(found["cudart"].split_once('.').is_some_and(|(major, _)| major.parse::<u32>().is_ok()), "{file}: {found:?}");
+            assert!(
+                found["cudart"]
+                    .split_once('.')
+                    .is_some_and(|(major, _)| major.parse::<u32>().is_ok()),
+                "{file}: {found:?}"
+            );
         }
-        let absent = library_version("/nowhere/libcudnn.so", c"cudnnGetVersion", VersionCall::Returned);
+        let absent = library_version(
+            "/nowhere/libcudnn.so",
+            c"cudnnGetVersion",
+            VersionCall::Returned,
+        );
         assert_eq!(absent, None);
     }
 }

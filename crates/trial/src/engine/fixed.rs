@@ -1,6 +1,9 @@
 //! Tensors in their own memory at fixed addresses, so that recorded work finds its inputs there.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use burn::{
     backend::LibTorch,
@@ -26,7 +29,10 @@ pub(crate) trait Raw: Clone {
 
 impl<const D: usize> Raw for Tensor<D> {
     fn raw(&self) -> tch::Tensor {
-        self.clone().try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor
+        self.clone()
+            .try_into_primitive::<LibTorch>()
+            .expect(ON_LIBTORCH)
+            .tensor
     }
 
     fn over(raw: tch::Tensor) -> Self {
@@ -36,7 +42,10 @@ impl<const D: usize> Raw for Tensor<D> {
 
 impl<const D: usize> Raw for Tensor<D, Int> {
     fn raw(&self) -> tch::Tensor {
-        self.clone().try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor
+        self.clone()
+            .try_into_primitive::<LibTorch>()
+            .expect(ON_LIBTORCH)
+            .tensor
     }
 
     fn over(raw: tch::Tensor) -> Self {

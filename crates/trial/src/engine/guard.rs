@@ -1,5 +1,5 @@
-//! Turns exceptions of an engine into errors with a kind. libtorch's errors arrive as panics of tch and burn with libtorch's
-//! text, or as text from the shim; both come out as [`TrialError`].
+//! Turns exceptions of an engine into errors with a kind. libtorch's errors arrive as panics of tch
+//! and burn with libtorch's text, or as text from the shim; both come out as [`TrialError`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -18,9 +18,11 @@ const NO_DEVICE: [&str; 7] = [
     "no kernel image is available",
 ];
 
-/// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be trusted: end it.
+/// Runs `work`; a panic in it becomes an error. After a CUDA error the process is not to be
+/// trusted: end it.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, TrialError> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| error_from_text(&panic_text(payload.as_ref())))
+    catch_unwind(AssertUnwindSafe(work))
+        .map_err(|payload| error_from_text(&panic_text(payload.as_ref())))
 }
 
 /// As [`guard`], for work that returns its own errors.
@@ -42,9 +44,18 @@ pub fn error_from_text(whole: &str) -> TrialError {
 
 /// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and the C++ stack below it.
 fn without_wrapping(text: &str) -> String {
-    let inner = text.split_once("Torch(\"").map_or(text, |(_, inner)| inner.trim_end_matches("\")"));
+    let inner = text
+        .split_once("Torch(\"")
+        .map_or(text, |(_, inner)| inner.trim_end_matches("\")"));
     let text = inner.replace("\\n", "\n");
-    let end = ["\nException raised from", "\nframe #", "\nC++ CapturedTraceback"].iter().filter_map(|words| text.find(words)).min();
+    let end = [
+        "\nException raised from",
+        "\nframe #",
+        "\nC++ CapturedTraceback",
+    ]
+    .iter()
+    .filter_map(|words| text.find(words))
+    .min();
     text[..end.unwrap_or(text.len())].trim().to_owned()
 }
 
@@ -56,17 +67,30 @@ mod tests {
     fn words_of_memory_and_of_devices_get_their_kinds() {
         let cpu = r#"called `Result::unwrap()` on an `Err` value: Torch("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")"#;
         match error_from_text(cpu) {
-            TrialError::OutOfMemory { text } => assert!(text.starts_with("[enforce fail") && text.ends_with("9 bytes"), "{text}"),
+            TrialError::OutOfMemory { text } => assert!(
+                text.starts_with("[enforce fail") && text.ends_with("9 bytes"),
+                "{text}"
+            ),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(error_from_text("CUDA out of memory. Tried to allocate 2.00 GiB"), TrialError::OutOfMemory { .. }));
-        assert!(matches!(error_from_text("Found no NVIDIA driver on your system"), TrialError::NoDevice(_)));
-        assert!(matches!(error_from_text("shape mismatch"), TrialError::Failed(_)));
+        assert!(matches!(
+            error_from_text("CUDA out of memory. Tried to allocate 2.00 GiB"),
+            TrialError::OutOfMemory { .. }
+        ));
+        assert!(matches!(
+            error_from_text("Found no NVIDIA driver on your system"),
+            TrialError::NoDevice(_)
+        ));
+        assert!(matches!(
+            error_from_text("shape mismatch"),
+            TrialError::Failed(_)
+        ));
     }
 
     #[test]
     fn a_panic_becomes_an_error_with_its_words() {
-        let error = guard(|| panic!("not enough memory: you tried to allocate 5 bytes")).unwrap_err();
+        let error =
+            guard(|| panic!("not enough memory: you tried to allocate 5 bytes")).unwrap_err();
         assert!(matches!(error, TrialError::OutOfMemory { .. }), "{error:?}");
     }
 }

@@ -1,7 +1,10 @@
-//! Batches on their way to the device. Input: numbers on the host. Output: tensors on the device; the kind of host memory
-//! they were copied from is kept for the result.
+//! Batches on their way to the device. Input: numbers on the host. Output: tensors on the device;
+//! the kind of host memory they were copied from is kept for the result.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use burn::tensor::{Device, Element, Int, Tensor, TensorData};
 use kiln_core::{kinds::data::PinMemory, spec::Engine};
@@ -30,7 +33,8 @@ impl HostCopy {
     pub(crate) fn new(device: &EngineDevice, pin_memory: PinMemory) -> Self {
         let to = device.cuda();
         let is_in_vain = pin_memory == PinMemory::Asked(true) && to.is_none();
-        let note = is_in_vain.then(|| "no effect on the CPU, where batches are not copied".to_owned());
+        let note =
+            is_in_vain.then(|| "no effect on the CPU, where batches are not copied".to_owned());
         Self {
             device: device.plain().clone(),
             engine: device.engine,
@@ -42,9 +46,11 @@ impl HostCopy {
         }
     }
 
-    /// The kind of host memory that batches are copied from: `pinned` or `pageable`; `None` where none is copied to a device.
+    /// The kind of host memory that batches are copied from: `pinned` or `pageable`; `None` where
+    /// none is copied to a device.
     pub(crate) fn copied_from(&self) -> Option<&'static str> {
-        self.to.map(|_| if self.pinned { "pinned" } else { "pageable" })
+        self.to
+            .map(|_| if self.pinned { "pinned" } else { "pageable" })
     }
 
     /// The reason why `data.pin_memory` has no effect.
@@ -52,31 +58,50 @@ impl HostCopy {
         self.note.as_deref()
     }
 
-    /// Token ids, labels or symbols of this shape on the device. Does not wait for a copy from pinned memory.
-    pub(crate) fn whole_numbers<const D: usize>(&mut self, values: &[i64], shape: [usize; D]) -> Result<Tensor<D, Int>, TrialError> {
+    /// Token ids, labels or symbols of this shape on the device. Does not wait for a copy from
+    /// pinned memory.
+    pub(crate) fn whole_numbers<const D: usize>(
+        &mut self,
+        values: &[i64],
+        shape: [usize; D],
+    ) -> Result<Tensor<D, Int>, TrialError> {
         #[cfg(feature = "libtorch")]
         if self.engine == Engine::Libtorch {
             use burn::backend::LibTorch;
             let copied = self.copied(values, shape)?;
-            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(copied)));
+            return Ok(Tensor::from_primitive::<LibTorch>(
+                burn_tch::TchTensor::new(copied),
+            ));
         }
         Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
     }
 
-    /// Pixels, features or targets of this shape on the device. Does not wait for a copy from pinned memory.
-    pub(crate) fn numbers<const D: usize>(&mut self, values: &[f32], shape: [usize; D]) -> Result<Tensor<D>, TrialError> {
+    /// Pixels, features or targets of this shape on the device. Does not wait for a copy from
+    /// pinned memory.
+    pub(crate) fn numbers<const D: usize>(
+        &mut self,
+        values: &[f32],
+        shape: [usize; D],
+    ) -> Result<Tensor<D>, TrialError> {
         #[cfg(feature = "libtorch")]
         if self.engine == Engine::Libtorch {
             use burn::backend::LibTorch;
             let copied = self.copied(values, shape)?;
-            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(copied)));
+            return Ok(Tensor::from_primitive::<LibTorch>(
+                burn_tch::TchTensor::new(copied),
+            ));
         }
         Ok(Tensor::from_data(self.on_flex(values, shape), &self.device))
     }
 
-    /// Images of bytes as normalized numbers, both [rows, channels, height, width]: the bytes are copied, and the device looks the numbers up.
-    /// Does not wait for a copy from pinned memory.
-    pub(crate) fn pixels(&mut self, bytes: &[u8], shape: [usize; 4], normalization: Normalization) -> Result<Tensor<4>, TrialError> {
+    /// Images of bytes as normalized numbers, both [rows, channels, height, width]: the bytes are
+    /// copied, and the device looks the numbers up. Does not wait for a copy from pinned memory.
+    pub(crate) fn pixels(
+        &mut self,
+        bytes: &[u8],
+        shape: [usize; 4],
+        normalization: Normalization,
+    ) -> Result<Tensor<4>, TrialError> {
         let [_, channels, height, width] = shape;
         let tables = || (0..channels).map(|channel| normalization.table(channel));
         #[cfg(feature = "libtorch")]
@@ -84,7 +109,9 @@ impl HostCopy {
             use burn::backend::LibTorch;
             let bytes = self.copied(bytes, shape)?;
             let table = match &self.of_pixels {
-                Some((of, count, table)) if (*of, *count) == (normalization, channels) => table.shallow_clone(),
+                Some((of, count, table)) if (*of, *count) == (normalization, channels) => {
+                    table.shallow_clone()
+                }
                 _ => {
                     let numbers: Vec<f32> = tables().flatten().collect();
                     let table = self.copied(&numbers, [channels, 256])?;
@@ -93,34 +120,65 @@ impl HostCopy {
                 }
             };
             let numbers = super::libtorch::normalize(&bytes, &table)?;
-            return Ok(Tensor::from_primitive::<LibTorch>(burn_tch::TchTensor::new(numbers)));
+            return Ok(Tensor::from_primitive::<LibTorch>(
+                burn_tch::TchTensor::new(numbers),
+            ));
         }
         let tables: Vec<[f32; 256]> = tables().collect();
         let planes = bytes.chunks(height * width).zip(tables.iter().cycle());
-        let numbers: Vec<f32> = planes.flat_map(|(plane, table)| plane.iter().map(|byte| table[usize::from(*byte)])).collect();
-        Ok(Tensor::from_data(self.on_flex(&numbers, shape), &self.device))
+        let numbers: Vec<f32> = planes
+            .flat_map(|(plane, table)| plane.iter().map(|byte| table[usize::from(*byte)]))
+            .collect();
+        Ok(Tensor::from_data(
+            self.on_flex(&numbers, shape),
+            &self.device,
+        ))
     }
 
     fn on_flex<T: Element, const D: usize>(&self, values: &[T], shape: [usize; D]) -> TensorData {
-        debug_assert!(self.engine == Engine::Flex, "libtorch copies through its own allocator");
+        debug_assert!(
+            self.engine == Engine::Flex,
+            "libtorch copies through its own allocator"
+        );
         TensorData::new(values.to_vec(), shape)
     }
 
-    /// Pinned memory is limited by the system: where there is none to be had, copies go on from pageable memory.
+    /// Pinned memory is limited by the system: where there is none to be had, copies go on from
+    /// pageable memory.
     #[cfg(feature = "libtorch")]
-    fn copied<T: super::cuda::BatchNumber, const D: usize>(&mut self, values: &[T], shape: [usize; D]) -> Result<tch::Tensor, TrialError> {
+    fn copied<T: super::cuda::BatchNumber, const D: usize>(
+        &mut self,
+        values: &[T],
+        shape: [usize; D],
+    ) -> Result<tch::Tensor, TrialError> {
         use super::cuda::{Route, copy};
         let shape = shape.map(|side| side as i64);
         if self.pinned {
-            match copy(values, Route { to: self.to, pinned: true }) {
+            match copy(
+                values,
+                Route {
+                    to: self.to,
+                    pinned: true,
+                },
+            ) {
                 Ok(found) => return Ok(found.reshape(shape)),
                 Err(error) => {
                     self.pinned = false;
-                    self.note = Some(format!("batches are copied from pageable memory because pinned memory failed: {error}"));
+                    self.note = Some(format!(
+                        "batches are copied from pageable memory because pinned memory failed: \
+                         {error}"
+                    ));
                 }
             }
         }
-        copy(values, Route { to: self.to, pinned: false }).map(|found| found.reshape(shape))
+        copy(
+            values,
+            Route {
+                to: self.to,
+                pinned: false,
+            },
+        )
+        .map(|found| found.reshape(shape))
     }
 }
 
@@ -133,11 +191,18 @@ mod tests {
     const TOKENS: [i64; 6] = [1, 2, 3, 4, 5, 6];
 
     fn engines() -> Vec<Engine> {
-        if cfg!(feature = "libtorch") { vec![Engine::Libtorch, Engine::Flex] } else { vec![Engine::Flex] }
+        if cfg!(feature = "libtorch") {
+            vec![Engine::Libtorch, Engine::Flex]
+        } else {
+            vec![Engine::Flex]
+        }
     }
 
     fn on_cpu(engine: Engine, pin_memory: PinMemory) -> HostCopy {
-        HostCopy::new(&EngineDevice::open(engine, ChildDevice::Cpu, 1).unwrap(), pin_memory)
+        HostCopy::new(
+            &EngineDevice::open(engine, ChildDevice::Cpu, 1).unwrap(),
+            pin_memory,
+        )
     }
 
     fn tokens(copy: &mut HostCopy) -> Vec<i64> {
@@ -153,22 +218,36 @@ mod tests {
             assert_eq!(tokens(&mut copy), TOKENS, "{engine:?}");
             let pixels = copy.numbers(&[0.5, -1.0, 2.0, 0.25], [1, 2, 2, 1]).unwrap();
             assert_eq!(pixels.dims(), [1, 2, 2, 1]);
-            assert_eq!(pixels.into_data().iter::<f32>().collect::<Vec<_>>(), [0.5, -1.0, 2.0, 0.25], "{engine:?}");
+            assert_eq!(
+                pixels.into_data().iter::<f32>().collect::<Vec<_>>(),
+                [0.5, -1.0, 2.0, 0.25],
+                "{engine:?}"
+            );
             assert_eq!(copy.numbers(&[], [0, 3]).unwrap().dims(), [0, 3]);
         }
     }
 
-    /// All 256 byte values in three channels, to the bit; 11 × 13 is not a multiple of a SIMD width.
+    /// All 256 byte values in three channels, to the bit; 11 × 13 is not a multiple of a SIMD
+    /// width.
     #[test]
     fn images_become_the_numbers_of_their_tables_wherever_they_are_normalized() {
-        let normalization = Normalization { mean: [0.485, 0.456, 0.406], deviation: [0.229, 0.224, 0.225] };
+        let normalization = Normalization {
+            mean: [0.485, 0.456, 0.406],
+            deviation: [0.229, 0.224, 0.225],
+        };
         let shape = [2, 3, 11, 13];
-        let bytes: Vec<u8> = (0..2 * 3 * 11 * 13).map(|at| (at * 7 % 256) as u8).collect();
-        let expected: Vec<u32> =
-            bytes.iter().enumerate().map(|(at, byte)| normalization.table(at / (11 * 13) % 3)[usize::from(*byte)].to_bits()).collect();
+        let bytes: Vec<u8> = (0..2 * 3 * 11 * 13)
+            .map(|at| (at * 7 % 256) as u8)
+            .collect();
+        let expected: Vec<u32> = bytes
+            .iter()
+            .enumerate()
+            .map(|(at, byte)| normalization.table(at / (11 * 13) % 3)[usize::from(*byte)].to_bits())
+            .collect();
         let found = |engine: Engine| -> Vec<u32> {
             let mut copy = on_cpu(engine, PinMemory::default());
-            let [first, second] = [0, 1].map(|_| copy.pixels(&bytes, shape, normalization).unwrap());
+            let [first, second] =
+                [0, 1].map(|_| copy.pixels(&bytes, shape, normalization).unwrap());
             assert_eq!(second.dims(), shape);
             assert_eq!(first.into_data(), second.clone().into_data());
             second.into_data().iter::<f32>().map(f32::to_bits).collect()
@@ -189,20 +268,35 @@ mod tests {
     fn the_host_may_write_over_what_it_gave() {
         for engine in engines() {
             let mut values = vec![1.0_f32; 100];
-            let copied = on_cpu(engine, PinMemory::default()).numbers(&values, [100]).unwrap();
+            let copied = on_cpu(engine, PinMemory::default())
+                .numbers(&values, [100])
+                .unwrap();
             values.fill(2.0);
-            assert!(copied.into_data().iter::<f32>().all(|value| value == 1.0), "{engine:?}");
+            assert!(
+                copied.into_data().iter::<f32>().all(|value| value == 1.0),
+                "{engine:?}"
+            );
         }
     }
 
     #[test]
     fn on_the_cpu_pin_memory_changes_nothing_and_a_note_says_so() {
         for engine in engines() {
-            let [mut with, mut without, mut auto] =
-                [PinMemory::Asked(true), PinMemory::Asked(false), PinMemory::default()].map(|asked| on_cpu(engine, asked));
-            assert_eq!([tokens(&mut with), tokens(&mut auto)], [tokens(&mut without), tokens(&mut without)]);
+            let [mut with, mut without, mut auto] = [
+                PinMemory::Asked(true),
+                PinMemory::Asked(false),
+                PinMemory::default(),
+            ]
+            .map(|asked| on_cpu(engine, asked));
+            assert_eq!(
+                [tokens(&mut with), tokens(&mut auto)],
+                [tokens(&mut without), tokens(&mut without)]
+            );
             assert_eq!((with.copied_from(), without.copied_from()), (None, None));
-            assert_eq!((with.note().is_some(), without.note(), auto.note()), (true, None, None));
+            assert_eq!(
+                (with.note().is_some(), without.note(), auto.note()),
+                (true, None, None)
+            );
         }
     }
 
@@ -212,8 +306,15 @@ mod tests {
         if tch::Cuda::is_available() {
             return; // Pinned memory works there; `scripts/check-gpu.sh` looks at it.
         }
-        let mut copy = HostCopy { pinned: true, ..on_cpu(Engine::Libtorch, PinMemory::default()) };
+        let mut copy = HostCopy {
+            pinned: true,
+            ..on_cpu(Engine::Libtorch, PinMemory::default())
+        };
         assert_eq!(tokens(&mut copy), TOKENS);
-        assert!(!copy.pinned && copy.note().unwrap().contains("pinned memory failed"), "{:?}", copy.note());
+        assert!(
+            !copy.pinned && copy.note().unwrap().contains("pinned memory failed"),
+            "{:?}",
+            copy.note()
+        );
     }
 }

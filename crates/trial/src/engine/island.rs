@@ -1,7 +1,11 @@
-//! Islands: fused libtorch operations inside burn's autodiff. An island is one node of burn's graph; its forward and its
-//! backward are the shim's. Input: burn tensors on libtorch. Output: one burn tensor.
+//! Islands: fused libtorch operations inside burn's autodiff. An island is one node of burn's
+//! graph; its forward and its backward are the shim's. Input: burn tensors on libtorch. Output: one
+//! burn tensor.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,13 +24,16 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::error_from_text;
-use super::libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention, conv_norm, forward, lstm};
+use super::libtorch::{
+    AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention,
+    conv_norm, forward, lstm,
+};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
 
-/// Kept from the forward to the backward pass, which takes `saved` out. `_held` keeps burn's handles of memory that `saved`
-/// reads alive, so that burn does not write over it in place.
+/// Kept from the forward to the backward pass, which takes `saved` out. `_held` keeps burn's
+/// handles of memory that `saved` reads alive, so that burn does not write over it in place.
 #[derive(Clone, Debug)]
 struct State {
     saved: Arc<Mutex<Option<SavedForward>>>,
@@ -35,15 +42,28 @@ struct State {
 
 impl State {
     fn new(saved: SavedForward, held: Vec<TchTensor>) -> Self {
-        Self { saved: Arc::new(Mutex::new(Some(saved))), _held: Arc::new(held) }
+        Self {
+            saved: Arc::new(Mutex::new(Some(saved))),
+            _held: Arc::new(held),
+        }
     }
 
     /// Errors: it was called before; what was saved may be written over by then.
-    fn backward(&self, gradient: &tch::Tensor, count: usize) -> Result<Vec<Option<tch::Tensor>>, TrialError> {
-        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn backward(
+        &self,
+        gradient: &tch::Tensor,
+        count: usize,
+    ) -> Result<Vec<Option<tch::Tensor>>, TrialError> {
+        let saved = self
+            .saved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let saved = saved.ok_or_else(|| {
             TrialError::Failed(
-                "a second backward pass was run after one forward pass, whose values are kept for one only; run the forward pass again".to_owned(),
+                "a second backward pass was run after one forward pass, whose values are kept for \
+                 one only; run the forward pass again"
+                    .to_owned(),
             )
         })?;
         saved.backward(gradient, count)
@@ -73,15 +93,28 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
-        Operation::Linear { products } | Operation::Linears { products } if products.kind().is_some_and(|kind| kind != inputs[0].tensor.kind()) => {
+        Operation::Linear { products } | Operation::Linears { products }
+            if products
+                .kind()
+                .is_some_and(|kind| kind != inputs[0].tensor.kind()) =>
+        {
             Vec::new()
         }
-        Operation::Linear { .. } | Operation::Linears { .. } | Operation::LayerNorm { .. } | Operation::RmsNorm { .. } | Operation::Gelu => {
+        Operation::Linear { .. }
+        | Operation::Linears { .. }
+        | Operation::LayerNorm { .. }
+        | Operation::RmsNorm { .. }
+        | Operation::Gelu => {
             vec![inputs[0].clone()]
         }
-        Operation::CausalAttention { .. } | Operation::MaxPool => vec![inputs[0].clone(), output.clone()],
+        Operation::CausalAttention { .. } | Operation::MaxPool => {
+            vec![inputs[0].clone(), output.clone()]
+        }
         Operation::Relu => vec![output.clone()],
-        Operation::Embedding | Operation::Dropout { .. } | Operation::Residual | Operation::CrossEntropy { .. } => Vec::new(),
+        Operation::Embedding
+        | Operation::Dropout { .. }
+        | Operation::Residual
+        | Operation::CrossEntropy { .. } => Vec::new(),
     }
 }
 
@@ -92,20 +125,44 @@ struct Ran {
     held: Vec<TchTensor>,
 }
 
-/// The operation on these inputs, part of burn's graph if any input is. `indices` are additional integer inputs.
-pub(super) fn island<const N: usize, const D: usize>(operation: Operation, inputs: [FloatInput; N], indices: Option<Tensor<1, Int>>) -> Tensor<D> {
-    let indices = indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
+/// The operation on these inputs, part of burn's graph if any input is. `indices` are additional
+/// integer inputs.
+pub(super) fn island<const N: usize, const D: usize>(
+    operation: Operation,
+    inputs: [FloatInput; N],
+    indices: Option<Tensor<1, Int>>,
+) -> Tensor<D> {
+    let indices =
+        indices.map(|indices| indices.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
     around(inputs, |inputs, save| {
         let (output, saved) = run(operation, inputs, indices.as_ref(), save);
-        let held = if save { held(operation, inputs, &output) } else { Vec::new() };
-        Ran { output, saved, held }
+        let held = if save {
+            held(operation, inputs, &output)
+        } else {
+            Vec::new()
+        };
+        Ran {
+            output,
+            saved,
+            held,
+        }
     })
 }
 
-/// LSTM layers: x [batch, time, in] and four weights per layer; `states`, hidden and cell [layers, batch, hidden], are part of no
-/// graph. Out: the last layer's outputs [batch, time, hidden] and the states after the last time.
-pub(super) fn lstm_island<const N: usize>(inputs: [FloatInput; N], states: [Tensor<3>; 2], with: LstmSettings) -> (Tensor<3>, [Tensor<3>; 2]) {
-    let states = states.map(|state| state.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
+/// LSTM layers: x [batch, time, in] and four weights per layer; `states`, hidden and cell [layers,
+/// batch, hidden], are part of no graph. Out: the last layer's outputs [batch, time, hidden] and
+/// the states after the last time.
+pub(super) fn lstm_island<const N: usize>(
+    inputs: [FloatInput; N],
+    states: [Tensor<3>; 2],
+    with: LstmSettings,
+) -> (Tensor<3>, [Tensor<3>; 2]) {
+    let states = states.map(|state| {
+        state
+            .try_into_primitive::<LibTorch>()
+            .expect(ON_LIBTORCH)
+            .tensor
+    });
     let mut last = None;
     let output = around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
@@ -113,64 +170,130 @@ pub(super) fn lstm_island<const N: usize>(inputs: [FloatInput; N], states: [Tens
         last = Some(states);
         let output = TchTensor::new(output);
         // libtorch's graph of the layers may read its output again.
-        let held = if save { inputs.iter().chain([&output]).cloned().collect() } else { Vec::new() };
-        Ran { output, saved, held }
+        let held = if save {
+            inputs.iter().chain([&output]).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        Ran {
+            output,
+            saved,
+            held,
+        }
     });
     let last = last.expect("the forward pass ran");
-    (output, last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))))
+    (
+        output,
+        last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))),
+    )
 }
 
-/// Attention without scaling, as [`biased_attention`] has it; `mask` is not part of any graph. Out [batch, time, inner].
+/// Attention without scaling, as [`biased_attention`] has it; `mask` is not part of any graph. Out
+/// [batch, time, inner].
 pub(super) fn attention_island<const N: usize>(
     inputs: [FloatInput; N],
     mask: Option<Tensor<4>>,
     has_bias: bool,
     with: AttentionSettings,
 ) -> Tensor<3> {
-    let mask = mask.map(|mask| mask.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
+    let mask = mask.map(|mask| {
+        mask.try_into_primitive::<LibTorch>()
+            .expect(ON_LIBTORCH)
+            .tensor
+    });
     around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-        let (output, saved) = or_panic(biased_attention(&tensors, mask.as_ref(), has_bias, with, save));
+        let (output, saved) = or_panic(biased_attention(
+            &tensors,
+            mask.as_ref(),
+            has_bias,
+            with,
+            save,
+        ));
         let output = TchTensor::new(output);
         // Whichever way it goes, it may read its inputs and its output again.
-        let held = if save { inputs.iter().chain([&output]).cloned().collect() } else { Vec::new() };
-        Ran { output, saved, held }
+        let held = if save {
+            inputs.iter().chain([&output]).cloned().collect()
+        } else {
+            Vec::new()
+        };
+        Ran {
+            output,
+            saved,
+            held,
+        }
     })
 }
 
-/// Convolution, norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and, if it has one, the residual.
-/// `stats`, running mean and variance [channels], are moved in training. Out [batch, out, height, width].
-pub(super) fn conv_norm_island<const N: usize>(inputs: [FloatInput; N], stats: &[Tensor<1>; 2], with: ConvSettings) -> Tensor<4> {
-    let stats = [0, 1].map(|at: usize| stats[at].clone().try_into_primitive::<LibTorch>().expect(ON_LIBTORCH).tensor);
-    let with = ConvSettings { of_input: inputs[0].is_autodiff(), ..with };
+/// Convolution, norm, and a sum and a rectifier after it: `inputs` are x, weight, gain, shift and,
+/// if it has one, the residual. `stats`, running mean and variance [channels], are moved in
+/// training. Out [batch, out, height, width].
+pub(super) fn conv_norm_island<const N: usize>(
+    inputs: [FloatInput; N],
+    stats: &[Tensor<1>; 2],
+    with: ConvSettings,
+) -> Tensor<4> {
+    let stats = [0, 1].map(|at: usize| {
+        stats[at]
+            .clone()
+            .try_into_primitive::<LibTorch>()
+            .expect(ON_LIBTORCH)
+            .tensor
+    });
+    let with = ConvSettings {
+        of_input: inputs[0].is_autodiff(),
+        ..with
+    };
     around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
         let (output, saved) = or_panic(conv_norm(&tensors, &stats, with, save));
         let output = TchTensor::new(output);
         // The rectifier's backward pass reads its output, the convolution's its input.
-        let held = if save { vec![inputs[0].clone(), output.clone()] } else { Vec::new() };
-        Ran { output, saved, held }
+        let held = if save {
+            vec![inputs[0].clone(), output.clone()]
+        } else {
+            Vec::new()
+        };
+        Ran {
+            output,
+            saved,
+            held,
+        }
     })
 }
 
-fn around<const N: usize, const D: usize>(inputs: [FloatInput; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tensor<D> {
+fn around<const N: usize, const D: usize>(
+    inputs: [FloatInput; N],
+    run: impl FnOnce(&[TchTensor], bool) -> Ran,
+) -> Tensor<D> {
     if inputs.iter().any(FloatInput::is_autodiff) {
-        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(inputs.map(FloatInput::into_tracked), run))
+        Tensor::from_primitive::<Autodiff<LibTorch>>(tracked(
+            inputs.map(FloatInput::into_tracked),
+            run,
+        ))
     } else {
         Tensor::from_primitive::<LibTorch>(run(&inputs.map(FloatInput::into_plain), false).output)
     }
 }
 
-/// The `count` largest values of each row, the largest first, and their columns; both [rows, count]. Not part of any graph.
+/// The `count` largest values of each row, the largest first, and their columns; both [rows,
+/// count]. Not part of any graph.
 pub(super) fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
-    let found = FloatInput::from(x).into_plain().tensor.f_topk(count as i64, -1, true, true);
+    let found = FloatInput::from(x)
+        .into_plain()
+        .tensor
+        .f_topk(count as i64, -1, true, true);
     let (values, columns) = or_panic(found.map_err(|error| error_from_text(&error.to_string())));
-    (Tensor::from_primitive::<LibTorch>(TchTensor::new(values)), Tensor::from_primitive::<LibTorch>(TchTensor::new(columns)))
+    (
+        Tensor::from_primitive::<LibTorch>(TchTensor::new(values)),
+        Tensor::from_primitive::<LibTorch>(TchTensor::new(columns)),
+    )
 }
 
 const ON_LIBTORCH: &str = "an operation of the engine libtorch gets tensors of libtorch";
 
-/// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which `engine::guard` catches.
+/// burn's autodiff has no way to return an error, so libtorch's words leave as a panic, which
+/// `engine::guard` catches.
 fn or_panic<T>(result: Result<T, TrialError>) -> T {
     result.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error.to_string())))
 }
@@ -195,9 +318,10 @@ impl FloatInput {
 
     fn into_tracked(self) -> Tracked {
         match self {
-            Self::Plain(tensor) => {
-                Tensor::<1>::from_primitive::<LibTorch>(tensor).autodiff().try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH)
-            }
+            Self::Plain(tensor) => Tensor::<1>::from_primitive::<LibTorch>(tensor)
+                .autodiff()
+                .try_into_primitive::<Autodiff<LibTorch>>()
+                .expect(ON_LIBTORCH),
             Self::Tracked(tensor) => tensor,
         }
     }
@@ -206,19 +330,34 @@ impl FloatInput {
 impl<const D: usize> From<Tensor<D>> for FloatInput {
     fn from(tensor: Tensor<D>) -> Self {
         if tensor.is_autodiff() {
-            Self::Tracked(tensor.try_into_primitive::<Autodiff<LibTorch>>().expect(ON_LIBTORCH))
+            Self::Tracked(
+                tensor
+                    .try_into_primitive::<Autodiff<LibTorch>>()
+                    .expect(ON_LIBTORCH),
+            )
         } else {
             Self::Plain(tensor.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH))
         }
     }
 }
 
-fn tracked<const N: usize>(inputs: [Tracked; N], run: impl FnOnce(&[TchTensor], bool) -> Ran) -> Tracked {
+fn tracked<const N: usize>(
+    inputs: [Tracked; N],
+    run: impl FnOnce(&[TchTensor], bool) -> Ran,
+) -> Tracked {
     let nodes = std::array::from_fn(|at| inputs[at].node());
     let inputs = inputs.map(|input| input.into_primitive());
-    match Island::<N>.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
+    match Island::<N>
+        .prepare::<NoCheckpointing>(nodes)
+        .compute_bound()
+        .stateful()
+    {
         OpsKind::Tracked(prepared) => {
-            let Ran { output, saved, held } = run(&inputs, true);
+            let Ran {
+                output,
+                saved,
+                held,
+            } = run(&inputs, true);
             let saved = saved.expect("the shim saves state when it is asked to");
             prepared.finish(State::new(saved, held), output)
         }
@@ -226,13 +365,26 @@ fn tracked<const N: usize>(inputs: [Tracked; N], run: impl FnOnce(&[TchTensor], 
     }
 }
 
-fn run(operation: Operation, inputs: &[TchTensor], indices: Option<&TchTensor>, save: bool) -> (TchTensor, Option<SavedForward>) {
+fn run(
+    operation: Operation,
+    inputs: &[TchTensor],
+    indices: Option<&TchTensor>,
+    save: bool,
+) -> (TchTensor, Option<SavedForward>) {
     let operation = match operation {
-        Operation::CrossEntropy { smoothing, .. } => Operation::CrossEntropy { reuse: inputs[0].can_mut(), smoothing },
+        Operation::CrossEntropy { smoothing, .. } => Operation::CrossEntropy {
+            reuse: inputs[0].can_mut(),
+            smoothing,
+        },
         other => other,
     };
     let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-    let (output, saved) = or_panic(forward(operation, &tensors, indices.map(|indices| &indices.tensor), save));
+    let (output, saved) = or_panic(forward(
+        operation,
+        &tensors,
+        indices.map(|indices| &indices.tensor),
+        save,
+    ));
     (TchTensor::new(output), saved)
 }
 
@@ -242,36 +394,74 @@ mod tests {
 
     fn numbers(shape: &[i64], salt: i64) -> tch::Tensor {
         let count: i64 = shape.iter().product();
-        let values: Vec<f32> = (0..count).map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0).collect();
+        let values: Vec<f32> = (0..count)
+            .map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0)
+            .collect();
         tch::Tensor::from_slice(&values).reshape(shape)
     }
 
     #[test]
     fn attention_step_by_step_and_libtorchs_own_agree_forward_and_backward() {
-        let (qkv, q, kv) = (numbers(&[2, 6, 24], 1), numbers(&[2, 4, 8], 2), numbers(&[2, 6, 16], 3));
-        let hidden = tch::Tensor::from_slice(&[0.0_f32, 0.0, 0.0, 0.0, 0.0, f32::NEG_INFINITY]).reshape([1, 1, 1, 6]);
+        let (qkv, q, kv) = (
+            numbers(&[2, 6, 24], 1),
+            numbers(&[2, 4, 8], 2),
+            numbers(&[2, 6, 16], 3),
+        );
+        let hidden = tch::Tensor::from_slice(&[0.0_f32, 0.0, 0.0, 0.0, 0.0, f32::NEG_INFINITY])
+            .reshape([1, 1, 1, 6]);
         let (own, other) = (numbers(&[2, 6, 6], 4), numbers(&[2, 4, 6], 5));
-        let (own_mask, other_mask) = (own.unsqueeze(0) + &hidden.expand([2, 1, 1, 6], false), other.unsqueeze(0) + &hidden);
+        let (own_mask, other_mask) = (
+            own.unsqueeze(0) + &hidden.expand([2, 1, 1, 6], false),
+            other.unsqueeze(0) + &hidden,
+        );
         let cases: [(&str, Vec<&tch::Tensor>, Option<&tch::Tensor>, bool); 5] = [
-            ("self, bias and mask of rows", vec![&qkv, &own], Some(&own_mask), true),
+            (
+                "self, bias and mask of rows",
+                vec![&qkv, &own],
+                Some(&own_mask),
+                true,
+            ),
             ("self, mask", vec![&qkv], Some(&hidden), false),
-            ("others, bias and mask", vec![&q, &kv, &other], Some(&other_mask), true),
+            (
+                "others, bias and mask",
+                vec![&q, &kv, &other],
+                Some(&other_mask),
+                true,
+            ),
             ("others, mask", vec![&q, &kv], Some(&hidden), false),
             ("others, nothing", vec![&q, &kv], None, false),
         ];
         for (what, inputs, mask, has_bias) in cases {
             let [plain, fused] = [Way::Plain, Way::Fused].map(|way| {
-                let with = AttentionSettings { heads: 2, dropout: 0.0, way };
+                let with = AttentionSettings {
+                    heads: 2,
+                    dropout: 0.0,
+                    way,
+                };
                 let (out, saved) = biased_attention(&inputs, mask, has_bias, with, true).unwrap();
                 let gradient = numbers(&out.size(), 6);
                 let mut all = vec![out];
-                all.extend(saved.unwrap().backward(&gradient, inputs.len()).unwrap().into_iter().map(Option::unwrap));
+                all.extend(
+                    saved
+                        .unwrap()
+                        .backward(&gradient, inputs.len())
+                        .unwrap()
+                        .into_iter()
+                        .map(Option::unwrap),
+                );
                 all
             });
-            assert_eq!((plain.len(), fused.len()), (inputs.len() + 1, inputs.len() + 1), "{what}");
+            assert_eq!(
+                (plain.len(), fused.len()),
+                (inputs.len() + 1, inputs.len() + 1),
+                "{what}"
+            );
             for (part, (plain, fused)) in plain.iter().zip(&fused).enumerate() {
                 assert_eq!(plain.size(), fused.size(), "{what}, part {part}");
-                assert!((plain - fused).abs().max().double_value(&[]) < 1e-5, "{what}, part {part}");
+                assert!(
+                    (plain - fused).abs().max().double_value(&[]) < 1e-5,
+                    "{what}, part {part}"
+                );
             }
         }
     }
@@ -280,13 +470,34 @@ mod tests {
     fn a_second_backward_pass_over_one_forward_pass_is_an_error() {
         let logits = tch::Tensor::from_slice(&[1.0_f32, 2.0, 3.0]).reshape([1, 3]);
         let targets = tch::Tensor::from_slice(&[2_i64]);
-        let (loss, saved) = forward(Operation::CrossEntropy { reuse: false, smoothing: 0.0 }, &[&logits], Some(&targets), true).unwrap();
+        let (loss, saved) = forward(
+            Operation::CrossEntropy {
+                reuse: false,
+                smoothing: 0.0,
+            },
+            &[&logits],
+            Some(&targets),
+            true,
+        )
+        .unwrap();
         let state = State::new(saved.unwrap(), Vec::new());
         let copy = state.clone();
         let first = state.backward(&loss.ones_like(), 1).unwrap();
-        assert!((first[0].as_ref().unwrap().sum(tch::Kind::Float).double_value(&[])).abs() < 1e-6, "softmax less one-hot sums to 0");
+        assert!(
+            (first[0]
+                .as_ref()
+                .unwrap()
+                .sum(tch::Kind::Float)
+                .double_value(&[]))
+            .abs()
+                < 1e-6,
+            "softmax less one-hot sums to 0"
+        );
         for again in [&state, &copy] {
-            let error = again.backward(&loss.ones_like(), 1).unwrap_err().to_string();
+            let error = again
+                .backward(&loss.ones_like(), 1)
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with("a second backward pass"), "{error}");
         }
     }

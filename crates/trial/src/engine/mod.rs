@@ -1,8 +1,9 @@
-//! The engines: devices, precision, fused operations, allocator figures, and every unsafe line of this package.
+//! The engines: devices, precision, fused operations, allocator figures, and every unsafe line of
+//! this package.
 //!
-//! Input: an engine's name and a device. Output: burn's `Device` and the operations that models are written in. An operation
-//! has one meaning on both engines: on libtorch it is one fused kernel with libtorch's own backward, on flex it is composed of
-//! burn's operations.
+//! Input: an engine's name and a device. Output: burn's `Device` and the operations that models are
+//! written in. An operation has one meaning on both engines: on libtorch it is one fused kernel
+//! with libtorch's own backward, on flex it is composed of burn's operations.
 
 pub(crate) mod device;
 mod facts;
@@ -37,4 +38,7 @@ pub use device::{AllocatorStats, EngineDevice};
 pub use facts::{cpu_model, flags, libraries, library_files};
 pub use guard::{error_from_text, guard, guard_result};
 pub(crate) use host_copy::HostCopy;
-pub use operations::{AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights, Ops, RunningStats};
+pub use operations::{
+    AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights,
+    Ops, RunningStats,
+};

@@ -1,9 +1,11 @@
-//! NVRTC, the compiler that cuDNN and libtorch call for kernels that are made while a trial runs. Input: the folder of libtorch.
-//! Output: loaded libraries or readable notes, and whether a kernel compiles.
+//! NVRTC, the compiler that cuDNN and libtorch call for kernels that are made while a trial runs.
+//! Input: the folder of libtorch. Output: loaded libraries or readable notes, and whether a kernel
+//! compiles.
 //!
-//! `libnvrtc` opens its `libnvrtc-builtins` by bare name, and neither knows the folders of pip's wheels. Python's torch therefore
-//! loads both by their paths when it is imported (`_preload_cuda_deps`); without Python kiln must do it, or compiling fails
-//! with "failed to open libnvrtc-builtins" wherever no CUDA toolkit is known to the system's loader.
+//! `libnvrtc` opens its `libnvrtc-builtins` by bare name, and neither knows the folders of pip's
+//! wheels. Python's torch therefore loads both by their paths when it is imported
+//! (`_preload_cuda_deps`); without Python kiln must do it, or compiling fails with "failed to open
+//! libnvrtc-builtins" wherever no CUDA toolkit is known to the system's loader.
 
 use std::{
     ffi::{CString, c_char, c_int},
@@ -20,14 +22,20 @@ use crate::error::TrialError;
 unsafe extern "C" {
     fn kiln_load_library(path: *const c_char) -> c_int;
     fn kiln_nvrtc(path: *const c_char, version: *mut i64, newest: *mut i64) -> c_int;
-    fn kiln_nvrtc_compile(path: *const c_char, source: *const c_char, option: *const c_char, cubin_bytes: *mut i64) -> c_int;
+    fn kiln_nvrtc_compile(
+        path: *const c_char,
+        source: *const c_char,
+        option: *const c_char,
+        cubin_bytes: *mut i64,
+    ) -> c_int;
 }
 
 /// The start of both files' names.
 const COMPILER: &str = "libnvrtc";
 const BUILTINS: &str = "libnvrtc-builtins";
 
-/// Loads what [`files`] finds; a note for each that cannot be loaded. Missing files are not an error: the system may have them.
+/// Loads what [`files`] finds; a note for each that cannot be loaded. Missing files are not an
+/// error: the system may have them.
 pub(super) fn load(lib: &Path) -> Vec<String> {
     let loaded = |path: &PathBuf| load_one(path).err().map(|error| note(path, &error));
     files(lib).iter().filter_map(loaded).collect()
@@ -35,7 +43,8 @@ pub(super) fn load(lib: &Path) -> Vec<String> {
 
 fn note(path: &Path, error: &TrialError) -> String {
     format!(
-        "{} cannot be loaded ({error}); operations whose kernels are compiled while a trial runs, cuDNN's attention among them, may fail",
+        "{} cannot be loaded ({error}); operations whose kernels are compiled while a trial runs, \
+         cuDNN's attention among them, may fail",
         path.display()
     )
 }
@@ -46,14 +55,16 @@ fn load_one(path: &Path) -> Result<(), TrialError> {
     checked(unsafe { kiln_load_library(path.as_ptr()) })
 }
 
-/// NVRTC's libraries that came with the libtorch whose folder `lib` is, built-ins first: in that folder (libtorch archives), then in
-/// `nvidia/*/lib` beside the torch package (`cu13` of the CUDA 13 wheels, `cuda_nvrtc` of the CUDA 12 ones). Of files with the same
-/// name the first one found.
+/// NVRTC's libraries that came with the libtorch whose folder `lib` is, built-ins first: in that
+/// folder (libtorch archives), then in `nvidia/*/lib` beside the torch package (`cu13` of the CUDA
+/// 13 wheels, `cuda_nvrtc` of the CUDA 12 ones). Of files with the same name the first one found.
 pub(super) fn files(lib: &Path) -> Vec<PathBuf> {
     let mut found: Vec<(bool, String, PathBuf)> = Vec::new();
     for folder in folders(lib) {
         for path in listed(&folder) {
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             let is_known = found.iter().any(|(_, known, _)| known == name);
             if is_nvrtc(name) && !is_known {
                 found.push((!name.starts_with(BUILTINS), name.to_owned(), path));
@@ -67,24 +78,45 @@ pub(super) fn files(lib: &Path) -> Vec<PathBuf> {
 
 fn folders(lib: &Path) -> Vec<PathBuf> {
     let packages = lib.parent().and_then(Path::parent);
-    let wheels = packages.map(|packages| listed(&packages.join("nvidia"))).unwrap_or_default();
-    std::iter::once(lib.to_owned()).chain(wheels.iter().map(|wheel| wheel.join("lib"))).collect()
+    let wheels = packages
+        .map(|packages| listed(&packages.join("nvidia")))
+        .unwrap_or_default();
+    std::iter::once(lib.to_owned())
+        .chain(wheels.iter().map(|wheel| wheel.join("lib")))
+        .collect()
 }
 
 /// The entries of a folder, sorted by path; empty if the folder cannot be read.
 fn listed(folder: &Path) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
     paths.sort();
     paths
 }
 
-/// `libnvrtc.so.13`, `libnvrtc-builtins.so.13.0`; in libtorch archives `libnvrtc-b51b459d.so.12`. Not the `.alt` ones, which
-/// nothing asks for unless it is told to.
+/// `libnvrtc.so.13`, `libnvrtc-builtins.so.13.0`; in libtorch archives `libnvrtc-b51b459d.so.12`.
+/// Not the `.alt` ones, which nothing asks for unless it is told to.
 fn is_nvrtc(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix(BUILTINS).or_else(|| name.strip_prefix(COMPILER)) else { return false };
-    let Some((hash, version)) = rest.split_once(".so.") else { return false };
-    let is_hash = hash.is_empty() || hash.strip_prefix('-').is_some_and(|hash| !hash.is_empty() && hash.chars().all(|c| c.is_ascii_hexdigit()));
-    is_hash && version.ends_with(|c: char| c.is_ascii_digit()) && version.chars().all(|c| c.is_ascii_digit() || c == '.')
+    let Some(rest) = name
+        .strip_prefix(BUILTINS)
+        .or_else(|| name.strip_prefix(COMPILER))
+    else {
+        return false;
+    };
+    let Some((hash, version)) = rest.split_once(".so.") else {
+        return false;
+    };
+    let is_hash = hash.is_empty()
+        || hash
+            .strip_prefix('-')
+            .is_some_and(|hash| !hash.is_empty() && hash.chars().all(|c| c.is_ascii_hexdigit()));
+    is_hash
+        && version.ends_with(|c: char| c.is_ascii_digit())
+        && version.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
 /// The libnvrtc of this process; where none is loaded, the one that came with libtorch.
@@ -98,7 +130,8 @@ pub(crate) fn library() -> Option<PathBuf> {
 }
 
 fn is_builtins(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(BUILTINS))
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with(BUILTINS))
 }
 
 /// Version and newest supported architecture, as a libnvrtc reports them.
@@ -118,7 +151,10 @@ pub(crate) fn version(path: &Path) -> Result<Version, TrialError> {
     let (mut version, mut newest) = (0, 0);
     // SAFETY: a NUL-terminated text that lives through the call, and two places.
     checked(unsafe { kiln_nvrtc(path.as_ptr(), &raw mut version, &raw mut newest) })?;
-    Ok(Version { cuda: cuda(version), newest: format!("sm_{newest}") })
+    Ok(Version {
+        cuda: cuda(version),
+        newest: format!("sm_{newest}"),
+    })
 }
 
 /// A kernel with what most have: shared memory, a barrier, arithmetic of the built-in library.
@@ -137,7 +173,8 @@ extern "C" __global__ void row_norm(const float *rows, float *norms, int width) 
 }
 "#;
 
-/// Compiles a small kernel for `architecture` (`sm_90`) with the libnvrtc at `path`; bytes of machine code. Needs no driver.
+/// Compiles a small kernel for `architecture` (`sm_90`) with the libnvrtc at `path`; bytes of
+/// machine code. Needs no driver.
 ///
 /// Errors: NVRTC's own words.
 pub(crate) fn compile(path: &Path, architecture: &str) -> Result<u64, TrialError> {
@@ -145,7 +182,14 @@ pub(crate) fn compile(path: &Path, architecture: &str) -> Result<u64, TrialError
     let option = text(&format!("--gpu-architecture={architecture}"))?;
     let mut bytes = 0;
     // SAFETY: three NUL-terminated texts that live through the call, and a place.
-    checked(unsafe { kiln_nvrtc_compile(path.as_ptr(), source.as_ptr(), option.as_ptr(), &raw mut bytes) })?;
+    checked(unsafe {
+        kiln_nvrtc_compile(
+            path.as_ptr(),
+            source.as_ptr(),
+            option.as_ptr(),
+            &raw mut bytes,
+        )
+    })?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
@@ -167,7 +211,16 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        files(&lib).iter().map(|path| path.strip_prefix(packages.path()).unwrap().to_str().unwrap().to_owned()).collect()
+        files(&lib)
+            .iter()
+            .map(|path| {
+                path.strip_prefix(packages.path())
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
     }
 
     #[test]
@@ -180,16 +233,32 @@ mod tests {
             "nvidia/cu13/lib/libnvrtc_static.a",
             "nvidia/cudnn/lib/libcudnn.so.9",
         ];
-        assert_eq!(found(&cuda_13), ["nvidia/cu13/lib/libnvrtc-builtins.so.13.0", "nvidia/cu13/lib/libnvrtc.so.13"]);
-        let cuda_12 = ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.8"];
+        assert_eq!(
+            found(&cuda_13),
+            [
+                "nvidia/cu13/lib/libnvrtc-builtins.so.13.0",
+                "nvidia/cu13/lib/libnvrtc.so.13"
+            ]
+        );
+        let cuda_12 = [
+            "nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
+            "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.8",
+        ];
         assert_eq!(found(&cuda_12), [cuda_12[1], cuda_12[0]]);
-        let archive = ["torch/lib/libnvrtc-b51b459d.so.12", "torch/lib/libnvrtc-builtins.so.12.8", "torch/lib/libtorch_cuda.so"];
+        let archive = [
+            "torch/lib/libnvrtc-b51b459d.so.12",
+            "torch/lib/libnvrtc-builtins.so.12.8",
+            "torch/lib/libtorch_cuda.so",
+        ];
         assert_eq!(found(&archive), [archive[1], archive[0]]);
     }
 
     #[test]
     fn without_nvrtc_there_is_nothing_to_load_and_no_note() {
-        assert_eq!(found(&["nvidia/cudnn/lib/libcudnn.so.9", "nvidia/README"]), Vec::<String>::new());
+        assert_eq!(
+            found(&["nvidia/cudnn/lib/libcudnn.so.9", "nvidia/README"]),
+            Vec::<String>::new()
+        );
         assert_eq!(load(Path::new("/nowhere/torch/lib")), Vec::<String>::new());
         assert_eq!(load(Path::new("")), Vec::<String>::new());
     }
@@ -209,7 +278,14 @@ mod tests {
 
     #[test]
     fn names_that_only_resemble_are_left_alone() {
-        for name in ["libnvrtc.so", "libnvrtc.so.13.alt", "libnvrtc-builtins-static.so.13", "libnvrtcx.so.13", "libnvrtc-.so.1", "xlibnvrtc.so.1"] {
+        for name in [
+            "libnvrtc.so",
+            "libnvrtc.so.13.alt",
+            "libnvrtc-builtins-static.so.13",
+            "libnvrtcx.so.13",
+            "libnvrtc-.so.1",
+            "xlibnvrtc.so.1",
+        ] {
             assert!(!is_nvrtc(name), "{name}");
         }
     }
@@ -222,8 +298,13 @@ mod tests {
         fs::write(lib.join("libnvrtc.so.13"), "no library").unwrap();
         let notes = load(&lib);
         assert_eq!(notes.len(), 1);
-        assert!(notes[0].contains("libnvrtc.so.13 cannot be loaded") && notes[0].contains("too short"), "{notes:?}");
-        let error = compile(&lib.join("libnvrtc.so.13"), "sm_90").unwrap_err().to_string();
+        assert!(
+            notes[0].contains("libnvrtc.so.13 cannot be loaded") && notes[0].contains("too short"),
+            "{notes:?}"
+        );
+        let error = compile(&lib.join("libnvrtc.so.13"), "sm_90")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("too short"), "{error}");
     }
 
@@ -231,6 +312,9 @@ mod tests {
     fn a_library_that_is_no_nvrtc_is_told_apart() {
         let other = library_files()["libtorch_cpu"].clone();
         let error = version(Path::new(&other)).unwrap_err().to_string();
-        assert!(error.contains("this libnvrtc has no nvrtcVersion"), "{error}");
+        assert!(
+            error.contains("this libnvrtc has no nvrtcVersion"),
+            "{error}"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Requirements of a precision: the number format of products, and a device that has it. Input: a precision and
-//! the open device. A missing capability is an error that names it; libtorch's switch for TF32 is set.
+//! Requirements of a precision: the number format of products, and a device that has it. Input: a
+//! precision and the open device. A missing capability is an error that names it; libtorch's switch
+//! for TF32 is set.
 
 use kiln_core::spec::Precision;
 
@@ -57,7 +58,8 @@ impl EngineDevice {
 
     fn refuse_tf32(&self) -> Result<(), TrialError> {
         if !self.is_cuda() {
-            let text = "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU";
+            let text = "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set \
+                        `train.precision` to f32, or `run.devices` to a GPU";
             return Err(TrialError::Bad(text.to_owned()));
         }
         #[cfg(feature = "libtorch")]
@@ -70,17 +72,26 @@ impl EngineDevice {
     }
 }
 
-#[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "there is no CUDA without libtorch"))]
+#[cfg_attr(
+    not(feature = "libtorch"),
+    allow(dead_code, reason = "there is no CUDA without libtorch")
+)]
 fn too_old(capability: &str) -> String {
     format!(
-        "`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one has {capability}; set `train.precision` to f32 or amp-f16"
+        "`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one has \
+         {capability}; set `train.precision` to f32 or amp-f16"
     )
 }
 
 /// A capability that cannot be read does not exclude the device.
-#[cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "there is no CUDA without libtorch"))]
+#[cfg_attr(
+    not(feature = "libtorch"),
+    allow(dead_code, reason = "there is no CUDA without libtorch")
+)]
 fn has_tf32(capability: &str) -> bool {
-    let parts = capability.split_once('.').and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
+    let parts = capability
+        .split_once('.')
+        .and_then(|(major, minor)| Some((major.parse().ok()?, minor.parse().ok()?)));
     parts.is_none_or(|parts: (u32, u32)| parts >= OLDEST_WITH_TF32)
 }
 
@@ -92,14 +103,27 @@ mod tests {
 
     #[test]
     fn tf32_is_refused_on_the_cpu_by_name_and_nothing_else_is() {
-        let engine = if cfg!(feature = "libtorch") { Engine::Libtorch } else { Engine::Flex };
+        let engine = if cfg!(feature = "libtorch") {
+            Engine::Libtorch
+        } else {
+            Engine::Flex
+        };
         let device = EngineDevice::open(engine, ChildDevice::Cpu, 1).unwrap();
-        let text = device.set_precision(Precision::Tf32).unwrap_err().to_string();
+        let text = device
+            .set_precision(Precision::Tf32)
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             text,
-            "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set `train.precision` to f32, or `run.devices` to a GPU"
+            "`train.precision` tf32 needs a GPU, and this trial runs on the CPU; set \
+             `train.precision` to f32, or `run.devices` to a GPU"
         );
-        for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16, Precision::AmpF16] {
+        for precision in [
+            Precision::F32,
+            Precision::Bf16,
+            Precision::AmpBf16,
+            Precision::AmpF16,
+        ] {
             device.set_precision(precision).unwrap();
         }
     }
@@ -107,10 +131,14 @@ mod tests {
     #[test]
     fn chips_before_ampere_have_no_tf32_and_the_refusal_says_what_this_one_is() {
         assert_eq!(["7.0", "7.5"].map(has_tf32), [false, false]);
-        assert_eq!(["8.0", "8.9", "9.0", "10.0", "12.1", "unknown"].map(has_tf32), [true; 6]);
+        assert_eq!(
+            ["8.0", "8.9", "9.0", "10.0", "12.1", "unknown"].map(has_tf32),
+            [true; 6]
+        );
         assert_eq!(
             too_old("7.5"),
-            "`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one has 7.5; set `train.precision` to f32 or amp-f16"
+            "`train.precision` tf32 needs a GPU of compute capability 8.0 or newer, and this one \
+             has 7.5; set `train.precision` to f32 or amp-f16"
         );
     }
 }

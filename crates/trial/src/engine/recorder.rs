@@ -1,5 +1,6 @@
-//! The libtorch operators that a piece of work calls (`shim/recorder.cpp`), for tests and for counts beside PyTorch's. Input: work.
-//! Output: its operators in their order, with their inputs. Without recording it has no cost.
+//! The libtorch operators that a piece of work calls (`shim/recorder.cpp`), for tests and for
+//! counts beside PyTorch's. Input: work. Output: its operators in their order, with their inputs.
+//! Without recording it has no cost.
 
 use std::{
     collections::BTreeMap,
@@ -44,7 +45,8 @@ pub struct OperatorInput {
     pub is_contiguous: bool,
 }
 
-/// Operators that only make a view, allocate memory or decide on the host: the device computes nothing for them.
+/// Operators that only make a view, allocate memory or decide on the host: the device computes
+/// nothing for them.
 const WITHOUT_WORK: [&str; 38] = [
     "_fused_sdp_choice",
     "_has_compatible_shallow_copy_type",
@@ -95,10 +97,13 @@ fn makes_values(name: &str) -> bool {
     !WITHOUT_WORK.contains(&short)
 }
 
-/// Runs `work` and returns the operators that this thread called meanwhile. Calls must not be nested.
+/// Runs `work` and returns the operators that this thread called meanwhile. Calls must not be
+/// nested.
 ///
 /// Errors: those of `work`.
-pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Result<(R, Vec<RecordedOperator>), TrialError> {
+pub fn record_operators<R>(
+    work: impl FnOnce() -> Result<R, TrialError>,
+) -> Result<(R, Vec<RecordedOperator>), TrialError> {
     // SAFETY: a call without pointers.
     checked(unsafe { kiln_begin_recording() })?;
     let given = super::guard_result(work);
@@ -110,7 +115,8 @@ pub fn record_operators<R>(work: impl FnOnce() -> Result<R, TrialError>) -> Resu
     Ok((given?, operators))
 }
 
-/// Operators of another program's recording: of lines with depth and name between tabs, each operator before those that it calls.
+/// Operators of another program's recording: of lines with depth and name between tabs, each
+/// operator before those that it calls.
 pub fn operators_of(lines: &str) -> Vec<RecordedOperator> {
     let whole: String = lines.lines().map(|line| format!("{line}\t\n")).collect();
     read(&whole)
@@ -127,7 +133,8 @@ pub fn work_by_name(operators: &[RecordedOperator]) -> BTreeMap<&str, usize> {
 
 fn read(text: &str) -> Vec<RecordedOperator> {
     let mut operators: Vec<RecordedOperator> = text.lines().filter_map(line).collect();
-    // From the last to the first: at each depth, whether there was work below it since an operator of that depth.
+    // From the last to the first: at each depth, whether there was work below it since an operator
+    // of that depth.
     let mut below: Vec<bool> = Vec::new();
     for operator in operators.iter_mut().rev() {
         below.resize(below.len().max(operator.depth + 2), false);
@@ -142,7 +149,13 @@ fn line(line: &str) -> Option<RecordedOperator> {
     let mut cells = line.split('\t');
     let depth = cells.next()?.parse().ok()?;
     let (name, overload) = (cells.next()?.to_owned(), cells.next()?.to_owned());
-    Some(RecordedOperator { name, overload, depth, is_work: false, inputs: cells.filter_map(input).collect() })
+    Some(RecordedOperator {
+        name,
+        overload,
+        depth,
+        is_work: false,
+        inputs: cells.filter_map(input).collect(),
+    })
 }
 
 fn input(cell: &str) -> Option<OperatorInput> {
@@ -150,7 +163,13 @@ fn input(cell: &str) -> Option<OperatorInput> {
     let (kind, device) = (words.next()?.to_owned(), words.next()?.to_owned());
     let address = words.next()?.parse().ok()?;
     let is_contiguous = words.next()? == "1";
-    Some(OperatorInput { kind, device, address, is_contiguous, shape: words.filter_map(|word| word.parse().ok()).collect() })
+    Some(OperatorInput {
+        kind,
+        device,
+        address,
+        is_contiguous,
+        shape: words.filter_map(|word| word.parse().ok()).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -159,15 +178,35 @@ mod tests {
 
     #[test]
     fn operators_are_told_in_their_order_with_what_went_in() {
-        let (a, b) =
-            (tch::Tensor::ones([2, 3], (tch::Kind::Float, tch::Device::Cpu)), tch::Tensor::ones([4, 3], (tch::Kind::Float, tch::Device::Cpu)));
-        let (product, operators) = record_operators(|| Ok(a.linear(&b, None::<&tch::Tensor>))).unwrap();
+        let (a, b) = (
+            tch::Tensor::ones([2, 3], (tch::Kind::Float, tch::Device::Cpu)),
+            tch::Tensor::ones([4, 3], (tch::Kind::Float, tch::Device::Cpu)),
+        );
+        let (product, operators) =
+            record_operators(|| Ok(a.linear(&b, None::<&tch::Tensor>))).unwrap();
         assert_eq!(product.size(), [2, 4]);
-        assert_eq!((operators[0].name.as_str(), operators[0].depth, operators[0].is_work), ("aten::linear", 0, false));
-        let shapes: Vec<&[i64]> = operators[0].inputs.iter().map(|input| input.shape.as_slice()).collect();
+        assert_eq!(
+            (
+                operators[0].name.as_str(),
+                operators[0].depth,
+                operators[0].is_work
+            ),
+            ("aten::linear", 0, false)
+        );
+        let shapes: Vec<&[i64]> = operators[0]
+            .inputs
+            .iter()
+            .map(|input| input.shape.as_slice())
+            .collect();
         assert_eq!(shapes, [[2, 3], [4, 3]]);
         assert_eq!(operators[0].inputs[0].address, a.data_ptr() as usize);
-        assert_eq!((operators[0].inputs[1].kind.as_str(), operators[0].inputs[1].device.as_str()), ("Float", "cpu"));
+        assert_eq!(
+            (
+                operators[0].inputs[1].kind.as_str(),
+                operators[0].inputs[1].device.as_str()
+            ),
+            ("Float", "cpu")
+        );
         assert_eq!(work_by_name(&operators), BTreeMap::from([("aten::mm", 1)]));
         let (_, nothing) = record_operators(|| Ok(())).unwrap();
         assert_eq!(nothing, []);
@@ -177,14 +216,22 @@ mod tests {
     fn a_recording_ends_with_the_work_even_if_that_fails() {
         let bad = tch::Tensor::ones([2, 3], (tch::Kind::Float, tch::Device::Cpu));
         assert!(record_operators(|| Ok(bad.mm(&bad))).is_err());
-        assert_eq!(record_operators(|| Ok(bad.relu())).unwrap().1[0].name, "aten::relu");
+        assert_eq!(
+            record_operators(|| Ok(bad.relu())).unwrap().1[0].name,
+            "aten::relu"
+        );
     }
 
     #[test]
     fn an_operator_is_work_if_it_makes_values_and_no_other_makes_them_for_it() {
-        let text = "0\taten::to\tdtype\n1\taten::_to_copy\t\n2\taten::empty_strided\t\n2\taten::copy_\t\n0\taten::mm\t\n1\taten::resolve_conj\t\n\
-            0\taten::view\t\n0\taten::add\tTensor";
-        let work: Vec<String> = read(text).into_iter().filter(|operator| operator.is_work).map(|operator| operator.name).collect();
+        let text = "0\taten::to\tdtype\n1\taten::_to_copy\t\n2\taten::empty_strided\t\n\
+                    2\taten::copy_\t\n0\taten::mm\t\n1\taten::resolve_conj\t\n\
+                    0\taten::view\t\n0\taten::add\tTensor";
+        let work: Vec<String> = read(text)
+            .into_iter()
+            .filter(|operator| operator.is_work)
+            .map(|operator| operator.name)
+            .collect();
         assert_eq!(work, ["aten::copy_", "aten::mm", "aten::add"]);
         let others = operators_of("0\taten::to\n1\taten::_to_copy\n2\taten::copy_\n0\taten::t\n");
         assert_eq!(work_by_name(&others), BTreeMap::from([("aten::copy_", 1)]));

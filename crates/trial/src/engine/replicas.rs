@@ -1,4 +1,5 @@
-//! Several replicas of one network on libtorch: their gradients are summed (`shim/replicas.cpp`), on CUDA through libtorch's NCCL.
+//! Several replicas of one network on libtorch: their gradients are summed (`shim/replicas.cpp`),
+//! on CUDA through libtorch's NCCL.
 
 use std::ffi::c_int;
 
@@ -8,13 +9,20 @@ use super::libtorch::{Handle, checked, count, handle};
 use crate::error::TrialError;
 
 unsafe extern "C" {
-    fn kiln_sum_over_replicas(gradients: *const Handle, replicas: c_int, count: c_int, together: i64) -> c_int;
+    fn kiln_sum_over_replicas(
+        gradients: *const Handle,
+        replicas: c_int,
+        count: c_int,
+        together: i64,
+    ) -> c_int;
 }
 
-/// Elements that travel at once: 64 MiB of f32, enough to use the links and little beside a model's own memory.
+/// Elements that travel at once: 64 MiB of f32, enough to use the links and little beside a model's
+/// own memory.
 const TOGETHER: i64 = 1 << 24;
 
-/// Makes each replica's gradients the sum over all replicas, in place; on CUDA each replica has its own device. Does not wait.
+/// Makes each replica's gradients the sum over all replicas, in place; on CUDA each replica has its
+/// own device. Does not wait.
 ///
 /// Errors: the lists differ in length; libtorch's words, also where it has no NCCL.
 pub(crate) fn sum_over_replicas(lists: &[&[Tensor]]) -> Result<(), TrialError> {
@@ -22,14 +30,24 @@ pub(crate) fn sum_over_replicas(lists: &[&[Tensor]]) -> Result<(), TrialError> {
 }
 
 fn sum_in_parts(lists: &[&[Tensor]], together: i64) -> Result<(), TrialError> {
-    let Some((first, others)) = lists.split_first() else { return Ok(()) };
+    let Some((first, others)) = lists.split_first() else {
+        return Ok(());
+    };
     if others.iter().any(|list| list.len() != first.len()) {
         let lengths: Vec<usize> = lists.iter().map(|list| list.len()).collect();
-        return Err(TrialError::Failed(format!("the replicas have {lengths:?} gradients; this is a bug in kiln; please report it")));
+        return Err(TrialError::Failed(format!(
+            "the replicas have {lengths:?} gradients; this is a bug in kiln; please report it"
+        )));
     }
-    let all: Vec<Handle> = lists.iter().flat_map(|list| list.iter()).map(handle).collect();
+    let all: Vec<Handle> = lists
+        .iter()
+        .flat_map(|list| list.iter())
+        .map(handle)
+        .collect();
     // SAFETY: as many lists as said, each as long as the first; the optimizers own the gradients.
-    checked(unsafe { kiln_sum_over_replicas(all.as_ptr(), lists.len() as c_int, count(first), together) })
+    checked(unsafe {
+        kiln_sum_over_replicas(all.as_ptr(), lists.len() as c_int, count(first), together)
+    })
 }
 
 #[cfg(test)]
@@ -43,17 +61,43 @@ mod tests {
     #[test]
     fn every_replica_gets_the_sum_in_memory_of_its_own() {
         // The second of these lies column after column.
-        let square = |by: f32| Tensor::from_slice(&[by, 0.0, -by, 4.0]).reshape([2, 2]).transpose(0, 1);
-        let replica = |by: f32| vec![Tensor::from_slice(&[by, 2.0 * by]), square(by), Tensor::from_slice(&[3.0 * by])];
+        let square = |by: f32| {
+            Tensor::from_slice(&[by, 0.0, -by, 4.0])
+                .reshape([2, 2])
+                .transpose(0, 1)
+        };
+        let replica = |by: f32| {
+            vec![
+                Tensor::from_slice(&[by, 2.0 * by]),
+                square(by),
+                Tensor::from_slice(&[3.0 * by]),
+            ]
+        };
         for together in [1, 3, 6, TOGETHER] {
             let lists: Vec<Vec<Tensor>> = [1.0, 10.0, 100.0].into_iter().map(replica).collect();
-            sum_in_parts(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>(), together).unwrap();
+            sum_in_parts(
+                &lists.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                together,
+            )
+            .unwrap();
             for list in &lists {
-                let expected = [vec![111.0, 222.0], vec![111.0, -111.0, 0.0, 12.0], vec![333.0]];
-                assert_eq!(list.iter().map(values).collect::<Vec<_>>(), expected, "{together} at once");
+                let expected = [
+                    vec![111.0, 222.0],
+                    vec![111.0, -111.0, 0.0, 12.0],
+                    vec![333.0],
+                ];
+                assert_eq!(
+                    list.iter().map(values).collect::<Vec<_>>(),
+                    expected,
+                    "{together} at once"
+                );
             }
             let _ = lists[1][0].shallow_clone().fill_(0.0);
-            assert_eq!(values(&lists[0][0]), [111.0, 222.0], "a change of one replica's is no change of another's");
+            assert_eq!(
+                values(&lists[0][0]),
+                [111.0, 222.0],
+                "a change of one replica's is no change of another's"
+            );
         }
     }
 

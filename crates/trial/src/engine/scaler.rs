@@ -1,5 +1,6 @@
-//! The kernels of gradient scaling (`shim/scaler.cpp`) as safe functions. Input: the gradients and four numbers on their device.
-//! Nothing here waits. `train::optimizer::scaler` decides when to call which.
+//! The kernels of gradient scaling (`shim/scaler.cpp`) as safe functions. Input: the gradients and
+//! four numbers on their device. Nothing here waits. `train::optimizer::scaler` decides when to
+//! call which.
 
 use std::ffi::c_int;
 
@@ -10,7 +11,15 @@ use crate::error::TrialError;
 
 unsafe extern "C" {
     fn kiln_unscale(gradients: *const Handle, count: c_int, scale: Handle, found: Handle) -> c_int;
-    fn kiln_update_scale(scale: Handle, good_steps: Handle, found: Handle, skipped: Handle, growth: f64, back_off: f64, interval: i64) -> c_int;
+    fn kiln_update_scale(
+        scale: Handle,
+        good_steps: Handle,
+        found: Handle,
+        skipped: Handle,
+        growth: f64,
+        back_off: f64,
+        interval: i64,
+    ) -> c_int;
 }
 
 /// Rules by which the scale of the loss changes.
@@ -58,19 +67,44 @@ impl LossScale {
         &self.found
     }
 
-    /// Divides the gradients by the scale, in place, and notes whether one of their numbers is infinite or none.
+    /// Divides the gradients by the scale, in place, and notes whether one of their numbers is
+    /// infinite or none.
     pub(crate) fn unscale(&mut self, gradients: &[Tensor]) -> Result<(), TrialError> {
         let list = handles(gradients);
-        // SAFETY: the optimizer owns the gradients, this the two numbers; all are written during the call alone.
-        checked(unsafe { kiln_unscale(list.as_ptr(), count(gradients), handle(&self.scale), handle(&self.found)) })
+        // SAFETY: the optimizer owns the gradients, this the two numbers; all are written during
+        // the call alone.
+        checked(unsafe {
+            kiln_unscale(
+                list.as_ptr(),
+                count(gradients),
+                handle(&self.scale),
+                handle(&self.found),
+            )
+        })
     }
 
     /// Ends a step: counts it if it was skipped, and updates the scale.
     pub(crate) fn update(&mut self, policy: Policy) -> Result<(), TrialError> {
-        let Self { scale, good_steps, found, skipped } = self;
-        let [scale, good_steps, found, skipped] = [scale, good_steps, found, skipped].map(|number| handle(number));
+        let Self {
+            scale,
+            good_steps,
+            found,
+            skipped,
+        } = self;
+        let [scale, good_steps, found, skipped] =
+            [scale, good_steps, found, skipped].map(|number| handle(number));
         // SAFETY: the four numbers are owned here.
-        checked(unsafe { kiln_update_scale(scale, good_steps, found, skipped, policy.growth, policy.back_off, policy.interval) })
+        checked(unsafe {
+            kiln_update_scale(
+                scale,
+                good_steps,
+                found,
+                skipped,
+                policy.growth,
+                policy.back_off,
+                policy.interval,
+            )
+        })
     }
 
     /// Steps skipped so far. Waits for the device.
@@ -81,8 +115,13 @@ impl LossScale {
     /// Good steps since the scale last changed, and steps skipped so far. Waits for the device.
     pub(crate) fn counts(&self) -> Result<(i64, i64), TrialError> {
         let read = |number: &Tensor| number.f_int64_value(&[]);
-        let counts = read(&self.good_steps).and_then(|good_steps| Ok((good_steps, read(&self.skipped)?)));
-        counts.map_err(|error| TrialError::Failed(format!("the steps of gradient scaling could not be read: {error}")))
+        let counts =
+            read(&self.good_steps).and_then(|good_steps| Ok((good_steps, read(&self.skipped)?)));
+        counts.map_err(|error| {
+            TrialError::Failed(format!(
+                "the steps of gradient scaling could not be read: {error}"
+            ))
+        })
     }
 
     /// Goes on from these numbers, between two steps.
@@ -94,6 +133,8 @@ impl LossScale {
 
     /// Waits for the device.
     pub(crate) fn scale(&self) -> Result<f64, TrialError> {
-        self.scale.f_double_value(&[]).map_err(|error| TrialError::Failed(format!("the scale of the loss could not be read: {error}")))
+        self.scale.f_double_value(&[]).map_err(|error| {
+            TrialError::Failed(format!("the scale of the loss could not be read: {error}"))
+        })
     }
 }

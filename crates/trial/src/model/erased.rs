@@ -1,10 +1,14 @@
-//! Wraps a model of any type in one type, so that the network's enum can hold it: burn's `Module` walks are generic over their visitor
-//! and each parameter's number of axes, which a trait object cannot be. Here a walk passes its parameters as `dyn Any`.
+//! Wraps a model of any type in one type, so that the network's enum can hold it: burn's `Module`
+//! walks are generic over their visitor and each parameter's number of axes, which a trait object
+//! cannot be. Here a walk passes its parameters as `dyn Any`.
 
 use std::{any::Any, fmt};
 
 use burn::{
-    module::{Content, Devices, Flag, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param},
+    module::{
+        Content, Devices, Flag, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper,
+        ModuleVisitor, Param,
+    },
     tensor::{Bool, Device, Int, Tensor},
 };
 
@@ -18,7 +22,8 @@ use crate::{
 pub(super) const MOST_AXES: usize = 8;
 
 const IS_OF_ITS_TYPE: &str = "a parameter comes back with the type it had";
-const AXES_WERE_COUNTED: &str = "a model whose parameters have more axes was refused when it was built";
+const AXES_WERE_COUNTED: &str = "a model whose parameters have more axes was refused when it was \
+                                 built";
 
 /// A user's own model.
 pub struct BoxedModel(Box<dyn Erased>);
@@ -29,7 +34,10 @@ impl BoxedModel {
         let mut most = MostAxes(0);
         model.visit(&mut most);
         if most.0 > MOST_AXES {
-            return Err(TrialError::Bad(format!("a parameter of the model has {} axes; at most {MOST_AXES} are supported", most.0)));
+            return Err(TrialError::Bad(format!(
+                "a parameter of the model has {} axes; at most {MOST_AXES} are supported",
+                most.0
+            )));
         }
         Ok(Self(Box::new(model)))
     }
@@ -170,7 +178,10 @@ impl fmt::Display for BoxedModel {
 
 impl ModuleDisplayDefault for BoxedModel {
     fn content(&self, content: Content) -> Option<Content> {
-        content.set_top_level_type("OwnModel").add_formatted(&format!("{self:?}")).optional()
+        content
+            .set_top_level_type("OwnModel")
+            .add_formatted(&format!("{self:?}"))
+            .optional()
     }
 
     fn num_params(&self) -> usize {
@@ -316,7 +327,11 @@ impl ModuleVisitor for Across<'_, dyn ErasedVisitor + '_> {
 
 impl Across<'_, dyn ErasedMapper + '_> {
     fn hand<P: 'static>(&mut self, kind: TensorKind, param: P) -> P {
-        *self.0.map(kind, Box::new(param)).downcast::<P>().expect(IS_OF_ITS_TYPE)
+        *self
+            .0
+            .map(kind, Box::new(param))
+            .downcast::<P>()
+            .expect(IS_OF_ITS_TYPE)
     }
 }
 
@@ -337,7 +352,10 @@ impl ModuleMapper for Across<'_, dyn ErasedMapper + '_> {
         self.hand(TensorKind::Int, param)
     }
 
-    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D, Bool>>,
+    ) -> Param<Tensor<D, Bool>> {
         self.hand(TensorKind::Bool, param)
     }
 

@@ -1,5 +1,6 @@
-//! `gpt`: decoder-only transformer. Pre-norm blocks, learned positions, causal attention, GELU MLP of 4 × width, final norm,
-//! head tied to the token table or separate. Initial values as in nanoGPT (Karpathy 2022, `model.py`).
+//! `gpt`: decoder-only transformer. Pre-norm blocks, learned positions, causal attention, GELU MLP
+//! of 4 × width, final norm, head tied to the token table or separate. Initial values as in nanoGPT
+//! (Karpathy 2022, `model.py`).
 
 use burn::{
     module::{Module, Param},
@@ -55,7 +56,9 @@ impl Gpt {
         Self {
             token_table: init.normal("token_table", [vocabulary, width], DEVIATION),
             position_table: init.normal("position_table", [seq_len, width], DEVIATION),
-            blocks: (0..shape.num_layers).map(|layer| Block::new(shape, layer, init)).collect(),
+            blocks: (0..shape.num_layers)
+                .map(|layer| Block::new(shape, layer, init))
+                .collect(),
             final_norm: LayerNorm::new(init, width, shape.bias),
             head: (!shape.tie_head).then(|| init.normal("head", [vocabulary, width], DEVIATION)),
             dropout: shape.dropout,
@@ -68,7 +71,10 @@ impl Gpt {
         let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
         let x = with.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
         let x = with.dropout(x, self.dropout);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, with)); // [batch, time, width]
+        let x = self
+            .blocks
+            .iter()
+            .fold(x, |x, block| block.forward(x, with)); // [batch, time, width]
         let x = self.final_norm.forward(x, with);
         let head = self.head.as_ref().unwrap_or(&self.token_table);
         with.linear(x, head.val(), None) // [batch, time, vocabulary]
@@ -77,20 +83,37 @@ impl Gpt {
     fn positions(&self, time: usize) -> Tensor<2> {
         let [seq_len, _] = self.position_table.dims();
         let table = self.position_table.val();
-        if time == seq_len { table } else { table.narrow(0, 0, time) } // [time, width]
+        if time == seq_len {
+            table
+        } else {
+            table.narrow(0, 0, time)
+        } // [time, width]
     }
 }
 
 impl Block {
     fn new(shape: &kinds::Gpt, layer: u64, init: &Init) -> Self {
         let width = shape.d_model as usize;
-        // Two branches per block add to the stream; their sum keeps its variance. Source: GPT-2, section 2.3.
+        // Two branches per block add to the stream; their sum keeps its variance. Source: GPT-2,
+        // section 2.3.
         let into_stream = DEVIATION / (2.0 * shape.num_layers as f64).sqrt();
-        let linear = |name: &str, sizes, deviation| Linear::normal(init, &format!("blocks.{layer}.{name}"), sizes, shape.bias, deviation);
+        let linear = |name: &str, sizes, deviation| {
+            Linear::normal(
+                init,
+                &format!("blocks.{layer}.{name}"),
+                sizes,
+                shape.bias,
+                deviation,
+            )
+        };
         Self {
             attention_norm: LayerNorm::new(init, width, shape.bias),
             attention: Attention {
-                queries_keys_values: linear("attention.queries_keys_values", [width, 3 * width], DEVIATION),
+                queries_keys_values: linear(
+                    "attention.queries_keys_values",
+                    [width, 3 * width],
+                    DEVIATION,
+                ),
                 projection: linear("attention.projection", [width, width], into_stream),
                 heads: shape.num_heads as usize,
                 dropout: shape.dropout,
@@ -106,9 +129,13 @@ impl Block {
 
     /// x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let branch = self.attention.forward(self.attention_norm.forward(x.clone(), with), with);
+        let branch = self
+            .attention
+            .forward(self.attention_norm.forward(x.clone(), with), with);
         let x = with.residual(x, with.dropout(branch, self.dropout));
-        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), with), with);
+        let branch = self
+            .mlp
+            .forward(self.mlp_norm.forward(x.clone(), with), with);
         with.residual(x, with.dropout(branch, self.dropout))
     }
 }
@@ -135,7 +162,12 @@ impl Gpt {
         let mlp = &self.blocks[0].mlp;
         [&mlp.widening, &mlp.projection].map(|linear| {
             let values: Vec<f32> = linear.weight.val().into_data().try_to_vec().unwrap();
-            (values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+            (values
+                .iter()
+                .map(|value| f64::from(*value).powi(2))
+                .sum::<f64>()
+                / values.len() as f64)
+                .sqrt()
         })
     }
 }
@@ -148,17 +180,25 @@ mod tests {
     use super::*;
 
     fn gpt(tied: bool) -> Gpt {
-        let text = format!("{{d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6, tie_head: {tied}}}");
-        let init = Init { seed: 3, device: Device::flex().autodiff() };
+        let text =
+            format!("{{d_model: 16, num_layers: 2, num_heads: 2, seq_len: 6, tie_head: {tied}}}");
+        let init = Init {
+            seed: 3,
+            device: Device::flex().autodiff(),
+        };
         Gpt::new(&serde_yaml::from_str(&text).unwrap(), 20, &init)
     }
 
     fn gradients(gpt: &Gpt) -> burn::tensor::Gradients {
         let device = Device::flex();
         let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
-        let logits = gpt.forward(Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device), with);
+        let logits = gpt.forward(
+            Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device),
+            with,
+        );
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
-        with.cross_entropy(logits.reshape([12, 20]), targets, 0.0).backward()
+        with.cross_entropy(logits.reshape([12, 20]), targets, 0.0)
+            .backward()
     }
 
     #[test]
@@ -167,7 +207,13 @@ mod tests {
         untied.head = Some(Param::from_tensor(tied.token_table.val().detach()));
         let (of_tied, of_untied) = (gradients(&tied), gradients(&untied));
         let as_table = untied.token_table.val().grad(&of_untied).unwrap();
-        let as_head = untied.head.as_ref().unwrap().val().grad(&of_untied).unwrap();
+        let as_head = untied
+            .head
+            .as_ref()
+            .unwrap()
+            .val()
+            .grad(&of_untied)
+            .unwrap();
         let both = tied.token_table.val().grad(&of_tied).unwrap();
         let size = |tensor: Tensor<2>| tensor.abs().max().into_scalar::<f32>();
         assert!(size(as_table.clone()) > 0.1 && size(as_head.clone()) > 0.1);

@@ -1,5 +1,5 @@
-//! Initial weights: drawn on the host from the seed and the parameter's name, so that they are the same on every engine and
-//! device, whatever the order in which a model is built.
+//! Initial weights: drawn on the host from the seed and the parameter's name, so that they are the
+//! same on every engine and device, whatever the order in which a model is built.
 
 use std::{f64::consts::TAU, thread};
 
@@ -22,24 +22,44 @@ pub struct Init {
 
 impl Init {
     /// Normal values of mean 0. Random: from the seed and `name`.
-    pub fn normal<const D: usize>(&self, name: &str, shape: [usize; D], deviation: f64) -> Param<Tensor<D>> {
-        let values = filled(self.stream(name), shape.iter().product(), |random, values| {
-            for pair in values.chunks_mut(2) {
-                let (first, second) = random.normal_pair();
-                pair[0] = (first * deviation) as f32;
-                if let Some(place) = pair.get_mut(1) {
-                    *place = (second * deviation) as f32;
+    pub fn normal<const D: usize>(
+        &self,
+        name: &str,
+        shape: [usize; D],
+        deviation: f64,
+    ) -> Param<Tensor<D>> {
+        let values = filled(
+            self.stream(name),
+            shape.iter().product(),
+            |random, values| {
+                for pair in values.chunks_mut(2) {
+                    let (first, second) = random.normal_pair();
+                    pair[0] = (first * deviation) as f32;
+                    if let Some(place) = pair.get_mut(1) {
+                        *place = (second * deviation) as f32;
+                    }
                 }
-            }
-        });
+            },
+        );
         self.parameter(values, shape)
     }
 
     /// Uniform values between −bound and bound. Random: from the seed and `name`.
-    pub fn uniform<const D: usize>(&self, name: &str, shape: [usize; D], bound: f64) -> Param<Tensor<D>> {
-        let values = filled(self.stream(name), shape.iter().product(), |random, values| {
-            values.iter_mut().for_each(|value| *value = ((random.0.fraction() * 2.0 - 1.0) * bound) as f32);
-        });
+    pub fn uniform<const D: usize>(
+        &self,
+        name: &str,
+        shape: [usize; D],
+        bound: f64,
+    ) -> Param<Tensor<D>> {
+        let values = filled(
+            self.stream(name),
+            shape.iter().product(),
+            |random, values| {
+                values
+                    .iter_mut()
+                    .for_each(|value| *value = ((random.0.fraction() * 2.0 - 1.0) * bound) as f32);
+            },
+        );
         self.parameter(values, shape)
     }
 
@@ -59,17 +79,23 @@ impl Init {
     }
 
     fn parameter<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Param<Tensor<D>> {
-        Param::from_tensor(Tensor::from_data(TensorData::new(values, shape), &self.device))
+        Param::from_tensor(Tensor::from_data(
+            TensorData::new(values, shape),
+            &self.device,
+        ))
     }
 
     /// FNV-1a over the name, mixed with the seed.
     fn stream(&self, name: &str) -> u64 {
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
         SplitMix64::new(self.seed).next_u64() ^ hash
     }
 }
 
-/// `count` values; each block of them has its own stream of random numbers, so that the number of threads does not change the values.
+/// `count` values; each block of them has its own stream of random numbers, so that the number of
+/// threads does not change the values.
 fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sync) -> Vec<f32> {
     let mut values = vec![0.0; count];
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -81,10 +107,19 @@ fn filled(stream: u64, count: usize, fill: impl Fn(&mut Random, &mut [f32]) + Sy
             let mut work = move || {
                 for (at, block) in part.chunks_mut(BLOCK).enumerate() {
                     let number = (thread * share + at) as u64;
-                    fill(&mut Random(SplitMix64::new(stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)))), block);
+                    fill(
+                        &mut Random(SplitMix64::new(
+                            stream.wrapping_add(number.wrapping_mul(0xd6e8_feb8_6659_fd93)),
+                        )),
+                        block,
+                    );
                 }
             };
-            if blocks <= 1 { work() } else { drop(scope.spawn(work)) }
+            if blocks <= 1 {
+                work()
+            } else {
+                drop(scope.spawn(work))
+            }
         }
     });
     values
@@ -107,18 +142,32 @@ mod tests {
     use super::*;
 
     fn drawn(seed: u64, name: &str) -> Vec<f32> {
-        let init = Init { seed, device: Device::flex() };
-        init.normal(name, [300, 1000], 0.02).val().into_data().try_to_vec().unwrap()
+        let init = Init {
+            seed,
+            device: Device::flex(),
+        };
+        init.normal(name, [300, 1000], 0.02)
+            .val()
+            .into_data()
+            .try_to_vec()
+            .unwrap()
     }
 
     #[test]
     fn values_have_the_asked_mean_and_deviation() {
         let values = drawn(1, "table");
         let mean = values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64;
-        let variance = values.iter().map(|value| (f64::from(*value) - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        let variance = values
+            .iter()
+            .map(|value| (f64::from(*value) - mean).powi(2))
+            .sum::<f64>()
+            / values.len() as f64;
         // Three standard errors of 300,000 draws.
         assert!(mean.abs() < 3.0 * 0.02 / 300_000_f64.sqrt(), "{mean}");
-        assert!((variance.sqrt() / 0.02 - 1.0).abs() < 3.0 / 600_000_f64.sqrt(), "{variance}");
+        assert!(
+            (variance.sqrt() / 0.02 - 1.0).abs() < 3.0 / 600_000_f64.sqrt(),
+            "{variance}"
+        );
     }
 
     #[test]

@@ -7,12 +7,17 @@ use burn::{
 
 use super::Network;
 
-/// The values of a parameter, row after row, by its path (`Gpt.blocks.0.mlp.widening.weight`) and shape.
+/// The values of a parameter, row after row, by its path (`Gpt.blocks.0.mlp.widening.weight`) and
+/// shape.
 pub type GivenValues<'a> = dyn Fn(&str, &[usize]) -> Vec<f32> + 'a;
 
-/// The network with every parameter's values replaced; panics if there are more or fewer than its shape has.
+/// The network with every parameter's values replaced; panics if there are more or fewer than its
+/// shape has.
 pub fn with_values(network: Network, values: &GivenValues<'_>) -> Network {
-    network.map(&mut Replacing { at: Vec::new(), values })
+    network.map(&mut Replacing {
+        at: Vec::new(),
+        values,
+    })
 }
 
 struct Replacing<'a> {

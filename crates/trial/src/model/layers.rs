@@ -1,4 +1,5 @@
-//! The layers that several models share, with PyTorch's weight layout and initial values given by the model.
+//! The layers that several models share, with PyTorch's weight layout and initial values given by
+//! the model.
 
 use burn::{
     module::{Module, Param},
@@ -17,15 +18,27 @@ pub struct Linear {
 
 impl Linear {
     /// Normal weights of this deviation; biases 0.
-    pub fn normal(init: &Init, name: &str, [inputs, outputs]: [usize; 2], bias: bool, deviation: f64) -> Self {
-        Self { weight: init.normal(name, [outputs, inputs], deviation), bias: bias.then(|| init.zeros([outputs])) }
+    pub fn normal(
+        init: &Init,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        bias: bool,
+        deviation: f64,
+    ) -> Self {
+        Self {
+            weight: init.normal(name, [outputs, inputs], deviation),
+            bias: bias.then(|| init.zeros([outputs])),
+        }
     }
 
     /// PyTorch's default: weights and biases uniform within 1 / √inputs.
     pub fn uniform(init: &Init, name: &str, [inputs, outputs]: [usize; 2]) -> Self {
         let bound = 1.0 / (inputs as f64).sqrt();
         let bias = init.uniform(&format!("{name}.bias"), [outputs], bound);
-        Self { weight: init.uniform(name, [outputs, inputs], bound), bias: Some(bias) }
+        Self {
+            weight: init.uniform(name, [outputs, inputs], bound),
+            bias: Some(bias),
+        }
     }
 
     /// x [.., in]; out [.., out].
@@ -44,7 +57,10 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// Weights of one; a bias of zeros, if there is one.
     pub fn new(init: &Init, width: usize, bias: bool) -> Self {
-        Self { weight: init.ones([width]), bias: bias.then(|| init.zeros([width])) }
+        Self {
+            weight: init.ones([width]),
+            bias: bias.then(|| init.zeros([width])),
+        }
     }
 
     /// x [.., width]; out [.., width].

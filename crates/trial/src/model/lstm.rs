@@ -1,5 +1,6 @@
-//! `lstm`: recurrent language model. Embedding, LSTM layers, output projection tied to the token table or separate; dropout after
-//! the embedding, between layers and before the projection. Initial values as in pytorch/examples, word_language_model.
+//! `lstm`: recurrent language model. Embedding, LSTM layers, output projection tied to the token
+//! table or separate; dropout after the embedding, between layers and before the projection.
+//! Initial values as in pytorch/examples, word_language_model.
 
 use burn::{
     module::{Module, Param},
@@ -10,7 +11,8 @@ use kiln_core::kinds;
 use super::Init;
 use crate::engine::{LstmState, LstmWeights, Ops};
 
-/// Bound of the token table's and the projection's initial weights. Source: word_language_model's `init_weights`.
+/// Bound of the token table's and the projection's initial weights. Source: word_language_model's
+/// `init_weights`.
 const BOUND: f64 = 0.1;
 
 #[derive(Module, Debug)]
@@ -38,21 +40,37 @@ impl Lstm {
         let (width, hidden) = (shape.d_model as usize, shape.hidden as usize);
         Self {
             token_table: init.uniform("token_table", [vocabulary, width], BOUND),
-            layers: (0..shape.num_layers).map(|layer| Layer::new(layer, if layer == 0 { width } else { hidden }, hidden, init)).collect(),
+            layers: (0..shape.num_layers)
+                .map(|layer| {
+                    Layer::new(layer, if layer == 0 { width } else { hidden }, hidden, init)
+                })
+                .collect(),
             head: (!shape.tie_head).then(|| init.uniform("head", [vocabulary, hidden], BOUND)),
             head_bias: init.zeros([vocabulary]),
             dropout: shape.dropout,
         }
     }
 
-    /// tokens [batch, time], and the states that the windows before left; out: logits [batch, time, vocabulary] and the states now.
-    /// Random: dropout.
-    pub fn forward(&self, tokens: Tensor<2, Int>, before: Option<LstmState>, with: Ops) -> (Tensor<3>, LstmState) {
+    /// tokens [batch, time], and the states that the windows before left; out: logits [batch, time,
+    /// vocabulary] and the states now. Random: dropout.
+    pub fn forward(
+        &self,
+        tokens: Tensor<2, Int>,
+        before: Option<LstmState>,
+        with: Ops,
+    ) -> (Tensor<3>, LstmState) {
         let x = with.dropout(with.embedding(self.token_table.val(), tokens), self.dropout); // [batch, time, width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
         let (x, after) = with.lstm(x, &layers, before, self.dropout); // [batch, time, hidden]
         let head = self.head.as_ref().unwrap_or(&self.token_table);
-        (with.linear(with.dropout(x, self.dropout), head.val(), Some(self.head_bias.val())), after)
+        (
+            with.linear(
+                with.dropout(x, self.dropout),
+                head.val(),
+                Some(self.head_bias.val()),
+            ),
+            after,
+        )
     }
 }
 

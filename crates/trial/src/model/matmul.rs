@@ -5,7 +5,8 @@ use kiln_core::{kinds, spec::Precision};
 
 use super::Init;
 
-/// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the device rounds them.
+/// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the
+/// device rounds them.
 #[derive(Clone, Debug)]
 pub struct Matmul {
     left: Tensor<2>,  // [size, size]
@@ -13,19 +14,27 @@ pub struct Matmul {
 }
 
 impl Matmul {
-    /// Factors of normal values, scaled so that the product's values are about 1 in size. Random: from the seed.
+    /// Factors of normal values, scaled so that the product's values are about 1 in size. Random:
+    /// from the seed.
     pub fn new(shape: &kinds::Matmul, precision: Precision, init: &Init) -> Self {
         let size = shape.size as usize;
         let deviation = 1.0 / (size as f64).powf(0.25);
         let factor = |name: &str| {
-            let values = init.normal(name, [size, size], deviation).val().detach().inner();
+            let values = init
+                .normal(name, [size, size], deviation)
+                .val()
+                .detach()
+                .inner();
             match precision {
                 Precision::F32 | Precision::Tf32 => values,
                 Precision::Bf16 | Precision::AmpBf16 => values.cast(FloatDType::BF16),
                 Precision::AmpF16 => values.cast(FloatDType::F16),
             }
         };
-        Self { left: factor("left"), right: factor("right") }
+        Self {
+            left: factor("left"),
+            right: factor("right"),
+        }
     }
 
     /// One product, [size, size].

@@ -1,5 +1,5 @@
-//! One file per architecture. Input: the catalog's shape and a seed. Output: logits. Losses, precision and devices are handled
-//! elsewhere.
+//! One file per architecture. Input: the catalog's shape and a seed. Output: logits. Losses,
+//! precision and devices are handled elsewhere.
 
 mod erased;
 mod gpt;
@@ -60,7 +60,10 @@ pub enum Network {
 
 /// Input of a network.
 #[derive(Clone, Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one per batch, and it is moved once")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one per batch, and it is moved once"
+)]
 pub enum Input {
     /// Tokens [batch, time].
     Text(Tensor<2, Int>),
@@ -74,37 +77,64 @@ pub enum Input {
     Pairs(Pairs),
 }
 
-/// State that a recurrent network carries over from earlier windows; always `None` for other networks.
+/// State that a recurrent network carries over from earlier windows; always `None` for other
+/// networks.
 pub type RecurrentMemory = Option<LstmState>;
 
 const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
 
 impl Network {
-    /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not trained; `custom` is not known here.
-    pub fn new(shape: &kinds::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
+    /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not
+    /// trained; `custom` is not known here.
+    pub fn new(
+        shape: &kinds::Model,
+        input: Option<InputShape>,
+        init: &Init,
+    ) -> Result<Self, TrialError> {
         Self::with(&Registry::new(), shape, input, init)
     }
 
     /// The same with users' own models.
-    pub(crate) fn with(registry: &Registry, shape: &kinds::Model, input: Option<InputShape>, init: &Init) -> Result<Self, TrialError> {
+    pub(crate) fn with(
+        registry: &Registry,
+        shape: &kinds::Model,
+        input: Option<InputShape>,
+        init: &Init,
+    ) -> Result<Self, TrialError> {
         if let Some((_, text)) = shape.contradictions().into_iter().next() {
             return Err(TrialError::Bad(text));
         }
         match shape {
-            kinds::Model::Custom(custom) => Ok(Self::Own(registry.build(custom, input.ok_or_else(|| unfit(shape))?, init)?)),
+            kinds::Model::Custom(custom) => Ok(Self::Own(registry.build(
+                custom,
+                input.ok_or_else(|| unfit(shape))?,
+                init,
+            )?)),
             kinds::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary(shape, input)?, init))),
-            kinds::Model::Lstm(lstm) => Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init))),
+            kinds::Model::Lstm(lstm) => {
+                Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init)))
+            }
             kinds::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary(shape, input)?, init))),
             kinds::Model::Resnet(resnet) => {
-                let images = input.and_then(InputShape::images).ok_or_else(|| unfit(shape))?;
+                let images = input
+                    .and_then(InputShape::images)
+                    .ok_or_else(|| unfit(shape))?;
                 Ok(Self::Resnet(Resnet::new(resnet, images, init)))
             }
             kinds::Model::PanelLstm(lstm) => {
-                let panel = input.and_then(InputShape::panel).ok_or_else(|| unfit(shape))?;
+                let panel = input
+                    .and_then(InputShape::panel)
+                    .ok_or_else(|| unfit(shape))?;
                 Ok(Self::PanelLstm(PanelLstm::new(lstm, panel, init)))
             }
-            kinds::Model::Seq2seq(seq2seq) => Ok(Self::Seq2seq(Seq2seq::new(seq2seq, vocabulary(shape, input)?, init))),
-            kinds::Model::Matmul(_) => Err(TrialError::Bad("`model.kind` matmul has no parameters to train".to_owned())),
+            kinds::Model::Seq2seq(seq2seq) => Ok(Self::Seq2seq(Seq2seq::new(
+                seq2seq,
+                vocabulary(shape, input)?,
+                init,
+            ))),
+            kinds::Model::Matmul(_) => Err(TrialError::Bad(
+                "`model.kind` matmul has no parameters to train".to_owned(),
+            )),
         }
     }
 
@@ -113,48 +143,72 @@ impl Network {
         match self {
             Self::Resnet(resnet) => resnet.running_stats(),
             Self::Own(model) => model.running_stats(),
-            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Seq2seq(_) | Self::Mlp(_) => Vec::new(),
+            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Seq2seq(_) | Self::Mlp(_) => {
+                Vec::new()
+            }
         }
     }
 
-    /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent language model begins from `memory` and
-    /// leaves there what it remembers. Random: dropout.
+    /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent
+    /// language model begins from `memory` and leaves there what it remembers. Random: dropout.
     pub fn forward(&self, input: Input, memory: &mut RecurrentMemory, with: Ops) -> Tensor<2> {
         match (self, input) {
             (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, with)),
             (Self::Lstm(lstm), Input::Text(tokens)) => {
                 let [batch, _] = tokens.dims();
-                let (logits, after) = lstm.forward(tokens, memory.take().map(|before| before.of_rows(batch)), with);
+                let (logits, after) = lstm.forward(
+                    tokens,
+                    memory.take().map(|before| before.of_rows(batch)),
+                    with,
+                );
                 *memory = Some(after);
                 by_target(logits)
             }
             (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, with)),
             (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, with),
-            (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => lstm.forward(features, symbols, with),
-            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => by_target(seq2seq.forward(pairs, with)),
+            (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => {
+                lstm.forward(features, symbols, with)
+            }
+            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => {
+                by_target(seq2seq.forward(pairs, with))
+            }
             (Self::Own(model), input) => model.forward(input, with),
             _ => unreachable!("{KINDS_FIT}"),
         }
     }
 }
 
-/// Whether outputs [targets, outputs] are what a loss can be made of: a row for each of `targets`, and a column for each class or token
-/// of the data, or the one of a panel. A user's own model may have any.
+/// Whether outputs [targets, outputs] are what a loss can be made of: a row for each of `targets`,
+/// and a column for each class or token of the data, or the one of a panel. A user's own model may
+/// have any.
 ///
 /// Errors: they are not.
-pub(crate) fn check_outputs(outputs: &Tensor<2>, targets: usize, input: InputShape) -> Result<(), TrialError> {
+pub(crate) fn check_outputs(
+    outputs: &Tensor<2>,
+    targets: usize,
+    input: InputShape,
+) -> Result<(), TrialError> {
     let [rows, columns] = outputs.dims();
     let (least, most, what) = match input {
-        InputShape::Text { vocabulary } | InputShape::Pairs(PairShape { vocabulary, .. }) => {
-            (vocabulary as usize, usize::MAX, "one column per token or more")
-        }
-        InputShape::Images(shape) => (shape.classes as usize, usize::MAX, "one column per class or more"),
+        InputShape::Text { vocabulary } | InputShape::Pairs(PairShape { vocabulary, .. }) => (
+            vocabulary as usize,
+            usize::MAX,
+            "one column per token or more",
+        ),
+        InputShape::Images(shape) => (
+            shape.classes as usize,
+            usize::MAX,
+            "one column per class or more",
+        ),
         InputShape::Panel(_) => (1, 1, "one column"),
     };
     if rows == targets && (least..=most).contains(&columns) {
         return Ok(());
     }
-    Err(TrialError::Bad(format!("the model's output has shape [{rows}, {columns}]; the data needs [{targets}, {least}]: one row per target, {what}")))
+    Err(TrialError::Bad(format!(
+        "the model's output has shape [{rows}, {columns}]; the data needs [{targets}, {least}]: \
+         one row per target, {what}"
+    )))
 }
 
 /// [batch, time, outputs] as [batch × time, outputs].
@@ -164,17 +218,24 @@ fn by_target(outputs: Tensor<3>) -> Tensor<2> {
 }
 
 fn unfit(shape: &kinds::Model) -> TrialError {
-    TrialError::Bad(format!("`model.kind` {} reads {}, and `data.kind` provides none", shape.kind(), shape.reads().name()))
+    TrialError::Bad(format!(
+        "`model.kind` {} reads {}, and `data.kind` provides none",
+        shape.kind(),
+        shape.reads().name()
+    ))
 }
 
 fn vocabulary(shape: &kinds::Model, input: Option<InputShape>) -> Result<usize, TrialError> {
     let Some(vocabulary) = shape.vocabulary(input) else {
-        return Err(TrialError::Bad("`model.vocabulary` is missing and the data does not define it; set it".to_owned()));
+        return Err(TrialError::Bad(
+            "`model.vocabulary` is missing and the data does not define it; set it".to_owned(),
+        ));
     };
     match input.and_then(InputShape::vocabulary) {
-        Some(data) if data > vocabulary => {
-            Err(TrialError::Bad(format!("`model.vocabulary` is {vocabulary}, but the data has {data} different tokens; give at least {data}")))
-        }
+        Some(data) if data > vocabulary => Err(TrialError::Bad(format!(
+            "`model.vocabulary` is {vocabulary}, but the data has {data} different tokens; give at \
+             least {data}"
+        ))),
         _ => Ok(vocabulary as usize),
     }
 }
@@ -187,7 +248,10 @@ mod tests {
 
     fn built(text: &str, input: InputShape) -> (kinds::Model, u64) {
         let shape: kinds::Model = serde_yaml::from_str(text).unwrap();
-        let init = Init { seed: 1, device: Device::flex().autodiff() };
+        let init = Init {
+            seed: 1,
+            device: Device::flex().autodiff(),
+        };
         let network = Network::new(&shape, Some(input), &init).unwrap();
         (shape, network.num_params() as u64)
     }
@@ -202,7 +266,8 @@ mod tests {
             "{kind: gpt, d_model: 32, num_layers: 1, num_heads: 4, seq_len: 8}",
             "{kind: gpt, d_model: 48, num_layers: 3, num_heads: 6, seq_len: 64, tie_head: false}",
             "{kind: gpt, d_model: 128, num_layers: 4, num_heads: 4, seq_len: 64, bias: false}",
-            "{kind: gpt, d_model: 24, num_layers: 2, num_heads: 2, seq_len: 16, tie_head: false, bias: false, vocabulary: 500}",
+            "{kind: gpt, d_model: 24, num_layers: 2, num_heads: 2, seq_len: 16, tie_head: false, \
+             bias: false, vocabulary: 500}",
             "{kind: lstm, d_model: 8, hidden: 8, tie_head: true}",
             "{kind: lstm, d_model: 6, hidden: 10, num_layers: 1, seq_len: 4}",
             "{kind: lstm, d_model: 16, hidden: 24, num_layers: 5, vocabulary: 300}",
@@ -211,9 +276,18 @@ mod tests {
             "{kind: mlp, context: 1, d_model: 16, hidden: 64, vocabulary: 300}",
         ] {
             let (shape, parameters) = built(text, of_text(101));
-            assert_eq!(Some(parameters), shape.parameters(Some(of_text(101))), "{text}");
+            assert_eq!(
+                Some(parameters),
+                shape.parameters(Some(of_text(101))),
+                "{text}"
+            );
         }
-        let images = InputShape::Images(ImageShape { channels: 1, height: 28, width: 28, classes: 7 });
+        let images = InputShape::Images(ImageShape {
+            channels: 1,
+            height: 28,
+            width: 28,
+            classes: 7,
+        });
         for text in [
             "{kind: resnet, depth: 18, width: 4, stem: small}",
             "{kind: resnet, depth: 34, width: 3}",
@@ -223,10 +297,15 @@ mod tests {
             let (shape, parameters) = built(text, images);
             assert_eq!(Some(parameters), shape.parameters(Some(images)), "{text}");
         }
-        let panel = InputShape::Panel(PanelShape { features: 6, symbols: 9 });
-        for text in
-            ["{kind: panel-lstm}", "{kind: panel-lstm, symbol_width: 3, hidden: 5, num_layers: 1}", "{kind: panel-lstm, hidden: 12, num_layers: 5}"]
-        {
+        let panel = InputShape::Panel(PanelShape {
+            features: 6,
+            symbols: 9,
+        });
+        for text in [
+            "{kind: panel-lstm}",
+            "{kind: panel-lstm, symbol_width: 3, hidden: 5, num_layers: 1}",
+            "{kind: panel-lstm, hidden: 12, num_layers: 5}",
+        ] {
             let (shape, parameters) = built(text, panel);
             assert_eq!(Some(parameters), shape.parameters(Some(panel)), "{text}");
         }
@@ -235,10 +314,14 @@ mod tests {
     /// That the catalog says what is published at full size is tested there.
     #[test]
     fn a_built_seq2seq_has_the_parameters_that_the_catalog_says() {
-        let pairs = InputShape::Pairs(PairShape { vocabulary: 101, train: PairCounts::default() });
+        let pairs = InputShape::Pairs(PairShape {
+            vocabulary: 101,
+            train: PairCounts::default(),
+        });
         for text in [
             "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 24, num_heads: 2}",
-            "{kind: seq2seq, d_model: 12, d_kv: 8, d_ff: 20, num_heads: 3, encoder_layers: 3, decoder_layers: 1, relative_buckets: 8, vocabulary: 120}",
+            "{kind: seq2seq, d_model: 12, d_kv: 8, d_ff: 20, num_heads: 3, encoder_layers: 3, \
+             decoder_layers: 1, relative_buckets: 8, vocabulary: 120}",
             "{kind: seq2seq, size: chatlm, d_model: 12, d_kv: 2, d_ff: 48}",
         ] {
             let (shape, parameters) = built(text, pairs);
@@ -248,20 +331,49 @@ mod tests {
 
     #[test]
     fn a_resnet_has_its_published_parameters_at_full_size() {
-        let imagenet = InputShape::Images(ImageShape { channels: 3, height: 224, width: 224, classes: 1000 });
+        let imagenet = InputShape::Images(ImageShape {
+            channels: 3,
+            height: 224,
+            width: 224,
+            classes: 1000,
+        });
         assert_eq!(built("{kind: resnet, depth: 18}", imagenet).1, 11_689_512);
     }
 
     #[test]
     fn a_gpt_starts_near_the_loss_of_guessing() {
-        let shape: kinds::Model = serde_yaml::from_str("{kind: gpt, d_model: 32, num_layers: 2, num_heads: 4, seq_len: 8}").unwrap();
+        let shape: kinds::Model = serde_yaml::from_str(
+            "{kind: gpt, d_model: 32, num_layers: 2, num_heads: 4, seq_len: 8}",
+        )
+        .unwrap();
         let device = Device::flex();
-        let network = Network::new(&shape, Some(of_text(65)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
+        let network = Network::new(
+            &shape,
+            Some(of_text(65)),
+            &Init {
+                seed: 1,
+                device: device.clone().autodiff(),
+            },
+        )
+        .unwrap();
         let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, 8]], &device);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 8, 9], &device);
-        let with = Ops::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
-        let loss =
-            with.cross_entropy(network.forward(Input::Text(tokens), &mut None, with), targets, 0.0).into_data().iter::<f64>().next().unwrap() / 8.0;
+        let with = Ops::new(
+            kiln_core::spec::Engine::Flex,
+            kiln_core::spec::Precision::F32,
+        )
+        .unwrap();
+        let loss = with
+            .cross_entropy(
+                network.forward(Input::Text(tokens), &mut None, with),
+                targets,
+                0.0,
+            )
+            .into_data()
+            .iter::<f64>()
+            .next()
+            .unwrap()
+            / 8.0;
         assert!((loss - 65.0_f64.ln()).abs() < 0.1, "{loss}");
     }
 
@@ -274,11 +386,27 @@ mod tests {
         ] {
             let shape: kinds::Model = serde_yaml::from_str(text).unwrap();
             let device = Device::flex();
-            let network = Network::new(&shape, Some(of_text(20)), &Init { seed: 1, device: device.clone().autodiff() }).unwrap();
-            let with = Ops::new(kiln_core::spec::Engine::Flex, kiln_core::spec::Precision::F32).unwrap();
+            let network = Network::new(
+                &shape,
+                Some(of_text(20)),
+                &Init {
+                    seed: 1,
+                    device: device.clone().autodiff(),
+                },
+            )
+            .unwrap();
+            let with = Ops::new(
+                kiln_core::spec::Engine::Flex,
+                kiln_core::spec::Precision::F32,
+            )
+            .unwrap();
             let logits = |tokens: [i64; 6]| -> Vec<f32> {
                 let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
-                network.forward(Input::Text(tokens), &mut None, with).into_data().try_to_vec().unwrap()
+                network
+                    .forward(Input::Text(tokens), &mut None, with)
+                    .into_data()
+                    .try_to_vec()
+                    .unwrap()
             };
             let (first, second) = (logits([1, 2, 3, 4, 5, 6]), logits([1, 2, 3, 4, 9, 9]));
             assert_eq!(first[..4 * 20], second[..4 * 20], "{text}");
@@ -288,14 +416,25 @@ mod tests {
 
     #[test]
     fn initial_weights_come_from_the_seed_and_projections_into_the_stream_are_smaller() {
-        let shape: kinds::Model = serde_yaml::from_str("{kind: gpt, d_model: 64, num_layers: 8, num_heads: 2, seq_len: 6}").unwrap();
+        let shape: kinds::Model = serde_yaml::from_str(
+            "{kind: gpt, d_model: 64, num_layers: 8, num_heads: 2, seq_len: 6}",
+        )
+        .unwrap();
         let deviations = |seed| {
-            let init = Init { seed, device: Device::flex().autodiff() };
-            let Network::Gpt(gpt) = Network::new(&shape, Some(of_text(20)), &init).unwrap() else { panic!("a gpt was asked for") };
+            let init = Init {
+                seed,
+                device: Device::flex().autodiff(),
+            };
+            let Network::Gpt(gpt) = Network::new(&shape, Some(of_text(20)), &init).unwrap() else {
+                panic!("a gpt was asked for")
+            };
             gpt.deviations()
         };
         let [widening, projection] = deviations(1);
-        assert!((widening / 0.02 - 1.0).abs() < 0.05 && (projection / (0.02 / 4.0) - 1.0).abs() < 0.05, "{widening} {projection}");
+        assert!(
+            (widening / 0.02 - 1.0).abs() < 0.05 && (projection / (0.02 / 4.0) - 1.0).abs() < 0.05,
+            "{widening} {projection}"
+        );
         assert_eq!(deviations(1), deviations(1));
         assert_ne!(deviations(1), deviations(2));
     }

@@ -1,5 +1,6 @@
-//! `panel-lstm`: one recurrent network for many series. The symbol's embedding is concatenated with the features of each row; LSTM layers; one
-//! output from the last row. PyTorch's default initial values.
+//! `panel-lstm`: one recurrent network for many series. The symbol's embedding is concatenated with
+//! the features of each row; LSTM layers; one output from the last row. PyTorch's default initial
+//! values.
 
 use burn::{
     module::{Module, Param},
@@ -25,7 +26,11 @@ impl PanelLstm {
         let first = input.features as usize + width;
         Self {
             symbol_table: init.normal("symbol_table", [input.symbols as usize, width], 1.0),
-            layers: (0..shape.num_layers).map(|layer| Layer::new(layer, if layer == 0 { first } else { hidden }, hidden, init)).collect(),
+            layers: (0..shape.num_layers)
+                .map(|layer| {
+                    Layer::new(layer, if layer == 0 { first } else { hidden }, hidden, init)
+                })
+                .collect(),
             head: Linear::uniform(init, "head", [hidden, 1]),
             dropout: shape.dropout,
         }
@@ -36,7 +41,11 @@ impl PanelLstm {
         let [batch, time, _] = features.dims();
         let features = features.cast(FloatDType::from(self.symbol_table.val().dtype()));
         let symbol = with.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]
-        let features = if symbol.is_autodiff() && !features.is_autodiff() { features.autodiff() } else { features };
+        let features = if symbol.is_autodiff() && !features.is_autodiff() {
+            features.autodiff()
+        } else {
+            features
+        };
         let x = Tensor::cat(vec![features, symbol.repeat_dim(1, time)], 2); // [batch, time, features + symbol_width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
         let (x, _) = with.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]

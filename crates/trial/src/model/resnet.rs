@@ -1,5 +1,5 @@
-//! `resnet`: residual convolutional network, version 1.5. Stem, four stages of blocks, mean over the image, one linear layer. Initial
-//! values as in torchvision.
+//! `resnet`: residual convolutional network, version 1.5. Stem, four stages of blocks, mean over
+//! the image, one linear layer. Initial values as in torchvision.
 
 use burn::{
     module::{Module, Param},
@@ -42,8 +42,18 @@ impl Resnet {
     /// Random: initial weights, from `init`. The shape's depth is one that the catalog knows.
     pub fn new(shape: &kinds::Resnet, input: ImageShape, init: &Init) -> Self {
         let width = shape.width as usize;
-        let (kernel, stride) = if shape.stem == Stem::Imagenet { (7, 2) } else { (3, 1) };
-        let stem = ConvNorm::new("stem", [input.channels as usize, width], kernel, stride, init);
+        let (kernel, stride) = if shape.stem == Stem::Imagenet {
+            (7, 2)
+        } else {
+            (3, 1)
+        };
+        let stem = ConvNorm::new(
+            "stem",
+            [input.channels as usize, width],
+            kernel,
+            stride,
+            init,
+        );
         let mut inputs = width;
         let mut stages = Vec::new();
         for (stage, blocks) in (0..).zip(shape.blocks().unwrap_or_default()) {
@@ -51,16 +61,32 @@ impl Resnet {
             let mut made = Vec::new();
             for block in 0..blocks {
                 let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-                let plan = BlockPlan { inputs, inner: width << stage, outputs, stride, zero_gain: shape.zero_init_gamma };
-                made.push(plan.build(&format!("stages.{stage}.{block}"), shape.has_bottlenecks(), init));
+                let plan = BlockPlan {
+                    inputs,
+                    inner: width << stage,
+                    outputs,
+                    stride,
+                    zero_gain: shape.zero_init_gamma,
+                };
+                made.push(plan.build(
+                    &format!("stages.{stage}.{block}"),
+                    shape.has_bottlenecks(),
+                    init,
+                ));
                 inputs = outputs;
             }
             stages.push(made);
         }
-        Self { stem, pools: shape.stem == Stem::Imagenet, stages, head: Linear::uniform(init, "head", [inputs, input.classes as usize]) }
+        Self {
+            stem,
+            pools: shape.stem == Stem::Imagenet,
+            stages,
+            head: Linear::uniform(init, "head", [inputs, input.classes as usize]),
+        }
     }
 
-    /// images [batch, channels, height, width]; out: logits [batch, classes]. In training moves the norms' running statistics.
+    /// images [batch, channels, height, width]; out: logits [batch, classes]. In training moves the
+    /// norms' running statistics.
     pub fn forward(&self, images: Tensor<4>, with: Ops) -> Tensor<2> {
         let mut x = self.stem.forward(images, After::Relu, with); // [batch, width, height, width]
         if self.pools {
@@ -70,7 +96,10 @@ impl Resnet {
             x = block.forward(x, with); // [batch, outputs, height, width], halved by each stage but the first
         }
         let [batch, channels, height, width] = x.dims();
-        let mean = x.reshape([batch, channels, height * width]).mean_dim(2).squeeze_dim::<2>(2); // [batch, channels]
+        let mean = x
+            .reshape([batch, channels, height * width])
+            .mean_dim(2)
+            .squeeze_dim::<2>(2); // [batch, channels]
         self.head.forward(mean, with)
     }
 }
@@ -83,8 +112,18 @@ impl Resnet {
             for (at, block) in blocks.iter().enumerate() {
                 let name = |part: String| format!("stages.{stage}.{at}.{part}");
                 let convolutions = block.convolutions.iter().enumerate();
-                found.extend(convolutions.map(|(part, convolution)| (name(format!("convolutions.{part}")), convolution.stats.clone())));
-                found.extend(block.shortcut.iter().map(|shortcut| (name("shortcut".to_owned()), shortcut.stats.clone())));
+                found.extend(convolutions.map(|(part, convolution)| {
+                    (
+                        name(format!("convolutions.{part}")),
+                        convolution.stats.clone(),
+                    )
+                }));
+                found.extend(
+                    block
+                        .shortcut
+                        .iter()
+                        .map(|shortcut| (name("shortcut".to_owned()), shortcut.stats.clone())),
+                );
             }
         }
         found
@@ -102,21 +141,45 @@ struct BlockPlan {
 
 impl BlockPlan {
     fn build(&self, name: &str, is_bottleneck: bool, init: &Init) -> Block {
-        let Self { inputs, inner, outputs, stride, .. } = *self;
+        let Self {
+            inputs,
+            inner,
+            outputs,
+            stride,
+            ..
+        } = *self;
         let plan: &[([usize; 2], usize, usize)] = if is_bottleneck {
-            &[([inputs, inner], 1, 1), ([inner, inner], 3, stride), ([inner, outputs], 1, 1)]
+            &[
+                ([inputs, inner], 1, 1),
+                ([inner, inner], 3, stride),
+                ([inner, outputs], 1, 1),
+            ]
         } else {
             &[([inputs, outputs], 3, stride), ([outputs, outputs], 3, 1)]
         };
         let made = plan.iter().enumerate();
-        let mut convolutions: Vec<ConvNorm> =
-            made.map(|(at, (channels, kernel, stride))| ConvNorm::new(&format!("{name}.{at}"), *channels, *kernel, *stride, init)).collect();
+        let mut convolutions: Vec<ConvNorm> = made
+            .map(|(at, (channels, kernel, stride))| {
+                ConvNorm::new(&format!("{name}.{at}"), *channels, *kernel, *stride, init)
+            })
+            .collect();
         if let Some(last) = convolutions.last_mut().filter(|_| self.zero_gain) {
             last.gain = init.zeros([outputs]);
         }
         let differs = inputs != outputs || stride != 1;
-        let shortcut = differs.then(|| ConvNorm::new(&format!("{name}.shortcut"), [inputs, outputs], 1, stride, init));
-        Block { convolutions, shortcut }
+        let shortcut = differs.then(|| {
+            ConvNorm::new(
+                &format!("{name}.shortcut"),
+                [inputs, outputs],
+                1,
+                stride,
+                init,
+            )
+        });
+        Block {
+            convolutions,
+            shortcut,
+        }
     }
 }
 
@@ -127,15 +190,27 @@ impl Block {
             Some(shortcut) => shortcut.forward(x.clone(), After::Nothing, with),
             None => x.clone(),
         };
-        let (last, first) = self.convolutions.split_last().expect("a block has two or three convolutions");
-        let x = first.iter().fold(x, |x, convolution| convolution.forward(x, After::Relu, with));
+        let (last, first) = self
+            .convolutions
+            .split_last()
+            .expect("a block has two or three convolutions");
+        let x = first.iter().fold(x, |x, convolution| {
+            convolution.forward(x, After::Relu, with)
+        });
         last.forward(x, After::SumRelu(around), with)
     }
 }
 
 impl ConvNorm {
-    /// Normal weights of variance 2 / (out × kernel²), so that the gradient keeps its size (He et al. 2015); gain 1, shift 0.
-    fn new(name: &str, [inputs, outputs]: [usize; 2], kernel: usize, stride: usize, init: &Init) -> Self {
+    /// Normal weights of variance 2 / (out × kernel²), so that the gradient keeps its size (He et
+    /// al. 2015); gain 1, shift 0.
+    fn new(
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        kernel: usize,
+        stride: usize,
+        init: &Init,
+    ) -> Self {
         let deviation = (2.0 / (outputs * kernel * kernel) as f64).sqrt();
         Self {
             weight: init.normal(name, [outputs, inputs, kernel, kernel], deviation),
@@ -148,8 +223,16 @@ impl ConvNorm {
 
     fn forward(&self, x: Tensor<4>, after: After, with: Ops) -> Tensor<4> {
         let [_, _, kernel, _] = self.weight.dims();
-        let geometry = ConvGeometry { stride: self.stride, padding: kernel / 2 };
-        let weights = ConvNormWeights { weight: self.weight.val(), gain: self.gain.val(), shift: self.shift.val(), stats: self.stats.clone() };
+        let geometry = ConvGeometry {
+            stride: self.stride,
+            padding: kernel / 2,
+        };
+        let weights = ConvNormWeights {
+            weight: self.weight.val(),
+            gain: self.gain.val(),
+            shift: self.shift.val(),
+            stats: self.stats.clone(),
+        };
         with.conv_norm(x, weights, geometry, after)
     }
 }

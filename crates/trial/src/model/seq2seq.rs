@@ -1,6 +1,7 @@
-//! `seq2seq`: T5's encoder and decoder. Pre-norm blocks without biases, RMS norm, attention whose scores are not scaled and get a
-//! learned bias by relative position, ReLU feed-forward blocks; one token table for encoder, decoder and head. Shapes, arithmetic and
-//! initial values as in T5 (Raffel et al. 2020, arXiv 1910.10683; Mesh TensorFlow's `transformer_layers`).
+//! `seq2seq`: T5's encoder and decoder. Pre-norm blocks without biases, RMS norm, attention whose
+//! scores are not scaled and get a learned bias by relative position, ReLU feed-forward blocks; one
+//! token table for encoder, decoder and head. Shapes, arithmetic and initial values as in T5
+//! (Raffel et al. 2020, arXiv 1910.10683; Mesh TensorFlow's `transformer_layers`).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -81,7 +82,8 @@ struct Positions {
     kept: KeptPlaces,
 }
 
-/// Cache of the last position biases on the device, so that repeated shapes need no copy from the host.
+/// Cache of the last position biases on the device, so that repeated shapes need no copy from the
+/// host.
 #[derive(Clone, Debug, Default)]
 struct KeptPlaces(Arc<Mutex<Places>>);
 
@@ -125,12 +127,16 @@ impl Seq2seq {
         Self {
             token_table: init.normal("token_table", [vocabulary, width], 1.0),
             encoder: Encoder {
-                blocks: (0..shape.encoder_layers).map(|layer| EncoderBlock::new(shape, &format!("encoder.blocks.{layer}"), init)).collect(),
+                blocks: (0..shape.encoder_layers)
+                    .map(|layer| EncoderBlock::new(shape, &format!("encoder.blocks.{layer}"), init))
+                    .collect(),
                 positions: Positions::new(shape, "encoder.positions", true, init),
                 final_norm: init.ones([width]),
             },
             decoder: Decoder {
-                blocks: (0..shape.decoder_layers).map(|layer| DecoderBlock::new(shape, &format!("decoder.blocks.{layer}"), init)).collect(),
+                blocks: (0..shape.decoder_layers)
+                    .map(|layer| DecoderBlock::new(shape, &format!("decoder.blocks.{layer}"), init))
+                    .collect(),
                 positions: Positions::new(shape, "decoder.positions", false, init),
                 final_norm: init.ones([width]),
             },
@@ -139,53 +145,107 @@ impl Seq2seq {
         }
     }
 
-    /// Logits [batch, response_len, vocabulary] of the tokens that follow each of `decoder_inputs`. Random: dropout.
+    /// Logits [batch, response_len, vocabulary] of the tokens that follow each of `decoder_inputs`.
+    /// Random: dropout.
     pub fn forward(&self, pairs: Pairs, with: Ops) -> Tensor<3> {
-        let Pairs { prompts, prompt_lengths, decoder_inputs } = pairs;
+        let Pairs {
+            prompts,
+            prompt_lengths,
+            decoder_inputs,
+        } = pairs;
         let mask = padding_mask(prompts.dims(), prompt_lengths); // [batch, 1, 1, prompt_len]
         let prompts = self.encode(prompts, mask.clone(), with); // [batch, prompt_len, width]
         let [_, time] = decoder_inputs.dims();
-        let own = with.added_to_scores(Some(self.decoder.positions.bias(0, time, time, with)), Some(causal_mask(time, &mask)));
+        let own = with.added_to_scores(
+            Some(self.decoder.positions.bias(0, time, time, with)),
+            Some(causal_mask(time, &mask)),
+        );
         let of_prompts = with.added_to_scores(None, Some(mask));
-        let x = with.dropout(with.embedding(self.token_table.val(), decoder_inputs), self.dropout); // [batch, response_len, width]
-        let x = self.decoder.blocks.iter().fold(x, |x, block| block.forward(x, prompts.clone(), &own, &of_prompts, with));
+        let x = with.dropout(
+            with.embedding(self.token_table.val(), decoder_inputs),
+            self.dropout,
+        ); // [batch, response_len, width]
+        let x = self.decoder.blocks.iter().fold(x, |x, block| {
+            block.forward(x, prompts.clone(), &own, &of_prompts, with)
+        });
         self.logits(x, with)
     }
 
-    /// Runs the encoder: prompts [batch, prompt_len] to [batch, prompt_len, width], which the decoder attends to.
+    /// Runs the encoder: prompts [batch, prompt_len] to [batch, prompt_len, width], which the
+    /// decoder attends to.
     fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, with: Ops) -> Tensor<3> {
         let [_, time] = prompts.dims();
-        let added = with.added_to_scores(Some(self.encoder.positions.bias(0, time, time, with)), Some(mask));
-        let x = with.dropout(with.embedding(self.token_table.val(), prompts), self.dropout);
-        let x = self.encoder.blocks.iter().fold(x, |x, block| block.forward(x, &added, with));
-        with.dropout(with.rms_norm(x, self.encoder.final_norm.val()), self.dropout)
+        let added = with.added_to_scores(
+            Some(self.encoder.positions.bias(0, time, time, with)),
+            Some(mask),
+        );
+        let x = with.dropout(
+            with.embedding(self.token_table.val(), prompts),
+            self.dropout,
+        );
+        let x = self
+            .encoder
+            .blocks
+            .iter()
+            .fold(x, |x, block| block.forward(x, &added, with));
+        with.dropout(
+            with.rms_norm(x, self.encoder.final_norm.val()),
+            self.dropout,
+        )
     }
 
     /// x [batch, time, width]; out [batch, time, vocabulary].
     fn logits(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let x = with.dropout(with.rms_norm(x, self.decoder.final_norm.val()), self.dropout);
+        let x = with.dropout(
+            with.rms_norm(x, self.decoder.final_norm.val()),
+            self.dropout,
+        );
         // The table serves as the head; its rows are as long as an embedding's.
-        with.linear(x.div_scalar((self.width as f64).sqrt()), self.token_table.val(), None)
+        with.linear(
+            x.div_scalar((self.width as f64).sqrt()),
+            self.token_table.val(),
+            None,
+        )
     }
 
-    /// The cache for responses to prompts [rows, prompt_len] of which `lengths` [rows] tokens count.
+    /// The cache for responses to prompts [rows, prompt_len] of which `lengths` [rows] tokens
+    /// count.
     pub fn begin(&self, prompts: Tensor<2, Int>, lengths: Tensor<1, Int>, with: Ops) -> Cache {
         let mask = padding_mask(prompts.dims(), lengths);
         let prompts = self.encode(prompts, mask.clone(), with);
-        let of_prompts = self.decoder.blocks.iter().map(|block| block.cross_attention.keys_values(prompts.clone(), with)).collect();
-        Cache { of_prompts, of_responses: Vec::new(), mask, written: 0 }
+        let of_prompts = self
+            .decoder
+            .blocks
+            .iter()
+            .map(|block| block.cross_attention.keys_values(prompts.clone(), with))
+            .collect();
+        Cache {
+            of_prompts,
+            of_responses: Vec::new(),
+            mask,
+            written: 0,
+        }
     }
 
-    /// Logits [rows, vocabulary] of what follows `tokens` [rows], each the next of its row's response; the first one is the start
-    /// token. The cache then holds these too.
+    /// Logits [rows, vocabulary] of what follows `tokens` [rows], each the next of its row's
+    /// response; the first one is the start token. The cache then holds these too.
     pub fn go_on(&self, tokens: Tensor<1, Int>, cache: &mut Cache, with: Ops) -> Tensor<2> {
         let time = cache.written + 1;
-        let own = with.added_to_scores(Some(self.decoder.positions.bias(cache.written, 1, time, with)), None);
+        let own = with.added_to_scores(
+            Some(self.decoder.positions.bias(cache.written, 1, time, with)),
+            None,
+        );
         let of_prompts = with.added_to_scores(None, Some(cache.mask.clone()));
         let mut x = with.embedding(self.token_table.val(), tokens.unsqueeze_dim(1)); // [rows, 1, width]
         let mut before = std::mem::take(&mut cache.of_responses).into_iter();
         for (block, of_prompt) in self.decoder.blocks.iter().zip(&cache.of_prompts) {
-            let (next, kept) = block.go_on(x, before.next(), of_prompt.clone(), [&own, &of_prompts], with);
+            let (next, kept) = block.go_on(
+                x,
+                before.next(),
+                of_prompt.clone(),
+                [&own, &of_prompts],
+                with,
+            );
             cache.of_responses.push(kept);
             x = next;
         }
@@ -197,8 +257,18 @@ impl Seq2seq {
 impl Cache {
     /// The cache whose row `r` is this one's row `rows[r]`; rows may repeat or be missing.
     pub fn select(self, rows: &Tensor<1, Int>) -> Self {
-        let selected = |tensors: Vec<Tensor<3>>| tensors.into_iter().map(|tensor| tensor.select(0, rows.clone())).collect();
-        Self { of_prompts: selected(self.of_prompts), of_responses: selected(self.of_responses), mask: self.mask.select(0, rows.clone()), ..self }
+        let selected = |tensors: Vec<Tensor<3>>| {
+            tensors
+                .into_iter()
+                .map(|tensor| tensor.select(0, rows.clone()))
+                .collect()
+        };
+        Self {
+            of_prompts: selected(self.of_prompts),
+            of_responses: selected(self.of_responses),
+            mask: self.mask.select(0, rows.clone()),
+            ..self
+        }
     }
 }
 
@@ -212,7 +282,8 @@ impl EncoderBlock {
 
     /// x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
-        self.feed_forward.forward(self.attention.forward(x, added, with), with)
+        self.feed_forward
+            .forward(self.attention.forward(x, added, with), with)
     }
 }
 
@@ -226,13 +297,26 @@ impl DecoderBlock {
     }
 
     /// x [batch, response_len, width] and prompts [batch, prompt_len, width]; out as x.
-    fn forward(&self, x: Tensor<3>, prompts: Tensor<3>, own: &AddedToScores, of_prompts: &AddedToScores, with: Ops) -> Tensor<3> {
+    fn forward(
+        &self,
+        x: Tensor<3>,
+        prompts: Tensor<3>,
+        own: &AddedToScores,
+        of_prompts: &AddedToScores,
+        with: Ops,
+    ) -> Tensor<3> {
         let x = self.attention.forward(x, own, with);
-        let x = self.cross_attention.look(x, self.cross_attention.keys_values(prompts, with), of_prompts, with);
+        let x = self.cross_attention.look(
+            x,
+            self.cross_attention.keys_values(prompts, with),
+            of_prompts,
+            with,
+        );
         self.feed_forward.forward(x, with)
     }
 
-    /// One token on: x [rows, 1, width], what is kept of the tokens before, and of the prompts; out the same x, and what is kept now.
+    /// One token on: x [rows, 1, width], what is kept of the tokens before, and of the prompts; out
+    /// the same x, and what is kept now.
     fn go_on(
         &self,
         x: Tensor<3>,
@@ -244,8 +328,16 @@ impl DecoderBlock {
         let attention = &self.attention;
         let normed = with.rms_norm(x.clone(), attention.norm.val());
         let latest = attention.keys_values(normed.clone(), with); // [rows, 1, 2 × inner]
-        let kept = before.map_or(latest.clone(), |before| Tensor::cat(vec![before, latest], 1));
-        let mixed = with.attention_to(with.linear(normed, attention.queries.val(), None), kept.clone(), own, attention.heads, attention.dropout);
+        let kept = before.map_or(latest.clone(), |before| {
+            Tensor::cat(vec![before, latest], 1)
+        });
+        let mixed = with.attention_to(
+            with.linear(normed, attention.queries.val(), None),
+            kept.clone(),
+            own,
+            attention.heads,
+            attention.dropout,
+        );
         let x = attention.add(x, mixed, with);
         let x = self.cross_attention.look(x, of_prompt, of_prompts, with);
         (self.feed_forward.forward(x, with), kept)
@@ -254,16 +346,30 @@ impl DecoderBlock {
 
 impl Attention {
     fn new(shape: &kinds::Seq2seq, name: &str, init: &Init) -> Self {
-        let (width, heads, of_head) = (shape.d_model as usize, shape.num_heads as usize, shape.d_kv as usize);
+        let (width, heads, of_head) = (
+            shape.d_model as usize,
+            shape.num_heads as usize,
+            shape.d_kv as usize,
+        );
         let inner = heads * of_head;
         let (of_width, of_inner) = (1.0 / (width as f64).sqrt(), 1.0 / (inner as f64).sqrt());
         Self {
             norm: init.ones([width]),
             // Smaller by the root of a head's width, since scores are not scaled.
-            queries: init.normal(&format!("{name}.queries"), [inner, width], of_width / (of_head as f64).sqrt()),
+            queries: init.normal(
+                &format!("{name}.queries"),
+                [inner, width],
+                of_width / (of_head as f64).sqrt(),
+            ),
             keys: init.normal(&format!("{name}.keys"), [inner, width], of_width),
             values: init.normal(&format!("{name}.values"), [inner, width], of_width),
-            output: Linear::normal(init, &format!("{name}.output"), [inner, width], false, of_inner),
+            output: Linear::normal(
+                init,
+                &format!("{name}.output"),
+                [inner, width],
+                false,
+                of_inner,
+            ),
             heads,
             dropout: shape.dropout,
         }
@@ -272,14 +378,27 @@ impl Attention {
     /// To itself: x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
         let normed = with.rms_norm(x.clone(), self.norm.val());
-        let qkv = with.linears(normed, &[self.queries.val(), self.keys.val(), self.values.val()]); // [batch, time, 3 × inner]
+        let qkv = with.linears(
+            normed,
+            &[self.queries.val(), self.keys.val(), self.values.val()],
+        ); // [batch, time, 3 × inner]
         let mixed = with.self_attention(qkv, added, self.heads, self.dropout); // [batch, time, inner]
         self.add(x, mixed, with)
     }
 
     /// To keys and values [batch, time', 2 × inner]: x [batch, time, width], and so is the result.
-    fn look(&self, x: Tensor<3>, keys_values: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
-        let queries = with.linear(with.rms_norm(x.clone(), self.norm.val()), self.queries.val(), None); // [batch, time, inner]
+    fn look(
+        &self,
+        x: Tensor<3>,
+        keys_values: Tensor<3>,
+        added: &AddedToScores,
+        with: Ops,
+    ) -> Tensor<3> {
+        let queries = with.linear(
+            with.rms_norm(x.clone(), self.norm.val()),
+            self.queries.val(),
+            None,
+        ); // [batch, time, inner]
         let mixed = with.attention_to(queries, keys_values, added, self.heads, self.dropout);
         self.add(x, mixed, with)
     }
@@ -290,7 +409,10 @@ impl Attention {
     }
 
     fn add(&self, x: Tensor<3>, mixed: Tensor<3>, with: Ops) -> Tensor<3> {
-        with.residual(x, with.dropout(self.output.forward(mixed, with), self.dropout))
+        with.residual(
+            x,
+            with.dropout(self.output.forward(mixed, with), self.dropout),
+        )
     }
 }
 
@@ -298,7 +420,13 @@ impl FeedForward {
     fn new(shape: &kinds::Seq2seq, name: &str, init: &Init) -> Self {
         let (width, hidden) = (shape.d_model as usize, shape.d_ff as usize);
         let linear = |part: &str, [inputs, outputs]: [usize; 2]| {
-            Linear::normal(init, &format!("{name}.{part}"), [inputs, outputs], false, 1.0 / (inputs as f64).sqrt())
+            Linear::normal(
+                init,
+                &format!("{name}.{part}"),
+                [inputs, outputs],
+                false,
+                1.0 / (inputs as f64).sqrt(),
+            )
         };
         Self {
             norm: init.ones([width]),
@@ -310,8 +438,13 @@ impl FeedForward {
 
     /// x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let hidden = with.relu(self.widening.forward(with.rms_norm(x.clone(), self.norm.val()), with)); // [batch, time, hidden]
-        let branch = self.projection.forward(with.dropout(hidden, self.dropout), with);
+        let hidden = with.relu(
+            self.widening
+                .forward(with.rms_norm(x.clone(), self.norm.val()), with),
+        ); // [batch, time, hidden]
+        let branch = self
+            .projection
+            .forward(with.dropout(hidden, self.dropout), with);
         with.residual(x, with.dropout(branch, self.dropout))
     }
 }
@@ -327,15 +460,21 @@ impl Positions {
         }
     }
 
-    /// The bias [heads, queries, keys] where the queries stand at places `first`, `first` + 1, … and the keys at 0, 1, ….
+    /// The bias [heads, queries, keys] where the queries stand at places `first`, `first` + 1, …
+    /// and the keys at 0, 1, ….
     fn bias(&self, first: usize, queries: usize, keys: usize, with: Ops) -> Tensor<3> {
         let table = self.table.val();
-        let device = if table.is_autodiff() { table.device().inner() } else { table.device() };
+        let device = if table.is_autodiff() {
+            table.device().inner()
+        } else {
+            table.device()
+        };
         let found = self.buckets([first, queries, keys], &device);
         with.embedding(table, found).permute([2, 0, 1])
     }
 
-    /// The bucket of each pair of places [queries, keys]; from the host to the device only where distances are farther than ever before.
+    /// The bucket of each pair of places [queries, keys]; from the host to the device only where
+    /// distances are farther than ever before.
     fn buckets(&self, shape: [usize; 3], device: &Device) -> Tensor<2, Int> {
         let mut kept = self.kept.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = kept.of_shape.iter().position(|(known, _)| *known == shape) {
@@ -346,8 +485,11 @@ impl Positions {
         let [first, queries, keys] = shape;
         let (reach, of_distance) = self.of_distance(&mut kept, (first + queries).max(keys), device);
         let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, device);
-        let at = places(keys).unsqueeze_dim::<2>(0) - places(queries).unsqueeze_dim::<2>(1) + (reach as i64 - first as i64); // [queries, keys]
-        let found = of_distance.select(0, at.reshape([queries * keys])).reshape([queries, keys]);
+        let at = places(keys).unsqueeze_dim::<2>(0) - places(queries).unsqueeze_dim::<2>(1)
+            + (reach as i64 - first as i64); // [queries, keys]
+        let found = of_distance
+            .select(0, at.reshape([queries * keys]))
+            .reshape([queries, keys]);
         // A search needs each length once.
         if queries > 1 {
             kept.of_shape.push((shape, found.clone()));
@@ -358,28 +500,47 @@ impl Positions {
     }
 
     /// The bucket of each distance from −reach to reach, and the reach, which is at least `needed`.
-    fn of_distance(&self, kept: &mut Places, needed: usize, device: &Device) -> (usize, Tensor<1, Int>) {
-        if let Some((reach, known)) = kept.of_distance.as_ref().filter(|(reach, _)| *reach >= needed) {
+    fn of_distance(
+        &self,
+        kept: &mut Places,
+        needed: usize,
+        device: &Device,
+    ) -> (usize, Tensor<1, Int>) {
+        if let Some((reach, known)) = kept
+            .of_distance
+            .as_ref()
+            .filter(|(reach, _)| *reach >= needed)
+        {
             return (*reach, known.clone());
         }
         let reach = needed.next_power_of_two().max(LEAST_REACH);
         let [buckets, _] = self.table.dims();
         let distances = -(reach as i64)..=reach as i64;
-        let of_distance: Vec<i64> = distances.map(|distance| bucket(distance, buckets, self.max_distance, self.both_ways)).collect();
+        let of_distance: Vec<i64> = distances
+            .map(|distance| bucket(distance, buckets, self.max_distance, self.both_ways))
+            .collect();
         let of_distance = Tensor::<1, Int>::from_data(of_distance.as_slice(), device);
         kept.of_distance = Some((reach, of_distance.clone()));
         (reach, of_distance)
     }
 }
 
-/// The bucket of a key `distance` places after the query: one each for the nearest, then wider by a constant factor up to
-/// `max_distance`, from where on the last one serves. Looking `both_ways`, half of them are for keys ahead; else those are in bucket 0.
+/// The bucket of a key `distance` places after the query: one each for the nearest, then wider by a
+/// constant factor up to `max_distance`, from where on the last one serves. Looking `both_ways`,
+/// half of them are for keys ahead; else those are in bucket 0.
 fn bucket(distance: i64, buckets: usize, max_distance: usize, both_ways: bool) -> i64 {
     let (count, first) = match both_ways {
-        true => (buckets as i64 / 2, if distance > 0 { buckets as i64 / 2 } else { 0 }),
+        true => (
+            buckets as i64 / 2,
+            if distance > 0 { buckets as i64 / 2 } else { 0 },
+        ),
         false => (buckets as i64, 0),
     };
-    let far = if both_ways { distance.abs() } else { (-distance).max(0) };
+    let far = if both_ways {
+        distance.abs()
+    } else {
+        (-distance).max(0)
+    };
     let exact = count / 2;
     if far < exact {
         return first + far;
@@ -392,15 +553,21 @@ fn bucket(distance: i64, buckets: usize, max_distance: usize, both_ways: bool) -
 /// −∞ at the padding of `dims` [batch, time], 0 elsewhere: [batch, 1, 1, time].
 fn padding_mask([batch, time]: [usize; 2], lengths: Tensor<1, Int>) -> Tensor<4> {
     let device = lengths.device();
-    let places = Tensor::<1, Int>::arange(0..time as i64, &device).unsqueeze_dim::<2>(0).expand([batch, time]);
+    let places = Tensor::<1, Int>::arange(0..time as i64, &device)
+        .unsqueeze_dim::<2>(0)
+        .expand([batch, time]);
     let is_padding = places.greater_equal(lengths.unsqueeze_dim::<2>(1).expand([batch, time]));
-    Tensor::<2>::zeros([batch, time], &device).mask_fill(is_padding, f32::NEG_INFINITY).reshape([batch, 1, 1, time])
+    Tensor::<2>::zeros([batch, time], &device)
+        .mask_fill(is_padding, f32::NEG_INFINITY)
+        .reshape([batch, 1, 1, time])
 }
 
 /// −∞ above the diagonal: [1, 1, time, time].
 fn causal_mask(time: usize, like: &Tensor<4>) -> Tensor<4> {
     let later = Tensor::<2, Bool>::tril_mask([time, time], 0, &like.device());
-    Tensor::<2>::zeros([time, time], &like.device()).mask_fill(later, f32::NEG_INFINITY).reshape([1, 1, time, time])
+    Tensor::<2>::zeros([time, time], &like.device())
+        .mask_fill(later, f32::NEG_INFINITY)
+        .reshape([1, 1, time, time])
 }
 
 #[cfg(test)]
@@ -409,11 +576,20 @@ mod tests {
 
     #[test]
     fn near_tokens_have_a_bucket_each_and_far_ones_share() {
-        // By T5's rule worked out by hand: 16 buckets each way, 8 of them exact, the others up to 128 by factors of 16^(1/8).
-        let both: Vec<i64> =
-            [0, -1, -7, -8, -11, -12, -15, -16, -127, -128, -1000, 1, 7, 8, 90, 91, 1000].map(|distance| bucket(distance, 32, 128, true)).to_vec();
-        assert_eq!(both, [0, 1, 7, 8, 8, 9, 9, 10, 15, 15, 15, 17, 23, 24, 30, 31, 31]);
-        let back: Vec<i64> = [5, 0, -1, -15, -16, -18, -19, -128, -5000].map(|distance| bucket(distance, 32, 128, false)).to_vec();
+        // By T5's rule worked out by hand: 16 buckets each way, 8 of them exact, the others up to
+        // 128 by factors of 16^(1/8).
+        let both: Vec<i64> = [
+            0, -1, -7, -8, -11, -12, -15, -16, -127, -128, -1000, 1, 7, 8, 90, 91, 1000,
+        ]
+        .map(|distance| bucket(distance, 32, 128, true))
+        .to_vec();
+        assert_eq!(
+            both,
+            [0, 1, 7, 8, 8, 9, 9, 10, 15, 15, 15, 17, 23, 24, 30, 31, 31]
+        );
+        let back: Vec<i64> = [5, 0, -1, -15, -16, -18, -19, -128, -5000]
+            .map(|distance| bucket(distance, 32, 128, false))
+            .to_vec();
         assert_eq!(back, [0, 0, 1, 15, 16, 16, 17, 31, 31]);
     }
 }

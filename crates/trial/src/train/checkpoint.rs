@@ -1,5 +1,6 @@
-//! Checkpoints of a training: when one is due, the state of the loop itself, and the point where a new attempt resumes. The files belong to
-//! `kiln_core::record::checkpoint`, the tensors to the learner.
+//! Checkpoints of a training: when one is due, the state of the loop itself, and the point where a
+//! new attempt resumes. The files belong to `kiln_core::record::checkpoint`, the tensors to the
+//! learner.
 
 use std::path::{Path, PathBuf};
 
@@ -73,20 +74,28 @@ impl Keeper {
     pub(crate) fn new(file: &TrialFile) -> Option<Self> {
         let checkpoints = Checkpoints::new(file.checkpoint_folder.clone()?, file.trial.clone());
         let policy = file.train.checkpoint.clone()?;
-        Some(Self { checkpoints, policy, lowest: f64::INFINITY, bytes: None, failure: None })
+        Some(Self {
+            checkpoints,
+            policy,
+            lowest: f64::INFINITY,
+            bytes: None,
+            failure: None,
+        })
     }
 
     /// The checkpoint to resume from, and the reasons why newer ones were refused.
     ///
     /// Errors: the folder cannot be read, or its content cannot be removed.
     pub(crate) fn start(&mut self) -> Result<(Option<ResumePoint>, Vec<String>), TrialError> {
-        let unreadable = |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
+        let unreadable =
+            |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
         let found = self.checkpoints.newest(understood).map_err(unreadable)?;
         self.lowest = self.checkpoints.lowest_loss().unwrap_or(f64::INFINITY);
         Ok(found)
     }
 
-    /// Whether a checkpoint is due after a step from which training continues; `valid_loss` is of the evaluation after it.
+    /// Whether a checkpoint is due after a step from which training continues; `valid_loss` is of
+    /// the evaluation after it.
     pub(crate) fn is_due(&self, step: u64, valid_loss: Option<f64>) -> bool {
         step.is_multiple_of(self.policy.every_steps.max(1)) || self.is_best(valid_loss)
     }
@@ -97,11 +106,12 @@ impl Keeper {
     }
 
     fn is_best(&self, valid_loss: Option<f64>) -> bool {
-        self.policy.after == AfterTraining::Best && valid_loss.is_some_and(|loss| loss < self.lowest)
+        self.policy.after == AfterTraining::Best
+            && valid_loss.is_some_and(|loss| loss < self.lowest)
     }
 
-    /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it replaces; its bytes, `None` if it is
-    /// there already.
+    /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it
+    /// replaces; its bytes, `None` if it is there already.
     ///
     /// Errors: those of `save`; a file cannot be written.
     pub(crate) fn write(
@@ -115,35 +125,63 @@ impl Keeper {
             return self.amend(step, valid_loss, &state).map(|()| None);
         };
         let optimizer = save(draft.folder())?;
-        let training = serde_json::to_value(TrainingState { of_loop: state, optimizer }).map_err(|error| TrialError::NotSaved(error.into()))?;
-        let bytes = draft.finish(valid_loss, training).map_err(TrialError::NotSaved)?;
+        let training = serde_json::to_value(TrainingState {
+            of_loop: state,
+            optimizer,
+        })
+        .map_err(|error| TrialError::NotSaved(error.into()))?;
+        let bytes = draft
+            .finish(valid_loss, training)
+            .map_err(TrialError::NotSaved)?;
         self.bytes = Some(bytes);
         self.tidy_up(valid_loss)?;
         Ok(Some(bytes))
     }
 
     /// The evaluation after a step may come only in the attempt that resumes from its checkpoint.
-    fn amend(&mut self, step: u64, valid_loss: Option<f64>, state: &LoopState) -> Result<(), TrialError> {
-        let Some(loss) = valid_loss else { return Ok(()) };
-        let of_loop = serde_json::to_value(state).map_err(|error| TrialError::NotSaved(error.into()))?;
-        self.checkpoints.amend(step, loss, |training| training[LOOP] = of_loop).map_err(TrialError::NotSaved)?;
+    fn amend(
+        &mut self,
+        step: u64,
+        valid_loss: Option<f64>,
+        state: &LoopState,
+    ) -> Result<(), TrialError> {
+        let Some(loss) = valid_loss else {
+            return Ok(());
+        };
+        let of_loop =
+            serde_json::to_value(state).map_err(|error| TrialError::NotSaved(error.into()))?;
+        self.checkpoints
+            .amend(step, loss, |training| training[LOOP] = of_loop)
+            .map_err(TrialError::NotSaved)?;
         self.tidy_up(valid_loss)
     }
 
     /// Deletes what one with this loss replaces.
     fn tidy_up(&mut self, valid_loss: Option<f64>) -> Result<(), TrialError> {
         self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
-        self.checkpoints.keep(self.policy.keep, self.policy.after == AfterTraining::Best).map_err(TrialError::NotSaved)
+        self.checkpoints
+            .keep(self.policy.keep, self.policy.after == AfterTraining::Best)
+            .map_err(TrialError::NotSaved)
     }
 }
 
 /// Reads the training state of a checkpoint.
-fn understood(UsableCheckpoint { header, folder }: UsableCheckpoint) -> Result<ResumePoint, String> {
-    let missing = [MODEL_FILE, TRAINING_FILE].into_iter().find(|name| !header.files.contains_key(*name));
+fn understood(
+    UsableCheckpoint { header, folder }: UsableCheckpoint,
+) -> Result<ResumePoint, String> {
+    let missing = [MODEL_FILE, TRAINING_FILE]
+        .into_iter()
+        .find(|name| !header.files.contains_key(*name));
     if let Some(name) = missing {
         return Err(format!("{HEADER} does not list {name}"));
     }
-    let state: TrainingState =
-        serde_json::from_value(header.training).map_err(|error| format!("{HEADER}: {error}; was it written by another version of kiln?"))?;
-    Ok(ResumePoint { step: header.step, state: state.of_loop, optimizer: state.optimizer, folder })
+    let state: TrainingState = serde_json::from_value(header.training).map_err(|error| {
+        format!("{HEADER}: {error}; was it written by another version of kiln?")
+    })?;
+    Ok(ResumePoint {
+        step: header.step,
+        state: state.of_loop,
+        optimizer: state.optimizer,
+        folder,
+    })
 }

@@ -1,9 +1,11 @@
-//! Generation of a sequence-to-sequence model's responses: greedy or by beam search. Input: prompts and a
-//! model that predicts one token at a time. Output: token ids without the end token. The data defines the special tokens.
+//! Generation of a sequence-to-sequence model's responses: greedy or by beam search. Input: prompts
+//! and a model that predicts one token at a time. Output: token ids without the end token. The data
+//! defines the special tokens.
 
 use crate::TrialError;
 
-/// The operations that a search needs from a model. Rows are prompts, or beams of prompts, in an order that the search keeps.
+/// The operations that a search needs from a model. Rows are prompts, or beams of prompts, in an
+/// order that the search keeps.
 pub(crate) trait Responder {
     /// Begins the responses to these prompts, one row for each.
     fn begin(&mut self, prompts: &[&[u32]]) -> Result<(), TrialError>;
@@ -14,8 +16,13 @@ pub(crate) trait Responder {
     /// Adds a token to each row. Waits. The likeliest next one of each.
     fn likeliest(&mut self, tokens: &[u32]) -> Result<Vec<u32>, TrialError>;
 
-    /// Adds a token to each row. Waits. Of each row the `most` likeliest next tokens, or as many as there are, the likeliest first.
-    fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError>;
+    /// Adds a token to each row. Waits. Of each row the `most` likeliest next tokens, or as many as
+    /// there are, the likeliest first.
+    fn continuations(
+        &mut self,
+        tokens: &[u32],
+        most: usize,
+    ) -> Result<Vec<Vec<Continuation>>, TrialError>;
 }
 
 /// A token that may come next.
@@ -53,7 +60,11 @@ impl Writing {
             return Ok(vec![Vec::new(); prompts.len()]);
         }
         model.begin(prompts)?;
-        if self.beams > 1 { self.search(model, prompts.len(), on_progress) } else { self.greedy(model, prompts.len(), on_progress) }
+        if self.beams > 1 {
+            self.search(model, prompts.len(), on_progress)
+        } else {
+            self.greedy(model, prompts.len(), on_progress)
+        }
     }
 
     fn greedy(
@@ -67,7 +78,9 @@ impl Writing {
         let mut latest = vec![self.start; prompts];
         for written in 1..=self.most {
             let next = model.likeliest(&latest)?;
-            let going: Vec<usize> = (0..open.len()).filter(|row| next[*row] != self.end).collect();
+            let going: Vec<usize> = (0..open.len())
+                .filter(|row| next[*row] != self.end)
+                .collect();
             for row in &going {
                 responses[open[*row]].push(next[*row]);
             }
@@ -84,7 +97,8 @@ impl Writing {
         Ok(responses)
     }
 
-    /// Returns for each prompt the beam with the highest mean log-probability per token, end token included.
+    /// Returns for each prompt the beam with the highest mean log-probability per token, end token
+    /// included.
     fn search(
         &self,
         model: &mut impl Responder,
@@ -117,7 +131,10 @@ impl Writing {
             model.select(&rows)?;
             (open, latest) = (still_open, tokens);
         }
-        Ok(searches.into_iter().map(|search| search.best(self.end)).collect())
+        Ok(searches
+            .into_iter()
+            .map(|search| search.best(self.end))
+            .collect())
     }
 }
 
@@ -146,59 +163,116 @@ struct BeamSearch {
 
 impl Default for BeamSearch {
     fn default() -> Self {
-        Self { running: vec![Beam::default()], finished: Vec::new() }
+        Self {
+            running: vec![Beam::default()],
+            finished: Vec::new(),
+        }
     }
 }
 
 impl BeamSearch {
-    /// Takes in what may follow each running beam. Out: which beam each one that runs on comes from, and its new token; none once no better
-    /// response is to be expected.
+    /// Takes in what may follow each running beam. Out: which beam each one that runs on comes
+    /// from, and its new token; none once no better response is to be expected.
     ///
-    /// As many candidates are looked at as leave enough beams even if all the best ones end here; one that ends counts only among the
-    /// best.
-    fn go_on(&mut self, with: &Writing, continuations: &[Vec<Continuation>], written: usize) -> Vec<(usize, u32)> {
+    /// As many candidates are looked at as leave enough beams even if all the best ones end here;
+    /// one that ends counts only among the best.
+    fn go_on(
+        &mut self,
+        with: &Writing,
+        continuations: &[Vec<Continuation>],
+        written: usize,
+    ) -> Vec<(usize, u32)> {
         let is_last = written == with.most;
         let candidates = self.candidates(continuations, with.candidates());
         let (mut running, mut going) = (Vec::new(), Vec::new());
         for (rank, (beam, token, score)) in candidates.into_iter().enumerate() {
-            let tokens = || self.running[beam].tokens.iter().copied().chain([token]).collect();
+            let tokens = || {
+                self.running[beam]
+                    .tokens
+                    .iter()
+                    .copied()
+                    .chain([token])
+                    .collect()
+            };
             if token == with.end || is_last {
                 if rank < with.beams {
-                    self.finished.push(Beam { tokens: tokens(), score: score / written as f32 });
+                    self.finished.push(Beam {
+                        tokens: tokens(),
+                        score: score / written as f32,
+                    });
                 }
             } else if running.len() < with.beams {
-                running.push(Beam { tokens: tokens(), score });
+                running.push(Beam {
+                    tokens: tokens(),
+                    score,
+                });
                 going.push((beam, token));
             }
         }
-        self.finished.sort_by(|one, other| other.score.total_cmp(&one.score));
+        self.finished
+            .sort_by(|one, other| other.score.total_cmp(&one.score));
         self.finished.truncate(with.beams);
         self.running = running;
-        if self.is_over(with, written) { Vec::new() } else { going }
+        if self.is_over(with, written) {
+            Vec::new()
+        } else {
+            going
+        }
     }
 
-    /// The likeliest continuations over all beams, the likeliest first: beam, token, sum of log-probabilities.
-    fn candidates(&self, continuations: &[Vec<Continuation>], count: usize) -> Vec<(usize, u32, f32)> {
+    /// The likeliest continuations over all beams, the likeliest first: beam, token, sum of
+    /// log-probabilities.
+    fn candidates(
+        &self,
+        continuations: &[Vec<Continuation>],
+        count: usize,
+    ) -> Vec<(usize, u32, f32)> {
         let of_beam = |(beam, (running, following)): (usize, (&Beam, &Vec<Continuation>))| {
-            let scored = following.iter().map(|next| (beam, next.token, next.log_probability + running.score));
-            scored.filter(|(_, _, score)| !score.is_nan()).collect::<Vec<_>>()
+            let scored = following
+                .iter()
+                .map(|next| (beam, next.token, next.log_probability + running.score));
+            scored
+                .filter(|(_, _, score)| !score.is_nan())
+                .collect::<Vec<_>>()
         };
-        let mut all: Vec<(usize, u32, f32)> = self.running.iter().zip(continuations).enumerate().flat_map(of_beam).collect();
-        all.sort_by(|one, other| other.2.total_cmp(&one.2).then(one.0.cmp(&other.0)).then(one.1.cmp(&other.1)));
+        let mut all: Vec<(usize, u32, f32)> = self
+            .running
+            .iter()
+            .zip(continuations)
+            .enumerate()
+            .flat_map(of_beam)
+            .collect();
+        all.sort_by(|one, other| {
+            other
+                .2
+                .total_cmp(&one.2)
+                .then(one.0.cmp(&other.0))
+                .then(one.1.cmp(&other.1))
+        });
         all.truncate(count);
         all
     }
 
     /// Whether enough are finished, and none that still runs would be better if it ended now.
     fn is_over(&self, with: &Writing, written: usize) -> bool {
-        let Some(best) = self.running.first() else { return true };
-        let worst = self.finished.last().filter(|_| self.finished.len() == with.beams);
+        let Some(best) = self.running.first() else {
+            return true;
+        };
+        let worst = self
+            .finished
+            .last()
+            .filter(|_| self.finished.len() == with.beams);
         worst.is_some_and(|worst| best.score / written as f32 <= worst.score)
     }
 
     /// The best one that is finished, without its end token.
     fn best(self, end: u32) -> Vec<u32> {
-        let best = self.finished.into_iter().next().or_else(|| self.running.into_iter().next()).unwrap_or_default();
+        let best = self
+            .finished
+            .into_iter()
+            .next()
+            .or_else(|| self.running.into_iter().next())
+            .unwrap_or_default();
         let mut tokens = best.tokens;
         if tokens.last() == Some(&end) {
             tokens.pop();
@@ -214,7 +288,8 @@ mod tests {
     const END: u32 = 0;
     const START: u32 = 9;
 
-    /// A model whose next token depends on the tokens so far alone, by a table of shares of tokens 0 to 3.
+    /// A model whose next token depends on the tokens so far alone, by a table of shares of tokens
+    /// 0 to 3.
     struct Table {
         of: fn(&[u32]) -> [f32; 4],
         rows: Vec<Vec<u32>>,
@@ -223,13 +298,20 @@ mod tests {
 
     impl Table {
         fn new(of: fn(&[u32]) -> [f32; 4]) -> Self {
-            Self { of, rows: Vec::new(), asked: 0 }
+            Self {
+                of,
+                rows: Vec::new(),
+                asked: 0,
+            }
         }
 
         fn add(&mut self, tokens: &[u32]) -> Vec<[f32; 4]> {
             assert_eq!(tokens.len(), self.rows.len());
             self.asked += tokens.len();
-            self.rows.iter_mut().zip(tokens).for_each(|(row, token)| row.push(*token));
+            self.rows
+                .iter_mut()
+                .zip(tokens)
+                .for_each(|(row, token)| row.push(*token));
             self.rows.iter().map(|row| (self.of)(&row[1..])).collect()
         }
     }
@@ -246,14 +328,27 @@ mod tests {
         }
 
         fn likeliest(&mut self, tokens: &[u32]) -> Result<Vec<u32>, TrialError> {
-            let highest = |shares: [f32; 4]| (0..4).max_by(|one, other| shares[*one].total_cmp(&shares[*other])).unwrap() as u32;
+            let highest = |shares: [f32; 4]| {
+                (0..4)
+                    .max_by(|one, other| shares[*one].total_cmp(&shares[*other]))
+                    .unwrap() as u32
+            };
             Ok(self.add(tokens).into_iter().map(highest).collect())
         }
 
-        fn continuations(&mut self, tokens: &[u32], most: usize) -> Result<Vec<Vec<Continuation>>, TrialError> {
+        fn continuations(
+            &mut self,
+            tokens: &[u32],
+            most: usize,
+        ) -> Result<Vec<Vec<Continuation>>, TrialError> {
             let ranked = |shares: [f32; 4]| {
-                let mut all: Vec<Continuation> =
-                    (0..).zip(shares).map(|(token, share)| Continuation { token, log_probability: share.ln() }).collect();
+                let mut all: Vec<Continuation> = (0..)
+                    .zip(shares)
+                    .map(|(token, share)| Continuation {
+                        token,
+                        log_probability: share.ln(),
+                    })
+                    .collect();
                 all.sort_by(|one, other| other.log_probability.total_cmp(&one.log_probability));
                 all.truncate(most);
                 all
@@ -263,11 +358,20 @@ mod tests {
     }
 
     fn respond(of: fn(&[u32]) -> [f32; 4], beams: usize, most: usize) -> Vec<Vec<u32>> {
-        let writing = Writing { most, beams, start: START, end: END, vocabulary: 4 };
-        writing.respond(&mut Table::new(of), &[&[1], &[2]], &mut |_| Ok(())).unwrap()
+        let writing = Writing {
+            most,
+            beams,
+            start: START,
+            end: END,
+            vocabulary: 4,
+        };
+        writing
+            .respond(&mut Table::new(of), &[&[1], &[2]], &mut |_| Ok(()))
+            .unwrap()
     }
 
-    /// The likeliest first token leads nowhere good: 1 then three tokens alike, but 2 is followed by 3 for sure.
+    /// The likeliest first token leads nowhere good: 1 then three tokens alike, but 2 is followed
+    /// by 3 for sure.
     fn trap(so_far: &[u32]) -> [f32; 4] {
         match so_far {
             [] => [0.0, 0.6, 0.4, 0.0],
@@ -287,8 +391,13 @@ mod tests {
     #[test]
     fn a_search_wide_enough_finds_the_best_of_all_responses() {
         fn wavering(so_far: &[u32]) -> [f32; 4] {
-            let sum: u32 = so_far.iter().zip(1..).map(|(token, place)| token * place * 7).sum();
-            let weights = [1, 2, 3, 4].map(|at: u32| ((sum * 13 + at * 29 + so_far.len() as u32 * 5) % 17 + 1) as f32);
+            let sum: u32 = so_far
+                .iter()
+                .zip(1..)
+                .map(|(token, place)| token * place * 7)
+                .sum();
+            let weights = [1, 2, 3, 4]
+                .map(|at: u32| ((sum * 13 + at * 29 + so_far.len() as u32 * 5) % 17 + 1) as f32);
             weights.map(|weight| weight / weights.iter().sum::<f32>())
         }
         // All responses of at most 4 tokens, by their mean log-probability.
@@ -298,7 +407,8 @@ mod tests {
             let mut longer = Vec::new();
             for (tokens, score) in open {
                 for (token, share) in (0..).zip(wavering(&tokens)) {
-                    let (extended, score) = ([tokens.clone(), vec![token]].concat(), score + share.ln());
+                    let (extended, score) =
+                        ([tokens.clone(), vec![token]].concat(), score + share.ln());
                     if (token == END || written == 4) && score / written as f32 > best.1 {
                         best = (extended, score / written as f32);
                     } else if token != END {
@@ -322,22 +432,52 @@ mod tests {
         fn at_once(_: &[u32]) -> [f32; 4] {
             [0.9, 0.1, 0.0, 0.0]
         }
-        let writing = Writing { most: 50, beams: 1, start: START, end: END, vocabulary: 4 };
+        let writing = Writing {
+            most: 50,
+            beams: 1,
+            start: START,
+            end: END,
+            vocabulary: 4,
+        };
         let mut table = Table::new(at_once);
-        assert_eq!(writing.respond(&mut table, &[&[1], &[2]], &mut |_| Ok(())).unwrap(), [Vec::<u32>::new(), Vec::new()]);
+        assert_eq!(
+            writing
+                .respond(&mut table, &[&[1], &[2]], &mut |_| Ok(()))
+                .unwrap(),
+            [Vec::<u32>::new(), Vec::new()]
+        );
         assert_eq!(table.asked, 2);
-        let none = Writing { most: 50, ..writing }.respond(&mut Table::new(at_once), &[], &mut |_| Ok(())).unwrap();
+        let none = Writing {
+            most: 50,
+            ..writing
+        }
+        .respond(&mut Table::new(at_once), &[], &mut |_| Ok(()))
+        .unwrap();
         assert!(none.is_empty());
     }
 
     #[test]
     fn what_heeds_the_writing_may_stop_it() {
-        let writing = Writing { most: 50, beams: 2, start: START, end: END, vocabulary: 4 };
+        let writing = Writing {
+            most: 50,
+            beams: 2,
+            start: START,
+            end: END,
+            vocabulary: 4,
+        };
         let mut heard = 0;
-        let stopped = writing.respond(&mut Table::new(|_| [0.0, 0.5, 0.5, 0.0]), &[&[1]], &mut |written| {
-            heard = written;
-            if written == 3 { Err(TrialError::Interrupted) } else { Ok(()) }
-        });
+        let stopped = writing.respond(
+            &mut Table::new(|_| [0.0, 0.5, 0.5, 0.0]),
+            &[&[1]],
+            &mut |written| {
+                heard = written;
+                if written == 3 {
+                    Err(TrialError::Interrupted)
+                } else {
+                    Ok(())
+                }
+            },
+        );
         assert!(matches!(stopped, Err(TrialError::Interrupted)) && heard == 3);
     }
 }

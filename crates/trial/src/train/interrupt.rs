@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: the first stops the loop after the current step, a second ends the process at once.
+//! SIGTERM and SIGINT: the first stops the loop after the current step, a second ends the process
+//! at once.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

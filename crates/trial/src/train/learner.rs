@@ -1,5 +1,6 @@
-//! One model on one device, in training: forward, backward, accumulation, update, evaluation. The training loop decides the order;
-//! nothing here reads a clock. Losses stay on the device until they are read.
+//! One model on one device, in training: forward, backward, accumulation, update, evaluation. The
+//! training loop decides the order; nothing here reads a clock. Losses stay on the device until
+//! they are read.
 
 mod checkpoint;
 
@@ -34,7 +35,10 @@ use super::{
 use crate::{
     engine::{self, AllocatorStats, EngineDevice, HostCopy, Ops, guard, guard_result},
     error::TrialError,
-    model::{GivenValues, Init, Input, Matmul, Network, RecurrentMemory, Registry, check_outputs, stored, with_values},
+    model::{
+        GivenValues, Init, Input, Matmul, Network, RecurrentMemory, Registry, check_outputs,
+        stored, with_values,
+    },
 };
 
 /// A model with its optimizer on its device.
@@ -85,25 +89,41 @@ struct Evaluated {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one per process")]
 enum LearnerWork {
-    Training { state: StepState, runner: Box<dyn StepRunner> },
-    Products { factors: Matmul, per_step: u64 },
+    Training {
+        state: StepState,
+        runner: Box<dyn StepRunner>,
+    },
+    Products {
+        factors: Matmul,
+        per_step: u64,
+    },
 }
 
 impl Learner {
     /// Opens the device and builds the model with its initial weights. Random: from `train.seed`.
     ///
-    /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little memory.
+    /// Errors: no such device, a precision the engine lacks, an unknown vocabulary, too little
+    /// memory.
     pub fn build(file: &TrialFile, input: Option<InputShape>) -> Result<Self, TrialError> {
         Self::build_own(file, input, &Registry::new())
     }
 
     /// The same with users' own models.
-    pub fn build_own(file: &TrialFile, input: Option<InputShape>, registry: &Registry) -> Result<Self, TrialError> {
+    pub fn build_own(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        registry: &Registry,
+    ) -> Result<Self, TrialError> {
         Self::build_from(file, input, registry, None, Replica::ONLY)
     }
 
-    /// The same with these values in the place of the initial weights, for comparisons with other programs.
-    pub fn build_with(file: &TrialFile, input: Option<InputShape>, values: &GivenValues<'_>) -> Result<Self, TrialError> {
+    /// The same with these values in the place of the initial weights, for comparisons with other
+    /// programs.
+    pub fn build_with(
+        file: &TrialFile,
+        input: Option<InputShape>,
+        values: &GivenValues<'_>,
+    ) -> Result<Self, TrialError> {
         Self::build_from(file, input, &Registry::new(), Some(values), Replica::ONLY)
     }
 
@@ -116,18 +136,28 @@ impl Learner {
     ) -> Result<Self, TrialError> {
         let train = &file.train;
         let CpuThreads::Count(threads) = train.cpu_threads else {
-            return Err(TrialError::Bad("`train.cpu_threads` must be a number in a trial file".to_owned()));
+            return Err(TrialError::Bad(
+                "`train.cpu_threads` must be a number in a trial file".to_owned(),
+            ));
         };
-        let device = EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
-        let arithmetic = Ops::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
+        let device =
+            EngineDevice::open_replica(file.engine, file.device, threads, replica.index as usize)?;
+        let arithmetic =
+            Ops::new(file.engine, train.precision)?.on_cuda(device.takes_cuda_branches());
         device.set_precision(train.precision)?;
         device.set_cudnn_benchmark(train.cudnn_benchmark)?;
         let runner = step::runner(file, &device)?;
-        let init = Init { seed: train.seed, device: device.with_gradients() };
+        let init = Init {
+            seed: train.seed,
+            device: device.with_gradients(),
+        };
         let work = guard_result(|| match &file.model {
             kinds::Model::Matmul(shape) => {
                 let per_step = train.batch_size * train.grad_accumulation;
-                Ok(LearnerWork::Products { factors: Matmul::new(shape, train.precision, &init), per_step })
+                Ok(LearnerWork::Products {
+                    factors: Matmul::new(shape, train.precision, &init),
+                    per_step,
+                })
             }
             shape => {
                 let drawn = Network::with(registry, shape, input, &init)?;
@@ -144,7 +174,11 @@ impl Learner {
                 Ok(LearnerWork::Training { state, runner })
             }
         })?;
-        let pin_memory = file.data.loader().map(|loader| loader.pin_memory).unwrap_or_default();
+        let pin_memory = file
+            .data
+            .loader()
+            .map(|loader| loader.pin_memory)
+            .unwrap_or_default();
         let host_copy = HostCopy::new(&device, pin_memory);
         Ok(Self {
             device,
@@ -167,7 +201,8 @@ impl Learner {
         }
     }
 
-    /// Addresses of each parameter's first element in the device's memory, for tests; empty for engine flex.
+    /// Addresses of each parameter's first element in the device's memory, for tests; empty for
+    /// engine flex.
     pub fn parameter_addresses(&self) -> Vec<usize> {
         match &self.work {
             LearnerWork::Training { state, .. } => state.updater.parameter_addresses(),
@@ -200,14 +235,17 @@ impl Learner {
         self.device.cpu_threads()
     }
 
-    /// Copies a batch to the device; the batch may be written over when this returns. Does not wait for a copy from pinned
-    /// memory.
+    /// Copies a batch to the device; the batch may be written over when this returns. Does not wait
+    /// for a copy from pinned memory.
     pub fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
         guard_result(|| DeviceBatch::new(batch, &mut self.host_copy))
     }
 
     pub(crate) fn copying(&self) -> Copying {
-        Copying { from: self.host_copy.copied_from(), note: self.host_copy.note().map(str::to_owned) }
+        Copying {
+            from: self.host_copy.copied_from(),
+            note: self.host_copy.note().map(str::to_owned),
+        }
     }
 
     /// The clock of the device's steps, started at `now` (CLOCK_MONOTONIC in nanoseconds).
@@ -219,23 +257,45 @@ impl Learner {
         Box::new(WallClock::new(now))
     }
 
-    /// One forward and backward pass; adds to the step's gradient and loss, which are sums over targets divided by
-    /// `total_targets`, the number of targets in the whole step. Random: dropout, seeded from (seed, step, micro).
-    pub fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+    /// One forward and backward pass; adds to the step's gradient and loss, which are sums over
+    /// targets divided by `total_targets`, the number of targets in the whole step. Random:
+    /// dropout, seeded from (seed, step, micro).
+    pub fn micro_step(
+        &mut self,
+        batch: DeviceBatch,
+        step: u64,
+        micro: u64,
+        total_targets: u64,
+    ) -> Result<(), TrialError> {
         if total_targets == 0 {
-            return Err(TrialError::Failed(format!("step {step} has no target to predict")));
+            return Err(TrialError::Failed(format!(
+                "step {step} has no target to predict"
+            )));
         }
-        let LearnerWork::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
-        runner.micro_step(state, MicroBatch { batch, micro: micro as usize, seed: mixed_seed(self.seed, step, micro), total_targets })
+        let LearnerWork::Training { state, runner } = &mut self.work else {
+            return Err(not_trained());
+        };
+        runner.micro_step(
+            state,
+            MicroBatch {
+                batch,
+                micro: micro as usize,
+                seed: mixed_seed(self.seed, step, micro),
+                total_targets,
+            },
+        )
     }
 
-    /// Makes the gradients that each replica has accumulated the sum over all of them. Does not wait.
+    /// Makes the gradients that each replica has accumulated the sum over all of them. Does not
+    /// wait.
     pub(super) fn sum_gradients(replicas: &mut [Self]) -> Result<(), TrialError> {
         guard_result(|| {
-            let updaters = replicas.iter_mut().filter_map(|replica| match &mut replica.work {
-                LearnerWork::Training { state, .. } => Some(&mut state.updater),
-                LearnerWork::Products { .. } => None,
-            });
+            let updaters = replicas
+                .iter_mut()
+                .filter_map(|replica| match &mut replica.work {
+                    LearnerWork::Training { state, .. } => Some(&mut state.updater),
+                    LearnerWork::Products { .. } => None,
+                });
             Updater::sum(updaters)
         })
     }
@@ -247,10 +307,19 @@ impl Learner {
                 LearnerWork::Training { state, .. } => Some(state.network()),
                 LearnerWork::Products { .. } => None,
             });
-            let parameters: Vec<NamedTensors> = networks.map(optimizer::leaving_parameters).collect();
-            let Some((first, others)) = parameters.split_first() else { return Ok(None) };
-            let differs = |at: usize, values: &OutgoingTensor| others.iter().any(|other| !other[at].1.is_same(values));
-            Ok(first.iter().enumerate().find(|(at, (_, values))| differs(*at, values)).map(|(_, (path, _))| path.clone()))
+            let parameters: Vec<NamedTensors> =
+                networks.map(optimizer::leaving_parameters).collect();
+            let Some((first, others)) = parameters.split_first() else {
+                return Ok(None);
+            };
+            let differs = |at: usize, values: &OutgoingTensor| {
+                others.iter().any(|other| !other[at].1.is_same(values))
+            };
+            Ok(first
+                .iter()
+                .enumerate()
+                .find(|(at, (_, values))| differs(*at, values))
+                .map(|(_, (path, _))| path.clone()))
         })
     }
 
@@ -261,13 +330,17 @@ impl Learner {
         }
     }
 
-    /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does not wait.
+    /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does
+    /// not wait.
     pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
-        let LearnerWork::Training { state, runner } = &mut self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, runner } = &mut self.work else {
+            return Err(not_trained());
+        };
         runner.update(state, learning_rate)
     }
 
-    /// Peak of what recorded steps need of the device, in bytes; the allocator does not see their replays. `None` if nothing is recorded.
+    /// Peak of what recorded steps need of the device, in bytes; the allocator does not see their
+    /// replays. `None` if nothing is recorded.
     pub(crate) fn recorded_peak_bytes(&self) -> Option<u64> {
         match &self.work {
             LearnerWork::Training { runner, .. } => runner.peak_allocated_bytes(),
@@ -283,9 +356,12 @@ impl Learner {
         }
     }
 
-    /// The mean loss of each step since the last call, in nats per target, in order. Waits for the device.
+    /// The mean loss of each step since the last call, in nats per target, in order. Waits for the
+    /// device.
     pub fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
-        let LearnerWork::Training { state, .. } = &mut self.work else { return Ok(Vec::new()) };
+        let LearnerWork::Training { state, .. } = &mut self.work else {
+            return Ok(Vec::new());
+        };
         let losses = state.take_losses();
         if losses.is_empty() {
             return Ok(Vec::new());
@@ -295,69 +371,113 @@ impl Learner {
         Ok(losses)
     }
 
-    /// Steps that `amp-f16` skipped because a gradient overflowed, as of the last losses read; `None` in other precisions.
+    /// Steps that `amp-f16` skipped because a gradient overflowed, as of the last losses read;
+    /// `None` in other precisions.
     pub fn skipped_steps(&self) -> Option<u64> {
         self.skipped_steps
     }
 
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, .. } = &self.work else {
+            return Err(not_trained());
+        };
         let arithmetic = state.arithmetic.evaluating();
         let counted = batch.counted_targets;
         let mut memory = self.evaluation_memory.take();
         let DeviceBatch { input, target, .. } = batch;
         let (sums, outputs) = guard_result(|| {
-            let outputs = state.network().valid().forward(input, &mut memory, arithmetic);
-            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, target.count(), input))?;
+            let outputs = state
+                .network()
+                .valid()
+                .forward(input, &mut memory, arithmetic);
+            state.own_input.map_or(Ok(()), |input| {
+                check_outputs(&outputs, target.count(), input)
+            })?;
             let [_, width] = outputs.dims();
             Ok((target.sums(outputs, arithmetic), width))
         })?;
         self.evaluation_memory = memory.filter(|_| state.carries_memory);
         self.evaluation = Some(match self.evaluation.take() {
-            Some(so_far) => Evaluated { sums: so_far.sums + sums, targets: so_far.targets + counted, ..so_far },
-            None => Evaluated { sums, targets: counted, target, outputs },
+            Some(so_far) => Evaluated {
+                sums: so_far.sums + sums,
+                targets: so_far.targets + counted,
+                ..so_far
+            },
+            None => Evaluated {
+                sums,
+                targets: counted,
+                target,
+                outputs,
+            },
         });
         Ok(())
     }
 
-    /// Mean loss, in nats per target, and the scores of what was evaluated since the last call. Waits for the device.
+    /// Mean loss, in nats per target, and the scores of what was evaluated since the last call.
+    /// Waits for the device.
     ///
     /// Errors: no target was evaluated.
     pub(crate) fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
         self.evaluation_memory = None;
         match self.evaluation.take() {
-            Some(Evaluated { sums, targets, target, outputs }) if targets > 0 => {
+            Some(Evaluated {
+                sums,
+                targets,
+                target,
+                outputs,
+            }) if targets > 0 => {
                 let sums = guard_result(|| read(sums))?;
                 Ok(target.scores(&sums, targets, outputs))
             }
-            _ => Err(TrialError::Failed("the validation data has no target to predict".to_owned())),
+            _ => Err(TrialError::Failed(
+                "the validation data has no target to predict".to_owned(),
+            )),
         }
     }
 
-    /// The mean loss of [`Learner::evaluate`]'s batches since the last call, for comparisons. Waits for the device.
+    /// The mean loss of [`Learner::evaluate`]'s batches since the last call, for comparisons. Waits
+    /// for the device.
     pub fn finish_evaluation_loss(&mut self) -> Result<f64, TrialError> {
         self.finish_evaluation().map(|scores| scores.loss)
     }
 
-    /// A language model's outputs [vocabulary] for what follows these tokens, of which there is at least one: no gradient, no dropout.
-    /// They come after what `memory` holds, and a recurrent model leaves there what it remembers then. Waits for the device.
+    /// A language model's outputs [vocabulary] for what follows these tokens, of which there is at
+    /// least one: no gradient, no dropout. They come after what `memory` holds, and a recurrent
+    /// model leaves there what it remembers then. Waits for the device.
     ///
     /// Errors: a model that reads no text, too little memory.
-    pub fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
-        let Self { work: LearnerWork::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
+    pub fn predict(
+        &mut self,
+        tokens: &[u32],
+        memory: &mut RecurrentMemory,
+    ) -> Result<Vec<f64>, TrialError> {
+        let Self {
+            work: LearnerWork::Training { state, .. },
+            host_copy,
+            ..
+        } = self
+        else {
+            return Err(not_trained());
+        };
         let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
         guard_result(|| {
             let input = Input::Text(host_copy.whole_numbers(&tokens, [1, tokens.len()])?);
-            let outputs = state.network().valid().forward(input, memory, state.arithmetic.evaluating()); // [time, vocabulary]
-            state.own_input.map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
+            let outputs =
+                state
+                    .network()
+                    .valid()
+                    .forward(input, memory, state.arithmetic.evaluating()); // [time, vocabulary]
+            state
+                .own_input
+                .map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;
             let [time, vocabulary] = outputs.dims();
             read(outputs.narrow(0, time - 1, 1).reshape([vocabulary]))
         })
     }
 
-    /// Responses to prompts, token ids without the end token: no gradient, no dropout. `on_progress` hears how many tokens are written, and may
-    /// stop it. Waits for the device.
+    /// Responses to prompts, token ids without the end token: no gradient, no dropout.
+    /// `on_progress` hears how many tokens are written, and may stop it. Waits for the device.
     ///
     /// Errors: a model that answers no prompts, too little memory.
     pub(crate) fn respond(
@@ -366,21 +486,47 @@ impl Learner {
         prompts: &[&[u32]],
         mut on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
-        let Self { work: LearnerWork::Training { state, .. }, host_copy, .. } = self else { return Err(not_trained()) };
-        let mut responding = Responding::new(state.network(), host_copy, state.arithmetic.evaluating(), writing)?;
+        let Self {
+            work: LearnerWork::Training { state, .. },
+            host_copy,
+            ..
+        } = self
+        else {
+            return Err(not_trained());
+        };
+        let mut responding = Responding::new(
+            state.network(),
+            host_copy,
+            state.arithmetic.evaluating(),
+            writing,
+        )?;
         writing.respond(&mut responding, prompts, &mut on_progress)
     }
 
     /// The same for comparisons: the pad token starts a response, `end` ends it.
-    pub fn responses(&mut self, prompts: &[&[u32]], [pad, end]: [u32; 2], beams: usize, most: usize) -> Result<Vec<Vec<u32>>, TrialError> {
-        let writing = Writing { most, beams, start: pad, end, vocabulary: usize::MAX };
+    pub fn responses(
+        &mut self,
+        prompts: &[&[u32]],
+        [pad, end]: [u32; 2],
+        beams: usize,
+        most: usize,
+    ) -> Result<Vec<Vec<u32>>, TrialError> {
+        let writing = Writing {
+            most,
+            beams,
+            start: pad,
+            end,
+            vocabulary: usize::MAX,
+        };
         self.respond(&writing, prompts, &mut |_| Ok(()))
     }
 
     /// One step of `matmul`: `batch_size` × `grad_accumulation` products. Does not wait.
     pub fn product(&mut self) -> Result<(), TrialError> {
         let LearnerWork::Products { factors, per_step } = &self.work else {
-            return Err(TrialError::Bad("only `model.kind` matmul multiplies matrices".to_owned()));
+            return Err(TrialError::Bad(
+                "only `model.kind` matmul multiplies matrices".to_owned(),
+            ));
         };
         guard(|| (0..*per_step).for_each(|_| drop(factors.product())))
     }
@@ -426,7 +572,9 @@ impl Learner {
     /// The parameters by path, for comparisons. Waits for the device.
     pub fn parameter_values(&self) -> Result<Vec<NamedValues>, TrialError> {
         match &self.work {
-            LearnerWork::Training { state, .. } => guard_result(|| optimizer::parameters(state.network())),
+            LearnerWork::Training { state, .. } => {
+                guard_result(|| optimizer::parameters(state.network()))
+            }
             LearnerWork::Products { .. } => Err(not_trained()),
         }
     }
@@ -442,12 +590,19 @@ fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
 
 /// Converts values that were read from the device.
 pub(super) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
-    data.map_err(|error| TrialError::Failed(format!("values could not be read from the device: {error:?}")))
+    data.map_err(|error| {
+        TrialError::Failed(format!(
+            "values could not be read from the device: {error:?}"
+        ))
+    })
 }
 
-/// A number made of three, by SplitMix64's mixing, so that neighboring steps draw unrelated numbers.
+/// A number made of three, by SplitMix64's mixing, so that neighboring steps draw unrelated
+/// numbers.
 fn mixed_seed(seed: u64, step: u64, micro: u64) -> u64 {
-    [step, micro].into_iter().fold(seed, |mixed, part| mix(mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(GAMMA))))
+    [step, micro].into_iter().fold(seed, |mixed, part| {
+        mix(mixed.wrapping_add(part.wrapping_add(1).wrapping_mul(GAMMA)))
+    })
 }
 
 #[cfg(test)]
@@ -456,7 +611,12 @@ mod tests {
 
     #[test]
     fn seeds_differ_between_steps_micro_batches_and_trials() {
-        let all = [mixed_seed(1, 0, 0), mixed_seed(1, 0, 1), mixed_seed(1, 1, 0), mixed_seed(2, 0, 0)];
+        let all = [
+            mixed_seed(1, 0, 0),
+            mixed_seed(1, 0, 1),
+            mixed_seed(1, 1, 0),
+            mixed_seed(2, 0, 0),
+        ];
         let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
         assert_eq!(different.len(), all.len());
     }

@@ -1,4 +1,5 @@
-//! Steps whose losses are still on the device, and their results once they are read: rows, means, divergence.
+//! Steps whose losses are still on the device, and their results once they are read: rows, means,
+//! divergence.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,8 @@ pub(crate) struct OpenStep {
     pub(crate) learning_rate: Option<f64>,
     pub(crate) is_warmup: bool,
     pub(crate) wait_seconds: f64,
-    /// Whether it ends an epoch that no evaluation follows, so that its loss completes a row of `epochs.csv`.
+    /// Whether it ends an epoch that no evaluation follows, so that its loss completes a row of
+    /// `epochs.csv`.
     pub(crate) ends_row: bool,
 }
 
@@ -84,7 +86,11 @@ impl Ledger {
 
     /// State of the settled steps.
     pub(crate) fn state(&self) -> LedgerState {
-        LedgerState { recent: self.recent.clone(), row_sum: self.row_sum, row_steps: self.row_steps }
+        LedgerState {
+            recent: self.recent.clone(),
+            row_sum: self.row_sum,
+            row_steps: self.row_steps,
+        }
     }
 
     pub(crate) fn restore(&mut self, state: &LedgerState) {
@@ -101,7 +107,8 @@ impl Ledger {
         self.recent.back().copied()
     }
 
-    /// Mean loss of the newest `log_every` steps; `None` if none was read or one of them is NaN or infinite.
+    /// Mean loss of the newest `log_every` steps; `None` if none was read or one of them is NaN or
+    /// infinite.
     pub(crate) fn train_loss(&self) -> Option<f64> {
         let mean = self.recent.iter().sum::<f64>() / self.recent.len() as f64;
         mean.is_finite().then_some(mean)
@@ -112,14 +119,21 @@ impl Ledger {
         self.open.iter().map(|step| !step.is_warmup)
     }
 
-    /// Writes the rows of all open steps. `times` has one entry per open step; so has `losses`, or none at all for a model
-    /// without a loss. The first loss that is NaN or infinite is reported; its cell is empty.
-    pub(crate) fn settle(&mut self, losses: &[f64], times: &[StepSeconds], tables: &mut Tables) -> Result<Option<Divergence>, TrialError> {
+    /// Writes the rows of all open steps. `times` has one entry per open step; so has `losses`, or
+    /// none at all for a model without a loss. The first loss that is NaN or infinite is reported;
+    /// its cell is empty.
+    pub(crate) fn settle(
+        &mut self,
+        losses: &[f64],
+        times: &[StepSeconds],
+        tables: &mut Tables,
+    ) -> Result<Option<Divergence>, TrialError> {
         let open = std::mem::take(&mut self.open);
         if times.len() != open.len() || (!losses.is_empty() && losses.len() != open.len()) {
             let (losses, times, open) = (losses.len(), times.len(), open.len());
             return Err(TrialError::Failed(format!(
-                "{losses} losses and {times} times were read for {open} steps; this is a bug in kiln-trial; please report it"
+                "{losses} losses and {times} times were read for {open} steps; this is a bug in \
+                 kiln-trial; please report it"
             )));
         }
         let mut divergence = None;
@@ -129,10 +143,21 @@ impl Ledger {
             let Some(loss) = loss else { continue };
             self.count(loss);
             if !loss.is_finite() && divergence.is_none() {
-                divergence = Some(Divergence { step: step.step, loss });
+                divergence = Some(Divergence {
+                    step: step.step,
+                    loss,
+                });
             }
             if step.ends_row {
-                self.add_epoch(EpochPlace { epoch: step.epoch, step: step.step, at: step.ended }, None, tables)?;
+                self.add_epoch(
+                    EpochPlace {
+                        epoch: step.epoch,
+                        step: step.step,
+                        at: step.ended,
+                    },
+                    None,
+                    tables,
+                )?;
             }
         }
         tables.flush()?;
@@ -140,7 +165,12 @@ impl Ledger {
     }
 
     /// Writes a row of `epochs.csv` and starts the next one's mean.
-    pub(crate) fn add_epoch(&mut self, place: EpochPlace, evaluation: Option<Evaluation>, tables: &mut Tables) -> Result<(), TrialError> {
+    pub(crate) fn add_epoch(
+        &mut self,
+        place: EpochPlace,
+        evaluation: Option<Evaluation>,
+        tables: &mut Tables,
+    ) -> Result<(), TrialError> {
         let mean = self.row_sum / self.row_steps as f64;
         let scores = evaluation.map(|evaluation| evaluation.scores);
         let valid_loss = scores.map(|scores| scores.loss);
@@ -152,7 +182,10 @@ impl Ledger {
             step: place.step,
             train_loss: mean.is_finite().then_some(mean),
             valid_loss,
-            valid_perplexity: valid_loss.filter(|_| self.is_text).map(f64::exp).filter(|perplexity| perplexity.is_finite()),
+            valid_perplexity: valid_loss
+                .filter(|_| self.is_text)
+                .map(f64::exp)
+                .filter(|perplexity| perplexity.is_finite()),
             valid_top1: scores.and_then(|scores| scores.top1),
             valid_top5: scores.and_then(|scores| scores.top5),
             valid_mean_absolute_error: scores.and_then(|scores| scores.mean_absolute_error),
@@ -198,14 +231,35 @@ mod tests {
     use super::*;
 
     fn step(step: u64, ends_row: bool) -> OpenStep {
-        OpenStep { epoch: 1, step, ended: step * 1_000_000_000, learning_rate: Some(0.5), is_warmup: step < 3, wait_seconds: 0.25, ends_row }
+        OpenStep {
+            epoch: 1,
+            step,
+            ended: step * 1_000_000_000,
+            learning_rate: Some(0.5),
+            is_warmup: step < 3,
+            wait_seconds: 0.25,
+            ends_row,
+        }
     }
 
-    const PLAN: StepPlan = StepPlan { total_steps: 4, steps_per_epoch: None, samples_per_step: 8, tokens_per_sample: 16.0, targets_per_sample: 16 };
-    const TIME: StepSeconds = StepSeconds { step: Some(0.5), copy: None };
+    const PLAN: StepPlan = StepPlan {
+        total_steps: 4,
+        steps_per_epoch: None,
+        samples_per_step: 8,
+        tokens_per_sample: 16.0,
+        targets_per_sample: 16,
+    };
+    const TIME: StepSeconds = StepSeconds {
+        step: Some(0.5),
+        copy: None,
+    };
 
     fn read<R: serde::de::DeserializeOwned>(folder: &std::path::Path, name: &str) -> Vec<R> {
-        csv::Reader::from_path(folder.join(name)).unwrap().deserialize().map(Result::unwrap).collect()
+        csv::Reader::from_path(folder.join(name))
+            .unwrap()
+            .deserialize()
+            .map(Result::unwrap)
+            .collect()
     }
 
     #[test]
@@ -214,22 +268,64 @@ mod tests {
         let mut tables = Tables::create(folder.path()).unwrap();
         let mut ledger = Ledger::new(2, -2_000_000_000, PLAN);
         (1..=4).for_each(|number| ledger.open(step(number, number == 3)));
-        assert_eq!(ledger.settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &mut tables).unwrap(), None);
-        assert_eq!((ledger.train_loss(), ledger.newest_loss()), (Some(1.5), Some(1.0)));
+        assert_eq!(
+            ledger
+                .settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &mut tables)
+                .unwrap(),
+            None
+        );
+        assert_eq!(
+            (ledger.train_loss(), ledger.newest_loss()),
+            (Some(1.5), Some(1.0))
+        );
         let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
-        assert_eq!(steps.iter().map(|row| row.loss.unwrap()).collect::<Vec<f64>>(), [4.0, 3.0, 2.0, 1.0]);
-        assert_eq!((steps[0].run_seconds, steps[1].is_warmup, steps[2].is_warmup), (3.0, true, false));
+        assert_eq!(
+            steps
+                .iter()
+                .map(|row| row.loss.unwrap())
+                .collect::<Vec<f64>>(),
+            [4.0, 3.0, 2.0, 1.0]
+        );
+        assert_eq!(
+            (steps[0].run_seconds, steps[1].is_warmup, steps[2].is_warmup),
+            (3.0, true, false)
+        );
         ledger
             .add_epoch(
-                EpochPlace { epoch: 2, step: 4, at: 5_000_000_000 },
-                Some(Evaluation { scores: Scores { loss: 2.0, ..Scores::default() }, seconds: 1.0 }),
+                EpochPlace {
+                    epoch: 2,
+                    step: 4,
+                    at: 5_000_000_000,
+                },
+                Some(Evaluation {
+                    scores: Scores {
+                        loss: 2.0,
+                        ..Scores::default()
+                    },
+                    seconds: 1.0,
+                }),
                 &mut tables,
             )
             .unwrap();
         tables.sync().unwrap();
         let epochs: Vec<EpochRow> = read(folder.path(), "epochs.csv");
-        assert_eq!((epochs[0].step, epochs[0].train_loss, epochs[0].samples, epochs[0].valid_loss), (3, Some(3.0), 24, None));
-        assert_eq!((epochs[1].train_loss, epochs[1].valid_perplexity, epochs[1].run_seconds), (Some(1.0), Some(2f64.exp()), 7.0));
+        assert_eq!(
+            (
+                epochs[0].step,
+                epochs[0].train_loss,
+                epochs[0].samples,
+                epochs[0].valid_loss
+            ),
+            (3, Some(3.0), 24, None)
+        );
+        assert_eq!(
+            (
+                epochs[1].train_loss,
+                epochs[1].valid_perplexity,
+                epochs[1].run_seconds
+            ),
+            (Some(1.0), Some(2f64.exp()), 7.0)
+        );
     }
 
     #[test]
@@ -238,12 +334,33 @@ mod tests {
         let mut tables = Tables::create(folder.path()).unwrap();
         let mut ledger = Ledger::new(10, 0, PLAN);
         (1..=3).for_each(|number| ledger.open(step(number, false)));
-        let divergence = ledger.settle(&[1.0, f64::INFINITY, f64::NAN], &[TIME, StepSeconds::default(), TIME], &mut tables).unwrap();
-        assert_eq!(divergence, Some(Divergence { step: 2, loss: f64::INFINITY }));
+        let divergence = ledger
+            .settle(
+                &[1.0, f64::INFINITY, f64::NAN],
+                &[TIME, StepSeconds::default(), TIME],
+                &mut tables,
+            )
+            .unwrap();
+        assert_eq!(
+            divergence,
+            Some(Divergence {
+                step: 2,
+                loss: f64::INFINITY
+            })
+        );
         assert_eq!(ledger.train_loss(), None);
         let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
-        assert_eq!((steps[0].loss, steps[1].loss, steps[2].loss), (Some(1.0), None, None));
-        assert_eq!((steps[0].step_seconds, steps[1].step_seconds), (Some(0.5), None));
-        assert!(ledger.settle(&[], &[TIME], &mut tables).is_err(), "a time without a step");
+        assert_eq!(
+            (steps[0].loss, steps[1].loss, steps[2].loss),
+            (Some(1.0), None, None)
+        );
+        assert_eq!(
+            (steps[0].step_seconds, steps[1].step_seconds),
+            (Some(0.5), None)
+        );
+        assert!(
+            ledger.settle(&[], &[TIME], &mut tables).is_err(),
+            "a time without a step"
+        );
     }
 }

@@ -1,8 +1,9 @@
 //! A watch for memory that grows while a model trains (`docs/measurement.md` 7).
 //!
-//! In: readings at steps of the measured window. Out: the slope over them, and a note if memory clearly grew. The slope is the median
-//! of those between any two readings (Theil 1950, Sen 1968): a pool that grows once, or one more batch in the loader's queue, does not
-//! move it; a leak does, also one that only shows each time the allocator asks for another page.
+//! In: readings at steps of the measured window. Out: the slope over them, and a note if memory
+//! clearly grew. The slope is the median of those between any two readings (Theil 1950, Sen 1968):
+//! a pool that grows once, or one more batch in the loader's queue, does not move it; a leak does,
+//! also one that only shows each time the allocator asks for another page.
 
 use std::fs;
 
@@ -11,13 +12,16 @@ use kiln_core::units::Bytes;
 /// With fewer readings, a slope is meaningless.
 const FEWEST: usize = 5;
 
-/// With fewer readings, growth is not reported: batches of many lengths need time to reach the longest.
+/// With fewer readings, growth is not reported: batches of many lengths need time to reach the
+/// longest.
 const FEWEST_FOR_A_WORD: usize = 12;
 
-/// From one quarter of the window to the next a leak adds a third of all it adds; what grows like a logarithm ends with a sixth.
+/// From one quarter of the window to the next a leak adds a third of all it adds; what grows like a
+/// logarithm ends with a sixth.
 const FAIR_SHARE: f64 = 0.18;
 
-/// At most so many readings are kept: half of them go when it is reached, and from then on every second one is taken.
+/// At most so many readings are kept: half of them go when it is reached, and from then on every
+/// second one is taken.
 const MOST: usize = 512;
 
 /// Less growth than this, or than this share of what was held at first, is not worth a word.
@@ -34,10 +38,14 @@ pub(crate) struct MemoryWatch {
 
 impl MemoryWatch {
     pub(crate) fn new(is_on: bool) -> Self {
-        Self { is_on, ..Self::default() }
+        Self {
+            is_on,
+            ..Self::default()
+        }
     }
 
-    /// Reads the memory of this process, and of the device (from `allocated`), after a step of the window.
+    /// Reads the memory of this process, and of the device (from `allocated`), after a step of the
+    /// window.
     pub(crate) fn read(&mut self, step: u64, allocated: impl FnOnce() -> Option<u64>) {
         if self.is_on {
             self.resident.add(step, own_memory());
@@ -56,15 +64,19 @@ impl MemoryWatch {
     }
 }
 
-/// Bytes of the resident set that are this process's own: pages of files, which the system may drop, do not count. `None` where there
-/// is no procfs.
+/// Bytes of the resident set that are this process's own: pages of files, which the system may
+/// drop, do not count. `None` where there is no procfs.
 fn own_memory() -> Option<u64> {
-    own_pages(&fs::read_to_string("/proc/self/statm").ok()?).map(|pages| pages * rustix::param::page_size() as u64)
+    own_pages(&fs::read_to_string("/proc/self/statm").ok()?)
+        .map(|pages| pages * rustix::param::page_size() as u64)
 }
 
 /// From `size resident shared …`, in pages.
 fn own_pages(statm: &str) -> Option<u64> {
-    let mut fields = statm.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+    let mut fields = statm
+        .split_ascii_whitespace()
+        .skip(1)
+        .map(str::parse::<u64>);
     let (resident, shared) = (fields.next()?.ok()?, fields.next()?.ok()?);
     resident.checked_sub(shared)
 }
@@ -80,7 +92,11 @@ pub(crate) struct MemorySeries {
 
 impl Default for MemorySeries {
     fn default() -> Self {
-        Self { readings: Vec::new(), stride: 1, seen: 0 }
+        Self {
+            readings: Vec::new(),
+            stride: 1,
+            seen: 0,
+        }
     }
 }
 
@@ -105,7 +121,9 @@ impl MemorySeries {
     pub(crate) fn slope(&self) -> Option<f64> {
         let mut slopes = Vec::new();
         for (index, (step, bytes)) in self.readings.iter().enumerate() {
-            let later = self.readings[index + 1..].iter().filter(|(other, _)| other > step);
+            let later = self.readings[index + 1..]
+                .iter()
+                .filter(|(other, _)| other > step);
             slopes.extend(later.map(|(other, then)| (then - bytes) / (other - step) as f64));
         }
         if self.readings.len() < FEWEST || slopes.is_empty() {
@@ -116,20 +134,35 @@ impl MemorySeries {
         Some((*slope * 10.0).round() / 10.0)
     }
 
-    /// Describes a steady growth of memory that is large enough to matter: the median of each quarter of the readings lies above the one
-    /// before, and by a large part of the whole rise. With batches of many lengths, new peaks become rare; a leak continues.
+    /// Describes a steady growth of memory that is large enough to matter: the median of each
+    /// quarter of the readings lies above the one before, and by a large part of the whole rise.
+    /// With batches of many lengths, new peaks become rare; a leak continues.
     pub(crate) fn clear_growth(&self) -> Option<String> {
-        let ((first_step, first), (last_step, last)) = (self.readings.first()?, self.readings.last()?);
+        let ((first_step, first), (last_step, last)) =
+            (self.readings.first()?, self.readings.last()?);
         if self.readings.len() < FEWEST_FOR_A_WORD {
             return None;
         }
         let quarter = self.readings.len() / 4;
-        let medians: Vec<f64> = self.readings.chunks_exact(quarter).take(4).map(median).collect();
+        let medians: Vec<f64> = self
+            .readings
+            .chunks_exact(quarter)
+            .take(4)
+            .map(median)
+            .collect();
         let rise = medians.last()? - medians.first()?;
-        let is_steady = medians.windows(2).all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
+        let is_steady = medians
+            .windows(2)
+            .all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
         let (growth, steps) = (last - first, last_step - first_step);
         let matters = rise > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
-        (is_steady && matters).then(|| format!("grew by {} to {} over {steps} steps", Bytes(growth as u64), Bytes(*last as u64)))
+        (is_steady && matters).then(|| {
+            format!(
+                "grew by {} to {} over {steps} steps",
+                Bytes(growth as u64),
+                Bytes(*last as u64)
+            )
+        })
     }
 }
 
@@ -147,33 +180,54 @@ mod tests {
 
     fn series(readings: impl IntoIterator<Item = (u64, u64)>) -> MemorySeries {
         let mut series = MemorySeries::default();
-        readings.into_iter().for_each(|(step, bytes)| series.add(step, Some(bytes)));
+        readings
+            .into_iter()
+            .for_each(|(step, bytes)| series.add(step, Some(bytes)));
         series
     }
 
     #[test]
     fn a_leak_has_its_slope_and_its_word() {
-        let leaking = series((1..=30).map(|reading| (10 * reading, 500 * MIB + 10 * reading * 100_000)));
+        let leaking =
+            series((1..=30).map(|reading| (10 * reading, 500 * MIB + 10 * reading * 100_000)));
         assert_eq!(leaking.slope(), Some(100_000.0));
-        assert_eq!(leaking.clear_growth().unwrap(), "grew by 27.7 MiB to 528.6 MiB over 290 steps");
+        assert_eq!(
+            leaking.clear_growth().unwrap(),
+            "grew by 27.7 MiB to 528.6 MiB over 290 steps"
+        );
         // Told only each time the allocator asks for more.
-        let stairs = series((1..=30).map(|reading| (10 * reading, 500 * MIB + reading / 5 * 16 * MIB)));
+        let stairs =
+            series((1..=30).map(|reading| (10 * reading, 500 * MIB + reading / 5 * 16 * MIB)));
         let slope = stairs.slope().unwrap();
-        assert!((slope / (16.0 * MIB as f64 / 50.0) - 1.0).abs() < 0.1, "{slope}");
+        assert!(
+            (slope / (16.0 * MIB as f64 / 50.0) - 1.0).abs() < 0.1,
+            "{slope}"
+        );
         assert!(stairs.clear_growth().is_some());
     }
 
     #[test]
     fn what_is_no_leak_has_none() {
-        let wobbling = series((1..=30).map(|reading| (10 * reading, 500 * MIB + reading % 3 * 40 * MIB)));
+        let wobbling =
+            series((1..=30).map(|reading| (10 * reading, 500 * MIB + reading % 3 * 40 * MIB)));
         assert_eq!(wobbling.clear_growth(), None);
         // A pool that grows once is growth, but none per step.
-        let once = series((1..=30).map(|reading| (10 * reading, if reading < 6 { 500 } else { 900 } * MIB)));
+        let once = series(
+            (1..=30).map(|reading| (10 * reading, if reading < 6 { 500 } else { 900 } * MIB)),
+        );
         assert_eq!((once.slope(), once.clear_growth()), (Some(0.0), None));
         let shrinking = series((1..=30).map(|reading| (10 * reading, (500 - reading) * MIB)));
-        assert_eq!((shrinking.slope(), shrinking.clear_growth()), (Some(-104_857.6), None));
+        assert_eq!(
+            (shrinking.slope(), shrinking.clear_growth()),
+            (Some(-104_857.6), None)
+        );
         // The highest mark of batches that differ: ever rarer, ever smaller.
-        let marks = series((1..=60_u64).map(|reading| (10 * reading, 500 * MIB + (300.0 * (reading as f64).ln()) as u64 * MIB)));
+        let marks = series((1..=60_u64).map(|reading| {
+            (
+                10 * reading,
+                500 * MIB + (300.0 * (reading as f64).ln()) as u64 * MIB,
+            )
+        }));
         assert!(marks.slope().unwrap() > 0.0);
         assert_eq!(marks.clear_growth(), None);
         // A percent of much, and little at all.
@@ -186,15 +240,26 @@ mod tests {
     #[test]
     fn too_few_readings_or_steps_have_no_slope() {
         assert_eq!(series((1..=4).map(|step| (step, step * MIB))).slope(), None);
-        assert_eq!(series((1..=9).map(|reading| (7, reading * MIB))).slope(), None);
+        assert_eq!(
+            series((1..=9).map(|reading| (7, reading * MIB))).slope(),
+            None
+        );
         assert_eq!(MemorySeries::default().clear_growth(), None);
     }
 
     #[test]
     fn a_long_window_is_thinned_evenly_and_keeps_its_slope() {
         let long = series((1..=100_000).map(|step| (step, 1_000 * MIB + step * 50)));
-        assert!(long.readings.len() < MOST && long.readings.len() >= MOST / 4, "{}", long.readings.len());
-        let gaps: Vec<u64> = long.readings.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(
+            long.readings.len() < MOST && long.readings.len() >= MOST / 4,
+            "{}",
+            long.readings.len()
+        );
+        let gaps: Vec<u64> = long
+            .readings
+            .windows(2)
+            .map(|pair| pair[1].0 - pair[0].0)
+            .collect();
         assert!(gaps.iter().all(|gap| *gap == gaps[0]), "{gaps:?}");
         assert_eq!(long.slope(), Some(50.0));
     }
@@ -202,7 +267,10 @@ mod tests {
     #[test]
     fn own_memory_leaves_pages_of_files_out_and_sees_what_is_held() {
         assert_eq!(own_pages("1000 300 120 5 0 77 0\n"), Some(180));
-        assert_eq!((own_pages("1000 300"), own_pages("1000 x 120")), (None, None));
+        assert_eq!(
+            (own_pages("1000 300"), own_pages("1000 x 120")),
+            (None, None)
+        );
         let sees_what_is_held = || {
             let before = own_memory().unwrap();
             let held = vec![1_u8; 64 << 20];
@@ -218,9 +286,15 @@ mod tests {
     fn a_watch_that_is_off_reads_nothing() {
         let mut off = MemoryWatch::new(false);
         (1..=9).for_each(|step| off.read(step, || panic!("nobody asks")));
-        assert_eq!((off.resident(), off.allocated()), (&MemorySeries::default(), &MemorySeries::default()));
+        assert_eq!(
+            (off.resident(), off.allocated()),
+            (&MemorySeries::default(), &MemorySeries::default())
+        );
         let mut on = MemoryWatch::new(true);
         (1..=9).for_each(|step| on.read(step, || Some(step * 3)));
-        assert_eq!((on.resident().readings.len(), on.allocated().slope()), (9, Some(3.0)));
+        assert_eq!(
+            (on.resident().readings.len(), on.allocated().slope()),
+            (9, Some(3.0))
+        );
     }
 }

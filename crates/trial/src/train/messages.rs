@@ -1,4 +1,5 @@
-//! Messages to the parent: one JSON object per line, sent as they come; progress at most a few times a second.
+//! Messages to the parent: one JSON object per line, sent as they come; progress at most a few
+//! times a second.
 
 use std::io::Write;
 
@@ -21,13 +22,24 @@ pub(crate) struct Messenger<'a, W: Write> {
 impl<'a, W: Write> Messenger<'a, W> {
     /// `now` in nanoseconds of CLOCK_MONOTONIC, as in all calls.
     pub(crate) fn new(out: &'a mut W, now: u64) -> Self {
-        Self { out, sent: now, samples: 0, wait_seconds: 0.0 }
+        Self {
+            out,
+            sent: now,
+            samples: 0,
+            wait_seconds: 0.0,
+        }
     }
 
     pub(crate) fn send(&mut self, message: &Message) -> Result<(), TrialError> {
-        let line = serde_json::to_string(message).map_err(|error| TrialError::Failed(format!("a message could not be written: {error}")))?;
+        let line = serde_json::to_string(message).map_err(|error| {
+            TrialError::Failed(format!("a message could not be written: {error}"))
+        })?;
         let sent = writeln!(self.out, "{line}").and_then(|()| self.out.flush());
-        sent.map_err(|error| TrialError::Failed(format!("standard output cannot be written, so nobody reads the trial's messages: {error}")))
+        sent.map_err(|error| {
+            TrialError::Failed(format!(
+                "standard output cannot be written, so nobody reads the trial's messages: {error}"
+            ))
+        })
     }
 
     /// Counts one step; true where a message of progress is due.
@@ -42,7 +54,13 @@ impl<'a, W: Write> Messenger<'a, W> {
     }
 
     /// Sends progress with the rates since the last one.
-    pub(crate) fn progress(&mut self, step: u64, total_steps: u64, loss: Option<f64>, now: u64) -> Result<(), TrialError> {
+    pub(crate) fn progress(
+        &mut self,
+        step: u64,
+        total_steps: u64,
+        loss: Option<f64>,
+        now: u64,
+    ) -> Result<(), TrialError> {
         let seconds = seconds_between(self.sent, now);
         let rate = |value: f64| (seconds > 0.0 && self.samples > 0).then(|| value / seconds);
         let message = Message::Progress {
@@ -87,7 +105,13 @@ mod tests {
         assert!(!messenger.count_step(8, 0.0, 500_000_000));
         let text = String::from_utf8(out).unwrap();
         let message: Message = serde_json::from_str(text.trim()).unwrap();
-        let expected = Message::Progress { step: 2, total_steps: 9, loss: Some(1.5), samples_per_second: Some(40.0), data_wait_fraction: Some(0.25) };
+        let expected = Message::Progress {
+            step: 2,
+            total_steps: 9,
+            loss: Some(1.5),
+            samples_per_second: Some(40.0),
+            data_wait_fraction: Some(0.25),
+        };
         assert_eq!(message, expected);
     }
 }

@@ -1,7 +1,8 @@
 //! Training: one trial file becomes steps, rows, messages and a result.
 //!
-//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `sample.txt` and `responses.jsonl` in its
-//! folder, messages on the writer given, and how it ended. Devices, clocks of the parent and time limits are left to others.
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for,
+//! `sample.txt` and `responses.jsonl` in its folder, messages on the writer given, and how it
+//! ended. Devices, clocks of the parent and time limits are left to others.
 
 mod batch;
 mod checkpoint;
@@ -70,13 +71,20 @@ use crate::{TrialError, data, engine::guard_result, model::Registry};
 /// Number of hex digits of a file's SHA-256 that a note shows.
 const SUM_DIGITS: usize = 12;
 const NO_DEVICES: &str = "`devices_per_trial` is 0 in a trial file; it must be at least 1";
-const NO_FLOPS: &str = "the model does not report them (`OwnModel::flops_per_sample`), so mfu is empty";
+const NO_FLOPS: &str = "the model does not report them (`OwnModel::flops_per_sample`), so mfu is \
+                        empty";
 
-/// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit status.
+/// Runs one trial to its end. Never fails: what went wrong is the outcome, its reason and the exit
+/// status.
 ///
 /// `registry` has the users' own models that the file may name.
 /// `is_interrupted` becoming true stops it after the current step.
-pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_interrupted: &AtomicBool) -> TrialEnded {
+pub fn run(
+    file: &TrialFile,
+    registry: &Registry,
+    out: &mut impl Write,
+    is_interrupted: &AtomicBool,
+) -> TrialEnded {
     let mut result = empty_result(file);
     let mut messages = Messenger::new(out, monotonic_nanoseconds());
     let trained = guard_result(|| {
@@ -88,11 +96,18 @@ pub fn run(file: &TrialFile, registry: &Registry, out: &mut impl Write, is_inter
         exit_status = conclude(file, &mut result, Err(error));
     }
     // The parent is gone, so the error cannot be reported.
-    let _ = messages.send(&Message::Finished { outcome: result.outcome, reason: result.reason.clone() });
-    TrialEnded { result, exit_status }
+    let _ = messages.send(&Message::Finished {
+        outcome: result.outcome,
+        reason: result.reason.clone(),
+    });
+    TrialEnded {
+        result,
+        exit_status,
+    }
 }
 
-/// Everything between the first message and the last; `result` learns what is known as soon as it is.
+/// Everything between the first message and the last; `result` learns what is known as soon as it
+/// is.
 fn train<W: Write>(
     file: &TrialFile,
     registry: &Registry,
@@ -101,11 +116,29 @@ fn train<W: Write>(
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
     let tables = Tables::create(&file.folder)?;
-    let Prepared { plan, mut feed, sampler, responses, input, notice } = prepare(file, result)?;
+    let Prepared {
+        plan,
+        mut feed,
+        sampler,
+        responses,
+        input,
+        notice,
+    } = prepare(file, result)?;
     let mut keeper = Keeper::new(file);
-    let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), Keeper::start)?;
-    let saved = start.as_ref().map(|start| SavedLearner::read(&start.folder, start.optimizer)).transpose()?;
-    let pretrained = file.train.initial_weights.as_ref().filter(|_| saved.is_none()).map(|named| Pretrained::read(named, &file.model)).transpose()?;
+    let (start, refused) = keeper
+        .as_mut()
+        .map_or(Ok((None, Vec::new())), Keeper::start)?;
+    let saved = start
+        .as_ref()
+        .map(|start| SavedLearner::read(&start.folder, start.optimizer))
+        .transpose()?;
+    let pretrained = file
+        .train
+        .initial_weights
+        .as_ref()
+        .filter(|_| saved.is_none())
+        .map(|named| Pretrained::read(named, &file.model))
+        .transpose()?;
     let beginning = match (&saved, &pretrained) {
         (Some(saved), _) => Beginning::Saved(saved),
         (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
@@ -113,14 +146,26 @@ fn train<W: Write>(
     };
     let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
     if let Some(weights) = &file.train.initial_weights {
-        result.notes.insert("initial_weights".to_owned(), format!("SHA-256 {}…", weights.sha256.chars().take(SUM_DIGITS).collect::<String>()));
+        result.notes.insert(
+            "initial_weights".to_owned(),
+            format!(
+                "SHA-256 {}…",
+                weights.sha256.chars().take(SUM_DIGITS).collect::<String>()
+            ),
+        );
     }
     drop((saved, pretrained)); // They are as large as the model and its moments.
-    let Some(learner) = replicas.first() else { return Err(TrialError::Bad(NO_DEVICES.to_owned())) };
+    let Some(learner) = replicas.first() else {
+        return Err(TrialError::Bad(NO_DEVICES.to_owned()));
+    };
     result.parameters = Some(learner.parameters());
-    result.flops_per_sample = learner.own_flops_per_sample().or(file.model.flops_per_sample(input));
+    result.flops_per_sample = learner
+        .own_flops_per_sample()
+        .or(file.model.flops_per_sample(input));
     if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
-        result.notes.insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
+        result
+            .notes
+            .insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
     }
     result.device_name = Some(learner.device_name());
     result.cpu_threads = Some(learner.cpu_threads());
@@ -133,24 +178,48 @@ fn train<W: Write>(
         device_name: learner.device_name(),
         libraries: result.libraries.clone(),
     })?;
-    notice.into_iter().chain(refused).try_for_each(|text| messages.send(&Message::Notice { text }))?;
+    notice
+        .into_iter()
+        .chain(refused)
+        .try_for_each(|text| messages.send(&Message::Notice { text }))?;
     if let Some(start) = &start {
-        feed.iter_mut().for_each(|feed| feed.loader.start_at(start.step * file.batches_per_step()));
+        feed.iter_mut()
+            .for_each(|feed| feed.loader.start_at(start.step * file.batches_per_step()));
         messages.send(&Message::Resumed { step: start.step })?;
     }
     let clock = learner.step_clock(monotonic_nanoseconds());
-    let setting = TrainingSetting { plan, feed, sampler, responses, tables, messages, is_interrupted, clock, keeper, start };
+    let setting = TrainingSetting {
+        plan,
+        feed,
+        sampler,
+        responses,
+        tables,
+        messages,
+        is_interrupted,
+        clock,
+        keeper,
+        start,
+    };
     let ended = match replicas.pop() {
         Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
-        last => train_with(file, setting, Parallel::new(replicas.into_iter().chain(last).collect()), result),
+        last => train_with(
+            file,
+            setting,
+            Parallel::new(replicas.into_iter().chain(last).collect()),
+            result,
+        ),
     };
     result.window_flops = window_flops(file, input, result);
     ended
 }
 
-/// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths of those.
+/// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths
+/// of those.
 fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResult) -> Option<f64> {
-    let by_lengths = result.window_pairs.as_ref().and_then(|pairs| file.model.flops_of_rows(input, pairs));
+    let by_lengths = result
+        .window_pairs
+        .as_ref()
+        .and_then(|pairs| file.model.flops_of_rows(input, pairs));
     by_lengths.or_else(|| Some(result.flops_per_sample? as f64 * result.window_samples? as f64))
 }
 
@@ -175,7 +244,18 @@ fn train_with<T: Trainable, W: Write>(
     trainee: T,
     result: &mut TrialResult,
 ) -> Result<Ending, TrialError> {
-    let TrainingSetting { plan, feed, sampler, responses, tables, messages, is_interrupted, mut clock, keeper, start } = setting;
+    let TrainingSetting {
+        plan,
+        feed,
+        sampler,
+        responses,
+        tables,
+        messages,
+        is_interrupted,
+        mut clock,
+        keeper,
+        start,
+    } = setting;
     let now = clock.now();
     messages.restart(now);
     clock.restart(now);
@@ -197,19 +277,46 @@ fn train_with<T: Trainable, W: Write>(
         memory: MemoryWatch::new(file.train.memory.watch),
         keeper,
     };
-    start.iter().for_each(|start| training.resume(start.step, &start.state));
+    start
+        .iter()
+        .for_each(|start| training.resume(start.step, &start.state));
     let ended = guard_result(|| training.train());
     if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
         // The allocator's figures lie on the host; reading them touches no device.
-        training.measured.raise_allocator(training.trainee.allocator_peaks());
+        training
+            .measured
+            .raise_allocator(training.trainee.allocator_peaks());
     }
-    let Training { timing, clock, ledger, measured, feed, trainee, memory, keeper, .. } = &training;
+    let Training {
+        timing,
+        clock,
+        ledger,
+        measured,
+        feed,
+        trainee,
+        memory,
+        keeper,
+        ..
+    } = &training;
     result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
     result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
-    let (clock_failure, copying, step_note) = (clock.failure(), trainee.copying(), trainee.step_note());
-    Trained { plan, timing, ledger, measured: *measured, clock_failure, copying, step_note, memory, keeper: keeper.as_ref() }.fill(result);
+    let (clock_failure, copying, step_note) =
+        (clock.failure(), trainee.copying(), trainee.step_note());
+    Trained {
+        plan,
+        timing,
+        ledger,
+        measured: *measured,
+        clock_failure,
+        copying,
+        step_note,
+        memory,
+        keeper: keeper.as_ref(),
+    }
+    .fill(result);
     // The measurements are already recorded; an error while texts are written does not change them.
-    let asked = sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
+    let asked =
+        sampler.filter(|_| matches!(ended, Ok(Ending::Completed | Ending::StoppedEarly(_))));
     let sampled = asked.map_or(Ok(()), |sampler| guard_result(|| training.sample(&sampler)));
     if let Err(error) = &sampled {
         result.notes.insert("sample".to_owned(), error.to_string());
@@ -238,7 +345,14 @@ struct Prepared {
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
     let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
         let (sampler, responses) = (TextSampler::new(file, None)?, Responses::new(file, None)?);
-        return Ok(Prepared { plan: plan_products(file)?, feed: None, sampler, responses, input: None, notice: None });
+        return Ok(Prepared {
+            plan: plan_products(file)?,
+            feed: None,
+            sampler,
+            responses,
+            input: None,
+            notice: None,
+        });
     };
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
@@ -253,27 +367,46 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         result.majority_hit_rate = Some(baselines.majority_hit_rate);
     }
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
-        result.notes.insert("train_loss".to_owned(), "loss of one synthetic batch that every step repeats (`data.synthetic`)".to_owned());
+        result.notes.insert(
+            "train_loss".to_owned(),
+            "loss of one synthetic batch that every step repeats (`data.synthetic`)".to_owned(),
+        );
     }
     if let Some(pairs) = &opened.pairs {
         let padding = pairs.train.padding_fraction(&schedule) * 100.0;
-        result
-            .notes
-            .insert("tokens_per_second".to_owned(), format!("counts tokens of prompts and responses only; {padding:.1} % of a batch is padding"));
+        result.notes.insert(
+            "tokens_per_second".to_owned(),
+            format!(
+                "counts tokens of prompts and responses only; {padding:.1} % of a batch is padding"
+            ),
+        );
     }
     if let Some(left_out) = left_out_of_data(&opened.left_out) {
         result.notes.insert("data".to_owned(), left_out);
     }
-    let notices = left_out_notice(epoch, &opened.left_out).into_iter().chain(opened.notices).collect::<Vec<String>>();
+    let notices = left_out_notice(epoch, &opened.left_out)
+        .into_iter()
+        .chain(opened.notices)
+        .collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
-    Ok(Prepared { plan, feed: Some(feed), sampler, responses, input: Some(input), notice })
+    Ok(Prepared {
+        plan,
+        feed: Some(feed),
+        sampler,
+        responses,
+        input: Some(input),
+        notice,
+    })
 }
 
 /// Rows, ends of rows and files that the data itself drops.
 fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
-    let parts: Vec<String> = of_data.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    let parts: Vec<String> = of_data
+        .iter()
+        .map(|(what, count)| format!("{count} {what}"))
+        .collect();
     (!parts.is_empty()).then(|| format!("dropped from the data: {}", parts.join(", ")))
 }
 
@@ -281,13 +414,26 @@ fn left_out_of_data(of_data: &BTreeMap<String, u64>) -> Option<String> {
 fn left_out_notice(epoch: Epoch, of_data: &BTreeMap<String, u64>) -> Option<String> {
     let mut parts: Vec<String> = left_out_of_data(of_data).into_iter().collect();
     if epoch.dropped_samples() > 0 {
-        let dropped = [(epoch.dropped_partial_batch, "partial batch"), (epoch.dropped_partial_accumulation, "partial step")];
-        let dropped = dropped.iter().filter(|(count, _)| *count > 0).map(|(count, of)| format!("{count} ({of})"));
-        parts.push(format!("each epoch drops its last samples: {}", dropped.collect::<Vec<_>>().join(" and ")));
+        let dropped = [
+            (epoch.dropped_partial_batch, "partial batch"),
+            (epoch.dropped_partial_accumulation, "partial step"),
+        ];
+        let dropped = dropped
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, of)| format!("{count} ({of})"));
+        parts.push(format!(
+            "each epoch drops its last samples: {}",
+            dropped.collect::<Vec<_>>().join(" and ")
+        ));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 fn hello() -> Message {
-    Message::Hello { protocol: PROTOCOL, kiln_trial: env!("CARGO_PKG_VERSION").to_string(), pid: std::process::id() }
+    Message::Hello {
+        protocol: PROTOCOL,
+        kiln_trial: env!("CARGO_PKG_VERSION").to_string(),
+        pid: std::process::id(),
+    }
 }

@@ -1,4 +1,5 @@
-//! Turns the end of a training, good or bad, into the result file, an outcome with a reason and an exit status.
+//! Turns the end of a training, good or bad, into the result file, an outcome with a reason and an
+//! exit status.
 
 use std::path::Path;
 
@@ -112,9 +113,15 @@ pub(crate) struct Trained<'a> {
 }
 
 impl Trained<'_> {
-    /// Puts the figures into the result; each empty cell that a reader would ask about gets its reason.
+    /// Puts the figures into the result; each empty cell that a reader would ask about gets its
+    /// reason.
     pub(crate) fn fill(&self, result: &mut TrialResult) {
-        let Self { timing, ledger, measured, .. } = self;
+        let Self {
+            timing,
+            ledger,
+            measured,
+            ..
+        } = self;
         result.steps = measured.steps;
         result.left_out_steps = timing.left_out_steps();
         result.train_loss = ledger.train_loss();
@@ -133,7 +140,10 @@ impl Trained<'_> {
         result.resumed_at_step = measured.resumed_at;
         if let Some(keeper) = self.keeper {
             result.checkpoint_bytes = keeper.bytes;
-            keeper.failure.iter().for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
+            keeper
+                .failure
+                .iter()
+                .for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
         }
         result.seconds_to_target = measured.seconds_to_target;
         if let Some(peaks) = measured.allocator {
@@ -145,7 +155,9 @@ impl Trained<'_> {
         if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
             note(result, "sdpa_backend", kernels);
         }
-        self.step_note.iter().for_each(|text| note(result, "cuda_graph", text.clone()));
+        self.step_note
+            .iter()
+            .for_each(|text| note(result, "cuda_graph", text.clone()));
         if let Some(reason) = &self.copying.note {
             note(result, "pin_memory", reason.clone());
         }
@@ -179,12 +191,19 @@ impl Trained<'_> {
         result.communication_fraction = figures.communication_fraction;
         result.resident_slope_bytes_per_step = self.memory.resident().slope();
         result.allocated_slope_bytes_per_step = self.memory.allocated().slope();
-        for (column, series) in
-            [("resident_slope_bytes_per_step", self.memory.resident()), ("allocated_slope_bytes_per_step", self.memory.allocated())]
-        {
-            series.clear_growth().into_iter().for_each(|growth| note(result, column, growth));
+        for (column, series) in [
+            ("resident_slope_bytes_per_step", self.memory.resident()),
+            ("allocated_slope_bytes_per_step", self.memory.allocated()),
+        ] {
+            series
+                .clear_growth()
+                .into_iter()
+                .for_each(|growth| note(result, column, growth));
         }
-        result.epoch_seconds = self.plan.steps_per_epoch.map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
+        result.epoch_seconds = self
+            .plan
+            .steps_per_epoch
+            .map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
         result.median_step_seconds = figures.median_step_seconds;
         if figures.median_step_seconds.is_none() {
             note(result, "median_step_seconds", self.why_not_timed());
@@ -192,17 +211,20 @@ impl Trained<'_> {
     }
 
     fn why_not_timed(&self) -> String {
-        let reason = self.clock_failure.unwrap_or("the training ended before the times of its last steps were read");
+        let reason = self
+            .clock_failure
+            .unwrap_or("the training ended before the times of its last steps were read");
         format!("not every step was timed on this device ({reason}); see samples_per_second")
     }
 }
 
-/// The kernels of libtorch that computed attention on the GPU: it chooses by shapes and device, and they differ in speed. `None` on the CPU, and
-/// where there was no attention.
+/// The kernels of libtorch that computed attention on the GPU: it chooses by shapes and device, and
+/// they differ in speed. `None` on the CPU, and where there was no attention.
 fn attention_kernels(is_gpu: bool) -> Option<String> {
     #[cfg(feature = "libtorch")]
     if is_gpu || engine::libtorch::cuda_branches_forced() {
-        return Some(engine::libtorch::attention_kernels().join(", ")).filter(|kernels| !kernels.is_empty());
+        return Some(engine::libtorch::attention_kernels().join(", "))
+            .filter(|kernels| !kernels.is_empty());
     }
     let _ = is_gpu;
     None
@@ -212,22 +234,42 @@ fn note(result: &mut TrialResult, column: &str, reason: String) {
     result.notes.insert(column.to_string(), reason);
 }
 
-/// Sets the outcome, its reason and the notes about empty cells; returns the exit status (`kiln_core::record::message::exit_status`).
-pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result<Ending, TrialError>) -> i32 {
+/// Sets the outcome, its reason and the notes about empty cells; returns the exit status
+/// (`kiln_core::record::message::exit_status`).
+pub(crate) fn conclude(
+    file: &TrialFile,
+    result: &mut TrialResult,
+    ended: Result<Ending, TrialError>,
+) -> i32 {
     let (outcome, reason, status) = match ended {
         Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
-        Ok(Ending::StoppedEarly(reason)) => {
-            (Outcome::Completed, Some(format!("stopped early at step {}: {reason}", result.steps)), exit_status::RESULT)
-        }
+        Ok(Ending::StoppedEarly(reason)) => (
+            Outcome::Completed,
+            Some(format!("stopped early at step {}: {reason}", result.steps)),
+            exit_status::RESULT,
+        ),
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
-            let reason = format!("a signal stopped the trial; its last step was {}", result.steps);
+            let reason = format!(
+                "a signal stopped the trial; its last step was {}",
+                result.steps
+            );
             (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
         }
-        Err(TrialError::OutOfMemory { text }) => (Outcome::Oom, Some(out_of_memory(file, result, &text)), exit_status::OOM),
-        Err(TrialError::NoDevice(reason)) => (Outcome::Failed, Some(reason), exit_status::NO_DEVICE),
+        Err(TrialError::OutOfMemory { text }) => (
+            Outcome::Oom,
+            Some(out_of_memory(file, result, &text)),
+            exit_status::OOM,
+        ),
+        Err(TrialError::NoDevice(reason)) => {
+            (Outcome::Failed, Some(reason), exit_status::NO_DEVICE)
+        }
         Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
-        Err(TrialError::NotSaved(error)) => (Outcome::Failed, Some(format!("a checkpoint could not be written: {error}")), exit_status::FAILED),
+        Err(TrialError::NotSaved(error)) => (
+            Outcome::Failed,
+            Some(format!("a checkpoint could not be written: {error}")),
+            exit_status::FAILED,
+        ),
         Err(TrialError::Failed(reason)) => (Outcome::Failed, Some(reason), exit_status::FAILED),
     };
     result.outcome = outcome;
@@ -237,37 +279,67 @@ pub(crate) fn conclude(file: &TrialFile, result: &mut TrialResult, ended: Result
 }
 
 fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
-    let what = asked_for(text).map_or_else(|| text.to_owned(), |bytes| format!("asked for {}", Bytes(bytes)));
+    let what = asked_for(text).map_or_else(
+        || text.to_owned(),
+        |bytes| format!("asked for {}", Bytes(bytes)),
+    );
     if result.parameters.is_none() {
-        return format!("ran out of memory while the model was built, before its first step ({what}); try a smaller model");
+        return format!(
+            "ran out of memory while the model was built, before its first step ({what}); try a \
+             smaller model"
+        );
     }
     let steps = result.steps;
     let remedy = match &file.model {
         Model::Matmul(_) => "try a smaller `size`",
         _ => "try a smaller `batch_size`",
     };
-    format!("ran out of memory at step {} with `batch_size` {} ({what}); {remedy}", steps + 1, file.train.batch_size)
+    format!(
+        "ran out of memory at step {} with `batch_size` {} ({what}); {remedy}",
+        steps + 1,
+        file.train.batch_size
+    )
 }
 
-/// Number of bytes that libtorch's CPU allocator could not get. CUDA's message has more details and another wording.
+/// Number of bytes that libtorch's CPU allocator could not get. CUDA's message has more details and
+/// another wording.
 fn asked_for(text: &str) -> Option<u64> {
-    let (_, after) = text.split_once("DefaultCPUAllocator")?.1.split_once("tried to allocate ")?;
+    let (_, after) = text
+        .split_once("DefaultCPUAllocator")?
+        .1
+        .split_once("tried to allocate ")?;
     after.split_once(" bytes")?.0.parse().ok()
 }
 
 fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
     if matches!(file.model, Model::Matmul(_)) {
-        note(result, "train_loss", "matmul multiplies matrices and has no loss".to_string());
+        note(
+            result,
+            "train_loss",
+            "matmul multiplies matrices and has no loss".to_string(),
+        );
         return;
     }
     if result.outcome == Outcome::Diverged && result.train_loss.is_none() {
-        note(result, "train_loss", "a loss is NaN or infinite".to_string());
+        note(
+            result,
+            "train_loss",
+            "a loss is NaN or infinite".to_string(),
+        );
     }
     if result.outcome == Outcome::Completed && result.valid_loss.is_none() {
-        note(result, "valid_loss", "the data has no validation part".to_string());
+        note(
+            result,
+            "valid_loss",
+            "the data has no validation part".to_string(),
+        );
     }
     if file.train.target.is_some() && result.seconds_to_target.is_none() {
-        note(result, "seconds_to_target", "the target was not reached".to_string());
+        note(
+            result,
+            "seconds_to_target",
+            "the target was not reached".to_string(),
+        );
     }
 }
 

@@ -29,7 +29,11 @@ enum WeightNaming {
 /// T5's table of tokens.
 const T5_TABLE: &str = "shared.weight";
 /// The same table again, in files that have it more than once.
-const T5_TABLE_AGAIN: [&str; 3] = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"];
+const T5_TABLE_AGAIN: [&str; 3] = [
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "lm_head.weight",
+];
 /// In the first published files; nothing is computed from it.
 const T5_UNUSED: &str = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
 
@@ -43,35 +47,58 @@ const UNSEEN: [&str; 2] = ["num_heads", "relative_max_distance"];
 
 /// Description of the model, saved in a file of weights.
 pub(crate) fn about_model(model: &kinds::Model) -> Said {
-    serde_json::to_string(model).map(|text| Said::from([(MODEL.to_owned(), text)])).unwrap_or_default()
+    serde_json::to_string(model)
+        .map(|text| Said::from([(MODEL.to_owned(), text)]))
+        .unwrap_or_default()
 }
 
 impl Pretrained {
-    /// Errors: the file cannot be read, has another SHA-256, is not a safetensors file, or belongs to a model that computes differently.
+    /// Errors: the file cannot be read, has another SHA-256, is not a safetensors file, or belongs
+    /// to a model that computes differently.
     pub(crate) fn read(named: &InitialWeights, model: &kinds::Model) -> Result<Self, TrialError> {
         let path = Path::new(&named.path);
         let bytes = weights::read(path, &named.sha256).map_err(|error| match error {
-            WeightsError::Unreadable { error, .. } if error.kind() == io::ErrorKind::OutOfMemory => {
-                TrialError::OutOfMemory { text: format!("{} does not fit into the memory that is left", path.display()) }
+            WeightsError::Unreadable { error, .. }
+                if error.kind() == io::ErrorKind::OutOfMemory =>
+            {
+                TrialError::OutOfMemory {
+                    text: format!(
+                        "{} does not fit into the memory that is left",
+                        path.display()
+                    ),
+                }
             }
             error => TrialError::Failed(error.to_string()),
         })?;
         let tensors = TensorFile::of(path, bytes, Purpose::InitialWeights)?;
         if let Some(gated) = tensors.names().iter().find(|name| name.contains(T5_GATED)) {
             return Err(TrialError::Failed(format!(
-                "{}: `{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which `model.kind: seq2seq` does not have; name the \
-                 weights of an original T5 (v1.0) in `train.initial_weights`",
+                "{}: `{gated}` belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, \
+                 mT5), which `model.kind: seq2seq` does not have; name the weights of an original \
+                 T5 (v1.0) in `train.initial_weights`",
                 path.display()
             )));
         }
-        if let Some((key, then, now)) = tensors.said(MODEL).and_then(|text| unseen_difference(text, model)) {
+        if let Some((key, then, now)) = tensors
+            .said(MODEL)
+            .and_then(|text| unseen_difference(text, model))
+        {
             return Err(TrialError::Failed(format!(
-                "{}: `model.{key}` was {then} when these weights were trained, and is {now} now, so they do not fit; set it to {then}",
+                "{}: `model.{key}` was {then} when these weights were trained, and is {now} now, \
+                 so they do not fit; set it to {then}",
                 path.display()
             )));
         }
-        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) { WeightNaming::T5 } else { WeightNaming::Kiln };
-        Ok(Self { tensors, naming, taken: RefCell::default() })
+        let naming = if tensors.names().iter().any(|name| name == T5_TABLE) {
+            WeightNaming::T5
+        } else {
+            WeightNaming::Kiln
+        };
+        Ok(Self {
+            tensors,
+            naming,
+            taken: RefCell::default(),
+        })
     }
 
     /// The numbers of the parameter or statistic at a path, row after row.
@@ -81,7 +108,10 @@ impl Pretrained {
         let name = self.naming.of(path);
         let found = self.tensors.shape(&name)?;
         if found != shape {
-            return Err(self.tensors.unfit(&name, &format!("has shape {found:?}, and the model's parameter {shape:?}")));
+            return Err(self.tensors.unfit(
+                &name,
+                &format!("has shape {found:?}, and the model's parameter {shape:?}"),
+            ));
         }
         let values = self.tensors.values(&name, shape.iter().product())?;
         self.taken.borrow_mut().insert(name);
@@ -93,27 +123,46 @@ impl Pretrained {
     /// Errors: the file holds more than was taken.
     pub(crate) fn all_taken(&self) -> Result<(), TrialError> {
         let taken = self.taken.borrow();
-        let mut left: Vec<String> = self.tensors.names().into_iter().filter(|name| !taken.contains(name) && !self.is_needless(name)).collect();
+        let mut left: Vec<String> = self
+            .tensors
+            .names()
+            .into_iter()
+            .filter(|name| !taken.contains(name) && !self.is_needless(name))
+            .collect();
         left.sort_unstable();
         match &left[..] {
             [] => Ok(()),
             [one] => Err(self.tensors.unfit(one, "is not a parameter of the model")),
-            [first, others @ ..] => Err(self.tensors.unfit(first, &format!("and {} others are not parameters of the model", others.len()))),
+            [first, others @ ..] => Err(self.tensors.unfit(
+                first,
+                &format!(
+                    "and {} others are not parameters of the model",
+                    others.len()
+                ),
+            )),
         }
     }
 
     fn is_needless(&self, name: &str) -> bool {
-        let is_table_again = || T5_TABLE_AGAIN.contains(&name) && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok();
+        let is_table_again = || {
+            T5_TABLE_AGAIN.contains(&name)
+                && self.tensors.bits(name).ok() == self.tensors.bits(T5_TABLE).ok()
+        };
         self.naming == WeightNaming::T5 && (name == T5_UNUSED || is_table_again())
     }
 }
 
 /// The first key that makes another model of the same parameters, with its value then and now.
 fn unseen_difference(text: &str, now: &kinds::Model) -> Option<(&'static str, Value, Value)> {
-    let (then, now) = (serde_json::from_str::<Value>(text).ok()?, serde_json::to_value(now).ok()?);
+    let (then, now) = (
+        serde_json::from_str::<Value>(text).ok()?,
+        serde_json::to_value(now).ok()?,
+    );
     // A user's own model has its own keys of these names.
     let is_kilns = then["kind"] == now["kind"] && now["kind"] != "custom";
-    let key = UNSEEN.into_iter().find(|key| is_kilns && then[key] != now[key])?;
+    let key = UNSEEN
+        .into_iter()
+        .find(|key| is_kilns && then[key] != now[key])?;
     Some((key, then[key].clone(), now[key].clone()))
 }
 
@@ -135,7 +184,11 @@ fn t5_name(path: &str) -> Option<String> {
     let (stack, within) = path.split_once('.')?;
     match within {
         "final_norm" => return Some(format!("{stack}.final_layer_norm.weight")),
-        "positions.table" => return Some(format!("{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight")),
+        "positions.table" => {
+            return Some(format!(
+                "{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+            ));
+        }
         _ => {}
     }
     let (block, within) = within.strip_prefix("blocks.")?.split_once('.')?;

@@ -1,8 +1,10 @@
-//! Data parallel within one trial: replicas of one model, each on its device, share the batches of every step.
+//! Data parallel within one trial: replicas of one model, each on its device, share the batches of
+//! every step.
 //!
-//! Micro-batch m of a step goes to replica m mod N. Each replica's gradients are divided by the targets of the whole step, so before the
-//! update they are summed over the replicas; then all make the same update, and their parameters stay equal to the bit. The first
-//! replica is the one that is evaluated, sampled and saved. Waits for the devices: only where [`Trainable`] says so.
+//! Micro-batch m of a step goes to replica m mod N. Each replica's gradients are divided by the
+//! targets of the whole step, so before the update they are summed over the replicas; then all make
+//! the same update, and their parameters stay equal to the bit. The first replica is the one that
+//! is evaluated, sampled and saved. Waits for the devices: only where [`Trainable`] says so.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -35,16 +37,16 @@ pub(super) struct Parallel {
     replicas: Vec<Learner>,
     /// Batches of the current round, one per replica, in their order.
     round: Vec<DeviceBatch>,
-    /// One for each replica but the first, so that no device waits for the launches of another's work. None on the CPU, where all would draw
-    /// from one generator.
+    /// One for each replica but the first, so that no device waits for the launches of another's
+    /// work. None on the CPU, where all would draw from one generator.
     lanes: Vec<Lane>,
     clock: ExchangeClock,
     /// Begin and end of the exchange of each step since they were last taken.
     exchanges: Vec<Option<(ExchangeMoment, ExchangeMoment)>>,
 }
 
-/// A thread for one replica's passes. It lives as long as the training: libtorch keeps cuDNN's plans by thread, and would make them anew
-/// in a new one.
+/// A thread for one replica's passes. It lives as long as the training: libtorch keeps cuDNN's
+/// plans by thread, and would make them anew in a new one.
 struct Lane {
     passes: Sender<Pass>,
     ended: Receiver<(Learner, Result<(), TrialError>)>,
@@ -66,7 +68,10 @@ impl Lane {
         thread::spawn(move || {
             engine::begin_thread();
             // Nobody waits for an answer any more once the training is over.
-            asked.into_iter().map(Pass::make).all(|made| answer.send(made).is_ok())
+            asked
+                .into_iter()
+                .map(Pass::make)
+                .all(|made| answer.send(made).is_ok())
         });
         Self { passes, ended }
     }
@@ -75,9 +80,20 @@ impl Lane {
 impl Pass {
     /// Gives the learner back whatever happens.
     fn make(self) -> (Learner, Result<(), TrialError>) {
-        let Self { mut learner, batch, step, micro, total_targets } = self;
-        let made = catch_unwind(AssertUnwindSafe(|| learner.micro_step(batch, step, micro, total_targets)));
-        (learner, made.unwrap_or_else(|payload| Err(error_from_text(&panic_text(&*payload)))))
+        let Self {
+            mut learner,
+            batch,
+            step,
+            micro,
+            total_targets,
+        } = self;
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            learner.micro_step(batch, step, micro, total_targets)
+        }));
+        (
+            learner,
+            made.unwrap_or_else(|payload| Err(error_from_text(&panic_text(&*payload)))),
+        )
     }
 }
 
@@ -99,12 +115,15 @@ enum ExchangeMoment {
 }
 
 impl ExchangeClock {
-    /// The moment at which every replica has finished its earlier work; does not wait. `None` if the devices' clock fails.
+    /// The moment at which every replica has finished its earlier work; does not wait. `None` if
+    /// the devices' clock fails.
     fn all_done(self) -> Option<ExchangeMoment> {
         match self {
             Self::Host => Some(ExchangeMoment::Host(monotonic_nanoseconds())),
             #[cfg(feature = "libtorch")]
-            Self::Devices(count) => cuda::DeviceMoment::record_on_all(count).ok().map(ExchangeMoment::Device),
+            Self::Devices(count) => cuda::DeviceMoment::record_on_all(count)
+                .ok()
+                .map(ExchangeMoment::Device),
         }
     }
 }
@@ -130,35 +149,68 @@ impl Parallel {
             true => ExchangeClock::Devices(replicas.len()),
             _ => ExchangeClock::Host,
         };
-        let lanes = if on_cuda { lanes(replicas.len()) } else { Vec::new() };
-        Self { replicas, round: Vec::new(), lanes, clock, exchanges: Vec::new() }
+        let lanes = if on_cuda {
+            lanes(replicas.len())
+        } else {
+            Vec::new()
+        };
+        Self {
+            replicas,
+            round: Vec::new(),
+            lanes,
+            clock,
+            exchanges: Vec::new(),
+        }
     }
 
     fn first(&mut self) -> &mut Learner {
         &mut self.replicas[0]
     }
 
-    fn each(&mut self, work: impl FnMut(&mut Learner) -> Result<(), TrialError>) -> Result<(), TrialError> {
+    fn each(
+        &mut self,
+        work: impl FnMut(&mut Learner) -> Result<(), TrialError>,
+    ) -> Result<(), TrialError> {
         self.replicas.iter_mut().try_for_each(work)
     }
 
     /// Forward and backward of the round's batches, of which `first_micro` is the first replica's.
-    fn run_round(&mut self, step: u64, first_micro: u64, total_targets: u64) -> Result<(), TrialError> {
+    fn run_round(
+        &mut self,
+        step: u64,
+        first_micro: u64,
+        total_targets: u64,
+    ) -> Result<(), TrialError> {
         let mut batches = self.round.drain(..).zip(first_micro..);
         if self.lanes.is_empty() {
             let mut parts = self.replicas.iter_mut().zip(batches);
-            return parts.try_for_each(|(replica, (batch, micro))| replica.micro_step(batch, step, micro, total_targets));
+            return parts.try_for_each(|(replica, (batch, micro))| {
+                replica.micro_step(batch, step, micro, total_targets)
+            });
         }
         let own = batches.next();
-        let others = self.replicas.split_off(1).into_iter().zip(batches).zip(&self.lanes);
+        let others = self
+            .replicas
+            .split_off(1)
+            .into_iter()
+            .zip(batches)
+            .zip(&self.lanes);
         let passing: Vec<&Lane> = others
             .map(|((learner, (batch, micro)), lane)| {
-                let sent = lane.passes.send(Pass { learner, batch, step, micro, total_targets });
+                let sent = lane.passes.send(Pass {
+                    learner,
+                    batch,
+                    step,
+                    micro,
+                    total_targets,
+                });
                 sent.map(|()| lane).map_err(|_| lane_is_gone())
             })
             .collect::<Result<_, _>>()?;
         let first = &mut self.replicas[0];
-        let mut ended = own.map_or(Ok(()), |(batch, micro)| first.micro_step(batch, step, micro, total_targets));
+        let mut ended = own.map_or(Ok(()), |(batch, micro)| {
+            first.micro_step(batch, step, micro, total_targets)
+        });
         for lane in passing {
             let (learner, made) = lane.ended.recv().map_err(|_| lane_is_gone())?;
             self.replicas.push(learner);
@@ -174,7 +226,11 @@ fn lanes(replicas: usize) -> Vec<Lane> {
 }
 
 fn lane_is_gone() -> TrialError {
-    TrialError::Failed("the thread of one of the trial's devices has ended; this is a bug in kiln; please report it".to_owned())
+    TrialError::Failed(
+        "the thread of one of the trial's devices has ended; this is a bug in kiln; please report \
+         it"
+        .to_owned(),
+    )
 }
 
 impl Trainable for Parallel {
@@ -184,14 +240,21 @@ impl Trainable for Parallel {
         self.replicas.iter_mut().for_each(Learner::begin_epoch);
     }
 
-    /// To the replica whose turn it is: between two steps the first one's, which makes the evaluations.
+    /// To the replica whose turn it is: between two steps the first one's, which makes the
+    /// evaluations.
     fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
         let turn = self.round.len();
         self.replicas[turn].to_device(batch)
     }
 
     /// A round is made once it has a batch for each replica; a step is made of whole rounds.
-    fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+    fn micro_step(
+        &mut self,
+        batch: DeviceBatch,
+        step: u64,
+        micro: u64,
+        total_targets: u64,
+    ) -> Result<(), TrialError> {
         self.round.push(batch);
         if self.round.len() < self.replicas.len() {
             return Ok(());
@@ -213,14 +276,25 @@ impl Trainable for Parallel {
 
     /// Each replica has its targets' part of a step's mean.
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
-        let parts = self.replicas.iter_mut().map(Learner::take_losses).collect::<Result<Vec<_>, _>>()?;
-        let added = |sums: Vec<f64>, terms: Vec<f64>| sums.into_iter().zip(terms).map(|(sum, term)| sum + term).collect();
+        let parts = self
+            .replicas
+            .iter_mut()
+            .map(Learner::take_losses)
+            .collect::<Result<Vec<_>, _>>()?;
+        let added = |sums: Vec<f64>, terms: Vec<f64>| {
+            sums.into_iter()
+                .zip(terms)
+                .map(|(sum, term)| sum + term)
+                .collect()
+        };
         Ok(parts.into_iter().reduce(added).unwrap_or_default())
     }
 
     fn take_exchanges(&mut self) -> Vec<Option<f64>> {
         let exchanges = self.exchanges.drain(..);
-        exchanges.map(|exchange| exchange.and_then(|(began, ended)| began.seconds_until(&ended))).collect()
+        exchanges
+            .map(|exchange| exchange.and_then(|(began, ended)| began.seconds_until(&ended)))
+            .collect()
     }
 
     fn skipped_steps(&self) -> Option<u64> {
@@ -235,7 +309,11 @@ impl Trainable for Parallel {
         self.first().finish_evaluation()
     }
 
-    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
+    fn predict(
+        &mut self,
+        tokens: &[u32],
+        memory: &mut RecurrentMemory,
+    ) -> Result<Vec<f64>, TrialError> {
         self.first().predict(tokens, memory)
     }
 
@@ -254,7 +332,10 @@ impl Trainable for Parallel {
 
     /// The peaks of the device with the highest values.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        self.replicas.iter().filter_map(Trainable::allocator_peaks).reduce(AllocatorPeaks::highest)
+        self.replicas
+            .iter()
+            .filter_map(Trainable::allocator_peaks)
+            .reduce(AllocatorPeaks::highest)
     }
 
     /// On all devices together.
@@ -263,7 +344,9 @@ impl Trainable for Parallel {
     }
 
     fn reset_allocator_peaks(&mut self) {
-        self.replicas.iter_mut().for_each(|replica| replica.reset_allocator_peaks());
+        self.replicas
+            .iter_mut()
+            .for_each(|replica| replica.reset_allocator_peaks());
     }
 
     fn copying(&self) -> Copying {
@@ -279,10 +362,13 @@ impl Trainable for Parallel {
     }
 
     fn check(&self) -> Result<(), TrialError> {
-        let Some(path) = Learner::first_difference(&self.replicas)? else { return Ok(()) };
+        let Some(path) = Learner::first_difference(&self.replicas)? else {
+            return Ok(());
+        };
         Err(TrialError::Failed(format!(
-            "the devices of this trial are out of sync: the parameter `{path}` differs among the {} devices, although each made the same \
-             updates; this is a bug in kiln; please report it",
+            "the devices of this trial are out of sync: the parameter `{path}` differs among the \
+             {} devices, although each made the same updates; this is a bug in kiln; please report \
+             it",
             self.replicas.len()
         )))
     }

@@ -1,4 +1,5 @@
-//! `train.evaluate.generate`: the trained model's responses to validation prompts, in batches, their scores, and the file they are kept in.
+//! `train.evaluate.generate`: the trained model's responses to validation prompts, in batches,
+//! their scores, and the file they are kept in.
 
 use std::{ops::Range, path::Path};
 
@@ -30,16 +31,27 @@ impl Responses {
     /// `None` if responses are not requested.
     ///
     /// Errors: the data has no prompts, or none to validate with.
-    pub(crate) fn new(file: &TrialFile, pairs: Option<OpenedPairs>) -> Result<Option<Self>, TrialError> {
+    pub(crate) fn new(
+        file: &TrialFile,
+        pairs: Option<OpenedPairs>,
+    ) -> Result<Option<Self>, TrialError> {
         let evaluate = &file.train.evaluate;
-        let Some(asked) = &evaluate.generate else { return Ok(None) };
+        let Some(asked) = &evaluate.generate else {
+            return Ok(None);
+        };
         let pairs = pairs.filter(|pairs| !pairs.valid.is_empty()).ok_or_else(|| {
             TrialError::Bad(format!(
-                "`train.evaluate.generate` needs validation prompts, and `data.kind` {} has none here; remove it, or reserve rows for validation",
+                "`train.evaluate.generate` needs validation prompts, and `data.kind` {} has none \
+                 here; remove it, or reserve rows for validation",
                 file.data.kind()
             ))
         })?;
-        let rows = asked.rows.map_or(pairs.valid.len(), |rows| pairs.valid.len().min(usize::try_from(rows).unwrap_or(usize::MAX)));
+        let rows = asked.rows.map_or(pairs.valid.len(), |rows| {
+            pairs
+                .valid
+                .len()
+                .min(usize::try_from(rows).unwrap_or(usize::MAX))
+        });
         let mut order: Vec<usize> = (0..rows).collect();
         order.sort_by_key(|row| pairs.valid[*row].prompt.len());
         let writing = Writing {
@@ -49,8 +61,17 @@ impl Responses {
             end: pairs.tokens.end(),
             vocabulary: pairs.tokens.len(),
         };
-        let at_once = file.train.batch_size.saturating_mul(evaluate.batch_multiple).max(1) as usize;
-        Ok(Some(Self { pairs, writing, order, at_once }))
+        let at_once = file
+            .train
+            .batch_size
+            .saturating_mul(evaluate.batch_multiple)
+            .max(1) as usize;
+        Ok(Some(Self {
+            pairs,
+            writing,
+            order,
+            at_once,
+        }))
     }
 
     pub(crate) fn writing(&self) -> Writing {
@@ -63,25 +84,42 @@ impl Responses {
 
     /// The prompts of a batch.
     pub(crate) fn prompts(&self, batch: usize) -> Vec<&[u32]> {
-        self.order[self.rows(batch)].iter().map(|row| self.pairs.valid[*row].prompt.as_slice()).collect()
+        self.order[self.rows(batch)]
+            .iter()
+            .map(|row| self.pairs.valid[*row].prompt.as_slice())
+            .collect()
     }
 
     fn rows(&self, batch: usize) -> Range<usize> {
         batch * self.at_once..((batch + 1) * self.at_once).min(self.order.len())
     }
 
-    /// Scores the responses, which are in the order of all batches, and writes them to `path` in the order of the data.
+    /// Scores the responses, which are in the order of all batches, and writes them to `path` in
+    /// the order of the data.
     ///
     /// Errors: the file cannot be written.
-    pub(crate) fn finish(&self, responses: &[Vec<u32>], path: &Path) -> Result<TextScores, TrialError> {
-        let mut texts: Vec<(usize, String)> = self.order.iter().zip(responses).map(|(row, ids)| (*row, self.pairs.tokens.decode(ids))).collect();
+    pub(crate) fn finish(
+        &self,
+        responses: &[Vec<u32>],
+        path: &Path,
+    ) -> Result<TextScores, TrialError> {
+        let mut texts: Vec<(usize, String)> = self
+            .order
+            .iter()
+            .zip(responses)
+            .map(|(row, ids)| (*row, self.pairs.tokens.decode(ids)))
+            .collect();
         texts.sort_unstable_by_key(|(row, _)| *row);
         let mut scores = TextScores::default();
         let mut lines = Vec::new();
         for (row, response) in &texts {
             let pair = &self.pairs.valid[*row];
             scores.add(response, &pair.response_text);
-            let line = ResponseLine { prompt: &pair.prompt_text, response, reference: &pair.response_text };
+            let line = ResponseLine {
+                prompt: &pair.prompt_text,
+                response,
+                reference: &pair.response_text,
+            };
             serde_json::to_writer(&mut lines, &line).map_err(|error| cannot_write(path, error))?;
             lines.push(b'\n');
         }

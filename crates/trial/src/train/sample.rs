@@ -1,8 +1,11 @@
-//! The texts of `train.sample`: a trained model generates them token by token, and `sample.txt` stores them.
+//! The texts of `train.sample`: a trained model generates them token by token, and `sample.txt`
+//! stores them.
 //!
-//! In: the model's outputs, as numbers on the host, and the vocabulary of the trial's data. Out: the file, in the attempt's folder. It is
-//! made after all measurements. Random: one stream per text, from (`train.seed`, the text's number) alone, so the same weights
-//! write the same text. The context is computed anew for each token, up to the model's `seq_len`; only a recurrent model keeps a state.
+//! In: the model's outputs, as numbers on the host, and the vocabulary of the trial's data. Out:
+//! the file, in the attempt's folder. It is made after all measurements. Random: one stream per
+//! text, from (`train.seed`, the text's number) alone, so the same weights write the same text. The
+//! context is computed anew for each token, up to the model's `seq_len`; only a recurrent model
+//! keeps a state.
 
 use std::path::Path;
 
@@ -45,14 +48,36 @@ impl TextSampler {
     /// `None` if no text is requested.
     ///
     /// Errors: the data has no text, or lacks a token of the prompt; the prompt has no token.
-    pub(crate) fn new(file: &TrialFile, vocabulary: Option<Vocabulary>) -> Result<Option<Self>, TrialError> {
-        let Some(asked) = file.train.sample.clone() else { return Ok(None) };
+    pub(crate) fn new(
+        file: &TrialFile,
+        vocabulary: Option<Vocabulary>,
+    ) -> Result<Option<Self>, TrialError> {
+        let Some(asked) = file.train.sample.clone() else {
+            return Ok(None);
+        };
         let kind = file.data.kind();
-        let none = || TrialError::Bad(format!("`train.sample` needs the tokens of a text, and `data.kind` {kind} has none; remove it"));
+        let none = || {
+            TrialError::Bad(format!(
+                "`train.sample` needs the tokens of a text, and `data.kind` {kind} has none; \
+                 remove it"
+            ))
+        };
         let vocabulary = vocabulary.ok_or_else(none)?;
-        let prompt = vocabulary.encode_prompt(&asked.prompt).map_err(|why| TrialError::Bad(format!("`train.sample.prompt` {why}")))?;
-        let context = file.model.seq_len().filter(|_| !matches!(file.model, Model::Lstm(_))).map(|seq_len| seq_len as usize);
-        Ok(Some(Self { asked, vocabulary, prompt, context, seed: file.train.seed }))
+        let prompt = vocabulary
+            .encode_prompt(&asked.prompt)
+            .map_err(|why| TrialError::Bad(format!("`train.sample.prompt` {why}")))?;
+        let context = file
+            .model
+            .seq_len()
+            .filter(|_| !matches!(file.model, Model::Lstm(_)))
+            .map(|seq_len| seq_len as usize);
+        Ok(Some(Self {
+            asked,
+            vocabulary,
+            prompt,
+            context,
+            seed: file.train.seed,
+        }))
     }
 
     pub(crate) fn tokens(&self) -> u64 {
@@ -61,10 +86,12 @@ impl TextSampler {
 
     /// Writes the texts to `path`; those that were finished, if something stops it.
     ///
-    /// `predict` gives the outputs, one per token of the model's vocabulary, for what follows the tokens, which come after those that the
-    /// memory holds. `on_progress` hears of each token, and may stop it.
+    /// `predict` gives the outputs, one per token of the model's vocabulary, for what follows the
+    /// tokens, which come after those that the memory holds. `on_progress` hears of each token, and
+    /// may stop it.
     ///
-    /// Errors: those of `predict` and `on_progress`, outputs that are NaN or infinite, a file that cannot be written; each with the texts that are there.
+    /// Errors: those of `predict` and `on_progress`, outputs that are NaN or infinite, a file that
+    /// cannot be written; each with the texts that are there.
     pub(crate) fn write(
         &self,
         path: &Path,
@@ -73,11 +100,23 @@ impl TextSampler {
     ) -> Result<(), TrialError> {
         let mut texts = Vec::new();
         let ended = (1..=self.asked.samples).try_for_each(|sample| {
-            texts.push(self.text(sample, &mut predict, &mut |token| on_progress(Written { sample, token }))?);
+            texts.push(self.text(sample, &mut predict, &mut |token| {
+                on_progress(Written { sample, token })
+            })?);
             Ok(())
         });
-        let kept = if texts.is_empty() { Ok(()) } else { write_whole(path, joined(&texts).as_bytes()).map_err(|error| cannot_write(path, error)) };
-        ended.and(kept).map_err(|error| TrialError::Failed(format!("{} of {} texts were written: {error}", texts.len(), self.asked.samples)))
+        let kept = if texts.is_empty() {
+            Ok(())
+        } else {
+            write_whole(path, joined(&texts).as_bytes()).map_err(|error| cannot_write(path, error))
+        };
+        ended.and(kept).map_err(|error| {
+            TrialError::Failed(format!(
+                "{} of {} texts were written: {error}",
+                texts.len(),
+                self.asked.samples
+            ))
+        })
     }
 
     /// One text, its prompt included. Random: from the seed and `sample`.
@@ -92,7 +131,9 @@ impl TextSampler {
         let mut memory = None;
         let mut remembered = 0;
         for token in 1..=self.asked.tokens {
-            let from = self.context.map_or(remembered, |context| tokens.len().saturating_sub(context));
+            let from = self
+                .context
+                .map_or(remembered, |context| tokens.len().saturating_sub(context));
             let outputs = predict(&tokens[from..], &mut memory)?;
             remembered = tokens.len();
             tokens.push(self.draw(&outputs, random.fraction())?);
@@ -101,8 +142,9 @@ impl TextSampler {
         Ok(self.vocabulary.decode(&tokens))
     }
 
-    /// The token that `fraction`, in [0, 1), falls on, where each known token has its probability's share, in the order of their ids.
-    /// A model may have more outputs than the data has tokens: those are never drawn.
+    /// The token that `fraction`, in [0, 1), falls on, where each known token has its probability's
+    /// share, in the order of their ids. A model may have more outputs than the data has tokens:
+    /// those are never drawn.
     ///
     /// Errors: an output is NaN or infinite, or all of them are −∞.
     fn draw(&self, outputs: &[f64], fraction: f64) -> Result<u32, TrialError> {
@@ -117,38 +159,64 @@ impl TextSampler {
         if is_greedy {
             return Ok(candidates[0] as u32);
         }
-        let weights: Vec<f64> = candidates.iter().map(|id| ((known[*id] - highest) / self.asked.temperature).exp()).collect();
+        let weights: Vec<f64> = candidates
+            .iter()
+            .map(|id| ((known[*id] - highest) / self.asked.temperature).exp())
+            .collect();
         let mut left = fraction * weights.iter().sum::<f64>();
         let found = weights.iter().position(|weight| {
             left -= weight;
             left < 0.0
         });
         // Rounding may leave a trace of the last one's share.
-        let last = || weights.iter().rposition(|weight| *weight > 0.0).unwrap_or_default();
+        let last = || {
+            weights
+                .iter()
+                .rposition(|weight| *weight > 0.0)
+                .unwrap_or_default()
+        };
         Ok(candidates[found.unwrap_or_else(last)] as u32)
     }
 }
 
-/// The ids of the `most` highest outputs, all of them if not given, in their own order. Of equal outputs the lower id comes first.
+/// The ids of the `most` highest outputs, all of them if not given, in their own order. Of equal
+/// outputs the lower id comes first.
 fn likeliest(outputs: &[f64], most: Option<u64>) -> Vec<usize> {
     let mut ids: Vec<usize> = (0..outputs.len()).collect();
     let most = most.map_or(usize::MAX, |most| most as usize);
     if most < ids.len() {
-        ids.select_nth_unstable_by(most, |one, other| outputs[*other].total_cmp(&outputs[*one]).then(one.cmp(other)));
+        ids.select_nth_unstable_by(most, |one, other| {
+            outputs[*other]
+                .total_cmp(&outputs[*one])
+                .then(one.cmp(other))
+        });
         ids.truncate(most);
         ids.sort_unstable();
     }
     ids
 }
 
-/// The stream of one text: SplitMix64 from the seed, mixed with the text's number. Not that of any dropout or order.
+/// The stream of one text: SplitMix64 from the seed, mixed with the text's number. Not that of any
+/// dropout or order.
 fn stream(seed: u64, sample: u64) -> SplitMix64 {
-    SplitMix64::new(mix(mix(seed.wrapping_add(GAMMA)) ^ sample.wrapping_mul(GAMMA)))
+    SplitMix64::new(mix(
+        mix(seed.wrapping_add(GAMMA)) ^ sample.wrapping_mul(GAMMA)
+    ))
 }
 
 fn joined(texts: &[String]) -> String {
-    let lines = |text: &String| if text.ends_with('\n') { text.clone() } else { format!("{text}\n") };
-    texts.iter().map(lines).collect::<Vec<_>>().join(BETWEEN_TEXTS)
+    let lines = |text: &String| {
+        if text.ends_with('\n') {
+            text.clone()
+        } else {
+            format!("{text}\n")
+        }
+    };
+    texts
+        .iter()
+        .map(lines)
+        .collect::<Vec<_>>()
+        .join(BETWEEN_TEXTS)
 }
 
 #[cfg(test)]
@@ -159,8 +227,9 @@ mod tests {
 
     fn file(model: &str, sample: &str) -> TrialFile {
         let text = format!(
-            "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {{{model}}}, data: {TEXT}, train: {{steps: 1, seed: 7, sample: {{{sample}}}}}, \
-             measure: {{}}, engine: flex, device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}"
+            "{{kiln_trial: 1, trial: abcdef0123, attempt: 1, model: {{{model}}}, data: {TEXT}, \
+             train: {{steps: 1, seed: 7, sample: {{{sample}}}}}, measure: {{}}, engine: flex, \
+             device: cpu, folder: /nowhere, run_anchor_nanoseconds: 0}}"
         );
         serde_yaml::from_str(&text).unwrap()
     }
@@ -171,62 +240,139 @@ mod tests {
     }
 
     fn sampler(sample: &str) -> TextSampler {
-        TextSampler::new(&file("kind: mlp, seq_len: 3, context: 2", sample), Some(letters())).unwrap().unwrap()
+        TextSampler::new(
+            &file("kind: mlp, seq_len: 3, context: 2", sample),
+            Some(letters()),
+        )
+        .unwrap()
+        .unwrap()
     }
 
     /// The text that is written if the outputs are always these.
     fn written(sampler: &TextSampler, outputs: &[f64]) -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.txt");
-        sampler.write(&path, |_, _| Ok(outputs.to_vec()), |_| Ok(())).unwrap();
+        sampler
+            .write(&path, |_, _| Ok(outputs.to_vec()), |_| Ok(()))
+            .unwrap();
         std::fs::read_to_string(path).unwrap()
     }
 
     #[test]
     fn tokens_are_drawn_by_their_probabilities() {
         let shares = [0.5, 0.25, 0.125, 0.125, 0.0625 - 0.0625];
-        let outputs: Vec<f64> = shares[..4].iter().map(|share: &f64| share.ln()).chain([-1e4]).collect();
+        let outputs: Vec<f64> = shares[..4]
+            .iter()
+            .map(|share: &f64| share.ln())
+            .chain([-1e4])
+            .collect();
         let text = written(&sampler("prompt: a, tokens: 40000"), &outputs);
-        let count = |letter: char| text[1..].chars().filter(|found| *found == letter).count() as f64 / 40_000.0;
+        let count = |letter: char| {
+            text[1..].chars().filter(|found| *found == letter).count() as f64 / 40_000.0
+        };
         for (letter, share) in "abcde".chars().zip(shares) {
             // Five standard errors of a share of 40,000 draws.
-            assert!((count(letter) - share).abs() <= 5.0 * (share * (1.0 - share) / 40_000.0).sqrt(), "{letter}: {}", count(letter));
+            assert!(
+                (count(letter) - share).abs() <= 5.0 * (share * (1.0 - share) / 40_000.0).sqrt(),
+                "{letter}: {}",
+                count(letter)
+            );
         }
         // At half the temperature shares are squared: 16 : 4 : 1 : 1.
-        let colder = written(&sampler("prompt: a, tokens: 40000, temperature: 0.5"), &outputs);
+        let colder = written(
+            &sampler("prompt: a, tokens: 40000, temperature: 0.5"),
+            &outputs,
+        );
         let share = colder[1..].chars().filter(|letter| *letter == 'a').count() as f64 / 40_000.0;
-        assert!((share - 16.0 / 22.0).abs() < 5.0 * (16.0 / 22.0 * 6.0 / 22.0 / 40_000.0_f64).sqrt(), "{share}");
+        assert!(
+            (share - 16.0 / 22.0).abs() < 5.0 * (16.0 / 22.0 * 6.0 / 22.0 / 40_000.0_f64).sqrt(),
+            "{share}"
+        );
     }
 
     #[test]
     fn an_output_of_minus_infinity_is_never_drawn_and_other_odd_ones_stop_it() {
         let none = f64::NEG_INFINITY;
-        let text = written(&sampler("prompt: a, tokens: 200"), &[none, 0.0, none, 0.0, none]);
-        assert!(text[1..].trim_end().chars().all(|letter| "bd".contains(letter)), "{text}");
+        let text = written(
+            &sampler("prompt: a, tokens: 200"),
+            &[none, 0.0, none, 0.0, none],
+        );
+        assert!(
+            text[1..]
+                .trim_end()
+                .chars()
+                .all(|letter| "bd".contains(letter)),
+            "{text}"
+        );
         for odd in [[f64::NAN, 0.0], [f64::INFINITY, 0.0], [none, none]] {
             for more in ["", ", temperature: 0", ", top_k: 1"] {
                 let sampler = sampler(&format!("prompt: a, tokens: 1{more}"));
-                assert!(sampler.draw(&odd, 0.5).is_err() && sampler.draw(&[], 0.5).is_err(), "{odd:?}{more}");
+                assert!(
+                    sampler.draw(&odd, 0.5).is_err() && sampler.draw(&[], 0.5).is_err(),
+                    "{odd:?}{more}"
+                );
             }
         }
     }
 
     #[test]
     fn greed_takes_the_likeliest_and_of_equals_the_first() {
-        assert_eq!(written(&sampler("prompt: b, tokens: 3, temperature: 0"), &[0.0, 1.0, 3.0, 3.0, 2.0]), "bccc\n");
-        assert_eq!(written(&sampler("prompt: b, tokens: 3, temperature: 0, top_k: 4"), &[9.0, 1.0, 3.0, 3.0, 2.0]), "baaa\n");
-        assert_eq!(written(&sampler("prompt: b, tokens: 3, top_k: 1"), &[0.0, 1.0, 3.0, 3.0, 2.0]), "bccc\n");
+        assert_eq!(
+            written(
+                &sampler("prompt: b, tokens: 3, temperature: 0"),
+                &[0.0, 1.0, 3.0, 3.0, 2.0]
+            ),
+            "bccc\n"
+        );
+        assert_eq!(
+            written(
+                &sampler("prompt: b, tokens: 3, temperature: 0, top_k: 4"),
+                &[9.0, 1.0, 3.0, 3.0, 2.0]
+            ),
+            "baaa\n"
+        );
+        assert_eq!(
+            written(
+                &sampler("prompt: b, tokens: 3, top_k: 1"),
+                &[0.0, 1.0, 3.0, 3.0, 2.0]
+            ),
+            "bccc\n"
+        );
         // So cold that the others' shares vanish.
-        assert_eq!(written(&sampler("prompt: b, tokens: 3, temperature: 1.0e-300"), &[0.0, 1.0, 3.0, 2.0, 2.0]), "bccc\n");
+        assert_eq!(
+            written(
+                &sampler("prompt: b, tokens: 3, temperature: 1.0e-300"),
+                &[0.0, 1.0, 3.0, 2.0, 2.0]
+            ),
+            "bccc\n"
+        );
     }
 
     #[test]
     fn top_k_leaves_the_likeliest_and_a_token_that_the_data_lacks_is_never_drawn() {
-        let text = written(&sampler("prompt: a, tokens: 500, top_k: 2"), &[0.0, 2.0, 1.0, 2.0, 0.0, 9.0, 9.0]);
-        assert!(text[1..].trim_end().chars().all(|letter| "bd".contains(letter)) && text.contains('b') && text.contains('d'), "{text}");
+        let text = written(
+            &sampler("prompt: a, tokens: 500, top_k: 2"),
+            &[0.0, 2.0, 1.0, 2.0, 0.0, 9.0, 9.0],
+        );
+        assert!(
+            text[1..]
+                .trim_end()
+                .chars()
+                .all(|letter| "bd".contains(letter))
+                && text.contains('b')
+                && text.contains('d'),
+            "{text}"
+        );
         // Even where the tokens beyond hold nearly all of the probability, or no number.
-        let text = written(&sampler("prompt: a, tokens: 500, top_k: 7"), &[0.0, 0.0, 0.0, 0.0, 0.0, 500.0, f64::NAN]);
-        assert!("abcde".chars().all(|letter| text.contains(letter)) && !text.contains(char::REPLACEMENT_CHARACTER), "{text}");
+        let text = written(
+            &sampler("prompt: a, tokens: 500, top_k: 7"),
+            &[0.0, 0.0, 0.0, 0.0, 0.0, 500.0, f64::NAN],
+        );
+        assert!(
+            "abcde".chars().all(|letter| text.contains(letter))
+                && !text.contains(char::REPLACEMENT_CHARACTER),
+            "{text}"
+        );
     }
 
     #[test]
@@ -236,7 +382,10 @@ mod tests {
         let texts: Vec<&str> = three.split(BETWEEN_TEXTS).collect();
         assert_eq!(texts.len(), 3);
         assert!(texts[0] != texts[1] && texts[1] != texts[2] && texts[0] != texts[2]);
-        assert_eq!(written(&sampler("prompt: a, tokens: 50"), &outputs), texts[0]);
+        assert_eq!(
+            written(&sampler("prompt: a, tokens: 50"), &outputs),
+            texts[0]
+        );
         let mut other = sampler("prompt: a, tokens: 50");
         other.seed = 8;
         assert_ne!(written(&other, &outputs), texts[0]);
@@ -244,27 +393,40 @@ mod tests {
 
     /// The token sequences that `predict` received.
     fn asked_for(model: &str, sample: &str, remembers: bool) -> Vec<Vec<u32>> {
-        let sampler = TextSampler::new(&file(model, sample), Some(letters())).unwrap().unwrap();
+        let sampler = TextSampler::new(&file(model, sample), Some(letters()))
+            .unwrap()
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
         let predict = |tokens: &[u32], memory: &mut RecurrentMemory| {
             assert_eq!(memory.is_some(), remembers && !seen.is_empty());
             if remembers {
                 let state = burn::tensor::Tensor::zeros([1, 1, 1], &burn::tensor::Device::flex());
-                *memory = Some(crate::engine::LstmState { hidden: state.clone(), cell: state });
+                *memory = Some(crate::engine::LstmState {
+                    hidden: state.clone(),
+                    cell: state,
+                });
             }
             seen.push(tokens.to_vec());
             Ok(vec![0.0, 0.0, 0.0, 0.0, 9.0])
         };
-        sampler.write(&folder.path().join("sample.txt"), predict, |_| Ok(())).unwrap();
+        sampler
+            .write(&folder.path().join("sample.txt"), predict, |_| Ok(()))
+            .unwrap();
         seen
     }
 
     #[test]
     fn a_model_sees_its_last_tokens_and_a_recurrent_one_each_token_once() {
         let sample = "prompt: abcd, tokens: 3, temperature: 0";
-        assert_eq!(asked_for("kind: gpt, seq_len: 5, d_model: 8", sample, false), [&[0, 1, 2, 3][..], &[0, 1, 2, 3, 4], &[1, 2, 3, 4, 4]]);
-        assert_eq!(asked_for("kind: lstm, seq_len: 3", sample, true), [&[0, 1, 2, 3][..], &[4], &[4]]);
+        assert_eq!(
+            asked_for("kind: gpt, seq_len: 5, d_model: 8", sample, false),
+            [&[0, 1, 2, 3][..], &[0, 1, 2, 3, 4], &[1, 2, 3, 4, 4]]
+        );
+        assert_eq!(
+            asked_for("kind: lstm, seq_len: 3", sample, true),
+            [&[0, 1, 2, 3][..], &[4], &[4]]
+        );
     }
 
     #[test]
@@ -272,25 +434,59 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.txt");
         let sampler = sampler("prompt: a, tokens: 2, temperature: 0, samples: 3");
-        let at_the_second = |written: Written| if written.sample == 2 { Err(TrialError::Interrupted) } else { Ok(()) };
-        let error = sampler.write(&path, |_, _| Ok(vec![0.0, 1.0]), at_the_second).unwrap_err();
+        let at_the_second = |written: Written| {
+            if written.sample == 2 {
+                Err(TrialError::Interrupted)
+            } else {
+                Ok(())
+            }
+        };
+        let error = sampler
+            .write(&path, |_, _| Ok(vec![0.0, 1.0]), at_the_second)
+            .unwrap_err();
         assert_eq!(error.to_string(), "1 of 3 texts were written: interrupted");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "abb\n");
-        let error = sampler.write(&path, |_, _| Ok(vec![0.0, f64::NAN]), |_| Ok(())).unwrap_err();
-        assert_eq!(error.to_string(), "0 of 3 texts were written: the model's outputs are NaN or infinite, so no token can be drawn");
-        let error = sampler.write(&folder.path().join("none/sample.txt"), |_, _| Ok(vec![1.0]), |_| Ok(())).unwrap_err();
-        assert!(error.to_string().starts_with("3 of 3 texts were written: ") && error.to_string().contains("none/sample.txt cannot"), "{error}");
+        let error = sampler
+            .write(&path, |_, _| Ok(vec![0.0, f64::NAN]), |_| Ok(()))
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "0 of 3 texts were written: the model's outputs are NaN or infinite, so no token can \
+             be drawn"
+        );
+        let error = sampler
+            .write(
+                &folder.path().join("none/sample.txt"),
+                |_, _| Ok(vec![1.0]),
+                |_| Ok(()),
+            )
+            .unwrap_err();
+        assert!(
+            error.to_string().starts_with("3 of 3 texts were written: ")
+                && error.to_string().contains("none/sample.txt cannot"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_prompt_that_the_data_cannot_spell_is_refused_with_its_token() {
-        let refused = |sample: &str, vocabulary: Option<Vocabulary>| match TextSampler::new(&file("kind: mlp", sample), vocabulary) {
+        let refused = |sample: &str, vocabulary: Option<Vocabulary>| match TextSampler::new(
+            &file("kind: mlp", sample),
+            vocabulary,
+        ) {
             Err(TrialError::Bad(text)) => text,
             _ => panic!("{sample} was taken"),
         };
         let text = refused("prompt: abx", Some(letters()));
-        assert_eq!(text, "`train.sample.prompt` contains \"x\", which is not in the training text; use only tokens of the training text");
-        assert!(refused("tokens: 3", Some(letters())).contains("contains \"\\n\""), "the default is a line's end");
+        assert_eq!(
+            text,
+            "`train.sample.prompt` contains \"x\", which is not in the training text; use only \
+             tokens of the training text"
+        );
+        assert!(
+            refused("tokens: 3", Some(letters())).contains("contains \"\\n\""),
+            "the default is a line's end"
+        );
         let words = Vocabulary::build(kiln_core::kinds::data::Tokenizer::Word, "a b", "");
         assert!(refused("prompt: ' '", Some(words)).contains("is not a token"));
         assert!(refused("prompt: a", None).contains("`data.kind` generated has none"));

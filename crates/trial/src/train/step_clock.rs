@@ -1,8 +1,12 @@
-//! Durations of steps and of copies to the device (`docs/measurement.md` 3 and 5). Input: the moments that the loop marks.
-//! Output: seconds per step, once the device has been waited for anyway. A host that computes itself has [`WallClock`]; a GPU,
-//! which the host runs ahead of, marks moments on its own stream ([`EventClock`]).
+//! Durations of steps and of copies to the device (`docs/measurement.md` 3 and 5). Input: the
+//! moments that the loop marks. Output: seconds per step, once the device has been waited for
+//! anyway. A host that computes itself has [`WallClock`]; a GPU, which the host runs ahead of,
+//! marks moments on its own stream ([`EventClock`]).
 
-#![cfg_attr(not(feature = "libtorch"), allow(dead_code, reason = "without libtorch no device has events"))]
+#![cfg_attr(
+    not(feature = "libtorch"),
+    allow(dead_code, reason = "without libtorch no device has events")
+)]
 
 use std::{mem, rc::Rc};
 
@@ -18,9 +22,11 @@ pub(crate) struct StepSeconds {
     pub(crate) copy: Option<f64>,
 }
 
-/// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits but [`StepClock::take`].
+/// Times steps. `now` is always a reading of [`StepClock::now`]. Nothing here waits but
+/// [`StepClock::take`].
 pub(crate) trait StepClock {
-    /// The host's clock, CLOCK_MONOTONIC in nanoseconds: the training loop reads every time from it. Tests have one that they advance.
+    /// The host's clock, CLOCK_MONOTONIC in nanoseconds: the training loop reads every time from
+    /// it. Tests have one that they advance.
     fn now(&self) -> u64 {
         monotonic_nanoseconds()
     }
@@ -34,7 +40,8 @@ pub(crate) trait StepClock {
 
     fn end_step(&mut self, now: u64);
 
-    /// The steps that ended since the last call, in order. To be called after a wait for the device.
+    /// The steps that ended since the last call, in order. To be called after a wait for the
+    /// device.
     fn take(&mut self) -> Vec<StepSeconds>;
 
     /// The reason why steps have no times, if they have none.
@@ -52,7 +59,12 @@ pub(crate) struct WallClock {
 
 impl WallClock {
     pub(crate) fn new(now: u64) -> Self {
-        Self { mark: now, copy_began: now, copy_seconds: 0.0, ended: Vec::new() }
+        Self {
+            mark: now,
+            copy_began: now,
+            copy_seconds: 0.0,
+            ended: Vec::new(),
+        }
     }
 }
 
@@ -71,7 +83,10 @@ impl StepClock for WallClock {
 
     fn end_step(&mut self, now: u64) {
         let step = seconds_between(mem::replace(&mut self.mark, now), now);
-        self.ended.push(StepSeconds { step: Some(step), copy: Some(mem::take(&mut self.copy_seconds)) });
+        self.ended.push(StepSeconds {
+            step: Some(step),
+            copy: Some(mem::take(&mut self.copy_seconds)),
+        });
     }
 
     fn take(&mut self) -> Vec<StepSeconds> {
@@ -121,7 +136,13 @@ struct Timed<M> {
 
 impl<M: StreamMoment> EventClock<M> {
     pub(crate) fn new() -> Self {
-        let mut clock = Self { mark: None, copy_began: None, copies: Vec::new(), ended: Vec::new(), failure: None };
+        let mut clock = Self {
+            mark: None,
+            copy_began: None,
+            copies: Vec::new(),
+            ended: Vec::new(),
+            failure: None,
+        };
         clock.mark = clock.record().map(Rc::new);
         clock
     }
@@ -131,13 +152,24 @@ impl<M: StreamMoment> EventClock<M> {
         if self.failure.is_some() {
             return None;
         }
-        M::record().map_err(|error| self.failure = Some(error.to_string())).ok()
+        M::record()
+            .map_err(|error| self.failure = Some(error.to_string()))
+            .ok()
     }
 
     fn seconds(timed: &Timed<M>) -> Result<StepSeconds, TrialError> {
-        let Some((from, to)) = &timed.ends else { return Ok(StepSeconds::default()) };
-        let copy = timed.copies.iter().map(|(from, to)| from.seconds_until(to)).sum::<Result<f64, _>>()?;
-        Ok(StepSeconds { step: Some(from.seconds_until(to)?), copy: Some(copy) })
+        let Some((from, to)) = &timed.ends else {
+            return Ok(StepSeconds::default());
+        };
+        let copy = timed
+            .copies
+            .iter()
+            .map(|(from, to)| from.seconds_until(to))
+            .sum::<Result<f64, _>>()?;
+        Ok(StepSeconds {
+            step: Some(from.seconds_until(to)?),
+            copy: Some(copy),
+        })
     }
 }
 
@@ -158,7 +190,10 @@ impl<M: StreamMoment> StepClock for EventClock<M> {
     fn end_step(&mut self, _: u64) {
         let now = self.record().map(Rc::new);
         let ends = mem::replace(&mut self.mark, now.clone()).zip(now);
-        self.ended.push(Timed { ends, copies: mem::take(&mut self.copies) });
+        self.ended.push(Timed {
+            ends,
+            copies: mem::take(&mut self.copies),
+        });
     }
 
     fn take(&mut self) -> Vec<StepSeconds> {
@@ -196,19 +231,31 @@ mod tests {
     impl StreamMoment for Shown {
         fn record() -> Result<Self, TrialError> {
             let shown = SHOWN.get();
-            if shown < 0.0 { Err(TrialError::Failed("the device's clock broke".to_owned())) } else { Ok(Self(shown)) }
+            if shown < 0.0 {
+                Err(TrialError::Failed("the device's clock broke".to_owned()))
+            } else {
+                Ok(Self(shown))
+            }
         }
 
         fn seconds_until(&self, later: &Self) -> Result<f64, TrialError> {
-            if later.0 > 1000.0 { Err(TrialError::Failed("an event was lost".to_owned())) } else { Ok(later.0 - self.0) }
+            if later.0 > 1000.0 {
+                Err(TrialError::Failed("an event was lost".to_owned()))
+            } else {
+                Ok(later.0 - self.0)
+            }
         }
     }
 
     fn timed(step: f64, copy: f64) -> StepSeconds {
-        StepSeconds { step: Some(step), copy: Some(copy) }
+        StepSeconds {
+            step: Some(step),
+            copy: Some(copy),
+        }
     }
 
-    /// Two steps, the first with two copies, the second after a cut. `at` sets the clock that is looked at.
+    /// Two steps, the first with two copies, the second after a cut. `at` sets the clock that is
+    /// looked at.
     fn two_steps(clock: &mut impl StepClock, at: impl Fn(f64) -> u64) -> Vec<StepSeconds> {
         for copy in [0.5, 1.0] {
             clock.begin_copy(at(copy));
@@ -247,7 +294,14 @@ mod tests {
         clock.end_step(0);
         SHOWN.set(3.0);
         clock.end_step(0);
-        assert_eq!(clock.take(), [timed(1.0, 0.0), StepSeconds::default(), StepSeconds::default()]);
+        assert_eq!(
+            clock.take(),
+            [
+                timed(1.0, 0.0),
+                StepSeconds::default(),
+                StepSeconds::default()
+            ]
+        );
         assert_eq!(clock.failure(), Some("the device's clock broke"));
     }
 
@@ -270,6 +324,10 @@ mod tests {
         let mut clock = EventClock::<crate::engine::cuda::DeviceMoment>::new();
         clock.end_step(0);
         assert_eq!(clock.take(), [StepSeconds::default()]);
-        assert!(clock.failure().unwrap().to_lowercase().contains("cuda"), "{:?}", clock.failure());
+        assert!(
+            clock.failure().unwrap().to_lowercase().contains("cuda"),
+            "{:?}",
+            clock.failure()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `steps.csv` and `epochs.csv` of one attempt: rows are buffered, flushed where the loop reads losses, synced at the end.
+//! `steps.csv` and `epochs.csv` of one attempt: rows are buffered, flushed where the loop reads
+//! losses, synced at the end.
 
 use std::{
     fmt::Display,
@@ -58,22 +59,33 @@ impl Tables {
 impl SeriesTable {
     fn create(path: PathBuf, columns: &[&str]) -> Result<Self, TrialError> {
         let file = File::create(&path).map_err(|error| cannot_write(&path, error))?;
-        let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(file);
-        writer.write_record(columns).map_err(|error| cannot_write(&path, error))?;
+        let mut writer = csv::WriterBuilder::new()
+            .has_headers(false)
+            .from_writer(file);
+        writer
+            .write_record(columns)
+            .map_err(|error| cannot_write(&path, error))?;
         writer.flush().map_err(|error| cannot_write(&path, error))?;
         Ok(Self { path, writer })
     }
 
     fn add(&mut self, row: &impl Serialize) -> Result<(), TrialError> {
-        self.writer.serialize(row).map_err(|error| cannot_write(&self.path, error))
+        self.writer
+            .serialize(row)
+            .map_err(|error| cannot_write(&self.path, error))
     }
 
     fn flush(&mut self) -> Result<(), TrialError> {
-        self.writer.flush().map_err(|error| cannot_write(&self.path, error))
+        self.writer
+            .flush()
+            .map_err(|error| cannot_write(&self.path, error))
     }
 
     fn sync(&mut self) -> Result<(), TrialError> {
-        self.writer.get_ref().sync_all().map_err(|error| cannot_write(&self.path, error))
+        self.writer
+            .get_ref()
+            .sync_all()
+            .map_err(|error| cannot_write(&self.path, error))
     }
 }
 

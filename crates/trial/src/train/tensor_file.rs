@@ -1,5 +1,5 @@
-//! Tensors in safetensors files: writing and reading. Tensors are copied from their device one by one, so
-//! that host memory holds at most one extra tensor.
+//! Tensors in safetensors files: writing and reading. Tensors are copied from their device one by
+//! one, so that host memory holds at most one extra tensor.
 
 use std::{borrow::Cow, collections::HashMap, fs, path::Path};
 
@@ -31,7 +31,10 @@ pub(crate) type NamedTensors = Vec<(String, OutgoingTensor)>;
 impl OutgoingTensor {
     pub(crate) fn new<const D: usize>(tensor: Tensor<D>) -> Self {
         let shape = tensor.dims().to_vec();
-        Self { flat: tensor.flatten(0, D - 1), shape }
+        Self {
+            flat: tensor.flatten(0, D - 1),
+            shape,
+        }
     }
 
     /// Whether both have the same bits. Waits for the devices.
@@ -69,7 +72,11 @@ pub(crate) type Said = HashMap<String, String>;
 /// Writes a file of tensors. Waits for the device.
 ///
 /// Errors: the file cannot be written.
-pub(crate) fn write(path: &Path, tensors: NamedTensors, said: Option<Said>) -> Result<(), TrialError> {
+pub(crate) fn write(
+    path: &Path,
+    tensors: NamedTensors,
+    said: Option<Said>,
+) -> Result<(), TrialError> {
     serialize_to_file(tensors, said, path).map_err(|error| match error {
         SafeTensorError::IoError(error) => TrialError::NotSaved(error),
         error => TrialError::Failed(format!("{}: {error}", path.display())),
@@ -93,7 +100,8 @@ impl TensorFile {
     ///
     /// Errors: the file cannot be read, or is not a safetensors file.
     pub(crate) fn read(path: &Path) -> Result<Self, TrialError> {
-        let bytes = fs::read(path).map_err(|error| TrialError::Failed(format!("{}: {error}", path.display())))?;
+        let bytes = fs::read(path)
+            .map_err(|error| TrialError::Failed(format!("{}: {error}", path.display())))?;
         Self::of(path, bytes, Purpose::Checkpoint)
     }
 
@@ -104,20 +112,36 @@ impl TensorFile {
         let (header, metadata) = SafeTensors::read_metadata(&bytes).map_err(|error| {
             let remedy = match purpose {
                 Purpose::Checkpoint => "",
-                Purpose::InitialWeights => "; `train.initial_weights` needs a safetensors file: save the model as one",
+                Purpose::InitialWeights => {
+                    "; `train.initial_weights` needs a safetensors file: save the model as one"
+                }
             };
             TrialError::Failed(format!("{}: {error}{remedy}", path.display()))
         })?;
         let name = match purpose {
-            Purpose::Checkpoint => path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Purpose::Checkpoint => path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             Purpose::InitialWeights => path.display().to_string(),
         };
-        Ok(Self { name, purpose, bytes, metadata, begin: header + size_of::<u64>() })
+        Ok(Self {
+            name,
+            purpose,
+            bytes,
+            metadata,
+            begin: header + size_of::<u64>(),
+        })
     }
 
     /// The metadata entry of this name.
     pub(crate) fn said(&self, name: &str) -> Option<&str> {
-        self.metadata.metadata().as_ref()?.get(name).map(String::as_str)
+        self.metadata
+            .metadata()
+            .as_ref()?
+            .get(name)
+            .map(String::as_str)
     }
 
     /// The names of its tensors.
@@ -138,19 +162,47 @@ impl TensorFile {
     pub(crate) fn values(&self, name: &str, count: usize) -> Result<Vec<f32>, TrialError> {
         let (format, bytes) = self.bits(name)?;
         let values: Vec<f32> = match format {
-            Dtype::F32 => bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect(),
-            Dtype::BF16 => bytes.as_chunks().0.iter().map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16)).collect(),
-            Dtype::F16 => bytes.as_chunks().0.iter().map(|two| f16::from_le_bytes(*two).to_f32()).collect(),
-            other => return Err(self.unfit(name, &format!("has the format {other:?}; F32, F16 and BF16 are supported"))),
+            Dtype::F32 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|four| f32::from_le_bytes(*four))
+                .collect(),
+            Dtype::BF16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|two| f32::from_bits(u32::from(u16::from_le_bytes(*two)) << 16))
+                .collect(),
+            Dtype::F16 => bytes
+                .as_chunks()
+                .0
+                .iter()
+                .map(|two| f16::from_le_bytes(*two).to_f32())
+                .collect(),
+            other => {
+                return Err(self.unfit(
+                    name,
+                    &format!("has the format {other:?}; F32, F16 and BF16 are supported"),
+                ));
+            }
         };
         if values.len() != count {
-            return Err(self.unfit(name, &format!("has {} values, and the model's parameter has {count}", values.len())));
+            return Err(self.unfit(
+                name,
+                &format!(
+                    "has {} values, and the model's parameter has {count}",
+                    values.len()
+                ),
+            ));
         }
         Ok(values)
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo, TrialError> {
-        self.metadata.info(name).ok_or_else(|| self.unfit(name, "is missing"))
+        self.metadata
+            .info(name)
+            .ok_or_else(|| self.unfit(name, "is missing"))
     }
 
     /// The bits of a tensor and their format.
@@ -165,14 +217,21 @@ impl TensorFile {
     /// The error of a tensor that does not fit the model.
     pub(crate) fn unfit(&self, name: &str, what: &str) -> TrialError {
         let (whose, remedy) = match self.purpose {
-            Purpose::Checkpoint => {
-                ("checkpoint does", "was the model's code changed? Remove the trial's folder `checkpoint` to start it from the beginning")
-            }
-            Purpose::InitialWeights => {
-                ("initial weights do", "set `model` as it was when they were trained, or name another file in `train.initial_weights`")
-            }
+            Purpose::Checkpoint => (
+                "checkpoint does",
+                "was the model's code changed? Remove the trial's folder `checkpoint` to start it \
+                 from the beginning",
+            ),
+            Purpose::InitialWeights => (
+                "initial weights do",
+                "set `model` as it was when they were trained, or name another file in \
+                 `train.initial_weights`",
+            ),
         };
-        TrialError::Failed(format!("the {whose} not fit the model: in {}, `{name}` {what}; {remedy}", self.name))
+        TrialError::Failed(format!(
+            "the {whose} not fit the model: in {}, `{name}` {what}; {remedy}",
+            self.name
+        ))
     }
 }
 
@@ -187,18 +246,39 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         let numbers = [1.0_f32, -0.1, f32::MIN_POSITIVE, 3.4e38, 1.0e-40, 0.0];
-        let tensor = Tensor::<2>::from_data([[numbers[0], numbers[1], numbers[2]], [numbers[3], numbers[4], numbers[5]]], &Device::flex());
-        let narrow = Tensor::<1>::from_data([1.5, -0.0078125], &Device::flex()).cast(FloatDType::BF16);
+        let tensor = Tensor::<2>::from_data(
+            [
+                [numbers[0], numbers[1], numbers[2]],
+                [numbers[3], numbers[4], numbers[5]],
+            ],
+            &Device::flex(),
+        );
+        let narrow =
+            Tensor::<1>::from_data([1.5, -0.0078125], &Device::flex()).cast(FloatDType::BF16);
         write(
             &path,
-            vec![("wide".to_owned(), OutgoingTensor::new(tensor.swap_dims(0, 1))), ("narrow".to_owned(), OutgoingTensor::new(narrow))],
+            vec![
+                (
+                    "wide".to_owned(),
+                    OutgoingTensor::new(tensor.swap_dims(0, 1)),
+                ),
+                ("narrow".to_owned(), OutgoingTensor::new(narrow)),
+            ],
             None,
         )
         .unwrap();
         let arrived = TensorFile::read(&path).unwrap();
         assert_eq!(arrived.shape("wide").unwrap(), [3, 2]);
         let turned = [0, 3, 1, 4, 2, 5].map(|at| numbers[at].to_bits());
-        assert_eq!(arrived.values("wide", 6).unwrap().into_iter().map(f32::to_bits).collect::<Vec<u32>>(), turned);
+        assert_eq!(
+            arrived
+                .values("wide", 6)
+                .unwrap()
+                .into_iter()
+                .map(f32::to_bits)
+                .collect::<Vec<u32>>(),
+            turned
+        );
         assert_eq!(arrived.values("narrow", 2).unwrap(), [1.5, -0.0078125]);
         let mut names = arrived.names();
         names.sort();
@@ -209,11 +289,30 @@ mod tests {
     fn what_does_not_fit_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        write(&path, vec![("weight".to_owned(), OutgoingTensor::new(Tensor::<1>::zeros([2], &Device::flex())))], None).unwrap();
+        write(
+            &path,
+            vec![(
+                "weight".to_owned(),
+                OutgoingTensor::new(Tensor::<1>::zeros([2], &Device::flex())),
+            )],
+            None,
+        )
+        .unwrap();
         let arrived = TensorFile::read(&path).unwrap();
         let message = arrived.values("weight", 3).unwrap_err().to_string();
-        assert!(message.contains("in model.safetensors, `weight` has 2 values, and the model's parameter has 3; was"), "{message}");
-        assert!(arrived.values("bias", 3).unwrap_err().to_string().contains("`bias` is missing; was"));
+        assert!(
+            message.contains(
+                "in model.safetensors, `weight` has 2 values, and the model's parameter has 3; was"
+            ),
+            "{message}"
+        );
+        assert!(
+            arrived
+                .values("bias", 3)
+                .unwrap_err()
+                .to_string()
+                .contains("`bias` is missing; was")
+        );
         fs::write(&path, "no tensors").unwrap();
         assert!(TensorFile::read(&path).is_err());
     }

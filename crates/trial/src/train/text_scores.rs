@@ -1,8 +1,9 @@
 //! Similarity of texts to their references: BLEU and chrF of characters, over all texts together.
 //!
-//! White space is removed on both sides, because it depends more on the tokenizer than on the text. Counts are summed over all texts before
-//! anything is divided, so no batch or row weighs more than its characters. Both scores go from 0 to 100.
-//! Sources: Papineni et al. 2002 (BLEU), Popović 2015 (chrF); compared with sacrebleu 2.6 (`tests/reference/text_scores.py`).
+//! White space is removed on both sides, because it depends more on the tokenizer than on the text.
+//! Counts are summed over all texts before anything is divided, so no batch or row weighs more than
+//! its characters. Both scores go from 0 to 100. Sources: Papineni et al. 2002 (BLEU), Popović 2015
+//! (chrF); compared with sacrebleu 2.6 (`tests/reference/text_scores.py`).
 
 use std::collections::HashMap;
 
@@ -28,7 +29,8 @@ pub(crate) struct TextScores {
 struct Ngrams {
     /// Number of n-grams in the texts.
     written: u64,
-    /// Number of n-grams in texts whose reference is long enough to have any: chrF ignores the others.
+    /// Number of n-grams in texts whose reference is long enough to have any: chrF ignores the
+    /// others.
     comparable: u64,
     /// Number of n-grams in the references.
     wanted: u64,
@@ -39,8 +41,11 @@ struct Ngrams {
 impl TextScores {
     /// Counts one more text and its reference.
     pub(crate) fn add(&mut self, hypothesis: &str, reference: &str) {
-        let [written, wanted] =
-            [hypothesis, reference].map(|text| text.chars().filter(|character| !character.is_whitespace()).collect::<Vec<char>>());
+        let [written, wanted] = [hypothesis, reference].map(|text| {
+            text.chars()
+                .filter(|character| !character.is_whitespace())
+                .collect::<Vec<char>>()
+        });
         self.characters += written.len() as u64;
         self.reference_characters += wanted.len() as u64;
         for (shorter, pieces) in self.pieces.iter_mut().enumerate() {
@@ -54,19 +59,31 @@ impl TextScores {
         if counted.iter().any(|pieces| pieces.shared == 0) {
             return 0.0;
         }
-        let logarithms: f64 = counted.iter().map(|pieces| (pieces.shared as f64 / pieces.written as f64).ln()).sum();
+        let logarithms: f64 = counted
+            .iter()
+            .map(|pieces| (pieces.shared as f64 / pieces.written as f64).ln())
+            .sum();
         100.0 * self.brevity_penalty() * (logarithms / BLEU_ORDER as f64).exp()
     }
 
     /// 1 for texts that are at least as long as their references together; never more.
     fn brevity_penalty(&self) -> f64 {
-        (1.0 - self.reference_characters as f64 / self.characters.max(1) as f64).exp().min(1.0)
+        (1.0 - self.reference_characters as f64 / self.characters.max(1) as f64)
+            .exp()
+            .min(1.0)
     }
 
-    /// chrF2 of pieces of up to six characters: the mean precision and the mean recall of all lengths that occur, recall weighing double.
+    /// chrF2 of pieces of up to six characters: the mean precision and the mean recall of all
+    /// lengths that occur, recall weighing double.
     pub(crate) fn chrf(&self) -> f64 {
-        let counted: Vec<&Ngrams> = self.pieces.iter().filter(|pieces| pieces.comparable > 0 && pieces.wanted > 0).collect();
-        let mean = |share: fn(&Ngrams) -> f64| counted.iter().map(|pieces| share(pieces)).sum::<f64>() / counted.len().max(1) as f64;
+        let counted: Vec<&Ngrams> = self
+            .pieces
+            .iter()
+            .filter(|pieces| pieces.comparable > 0 && pieces.wanted > 0)
+            .collect();
+        let mean = |share: fn(&Ngrams) -> f64| {
+            counted.iter().map(|pieces| share(pieces)).sum::<f64>() / counted.len().max(1) as f64
+        };
         let precision = mean(|pieces| pieces.shared as f64 / pieces.comparable as f64);
         let recall = mean(|pieces| pieces.shared as f64 / pieces.wanted as f64);
         if precision + recall == 0.0 {
@@ -80,11 +97,15 @@ impl TextScores {
 impl Ngrams {
     fn add(&mut self, written: &[char], wanted: &[char], length: usize) {
         let (in_written, in_wanted) = (count(written, length), count(wanted, length));
-        let [all_written, all_wanted] = [&in_written, &in_wanted].map(|pieces| pieces.values().sum::<u64>());
+        let [all_written, all_wanted] =
+            [&in_written, &in_wanted].map(|pieces| pieces.values().sum::<u64>());
         self.written += all_written;
         self.comparable += if all_wanted > 0 { all_written } else { 0 };
         self.wanted += all_wanted;
-        self.shared += in_written.iter().map(|(piece, times)| in_wanted.get(piece).map_or(0, |wanted| *wanted.min(times))).sum::<u64>();
+        self.shared += in_written
+            .iter()
+            .map(|(piece, times)| in_wanted.get(piece).map_or(0, |wanted| *wanted.min(times)))
+            .sum::<u64>();
     }
 }
 
@@ -105,14 +126,19 @@ mod tests {
 
     fn of(texts: &[(&str, &str)]) -> TextScores {
         let mut scores = TextScores::default();
-        texts.iter().for_each(|(hypothesis, reference)| scores.add(hypothesis, reference));
+        texts
+            .iter()
+            .for_each(|(hypothesis, reference)| scores.add(hypothesis, reference));
         scores
     }
 
     /// The reference is rounded to ten places.
     fn assert_close(found: f64, expected: &str, what: &str) {
         let expected: f64 = expected.parse().unwrap();
-        assert!((found - expected).abs() < 1e-9, "{what}: {found}, and {expected} in the reference");
+        assert!(
+            (found - expected).abs() < 1e-9,
+            "{what}: {found}, and {expected} in the reference"
+        );
     }
 
     #[test]
@@ -125,7 +151,11 @@ mod tests {
             let alone = of(&[(&row[0], &row[1])]);
             let found = [so_far.bleu(), so_far.chrf(), alone.bleu(), alone.chrf()];
             for (at, found) in found.into_iter().enumerate() {
-                assert_close(found, &row[at + 2], &format!("column {} of {:?}", at + 2, &row[0]));
+                assert_close(
+                    found,
+                    &row[at + 2],
+                    &format!("column {} of {:?}", at + 2, &row[0]),
+                );
             }
         }
         assert_eq!(table.position().record(), 17, "sixteen rows and the header");
@@ -141,7 +171,13 @@ mod tests {
 
     #[test]
     fn nothing_at_all_scores_0() {
-        for scores in [TextScores::default(), of(&[("", "")]), of(&[(" \n", "")]), of(&[("", "a")]), of(&[("a", "")])] {
+        for scores in [
+            TextScores::default(),
+            of(&[("", "")]),
+            of(&[(" \n", "")]),
+            of(&[("", "a")]),
+            of(&[("a", "")]),
+        ] {
             assert_eq!((scores.bleu(), scores.chrf()), (0.0, 0.0));
         }
     }

@@ -1,7 +1,8 @@
-//! Begin and end of the measured window, and its measurements (`docs/measurement.md` 1–5). Pure: every time is passed in.
+//! Begin and end of the measured window, and its measurements (`docs/measurement.md` 1–5). Pure:
+//! every time is passed in.
 //!
-//! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window or a cut begins or ends. Out:
-//! figures of the window; or why there are none.
+//! In: marks of CLOCK_MONOTONIC in nanoseconds, taken after a wait for the device where the window
+//! or a cut begins or ends. Out: figures of the window; or why there are none.
 
 use kiln_core::{kinds::data::PairCounts, spec::Measure};
 
@@ -124,7 +125,9 @@ impl Timing {
 
     /// Whether the window should open before the next step: both halves of the warm-up have passed.
     pub(crate) fn warmup_is_over(&self) -> bool {
-        self.window.is_none() && self.steps >= self.warmup_steps && self.trained_seconds >= self.warmup_seconds
+        self.window.is_none()
+            && self.steps >= self.warmup_steps
+            && self.trained_seconds >= self.warmup_seconds
     }
 
     /// The window opens at `now`, taken after a wait for the device.
@@ -164,7 +167,9 @@ impl Timing {
 
     /// Whether the window has begun and not ended.
     pub(crate) fn is_open(&self) -> bool {
-        self.window.as_ref().is_some_and(|window| window.ended.is_none())
+        self.window
+            .as_ref()
+            .is_some_and(|window| window.ended.is_none())
     }
 
     /// The parts that were cut out of the window so far.
@@ -174,14 +179,20 @@ impl Timing {
 
     /// Steps before the window; all of them where there is none.
     pub(crate) fn left_out_steps(&self) -> u64 {
-        self.window.as_ref().map_or(self.steps, |window| window.left_out_steps)
+        self.window
+            .as_ref()
+            .map_or(self.steps, |window| window.left_out_steps)
     }
 
     /// The figures of a closed window with at least one step.
     pub(crate) fn figures(&self) -> Option<Figures> {
         let window = self.window.as_ref()?;
         let ended = window.ended?;
-        let cut_seconds: f64 = window.cuts.iter().map(|(from, to)| seconds_between(*from, *to)).sum();
+        let cut_seconds: f64 = window
+            .cuts
+            .iter()
+            .map(|(from, to)| seconds_between(*from, *to))
+            .sum();
         let seconds = seconds_between(window.started, ended) - cut_seconds;
         if window.steps == 0 || seconds <= 0.0 {
             return None;
@@ -195,19 +206,29 @@ impl Timing {
             median_step_seconds: window.times(|times| times.step).map(median),
             data_wait_fraction: window.data.wait_seconds / seconds,
             load_seconds: window.data.load_seconds,
-            transfer_fraction: window.times(|times| times.copy).map(|copies| copies.iter().sum::<f64>() / seconds),
-            communication_fraction: window.exchange_seconds().map(|exchanges| exchanges / seconds),
+            transfer_fraction: window
+                .times(|times| times.copy)
+                .map(|copies| copies.iter().sum::<f64>() / seconds),
+            communication_fraction: window
+                .exchange_seconds()
+                .map(|exchanges| exchanges / seconds),
         })
     }
 
     /// The reason why there is no window.
     pub(crate) fn why_no_window(&self) -> String {
         if self.window.is_some() {
-            return "the training ended inside the window, before its end could be timed".to_string();
+            return "the training ended inside the window, before its end could be timed"
+                .to_string();
         }
-        let steps = if self.steps == 1 { "1 step".to_string() } else { format!("{} steps", self.steps) };
+        let steps = if self.steps == 1 {
+            "1 step".to_string()
+        } else {
+            format!("{} steps", self.steps)
+        };
         format!(
-            "only {steps} in {:.1} s, and the warm-up takes {} steps and {} s; train longer, or lower `measure.warmup_steps` and `measure.warmup_seconds`",
+            "only {steps} in {:.1} s, and the warm-up takes {} steps and {} s; train longer, or \
+             lower `measure.warmup_steps` and `measure.warmup_seconds`",
             self.trained_seconds, self.warmup_steps, self.warmup_seconds
         )
     }
@@ -217,20 +238,28 @@ impl Window {
     /// Sum over all its steps; `None` if a step has no value.
     fn exchange_seconds(&self) -> Option<f64> {
         let is_whole = self.exchanges.len() as u64 == self.steps;
-        is_whole.then(|| self.exchanges.iter().copied().sum()).flatten()
+        is_whole
+            .then(|| self.exchanges.iter().copied().sum())
+            .flatten()
     }
 
     /// One time of each step; `None` if a step lacks it.
     fn times(&self, time: impl Fn(&StepSeconds) -> Option<f64>) -> Option<Vec<f64>> {
         let is_whole = self.timed.len() as u64 == self.steps;
-        is_whole.then(|| self.timed.iter().map(time).collect::<Option<Vec<f64>>>()).flatten()
+        is_whole
+            .then(|| self.timed.iter().map(time).collect::<Option<Vec<f64>>>())
+            .flatten()
     }
 }
 
 fn median(mut sorted: Vec<f64>) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        (sorted[middle - 1] + sorted[middle]) / 2.0
+    }
 }
 
 #[cfg(test)]
@@ -240,15 +269,32 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn timing(warmup_steps: u64, warmup_seconds: f64) -> Timing {
-        Timing::new(&Measure { warmup_steps, warmup_seconds, ..Measure::default() }, 100 * SECOND)
+        Timing::new(
+            &Measure {
+                warmup_steps,
+                warmup_seconds,
+                ..Measure::default()
+            },
+            100 * SECOND,
+        )
     }
 
     fn cost(wait_seconds: f64) -> DataCost {
-        DataCost { wait_seconds, load_seconds: 2.0 * wait_seconds, work: Work { tokens: (10.0 * wait_seconds) as u64, pairs: PairCounts::default() } }
+        DataCost {
+            wait_seconds,
+            load_seconds: 2.0 * wait_seconds,
+            work: Work {
+                tokens: (10.0 * wait_seconds) as u64,
+                pairs: PairCounts::default(),
+            },
+        }
     }
 
     fn times(step: f64) -> StepSeconds {
-        StepSeconds { step: Some(step), copy: Some(0.125) }
+        StepSeconds {
+            step: Some(step),
+            copy: Some(0.125),
+        }
     }
 
     #[test]
@@ -290,7 +336,10 @@ mod tests {
             seconds: 7.0,
             steps: 3,
             // The warm-up is not counted.
-            work: Work { tokens: 20, pairs: PairCounts::default() },
+            work: Work {
+                tokens: 20,
+                pairs: PairCounts::default(),
+            },
             median_step_seconds: Some(2.0),
             data_wait_fraction: 2.0 / 7.0,
             load_seconds: 4.0,
@@ -312,12 +361,21 @@ mod tests {
         timing.add_exchange(Some(0.5));
         let empty = |timing: &Timing| {
             let figures = timing.figures()?;
-            Some((figures.steps, figures.median_step_seconds, figures.transfer_fraction, figures.communication_fraction))
+            Some((
+                figures.steps,
+                figures.median_step_seconds,
+                figures.transfer_fraction,
+                figures.communication_fraction,
+            ))
         };
         assert_eq!(empty(&timing), Some((2, None, None, None)), "one of two");
         timing.add_times(StepSeconds::default());
         timing.add_exchange(None);
-        assert_eq!(empty(&timing), Some((2, None, None, None)), "the second not timed");
+        assert_eq!(
+            empty(&timing),
+            Some((2, None, None, None)),
+            "the second not timed"
+        );
     }
 
     #[test]
@@ -329,7 +387,11 @@ mod tests {
         timing.close_window(108 * SECOND);
         assert_eq!(timing.figures(), None);
         assert_eq!(timing.left_out_steps(), 8);
-        assert!(timing.why_no_window().starts_with("only 8 steps in 8.0 s, and the warm-up takes 10 steps and 2 s"));
+        assert!(
+            timing
+                .why_no_window()
+                .starts_with("only 8 steps in 8.0 s, and the warm-up takes 10 steps and 2 s")
+        );
     }
 
     #[test]

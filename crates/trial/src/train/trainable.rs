@@ -1,4 +1,5 @@
-//! The interface between the training loop and a model on its device. The learner is the real one; tests have one of known cost.
+//! The interface between the training loop and a model on its device. The learner is the real one;
+//! tests have one of known cost.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ impl AllocatorPeaks {
     }
 }
 
-/// A model that can be trained. Work may be queued on the device; only methods that say so wait for it.
+/// A model that can be trained. Work may be queued on the device; only methods that say so wait for
+/// it.
 pub(crate) trait Trainable {
     /// A batch on the device.
     type Batch;
@@ -34,9 +36,16 @@ pub(crate) trait Trainable {
 
     fn to_device(&mut self, batch: &HostBatch) -> Result<Self::Batch, TrialError>;
 
-    /// Forward and backward of micro-batch `micro` (from 0) of step `step` (from 1); gradients add up. `total_targets` counts
-    /// the targets of the whole step, which its loss and gradient are divided by.
-    fn micro_step(&mut self, batch: Self::Batch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError>;
+    /// Forward and backward of micro-batch `micro` (from 0) of step `step` (from 1); gradients add
+    /// up. `total_targets` counts the targets of the whole step, which its loss and gradient are
+    /// divided by.
+    fn micro_step(
+        &mut self,
+        batch: Self::Batch,
+        step: u64,
+        micro: u64,
+        total_targets: u64,
+    ) -> Result<(), TrialError>;
 
     /// One optimizer update from the gradients added up, which it clears.
     fn update(&mut self, learning_rate: f64) -> Result<(), TrialError>;
@@ -47,13 +56,15 @@ pub(crate) trait Trainable {
     /// Waits. The loss of each step since the last call, in order.
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError>;
 
-    /// Seconds in which the devices exchanged gradients, of each step since the last call, in order; `None` for a step that could not be
-    /// timed. To be called after a wait; nothing for one device.
+    /// Seconds in which the devices exchanged gradients, of each step since the last call, in
+    /// order; `None` for a step that could not be timed. To be called after a wait; nothing for one
+    /// device.
     fn take_exchanges(&mut self) -> Vec<Option<f64>> {
         Vec::new()
     }
 
-    /// Steps skipped because a gradient overflowed, as of the last losses read; `None` where that is not possible.
+    /// Steps skipped because a gradient overflowed, as of the last losses read; `None` where that
+    /// is not possible.
     fn skipped_steps(&self) -> Option<u64> {
         None
     }
@@ -63,11 +74,17 @@ pub(crate) trait Trainable {
     /// Waits. Mean loss and scores over every target evaluated since the last call.
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError>;
 
-    /// Waits. A language model's outputs for what follows these tokens, one per token that it knows; they come after those that
-    /// `memory` holds, which then holds these too if the model is recurrent.
-    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>;
+    /// Waits. A language model's outputs for what follows these tokens, one per token that it
+    /// knows; they come after those that `memory` holds, which then holds these too if the model is
+    /// recurrent.
+    fn predict(
+        &mut self,
+        tokens: &[u32],
+        memory: &mut RecurrentMemory,
+    ) -> Result<Vec<f64>, TrialError>;
 
-    /// Waits. A response to each prompt, by a model that reads them. `on_progress` hears how many tokens are written, and may stop it.
+    /// Waits. A response to each prompt, by a model that reads them. `on_progress` hears how many
+    /// tokens are written, and may stop it.
     fn respond(
         &mut self,
         writing: &Writing,
@@ -94,7 +111,8 @@ pub(crate) trait Trainable {
         None
     }
 
-    /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is returned.
+    /// Waits. Writes its tensors into a folder, between two steps; what else it must remember is
+    /// returned.
     fn save(&self, folder: &Path) -> Result<Counters, TrialError>;
 
     /// Waits. What must hold at the end of any training.
@@ -125,7 +143,13 @@ impl Trainable for Learner {
         Self::to_device(self, batch)
     }
 
-    fn micro_step(&mut self, batch: DeviceBatch, step: u64, micro: u64, total_targets: u64) -> Result<(), TrialError> {
+    fn micro_step(
+        &mut self,
+        batch: DeviceBatch,
+        step: u64,
+        micro: u64,
+        total_targets: u64,
+    ) -> Result<(), TrialError> {
         Self::micro_step(self, batch, step, micro, total_targets)
     }
 
@@ -153,7 +177,11 @@ impl Trainable for Learner {
         Self::finish_evaluation(self)
     }
 
-    fn predict(&mut self, tokens: &[u32], memory: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
+    fn predict(
+        &mut self,
+        tokens: &[u32],
+        memory: &mut RecurrentMemory,
+    ) -> Result<Vec<f64>, TrialError> {
         Self::predict(self, tokens, memory)
     }
 
@@ -172,8 +200,14 @@ impl Trainable for Learner {
 
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
         let stats = self.allocator()?;
-        let allocated = stats.peak_allocated_bytes.max(self.recorded_peak_bytes().unwrap_or(0));
-        Some(AllocatorPeaks { allocated_bytes: allocated, reserved_bytes: stats.peak_reserved_bytes, retries: stats.retries })
+        let allocated = stats
+            .peak_allocated_bytes
+            .max(self.recorded_peak_bytes().unwrap_or(0));
+        Some(AllocatorPeaks {
+            allocated_bytes: allocated,
+            reserved_bytes: stats.peak_reserved_bytes,
+            retries: stats.retries,
+        })
     }
 
     fn allocated_bytes(&self) -> Option<u64> {

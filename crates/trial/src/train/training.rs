@@ -1,8 +1,9 @@
-//! The training loop: steps, and the moments at which losses are read, the window opens and closes, and evaluations run.
+//! The training loop: steps, and the moments at which losses are read, the window opens and closes,
+//! and evaluations run.
 //!
-//! In: a trainee, its feed, tables and a messenger. Out: an [`Ending`], and the figures that the result is made of,
-//! which stay readable after an error. Waits for the device: at both ends of the window, at both ends of an evaluation or a
-//! checkpoint, and where losses are read.
+//! In: a trainee, its feed, tables and a messenger. Out: an [`Ending`], and the figures that the
+//! result is made of, which stay readable after an error. Waits for the device: at both ends of the
+//! window, at both ends of an evaluation or a checkpoint, and where losses are read.
 
 use std::{
     io::Write,
@@ -87,11 +88,18 @@ pub(crate) struct EarlyStopState {
 
 impl EarlyStopping {
     pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
-        Self { patience: asked.map(|stop| stop.patience), lowest: f64::INFINITY, stalled: 0 }
+        Self {
+            patience: asked.map(|stop| stop.patience),
+            lowest: f64::INFINITY,
+            stalled: 0,
+        }
     }
 
     fn state(&self) -> EarlyStopState {
-        EarlyStopState { lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()), stalled: self.stalled }
+        EarlyStopState {
+            lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()),
+            stalled: self.stalled,
+        }
     }
 
     fn restore(&mut self, state: &EarlyStopState) {
@@ -101,10 +109,18 @@ impl EarlyStopping {
 
     /// Takes in the loss of one evaluation; the reason to end, if there is one.
     fn hear(&mut self, loss: f64) -> Option<String> {
-        self.stalled = if loss < self.lowest { 0 } else { self.stalled + 1 };
+        self.stalled = if loss < self.lowest {
+            0
+        } else {
+            self.stalled + 1
+        };
         self.lowest = self.lowest.min(loss);
         let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
-        Some(format!("the validation loss did not fall below {:.4} in {patience} evaluations in a row (`train.early_stop`)", self.lowest))
+        Some(format!(
+            "the validation loss did not fall below {:.4} in {patience} evaluations in a row \
+             (`train.early_stop`)",
+            self.lowest
+        ))
     }
 }
 
@@ -137,7 +153,8 @@ impl TrainingFigures {
 }
 
 impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
-    /// Trains to the end. The tables are written and synced, whatever the ending; not so after an error.
+    /// Trains to the end. The tables are written and synced, whatever the ending; not so after an
+    /// error.
     pub(crate) fn train(&mut self) -> Result<Ending, TrialError> {
         let mut ending = self.make_steps()?;
         self.close_window()?;
@@ -148,7 +165,8 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             self.trainee.check()?;
         }
         let (step, now) = (self.measured.steps, self.clock.now());
-        self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        self.messages
+            .progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
         if ending == Ending::Completed && self.has_validation() {
             ending = self.evaluate(step)?.unwrap_or(Ending::Completed);
         }
@@ -163,18 +181,44 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     ///
     /// Errors: those of [`TextSampler::write`]; a signal stops it too.
     pub(crate) fn sample(&mut self, sampler: &TextSampler) -> Result<(), TrialError> {
-        let Self { trainee, messages, is_interrupted, file, clock, .. } = self;
+        let Self {
+            trainee,
+            messages,
+            is_interrupted,
+            file,
+            clock,
+            ..
+        } = self;
         let total_tokens = sampler.tokens();
-        let on_progress =
-            |Written { sample, token }| report_progress(is_interrupted, messages, &Message::Sampling { sample, token, total_tokens }, clock.now());
-        sampler.write(&file.folder.join("sample.txt"), |tokens, memory| trainee.predict(tokens, memory), on_progress)
+        let on_progress = |Written { sample, token }| {
+            report_progress(
+                is_interrupted,
+                messages,
+                &Message::Sampling {
+                    sample,
+                    token,
+                    total_tokens,
+                },
+                clock.now(),
+            )
+        };
+        sampler.write(
+            &file.folder.join("sample.txt"),
+            |tokens, memory| trainee.predict(tokens, memory),
+            on_progress,
+        )
     }
 
-    /// Whether the state at the end of the training is kept: a finished one if requested, an interrupted one so that it can be resumed.
+    /// Whether the state at the end of the training is kept: a finished one if requested, an
+    /// interrupted one so that it can be resumed.
     fn keeps_the_end(&self, ending: &Ending) -> bool {
-        let Some(keeper) = &self.keeper else { return false };
+        let Some(keeper) = &self.keeper else {
+            return false;
+        };
         match ending {
-            Ending::Completed | Ending::StoppedEarly(_) => keeper.is_due_at_end(self.loss_at(self.measured.steps)),
+            Ending::Completed | Ending::StoppedEarly(_) => {
+                keeper.is_due_at_end(self.loss_at(self.measured.steps))
+            }
             Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
             Ending::Diverged(_) => false,
         }
@@ -218,7 +262,10 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             {
                 return Ok(ending);
             }
-            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step, self.loss_at(step)))
+            if self
+                .keeper
+                .as_ref()
+                .is_some_and(|keeper| keeper.is_due(step, self.loss_at(step)))
                 && let Some(ending) = self.checkpoint(step)?
             {
                 return Ok(ending);
@@ -230,7 +277,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     /// An attempt that was interrupted in an evaluation left it to this one.
     fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
         let step = self.measured.steps;
-        let is_owed = self.measured.resumed_at.is_some() && self.owes_evaluation(step) && step < self.plan.total_steps;
+        let is_owed = self.measured.resumed_at.is_some()
+            && self.owes_evaluation(step)
+            && step < self.plan.total_steps;
         if !is_owed {
             return Ok(None);
         }
@@ -247,7 +296,10 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
 
     /// The loss of the evaluation after a step.
     fn loss_at(&self, step: u64) -> Option<f64> {
-        self.measured.scores.filter(|_| self.measured.evaluated_at == Some(step)).map(|scores| scores.loss)
+        self.measured
+            .scores
+            .filter(|_| self.measured.evaluated_at == Some(step))
+            .map(|scores| scores.loss)
     }
 
     /// One optimizer update, or one round of matrix products.
@@ -257,9 +309,15 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             if self.plan.begins_epoch(step) {
                 self.trainee.begin_epoch();
             }
-            (0..self.file.batches_per_step()).try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
+            (0..self.file.batches_per_step())
+                .try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
             let train = &self.file.train;
-            let planned = learning_rate(&train.learning_rate_schedule, train.optimizer.learning_rate(), step, self.plan.total_steps);
+            let planned = learning_rate(
+                &train.learning_rate_schedule,
+                train.optimizer.learning_rate(),
+                step,
+                self.plan.total_steps,
+            );
             let rate = planned * self.plateau.left();
             self.trainee.update(rate)?;
             Some(rate)
@@ -270,24 +328,45 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.end_step(step, rate, cost)
     }
 
-    fn make_micro_step(&mut self, step: u64, micro: u64, cost: &mut DataCost) -> Result<(), TrialError> {
-        let Some(feed) = &mut self.feed else { return Ok(()) };
-        let batch = feed.loader.next_batch().map_err(|error| TrialError::Failed(error.to_string()))?;
+    fn make_micro_step(
+        &mut self,
+        step: u64,
+        micro: u64,
+        cost: &mut DataCost,
+    ) -> Result<(), TrialError> {
+        let Some(feed) = &mut self.feed else {
+            return Ok(());
+        };
+        let batch = feed
+            .loader
+            .next_batch()
+            .map_err(|error| TrialError::Failed(error.to_string()))?;
         cost.wait_seconds += batch.wait.as_secs_f64();
         cost.load_seconds += batch.load.as_secs_f64();
-        cost.work.add(&Work { tokens: batch.tokens(), pairs: batch.pair_counts() });
+        cost.work.add(&Work {
+            tokens: batch.tokens(),
+            pairs: batch.pair_counts(),
+        });
         let now = self.clock.now();
         self.clock.begin_copy(now);
         let on_device = self.trainee.to_device(&batch)?;
         let now = self.clock.now();
         self.clock.end_copy(now);
         // Training samples are whole: every target counts.
-        let total_targets = batch.step_targets.unwrap_or(self.plan.samples_per_step * self.plan.targets_per_sample);
+        let total_targets = batch
+            .step_targets
+            .unwrap_or(self.plan.samples_per_step * self.plan.targets_per_sample);
         drop(batch); // Its buffer goes back to the workers before the step is computed.
-        self.trainee.micro_step(on_device, step, micro, total_targets)
+        self.trainee
+            .micro_step(on_device, step, micro, total_targets)
     }
 
-    fn end_step(&mut self, step: u64, learning_rate: Option<f64>, cost: DataCost) -> Result<(), TrialError> {
+    fn end_step(
+        &mut self,
+        step: u64,
+        learning_rate: Option<f64>,
+        cost: DataCost,
+    ) -> Result<(), TrialError> {
         let now = self.clock.now();
         self.clock.end_step(now);
         let is_warmup = self.timing.end_step(now, cost);
@@ -301,8 +380,12 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             wait_seconds: cost.wait_seconds,
             ends_row: self.plan.ends_epoch(step) && !self.evaluation_is_due(step),
         });
-        if self.messages.count_step(self.plan.samples_per_step, cost.wait_seconds, now) {
-            self.messages.progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
+        if self
+            .messages
+            .count_step(self.plan.samples_per_step, cost.wait_seconds, now)
+        {
+            self.messages
+                .progress(step, self.plan.total_steps, self.ledger.newest_loss(), now)?;
         }
         Ok(())
     }
@@ -310,7 +393,8 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     /// To be called after a wait; does nothing outside the window.
     fn watch_memory(&mut self) {
         if self.timing.is_open() {
-            self.memory.read(self.measured.steps, || self.trainee.allocated_bytes());
+            self.memory
+                .read(self.measured.steps, || self.trainee.allocated_bytes());
         }
     }
 
@@ -319,14 +403,26 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         if self.feed.is_none() {
             self.trainee.wait()?; // No loss to read, but the host must not run far ahead of the device.
         }
-        let losses = if self.feed.is_some() { self.trainee.take_losses()? } else { Vec::new() };
+        let losses = if self.feed.is_some() {
+            self.trainee.take_losses()?
+        } else {
+            Vec::new()
+        };
         self.measured.skipped_steps = self.trainee.skipped_steps();
         self.watch_memory();
         let (times, exchanges) = (self.clock.take(), self.trainee.take_exchanges());
-        for (time, _) in times.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+        for (time, _) in times
+            .iter()
+            .zip(self.ledger.open_in_window())
+            .filter(|(_, is_in_window)| *is_in_window)
+        {
             self.timing.add_times(*time);
         }
-        for (seconds, _) in exchanges.iter().zip(self.ledger.open_in_window()).filter(|(_, is_in_window)| *is_in_window) {
+        for (seconds, _) in exchanges
+            .iter()
+            .zip(self.ledger.open_in_window())
+            .filter(|(_, is_in_window)| *is_in_window)
+        {
             self.timing.add_exchange(*seconds);
         }
         self.ledger.settle(&losses, &times, &mut self.tables)
@@ -339,20 +435,27 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.clock.restart(now);
         self.timing.open_window(now);
         self.watch_memory();
-        self.messages.send(&Message::WindowStarted { step, monotonic_nanoseconds: now })
+        self.messages.send(&Message::WindowStarted {
+            step,
+            monotonic_nanoseconds: now,
+        })
     }
 
     /// Waits. A window that never opened stays closed.
     fn close_window(&mut self) -> Result<(), TrialError> {
         self.trainee.wait()?;
         if self.timing.is_open() {
-            self.measured.raise_allocator(self.trainee.allocator_peaks());
+            self.measured
+                .raise_allocator(self.trainee.allocator_peaks());
         }
         self.watch_memory();
         self.timing.close_window(self.clock.now());
         match self.timing.figures() {
             Some(figures) => {
-                let message = Message::WindowEnded { step: self.measured.steps, monotonic_nanoseconds: figures.ended_nanoseconds };
+                let message = Message::WindowEnded {
+                    step: self.measured.steps,
+                    monotonic_nanoseconds: figures.ended_nanoseconds,
+                };
                 self.messages.send(&message)
             }
             None => Ok(()),
@@ -360,7 +463,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     }
 
     fn has_validation(&self) -> bool {
-        self.feed.as_ref().is_some_and(|feed| feed.validation.is_some())
+        self.feed
+            .as_ref()
+            .is_some_and(|feed| feed.validation.is_some())
     }
 
     fn evaluation_is_due(&self, step: u64) -> bool {
@@ -372,7 +477,8 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.has_validation() && (by_plan || step == self.plan.total_steps)
     }
 
-    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut out of the window.
+    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut
+    /// out of the window.
     fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
@@ -381,32 +487,46 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
         match scores {
             None => Ok(Some(Ending::Interrupted)),
-            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!("the validation loss after step {step} is {loss}")))),
+            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!(
+                "the validation loss after step {step} is {loss}"
+            )))),
             Some(scores) => {
                 self.record_evaluation(step, to, Evaluation { scores, seconds })?;
-                Ok(self.early_stop.hear(scores.loss).filter(|_| step < self.plan.total_steps).map(Ending::StoppedEarly))
+                Ok(self
+                    .early_stop
+                    .hear(scores.loss)
+                    .filter(|_| step < self.plan.total_steps)
+                    .map(Ending::StoppedEarly))
             }
         }
     }
 
-    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time is cut out of the window. One that
-    /// cannot be written is told of and ends nothing.
+    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time
+    /// is cut out of the window. One that cannot be written is told of and ends nothing.
     fn checkpoint(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
         if let Some(divergence) = self.settle()? {
             return Ok(Some(diverged(divergence)));
         }
-        let (written, _, seconds) = self.aside(|training| match training.write_checkpoint(step) {
-            Err(TrialError::NotSaved(error)) => Ok(Err(error)),
-            other => other.map(Ok),
-        })?;
+        let (written, _, seconds) =
+            self.aside(|training| match training.write_checkpoint(step) {
+                Err(TrialError::NotSaved(error)) => Ok(Err(error)),
+                other => other.map(Ok),
+            })?;
         *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
         match written {
-            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed { step, bytes, seconds })?,
+            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed {
+                step,
+                bytes,
+                seconds,
+            })?,
             Ok(None) => {}
             Err(error) => {
                 let text = format!("the checkpoint of step {step} could not be written: {error}");
-                self.messages.send(&Message::Notice { text: text.clone() })?;
-                self.keeper.iter_mut().for_each(|keeper| keeper.failure = Some(text.clone()));
+                self.messages
+                    .send(&Message::Notice { text: text.clone() })?;
+                self.keeper
+                    .iter_mut()
+                    .for_each(|keeper| keeper.failure = Some(text.clone()));
             }
         }
         Ok(None)
@@ -415,7 +535,14 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     /// Its bytes; `None` if it is there already.
     fn write_checkpoint(&mut self, step: u64) -> Result<Option<u64>, TrialError> {
         let (state, valid_loss) = (self.loop_state(step), self.loss_at(step));
-        let Self { keeper: Some(keeper), trainee, .. } = self else { return Ok(None) };
+        let Self {
+            keeper: Some(keeper),
+            trainee,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
         keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
     }
 
@@ -435,12 +562,16 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.measured.seconds_before + self.timing.seconds_since_start(now)
     }
 
-    /// Does work that is not training: its time is cut out of the window, and workers make nothing meanwhile. Waits before and after. Out:
-    /// what it gave, when it ended, and its seconds.
-    fn aside<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R, TrialError>) -> Result<(R, u64, f64), TrialError> {
+    /// Does work that is not training: its time is cut out of the window, and workers make nothing
+    /// meanwhile. Waits before and after. Out: what it gave, when it ended, and its seconds.
+    fn aside<R>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<R, TrialError>,
+    ) -> Result<(R, u64, f64), TrialError> {
         self.trainee.wait()?;
         if self.timing.is_open() {
-            self.measured.raise_allocator(self.trainee.allocator_peaks());
+            self.measured
+                .raise_allocator(self.trainee.allocator_peaks());
         }
         let from = self.clock.now();
         self.pause_loader(true);
@@ -457,7 +588,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
 
     /// Waits. `None` if interrupted.
     fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
-        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else { return Ok(None) };
+        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else {
+            return Ok(None);
+        };
         let mut loader = validation.loader();
         let batches = loader.total_batches();
         let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
@@ -465,50 +598,104 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             if self.is_interrupted() {
                 return Ok(None);
             }
-            let batch = loader.next_batch().map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
+            let batch = loader
+                .next_batch()
+                .map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
             let on_device = self.trainee.to_device(&batch)?;
             drop(batch);
             self.trainee.evaluate(on_device)?;
-            let message = Message::Evaluating { step, batch: index + 1, total_batches };
+            let message = Message::Evaluating {
+                step,
+                batch: index + 1,
+                total_batches,
+            };
             self.messages.sign_of_life(&message, self.clock.now())?;
         }
         let scores = self.trainee.finish_evaluation()?;
         match self.respond(step, total_batches) {
             Ok(None) => Ok(Some(scores)),
-            Ok(Some(texts)) => Ok(Some(Scores { bleu4: Some(texts.bleu() / 100.0), chrf: Some(texts.chrf() / 100.0), ..scores })),
+            Ok(Some(texts)) => Ok(Some(Scores {
+                bleu4: Some(texts.bleu() / 100.0),
+                chrf: Some(texts.chrf() / 100.0),
+                ..scores
+            })),
             Err(TrialError::Interrupted) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's `total_batches`; `None` where none are.
+    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's
+    /// `total_batches`; `None` where none are.
     ///
     /// Errors: it is interrupted, the responses cannot be written.
     fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
-        let Self { responses: Some(asked), trainee, messages, is_interrupted, file, clock, .. } = self else { return Ok(None) };
+        let Self {
+            responses: Some(asked),
+            trainee,
+            messages,
+            is_interrupted,
+            file,
+            clock,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
         let mut responses = Vec::new();
         for batch in 0..asked.batches() {
             let left = (asked.batches() - batch - 1) as u64;
-            let message = Message::Evaluating { step, batch: total_batches - left, total_batches };
-            let mut on_progress = |_| report_progress(is_interrupted, messages, &message, clock.now());
-            responses.extend(trainee.respond(&asked.writing(), &asked.prompts(batch), &mut on_progress)?);
+            let message = Message::Evaluating {
+                step,
+                batch: total_batches - left,
+                total_batches,
+            };
+            let mut on_progress =
+                |_| report_progress(is_interrupted, messages, &message, clock.now());
+            responses.extend(trainee.respond(
+                &asked.writing(),
+                &asked.prompts(batch),
+                &mut on_progress,
+            )?);
         }
-        asked.finish(&responses, &file.folder.join("responses.jsonl")).map(Some)
+        asked
+            .finish(&responses, &file.folder.join("responses.jsonl"))
+            .map(Some)
     }
 
-    fn record_evaluation(&mut self, step: u64, at: u64, evaluation: Evaluation) -> Result<(), TrialError> {
+    fn record_evaluation(
+        &mut self,
+        step: u64,
+        at: u64,
+        evaluation: Evaluation,
+    ) -> Result<(), TrialError> {
         let loss = evaluation.scores.loss;
         self.measured.scores = Some(evaluation.scores);
         self.measured.evaluated_at = Some(step);
         self.plateau.hear(loss);
-        let place = EpochPlace { epoch: self.plan.epoch(step), step, at };
-        self.ledger.add_epoch(place, Some(evaluation), &mut self.tables)?;
+        let place = EpochPlace {
+            epoch: self.plan.epoch(step),
+            step,
+            at,
+        };
+        self.ledger
+            .add_epoch(place, Some(evaluation), &mut self.tables)?;
         self.tables.flush()?;
-        self.messages.send(&Message::Evaluated { step, valid_loss: loss })?;
-        let is_reached = self.file.train.target.as_ref().is_some_and(|target| loss <= target.valid_loss);
+        self.messages.send(&Message::Evaluated {
+            step,
+            valid_loss: loss,
+        })?;
+        let is_reached = self
+            .file
+            .train
+            .target
+            .as_ref()
+            .is_some_and(|target| loss <= target.valid_loss);
         if is_reached && self.measured.seconds_to_target.is_none() {
             self.measured.seconds_to_target = Some(self.seconds_trained(at));
-            self.messages.send(&Message::TargetReached { step, monotonic_nanoseconds: at })?;
+            self.messages.send(&Message::TargetReached {
+                step,
+                monotonic_nanoseconds: at,
+            })?;
         }
         Ok(())
     }
@@ -529,7 +716,12 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
 /// A sign of life while the model writes. `now` is the loop's clock.
 ///
 /// Errors: the trial is interrupted.
-fn report_progress<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messenger<'_, W>, message: &Message, now: u64) -> Result<(), TrialError> {
+fn report_progress<W: Write>(
+    is_interrupted: &AtomicBool,
+    messages: &mut Messenger<'_, W>,
+    message: &Message,
+    now: u64,
+) -> Result<(), TrialError> {
     if is_interrupted.load(Ordering::SeqCst) {
         return Err(TrialError::Interrupted);
     }
@@ -537,7 +729,9 @@ fn report_progress<W: Write>(is_interrupted: &AtomicBool, messages: &mut Messeng
 }
 
 fn diverged(Divergence { step, loss }: Divergence) -> Ending {
-    Ending::Diverged(format!("the training loss of step {step} is {loss}; try a smaller `learning_rate` or a `clip_norm`"))
+    Ending::Diverged(format!(
+        "the training loss of step {step} is {loss}; try a smaller `learning_rate` or a `clip_norm`"
+    ))
 }
 
 #[cfg(test)]

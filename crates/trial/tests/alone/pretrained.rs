@@ -1,4 +1,5 @@
-//! `train.initial_weights`: trainings that begin with the parameters of another one, or of a T5 that Hugging Face's `save_pretrained` wrote.
+//! `train.initial_weights`: trainings that begin with the parameters of another one, or of a T5
+//! that Hugging Face's `save_pretrained` wrote.
 
 use std::{
     fs,
@@ -16,11 +17,13 @@ use kiln_trial::{model::Registry, train};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 
 const SMALL: &str = "batch_size: 4, steps: 30, evaluate: {every: end}";
-const RESNET: [&str; 2] =
-    ["{kind: resnet, depth: 18, width: 4, stem: small}", "{kind: generated-images, images: 80, valid_images: 40, image_size: 16}"];
+const RESNET: [&str; 2] = [
+    "{kind: resnet, depth: 18, width: 4, stem: small}",
+    "{kind: generated-images, images: 80, valid_images: 40, image_size: 16}",
+];
 /// The shapes of tests/reference/seq2seq-pretrained.safetensors.
-const T5: &str = "{kind: seq2seq, d_model: 8, d_kv: 4, d_ff: 16, encoder_layers: 1, decoder_layers: 2, num_heads: 2, relative_buckets: 8, \
-                  relative_max_distance: 20}";
+const T5: &str = "{kind: seq2seq, d_model: 8, d_kv: 4, d_ff: 16, encoder_layers: 1, \
+                  decoder_layers: 2, num_heads: 2, relative_buckets: 8, relative_max_distance: 20}";
 
 struct Left {
     result: TrialResult,
@@ -35,7 +38,12 @@ impl Left {
 
     /// That came to its end.
     fn valid_loss(&self) -> f64 {
-        assert_eq!(self.result.outcome, Outcome::Completed, "{:?}", self.result.reason);
+        assert_eq!(
+            self.result.outcome,
+            Outcome::Completed,
+            "{:?}",
+            self.result.reason
+        );
         self.result.valid_loss.unwrap()
     }
 }
@@ -54,15 +62,34 @@ fn run_on(devices: u64, folder: &Path, [engine, model, data, train]: [&str; 4]) 
         attempt.path().display(),
         folder.join("checkpoint").display()
     );
-    let file: TrialFile = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let file: TrialFile = serde_yaml::from_str(&text).unwrap_or_else(|error| {
+        panic!(
+            "{error}\n\
+             {text}"
+        )
+    });
     let _alone = common::alone_with_the_generator_of(file.engine);
-    let result = train::run(&file, &Registry::new(), &mut Vec::new(), &AtomicBool::new(false)).result;
-    let steps = csv::Reader::from_path(attempt.path().join("steps.csv")).unwrap().into_deserialize::<StepRow>();
-    Left { result, first_loss: steps.filter_map(|row| row.unwrap().loss).next() }
+    let result = train::run(
+        &file,
+        &Registry::new(),
+        &mut Vec::new(),
+        &AtomicBool::new(false),
+    )
+    .result;
+    let steps = csv::Reader::from_path(attempt.path().join("steps.csv"))
+        .unwrap()
+        .into_deserialize::<StepRow>();
+    Left {
+        result,
+        first_loss: steps.filter_map(|row| row.unwrap().loss).next(),
+    }
 }
 
 fn engines() -> Vec<&'static str> {
-    common::engines().iter().map(|engine| engine.name()).collect()
+    common::engines()
+        .iter()
+        .map(|engine| engine.name())
+        .collect()
 }
 
 /// The key that begins with a file, and updates that change nothing.
@@ -72,31 +99,53 @@ fn beginning_with(file: &Path) -> String {
 }
 
 fn unchanged(file: &Path) -> String {
-    format!("batch_size: 4, steps: 2, optimizer: {{kind: sgd, learning_rate: 1.0e-30}}, seed: 7, initial_weights: {}", beginning_with(file))
+    format!(
+        "batch_size: 4, steps: 2, optimizer: {{kind: sgd, learning_rate: 1.0e-30}}, seed: 7, \
+         initial_weights: {}",
+        beginning_with(file)
+    )
 }
 
 /// Trains a model, and returns the file of its last parameters with the loss that they have.
 fn trained(folder: &Path, engine: &str, [model, data]: [&str; 2]) -> (PathBuf, f64) {
     let _ = fs::remove_dir_all(folder.join("checkpoint"));
-    let left = run(folder, [engine, model, data, &format!("{SMALL}, checkpoint: {{every_steps: 1000, after: last}}")]);
+    let left = run(
+        folder,
+        [
+            engine,
+            model,
+            data,
+            &format!("{SMALL}, checkpoint: {{every_steps: 1000, after: last}}"),
+        ],
+    );
     let loss = left.valid_loss();
     let file = folder.join("trained.safetensors");
     fs::copy(folder.join("checkpoint/30/model.safetensors"), &file).unwrap();
     (file, loss)
 }
 
-/// With the values of a checkpoint each model has the loss that it had. In the short form on one engine each, in turn.
+/// With the values of a checkpoint each model has the loss that it had. In the short form on one
+/// engine each, in turn.
 #[test]
 fn a_training_begins_where_the_parameters_of_another_one_ended() {
     let folder = tempfile::tempdir().unwrap();
     common::write_pairs(&folder.path().join("pairs"));
-    let pairs =
-        format!("{{kind: sft-jsonl, path: {0}/pairs/rows.jsonl, tokenizer: {0}/pairs/tokenizer.json, length_bucket: 4}}", folder.path().display());
+    let pairs = format!(
+        "{{kind: sft-jsonl, path: {0}/pairs/rows.jsonl, tokenizer: {0}/pairs/tokenizer.json, \
+         length_bucket: 4}}",
+        folder.path().display()
+    );
     let text = "{kind: generated, characters: 20000}";
     let cases = [
         ["{kind: mlp, seq_len: 16}", text],
-        ["{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, tie_head: false}", text],
-        ["{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8}", text],
+        [
+            "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, tie_head: false}",
+            text,
+        ],
+        [
+            "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8}",
+            text,
+        ],
         ["{kind: lstm, d_model: 8, hidden: 8, seq_len: 8}", text],
         [T5, &pairs],
     ];
@@ -106,14 +155,30 @@ fn a_training_begins_where_the_parameters_of_another_one_ended() {
             let (file, loss) = trained(folder.path(), engine, case);
             let [model, data] = case;
             let again = run(folder.path(), [engine, model, data, &unchanged(&file)]);
-            assert!(common::is_same(again.valid_loss(), loss), "{engine} {model}: {}, before {loss}", again.valid_loss());
+            assert!(
+                common::is_same(again.valid_loss(), loss),
+                "{engine} {model}: {}, before {loss}",
+                again.valid_loss()
+            );
             if common::device_of(engine) == "cpu" {
                 let on_two = run_on(2, folder.path(), [engine, model, data, &unchanged(&file)]);
                 assert_eq!(on_two.valid_loss(), loss, "{engine} {model}, two devices");
             }
             if engine == "libtorch" {
-                let narrow = run(folder.path(), [engine, model, data, &format!("precision: bf16, {}", unchanged(&file))]).valid_loss();
-                assert!((narrow / loss - 1.0).abs() < 0.02, "{model}: {narrow} in bf16, {loss} in f32");
+                let narrow = run(
+                    folder.path(),
+                    [
+                        engine,
+                        model,
+                        data,
+                        &format!("precision: bf16, {}", unchanged(&file)),
+                    ],
+                )
+                .valid_loss();
+                assert!(
+                    (narrow / loss - 1.0).abs() < 0.02,
+                    "{model}: {narrow} in bf16, {loss} in f32"
+                );
             }
         }
     }
@@ -126,20 +191,42 @@ fn running_statistics_are_those_of_the_file() {
     let variances = |file: &Path| -> Vec<f32> {
         let bytes = fs::read(file).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let mut named: Vec<_> = tensors.iter().filter(|(name, _)| name.ends_with("running_variance")).collect();
+        let mut named: Vec<_> = tensors
+            .iter()
+            .filter(|(name, _)| name.ends_with("running_variance"))
+            .collect();
         named.sort_by_key(|(name, _)| *name);
-        named.iter().flat_map(|(_, view)| view.data().as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))).collect()
+        named
+            .iter()
+            .flat_map(|(_, view)| {
+                view.data()
+                    .as_chunks()
+                    .0
+                    .iter()
+                    .map(|four| f32::from_le_bytes(*four))
+            })
+            .collect()
     };
     for engine in engines() {
         let (file, _) = trained(folder.path(), engine, RESNET);
         fs::remove_dir_all(folder.path().join("checkpoint")).unwrap();
         let [model, data] = RESNET;
-        let one_step = unchanged(&file).replace("steps: 2", "steps: 1, checkpoint: {every_steps: 1, after: last}");
+        let one_step = unchanged(&file).replace(
+            "steps: 2",
+            "steps: 1, checkpoint: {every_steps: 1, after: last}",
+        );
         run(folder.path(), [engine, model, data, &one_step]).valid_loss();
         let before = variances(&file);
         let after = variances(&folder.path().join("checkpoint/1/model.safetensors"));
-        let small: Vec<(f32, f32)> = before.into_iter().zip(after).filter(|(before, _)| *before < 0.5).collect();
-        assert!(small.len() > 10 && small.iter().all(|(_, after)| *after < 0.8), "{engine}: {small:?}");
+        let small: Vec<(f32, f32)> = before
+            .into_iter()
+            .zip(after)
+            .filter(|(before, _)| *before < 0.5)
+            .collect();
+        assert!(
+            small.len() > 10 && small.iter().all(|(_, after)| *after < 0.8),
+            "{engine}: {small:?}"
+        );
     }
 }
 
@@ -148,19 +235,35 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
     let folder = tempfile::tempdir().unwrap();
     common::write_pairs(folder.path());
     let reference = common::in_repository("tests/reference");
-    let data = format!("{{kind: sft-jsonl, path: {0}/rows.jsonl, tokenizer: {0}/tokenizer.json}}", folder.path().display());
-    let expected: f64 = fs::read_to_string(reference.join("seq2seq-pretrained.csv")).unwrap().lines().nth(1).unwrap().parse().unwrap();
+    let data = format!(
+        "{{kind: sft-jsonl, path: {0}/rows.jsonl, tokenizer: {0}/tokenizer.json}}",
+        folder.path().display()
+    );
+    let expected: f64 = fs::read_to_string(reference.join("seq2seq-pretrained.csv"))
+        .unwrap()
+        .lines()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     let theirs = reference.join("seq2seq-pretrained.safetensors");
-    // As older files have it: the one table again under its other names, and a bias that nothing reads.
+    // As older files have it: the one table again under its other names, and a bias that nothing
+    // reads.
     let bytes = fs::read(&theirs).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let table = tensors.tensor("shared.weight").unwrap();
     let bias = TensorView::new(Dtype::F32, vec![1], &[0; 4]).unwrap();
     let unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
-    let more = [("lm_head.weight", table.clone()), ("encoder.embed_tokens.weight", table), (unused, bias.clone())];
+    let more = [
+        ("lm_head.weight", table.clone()),
+        ("encoder.embed_tokens.weight", table),
+        (unused, bias.clone()),
+    ];
     let older = folder.path().join("older.safetensors");
     let named = |more: Vec<(&str, TensorView<'_>)>, path: &Path| {
-        let all = tensors.iter().chain(more.iter().map(|(name, view)| (*name, view.clone())));
+        let all = tensors
+            .iter()
+            .chain(more.iter().map(|(name, view)| (*name, view.clone())));
         safetensors::serialize_to_file(all, None, path).unwrap();
     };
     named(more.to_vec(), &older);
@@ -168,42 +271,73 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
         for file in [&theirs, &older] {
             let left = run(folder.path(), [engine, T5, &data, &unchanged(file)]);
             let loss = left.valid_loss();
-            assert!((loss / expected - 1.0).abs() < 1e-5 * common::slack(), "{engine}: {loss}, there {expected}");
+            assert!(
+                (loss / expected - 1.0).abs() < 1e-5 * common::slack(),
+                "{engine}: {loss}, there {expected}"
+            );
         }
     }
 
     // Gated blocks are what later versions have.
     let gated = folder.path().join("gated.safetensors");
-    named(vec![("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", bias)], &gated);
+    named(
+        vec![("encoder.block.0.layer.1.DenseReluDense.wi_0.weight", bias)],
+        &gated,
+    );
     let left = run(folder.path(), ["flex", T5, &data, &unchanged(&gated)]);
-    assert!(left.reason().contains("belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which"), "{}", left.reason());
+    assert!(
+        left.reason()
+            .contains("belongs to a T5 with gated feed-forward blocks (v1.1, Flan-T5, mT5), which"),
+        "{}",
+        left.reason()
+    );
 
     // A head of its own is another model, and so is one with more layers or tokens.
     let untied = folder.path().join("untied.safetensors");
     let zeros = vec![0; 23 * 8 * 2];
-    named(vec![("lm_head.weight", TensorView::new(Dtype::F16, vec![23, 8], &zeros).unwrap())], &untied);
-    let of = |model: &str, file: &Path| run(folder.path(), ["flex", model, &data, &unchanged(file)]);
+    named(
+        vec![(
+            "lm_head.weight",
+            TensorView::new(Dtype::F16, vec![23, 8], &zeros).unwrap(),
+        )],
+        &untied,
+    );
+    let of =
+        |model: &str, file: &Path| run(folder.path(), ["flex", model, &data, &unchanged(file)]);
     for (model, file, what) in [
-        (T5, &untied, "untied.safetensors, `lm_head.weight` is not a parameter of the model; set `model` as it was"),
+        (
+            T5,
+            &untied,
+            "untied.safetensors, `lm_head.weight` is not a parameter of the model; set `model` as \
+             it was",
+        ),
         (
             &T5.replace("decoder_layers: 2", "decoder_layers: 1"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `decoder.block.1.layer.0.SelfAttention.k.weight` and 12 others are not parameters of the model",
+            "seq2seq-pretrained.safetensors, `decoder.block.1.layer.0.SelfAttention.k.weight` and \
+             12 others are not parameters of the model",
         ),
         (
             &T5.replace("decoder_layers: 2", "decoder_layers: 3"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `decoder.block.2.layer.0.layer_norm.weight` is missing",
+            "seq2seq-pretrained.safetensors, `decoder.block.2.layer.0.layer_norm.weight` is \
+             missing",
         ),
         (
             &T5.replace("d_ff: 16", "vocabulary: 30, d_ff: 16"),
             &theirs,
-            "seq2seq-pretrained.safetensors, `shared.weight` has shape [23, 8], and the model's parameter [30, 8]",
+            "seq2seq-pretrained.safetensors, `shared.weight` has shape [23, 8], and the model's \
+             parameter [30, 8]",
         ),
     ] {
         let left = of(model, file);
         let (begin, rest) = left.reason().split_once(" in ").unwrap();
-        assert!(begin == "the initial weights do not fit the model:" && rest.contains(&format!("/{what}")), "{}", left.reason());
+        assert!(
+            begin == "the initial weights do not fit the model:"
+                && rest.contains(&format!("/{what}")),
+            "{}",
+            left.reason()
+        );
     }
 }
 
@@ -211,34 +345,68 @@ fn a_t5_of_hugging_face_has_the_loss_that_it_has_there() {
 #[test]
 fn what_no_shape_shows_is_refused_by_its_key() {
     let folder = tempfile::tempdir().unwrap();
-    let (gpt, data) = ("{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, dropout: 0.1}", "{kind: generated, characters: 20000}");
+    let (gpt, data) = (
+        "{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: 8, dropout: 0.1}",
+        "{kind: generated, characters: 20000}",
+    );
     let (file, _) = trained(folder.path(), "flex", [gpt, data]);
     let begun = |model: &str| run(folder.path(), ["flex", model, data, &unchanged(&file)]);
     let left = begun(&gpt.replace("num_heads: 2", "num_heads: 4"));
-    assert!(left.reason().contains("`model.num_heads` was 2 when these weights were trained, and is 4"), "{}", left.reason());
+    assert!(
+        left.reason()
+            .contains("`model.num_heads` was 2 when these weights were trained, and is 4"),
+        "{}",
+        left.reason()
+    );
     let left = begun(&gpt.replace("dropout: 0.1", "dropout: 0"));
     left.valid_loss();
-    assert!(left.result.notes["initial_weights"].starts_with("SHA-256 "), "{:?}", left.result.notes);
+    assert!(
+        left.result.notes["initial_weights"].starts_with("SHA-256 "),
+        "{:?}",
+        left.result.notes
+    );
 }
 
 #[test]
 fn what_is_no_file_of_this_content_is_refused_and_a_checkpoint_comes_first() {
     let folder = tempfile::tempdir().unwrap();
-    let case = ["{kind: mlp, seq_len: 16}", "{kind: generated, characters: 20000}"];
+    let case = [
+        "{kind: mlp, seq_len: 16}",
+        "{kind: generated, characters: 20000}",
+    ];
     let (file, _) = trained(folder.path(), "flex", case);
     let [model, data] = case;
     let key = unchanged(&file);
     fs::write(&file, "no tensors").unwrap();
     let left = run(folder.path(), ["flex", model, data, &key]);
-    assert!(left.reason().contains("whose SHA-256 is ") && left.reason().ends_with("write its SHA-256 there"), "{}", left.reason());
+    assert!(
+        left.reason().contains("whose SHA-256 is ")
+            && left.reason().ends_with("write its SHA-256 there"),
+        "{}",
+        left.reason()
+    );
     assert_eq!(left.first_loss, None);
     let left = run(folder.path(), ["flex", model, data, &unchanged(&file)]);
-    assert!(left.reason().contains("trained.safetensors: ") && left.reason().ends_with("save the model as one"), "{}", left.reason());
+    assert!(
+        left.reason().contains("trained.safetensors: ")
+            && left.reason().ends_with("save the model as one"),
+        "{}",
+        left.reason()
+    );
     fs::remove_file(&file).unwrap();
-    assert!(run(folder.path(), ["flex", model, data, &key]).reason().contains("which cannot be read: No such file"));
+    assert!(
+        run(folder.path(), ["flex", model, data, &key])
+            .reason()
+            .contains("which cannot be read: No such file")
+    );
 
     // An attempt that resumes no longer needs it.
     let going_on = key.replace("steps: 2", "steps: 40, checkpoint: {every_steps: 1000}");
     let left = run(folder.path(), ["flex", model, data, &going_on]);
-    assert_eq!((left.result.outcome, left.result.resumed_at_step), (Outcome::Completed, Some(30)), "{:?}", left.result.reason);
+    assert_eq!(
+        (left.result.outcome, left.result.resumed_at_step),
+        (Outcome::Completed, Some(30)),
+        "{:?}",
+        left.result.reason
+    );
 }

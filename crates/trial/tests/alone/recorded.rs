@@ -1,6 +1,8 @@
-//! Steps that are recorded once and replayed (`train.cuda_graph`). What a GPU does with CUDA graphs a CPU does with closures that are run again on the
-//! same memory: nothing of the host may be left in them. Losses are those of steps made operator by operator, to the bit: schedules,
-//! clipping, accumulation, dropout, the loss scale, every optimizer, memories of recurrent models, batches of several shapes, resuming.
+//! Steps that are recorded once and replayed (`train.cuda_graph`). What a GPU does with CUDA graphs
+//! a CPU does with closures that are run again on the same memory: nothing of the host may be left
+//! in them. Losses are those of steps made operator by operator, to the bit: schedules, clipping,
+//! accumulation, dropout, the loss scale, every optimizer, memories of recurrent models, batches of
+//! several shapes, resuming.
 
 use kiln_trial::engine::libtorch::force_cuda_branches;
 
@@ -9,20 +11,26 @@ use crate::common::{
     is_cuda,
 };
 
-/// Steps that the notes of two attempts say were replayed, and shapes that were recorded in the second.
+/// Steps that the notes of two attempts say were replayed, and shapes that were recorded in the
+/// second.
 fn replayed(notes: &[String; 2]) -> ([u64; 2], u64) {
     let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("{notes:?}"));
-    let steps = notes.each_ref().map(|note| number(note.split(" steps replayed").next().unwrap()));
+    let steps = notes
+        .each_ref()
+        .map(|note| number(note.split(" steps replayed").next().unwrap()));
     (steps, number(notes[1].rsplit(": ").next().unwrap()))
 }
 
 #[test]
 fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_operator() {
     force_cuda_branches(true);
-    let scaled = "precision: amp-f16, batch_size: 4, grad_accumulation: 3, steps: 60, clip_norm: 1.0, evaluate: {every: 30}, \
-                  learning_rate_schedule: {kind: linear, warmup_steps: 10}";
-    let bf16 = "precision: bf16, batch_size: 4, steps: 40, optimizer: {kind: adamw, weight_decay: 0.1, weight_decay_on: matrices}";
-    let decayed = "batch_size: 4, grad_accumulation: 2, steps: 60, optimizer: {kind: adafactor, learning_rate: 3.0e-3, weight_decay: 0.1}";
+    let scaled = "precision: amp-f16, batch_size: 4, grad_accumulation: 3, steps: 60, clip_norm: \
+                  1.0, evaluate: {every: 30}, learning_rate_schedule: {kind: linear, warmup_steps: \
+                  10}";
+    let bf16 = "precision: bf16, batch_size: 4, steps: 40, optimizer: {kind: adamw, weight_decay: \
+                0.1, weight_decay_on: matrices}";
+    let decayed = "batch_size: 4, grad_accumulation: 2, steps: 60, optimizer: {kind: adafactor, \
+                   learning_rate: 3.0e-3, weight_decay: 0.1}";
     let cases = [
         MLP,
         GPT,
@@ -30,23 +38,46 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
         RESNET,
         PANEL,
         SEQ2SEQ,
-        Case { train: scaled, ..GPT },
-        Case { train: scaled, ..LSTM },
+        Case {
+            train: scaled,
+            ..GPT
+        },
+        Case {
+            train: scaled,
+            ..LSTM
+        },
         Case { train: bf16, ..GPT },
-        Case { train: decayed, ..SEQ2SEQ },
+        Case {
+            train: decayed,
+            ..SEQ2SEQ
+        },
     ];
     for case in cases {
-        let train: &'static str = Box::leak(format!("{}, cuda_graph: on", case.train).into_boxed_str());
+        let train: &'static str =
+            Box::leak(format!("{}, cuda_graph: on", case.train).into_boxed_str());
         let notes = trains_alike_recorded(case, Case { train, ..case });
-        assert!(notes[1].contains(if is_cuda() { "CUDA graphs;" } else { "closures on the CPU" }), "{}: {notes:?}", case.name);
+        assert!(
+            notes[1].contains(if is_cuda() {
+                "CUDA graphs;"
+            } else {
+                "closures on the CPU"
+            }),
+            "{}: {notes:?}",
+            case.name
+        );
         let ([first, second], shapes) = replayed(&notes);
         if case.name == SEQ2SEQ.name {
             // Lengths differ from batch to batch.
             assert!(second > 0 && shapes > 1, "{}: {notes:?}", case.name);
             continue;
         }
-        // 3 made operator by operator and 1 that is recorded; at the start of an epoch a memory's size is not known yet.
-        assert!((14..=16).contains(&first) && second >= first && shapes == 1, "{}: {notes:?}", case.name);
+        // 3 made operator by operator and 1 that is recorded; at the start of an epoch a memory's
+        // size is not known yet.
+        assert!(
+            (14..=16).contains(&first) && second >= first && shapes == 1,
+            "{}: {notes:?}",
+            case.name
+        );
     }
     force_cuda_branches(false);
 }

@@ -1,4 +1,5 @@
-//! Small trials of every kind of model that are killed, stopped and resumed, in processes of their own or in this one.
+//! Small trials of every kind of model that are killed, stopped and resumed, in processes of their
+//! own or in this one.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +41,8 @@ pub(crate) const MLP: Case = Case {
     devices: 1,
     model: "{kind: mlp, seq_len: 16}",
     data: "{kind: generated, characters: 20000, num_workers: 2, persistent_workers: false}",
-    train: "batch_size: 4, steps: 90, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, nesterov: true}",
+    train: "batch_size: 4, steps: 90, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, \
+            nesterov: true}",
 };
 
 pub(crate) const GPT: Case = Case {
@@ -59,8 +61,9 @@ pub(crate) const LSTM: Case = Case {
     devices: 1,
     model: "{kind: lstm, d_model: 16, hidden: 16, seq_len: 8, dropout: 0.2}",
     data: "{kind: generated, characters: 20000, sampling: contiguous}",
-    train: "batch_size: 4, grad_accumulation: 2, steps: 120, clip_norm: 0.25, optimizer: {kind: sgd, learning_rate: 4.0}, \
-            evaluate: {every: 8}, learning_rate_schedule: {kind: plateau, factor: 0.5}",
+    train: "batch_size: 4, grad_accumulation: 2, steps: 120, clip_norm: 0.25, optimizer: {kind: \
+            sgd, learning_rate: 4.0}, evaluate: {every: 8}, learning_rate_schedule: {kind: \
+            plateau, factor: 0.5}",
 };
 
 pub(crate) const RESNET: Case = Case {
@@ -68,15 +71,18 @@ pub(crate) const RESNET: Case = Case {
     engine: "libtorch",
     devices: 1,
     model: "{kind: resnet, depth: 18, width: 4, stem: small}",
-    data: "{kind: generated-images, images: 200, valid_images: 40, image_size: 16, flip: true, crop_padding: 2, num_workers: 1}",
-    train: "batch_size: 8, steps: 60, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 5.0e-4}, evaluate: {every: epoch}",
+    data: "{kind: generated-images, images: 200, valid_images: 40, image_size: 16, flip: true, \
+           crop_padding: 2, num_workers: 1}",
+    train: "batch_size: 8, steps: 60, optimizer: {kind: sgd, learning_rate: 0.05, momentum: 0.9, \
+            weight_decay: 5.0e-4}, evaluate: {every: epoch}",
 };
 
 pub(crate) const PANEL: Case = Case {
     name: "panel-lstm",
     engine: "libtorch",
     devices: 1,
-    model: "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: 0.1}",
+    model: "{kind: panel-lstm, seq_len: 10, symbol_width: 4, hidden: 16, num_layers: 2, dropout: \
+            0.1}",
     data: "{kind: panel-csv, path: PANEL, price: Close}",
     train: "batch_size: 8, steps: 80, evaluate: {every: 25}",
 };
@@ -86,9 +92,11 @@ pub(crate) const SEQ2SEQ: Case = Case {
     engine: "libtorch",
     devices: 1,
     model: "{kind: seq2seq, d_model: 16, d_kv: 4, d_ff: 32, num_heads: 2, dropout: 0.1}",
-    data: "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, length_bucket: 4, num_workers: 1}",
-    train: "batch_size: 4, grad_accumulation: 2, steps: 60, clip_norm: 1.0, optimizer: {kind: adafactor, learning_rate: 3.0e-3}, \
-            evaluate: {every: 20, generate: {rows: 5, max_tokens: 8, beams: 2}}, learning_rate_schedule: {kind: linear, warmup_steps: 5}",
+    data: "{kind: sft-jsonl, path: PAIRS/rows.jsonl, tokenizer: PAIRS/tokenizer.json, \
+           length_bucket: 4, num_workers: 1}",
+    train: "batch_size: 4, grad_accumulation: 2, steps: 60, clip_norm: 1.0, optimizer: {kind: \
+            adafactor, learning_rate: 3.0e-3}, evaluate: {every: 20, generate: {rows: 5, \
+            max_tokens: 8, beams: 2}}, learning_rate_schedule: {kind: linear, warmup_steps: 5}",
 };
 
 /// A trial whose attempts have separate folders.
@@ -128,16 +136,27 @@ impl Trial {
         if case.data.contains("PAIRS") {
             write_pairs(&folder.path().join("pairs"));
         }
-        Self { folder, case, checkpoint: checkpoint.to_owned() }
+        Self {
+            folder,
+            case,
+            checkpoint: checkpoint.to_owned(),
+        }
     }
 
     pub(crate) fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(self.folder.path().join("checkpoint"), TrialId(TRIAL.to_owned()))
+        Checkpoints::new(
+            self.folder.path().join("checkpoint"),
+            TrialId(TRIAL.to_owned()),
+        )
     }
 
-    /// The step of the newest usable checkpoint, 0 if there is none, and why newer ones are not usable.
+    /// The step of the newest usable checkpoint, 0 if there is none, and why newer ones are not
+    /// usable.
     pub(crate) fn newest(&self) -> (u64, Vec<String>) {
-        let (found, refused) = self.checkpoints().newest(|found| Ok(found.header.step)).unwrap();
+        let (found, refused) = self
+            .checkpoints()
+            .newest(|found| Ok(found.header.step))
+            .unwrap();
         (found.unwrap_or(0), refused)
     }
 
@@ -150,13 +169,23 @@ impl Trial {
         let place = self.path(attempt);
         let _ = fs::remove_dir_all(&place);
         fs::create_dir_all(&place).unwrap();
-        let Case { engine, devices, model, data, train, .. } = self.case;
+        let Case {
+            engine,
+            devices,
+            model,
+            data,
+            train,
+            ..
+        } = self.case;
         let at = |folder: &str| self.folder.path().join(folder).display().to_string();
-        let data = data.replace("PANEL", &at("panel")).replace("PAIRS", &at("pairs"));
+        let data = data
+            .replace("PANEL", &at("panel"))
+            .replace("PAIRS", &at("pairs"));
         let text = format!(
             "kiln_trial: 1\ntrial: {TRIAL}\nattempt: {attempt}\nmodel: {model}\ndata: {data}\n\
              train: {{cpu_threads: 1, checkpoint: {{{}}}, {train}}}\n\
-             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7}}\nengine: {engine}\ndevice: {}\ndevices_per_trial: {devices}\nfolder: {}\n\
+             measure: {{warmup_steps: 2, warmup_seconds: 0, log_every: 7}}\nengine: {engine}\n\
+             device: {}\ndevices_per_trial: {devices}\nfolder: {}\n\
              checkpoint_folder: {}\nrun_anchor_nanoseconds: 0\n",
             self.checkpoint,
             device_of(engine),
@@ -172,7 +201,12 @@ impl Trial {
     pub(crate) fn start(&self, attempt: u64) -> Child {
         let file = self.file(attempt);
         let stderr = fs::File::create(self.path(attempt).join("stderr.txt")).unwrap();
-        Command::new(program("kiln-trial")).arg(file).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
+        Command::new(program("kiln-trial"))
+            .arg(file)
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .unwrap()
     }
 
     /// One attempt in a process of its own.
@@ -194,45 +228,79 @@ impl Trial {
         self.left(number, messages)
     }
 
-    /// One attempt in this process, asked to stop once the checkpoint of step `stop_after` is on the disk.
+    /// One attempt in this process, asked to stop once the checkpoint of step `stop_after` is on
+    /// the disk.
     ///
-    /// A model with dropout draws from the generator of this process: such cases belong to the executable `alone`.
+    /// A model with dropout draws from the generator of this process: such cases belong to the
+    /// executable `alone`.
     pub(crate) fn attempt_here(&self, number: u64, stop_after: Option<u64>) -> Attempt {
         let text = fs::read_to_string(self.file(number)).unwrap();
-        let file: TrialFile = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let file: TrialFile = serde_yaml::from_str(&text).unwrap_or_else(|error| {
+            panic!(
+                "{error}\n\
+                 {text}"
+            )
+        });
         let is_interrupted = AtomicBool::new(false);
-        let mut listener = Listener { line: Vec::new(), messages: Vec::new(), stop_after, is_interrupted: &is_interrupted };
+        let mut listener = Listener {
+            line: Vec::new(),
+            messages: Vec::new(),
+            stop_after,
+            is_interrupted: &is_interrupted,
+        };
         let _alone = alone_with_the_generator_of(file.engine);
         train::run(&file, &Registry::new(), &mut listener, &is_interrupted);
         self.left(number, listener.messages)
     }
 
     fn left(&self, number: u64, messages: Vec<Message>) -> Attempt {
-        let result = fs::read(self.path(number).join("trial.json")).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap());
+        let result = fs::read(self.path(number).join("trial.json"))
+            .ok()
+            .map(|bytes| serde_json::from_slice(&bytes).unwrap());
         let steps: Vec<StepRow> = rows(&self.path(number).join("steps.csv"));
-        let steps = steps.iter().filter_map(|row| Some((row.step, row.loss?.to_bits()))).collect();
-        Attempt { messages, steps, epochs: rows(&self.path(number).join("epochs.csv")), result }
+        let steps = steps
+            .iter()
+            .filter_map(|row| Some((row.step, row.loss?.to_bits())))
+            .collect();
+        Attempt {
+            messages,
+            steps,
+            epochs: rows(&self.path(number).join("epochs.csv")),
+            result,
+        }
     }
 
     /// One attempt in a process of its own, which completes.
     fn complete(&self, number: u64) -> Attempt {
         let attempt = self.attempt(number, Ending::Itself);
         let stderr = fs::read_to_string(self.path(number).join("stderr.txt")).unwrap();
-        assert!(attempt.is_complete(), "{}: {:?} {stderr}", self.case.name, attempt.result);
+        assert!(
+            attempt.is_complete(),
+            "{}: {:?} {stderr}",
+            self.case.name,
+            attempt.result
+        );
         attempt
     }
 
     /// One attempt in this process, which completes.
     pub(crate) fn complete_here(&self, number: u64) -> Attempt {
         let attempt = self.attempt_here(number, None);
-        assert!(attempt.is_complete(), "{}: {:?}", self.case.name, attempt.result);
+        assert!(
+            attempt.is_complete(),
+            "{}: {:?}",
+            self.case.name,
+            attempt.result
+        );
         attempt
     }
 }
 
 impl Attempt {
     fn is_complete(&self) -> bool {
-        self.result.as_ref().is_some_and(|result| result.outcome == Outcome::Completed)
+        self.result
+            .as_ref()
+            .is_some_and(|result| result.outcome == Outcome::Completed)
     }
 
     pub(crate) fn notices(&self) -> Vec<&str> {
@@ -245,23 +313,49 @@ impl Attempt {
 
     /// By the step after which they stand: what a row says of the place in the data, and of losses.
     fn evaluations(&self) -> BTreeMap<u64, Evaluation> {
-        let told = |row: &EpochRow| ((row.epoch, row.samples), [row.train_loss, row.valid_loss, row.valid_top1]);
-        self.epochs.iter().map(|row| (row.step, told(row))).collect()
+        let told = |row: &EpochRow| {
+            (
+                (row.epoch, row.samples),
+                [row.train_loss, row.valid_loss, row.valid_top1],
+            )
+        };
+        self.epochs
+            .iter()
+            .map(|row| (row.step, told(row)))
+            .collect()
     }
 
-    /// Whether this attempt, which went on after step `from`, left what the undisturbed one did: on the CPU to the bit.
+    /// Whether this attempt, which went on after step `from`, left what the undisturbed one did: on
+    /// the CPU to the bit.
     fn assert_goes_on(&self, name: &str, from: u64, undisturbed: &Self) {
-        assert_eq!(self.result.as_ref().unwrap().resumed_at_step, Some(from), "{name}");
-        assert_eq!(self.steps.keys().next(), Some(&(from + 1)), "{name}: its own steps begin after the checkpoint");
+        assert_eq!(
+            self.result.as_ref().unwrap().resumed_at_step,
+            Some(from),
+            "{name}"
+        );
+        assert_eq!(
+            self.steps.keys().next(),
+            Some(&(from + 1)),
+            "{name}: its own steps begin after the checkpoint"
+        );
         for (step, loss) in &self.steps {
-            let (found, expected) = (f64::from_bits(*loss), f64::from_bits(undisturbed.steps[step]));
-            assert!(is_same(found, expected), "{name} at step {step}, from {from}: {found}, undisturbed {expected}");
+            let (found, expected) = (
+                f64::from_bits(*loss),
+                f64::from_bits(undisturbed.steps[step]),
+            );
+            assert!(
+                is_same(found, expected),
+                "{name} at step {step}, from {from}: {found}, undisturbed {expected}"
+            );
         }
         let expected = undisturbed.evaluations();
         for (step, told) in self.evaluations() {
             let (place, losses) = &expected[&step];
             assert_eq!(told.0, *place, "{name} after step {step}, from {from}");
-            assert!(are_same_cells(&told.1, losses), "{name} after step {step}, from {from}: {told:?}, undisturbed {losses:?}");
+            assert!(
+                are_same_cells(&told.1, losses),
+                "{name} after step {step}, from {from}: {told:?}, undisturbed {losses:?}"
+            );
         }
     }
 
@@ -272,29 +366,49 @@ impl Attempt {
 
     /// Whether its steps have the losses that the other attempt's have.
     fn has_losses_of(&self, other: &Self) -> bool {
-        self.steps.iter().all(|(step, loss)| is_same(f64::from_bits(*loss), f64::from_bits(other.steps[step])))
+        self.steps
+            .iter()
+            .all(|(step, loss)| is_same(f64::from_bits(*loss), f64::from_bits(other.steps[step])))
     }
 
     /// Whether this attempt ended as the undisturbed one did.
     fn assert_ends_as(&self, name: &str, undisturbed: &Self) {
-        let (found, expected) = (self.result.as_ref().unwrap(), undisturbed.result.as_ref().unwrap());
+        let (found, expected) = (
+            self.result.as_ref().unwrap(),
+            undisturbed.result.as_ref().unwrap(),
+        );
         let losses = |result: &TrialResult| [result.train_loss, result.valid_loss];
         assert_eq!(found.steps, expected.steps, "{name}");
-        assert!(are_same_cells(&losses(found), &losses(expected)), "{name}: {:?}, undisturbed {:?}", losses(found), losses(expected));
-        assert!(expected.checkpoint_seconds.unwrap() > 0.0 && expected.checkpoint_bytes.unwrap() > 1000);
+        assert!(
+            are_same_cells(&losses(found), &losses(expected)),
+            "{name}: {:?}, undisturbed {:?}",
+            losses(found),
+            losses(expected)
+        );
+        assert!(
+            expected.checkpoint_seconds.unwrap() > 0.0 && expected.checkpoint_bytes.unwrap() > 1000
+        );
     }
 }
 
-/// An accuracy counts an integer number of images: on a GPU a rounding may decide one of them, and is not held to anything.
+/// An accuracy counts an integer number of images: on a GPU a rounding may decide one of them, and
+/// is not held to anything.
 fn are_same_cells(found: &[Option<f64>], expected: &[Option<f64>]) -> bool {
     let is_same_cell = |found: &Option<f64>, expected: &Option<f64>| match (found, expected) {
-        (Some(found), Some(expected)) => is_same(*found, *expected) || (is_cuda() && *found <= 1.0 && *expected <= 1.0),
+        (Some(found), Some(expected)) => {
+            is_same(*found, *expected) || (is_cuda() && *found <= 1.0 && *expected <= 1.0)
+        }
         _ => found.is_none() && expected.is_none(),
     };
-    found.len() == expected.len() && found.iter().zip(expected).all(|(found, expected)| is_same_cell(found, expected))
+    found.len() == expected.len()
+        && found
+            .iter()
+            .zip(expected)
+            .all(|(found, expected)| is_same_cell(found, expected))
 }
 
-/// Takes the messages of a trial in this process, and asks it to stop once it tells of a checkpoint.
+/// Takes the messages of a trial in this process, and asks it to stop once it tells of a
+/// checkpoint.
 struct Listener<'a> {
     line: Vec<u8>,
     messages: Vec<Message>,
@@ -322,13 +436,18 @@ impl Write for Listener<'_> {
 }
 
 fn terminate(child: &Child) {
-    let status = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    let status = Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(status.success());
 }
 
 /// A killed attempt may leave its last line torn.
 fn rows<R: serde::de::DeserializeOwned>(path: &Path) -> Vec<R> {
-    let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else { return Vec::new() };
+    let Ok(mut reader) = csv::ReaderBuilder::new().flexible(true).from_path(path) else {
+        return Vec::new();
+    };
     reader.deserialize().filter_map(Result::ok).collect()
 }
 
@@ -343,7 +462,10 @@ fn write_panel(folder: &Path) {
             let open = price;
             price *= 1.0 + (numbers.next_u64() % 1000) as f64 / 1e4 - 0.05;
             let (month, of_month) = (day / 28 + 1, day % 28 + 1);
-            text += &format!("2020-{month:02}-{of_month:02},{open:.4},{price:.4},{}\n", 1000 + numbers.next_u64() % 500);
+            text += &format!(
+                "2020-{month:02}-{of_month:02},{open:.4},{price:.4},{}\n",
+                1000 + numbers.next_u64() % 500
+            );
         }
         fs::write(folder.join(format!("S{symbol}.csv")), text).unwrap();
     }
@@ -354,12 +476,16 @@ fn write_panel(folder: &Path) {
 fn has_devices(case: &Case) -> bool {
     let has = case.devices == 1 || device_of(case.engine) == "cpu";
     if !has {
-        println!("left out on CUDA: {} on {} devices", case.name, case.devices);
+        println!(
+            "left out on CUDA: {} on {} devices",
+            case.name, case.devices
+        );
     }
     has
 }
 
-/// Kills the process of one attempt and stops that of the next; the third one ends as an undisturbed trial does.
+/// Kills the process of one attempt and stops that of the next; the third one ends as an
+/// undisturbed trial does.
 pub(crate) fn goes_on_after_a_kill(case: Case) {
     if !has_devices(&case) {
         return;
@@ -367,8 +493,11 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
     let undisturbed = Trial::new(case, EVERY_TEN_STEPS).complete(1);
     let total = undisturbed.result.as_ref().unwrap().steps;
     let disturbed = Trial::new(case, EVERY_TEN_STEPS);
-    let killed = (0..20).map(|_| disturbed.attempt(1, Ending::Kill(10))).find(|attempt| !attempt.is_complete());
-    let killed = killed.unwrap_or_else(|| panic!("{}: it was always faster than its killer", case.name));
+    let killed = (0..20)
+        .map(|_| disturbed.attempt(1, Ending::Kill(10)))
+        .find(|attempt| !attempt.is_complete());
+    let killed =
+        killed.unwrap_or_else(|| panic!("{}: it was always faster than its killer", case.name));
     let (from, _) = disturbed.newest();
     assert!(from >= 10 && from < total, "{from} of {total}");
     assert!(killed.has_losses_of(&undisturbed), "{}", case.name);
@@ -378,21 +507,31 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
     let mut attempts = vec![(from, &last)];
     if !stopped.is_complete() {
         let result = stopped.result.as_ref().unwrap();
-        assert_eq!((result.outcome, result.resumed_at_step), (Outcome::Interrupted, Some(from)));
+        assert_eq!(
+            (result.outcome, result.resumed_at_step),
+            (Outcome::Interrupted, Some(from))
+        );
         attempts = vec![(from, &stopped), (result.steps, &last)];
     }
-    attempts.iter().for_each(|(from, attempt)| attempt.assert_goes_on(case.name, *from, &undisturbed));
+    attempts
+        .iter()
+        .for_each(|(from, attempt)| attempt.assert_goes_on(case.name, *from, &undisturbed));
     last.assert_ends_as(case.name, &undisturbed);
 }
 
-/// Makes steps operator by operator in one trial, and replays recorded ones in another, which is stopped and resumed: the losses are the same to
-/// the bit. Out: what the second one's rows say of how its steps were run.
+/// Makes steps operator by operator in one trial, and replays recorded ones in another, which is
+/// stopped and resumed: the losses are the same to the bit. Out: what the second one's rows say of
+/// how its steps were run.
 pub(crate) fn trains_alike_recorded(case: Case, recorded: Case) -> [String; 2] {
     let eager = Trial::new(case, EVERY_TEN_STEPS).complete_here(1);
     assert_eq!(eager.note("cuda_graph"), None, "{}", case.name);
     let trial = Trial::new(recorded, EVERY_TEN_STEPS);
     let stopped = trial.attempt_here(1, Some(20));
-    assert!(stopped.steps.len() == 20 && stopped.has_losses_of(&eager), "{}", case.name);
+    assert!(
+        stopped.steps.len() == 20 && stopped.has_losses_of(&eager),
+        "{}",
+        case.name
+    );
     let last = trial.complete_here(2);
     last.assert_goes_on(case.name, 20, &eager);
     last.assert_ends_as(case.name, &eager);
@@ -408,16 +547,25 @@ pub(crate) fn goes_on_here(case: Case) {
     }
     let disturbed = Trial::new(case, EVERY_TEN_STEPS);
     let first = disturbed.attempt_here(1, Some(20));
-    // Made in between, so that this process's generator does not stand where the first attempt left it: only the checkpoint may tell the
-    // second attempt where to go on.
+    // Made in between, so that this process's generator does not stand where the first attempt left
+    // it: only the checkpoint may tell the second attempt where to go on.
     let undisturbed = Trial::new(case, EVERY_TEN_STEPS).complete_here(1);
     let second = disturbed.attempt_here(2, Some(40));
     let last = disturbed.complete_here(3);
     for (attempt, resumed_at, stopped_at) in [(&first, None, 20), (&second, Some(20), 40)] {
         let result = attempt.result.as_ref().unwrap();
-        assert_eq!((result.outcome, result.resumed_at_step, result.steps), (Outcome::Interrupted, resumed_at, stopped_at), "{}", case.name);
+        assert_eq!(
+            (result.outcome, result.resumed_at_step, result.steps),
+            (Outcome::Interrupted, resumed_at, stopped_at),
+            "{}",
+            case.name
+        );
     }
-    assert!(first.steps.len() == 20 && first.has_losses_of(&undisturbed), "{}", case.name);
+    assert!(
+        first.steps.len() == 20 && first.has_losses_of(&undisturbed),
+        "{}",
+        case.name
+    );
     second.assert_goes_on(case.name, 20, &undisturbed);
     last.assert_goes_on(case.name, 40, &undisturbed);
     last.assert_ends_as(case.name, &undisturbed);

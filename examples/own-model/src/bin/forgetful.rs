@@ -1,5 +1,5 @@
-//! A model that leaks memory: half a mebibyte at each training step, like a list that only grows. kiln's message
-//! about such a training is in `docs/own-model.md`, "When memory grows".
+//! A model that leaks memory: half a mebibyte at each training step, like a list that only grows.
+//! kiln's message about such a training is in `docs/own-model.md`, "When memory grows".
 
 use std::{
     process::ExitCode,
@@ -35,20 +35,36 @@ struct Forgetful {
 }
 
 fn build(_: Fields, samples: Samples, init: &Init) -> Result<Forgetful, TrialError> {
-    let InputShape::Images(ImageShape { channels, height, width, classes }) = samples.shape else {
-        return Err(TrialError::Bad("`model.name` forgetful needs images".to_owned()));
+    let InputShape::Images(ImageShape {
+        channels,
+        height,
+        width,
+        classes,
+    }) = samples.shape
+    else {
+        return Err(TrialError::Bad(
+            "`model.name` forgetful needs images".to_owned(),
+        ));
     };
     let pixels = (channels * height * width) as usize;
-    Ok(Forgetful { hidden: Linear::uniform(init, "hidden", [pixels, 64]), head: Linear::uniform(init, "head", [64, classes as usize]) })
+    Ok(Forgetful {
+        hidden: Linear::uniform(init, "hidden", [pixels, 64]),
+        head: Linear::uniform(init, "head", [64, classes as usize]),
+    })
 }
 
 impl OwnModel for Forgetful {
     fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
-        let Input::Images(images) = input else { unreachable!("`build` took images alone") };
-        KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(vec![1; FORGOTTEN]);
+        let Input::Images(images) = input else {
+            unreachable!("`build` took images alone")
+        };
+        KEPT.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(vec![1; FORGOTTEN]);
         let [batch, channels, height, width] = images.dims();
         let pixels: Tensor<2> = images.reshape([batch, channels * height * width]);
-        self.head.forward(relu(self.hidden.forward(pixels, with)), with) // [batch, classes]
+        self.head
+            .forward(relu(self.hidden.forward(pixels, with)), with) // [batch, classes]
     }
 }
 

@@ -26,14 +26,31 @@ enum ViewColumn {
     Held,
 }
 
-use ViewColumn::{Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used, Utilization};
+use ViewColumn::{
+    Active, Clock, Held, Index, Limit, Name, Power, Temperature, Tensor, Time, Total, Used,
+    Utilization,
+};
 use kiln_core::units::Bytes;
 use kiln_hardware::{
     DeviceFacts, Tick,
     sampler::{GpuTick, THROTTLED, throttle_names},
 };
 
-const ALL: [ViewColumn; 13] = [Time, Index, Name, Utilization, Used, Total, Power, Limit, Temperature, Clock, Active, Tensor, Held];
+const ALL: [ViewColumn; 13] = [
+    Time,
+    Index,
+    Name,
+    Utilization,
+    Used,
+    Total,
+    Power,
+    Limit,
+    Temperature,
+    Clock,
+    Active,
+    Tensor,
+    Held,
+];
 
 /// Columns that are hidden when the line is too long, in this order.
 enum Saving {
@@ -94,11 +111,15 @@ impl ViewColumn {
             Power => watts(gpu.power_watts),
             Limit => watts(device.power_limit_watts.value().copied()),
             Temperature => or_dash(gpu.temperature_celsius, |celsius| format!("{celsius:.0}°C")),
-            Clock => or_dash(gpu.sm_clock_megahertz, |megahertz| format!("{megahertz} MHz")),
+            Clock => or_dash(gpu.sm_clock_megahertz, |megahertz| {
+                format!("{megahertz} MHz")
+            }),
             Active => percent(gpu.work.sm_active),
             Tensor => percent(gpu.work.tensor_active),
             // An idle GPU is not a clock limit.
-            Held => or_dash(gpu.throttle_bits, |bits| throttle_names(bits & THROTTLED).join(" ")),
+            Held => or_dash(gpu.throttle_bits, |bits| {
+                throttle_names(bits & THROTTLED).join(" ")
+            }),
             Time | Index | Name => String::new(),
         }
     }
@@ -114,8 +135,16 @@ pub(super) struct Columns {
 impl Columns {
     /// All columns.
     pub(super) fn all(devices: &[DeviceFacts]) -> Self {
-        let longest = devices.iter().map(|device| name(device).chars().count()).max().unwrap_or(0);
-        Self { shown: ALL.to_vec(), name_width: longest.clamp(4, LONGEST_NAME), is_short: false }
+        let longest = devices
+            .iter()
+            .map(|device| name(device).chars().count())
+            .max()
+            .unwrap_or(0);
+        Self {
+            shown: ALL.to_vec(),
+            name_width: longest.clamp(4, LONGEST_NAME),
+            is_short: false,
+        }
     }
 
     /// The columns that fit in a line of this many characters.
@@ -127,7 +156,10 @@ impl Columns {
             }
             match saving {
                 Saving::Leave(left) => columns.shown.retain(|column| *column != left),
-                Saving::ShortNames => (columns.name_width, columns.is_short) = (columns.name_width.min(SHORT_NAME), true),
+                Saving::ShortNames => {
+                    (columns.name_width, columns.is_short) =
+                        (columns.name_width.min(SHORT_NAME), true)
+                }
             }
         }
         columns
@@ -135,7 +167,11 @@ impl Columns {
 
     /// A sentence that names the hidden columns.
     pub(super) fn left_out(&self) -> Option<String> {
-        let titles: Vec<&str> = ALL.iter().filter(|column| !self.shown.contains(column)).map(|column| column.title()).collect();
+        let titles: Vec<&str> = ALL
+            .iter()
+            .filter(|column| !self.shown.contains(column))
+            .map(|column| column.title())
+            .collect();
         (!titles.is_empty()).then(|| format!("hidden (terminal too narrow): {}", titles.join(", ")))
     }
 
@@ -151,7 +187,13 @@ impl Columns {
         };
         let is_start = |column: &ViewColumn| matches!(column, Time | Index | Name);
         match &tick.gpu {
-            Some(gpu) => self.line(&self.shown, |column| if is_start(&column) { start(column) } else { column.text(device, gpu) }),
+            Some(gpu) => self.line(&self.shown, |column| {
+                if is_start(&column) {
+                    start(column)
+                } else {
+                    column.text(device, gpu)
+                }
+            }),
             None => {
                 let shown: Vec<ViewColumn> = self.shown.iter().copied().filter(is_start).collect();
                 let why = tick.gpu_absence.as_deref().unwrap_or("-");
@@ -162,7 +204,11 @@ impl Columns {
 
     fn name(&self, device: &DeviceFacts) -> String {
         let name = name(device);
-        let name = if self.is_short { name.strip_prefix("NVIDIA ").unwrap_or(name) } else { name };
+        let name = if self.is_short {
+            name.strip_prefix("NVIDIA ").unwrap_or(name)
+        } else {
+            name
+        };
         cut(name, self.name_width)
     }
 
@@ -180,8 +226,17 @@ impl Columns {
     }
 
     fn width(&self) -> usize {
-        let gaps: usize = self.shown.iter().skip(1).map(|column| column.gap().len()).sum();
-        gaps + self.shown.iter().map(|column| self.width_of(*column)).sum::<usize>()
+        let gaps: usize = self
+            .shown
+            .iter()
+            .skip(1)
+            .map(|column| column.gap().len())
+            .sum();
+        gaps + self
+            .shown
+            .iter()
+            .map(|column| self.width_of(*column))
+            .sum::<usize>()
     }
 
     fn line(&self, shown: &[ViewColumn], text: impl Fn(ViewColumn) -> String) -> String {
@@ -191,8 +246,16 @@ impl Columns {
     fn padded(&self, shown: &[ViewColumn], text: impl Fn(ViewColumn) -> String) -> String {
         let mut line = String::new();
         for (place, column) in shown.iter().enumerate() {
-            let (gap, text, width) = (if place == 0 { "" } else { column.gap() }, text(*column), self.width_of(*column));
-            line += &if column.is_left() { format!("{gap}{text:<width$}") } else { format!("{gap}{text:>width$}") };
+            let (gap, text, width) = (
+                if place == 0 { "" } else { column.gap() },
+                text(*column),
+                self.width_of(*column),
+            );
+            line += &if column.is_left() {
+                format!("{gap}{text:<width$}")
+            } else {
+                format!("{gap}{text:>width$}")
+            };
         }
         line
     }
@@ -238,10 +301,18 @@ mod tests {
     }
 
     fn working() -> Tick {
-        let mut gpu = GpuTick { utilization: Some(1.0), memory_used_bytes: Some(32_362 << 20), power_watts: Some(627.4), ..GpuTick::default() };
+        let mut gpu = GpuTick {
+            utilization: Some(1.0),
+            memory_used_bytes: Some(32_362 << 20),
+            power_watts: Some(627.4),
+            ..GpuTick::default()
+        };
         gpu.work.sm_active = Some(0.953);
         gpu.throttle_bits = Some(0x4 | 0x1);
-        Tick { gpu: Some(gpu), ..Tick::default() }
+        Tick {
+            gpu: Some(gpu),
+            ..Tick::default()
+        }
     }
 
     #[test]
@@ -249,18 +320,34 @@ mod tests {
         let device = device("NVIDIA H200");
         let columns = Columns::all(std::slice::from_ref(&device));
         let line = columns.device("15:04:05", &device, &working());
-        assert_eq!(line, "15:04:05    0 NVIDIA H200  100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         -    95 %       -  sw_power_cap");
+        assert_eq!(
+            line,
+            "15:04:05    0 NVIDIA H200  100 %   31.6 GiB / 140.4 GiB  627 W / 700 W      -         \
+             -    95 %       -  sw_power_cap"
+        );
         let ends = |text: &str, word: &str| text.find(word).unwrap() + word.chars().count();
-        assert_eq!((ends(&columns.heading(), "util"), ends(&columns.heading(), "SM act")), (ends(&line, "100 %"), ends(&line, "95 %")));
+        assert_eq!(
+            (
+                ends(&columns.heading(), "util"),
+                ends(&columns.heading(), "SM act")
+            ),
+            (ends(&line, "100 %"), ends(&line, "95 %"))
+        );
         assert_eq!(columns.left_out(), None);
     }
 
     #[test]
     fn a_silent_device_says_so_in_its_line() {
         let device = device("NVIDIA H200");
-        let tick = Tick { gpu_absence: Some("the driver has not answered for 3.0 s".into()), ..Tick::default() };
+        let tick = Tick {
+            gpu_absence: Some("the driver has not answered for 3.0 s".into()),
+            ..Tick::default()
+        };
         let line = Columns::all(std::slice::from_ref(&device)).device("15:04:05", &device, &tick);
-        assert_eq!(line, "15:04:05    0 NVIDIA H200  the driver has not answered for 3.0 s");
+        assert_eq!(
+            line,
+            "15:04:05    0 NVIDIA H200  the driver has not answered for 3.0 s"
+        );
     }
 
     #[test]
@@ -268,9 +355,19 @@ mod tests {
         let device = device("NVIDIA RTX PRO 6000 Blackwell Server Edition");
         let columns = Columns::within(79, std::slice::from_ref(&device));
         let line = columns.device("15:04:05", &device, &working());
-        assert_eq!(line, "  0 RTX PRO 600…  100 %   31.6 GiB  627 W     -    95 %       -  sw_power_cap");
-        assert!(columns.width() <= 79 && columns.heading().chars().count() <= 79, "{}", columns.width());
-        assert_eq!(columns.left_out().unwrap(), "hidden (terminal too narrow): UTC, total, limit, SM clock");
+        assert_eq!(
+            line,
+            "  0 RTX PRO 600…  100 %   31.6 GiB  627 W     -    95 %       -  sw_power_cap"
+        );
+        assert!(
+            columns.width() <= 79 && columns.heading().chars().count() <= 79,
+            "{}",
+            columns.width()
+        );
+        assert_eq!(
+            columns.left_out().unwrap(),
+            "hidden (terminal too narrow): UTC, total, limit, SM clock"
+        );
     }
 
     #[test]

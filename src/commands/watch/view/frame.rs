@@ -1,4 +1,5 @@
-//! Fits a page of lines to a terminal and draws it over the previous page, with one write for each reading.
+//! Fits a page of lines to a terminal and draws it over the previous page, with one write for each
+//! reading.
 
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +13,14 @@ impl Size {
     pub(super) fn of_stdout() -> Self {
         let told = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
         match told.filter(|size| size.ws_row > 0 && size.ws_col > 0) {
-            Some(size) => Self { rows: size.ws_row.into(), columns: size.ws_col.into() },
-            None => Self { rows: 24, columns: 80 },
+            Some(size) => Self {
+                rows: size.ws_row.into(),
+                columns: size.ws_col.into(),
+            },
+            None => Self {
+                rows: 24,
+                columns: 80,
+            },
         }
     }
 
@@ -31,7 +38,8 @@ pub(super) struct FramePage {
 }
 
 impl FramePage {
-    /// Returns the lines of the page that fit; the last row is for the cursor. The hidden lines are counted.
+    /// Returns the lines of the page that fit; the last row is for the cursor. The hidden lines are
+    /// counted.
     pub(super) fn fitted(self, size: Size) -> Vec<String> {
         let room = size.rows.saturating_sub(1).max(1);
         let heading = self.heading.filter(|_| room >= 3);
@@ -40,11 +48,22 @@ impl FramePage {
         if lines.len() > left {
             let more = lines.len() - (left - 1);
             lines.truncate(left - 1);
-            let too = self.footer.as_ref().map(|footer| format!("; {footer}")).unwrap_or_default();
-            lines.push(format!("… {more} more, enlarge the terminal to see them{too}"));
+            let too = self
+                .footer
+                .as_ref()
+                .map(|footer| format!("; {footer}"))
+                .unwrap_or_default();
+            lines.push(format!(
+                "… {more} more, enlarge the terminal to see them{too}"
+            ));
         }
         let footer = self.footer.filter(|_| lines.len() < left);
-        heading.into_iter().chain(lines).chain(footer).map(|line| cut(&line, size.line_width())).collect()
+        heading
+            .into_iter()
+            .chain(lines)
+            .chain(footer)
+            .map(|line| cut(&line, size.line_width()))
+            .collect()
     }
 }
 
@@ -53,7 +72,10 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    text.chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }
 
 /// The page on the terminal; the cursor is on the line below it.
@@ -67,7 +89,11 @@ impl DrawnFrame {
     /// Returns the text that draws `lines` over the previous page.
     pub(super) fn draw(&mut self, lines: &[String], size: Size) -> String {
         // A terminal that became narrower has wrapped the lines.
-        let rows: usize = self.lengths.iter().map(|length| length.div_ceil(size.columns.max(1)).max(1)).sum();
+        let rows: usize = self
+            .lengths
+            .iter()
+            .map(|length| length.div_ceil(size.columns.max(1)).max(1))
+            .sum();
         let up = match rows.min(size.rows.saturating_sub(1)) {
             0 => String::new(),
             rows => format!("\x1b[{rows}A"),
@@ -77,9 +103,14 @@ impl DrawnFrame {
         format!("\r{up}{body}\x1b[J")
     }
 
-    /// Returns the text that ends the drawing: the page stays, and an echoed `^C` below it is erased.
+    /// Returns the text that ends the drawing: the page stays, and an echoed `^C` below it is
+    /// erased.
     pub(super) fn end(&self) -> &'static str {
-        if self.lengths.is_empty() { "" } else { "\r\x1b[K" }
+        if self.lengths.is_empty() {
+            ""
+        } else {
+            "\r\x1b[K"
+        }
     }
 }
 
@@ -88,35 +119,83 @@ mod tests {
     use super::*;
 
     fn page(count: usize) -> FramePage {
-        FramePage { heading: Some("heading".into()), lines: (0..count).map(|line| format!("GPU {line}")).collect(), footer: Some("left out".into()) }
+        FramePage {
+            heading: Some("heading".into()),
+            lines: (0..count).map(|line| format!("GPU {line}")).collect(),
+            footer: Some("left out".into()),
+        }
     }
 
     #[test]
     fn a_page_without_room_counts_what_is_missing() {
         let size = |rows| Size { rows, columns: 80 };
-        assert_eq!(page(2).fitted(size(5)), ["heading", "GPU 0", "GPU 1", "left out"]);
+        assert_eq!(
+            page(2).fitted(size(5)),
+            ["heading", "GPU 0", "GPU 1", "left out"]
+        );
         assert_eq!(page(2).fitted(size(4)), ["heading", "GPU 0", "GPU 1"]);
-        assert_eq!(page(8).fitted(size(6)), ["heading", "GPU 0", "GPU 1", "GPU 2", "… 5 more, enlarge the terminal to see them; left out"]);
-        assert_eq!(page(8).fitted(size(3)), ["GPU 0", "… 7 more, enlarge the terminal to see them; left out"]);
-        assert_eq!(page(8).fitted(size(1)), ["… 8 more, enlarge the terminal to see them; left out"]);
+        assert_eq!(
+            page(8).fitted(size(6)),
+            [
+                "heading",
+                "GPU 0",
+                "GPU 1",
+                "GPU 2",
+                "… 5 more, enlarge the terminal to see them; left out"
+            ]
+        );
+        assert_eq!(
+            page(8).fitted(size(3)),
+            [
+                "GPU 0",
+                "… 7 more, enlarge the terminal to see them; left out"
+            ]
+        );
+        assert_eq!(
+            page(8).fitted(size(1)),
+            ["… 8 more, enlarge the terminal to see them; left out"]
+        );
         assert_eq!(page(1).fitted(size(2)), ["GPU 0"]);
     }
 
     #[test]
     fn no_line_reaches_the_last_column() {
-        let lines = page(1).fitted(Size { rows: 10, columns: 5 });
+        let lines = page(1).fitted(Size {
+            rows: 10,
+            columns: 5,
+        });
         assert_eq!(lines, ["hea…", "GPU…", "lef…"]);
     }
 
     #[test]
     fn a_page_is_drawn_over_the_one_before_in_one_piece() {
-        let size = Size { rows: 24, columns: 80 };
+        let size = Size {
+            rows: 24,
+            columns: 80,
+        };
         let mut drawn = DrawnFrame::default();
         assert_eq!(drawn.end(), "");
-        assert_eq!(drawn.draw(&["one".to_owned(), "two".to_owned()], size), "\rone\x1b[K\ntwo\x1b[K\n\x1b[J");
-        assert_eq!(drawn.draw(&["three".to_owned()], size), "\r\x1b[2Athree\x1b[K\n\x1b[J");
+        assert_eq!(
+            drawn.draw(&["one".to_owned(), "two".to_owned()], size),
+            "\rone\x1b[K\n\
+             two\x1b[K\n\x1b[J"
+        );
+        assert_eq!(
+            drawn.draw(&["three".to_owned()], size),
+            "\r\x1b[2Athree\x1b[K\n\x1b[J"
+        );
         // Wrapped into two lines by a narrower terminal.
-        assert_eq!(drawn.draw(&["x".to_owned()], Size { rows: 24, columns: 3 }), "\r\x1b[2Ax\x1b[K\n\x1b[J");
+        assert_eq!(
+            drawn.draw(
+                &["x".to_owned()],
+                Size {
+                    rows: 24,
+                    columns: 3
+                }
+            ),
+            "\r\x1b[2Ax\x1b[K\n\
+             \x1b[J"
+        );
         assert_eq!(drawn.end(), "\r\x1b[K");
     }
 }

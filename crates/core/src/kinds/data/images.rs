@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Loader, tenth};
 
-/// Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28 × 28 gray pixels, 10 classes. Source: Xiao et al. 2017 (arXiv 1708.07747).
+/// Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28 × 28 gray pixels, 10
+/// classes. Source: Xiao et al. 2017 (arXiv 1708.07747).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FashionMnist {
-    /// Folder with the four idx files; default `$KILN_DATA/fashion-mnist`, else `data/fashion-mnist`.
+    /// Folder with the four idx files; default `$KILN_DATA/fashion-mnist`, else
+    /// `data/fashion-mnist`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -18,11 +20,13 @@ pub struct FashionMnist {
     pub loader: Loader,
 }
 
-/// CIFAR-10, binary version: 50,000 training and 10,000 test images, 32 × 32 color pixels, 10 classes. Source: Krizhevsky 2009.
+/// CIFAR-10, binary version: 50,000 training and 10,000 test images, 32 × 32 color pixels, 10
+/// classes. Source: Krizhevsky 2009.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cifar10 {
-    /// Folder with the batch files or their archive; default `$KILN_DATA/cifar-10`, else `data/cifar-10`.
+    /// Folder with the batch files or their archive; default `$KILN_DATA/cifar-10`, else
+    /// `data/cifar-10`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -31,7 +35,8 @@ pub struct Cifar10 {
     pub loader: Loader,
 }
 
-/// The user's own folder of PNG and JPEG files, one folder per class, in `train` and `valid` or together. See `docs/data.md`.
+/// The user's own folder of PNG and JPEG files, one folder per class, in `train` and `valid` or
+/// together. See `docs/data.md`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ImageFolder {
@@ -41,7 +46,8 @@ pub struct ImageFolder {
     #[serde(default = "image_size")]
     #[schemars(range(min = 8, max = 4096))]
     pub image_size: u64,
-    /// How an image of another size is resized to `image_size` in training; validation always crops the center.
+    /// How an image of another size is resized to `image_size` in training; validation always crops
+    /// the center.
     #[serde(default)]
     pub crop: Crop,
     /// Whether half of the draws of training images are mirrored, left to right.
@@ -51,7 +57,8 @@ pub struct ImageFolder {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
-    /// Whether files that are not images, by their name or their first bytes, are skipped and counted; otherwise the first one is an error.
+    /// Whether files that are not images, by their name or their first bytes, are skipped and
+    /// counted; otherwise the first one is an error.
     #[serde(default)]
     pub skip_bad: bool,
     #[serde(flatten)]
@@ -91,7 +98,8 @@ pub struct GeneratedImages {
 /// Random augmentation of training images; validation images stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Augmentation {
-    /// Width of the black border around each training image, from which a crop of the original size is drawn at random; 0 disables cropping.
+    /// Width of the black border around each training image, from which a crop of the original size
+    /// is drawn at random; 0 disables cropping.
     #[serde(default)]
     #[schemars(range(min = 0, max = 64))]
     pub crop_padding: u64,
@@ -104,7 +112,8 @@ pub struct Augmentation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Crop {
-    /// A crop of 8 to 100 % of the area, aspect ratio 3 : 4 to 4 : 3, drawn anew in each epoch. Source: Szegedy et al. 2015.
+    /// A crop of 8 to 100 % of the area, aspect ratio 3 : 4 to 4 : 3, drawn anew in each epoch.
+    /// Source: Szegedy et al. 2015.
     #[default]
     RandomResized,
     /// Resizes the shorter side to 8 / 7 of `image_size`, then crops the center.

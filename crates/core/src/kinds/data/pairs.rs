@@ -5,18 +5,22 @@ use serde::{Deserialize, Serialize};
 
 use super::{Loader, tenth};
 
-/// The user's own prompts and responses, one JSON object per line, with the user's own tokenizer file.
+/// The user's own prompts and responses, one JSON object per line, with the user's own tokenizer
+/// file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SftJsonl {
-    /// The training rows, plain, `.gz` or `.xz`; a relative path is relative to the directory where kiln was started.
+    /// The training rows, plain, `.gz` or `.xz`; a relative path is relative to the directory where
+    /// kiln was started.
     pub path: String,
-    /// The validation rows, in a separate file; without it, `valid_fraction` of the training file is used.
+    /// The validation rows, in a separate file; without it, `valid_fraction` of the training file
+    /// is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_path: Option<String>,
     /// The tokenizer: a tokenizer.json of Hugging Face's `tokenizers`, plain, `.gz` or `.xz`.
     pub tokenizer: String,
-    /// Fraction of the rows, from the end of the file, used for validation; default 0.1. Not together with `valid_path`.
+    /// Fraction of the rows, from the end of the file, used for validation; default 0.1. Not
+    /// together with `valid_path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: Option<f64>,
@@ -41,11 +45,13 @@ pub struct SftJsonl {
     pub loader: Loader,
 }
 
-/// Keys of ChatLM-mini-Chinese's prompts and responses. Source: charent's ChatLM-mini-Chinese, 2023.
+/// Keys of ChatLM-mini-Chinese's prompts and responses. Source: charent's ChatLM-mini-Chinese,
+/// 2023.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Chatlm {
-    /// Folder with the rows and the tokenizer; default `$KILN_DATA/chatlm-mini-chinese`, else `data/chatlm-mini-chinese`.
+    /// Folder with the rows and the tokenizer; default `$KILN_DATA/chatlm-mini-chinese`, else
+    /// `data/chatlm-mini-chinese`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -73,16 +79,18 @@ pub struct PairSampling {
     #[serde(default = "max_tokens")]
     #[schemars(range(min = 2, max = 1_048_576))]
     pub max_response_tokens: u64,
-    /// The prompts, and the responses, of a batch are padded to the next multiple of this many tokens, so that few different lengths occur.
+    /// The prompts, and the responses, of a batch are padded to the next multiple of this many
+    /// tokens, so that few different lengths occur.
     #[serde(default = "length_bucket")]
     #[schemars(range(min = 1, max = 65_536))]
     pub length_bucket: u64,
-    /// Whether rows of similar length form a step, which needs little padding; otherwise each step is drawn from all rows.
+    /// Whether rows of similar length form a step, which needs little padding; otherwise each step
+    /// is drawn from all rows.
     #[serde(default = "sort_by_length")]
     pub sort_by_length: bool,
-    /// Whether the first two steps are padded to the longest prompt and the longest response of all training rows: memory then reaches its
-    /// maximum at
-    /// the start, and a batch that does not fit fails at once.
+    /// Whether the first two steps are padded to the longest prompt and the longest response of all
+    /// training rows: memory then reaches its maximum at the start, and a batch that does not fit
+    /// fails at once.
     #[serde(default)]
     pub longest_first: bool,
 }
@@ -90,7 +98,9 @@ pub struct PairSampling {
 impl SftJsonl {
     /// Fraction of the training file used for validation; `None` if validation has its own file.
     pub fn valid_share(&self) -> Option<f64> {
-        self.valid_path.is_none().then(|| self.valid_fraction.unwrap_or_else(tenth))
+        self.valid_path
+            .is_none()
+            .then(|| self.valid_fraction.unwrap_or_else(tenth))
     }
 }
 
@@ -109,13 +119,20 @@ impl Default for PairSampling {
 }
 
 impl PairSampling {
-    /// The keys that decide which tokens there are; keys that only decide batches keep their defaults.
+    /// The keys that decide which tokens there are; keys that only decide batches keep their
+    /// defaults.
     pub fn of_tokens(&self) -> Self {
-        Self { length_bucket: length_bucket(), sort_by_length: sort_by_length(), longest_first: false, ..self.clone() }
+        Self {
+            length_bucket: length_bucket(),
+            sort_by_length: sort_by_length(),
+            longest_first: false,
+            ..self.clone()
+        }
     }
 }
 
-/// Number of rows of prompts and responses, and their lengths after cutting, including the end token.
+/// Number of rows of prompts and responses, and their lengths after cutting, including the end
+/// token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairCounts {
     pub rows: u64,
@@ -224,7 +241,14 @@ mod tests {
             ..PairCounts::default()
         };
         assert_eq!(counts, expected);
-        assert_eq!(PairCounts { unknown_tokens: 1, ..counts }.unknown_fraction(), Some(0.1));
+        assert_eq!(
+            PairCounts {
+                unknown_tokens: 1,
+                ..counts
+            }
+            .unknown_fraction(),
+            Some(0.1)
+        );
         assert_eq!(PairCounts::default().unknown_fraction(), None);
     }
 }

@@ -5,21 +5,25 @@ use serde::{Deserialize, Serialize};
 
 use super::{Loader, tenth};
 
-/// The user's own time series: a folder or an archive with one CSV file per symbol, a date and numbers in each row.
+/// The user's own time series: a folder or an archive with one CSV file per symbol, a date and
+/// numbers in each row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PanelCsv {
-    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz, .zip); a relative path is relative to the directory where kiln was started.
+    /// The folder, or an archive of it (.tar, .tar.gz, .tar.xz, .zip); a relative path is relative
+    /// to the directory where kiln was started.
     pub path: String,
     /// Column with the date (2012-09-04); dates ascend.
     #[serde(default = "date")]
     pub date: String,
     /// Column whose next log return is predicted; its values are positive.
     pub price: String,
-    /// Columns that the model reads as log returns, each normalized over all training rows; default: every column of numbers.
+    /// Columns that the model reads as log returns, each normalized over all training rows;
+    /// default: every column of numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
-    /// Whether rows that cannot be read are skipped and counted; otherwise the first one is an error. Rows of `null` are always skipped.
+    /// Whether rows that cannot be read are skipped and counted; otherwise the first one is an
+    /// error. Rows of `null` are always skipped.
     #[serde(default)]
     pub skip_bad: bool,
     #[serde(flatten)]
@@ -28,11 +32,13 @@ pub struct PanelCsv {
     pub loader: Loader,
 }
 
-/// StockNet's daily prices of 88 US stocks, 2012-09-04 to 2017-09-01, as a panel. Source: Xu & Cohen 2018 (ACL).
+/// StockNet's daily prices of 88 US stocks, 2012-09-04 to 2017-09-01, as a panel. Source: Xu &
+/// Cohen 2018 (ACL).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stocknet {
-    /// Folder with the archive or the CSV files; default `$KILN_DATA/stocknet-88`, else `data/stocknet-88`.
+    /// Folder with the archive or the CSV files; default `$KILN_DATA/stocknet-88`, else
+    /// `data/stocknet-88`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     #[serde(flatten)]
@@ -47,7 +53,8 @@ pub struct PanelSplit {
     /// `return` predicts the next row's log return of the price, `direction` whether it is above 0.
     #[serde(default)]
     pub target: PanelTarget,
-    /// Fraction of the dates, from the end, whose returns are used for validation and never for training.
+    /// Fraction of the dates, from the end, whose returns are used for validation and never for
+    /// training.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 0.5))]
     pub valid_fraction: f64,
@@ -61,7 +68,8 @@ pub struct PanelSplit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PanelTarget {
-    /// Its log return; the loss is the squared error in units of the standard deviation of the training returns.
+    /// Its log return; the loss is the squared error in units of the standard deviation of the
+    /// training returns.
     #[default]
     Return,
     /// Whether its log return is above 0; the loss is the cross entropy.
@@ -75,7 +83,8 @@ pub struct PanelShape {
     pub symbols: u64,
 }
 
-/// Log returns of one symbol in time order: the first `train` are for training, the rest for validation.
+/// Log returns of one symbol in time order: the first `train` are for training, the rest for
+/// validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SymbolReturns {
     pub train: u64,
@@ -83,12 +92,14 @@ pub struct SymbolReturns {
 }
 
 impl SymbolReturns {
-    /// Training samples: `seq_len` returns as input, the next return as target; all targets are among the first `train`.
+    /// Training samples: `seq_len` returns as input, the next return as target; all targets are
+    /// among the first `train`.
     pub fn train_samples(self, seq_len: u64) -> u64 {
         self.train.saturating_sub(seq_len)
     }
 
-    /// Validation samples: their targets come after the training returns; their windows may overlap them.
+    /// Validation samples: their targets come after the training returns; their windows may overlap
+    /// them.
     pub fn valid_samples(self, seq_len: u64) -> u64 {
         self.all.saturating_sub(self.train.max(seq_len))
     }
@@ -110,7 +121,13 @@ mod tests {
                 for seq_len in 1..6 {
                     let targets = (0..all).filter(|at| *at >= seq_len);
                     let (early, late): (Vec<u64>, Vec<u64>) = targets.partition(|at| *at < train);
-                    assert_eq!((returns.train_samples(seq_len), returns.valid_samples(seq_len)), (early.len() as u64, late.len() as u64));
+                    assert_eq!(
+                        (
+                            returns.train_samples(seq_len),
+                            returns.valid_samples(seq_len)
+                        ),
+                        (early.len() as u64, late.len() as u64)
+                    );
                 }
             }
         }

@@ -25,8 +25,15 @@ sweep:
 ";
 
 fn facts(data: &Data) -> Option<DataFacts> {
-    let counts = Counts::Text { train_tokens: 2_088_628, valid_tokens: 217_646, vocabulary: 33_278 };
-    (data.content() == Content::Text).then(|| DataFacts { counts, sha256: String::new() })
+    let counts = Counts::Text {
+        train_tokens: 2_088_628,
+        valid_tokens: 217_646,
+        vocabulary: 33_278,
+    };
+    (data.content() == Content::Text).then(|| DataFacts {
+        counts,
+        sha256: String::new(),
+    })
 }
 
 fn read(yaml: &str) -> Experiment {
@@ -40,11 +47,18 @@ fn plan(yaml: &str) -> Result<Plan, Vec<PlanProblem>> {
 
 /// A small file with these lines instead of the defaults.
 fn with(model: &str, data: &str, train: &str, sweep: &str) -> String {
-    format!("{{kiln: 1, name: x, model: {{{model}}}, data: {{{data}}}, train: {{{train}}}, sweep: {{{sweep}}}}}")
+    format!(
+        "{{kiln: 1, name: x, model: {{{model}}}, data: {{{data}}}, train: {{{train}}}, sweep: \
+         {{{sweep}}}}}"
+    )
 }
 
 fn problems(yaml: &str) -> Vec<(String, String)> {
-    plan(yaml).unwrap_err().into_iter().map(|problem| (problem.key, problem.message)).collect()
+    plan(yaml)
+        .unwrap_err()
+        .into_iter()
+        .map(|problem| (problem.key, problem.message))
+        .collect()
 }
 
 #[test]
@@ -56,17 +70,30 @@ fn the_example_of_the_design_is_39_points_and_117_trials() {
     let numbers: Vec<u64> = plan.trials.iter().map(|trial| trial.number).collect();
     assert_eq!(numbers, (1..=117).collect::<Vec<_>>());
     let added = &plan.trials[38];
-    let values: Vec<String> = added.axes.iter().map(|(_, value)| value.to_string()).collect();
-    assert_eq!(values, ["48", "8", "256", "2", "4"], "unnamed keys take the file's base value");
+    let values: Vec<String> = added
+        .axes
+        .iter()
+        .map(|(_, value)| value.to_string())
+        .collect();
+    assert_eq!(
+        values,
+        ["48", "8", "256", "2", "4"],
+        "unnamed keys take the file's base value"
+    );
     assert_eq!(added.train.batch_size, 48);
-    assert!(plan.trials.iter().all(|trial| (trial.train.batch_size, trial.data.loader().unwrap().num_workers.to_string()) != (32, "40".to_owned())));
+    assert!(plan.trials.iter().all(|trial| (
+        trial.train.batch_size,
+        trial.data.loader().unwrap().num_workers.to_string()
+    ) != (32, "40".to_owned())));
 }
 
 #[test]
 fn seeds_expand_inside_each_point_and_rounds_interleave() {
     let plan = plan(DESIGN).unwrap();
     // Every second round goes backwards.
-    let round = |repeat: u64| (0..39).map(move |place| (if repeat % 2 == 1 { 38 - place } else { place }, repeat));
+    let round = |repeat: u64| {
+        (0..39).map(move |place| (if repeat % 2 == 1 { 38 - place } else { place }, repeat))
+    };
     for (trial, expected) in plan.trials.iter().zip((0..3).flat_map(round)) {
         assert_eq!((trial.point, trial.repeat), expected);
         assert_eq!(trial.train.seed, 1 + trial.repeat);
@@ -80,12 +107,29 @@ fn steps_and_sizes_are_known_before_anything_runs() {
     // (2,088,628 - 129) / 128 + 1 samples, four to a step, five epochs.
     assert_eq!(first.steps, Some(16_317 / 4 * 5));
     assert_eq!(first.effective_batch_size, 4);
-    let dropped = |number: usize| plan.epoch_of(&plan.trials[number]).unwrap().dropped_samples();
-    assert_eq!((plan.epoch_of(first).unwrap().samples, dropped(0), dropped(38)), (16_317, 1, 16_317 % 48));
+    let dropped = |number: usize| {
+        plan.epoch_of(&plan.trials[number])
+            .unwrap()
+            .dropped_samples()
+    };
+    assert_eq!(
+        (
+            plan.epoch_of(first).unwrap().samples,
+            dropped(0),
+            dropped(38)
+        ),
+        (16_317, 1, 16_317 % 48)
+    );
     assert_eq!(first.parameters, first.model.parameters(None));
     let unknown = expand(&read(DESIGN), &|_| None).unwrap();
-    assert_eq!((unknown.trials[0].steps, unknown.expected_disk_bytes()), (None, None));
-    assert!(unknown.trials[0].parameters.is_some(), "the file names the vocabulary");
+    assert_eq!(
+        (unknown.trials[0].steps, unknown.expected_disk_bytes()),
+        (None, None)
+    );
+    assert!(
+        unknown.trials[0].parameters.is_some(),
+        "the file names the vocabulary"
+    );
 }
 
 #[test]
@@ -101,8 +145,17 @@ fn a_text_is_asked_for_once() {
 
 #[test]
 fn a_moved_folder_another_order_or_a_description_keep_the_ids() {
-    let ids = |yaml: &str| plan(yaml).unwrap().trials.into_iter().map(|trial| trial.id).collect::<HashSet<_>>();
-    let moved = DESIGN.replace("tokenizer: word", "path: /elsewhere").replace("name: wiki", "description: other\nname: wiki");
+    let ids = |yaml: &str| {
+        plan(yaml)
+            .unwrap()
+            .trials
+            .into_iter()
+            .map(|trial| trial.id)
+            .collect::<HashSet<_>>()
+    };
+    let moved = DESIGN
+        .replace("tokenizer: word", "path: /elsewhere")
+        .replace("name: wiki", "description: other\nname: wiki");
     let turned = moved
         .replace(
             "    train.batch_size: [4, 8, 16, 24, 32]\n    data.num_workers: [0, 4, 8, 40]",
@@ -115,46 +168,119 @@ fn a_moved_folder_another_order_or_a_description_keep_the_ids() {
 
 #[test]
 fn an_axis_over_kinds_starts_each_map_anew_whatever_the_order() {
-    let file = with("kind: gpt, num_layers: 3", "kind: generated", "steps: 5", "grid: {model.d_model: [32, 64], model.kind: [gpt, mlp]}");
+    let file = with(
+        "kind: gpt, num_layers: 3",
+        "kind: generated",
+        "steps: 5",
+        "grid: {model.d_model: [32, 64], model.kind: [gpt, mlp]}",
+    );
     let trials = plan(&file).unwrap().trials;
-    let models: Vec<Value> = trials.iter().map(|trial| serde_json::to_value(&trial.model).unwrap()).collect();
+    let models: Vec<Value> = trials
+        .iter()
+        .map(|trial| serde_json::to_value(&trial.model).unwrap())
+        .collect();
     assert_eq!(models[0]["num_layers"], 3);
-    assert_eq!((&models[3]["kind"], &models[3]["d_model"], &models[3]["hidden"]), (&"mlp".into(), &64.into(), &128.into()));
-    let file = with("kind: gpt", "kind: generated", "epochs: 2", "grid: {train.steps: [5, null], run.engine: [flex, libtorch]}");
-    let epochs: Vec<_> = expand(&read(&file), &facts).unwrap().trials.iter().map(|trial| (trial.train.steps, trial.train.epochs)).collect();
-    assert_eq!(epochs, [(Some(5), None), (Some(5), None), (None, Some(2)), (None, Some(2))]);
+    assert_eq!(
+        (
+            &models[3]["kind"],
+            &models[3]["d_model"],
+            &models[3]["hidden"]
+        ),
+        (&"mlp".into(), &64.into(), &128.into())
+    );
+    let file = with(
+        "kind: gpt",
+        "kind: generated",
+        "epochs: 2",
+        "grid: {train.steps: [5, null], run.engine: [flex, libtorch]}",
+    );
+    let epochs: Vec<_> = expand(&read(&file), &facts)
+        .unwrap()
+        .trials
+        .iter()
+        .map(|trial| (trial.train.steps, trial.train.epochs))
+        .collect();
+    assert_eq!(
+        epochs,
+        [
+            (Some(5), None),
+            (Some(5), None),
+            (None, Some(2)),
+            (None, Some(2))
+        ]
+    );
 }
 
 #[test]
 fn a_swept_size_is_an_axis_and_leaves_what_is_written_as_it_is() {
     let shapes = |model: &str, sweep: &str| -> Vec<String> {
-        let trials = plan(&with(model, "kind: generated", "steps: 1", sweep)).unwrap().trials;
+        let trials = plan(&with(model, "kind: generated", "steps: 1", sweep))
+            .unwrap()
+            .trials;
         let shape = |trial: &Trial| {
             let model = serde_json::to_value(&trial.model).unwrap();
-            let axes: Vec<&str> = trial.axes.iter().map(|(_, value)| value.as_str().unwrap_or("-")).collect();
-            format!("{} {}/{}/{}", axes.join(" "), model["d_model"], model["num_layers"], model["num_heads"])
+            let axes: Vec<&str> = trial
+                .axes
+                .iter()
+                .map(|(_, value)| value.as_str().unwrap_or("-"))
+                .collect();
+            format!(
+                "{} {}/{}/{}",
+                axes.join(" "),
+                model["d_model"],
+                model["num_layers"],
+                model["num_heads"]
+            )
         };
         trials.iter().map(shape).collect()
     };
     let sweep = "grid: {model.size: [gpt2, gpt2-medium, null]}";
-    assert_eq!(shapes("kind: gpt, num_layers: 3", sweep), ["gpt2 768/3/12", "gpt2-medium 1024/3/16", "- 256/3/4"]);
+    assert_eq!(
+        shapes("kind: gpt, num_layers: 3", sweep),
+        ["gpt2 768/3/12", "gpt2-medium 1024/3/16", "- 256/3/4"]
+    );
     let include = "grid: {model.size: [gpt2-xl]}, include: [{train.batch_size: 4}]";
-    assert_eq!(shapes("kind: gpt, size: gpt2", include), ["gpt2-xl - 1600/48/25", "gpt2 - 768/12/12"]);
+    assert_eq!(
+        shapes("kind: gpt, size: gpt2", include),
+        ["gpt2-xl - 1600/48/25", "gpt2 - 768/12/12"]
+    );
     let own = "grid: {model.num_layers: [1, null], model.size: [gpt2-large]}";
-    assert_eq!(shapes("kind: gpt", own), ["- gpt2-large 1280/1/20", "- gpt2-large 1280/36/20"]);
-    let file = with("kind: gpt, size: gpt2", "kind: generated", "steps: 1", "grid: {model.num_heads: [12, null]}");
+    assert_eq!(
+        shapes("kind: gpt", own),
+        ["- gpt2-large 1280/1/20", "- gpt2-large 1280/36/20"]
+    );
+    let file = with(
+        "kind: gpt, size: gpt2",
+        "kind: generated",
+        "steps: 1",
+        "grid: {model.num_heads: [12, null]}",
+    );
     let twins = problems(&file);
     assert!(twins[0].1.contains("are the same trial"), "{twins:?}");
 }
 
 #[test]
 fn what_cannot_be_is_refused_by_name_and_all_at_once() {
-    let file = with("kind: gpt, num_heads: 5, vocabulary: 100", "kind: wikitext2", "steps: 5, batch_size: 100000", "");
+    let file = with(
+        "kind: gpt, num_heads: 5, vocabulary: 100",
+        "kind: wikitext2",
+        "steps: 5, batch_size: 100000",
+        "",
+    );
     let found = problems(&file);
     let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
-    assert_eq!(keys, ["model.num_heads", "train.batch_size", "model.vocabulary"]);
+    assert_eq!(
+        keys,
+        ["model.num_heads", "train.batch_size", "model.vocabulary"]
+    );
     assert_eq!(found[0].1, "`num_heads` 5 does not divide `d_model` 256");
-    assert!(found[1].1.contains("100000 samples of 128 + 1 tokens, and the training data has 16317"), "{}", found[1].1);
+    assert!(
+        found[1]
+            .1
+            .contains("100000 samples of 128 + 1 tokens, and the training data has 16317"),
+        "{}",
+        found[1].1
+    );
     assert!(found[2].1.contains("33278"), "{}", found[2].1);
 }
 
@@ -162,21 +288,113 @@ fn what_cannot_be_is_refused_by_name_and_all_at_once() {
 fn every_refusal_has_its_key() {
     for (file, key) in [
         (with("kind: gpt", "kind: none", "steps: 1", ""), "data.kind"),
-        (with("kind: matmul", "kind: generated", "steps: 1", ""), "data.kind"),
-        (with("kind: matmul", "kind: none", "epochs: 1", ""), "train.epochs"),
+        (
+            with("kind: matmul", "kind: generated", "steps: 1", ""),
+            "data.kind",
+        ),
+        (
+            with("kind: matmul", "kind: none", "epochs: 1", ""),
+            "train.epochs",
+        ),
         (with("kind: gpt", "kind: generated", "", ""), "train"),
-        (with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""), "train.epochs"),
-        (with("kind: gpt", "kind: generated", "steps: 1, precision: amp-bf16", "grid: {run.engine: [flex]}"), "train.precision"),
-        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {run.devices: [cpu], train.precision: [f32, tf32]}"), "train.precision"),
-        (with("kind: gpt", "kind: generated", "steps: 1, optimizer: {kind: sgd, nesterov: true}", ""), "train.optimizer.nesterov"),
-        (with("kind: gpt", "kind: generated, valid_fraction: 0", "steps: 1, target: {valid_loss: 1}", ""), "train.target"),
-        (with("kind: gpt, size: gpt2", "kind: generated", "steps: 1", "grid: {model.d_model: [100]}"), "model.num_heads"),
-        (with("kind: matmul", "kind: none", "steps: 1, sample: {}", ""), "train.sample"),
-        (with("kind: gpt", "kind: generated, tokenizer: word", "steps: 1, sample: {prompt: '  '}", ""), "train.sample.prompt"),
-        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [x]}"), "train"),
-        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8, 8]}"), "sweep"),
-        (with("kind: gpt", "kind: generated", "steps: 1", "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]"), "sweep"),
-        (with("kind: gpt", "kind: generated", "steps: 1", "repeats: 2, grid: {train.seed: [1, 2]}"), "sweep"),
+        (
+            with("kind: gpt", "kind: generated", "steps: 1, epochs: 1", ""),
+            "train.epochs",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1, precision: amp-bf16",
+                "grid: {run.engine: [flex]}",
+            ),
+            "train.precision",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1",
+                "grid: {run.devices: [cpu], train.precision: [f32, tf32]}",
+            ),
+            "train.precision",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1, optimizer: {kind: sgd, nesterov: true}",
+                "",
+            ),
+            "train.optimizer.nesterov",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated, valid_fraction: 0",
+                "steps: 1, target: {valid_loss: 1}",
+                "",
+            ),
+            "train.target",
+        ),
+        (
+            with(
+                "kind: gpt, size: gpt2",
+                "kind: generated",
+                "steps: 1",
+                "grid: {model.d_model: [100]}",
+            ),
+            "model.num_heads",
+        ),
+        (
+            with("kind: matmul", "kind: none", "steps: 1, sample: {}", ""),
+            "train.sample",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated, tokenizer: word",
+                "steps: 1, sample: {prompt: '  '}",
+                "",
+            ),
+            "train.sample.prompt",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1",
+                "grid: {train.batch_size: [x]}",
+            ),
+            "train",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1",
+                "grid: {train.batch_size: [8, 8]}",
+            ),
+            "sweep",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1",
+                "grid: {train.batch_size: [8]}, include: [{train.batch_size: 8}]",
+            ),
+            "sweep",
+        ),
+        (
+            with(
+                "kind: gpt",
+                "kind: generated",
+                "steps: 1",
+                "repeats: 2, grid: {train.seed: [1, 2]}",
+            ),
+            "sweep",
+        ),
     ] {
         let keys: Vec<String> = problems(&file).into_iter().map(|(key, _)| key).collect();
         assert_eq!(keys, [key], "{file}");
@@ -187,57 +405,153 @@ fn every_refusal_has_its_key() {
 fn devices_that_share_a_trial_multiply_its_batch_and_tell_it_apart() {
     let of = |run: &str, sweep: &str| {
         plan(
-            &with("kind: gpt", "kind: generated", "batch_size: 8, grad_accumulation: 2, epochs: 1", sweep)
-                .replace("sweep:", &format!("run: {{{run}}}, sweep:")),
+            &with(
+                "kind: gpt",
+                "kind: generated",
+                "batch_size: 8, grad_accumulation: 2, epochs: 1",
+                sweep,
+            )
+            .replace("sweep:", &format!("run: {{{run}}}, sweep:")),
         )
     };
     let one = of("", "").unwrap().trials.remove(0);
     let written = of("devices_per_trial: 1", "").unwrap().trials.remove(0);
-    assert_eq!((one.effective_batch_size, one.devices_per_trial, &one.id), (16, 1, &written.id));
+    assert_eq!(
+        (one.effective_batch_size, one.devices_per_trial, &one.id),
+        (16, 1, &written.id)
+    );
     let four = of("devices_per_trial: 4", "").unwrap();
-    assert_eq!((four.trials[0].effective_batch_size, four.trials[0].steps), (64, one.steps.map(|steps| steps / 4)));
-    assert_eq!(four.epochs[0].unwrap().dropped_partial_batch, of("", "").unwrap().epochs[0].unwrap().dropped_partial_batch);
-    let swept = of("", "grid: {run.devices_per_trial: [1, 2, 4]}").unwrap().trials;
-    assert_eq!(swept.iter().map(|trial| trial.effective_batch_size).collect::<Vec<_>>(), [16, 32, 64]);
-    assert_eq!((&swept[0].id, &swept[2].id), (&one.id, &four.trials[0].id), "swept or not");
-    let too_few = with("kind: gpt", "kind: generated", "batch_size: 1000, steps: 1", "grid: {run.devices_per_trial: [16, 17]}");
+    assert_eq!(
+        (four.trials[0].effective_batch_size, four.trials[0].steps),
+        (64, one.steps.map(|steps| steps / 4))
+    );
+    assert_eq!(
+        four.epochs[0].unwrap().dropped_partial_batch,
+        of("", "").unwrap().epochs[0].unwrap().dropped_partial_batch
+    );
+    let swept = of("", "grid: {run.devices_per_trial: [1, 2, 4]}")
+        .unwrap()
+        .trials;
+    assert_eq!(
+        swept
+            .iter()
+            .map(|trial| trial.effective_batch_size)
+            .collect::<Vec<_>>(),
+        [16, 32, 64]
+    );
+    assert_eq!(
+        (&swept[0].id, &swept[2].id),
+        (&one.id, &four.trials[0].id),
+        "swept or not"
+    );
+    let too_few = with(
+        "kind: gpt",
+        "kind: generated",
+        "batch_size: 1000, steps: 1",
+        "grid: {run.devices_per_trial: [16, 17]}",
+    );
     let refused = problems(&too_few).remove(0).1;
-    assert!(refused.starts_with("one step takes 17000 samples of 128 + 1 tokens, and the training data has 16317"), "{refused}");
-    assert!(refused.contains("`train.grad_accumulation`, `run.devices_per_trial` or `model.seq_len`"), "{refused}");
-    let listed = of("devices: [0, 1]", "grid: {run.devices_per_trial: [1, 2, 4]}").unwrap_err().remove(0);
-    assert_eq!((listed.key.as_str(), listed.points), ("run.devices_per_trial", 1));
-    assert!(listed.message.starts_with("`run.devices` names 2 GPUs, fewer than the 4 that each trial uses"), "{}", listed.message);
+    assert!(
+        refused.starts_with(
+            "one step takes 17000 samples of 128 + 1 tokens, and the training data has 16317"
+        ),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("`train.grad_accumulation`, `run.devices_per_trial` or `model.seq_len`"),
+        "{refused}"
+    );
+    let listed = of(
+        "devices: [0, 1]",
+        "grid: {run.devices_per_trial: [1, 2, 4]}",
+    )
+    .unwrap_err()
+    .remove(0);
+    assert_eq!(
+        (listed.key.as_str(), listed.points),
+        ("run.devices_per_trial", 1)
+    );
+    assert!(
+        listed
+            .message
+            .starts_with("`run.devices` names 2 GPUs, fewer than the 4 that each trial uses"),
+        "{}",
+        listed.message
+    );
 }
 
 #[test]
 fn a_fault_of_many_points_is_told_once_with_its_first_point() {
-    let file = with("kind: gpt, num_heads: 5", "kind: generated", "steps: 1", "grid: {train.batch_size: [1, 2, 3]}");
+    let file = with(
+        "kind: gpt, num_heads: 5",
+        "kind: generated",
+        "steps: 1",
+        "grid: {train.batch_size: [1, 2, 3]}",
+    );
     let found = plan(&file).unwrap_err();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].points, 3);
     assert_eq!(
         found[0].to_string(),
-        "`model.num_heads`: `num_heads` 5 does not divide `d_model` 256 (at train.batch_size = 1; train.batch_size = 2; train.batch_size = 3)"
+        "`model.num_heads`: `num_heads` 5 does not divide `d_model` 256 (at train.batch_size = 1; \
+         train.batch_size = 2; train.batch_size = 3)"
     );
 }
 
 #[test]
 fn each_of_ten_thousand_trials_has_an_id_of_its_own() {
     let list = |from: u32| (from..from + 50).collect::<Vec<_>>();
-    let sweep = format!("grid: {{train.batch_size: {:?}, data.num_workers: {:?}}}, repeats: 4", list(1), list(0));
-    let trials = plan(&with("kind: gpt", "kind: generated", "steps: 5", &sweep)).unwrap().trials;
-    assert_eq!(trials.iter().map(|trial| &trial.id).collect::<HashSet<_>>().len(), 10_000);
+    let sweep = format!(
+        "grid: {{train.batch_size: {:?}, data.num_workers: {:?}}}, repeats: 4",
+        list(1),
+        list(0)
+    );
+    let trials = plan(&with("kind: gpt", "kind: generated", "steps: 5", &sweep))
+        .unwrap()
+        .trials;
+    assert_eq!(
+        trials
+            .iter()
+            .map(|trial| &trial.id)
+            .collect::<HashSet<_>>()
+            .len(),
+        10_000
+    );
 }
 
 #[test]
 fn checkpoints_take_room_for_weights_and_moments() {
-    let trial =
-        |train: &str| plan(&with("kind: mlp, vocabulary: 40000", "kind: generated", &format!("steps: 10, {train}"), "")).unwrap().trials.remove(0);
+    let trial = |train: &str| {
+        plan(&with(
+            "kind: mlp, vocabulary: 40000",
+            "kind: generated",
+            &format!("steps: 10, {train}"),
+            "",
+        ))
+        .unwrap()
+        .trials
+        .remove(0)
+    };
     let plain = trial("seed: 1");
     let parameters = plain.parameters.unwrap();
-    let more = |train: &str| trial(train).expected_disk_bytes().unwrap() - plain.expected_disk_bytes().unwrap();
-    assert_eq!(more("checkpoint: {every_steps: 5}"), parameters * 12 * 3, "AdamW's, the newest two and the one under way");
-    assert_eq!(more("checkpoint: {every_steps: 5, keep: 1, after: best}"), parameters * 12 * 3);
-    assert_eq!(more("optimizer: {kind: sgd}, checkpoint: {every_steps: 5, keep: 1}"), parameters * 4 * 2);
-    assert_eq!(more("optimizer: {kind: sgd, momentum: 0.9}, checkpoint: {every_steps: 5, keep: 1}"), parameters * 8 * 2);
+    let more = |train: &str| {
+        trial(train).expected_disk_bytes().unwrap() - plain.expected_disk_bytes().unwrap()
+    };
+    assert_eq!(
+        more("checkpoint: {every_steps: 5}"),
+        parameters * 12 * 3,
+        "AdamW's, the newest two and the one under way"
+    );
+    assert_eq!(
+        more("checkpoint: {every_steps: 5, keep: 1, after: best}"),
+        parameters * 12 * 3
+    );
+    assert_eq!(
+        more("optimizer: {kind: sgd}, checkpoint: {every_steps: 5, keep: 1}"),
+        parameters * 4 * 2
+    );
+    assert_eq!(
+        more("optimizer: {kind: sgd, momentum: 0.9}, checkpoint: {every_steps: 5, keep: 1}"),
+        parameters * 8 * 2
+    );
 }

@@ -1,6 +1,8 @@
-//! `best-throughput-batch`: rises by doubling, then runs a [`Race`] of the sizes that may be the fastest.
+//! `best-throughput-batch`: rises by doubling, then runs a [`Race`] of the sizes that may be the
+//! fastest.
 //!
-//! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so memory is a limit here and never the goal.
+//! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so
+//! memory is a limit here and never the goal.
 
 use super::{
     Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
@@ -39,7 +41,11 @@ pub(super) struct BestThroughputBatch {
 
 impl Strategy for BestThroughputBatch {
     fn keys(&self) -> Vec<String> {
-        let keys: &[&str] = if self.kept.is_some() { &["train.batch_size", "train.grad_accumulation"] } else { &["train.batch_size"] };
+        let keys: &[&str] = if self.kept.is_some() {
+            &["train.batch_size", "train.grad_accumulation"]
+        } else {
+            &["train.batch_size"]
+        };
         keys.iter().map(|key| (*key).to_owned()).collect()
     }
 
@@ -52,7 +58,13 @@ impl Values for BestThroughputBatch {
     fn choice(&self, place: usize, repeat: u64) -> SearchTrial {
         let size = self.sizes.at(place);
         match self.kept {
-            Some(effective) => SearchTrial::new([("train.batch_size", size), ("train.grad_accumulation", effective / size.max(1))], repeat),
+            Some(effective) => SearchTrial::new(
+                [
+                    ("train.batch_size", size),
+                    ("train.grad_accumulation", effective / size.max(1)),
+                ],
+                repeat,
+            ),
             None => SearchTrial::new([("train.batch_size", size)], repeat),
         }
     }
@@ -66,7 +78,9 @@ impl Values for BestThroughputBatch {
     }
 
     fn speed(&self, probe: &Probe) -> Option<f64> {
-        probe.speed().filter(|_| fit(probe, self.at_most) == Fit::Fits)
+        probe
+            .speed()
+            .filter(|_| fit(probe, self.at_most) == Fit::Fits)
     }
 
     /// Estimates the size, below one that was too large, at which memory runs out.
@@ -92,11 +106,16 @@ impl BestThroughputBatch {
     }
 
     fn allowed(&self) -> u64 {
-        let least = if self.sizes.count() < SMALL_GRID { LEAST } else { 1 };
+        let least = if self.sizes.count() < SMALL_GRID {
+            LEAST
+        } else {
+            1
+        };
         allowed(self.sizes.count() as u64, self.repeats, least)
     }
 
-    /// Doubles the size (or uses a larger factor if few trials are allowed) until one is too large, or several bring no gain.
+    /// Doubles the size (or uses a larger factor if few trials are allowed) until one is too large,
+    /// or several bring no gain.
     fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<SearchTrial>> {
         let factor = self.factor();
         let (mut flat, mut broken) = (0, 0);
@@ -107,7 +126,9 @@ impl BestThroughputBatch {
                 Fit::TooLarge => break,
                 Fit::Broken => broken += 1,
                 Fit::Fits => {
-                    let rises = race.best().is_some_and(|now| before.is_none_or(|before| now > before * (1.0 + RISES)));
+                    let rises = race.best().is_some_and(|now| {
+                        before.is_none_or(|before| now > before * (1.0 + RISES))
+                    });
                     (flat, broken) = (if rises { 0 } else { flat + 1 }, 0);
                 }
             }
@@ -121,10 +142,15 @@ impl BestThroughputBatch {
 
     /// 2, or the next power of 2 that leaves part of the budget for the phases after the rise.
     fn factor(&self) -> f64 {
-        let risen = |factor: f64| std::iter::successors(Some(0), |place| self.sizes.risen(*place, factor)).count() as u64;
+        let risen = |factor: f64| {
+            std::iter::successors(Some(0), |place| self.sizes.risen(*place, factor)).count() as u64
+        };
         let after = if self.repeats > 1 { AFTER_RISE } else { 2 };
         let leaves = |factor: &f64| risen(*factor) + after <= self.allowed();
-        std::iter::successors(Some(2.0), |factor| Some(factor * 2.0)).take(20).find(leaves).unwrap_or(2.0)
+        std::iter::successors(Some(2.0), |factor| Some(factor * 2.0))
+            .take(20)
+            .find(leaves)
+            .unwrap_or(2.0)
     }
 
     fn first_probe<'a>(&self, race: &Race<'a, Self>, place: usize) -> Option<&'a Probe> {
@@ -133,13 +159,23 @@ impl BestThroughputBatch {
 
     /// The smallest size that was too large.
     fn too_large(&self, race: &Race<'_, Self>) -> Option<usize> {
-        race.places().find(|place| self.first_probe(race, *place).is_some_and(|probe| fit(probe, self.at_most) == Fit::TooLarge))
+        race.places().find(|place| {
+            self.first_probe(race, *place)
+                .is_some_and(|probe| fit(probe, self.at_most) == Fit::TooLarge)
+        })
     }
 
     /// Estimates where memory runs out, on a line through the largest two sizes that fitted.
     fn memory_end(&self, race: &Race<'_, Self>) -> Option<usize> {
-        let held = |place: usize| self.first_probe(race, place).filter(|probe| fit(probe, self.at_most) == Fit::Fits)?.memory_share();
-        let mut largest = race.places().rev().filter_map(|place| Some((self.number(place), held(place)?)));
+        let held = |place: usize| {
+            self.first_probe(race, place)
+                .filter(|probe| fit(probe, self.at_most) == Fit::Fits)?
+                .memory_share()
+        };
+        let mut largest = race
+            .places()
+            .rev()
+            .filter_map(|place| Some((self.number(place), held(place)?)));
         let ((size, share), (smaller, its)) = (largest.next()?, largest.next()?);
         let each = (share - its) / (size - smaller);
         (each > 0.0).then(|| self.sizes.up_to(size + (self.at_most - share) / each))
@@ -148,12 +184,24 @@ impl BestThroughputBatch {
     fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = race.seen.memory_unknown().into_iter().collect();
         warnings.extend(race.seen.without("samples_per_second", Probe::speed));
-        let grid = self.too_large(race).map_or(self.sizes.count(), |place| place + 1);
+        let grid = self
+            .too_large(race)
+            .map_or(self.sizes.count(), |place| place + 1);
         let grid_trials = (grid as u64).saturating_mul(self.repeats);
         let Some(place) = end.proposed() else {
-            warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
-            let why = format!("no batch size ran with at most {} of the memory and has a speed", Fraction(self.at_most));
-            return StrategyOutcome { why, warnings, grid_trials, ..StrategyOutcome::default() };
+            warnings.push(Warning::NothingFitted {
+                smallest: format!("batch size {}", self.sizes.at(0)),
+            });
+            let why = format!(
+                "no batch size ran with at most {} of the memory and has a speed",
+                Fraction(self.at_most)
+            );
+            return StrategyOutcome {
+                why,
+                warnings,
+                grid_trials,
+                ..StrategyOutcome::default()
+            };
         };
         warnings.extend(self.warnings(end, place));
         let why = match end.choice {
@@ -161,9 +209,12 @@ impl BestThroughputBatch {
             None => self.why_not(race, end),
         };
         let values = |place: &usize| self.choice(*place, 0).values;
-        let first = race
-            .left_out()
-            .map(|place| format!("the first trial, of batch size {}, also filled the page cache: it is not counted", self.sizes.at(place)));
+        let first = race.left_out().map(|place| {
+            format!(
+                "the first trial, of batch size {}, also filled the page cache: it is not counted",
+                self.sizes.at(place)
+            )
+        });
         StrategyOutcome {
             chosen: Some(values(&place)),
             alike: end.alike.iter().map(values).collect(),
@@ -177,18 +228,33 @@ impl BestThroughputBatch {
 
     fn warnings(&self, end: &RaceEnd, place: usize) -> Vec<Warning> {
         let size = self.sizes.at(place);
-        let accumulation = self.kept.map_or(self.given.grad_accumulation, |effective| effective / size.max(1));
-        let mut warnings: Vec<Warning> = effective_batch(&self.given, size, accumulation).into_iter().collect();
-        warnings.extend(end.standings.spread().is_none().then_some(Warning::OneRunEach));
+        let accumulation = self.kept.map_or(self.given.grad_accumulation, |effective| {
+            effective / size.max(1)
+        });
+        let mut warnings: Vec<Warning> = effective_batch(&self.given, size, accumulation)
+            .into_iter()
+            .collect();
+        warnings.extend(
+            end.standings
+                .spread()
+                .is_none()
+                .then_some(Warning::OneRunEach),
+        );
         warnings.extend((!end.alike.is_empty()).then_some(Warning::CannotTell));
-        let gaps: Vec<(u64, u64)> = end.gaps.iter().map(|(low, high)| (self.sizes.at(*low), self.sizes.at(*high))).collect();
+        let gaps: Vec<(u64, u64)> = end
+            .gaps
+            .iter()
+            .map(|(low, high)| (self.sizes.at(*low), self.sizes.at(*high)))
+            .collect();
         warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
         warnings.extend(self.sizes.at_end(place).filter(|_| self.kept.is_none()));
         warnings
     }
 
     fn unit(&self, race: &Race<'_, Self>, place: usize) -> &'static str {
-        let has_tokens = self.first_probe(race, place).is_some_and(|probe| probe.tokens_per_second.is_some());
+        let has_tokens = self
+            .first_probe(race, place)
+            .is_some_and(|probe| probe.tokens_per_second.is_some());
         if has_tokens { "tokens/s" } else { "samples/s" }
     }
 
@@ -196,49 +262,78 @@ impl BestThroughputBatch {
         let standings = &end.standings;
         let fastest = standings.fastest().filter(|fastest| *fastest != place);
         let among = standings.places.len();
-        let is = match fastest.and_then(|fastest| Some((fastest, standings.compare(fastest, place)?))) {
-            Some((fastest, estimate)) => format!(
-                "is not slower than {}, the fastest of the {among} that were run ({:.3} of its speed, 95 %: {:.3} to {:.3}), and takes less memory",
-                self.sizes.at(fastest),
-                estimate.ratio,
-                estimate.low,
-                estimate.high
-            ),
-            None if among == 1 => "is the only one that ran".to_owned(),
-            None => format!("is the fastest of the {among} that were run"),
-        };
+        let is =
+            match fastest.and_then(|fastest| Some((fastest, standings.compare(fastest, place)?))) {
+                Some((fastest, estimate)) => format!(
+                    "is not slower than {}, the fastest of the {among} that were run ({:.3} of its \
+                     speed, 95 %: {:.3} to {:.3}), and takes less memory",
+                    self.sizes.at(fastest),
+                    estimate.ratio,
+                    estimate.low,
+                    estimate.high
+                ),
+                None if among == 1 => "is the only one that ran".to_owned(),
+                None => format!("is the fastest of the {among} that were run"),
+            };
         let runs = race.speeds(place).len();
-        let over = if runs > 1 { format!(" over {}", counted(runs, "run")) } else { " in one run".to_owned() };
+        let over = if runs > 1 {
+            format!(" over {}", counted(runs, "run"))
+        } else {
+            " in one run".to_owned()
+        };
         let largest = self.largest(end, place).unwrap_or_default();
         let own = speed(race.speed(place).unwrap_or_default());
-        format!("batch size {} {is}: {own} {}{over}{largest}", self.sizes.at(place), self.unit(race, place))
+        format!(
+            "batch size {} {is}: {own} {}{over}{largest}",
+            self.sizes.at(place),
+            self.unit(race, place)
+        )
     }
 
     /// Says how much slower the largest size is, if the difference is significant and counts.
     fn largest(&self, end: &RaceEnd, place: usize) -> Option<String> {
         let largest = *end.standings.places.last()?;
-        let estimate = end.standings.compare(place, largest).filter(|estimate| estimate.is_lower(WORTH))?;
-        let [slower, least, most] = [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
-        Some(format!("; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})", self.sizes.at(largest)))
+        let estimate = end
+            .standings
+            .compare(place, largest)
+            .filter(|estimate| estimate.is_lower(WORTH))?;
+        let [slower, least, most] =
+            [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
+        Some(format!(
+            "; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})",
+            self.sizes.at(largest)
+        ))
     }
 
     fn why_not(&self, race: &Race<'_, Self>, end: &RaceEnd) -> String {
         let sizes = listed(end.alike.iter().map(|place| self.sizes.at(*place)));
         let proposed = end.proposed().unwrap_or_default();
-        let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
-        let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
+        let speeds: Vec<f64> = end
+            .alike
+            .iter()
+            .filter_map(|place| race.speed(*place))
+            .collect();
+        let [low, high] = [f64::min, f64::max]
+            .map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
         format!(
-            "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size vary by {spread} (standard deviation); {} is the smallest \
-             within 3 % of the fastest of them, as far as their speeds are known",
+            "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size \
+             vary by {spread} (standard deviation); {} is the smallest within 3 % of the fastest \
+             of them, as far as their speeds are known",
             self.unit(race, proposed),
             self.sizes.at(proposed)
         )
     }
 
     fn limit(&self, race: &Race<'_, Self>) -> String {
-        let limit = self.too_large(race).and_then(|place| Some((place, self.first_probe(race, place)?)));
-        limit.map(|(place, probe)| format!("; {} {}", self.sizes.at(place), too_large_because(probe))).unwrap_or_default()
+        let limit = self
+            .too_large(race)
+            .and_then(|place| Some((place, self.first_probe(race, place)?)));
+        limit
+            .map(|(place, probe)| {
+                format!("; {} {}", self.sizes.at(place), too_large_because(probe))
+            })
+            .unwrap_or_default()
     }
 }
 

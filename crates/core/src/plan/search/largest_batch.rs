@@ -1,4 +1,5 @@
-//! `largest-batch`: doubles until a size is too large, then bisects the gap down to neighboring sizes.
+//! `largest-batch`: doubles until a size is too large, then bisects the gap down to neighboring
+//! sizes.
 
 use super::{
     Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
@@ -42,12 +43,18 @@ impl LargestBatch {
     }
 
     fn probe<'a>(&self, seen: &Probes<'a>, place: usize) -> Result<&'a Probe, Vec<SearchTrial>> {
-        seen.one(SearchTrial::new([("train.batch_size", self.sizes.at(place))], 0))
+        seen.one(SearchTrial::new(
+            [("train.batch_size", self.sizes.at(place))],
+            0,
+        ))
     }
 
     /// Doubles the size until one is too large, or the range ends.
     fn rise(&self, seen: &Probes<'_>) -> Result<Boundary, Vec<SearchTrial>> {
-        let mut boundary = Boundary { fits: None, too_large: None };
+        let mut boundary = Boundary {
+            fits: None,
+            too_large: None,
+        };
         let mut broken = 0;
         let mut next = (self.sizes.count() > 0).then_some(0);
         while let Some(place) = next {
@@ -65,8 +72,15 @@ impl LargestBatch {
     }
 
     /// Bisects the gap until no size is left in it.
-    fn narrow(&self, seen: &Probes<'_>, mut boundary: Boundary) -> Result<Boundary, Vec<SearchTrial>> {
-        while let Boundary { fits: Some(low), too_large: Some(high) } = boundary
+    fn narrow(
+        &self,
+        seen: &Probes<'_>,
+        mut boundary: Boundary,
+    ) -> Result<Boundary, Vec<SearchTrial>> {
+        while let Boundary {
+            fits: Some(low),
+            too_large: Some(high),
+        } = boundary
             && high - low > 1
         {
             let middle = low + (high - low) / 2;
@@ -81,40 +95,94 @@ impl LargestBatch {
     /// The largest size with a trial that fitted, from any phase.
     fn largest_seen(&self, seen: &Probes<'_>) -> Option<usize> {
         let place = |probe: &Probe| match probe.choice.values.as_slice() {
-            [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => self.sizes.place_of(value.as_u64()?),
+            [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => {
+                self.sizes.place_of(value.as_u64()?)
+            }
             _ => None,
         };
-        seen.ended().filter(|probe| fit(probe, self.at_most) == Fit::Fits).filter_map(place).max()
+        seen.ended()
+            .filter(|probe| fit(probe, self.at_most) == Fit::Fits)
+            .filter_map(place)
+            .max()
     }
 
-    fn found(&self, seen: &Probes<'_>, fits: Option<usize>, too_large: Option<usize>) -> StrategyOutcome {
+    fn found(
+        &self,
+        seen: &Probes<'_>,
+        fits: Option<usize>,
+        too_large: Option<usize>,
+    ) -> StrategyOutcome {
         let mut warnings: Vec<Warning> = seen.memory_unknown().into_iter().collect();
         let (why, chosen) = match fits {
             Some(place) => {
                 let size = self.sizes.at(place);
                 let smaller =
-                    too_large.filter(|large| *large < place).map(|large| Warning::NotMonotone { fits: size, did_not: self.sizes.at(large) });
+                    too_large
+                        .filter(|large| *large < place)
+                        .map(|large| Warning::NotMonotone {
+                            fits: size,
+                            did_not: self.sizes.at(large),
+                        });
                 warnings.extend(smaller);
-                warnings.extend(effective_batch(&self.given, size, self.given.grad_accumulation));
-                warnings.extend(self.sizes.at_end(place).filter(|_| place + 1 == self.sizes.count()));
-                (self.why(seen, place, too_large), Some(SearchTrial::new([("train.batch_size", size)], 0).values))
+                warnings.extend(effective_batch(
+                    &self.given,
+                    size,
+                    self.given.grad_accumulation,
+                ));
+                warnings.extend(
+                    self.sizes
+                        .at_end(place)
+                        .filter(|_| place + 1 == self.sizes.count()),
+                );
+                (
+                    self.why(seen, place, too_large),
+                    Some(SearchTrial::new([("train.batch_size", size)], 0).values),
+                )
             }
             None => {
-                warnings.push(Warning::NothingFitted { smallest: format!("batch size {}", self.sizes.at(0)) });
-                (format!("no batch size ran with at most {} of the memory", Fraction(self.at_most)), None)
+                warnings.push(Warning::NothingFitted {
+                    smallest: format!("batch size {}", self.sizes.at(0)),
+                });
+                (
+                    format!(
+                        "no batch size ran with at most {} of the memory",
+                        Fraction(self.at_most)
+                    ),
+                    None,
+                )
             }
         };
-        let grid_trials = too_large.map_or(self.sizes.count(), |place| place + 1).max(fits.map_or(0, |place| place + 1)) as u64;
-        StrategyOutcome { chosen, why, warnings, grid_trials, ..StrategyOutcome::default() }
+        let grid_trials = too_large
+            .map_or(self.sizes.count(), |place| place + 1)
+            .max(fits.map_or(0, |place| place + 1)) as u64;
+        StrategyOutcome {
+            chosen,
+            why,
+            warnings,
+            grid_trials,
+            ..StrategyOutcome::default()
+        }
     }
 
     fn why(&self, seen: &Probes<'_>, place: usize, too_large: Option<usize>) -> String {
         let probe = self.probe(seen, place).ok();
         let held = probe.and_then(|probe| Some((probe.memory_share()?, probe.memory_held_bytes?)));
-        let held = held.map(|(share, bytes)| format!(" (it held {}, {})", Bytes(bytes), Fraction(share))).unwrap_or_default();
-        let next = too_large.filter(|large| *large > place).and_then(|large| Some((large, self.probe(seen, large).ok()?)));
-        let next = next.map(|(large, probe)| format!("; {} {}", self.sizes.at(large), too_large_because(probe))).unwrap_or_default();
-        format!("{} is the largest batch size that ran with at most {} of the memory{held}{next}", self.sizes.at(place), Fraction(self.at_most))
+        let held = held
+            .map(|(share, bytes)| format!(" (it held {}, {})", Bytes(bytes), Fraction(share)))
+            .unwrap_or_default();
+        let next = too_large
+            .filter(|large| *large > place)
+            .and_then(|large| Some((large, self.probe(seen, large).ok()?)));
+        let next = next
+            .map(|(large, probe)| {
+                format!("; {} {}", self.sizes.at(large), too_large_because(probe))
+            })
+            .unwrap_or_default();
+        format!(
+            "{} is the largest batch size that ran with at most {} of the memory{held}{next}",
+            self.sizes.at(place),
+            Fraction(self.at_most)
+        )
     }
 }
 

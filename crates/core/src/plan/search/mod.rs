@@ -1,9 +1,12 @@
-//! Searches: select the few trials that answer `sweep.search`. No clock, no disk, no device, no random draw.
+//! Searches: select the few trials that answer `sweep.search`. No clock, no disk, no device, no
+//! random draw.
 //!
-//! In: the settings of the file and the probes so far. Out: the next trials, or a [`Recommendation`] with its evidence. A [`Strategy`]
-//! keeps no state between two calls: it repeats its steps from the first one each time and stops at the first missing probe.
-//! So a killed search resumes from the existing rows, and the same rows always give the same answer. Other modules run the trials, and
-//! identify them on disk by the ids that [`Prober`](super::Prober) assigns.
+//! In: the settings of the file and the probes so far. Out: the next trials, or a
+//! [`Recommendation`] with its evidence. A [`Strategy`] keeps no state between two calls: it
+//! repeats its steps from the first one each time and stops at the first missing probe. So a killed
+//! search resumes from the existing rows, and the same rows always give the same answer. Other
+//! modules run the trials, and identify them on disk by the ids that [`Prober`](super::Prober)
+//! assigns.
 
 mod best_throughput_batch;
 mod largest_batch;
@@ -40,8 +43,17 @@ pub struct SearchTrial {
 }
 
 impl SearchTrial {
-    fn new<V: Into<Value>>(values: impl IntoIterator<Item = (&'static str, V)>, repeat: u64) -> Self {
-        Self { values: values.into_iter().map(|(key, value)| (key.to_owned(), value.into())).collect(), repeat }
+    fn new<V: Into<Value>>(
+        values: impl IntoIterator<Item = (&'static str, V)>,
+        repeat: u64,
+    ) -> Self {
+        Self {
+            values: values
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.into()))
+                .collect(),
+            repeat,
+        }
     }
 }
 
@@ -49,7 +61,8 @@ impl SearchTrial {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     pub choice: SearchTrial,
-    /// A choice that the plan refuses (such as a batch larger than the data) is `skipped`: it counts as too large.
+    /// A choice that the plan refuses (such as a batch larger than the data) is `skipped`: it
+    /// counts as too large.
     pub outcome: Outcome,
     pub samples_per_second: Option<f64>,
     /// `None` for models that read no tokens.
@@ -85,14 +98,20 @@ impl Probe {
         }
     }
 
-    /// Tokens per second, or samples per second for a model without tokens; `None` if it is not a positive number.
+    /// Tokens per second, or samples per second for a model without tokens; `None` if it is not a
+    /// positive number.
     fn speed(&self) -> Option<f64> {
-        self.tokens_per_second.or(self.samples_per_second).filter(|speed| speed.is_finite() && *speed > 0.0)
+        self.tokens_per_second
+            .or(self.samples_per_second)
+            .filter(|speed| speed.is_finite() && *speed > 0.0)
     }
 
     /// Fraction of the available memory that it used.
     pub fn memory_share(&self) -> Option<f64> {
-        let (held, limit) = (self.memory_held_bytes?, self.memory_limit_bytes.filter(|limit| *limit > 0)?);
+        let (held, limit) = (
+            self.memory_held_bytes?,
+            self.memory_limit_bytes.filter(|limit| *limit > 0)?,
+        );
         Some(held as f64 / limit as f64)
     }
 
@@ -112,9 +131,11 @@ pub enum Ask {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
-    /// The value of each searched key. At least one trial with exactly these values completed; `None` if no usable trial completed.
+    /// The value of each searched key. At least one trial with exactly these values completed;
+    /// `None` if no usable trial completed.
     pub chosen: Option<Vec<(String, Value)>>,
-    /// The tested values that cannot be told apart from the fastest, including the chosen one. Empty if the choice is as fast as every tested value.
+    /// The tested values that cannot be told apart from the fastest, including the chosen one.
+    /// Empty if the choice is as fast as every tested value.
     pub alike: Vec<Vec<(String, Value)>>,
     /// The reason, in one sentence.
     pub why: String,
@@ -133,9 +154,11 @@ pub struct Cost {
     pub trials: u64,
     /// Total time of those whose time is known.
     pub seconds: f64,
-    /// Trials of the grid: every value in the range (up to the first that was too large), every repeat.
+    /// Trials of the grid: every value in the range (up to the first that was too large), every
+    /// repeat.
     pub grid_trials: u64,
-    /// Estimated from the mean time of the trials; for `successive-halving` from those of its last round. `None` if no time is known.
+    /// Estimated from the mean time of the trials; for `successive-halving` from those of its last
+    /// round. `None` if no time is known.
     pub grid_seconds: Option<f64>,
 }
 
@@ -144,8 +167,8 @@ pub trait Strategy {
     /// The dotted keys of its choices, in their order.
     fn keys(&self) -> Vec<String>;
 
-    /// Returns the next trials, given the probes so far, in any order. Of several probes of one choice the last one with a
-    /// final outcome counts.
+    /// Returns the next trials, given the probes so far, in any order. Of several probes of one
+    /// choice the last one with a final outcome counts.
     fn ask(&self, probes: &[Probe]) -> Ask;
 }
 
@@ -160,7 +183,8 @@ pub struct SearchContext {
     pub devices_per_trial: u64,
     /// From the file; `None` for a model that trains nothing.
     pub learning_rate: Option<f64>,
-    /// Number of optimizer updates of the file's own length; `None` if it gives none, or the size of its data is unknown.
+    /// Number of optimizer updates of the file's own length; `None` if it gives none, or the size
+    /// of its data is unknown.
     pub steps: Option<u64>,
     /// Usable cores: the cgroup's quota, else all.
     pub cores: u64,
@@ -171,24 +195,59 @@ pub struct SearchContext {
 /// Returns the strategy of a checked `sweep.search`.
 pub fn strategy(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
     match search {
-        Search::LargestBatch { from, to, multiple_of, at_most } => {
-            Box::new(LargestBatch { sizes: BatchSizes::multiples(*from, *to, *multiple_of), at_most: *at_most, given: given.clone() })
-        }
-        Search::BestThroughputBatch { from, to, multiple_of, at_most, keep_effective, repeats } => {
+        Search::LargestBatch {
+            from,
+            to,
+            multiple_of,
+            at_most,
+        } => Box::new(LargestBatch {
+            sizes: BatchSizes::multiples(*from, *to, *multiple_of),
+            at_most: *at_most,
+            given: given.clone(),
+        }),
+        Search::BestThroughputBatch {
+            from,
+            to,
+            multiple_of,
+            at_most,
+            keep_effective,
+            repeats,
+        } => {
             let effective = given.batch_size.saturating_mul(given.grad_accumulation);
             let kept = keep_effective.then_some(effective);
             let sizes = match kept {
                 Some(effective) => BatchSizes::divisors(effective, *from, *to, *multiple_of),
                 None => BatchSizes::multiples(*from, *to, *multiple_of),
             };
-            Box::new(BestThroughputBatch { sizes, at_most: *at_most, kept, repeats: (*repeats).max(1), given: given.clone() })
+            Box::new(BestThroughputBatch {
+                sizes,
+                at_most: *at_most,
+                kept,
+                repeats: (*repeats).max(1),
+                given: given.clone(),
+            })
         }
-        Search::Workers { to, wait, repeats } => {
-            Box::new(Workers { most: to.resolve(given.cores), wait: *wait, repeats: (*repeats).max(1), cores: given.cores, gpus: given.gpus })
-        }
-        Search::SuccessiveHalving { axes, metric, steps, factor, repeats } => {
-            Box::new(SuccessiveHalving::new(axes, *metric, *steps, *factor, *repeats, given.steps))
-        }
+        Search::Workers { to, wait, repeats } => Box::new(Workers {
+            most: to.resolve(given.cores),
+            wait: *wait,
+            repeats: (*repeats).max(1),
+            cores: given.cores,
+            gpus: given.gpus,
+        }),
+        Search::SuccessiveHalving {
+            axes,
+            metric,
+            steps,
+            factor,
+            repeats,
+        } => Box::new(SuccessiveHalving::new(
+            axes,
+            *metric,
+            *steps,
+            *factor,
+            *repeats,
+            given.steps,
+        )),
     }
 }
 
@@ -206,7 +265,10 @@ struct StrategyOutcome {
 }
 
 /// Runs a strategy's steps: they end with a result, or with the choices whose probes are missing.
-fn answer(probes: &[Probe], steps: impl Fn(&Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>>) -> Ask {
+fn answer(
+    probes: &[Probe],
+    steps: impl Fn(&Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>>,
+) -> Ask {
     let seen = Probes::new(probes);
     let mut found = match steps(&seen) {
         Ok(found) => found,
@@ -214,27 +276,59 @@ fn answer(probes: &[Probe], steps: impl Fn(&Probes<'_>) -> Result<StrategyOutcom
     };
     found.warnings.extend(seen.not_completed());
     found.warnings.extend(seen.disturbed());
-    let seconds: Vec<f64> = probes.iter().filter_map(|probe| probe.seconds.filter(|seconds| seconds.is_finite())).collect();
+    let seconds: Vec<f64> = probes
+        .iter()
+        .filter_map(|probe| probe.seconds.filter(|seconds| seconds.is_finite()))
+        .collect();
     let total: f64 = seconds.iter().sum();
     let mean = (!seconds.is_empty()).then(|| total / seconds.len() as f64);
     let cost = Cost {
-        trials: probes.iter().filter(|probe| probe.outcome != Outcome::Skipped).count() as u64,
+        trials: probes
+            .iter()
+            .filter(|probe| probe.outcome != Outcome::Skipped)
+            .count() as u64,
         seconds: total,
         grid_trials: found.grid_trials,
-        grid_seconds: found.grid_trial_seconds.or(mean).map(|mean| mean * found.grid_trials as f64),
+        grid_seconds: found
+            .grid_trial_seconds
+            .or(mean)
+            .map(|mean| mean * found.grid_trials as f64),
     };
-    let StrategyOutcome { chosen, alike, why, warnings, notes, .. } = found;
-    Ask::Done(Box::new(Recommendation { chosen, alike, why, evidence: probes.to_vec(), cost, warnings, notes }))
+    let StrategyOutcome {
+        chosen,
+        alike,
+        why,
+        warnings,
+        notes,
+        ..
+    } = found;
+    Ask::Done(Box::new(Recommendation {
+        chosen,
+        alike,
+        why,
+        evidence: probes.to_vec(),
+        cost,
+        warnings,
+        notes,
+    }))
 }
 
 /// Formats the values of a choice for a table: `train.batch_size 8, data.num_workers 2`.
 pub fn describe_values(values: &[(String, Value)]) -> String {
-    values.iter().map(|(key, value)| format!("{key} {}", show(value))).collect::<Vec<_>>().join(", ")
+    values
+        .iter()
+        .map(|(key, value)| format!("{key} {}", show(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Formats the values of a choice for a sentence: `train.batch_size = 8, data.num_workers = 2`.
 fn spelled(values: &[(String, Value)]) -> String {
-    values.iter().map(|(key, value)| format!("{key} = {}", show(value))).collect::<Vec<_>>().join(", ")
+    values
+        .iter()
+        .map(|(key, value)| format!("{key} = {}", show(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Formats numbers for a sentence: `64, 96 and 128`.

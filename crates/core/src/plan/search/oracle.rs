@@ -1,4 +1,5 @@
-//! For tests: simulated machines, and a driver that runs a search to its end and resumes it after a kill at every moment.
+//! For tests: simulated machines, and a driver that runs a search to its end and resumes it after a
+//! kill at every moment.
 
 use super::{Ask, Probe, Recommendation, SearchTrial, Strategy};
 use crate::{
@@ -11,19 +12,30 @@ const ENDLESS: usize = 2000;
 
 /// A completed trial without any measured number.
 pub(super) fn completed(choice: &SearchTrial) -> Probe {
-    Probe { seconds: Some(1.0), ..Probe::that_showed_nothing(choice.clone(), Outcome::Completed) }
+    Probe {
+        seconds: Some(1.0),
+        ..Probe::that_showed_nothing(choice.clone(), Outcome::Completed)
+    }
 }
 
 /// A number from a standard normal distribution, the same for the same seed and choice.
 pub(super) fn noise(seed: u64, choice: &SearchTrial) -> f64 {
     let text = format!("{choice:?}");
-    let mut random = SplitMix64::new(text.bytes().fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))));
+    let mut random = SplitMix64::new(
+        text.bytes()
+            .fold(mix(seed), |hash, byte| mix(hash ^ u64::from(byte))),
+    );
     (0..12).map(|_| random.fraction()).sum::<f64>() - 6.0
 }
 
 /// The integer value of a key in a choice.
 pub(super) fn chosen(choice: &SearchTrial, key: &str) -> u64 {
-    choice.values.iter().find(|(known, _)| known == key).and_then(|(_, value)| value.as_u64()).unwrap()
+    choice
+        .values
+        .iter()
+        .find(|(known, _)| known == key)
+        .and_then(|(_, value)| value.as_u64())
+        .unwrap()
 }
 
 /// Runs a search to its end and checks the guarantees of every search.
@@ -36,8 +48,18 @@ pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe)
             Ask::Run(choices) => {
                 assert!(!choices.is_empty());
                 for choice in choices {
-                    assert!(probes.iter().all(|probe| probe.choice != choice), "{choice:?} has been run");
-                    assert_eq!(choice.values.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), strategy.keys());
+                    assert!(
+                        probes.iter().all(|probe| probe.choice != choice),
+                        "{choice:?} has been run"
+                    );
+                    assert_eq!(
+                        choice
+                            .values
+                            .iter()
+                            .map(|(key, _)| key.clone())
+                            .collect::<Vec<_>>(),
+                        strategy.keys()
+                    );
                     probes.push(run(&choice));
                 }
             }
@@ -45,11 +67,16 @@ pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe)
     };
     holds(&end, &probes);
     for length in 0..probes.len() {
-        let Ask::Run(choices) = strategy.ask(&probes[..length]) else { panic!("it ended early") };
+        let Ask::Run(choices) = strategy.ask(&probes[..length]) else {
+            panic!("it ended early")
+        };
         assert_eq!(choices[0], probes[length].choice, "after {length} probes");
     }
     let again = strategy.ask(&probes);
-    assert_eq!(format!("{again:?}"), format!("{:?}", Ask::Done(Box::new(end.clone()))));
+    assert_eq!(
+        format!("{again:?}"),
+        format!("{:?}", Ask::Done(Box::new(end.clone())))
+    );
     interrupted(strategy, run, &end);
     end
 }
@@ -57,11 +84,25 @@ pub(super) fn play(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe)
 /// Checks that the chosen values ran and completed, and that all probes are in the evidence.
 fn holds(end: &Recommendation, probes: &[Probe]) {
     // Compared as text: a number may be NaN, which is not equal to itself.
-    assert!(format!("{:?}", end.evidence) == format!("{probes:?}"), "the evidence is not what was seen");
-    assert_eq!((end.cost.trials, end.cost.seconds), (probes.len() as u64, probes.iter().filter_map(|probe| probe.seconds).sum::<f64>()));
+    assert!(
+        format!("{:?}", end.evidence) == format!("{probes:?}"),
+        "the evidence is not what was seen"
+    );
+    assert_eq!(
+        (end.cost.trials, end.cost.seconds),
+        (
+            probes.len() as u64,
+            probes.iter().filter_map(|probe| probe.seconds).sum::<f64>()
+        )
+    );
     assert!(!end.why.is_empty());
     if let Some(values) = &end.chosen {
-        assert!(probes.iter().any(|probe| probe.choice.values == *values && probe.outcome == Outcome::Completed), "{values:?} was not run");
+        assert!(
+            probes
+                .iter()
+                .any(|probe| probe.choice.values == *values && probe.outcome == Outcome::Completed),
+            "{values:?} was not run"
+        );
     }
 }
 
@@ -73,10 +114,24 @@ fn interrupted(strategy: &dyn Strategy, run: &dyn Fn(&SearchTrial) -> Probe, end
         let is_new = probes.iter().all(|probe| probe.choice != choices[0]);
         let whole = run(&choices[0]);
         let killed = is_new && probes.len().is_multiple_of(2);
-        probes.push(if killed { Probe { outcome: Outcome::Killed, samples_per_second: None, metric: None, ..whole } } else { whole });
+        probes.push(if killed {
+            Probe {
+                outcome: Outcome::Killed,
+                samples_per_second: None,
+                metric: None,
+                ..whole
+            }
+        } else {
+            whole
+        });
     }
-    let Ask::Done(again) = strategy.ask(&probes) else { panic!("it was done") };
-    assert_eq!((&again.chosen, &again.why, &again.warnings), (&end.chosen, &end.why, &end.warnings));
+    let Ask::Done(again) = strategy.ask(&probes) else {
+        panic!("it was done")
+    };
+    assert_eq!(
+        (&again.chosen, &again.why, &again.warnings),
+        (&end.chosen, &end.why, &end.warnings)
+    );
 }
 
 /// Speed of a machine as a function of batch size.
@@ -97,8 +152,12 @@ impl Curve {
         let size = size as f64;
         1e4 * match self {
             Self::Saturating(half) => size / (size + half),
-            Self::Dropping { half, from, power } => size / (size + half) / (1.0 + (size / from).powf(power)),
-            Self::Bell { peak, width } => (-(size / peak).ln().powi(2) / (2.0 * width * width)).exp(),
+            Self::Dropping { half, from, power } => {
+                size / (size + half) / (1.0 + (size / from).powf(power))
+            }
+            Self::Bell { peak, width } => {
+                (-(size / peak).ln().powi(2) / (2.0 * width * width)).exp()
+            }
             Self::Plateau(full) => (size / full).min(1.0),
         }
     }
@@ -117,20 +176,35 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// A random machine from a seed; with a memory limit somewhere up to `most` examples, or beyond.
+    /// A random machine from a seed; with a memory limit somewhere up to `most` examples, or
+    /// beyond.
     pub(super) fn drawn(seed: u64, most: u64) -> Self {
         let mut random = SplitMix64::new(seed);
         let size = |random: &mut SplitMix64| (random.fraction() * (most as f64).ln()).exp();
         let curve = match random.below(4) {
             0 => Curve::Saturating(size(&mut random)),
-            1 => Curve::Dropping { half: size(&mut random), from: size(&mut random) * 2.0, power: 1.0 + 2.0 * random.fraction() },
-            2 => Curve::Bell { peak: size(&mut random), width: 0.7 + random.fraction() },
+            1 => Curve::Dropping {
+                half: size(&mut random),
+                from: size(&mut random) * 2.0,
+                power: 1.0 + 2.0 * random.fraction(),
+            },
+            2 => Curve::Bell {
+                peak: size(&mut random),
+                width: 0.7 + random.fraction(),
+            },
             _ => Curve::Plateau(size(&mut random)),
         };
         let noise = [0.0, 0.005, 0.01, 0.02][random.below(4) as usize];
         let each = 1000;
         let holds = (size(&mut random) * 1.5) as u64;
-        Self { seed, curve, noise, limit: 50_000 + holds * each, fixed: 50_000, each }
+        Self {
+            seed,
+            curve,
+            noise,
+            limit: 50_000 + holds * each,
+            fixed: 50_000,
+            each,
+        }
     }
 
     pub(super) fn held(&self, size: u64) -> u64 {
@@ -145,7 +219,11 @@ impl Device {
         let size = chosen(choice, "train.batch_size");
         let held = self.held(size);
         if held > self.limit {
-            return Probe { outcome: Outcome::Oom, memory_limit_bytes: Some(self.limit), ..completed(choice) };
+            return Probe {
+                outcome: Outcome::Oom,
+                memory_limit_bytes: Some(self.limit),
+                ..completed(choice)
+            };
         }
         let speed = self.curve.at(size) * (1.0 + self.noise * noise(self.seed, choice));
         Probe {
@@ -160,5 +238,13 @@ impl Device {
 
 /// Settings of a file with batch size 8 on 16 cores and one GPU.
 pub(super) fn given() -> super::SearchContext {
-    super::SearchContext { batch_size: 8, grad_accumulation: 1, devices_per_trial: 1, learning_rate: Some(1e-3), steps: None, cores: 16, gpus: 1 }
+    super::SearchContext {
+        batch_size: 8,
+        grad_accumulation: 1,
+        devices_per_trial: 1,
+        learning_rate: Some(1e-3),
+        steps: None,
+        cores: 16,
+        gpus: 1,
+    }
 }

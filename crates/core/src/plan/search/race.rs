@@ -1,8 +1,11 @@
-//! Finds the fastest of many values in few trials: tests each part of the range, then alternates repeats of the values that cannot be told apart.
+//! Finds the fastest of many values in few trials: tests each part of the range, then alternates
+//! repeats of the values that cannot be told apart.
 //!
-//! In: the values with their first runs (the rise of a search). Out: the [`RaceEnd`] of the race: one value that is as fast as every tested value, or
-//! the values that cannot be told apart. All comparisons use [`statistics::Field`](crate::statistics::Field): one spread, pooled over all
-//! repeats, and 95 % intervals. `benches/searches.rs` measures how often the result is right and its cost.
+//! In: the values with their first runs (the rise of a search). Out: the [`RaceEnd`] of the race:
+//! one value that is as fast as every tested value, or the values that cannot be told apart. All
+//! comparisons use [`statistics::Field`](crate::statistics::Field): one spread, pooled over all
+//! repeats, and 95 % intervals. `benches/searches.rs` measures how often the result is right and
+//! its cost.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +24,14 @@ const MOST_IN_ROUND: usize = 3;
 const CLOSE: f64 = 1.1;
 /// A slope needs values that differ by at least this factor: below it, noise dominates.
 const SPAN: f64 = 1.5;
-/// Factor for the margin on a gap's promise when the search ends, by the squared run-to-run spread: at 2 % spread 4 % more, at 5 % 25 % more.
-/// Chosen by `benches/searches.rs`: without it, one search in 17 over a cliff at a spread of 5 % named no value near the best.
+/// Factor for the margin on a gap's promise when the search ends, by the squared run-to-run spread:
+/// at 2 % spread 4 % more, at 5 % 25 % more. Chosen by `benches/searches.rs`: without it, one
+/// search in 17 over a cliff at a spread of 5 % named no value near the best.
 const UNSURE: f64 = 100.0;
 /// Relative position of the golden section in a gap.
 const GOLDEN: f64 = 0.381_966;
-/// Blocks: the first runs of all values, and all repeats, which alternate. A drift between the two is not a difference between values.
+/// Blocks: the first runs of all values, and all repeats, which alternate. A drift between the two
+/// is not a difference between values.
 const LOOKING: u64 = 1;
 const REPEATING: u64 = 2;
 
@@ -39,7 +44,8 @@ pub(super) trait Values {
     /// Speed of a trial whose value may be chosen.
     fn speed(&self, probe: &Probe) -> Option<f64>;
 
-    /// The largest index between two that is worth a trial; `None` if there is none. The upper one may be a value that cannot be chosen.
+    /// The largest index between two that is worth a trial; `None` if there is none. The upper one
+    /// may be a value that cannot be chosen.
     fn last_between(&self, _: &Race<'_, Self>, low: usize, high: usize) -> Option<usize>
     where
         Self: Sized,
@@ -55,7 +61,8 @@ pub(super) trait Values {
         None
     }
 
-    /// Upper bound of the gain of a larger value over this one, as a fraction, if its runs show one.
+    /// Upper bound of the gain of a larger value over this one, as a fraction, if its runs show
+    /// one.
     fn most_gain(&self, _: &Race<'_, Self>, _: usize) -> Option<f64>
     where
         Self: Sized,
@@ -69,7 +76,8 @@ pub(super) trait Values {
 struct RaceEntry<'a> {
     asked: u64,
     runs: Vec<(TimedRun, &'a Probe)>,
-    /// The first trial of the search, which fills the page cache: it counts only while its value has no other run.
+    /// The first trial of the search, which fills the page cache: it counts only while its value
+    /// has no other run.
     first: Option<(TimedRun, &'a Probe)>,
     /// A run whose value cannot be chosen.
     is_out: bool,
@@ -77,7 +85,11 @@ struct RaceEntry<'a> {
 
 impl<'a> RaceEntry<'a> {
     fn counted(&self) -> &[(TimedRun, &'a Probe)] {
-        if self.runs.is_empty() { self.first.as_slice() } else { &self.runs }
+        if self.runs.is_empty() {
+            self.first.as_slice()
+        } else {
+            &self.runs
+        }
     }
 
     fn may_be_chosen(&self) -> bool {
@@ -108,10 +120,16 @@ pub(super) struct RaceEnd {
 }
 
 impl RaceEnd {
-    /// The proposed value: among those that cannot be told apart, the smallest whose measured speed is within [`WORTH`] of the fastest.
+    /// The proposed value: among those that cannot be told apart, the smallest whose measured speed
+    /// is within [`WORTH`] of the fastest.
     pub(super) fn proposed(&self) -> Option<usize> {
         let enough = self.standings.highest() - WORTH.ln_1p() - ROUNDING;
-        self.choice.or_else(|| self.alike.iter().copied().find(|place| self.standings.log(*place).is_some_and(|log| log >= enough)))
+        self.choice.or_else(|| {
+            self.alike
+                .iter()
+                .copied()
+                .find(|place| self.standings.log(*place).is_some_and(|log| log >= enough))
+        })
     }
 }
 
@@ -135,25 +153,45 @@ struct Gap {
 
 impl Standings {
     fn of(entries: &BTreeMap<usize, RaceEntry<'_>>) -> Self {
-        let of_entry = |entry: &RaceEntry<'_>| entry.counted().iter().map(|(run, _)| *run).collect::<Vec<TimedRun>>();
+        let of_entry = |entry: &RaceEntry<'_>| {
+            entry
+                .counted()
+                .iter()
+                .map(|(run, _)| *run)
+                .collect::<Vec<TimedRun>>()
+        };
         let usable = entries.iter().filter(|(_, entry)| entry.may_be_chosen());
-        let (places, runs): (Vec<usize>, Vec<Vec<TimedRun>>) = usable.map(|(place, entry)| (*place, of_entry(entry))).unzip();
+        let (places, runs): (Vec<usize>, Vec<Vec<TimedRun>>) = usable
+            .map(|(place, entry)| (*place, of_entry(entry)))
+            .unzip();
         let field = Field::of(&runs);
         let log = |place: usize| match &field {
-            Some(field) => field.compare(0, place, 1).map_or(f64::NEG_INFINITY, |estimate| estimate.ratio.ln()),
-            None => runs[place].iter().map(|run| run.value.ln()).sum::<f64>() / runs[place].len() as f64,
+            Some(field) => field
+                .compare(0, place, 1)
+                .map_or(f64::NEG_INFINITY, |estimate| estimate.ratio.ln()),
+            None => {
+                runs[place].iter().map(|run| run.value.ln()).sum::<f64>() / runs[place].len() as f64
+            }
         };
-        Self { logs: (0..places.len()).map(log).collect(), places, field }
+        Self {
+            logs: (0..places.len()).map(log).collect(),
+            places,
+            field,
+        }
     }
 
     fn log(&self, place: usize) -> Option<f64> {
-        self.places.binary_search(&place).ok().map(|index| self.logs[index])
+        self.places
+            .binary_search(&place)
+            .ok()
+            .map(|index| self.logs[index])
     }
 
     /// The fastest value; of equal ones the smaller.
     pub(super) fn fastest(&self) -> Option<usize> {
         let all = self.places.iter().zip(&self.logs);
-        all.reduce(|best, next| if *next.1 > *best.1 { next } else { best }).map(|(place, _)| *place)
+        all.reduce(|best, next| if *next.1 > *best.1 { next } else { best })
+            .map(|(place, _)| *place)
     }
 
     fn highest(&self) -> f64 {
@@ -173,14 +211,25 @@ impl Standings {
 
     /// The values that are not significantly slower than the fastest, smallest first.
     fn contenders(&self) -> Vec<usize> {
-        let Some(fastest) = self.fastest().filter(|_| self.field.is_some()) else { return self.places.clone() };
-        let may_be = |place: &usize| *place == fastest || self.compare(fastest, *place).is_some_and(|estimate| !estimate.is_below());
+        let Some(fastest) = self.fastest().filter(|_| self.field.is_some()) else {
+            return self.places.clone();
+        };
+        let may_be = |place: &usize| {
+            *place == fastest
+                || self
+                    .compare(fastest, *place)
+                    .is_some_and(|estimate| !estimate.is_below())
+        };
         self.places.iter().copied().filter(may_be).collect()
     }
 
     /// The values by speed, fastest first.
     fn ranked(&self, mut places: Vec<usize>) -> Vec<usize> {
-        places.sort_by(|one, other| self.log(*other).unwrap_or(f64::NEG_INFINITY).total_cmp(&self.log(*one).unwrap_or(f64::NEG_INFINITY)));
+        places.sort_by(|one, other| {
+            self.log(*other)
+                .unwrap_or(f64::NEG_INFINITY)
+                .total_cmp(&self.log(*one).unwrap_or(f64::NEG_INFINITY))
+        });
         places
     }
 }
@@ -188,7 +237,14 @@ impl Standings {
 impl<'a, V: Values> Race<'a, V> {
     /// `most` is the maximum number of trials in total.
     pub(super) fn new(values: &'a V, seen: &'a Probes<'a>, repeats: u64, most: u64) -> Self {
-        Self { values, seen, repeats, entries: BTreeMap::new(), asked: 0, most }
+        Self {
+            values,
+            seen,
+            repeats,
+            entries: BTreeMap::new(),
+            asked: 0,
+            most,
+        }
     }
 
     /// Runs a value for the first time.
@@ -203,8 +259,16 @@ impl<'a, V: Values> Race<'a, V> {
         self.asked += 1;
         let entry = self.entries.entry(place).or_default();
         entry.asked += 1;
-        match self.values.speed(probe).map(|value| (TimedRun { block: Some(block), is_disturbed: probe.is_disturbed, ..TimedRun::of(value) }, probe))
-        {
+        match self.values.speed(probe).map(|value| {
+            (
+                TimedRun {
+                    block: Some(block),
+                    is_disturbed: probe.is_disturbed,
+                    ..TimedRun::of(value)
+                },
+                probe,
+            )
+        }) {
             Some(run) if is_first => entry.first = Some(run),
             Some(run) => entry.runs.push(run),
             None => entry.is_out = true,
@@ -214,19 +278,36 @@ impl<'a, V: Values> Race<'a, V> {
     /// Runs values again, alternating.
     fn run_round(&mut self, places: &[usize], block: u64) -> Result<(), Vec<SearchTrial>> {
         let asked = |place: &usize| self.entries.get(place).map_or(0, |entry| entry.asked);
-        let probes = self.seen.all(places.iter().map(|place| self.values.choice(*place, asked(place))).collect())?;
-        places.iter().zip(probes).for_each(|(place, probe)| self.note(*place, probe, block));
+        let probes = self.seen.all(
+            places
+                .iter()
+                .map(|place| self.values.choice(*place, asked(place)))
+                .collect(),
+        )?;
+        places
+            .iter()
+            .zip(probes)
+            .for_each(|(place, probe)| self.note(*place, probe, block));
         Ok(())
     }
 
     /// Speeds of the valid runs of a value.
     pub(super) fn speeds(&self, place: usize) -> Vec<f64> {
-        self.entries.get(&place).into_iter().flat_map(RaceEntry::counted).map(|(run, _)| run.value).collect()
+        self.entries
+            .get(&place)
+            .into_iter()
+            .flat_map(RaceEntry::counted)
+            .map(|(run, _)| run.value)
+            .collect()
     }
 
     /// The valid runs of a value.
     pub(super) fn probes(&self, place: usize) -> impl Iterator<Item = &'a Probe> {
-        self.entries.get(&place).into_iter().flat_map(RaceEntry::counted).map(|(_, probe)| *probe)
+        self.entries
+            .get(&place)
+            .into_iter()
+            .flat_map(RaceEntry::counted)
+            .map(|(_, probe)| *probe)
     }
 
     /// The measured speed; for several runs their geometric mean.
@@ -236,13 +317,19 @@ impl<'a, V: Values> Race<'a, V> {
 
     /// The value of the first trial, if that trial does not count.
     pub(super) fn left_out(&self) -> Option<usize> {
-        self.entries.iter().find(|(_, entry)| entry.first.is_some() && !entry.runs.is_empty()).map(|(place, _)| *place)
+        self.entries
+            .iter()
+            .find(|(_, entry)| entry.first.is_some() && !entry.runs.is_empty())
+            .map(|(place, _)| *place)
     }
 
     /// The highest speed of a valid run so far.
     pub(super) fn best(&self) -> Option<f64> {
         let usable = self.entries.values().filter(|entry| entry.may_be_chosen());
-        usable.flat_map(RaceEntry::counted).map(|(run, _)| run.value).reduce(f64::max)
+        usable
+            .flat_map(RaceEntry::counted)
+            .map(|(run, _)| run.value)
+            .reduce(f64::max)
     }
 
     /// All tested indices, smallest first.
@@ -266,10 +353,20 @@ impl<'a, V: Values> Race<'a, V> {
     /// Repeats the first value if it may be among the fastest: its first run does not count.
     fn repeat_first(&mut self) -> Result<(), Vec<SearchTrial>> {
         let nearest: Vec<usize> = self.places().take(2).collect();
-        let first = self.entries.iter().find(|(_, entry)| entry.first.is_some()).map(|(place, _)| *place);
-        let is_near = Standings::of(&self.entries).fastest().is_some_and(|fastest| nearest.contains(&fastest));
+        let first = self
+            .entries
+            .iter()
+            .find(|(_, entry)| entry.first.is_some())
+            .map(|(place, _)| *place);
+        let is_near = Standings::of(&self.entries)
+            .fastest()
+            .is_some_and(|fastest| nearest.contains(&fastest));
         match first {
-            Some(first) if is_near && self.repeats > 1 && self.left() > 0 && !self.is_enough(first) => self.run_round(&[first], LOOKING),
+            Some(first)
+                if is_near && self.repeats > 1 && self.left() > 0 && !self.is_enough(first) =>
+            {
+                self.run_round(&[first], LOOKING)
+            }
             _ => Ok(()),
         }
     }
@@ -278,7 +375,9 @@ impl<'a, V: Values> Race<'a, V> {
     fn look_around(&mut self) -> Result<(), Vec<SearchTrial>> {
         let kept = if self.repeats > 1 { FOR_REPEATS } else { 0 };
         while self.left() > kept {
-            let Some(place) = self.hidden(&Standings::of(&self.entries), WORTH.ln_1p()) else { break };
+            let Some(place) = self.hidden(&Standings::of(&self.entries), WORTH.ln_1p()) else {
+                break;
+            };
             self.look(place)?;
         }
         if self.left() > kept
@@ -289,7 +388,8 @@ impl<'a, V: Values> Race<'a, V> {
         Ok(())
     }
 
-    /// Repeats the values that cannot be told apart; once one is as fast as every other, the remaining trials test values near it.
+    /// Repeats the values that cannot be told apart; once one is as fast as every other, the
+    /// remaining trials test values near it.
     fn repeat(&mut self) -> Result<(), Vec<SearchTrial>> {
         while self.left() > 0 {
             let standings = Standings::of(&self.entries);
@@ -300,7 +400,9 @@ impl<'a, V: Values> Race<'a, V> {
                 self.run_round(&self.round(&standings), REPEATING)?;
                 continue;
             }
-            let next = self.hidden(&standings, Self::margin(&standings)).or_else(|| self.beside_fastest(&standings));
+            let next = self
+                .hidden(&standings, Self::margin(&standings))
+                .or_else(|| self.beside_fastest(&standings));
             let Some(place) = next else { break };
             self.run_round(&[place], if self.repeats > 1 { REPEATING } else { LOOKING })?;
         }
@@ -311,32 +413,51 @@ impl<'a, V: Values> Race<'a, V> {
     fn round(&self, standings: &Standings) -> Vec<usize> {
         let ranked = standings.ranked(standings.contenders());
         let count = ranked.len().min(MOST_IN_ROUND).min(self.left() as usize);
-        let count = if self.left() as usize == count + 1 { count + 1 } else { count };
+        let count = if self.left() as usize == count + 1 {
+            count + 1
+        } else {
+            count
+        };
         ranked.into_iter().take(count).collect()
     }
 
     /// Whether no larger value can be faster by a relevant amount.
     fn is_enough(&self, place: usize) -> bool {
-        self.values.most_gain(self, place).is_some_and(|gain| gain <= WORTH)
+        self.values
+            .most_gain(self, place)
+            .is_some_and(|gain| gain <= WORTH)
     }
 
-    /// The smallest value that is as fast as every tested value: none is faster by more than [`WORTH`], by its interval or because no larger one can
-    /// be. A value that is slower by less than that is chosen only within [`SAME`].
+    /// The smallest value that is as fast as every tested value: none is faster by more than
+    /// [`WORTH`], by its interval or because no larger one can be. A value that is slower by less
+    /// than that is chosen only within [`SAME`].
     fn decided(&self, standings: &Standings) -> Option<usize> {
         let fastest = standings.fastest()?;
         if standings.field.is_none() {
-            return (standings.places.first() == Some(&fastest) && self.is_enough(fastest)).then_some(fastest);
+            return (standings.places.first() == Some(&fastest) && self.is_enough(fastest))
+                .then_some(fastest);
         }
         let contenders = standings.contenders();
         let is_as_fast = |place: usize| {
-            let highest = standings.log(fastest).zip(standings.log(place)).map_or(f64::INFINITY, |(fastest, own)| fastest - own);
+            let highest = standings
+                .log(fastest)
+                .zip(standings.log(place))
+                .map_or(f64::INFINITY, |(fastest, own)| fastest - own);
             (contenders.contains(&place) || highest <= SAME.ln_1p())
                 && standings.places.iter().all(|other| {
-                    let by_interval = || standings.compare(place, *other).is_some_and(|estimate| estimate.excludes_higher(WORTH));
+                    let by_interval = || {
+                        standings
+                            .compare(place, *other)
+                            .is_some_and(|estimate| estimate.excludes_higher(WORTH))
+                    };
                     *other == place || (*other > place && self.is_enough(place)) || by_interval()
                 })
         };
-        standings.places.iter().copied().find(|place| is_as_fast(*place))
+        standings
+            .places
+            .iter()
+            .copied()
+            .find(|place| is_as_fast(*place))
     }
 
     fn end(&self) -> RaceEnd {
@@ -345,24 +466,49 @@ impl<'a, V: Values> Race<'a, V> {
             Some(_) => self.decided(&standings),
             None => standings.fastest(),
         };
-        let alike = if choice.is_none() { standings.contenders() } else { Vec::new() };
-        let best = standings.highest() + WORTH.ln_1p() - UNSURE * standings.spread().unwrap_or_default().powi(2);
-        let gaps = self.gaps(&standings).into_iter().filter(|gap| gap.most > best).map(|gap| (gap.low, gap.high)).collect();
-        RaceEnd { choice, alike, gaps, standings }
+        let alike = if choice.is_none() {
+            standings.contenders()
+        } else {
+            Vec::new()
+        };
+        let best = standings.highest() + WORTH.ln_1p()
+            - UNSURE * standings.spread().unwrap_or_default().powi(2);
+        let gaps = self
+            .gaps(&standings)
+            .into_iter()
+            .filter(|gap| gap.most > best)
+            .map(|gap| (gap.low, gap.high))
+            .collect();
+        RaceEnd {
+            choice,
+            alike,
+            gaps,
+            standings,
+        }
     }
 
-    /// Factor over the fastest that a gap must promise to deserve a trial: lower if runs vary, because the slope is then uncertain.
+    /// Factor over the fastest that a gap must promise to deserve a trial: lower if runs vary,
+    /// because the slope is then uncertain.
     fn margin(standings: &Standings) -> f64 {
         WORTH.ln_1p() - standings.spread().unwrap_or_default().ln_1p()
     }
 
     fn hidden(&self, standings: &Standings, margin: f64) -> Option<usize> {
         let best = standings.highest() + margin;
-        let wide = self.gaps(standings).into_iter().filter(|gap| gap.most > best && !self.is_close(gap.low, gap.last + 1));
+        let wide = self
+            .gaps(standings)
+            .into_iter()
+            .filter(|gap| gap.most > best && !self.is_close(gap.low, gap.last + 1));
         let gap = wide.reduce(|one, other| if other.most > one.most { other } else { one })?;
         let middle = (self.log_number(gap.low) + self.log_number(gap.high)) / 2.0;
         let ends_early = gap.last + 1 < gap.high;
-        Some(if ends_early { gap.last } else { self.values.up_to((middle.exp() + ROUNDING).floor()).clamp(gap.low + 1, gap.last) })
+        Some(if ends_early {
+            gap.last
+        } else {
+            self.values
+                .up_to((middle.exp() + ROUNDING).floor())
+                .clamp(gap.low + 1, gap.last)
+        })
     }
 
     fn log_number(&self, place: usize) -> f64 {
@@ -373,26 +519,43 @@ impl<'a, V: Values> Race<'a, V> {
         high - low <= 1 || self.log_number(high) - self.log_number(low) <= CLOSE.ln()
     }
 
-    /// The gaps above values that can be chosen, with the maximum speed within each: the rise before the gap is extrapolated into it.
+    /// The gaps above values that can be chosen, with the maximum speed within each: the rise
+    /// before the gap is extrapolated into it.
     fn gaps(&self, standings: &Standings) -> Vec<Gap> {
         let tried: Vec<usize> = self.places().collect();
         let gap = |pair: &[usize]| {
             let (low, high) = (pair[0], pair[1]);
             let own = standings.log(low)?;
             let last = self.values.last_between(self, low, high)?;
-            let risen = own + self.slope(standings, low) * (self.log_number(last) - self.log_number(low));
-            let most = self.values.most_gain(self, low).map_or(f64::INFINITY, |gain| own + gain.ln_1p());
-            Some(Gap { low, high, last, most: risen.min(most) })
+            let risen =
+                own + self.slope(standings, low) * (self.log_number(last) - self.log_number(low));
+            let most = self
+                .values
+                .most_gain(self, low)
+                .map_or(f64::INFINITY, |gain| own + gain.ln_1p());
+            Some(Gap {
+                low,
+                high,
+                last,
+                most: risen.min(most),
+            })
         };
         tried.windows(2).filter_map(gap).collect()
     }
 
-    /// Exponent of the rise of the speed up to an index: 1, the maximum, if no run shows it. The first trial of the search may have been slow
-    /// for another reason, so no rise is assumed from it; if it matters, its value runs again.
+    /// Exponent of the rise of the speed up to an index: 1, the maximum, if no run shows it. The
+    /// first trial of the search may have been slow for another reason, so no rise is assumed from
+    /// it; if it matters, its value runs again.
     fn slope(&self, standings: &Standings, place: usize) -> f64 {
-        let far = |other: &usize| self.values.number(*other) > 0.0 && self.values.number(*other) * SPAN <= self.values.number(place);
+        let far = |other: &usize| {
+            self.values.number(*other) > 0.0
+                && self.values.number(*other) * SPAN <= self.values.number(place)
+        };
         let before = standings.places.iter().copied().rev().find(far);
-        if before.and_then(|before| self.entries.get(&before)).is_some_and(|entry| entry.runs.is_empty()) {
+        if before
+            .and_then(|before| self.entries.get(&before))
+            .is_some_and(|entry| entry.runs.is_empty())
+        {
             return 0.0;
         }
         let slope = before.and_then(|before| {
@@ -402,31 +565,54 @@ impl<'a, V: Values> Race<'a, V> {
         slope.unwrap_or(1.0).clamp(0.0, 1.0)
     }
 
-    /// An index in the wider gap next to the fastest: where the speed should stop rising, else at the golden section; `None` once both gaps
-    /// are small.
+    /// An index in the wider gap next to the fastest: where the speed should stop rising, else at
+    /// the golden section; `None` once both gaps are small.
     fn beside_fastest(&self, standings: &Standings) -> Option<usize> {
         let fastest = standings.fastest()?;
-        let below = self.entries.range(..fastest).next_back().map(|(place, _)| *place);
-        let above = self.entries.range(fastest + 1..).next().map(|(place, _)| *place);
+        let below = self
+            .entries
+            .range(..fastest)
+            .next_back()
+            .map(|(place, _)| *place);
+        let above = self
+            .entries
+            .range(fastest + 1..)
+            .next()
+            .map(|(place, _)| *place);
         let gap = |other: usize| {
             let (low, high) = (fastest.min(other), fastest.max(other));
             let last = self.values.last_between(self, low, high)?;
             let (from, to) = (self.log_number(fastest), self.log_number(other));
-            let golden = || self.values.up_to(((from + (to - from) * GOLDEN).exp()).round()).clamp(low + 1, last);
-            let stops = self.values.rises_to(self, low).filter(|place| low == other && (low + 1..=last).contains(place));
+            let golden = || {
+                self.values
+                    .up_to(((from + (to - from) * GOLDEN).exp()).round())
+                    .clamp(low + 1, last)
+            };
+            let stops = self
+                .values
+                .rises_to(self, low)
+                .filter(|place| low == other && (low + 1..=last).contains(place));
             let place = stops.unwrap_or_else(golden);
             (!self.is_close(low, last + 1)).then_some(((to - from).abs(), place))
         };
         // The upper one of equally wide gaps: most curves rise.
         let gaps = [above, below].into_iter().flatten().filter_map(gap);
-        gaps.reduce(|one, other| if other.0 > one.0 + ROUNDING { other } else { one }).map(|(_, place)| place)
+        gaps.reduce(|one, other| {
+            if other.0 > one.0 + ROUNDING {
+                other
+            } else {
+                one
+            }
+        })
+        .map(|(_, place)| place)
     }
 }
 
 /// Fraction of a grid that may run instead of it.
 const ONE_IN: u64 = 4;
 
-/// Maximum trials of a search: a quarter of the grid that it replaces, but at least this many if the grid has them.
+/// Maximum trials of a search: a quarter of the grid that it replaces, but at least this many if
+/// the grid has them.
 pub(super) fn allowed(values: u64, repeats: u64, least: u64) -> u64 {
     let grid = values.saturating_mul(repeats);
     grid.min((grid / ONE_IN).max(least))

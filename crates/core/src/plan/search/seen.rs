@@ -15,38 +15,75 @@ pub(super) struct Probes<'a> {
 
 impl<'a> Probes<'a> {
     pub(super) fn new(probes: &'a [Probe]) -> Self {
-        let ended = probes.iter().filter(|probe| probe.outcome.is_final()).map(|probe| (name(&probe.choice), probe)).collect();
+        let ended = probes
+            .iter()
+            .filter(|probe| probe.outcome.is_final())
+            .map(|probe| (name(&probe.choice), probe))
+            .collect();
         Self { probes, ended }
     }
 
     /// Returns the probe of a choice, or the choice itself if it must run first.
     pub(super) fn one(&self, choice: SearchTrial) -> Result<&'a Probe, Vec<SearchTrial>> {
-        self.ended.get(&name(&choice)).copied().ok_or_else(|| vec![choice])
+        self.ended
+            .get(&name(&choice))
+            .copied()
+            .ok_or_else(|| vec![choice])
     }
 
     /// Returns the probes of all choices, in their order, or the choices that must run first.
-    pub(super) fn all(&self, choices: Vec<SearchTrial>) -> Result<Vec<&'a Probe>, Vec<SearchTrial>> {
-        let found: Vec<Option<&'a Probe>> = choices.iter().map(|choice| self.ended.get(&name(choice)).copied()).collect();
-        let missing: Vec<SearchTrial> = choices.into_iter().zip(&found).filter(|(_, probe)| probe.is_none()).map(|(choice, _)| choice).collect();
-        if missing.is_empty() { Ok(found.into_iter().flatten().collect()) } else { Err(missing) }
+    pub(super) fn all(
+        &self,
+        choices: Vec<SearchTrial>,
+    ) -> Result<Vec<&'a Probe>, Vec<SearchTrial>> {
+        let found: Vec<Option<&'a Probe>> = choices
+            .iter()
+            .map(|choice| self.ended.get(&name(choice)).copied())
+            .collect();
+        let missing: Vec<SearchTrial> = choices
+            .into_iter()
+            .zip(&found)
+            .filter(|(_, probe)| probe.is_none())
+            .map(|(choice, _)| choice)
+            .collect();
+        if missing.is_empty() {
+            Ok(found.into_iter().flatten().collect())
+        } else {
+            Err(missing)
+        }
     }
 
     /// The probes that count, in the order in which they were given.
     pub(super) fn ended(&self) -> impl Iterator<Item = &'a Probe> {
-        self.probes.iter().filter(|probe| self.ended.get(&name(&probe.choice)).is_some_and(|counts| std::ptr::eq(*counts, *probe)))
+        self.probes.iter().filter(|probe| {
+            self.ended
+                .get(&name(&probe.choice))
+                .is_some_and(|counts| std::ptr::eq(*counts, *probe))
+        })
     }
 
     /// Warns if trials failed for a reason other than memory.
     pub(super) fn not_completed(&self) -> Option<Warning> {
-        let otherwise = |probe: &&Probe| !matches!(probe.outcome, Outcome::Completed | Outcome::Oom | Outcome::Skipped);
+        let otherwise = |probe: &&Probe| {
+            !matches!(
+                probe.outcome,
+                Outcome::Completed | Outcome::Oom | Outcome::Skipped
+            )
+        };
         let found: Vec<&Probe> = self.ended().filter(otherwise).collect();
         let first = found.first()?;
-        Some(Warning::NotCompleted { choice: spelled(&first.choice.values), outcome: first.outcome, trials: found.len() })
+        Some(Warning::NotCompleted {
+            choice: spelled(&first.choice.values),
+            outcome: first.outcome,
+            trials: found.len(),
+        })
     }
 
     /// Warns if the memory fraction of a completed trial is unknown.
     pub(super) fn memory_unknown(&self) -> Option<Warning> {
-        let is_unknown = self.ended().any(|probe| probe.completed() && probe.memory_share().is_none());
+        let is_unknown = self
+            .ended()
+            .any(|probe| probe.completed() && probe.memory_share().is_none());
         is_unknown.then_some(Warning::MemoryUnknown)
     }
 
@@ -57,24 +94,45 @@ impl<'a> Probes<'a> {
     }
 
     /// Warns if completed trials lack a required number.
-    pub(super) fn without(&self, what: &str, number: impl Fn(&Probe) -> Option<f64>) -> Option<Warning> {
-        let without: Vec<&Probe> = self.ended().filter(|probe| probe.completed() && number(probe).is_none()).collect();
+    pub(super) fn without(
+        &self,
+        what: &str,
+        number: impl Fn(&Probe) -> Option<f64>,
+    ) -> Option<Warning> {
+        let without: Vec<&Probe> = self
+            .ended()
+            .filter(|probe| probe.completed() && number(probe).is_none())
+            .collect();
         let first = without.first()?;
-        Some(Warning::NoNumber { choice: spelled(&first.choice.values), what: what.to_owned(), trials: without.len() })
+        Some(Warning::NoNumber {
+            choice: spelled(&first.choice.values),
+            what: what.to_owned(),
+            trials: without.len(),
+        })
     }
 }
 
 fn name(choice: &SearchTrial) -> String {
-    let values: Vec<String> = choice.values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let values: Vec<String> = choice
+        .values
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     format!("{} {}", choice.repeat, values.join(" "))
 }
 
-/// The pooled standard deviation of all groups, each around its own mean. `None` if no group has two values.
+/// The pooled standard deviation of all groups, each around its own mean. `None` if no group has
+/// two values.
 pub(super) fn pooled_deviation<'v>(groups: impl IntoIterator<Item = &'v [f64]>) -> Option<f64> {
     let (mut squares, mut freedom) = (0.0, 0_usize);
     for group in groups {
-        let Some(mean) = mean(group).filter(|_| group.len() > 1) else { continue };
-        squares += group.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+        let Some(mean) = mean(group).filter(|_| group.len() > 1) else {
+            continue;
+        };
+        squares += group
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>();
         freedom += group.len() - 1;
     }
     (freedom > 0).then(|| (squares / freedom as f64).sqrt())
@@ -91,8 +149,14 @@ mod tests {
 
     #[test]
     fn deviations_are_pooled_over_groups_of_two_and_more() {
-        assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[7.0][..]]), Some(2_f64.sqrt()));
-        assert_eq!(pooled_deviation([&[1.0, 3.0][..], &[10.0, 12.0][..]]), Some(2_f64.sqrt()));
+        assert_eq!(
+            pooled_deviation([&[1.0, 3.0][..], &[7.0][..]]),
+            Some(2_f64.sqrt())
+        );
+        assert_eq!(
+            pooled_deviation([&[1.0, 3.0][..], &[10.0, 12.0][..]]),
+            Some(2_f64.sqrt())
+        );
         assert_eq!(pooled_deviation([&[1.0][..], &[][..]]), None);
         assert_eq!(chance(0.01, 2), 0.02);
     }

@@ -1,5 +1,6 @@
-//! `successive-halving`: every setting trains for a short time, the best for longer, until few are left or trials reach the file's length.
-//! Source: Jamieson & Talwalkar 2016, "Non-stochastic best arm identification and hyperparameter optimization" (arXiv 1502.07943).
+//! `successive-halving`: every setting trains for a short time, the best for longer, until few are
+//! left or trials reach the file's length. Source: Jamieson & Talwalkar 2016, "Non-stochastic best
+//! arm identification and hyperparameter optimization" (arXiv 1502.07943).
 
 use std::cmp::Ordering;
 
@@ -59,7 +60,11 @@ impl RoundStanding<'_> {
 
 impl Strategy for SuccessiveHalving {
     fn keys(&self) -> Vec<String> {
-        self.axes.iter().cloned().chain(["train.steps".to_owned()]).collect()
+        self.axes
+            .iter()
+            .cloned()
+            .chain(["train.steps".to_owned()])
+            .collect()
     }
 
     fn ask(&self, probes: &[Probe]) -> Ask {
@@ -69,14 +74,38 @@ impl Strategy for SuccessiveHalving {
 
 impl SuccessiveHalving {
     /// `most_steps` is the length in the file.
-    pub(super) fn new(axes: &Map<String, Value>, metric: Metric, steps: u64, factor: u64, repeats: u64, most_steps: Option<u64>) -> Self {
+    pub(super) fn new(
+        axes: &Map<String, Value>,
+        metric: Metric,
+        steps: u64,
+        factor: u64,
+        repeats: u64,
+        most_steps: Option<u64>,
+    ) -> Self {
         let mut settings: Vec<Vec<(String, Value)>> = vec![Vec::new()];
         for (key, values) in axes {
             let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
-            let with = |setting: &Vec<(String, Value)>, value: &Value| setting.iter().cloned().chain([(key.clone(), value.clone())]).collect();
-            settings = settings.iter().flat_map(|setting| values.iter().map(move |value| with(setting, value))).collect();
+            let with = |setting: &Vec<(String, Value)>, value: &Value| {
+                setting
+                    .iter()
+                    .cloned()
+                    .chain([(key.clone(), value.clone())])
+                    .collect()
+            };
+            settings = settings
+                .iter()
+                .flat_map(|setting| values.iter().map(move |value| with(setting, value)))
+                .collect();
         }
-        Self { settings, axes: axes.keys().cloned().collect(), metric, steps, factor: factor.max(2), repeats: repeats.max(1), most_steps }
+        Self {
+            settings,
+            axes: axes.keys().cloned().collect(),
+            metric,
+            steps,
+            factor: factor.max(2),
+            repeats: repeats.max(1),
+            most_steps,
+        }
     }
 
     fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
@@ -86,7 +115,13 @@ impl SuccessiveHalving {
         loop {
             let round = self.round(seen, &left, steps)?;
             let keep = left.len().div_ceil(self.factor as usize);
-            left = round.standings.iter().filter(|standing| !standing.metrics.is_empty()).take(keep).map(|standing| standing.setting).collect();
+            left = round
+                .standings
+                .iter()
+                .filter(|standing| !standing.metrics.is_empty())
+                .take(keep)
+                .map(|standing| standing.setting)
+                .collect();
             // The trials run in plan order.
             left.sort_unstable();
             rounds.push(round);
@@ -104,31 +139,65 @@ impl SuccessiveHalving {
 
     fn choice(&self, setting: usize, steps: u64, repeat: u64) -> SearchTrial {
         let length = ("train.steps".to_owned(), Value::from(steps));
-        SearchTrial { values: self.settings[setting].iter().cloned().chain([length]).collect(), repeat }
+        SearchTrial {
+            values: self.settings[setting]
+                .iter()
+                .cloned()
+                .chain([length])
+                .collect(),
+            repeat,
+        }
     }
 
-    /// Ranks the settings at this length: completed ones first, by the metric; ties keep plan order.
-    fn round<'a>(&self, seen: &Probes<'a>, settings: &[usize], steps: u64) -> Result<Round<'a>, Vec<SearchTrial>> {
-        let runs = (0..self.repeats).flat_map(|repeat| settings.iter().map(move |setting| self.choice(*setting, steps, repeat))).collect();
+    /// Ranks the settings at this length: completed ones first, by the metric; ties keep plan
+    /// order.
+    fn round<'a>(
+        &self,
+        seen: &Probes<'a>,
+        settings: &[usize],
+        steps: u64,
+    ) -> Result<Round<'a>, Vec<SearchTrial>> {
+        let runs = (0..self.repeats)
+            .flat_map(|repeat| {
+                settings
+                    .iter()
+                    .map(move |setting| self.choice(*setting, steps, repeat))
+            })
+            .collect();
         let probes = seen.all(runs)?;
         let standing = |(index, setting): (usize, &usize)| {
-            let probes: Vec<&Probe> = probes.iter().skip(index).step_by(settings.len()).copied().collect();
-            RoundStanding { setting: *setting, metrics: probes.iter().filter_map(|probe| metric(probe)).collect(), probes }
+            let probes: Vec<&Probe> = probes
+                .iter()
+                .skip(index)
+                .step_by(settings.len())
+                .copied()
+                .collect();
+            RoundStanding {
+                setting: *setting,
+                metrics: probes.iter().filter_map(|probe| metric(probe)).collect(),
+                probes,
+            }
         };
-        let mut standings: Vec<RoundStanding<'_>> = settings.iter().enumerate().map(standing).collect();
+        let mut standings: Vec<RoundStanding<'_>> =
+            settings.iter().enumerate().map(standing).collect();
         standings.sort_by(|one, other| self.compare(one, other));
         Ok(Round { steps, standings })
     }
 
-    /// Settings with an incomplete run come after those whose runs all completed; settings without any metric come last.
+    /// Settings with an incomplete run come after those whose runs all completed; settings without
+    /// any metric come last.
     fn compare(&self, one: &RoundStanding<'_>, other: &RoundStanding<'_>) -> Ordering {
-        let class = |standing: &RoundStanding<'_>| (standing.metrics.is_empty(), !standing.is_whole());
+        let class =
+            |standing: &RoundStanding<'_>| (standing.metrics.is_empty(), !standing.is_whole());
         let by_metric = match (one.score(), other.score()) {
             (Some(one), Some(other)) if self.metric.is_better_high() => other.total_cmp(&one),
             (Some(one), Some(other)) => one.total_cmp(&other),
             _ => Ordering::Equal,
         };
-        class(one).cmp(&class(other)).then(by_metric).then(one.setting.cmp(&other.setting))
+        class(one)
+            .cmp(&class(other))
+            .then(by_metric)
+            .then(one.setting.cmp(&other.setting))
     }
 
     fn found(&self, seen: &Probes<'_>, rounds: &[Round<'_>]) -> StrategyOutcome {
@@ -140,43 +209,101 @@ impl SuccessiveHalving {
             .flat_map(|standing| &standing.probes)
             .filter_map(|probe| probe.seconds)
             .collect();
-        let mut warnings: Vec<Warning> = seen.without(self.metric.name(), metric).into_iter().collect();
+        let mut warnings: Vec<Warning> = seen
+            .without(self.metric.name(), metric)
+            .into_iter()
+            .collect();
         let best = self.best(rounds);
         let (chosen, why) = match best {
             Some((round, standing)) => {
                 warnings.extend(self.warnings(round, standing));
-                (Some(self.choice(standing.setting, round.steps, 0).values), self.why(rounds, round, standing))
+                (
+                    Some(self.choice(standing.setting, round.steps, 0).values),
+                    self.why(rounds, round, standing),
+                )
             }
             None => {
-                let first = self.settings.first().map(|setting| spelled(setting)).unwrap_or_default();
+                let first = self
+                    .settings
+                    .first()
+                    .map(|setting| spelled(setting))
+                    .unwrap_or_default();
                 warnings.push(Warning::NothingFitted { smallest: first });
-                (None, format!("no setting completed with a `{}`", self.metric.name()))
+                (
+                    None,
+                    format!("no setting completed with a `{}`", self.metric.name()),
+                )
             }
         };
-        StrategyOutcome { chosen, why, warnings, grid_trials, grid_trial_seconds: mean(&seconds), ..StrategyOutcome::default() }
+        StrategyOutcome {
+            chosen,
+            why,
+            warnings,
+            grid_trials,
+            grid_trial_seconds: mean(&seconds),
+            ..StrategyOutcome::default()
+        }
     }
 
-    /// The best setting of the last round that did not fail in a longer round; if there is none, the best of all.
-    fn best<'r, 'a>(&self, rounds: &'r [Round<'a>]) -> Option<(&'r Round<'a>, &'r RoundStanding<'a>)> {
-        let failed =
-            |setting: usize| rounds.iter().flat_map(|round| &round.standings).any(|other| other.setting == setting && other.metrics.is_empty());
-        let completed = rounds.iter().rev().flat_map(|round| round.standings.iter().map(move |standing| (round, standing)));
-        let completed: Vec<_> = completed.filter(|(_, standing)| !standing.metrics.is_empty()).collect();
-        completed.iter().find(|(_, standing)| !failed(standing.setting)).or(completed.first()).copied()
+    /// The best setting of the last round that did not fail in a longer round; if there is none,
+    /// the best of all.
+    fn best<'r, 'a>(
+        &self,
+        rounds: &'r [Round<'a>],
+    ) -> Option<(&'r Round<'a>, &'r RoundStanding<'a>)> {
+        let failed = |setting: usize| {
+            rounds
+                .iter()
+                .flat_map(|round| &round.standings)
+                .any(|other| other.setting == setting && other.metrics.is_empty())
+        };
+        let completed = rounds.iter().rev().flat_map(|round| {
+            round
+                .standings
+                .iter()
+                .map(move |standing| (round, standing))
+        });
+        let completed: Vec<_> = completed
+            .filter(|(_, standing)| !standing.metrics.is_empty())
+            .collect();
+        completed
+            .iter()
+            .find(|(_, standing)| !failed(standing.setting))
+            .or(completed.first())
+            .copied()
     }
 
     fn warnings(&self, round: &Round<'_>, chosen: &RoundStanding<'_>) -> Vec<Warning> {
-        let mut warnings: Vec<Warning> = self.axes.iter().filter_map(|axis| self.at_end(axis, chosen.setting)).collect();
+        let mut warnings: Vec<Warning> = self
+            .axes
+            .iter()
+            .filter_map(|axis| self.at_end(axis, chosen.setting))
+            .collect();
         if self.repeats == 1 {
             warnings.push(Warning::OneRunEach);
         }
-        let deviation = pooled_deviation(round.standings.iter().map(|standing| standing.metrics.as_slice()));
-        let other = round.standings.iter().find(|other| other.setting != chosen.setting && !other.metrics.is_empty());
-        if let (Some(deviation), Some(other), Some(own)) = (deviation, other, chosen.score().filter(|own| *own != 0.0)) {
+        let deviation = pooled_deviation(
+            round
+                .standings
+                .iter()
+                .map(|standing| standing.metrics.as_slice()),
+        );
+        let other = round
+            .standings
+            .iter()
+            .find(|other| other.setting != chosen.setting && !other.metrics.is_empty());
+        if let (Some(deviation), Some(other), Some(own)) =
+            (deviation, other, chosen.score().filter(|own| *own != 0.0))
+        {
             let difference = (other.score().unwrap_or(own) / own - 1.0).abs();
             let spread = chance(deviation, chosen.metrics.len()) / own.abs();
             let name = |standing: &RoundStanding<'_>| spelled(&self.settings[standing.setting]);
-            let within = Warning::WithinSpread { chosen: name(chosen), other: name(other), difference, spread };
+            let within = Warning::WithinSpread {
+                chosen: name(chosen),
+                other: name(other),
+                difference,
+                spread,
+            };
             warnings.extend((difference < spread).then_some(within));
         }
         warnings
@@ -184,8 +311,17 @@ impl SuccessiveHalving {
 
     /// Warns if the chosen value of an axis with three numbers or more is the smallest or largest.
     fn at_end(&self, axis: &str, setting: usize) -> Option<Warning> {
-        let value_of = |setting: &Vec<(String, Value)>| setting.iter().find(|(key, _)| key == axis).and_then(|(_, value)| value.as_f64());
-        let mut all: Vec<f64> = self.settings.iter().map(value_of).collect::<Option<Vec<f64>>>()?;
+        let value_of = |setting: &Vec<(String, Value)>| {
+            setting
+                .iter()
+                .find(|(key, _)| key == axis)
+                .and_then(|(_, value)| value.as_f64())
+        };
+        let mut all: Vec<f64> = self
+            .settings
+            .iter()
+            .map(value_of)
+            .collect::<Option<Vec<f64>>>()?;
         all.sort_by(f64::total_cmp);
         all.dedup();
         let own = value_of(&self.settings[setting])?;
@@ -195,15 +331,28 @@ impl SuccessiveHalving {
             (_, Some(last)) if *last == own => RangeEnd::Highest,
             _ => return None,
         };
-        Some(Warning::EndOfRange { key: axis.to_owned(), value: own.to_string(), end })
+        Some(Warning::EndOfRange {
+            key: axis.to_owned(),
+            value: own.to_string(),
+            end,
+        })
     }
 
     fn why(&self, rounds: &[Round<'_>], round: &Round<'_>, chosen: &RoundStanding<'_>) -> String {
-        let most = if self.metric.is_better_high() { "highest" } else { "lowest" };
+        let most = if self.metric.is_better_high() {
+            "highest"
+        } else {
+            "lowest"
+        };
         let score = chosen.score().unwrap_or_default();
-        let score = if score.abs() < 1e4 { decimals(score, 4) } else { Count(score).to_string() };
+        let score = if score.abs() < 1e4 {
+            decimals(score, 4)
+        } else {
+            Count(score).to_string()
+        };
         format!(
-            "{} has the {most} `{}`, {score}, of the {} that continued to {} steps; {} of {} settings",
+            "{} has the {most} `{}`, {score}, of the {} that continued to {} steps; {} of {} \
+             settings",
             spelled(&self.settings[chosen.setting]),
             self.metric.name(),
             round.standings.len(),
@@ -216,7 +365,9 @@ impl SuccessiveHalving {
 
 /// The metric of a completed trial, if it is a finite number.
 fn metric(probe: &Probe) -> Option<f64> {
-    probe.metric.filter(|metric| probe.completed() && metric.is_finite())
+    probe
+        .metric
+        .filter(|metric| probe.completed() && metric.is_finite())
 }
 
 #[cfg(test)]

@@ -21,7 +21,8 @@ pub enum Warning {
     NothingFitted {
         smallest: String,
     },
-    /// The choice changes the number of examples per update, while the learning rate stays the same.
+    /// The choice changes the number of examples per update, while the learning rate stays the
+    /// same.
     EffectiveBatch {
         was: u64,
         is: u64,
@@ -84,50 +85,120 @@ impl fmt::Display for Warning {
             Self::NothingFitted { smallest } => {
                 write!(
                     f,
-                    "no trial that could be chosen completed, not even {smallest}; shrink the model, lower `from`, or look at the reasons in trials.csv"
+                    "no trial that could be chosen completed, not even {smallest}; shrink the \
+                     model, lower `from`, or look at the reasons in trials.csv"
                 )
             }
-            Self::EffectiveBatch { was, is, learning_rate } => write!(
+            Self::EffectiveBatch {
+                was,
+                is,
+                learning_rate,
+            } => write!(
                 f,
-                "one update uses {is} examples instead of the file's {was}, at the same learning rate {learning_rate}: training will differ; \
-                 scale the learning rate, or keep the effective batch with `train.grad_accumulation`"
+                "one update uses {is} examples instead of the file's {was}, at the same learning \
+                 rate {learning_rate}: training will differ; scale the learning rate, or keep the \
+                 effective batch with `train.grad_accumulation`"
             ),
-            Self::WithinSpread { chosen, other, difference, spread } => write!(
+            Self::WithinSpread {
+                chosen,
+                other,
+                difference,
+                spread,
+            } => write!(
                 f,
-                "{chosen} and {other} differ by {}, within run-to-run noise (±{}); increase `repeats` to separate them",
+                "{chosen} and {other} differ by {}, within run-to-run noise (±{}); increase \
+                 `repeats` to separate them",
                 Fraction(*difference),
                 Fraction(*spread)
             ),
             Self::CannotTell => {
-                write!(f, "several values may be the fastest, and the proposed one may be slower than another; increase `repeats` to separate them")
+                write!(
+                    f,
+                    "several values may be the fastest, and the proposed one may be slower than \
+                     another; increase `repeats` to separate them"
+                )
             }
             Self::NotRunBetween { gaps } => {
-                let gaps: Vec<String> = gaps.iter().map(|(low, high)| format!("between {low} and {high}")).collect();
-                write!(f, "no value {} was run, and a faster one may lie there; increase `repeats` to try more values", gaps.join(" and "))
+                let gaps: Vec<String> = gaps
+                    .iter()
+                    .map(|(low, high)| format!("between {low} and {high}"))
+                    .collect();
+                write!(
+                    f,
+                    "no value {} was run, and a faster one may lie there; increase `repeats` to \
+                     try more values",
+                    gaps.join(" and ")
+                )
             }
             Self::OneRunEach => {
-                write!(f, "each trial ran once, so the run-to-run noise is unknown; set `repeats` to 2 or more")
+                write!(
+                    f,
+                    "each trial ran once, so the run-to-run noise is unknown; set `repeats` to 2 \
+                     or more"
+                )
             }
-            Self::MoreWorkersSlower { workers, chosen, slower } => {
-                write!(f, "training with {workers} workers is {} slower than with {chosen}: workers take cores from it", Fraction(*slower))
+            Self::MoreWorkersSlower {
+                workers,
+                chosen,
+                slower,
+            } => {
+                write!(
+                    f,
+                    "training with {workers} workers is {} slower than with {chosen}: workers take \
+                     cores from it",
+                    Fraction(*slower)
+                )
             }
             Self::EndOfRange { key, value, end } => {
-                let (which, where_to) = if *end == RangeEnd::Lowest { ("smallest", "below") } else { ("largest", "above") };
-                write!(f, "`{key}` {value} is the {which} that was allowed; also try values {where_to} it")
+                let (which, where_to) = if *end == RangeEnd::Lowest {
+                    ("smallest", "below")
+                } else {
+                    ("largest", "above")
+                };
+                write!(
+                    f,
+                    "`{key}` {value} is the {which} that was allowed; also try values {where_to} it"
+                )
             }
-            Self::MemoryUnknown => write!(f, "the amount of memory is unknown, so the only limit was running out of it; leave some room"),
+            Self::MemoryUnknown => write!(
+                f,
+                "the amount of memory is unknown, so the only limit was running out of it; leave \
+                 some room"
+            ),
             Self::NotMonotone { fits, did_not } => {
-                write!(f, "{fits} fitted although {did_not} did not: the free memory differed between them; run the search again on an idle machine")
+                write!(
+                    f,
+                    "{fits} fitted although {did_not} did not: the free memory differed between \
+                     them; run the search again on an idle machine"
+                )
             }
-            Self::NotCompleted { choice, outcome, trials } => {
-                write!(f, "{} did not complete; the first ({choice}) ended as {outcome}, see its reason in trials.csv", counted(*trials, "trial"))
+            Self::NotCompleted {
+                choice,
+                outcome,
+                trials,
+            } => {
+                write!(
+                    f,
+                    "{} did not complete; the first ({choice}) ended as {outcome}, see its reason \
+                     in trials.csv",
+                    counted(*trials, "trial")
+                )
             }
-            Self::NoNumber { choice, what, trials } => {
-                write!(f, "{} completed without `{what}`, the first at {choice}, and could not be ranked", counted(*trials, "trial"))
+            Self::NoNumber {
+                choice,
+                what,
+                trials,
+            } => {
+                write!(
+                    f,
+                    "{} completed without `{what}`, the first at {choice}, and could not be ranked",
+                    counted(*trials, "trial")
+                )
             }
             Self::Disturbed { trials } => write!(
                 f,
-                "{} shared the device or was throttled, so the numbers may be off; run the search again on an idle machine",
+                "{} shared the device or was throttled, so the numbers may be off; run the search \
+                 again on an idle machine",
                 counted(*trials, "trial")
             ),
         }
@@ -136,5 +207,9 @@ impl fmt::Display for Warning {
 
 /// Formats a speed for a sentence: `12.3 k`.
 pub(super) fn speed(value: f64) -> String {
-    if value < 100.0 { format!("{value:.2}") } else { Count(value).to_string() }
+    if value < 100.0 {
+        format!("{value:.2}")
+    } else {
+        Count(value).to_string()
+    }
 }

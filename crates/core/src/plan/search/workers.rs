@@ -1,5 +1,5 @@
-//! `workers`: 0, 1, 2, 4, … loader workers while training waits for data and more workers help; then a [`Race`] of the numbers that may be
-//! the fastest.
+//! `workers`: 0, 1, 2, 4, … loader workers while training waits for data and more workers help;
+//! then a [`Race`] of the numbers that may be the fastest.
 
 use super::{
     Ask, Probe, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
@@ -12,7 +12,8 @@ use crate::{
     units::{Fraction, counted},
 };
 
-/// Minimum budget of a search, even if it exceeds a quarter of the grid: 0 to 8 workers by doubling, and three repeats.
+/// Minimum budget of a search, even if it exceeds a quarter of the grid: 0 to 8 workers by
+/// doubling, and three repeats.
 const LEAST: u64 = 8;
 /// This many numbers in a row with too little gain end the rise.
 const MOST_FLAT: usize = 2;
@@ -60,14 +61,17 @@ impl Values for Workers {
         mean_wait(race, place).map(|wait| needed(place as u64, wait) as usize)
     }
 
-    /// Without any wait for data, training would be faster by the wait; more workers cannot gain more.
+    /// Without any wait for data, training would be faster by the wait; more workers cannot gain
+    /// more.
     fn most_gain(&self, race: &Race<'_, Self>, place: usize) -> Option<f64> {
         mean_wait(race, place).map(|wait| wait / (1.0 - wait))
     }
 }
 
 fn wait(probe: &Probe) -> Option<f64> {
-    probe.data_wait_fraction.filter(|wait| (0.0..1.0).contains(wait))
+    probe
+        .data_wait_fraction
+        .filter(|wait| (0.0..1.0).contains(wait))
 }
 
 fn mean_wait(race: &Race<'_, Workers>, place: usize) -> Option<f64> {
@@ -81,21 +85,31 @@ fn needed(workers: u64, wait: f64) -> u64 {
 
 impl Workers {
     fn search(&self, seen: &Probes<'_>) -> Result<StrategyOutcome, Vec<SearchTrial>> {
-        let mut race = Race::new(self, seen, self.repeats, allowed(self.most + 1, self.repeats, LEAST));
+        let mut race = Race::new(
+            self,
+            seen,
+            self.repeats,
+            allowed(self.most + 1, self.repeats, LEAST),
+        );
         self.rise(&mut race)?;
         let end = race.finish()?;
         Ok(self.found(&race, &end))
     }
 
-    /// Doubles the number, or jumps to the number that the wait requires, until training hardly waits for data or two steps gain too little.
+    /// Doubles the number, or jumps to the number that the wait requires, until training hardly
+    /// waits for data or two steps gain too little.
     fn rise(&self, race: &mut Race<'_, Self>) -> Result<(), Vec<SearchTrial>> {
         let (mut workers, mut flat) = (0, 0);
         loop {
             let before = race.best();
             let probe = race.look(workers as usize)?;
-            let Some(speed) = self.speed(probe) else { return Ok(()) };
-            // The first worker only takes over work of the training thread; the gain of parallel loading shows from the second on.
-            let is_worth = workers <= 1 || before.is_none_or(|before| speed >= before * (1.0 + WORTH));
+            let Some(speed) = self.speed(probe) else {
+                return Ok(());
+            };
+            // The first worker only takes over work of the training thread; the gain of parallel
+            // loading shows from the second on.
+            let is_worth =
+                workers <= 1 || before.is_none_or(|before| speed >= before * (1.0 + WORTH));
             flat = if is_worth { 0 } else { flat + 1 };
             let has_enough = wait(probe).is_some_and(|wait| wait <= self.wait);
             if has_enough || flat == MOST_FLAT || workers >= self.most {
@@ -108,22 +122,39 @@ impl Workers {
     /// Number that would remove the wait, limited to two to four times the current number.
     fn next(&self, workers: u64, wait: Option<f64>) -> u64 {
         let needed = wait.map_or(0, |wait| needed(workers, wait));
-        needed.clamp(2 * workers, LARGEST_STEP * workers).clamp(1, self.most.max(1))
+        needed
+            .clamp(2 * workers, LARGEST_STEP * workers)
+            .clamp(1, self.most.max(1))
     }
 
     fn found(&self, race: &Race<'_, Self>, end: &RaceEnd) -> StrategyOutcome {
-        let mut warnings: Vec<Warning> = race.seen.without("samples_per_second", Probe::speed).into_iter().collect();
+        let mut warnings: Vec<Warning> = race
+            .seen
+            .without("samples_per_second", Probe::speed)
+            .into_iter()
+            .collect();
         let mut notes = vec![self.rules_of_thumb(race)];
         let grid_trials = (self.most + 1).saturating_mul(self.repeats);
         let Some(place) = end.proposed() else {
-            warnings.push(Warning::NothingFitted { smallest: "that without workers".to_owned() });
+            warnings.push(Warning::NothingFitted {
+                smallest: "that without workers".to_owned(),
+            });
             let why = "no number of workers completed with a speed".to_owned();
-            return StrategyOutcome { why, warnings, notes, grid_trials, ..StrategyOutcome::default() };
+            return StrategyOutcome {
+                why,
+                warnings,
+                notes,
+                grid_trials,
+                ..StrategyOutcome::default()
+            };
         };
         warnings.extend(self.warnings(race, end, place));
-        let first = race
-            .left_out()
-            .map(|place| format!("the first trial, with {}, also filled the page cache: its speed is not counted", counted(place, "worker")));
+        let first = race.left_out().map(|place| {
+            format!(
+                "the first trial, with {}, also filled the page cache: its speed is not counted",
+                counted(place, "worker")
+            )
+        });
         notes.extend(first);
         let why = match end.choice {
             Some(place) => self.why(race, end, place),
@@ -131,29 +162,58 @@ impl Workers {
         };
         let values = |place: &usize| self.choice(*place, 0).values;
         let alike = end.alike.iter().map(values).collect();
-        StrategyOutcome { chosen: Some(values(&place)), alike, why, warnings, notes, grid_trials, grid_trial_seconds: None }
+        StrategyOutcome {
+            chosen: Some(values(&place)),
+            alike,
+            why,
+            warnings,
+            notes,
+            grid_trials,
+            grid_trial_seconds: None,
+        }
     }
 
     fn warnings(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> Vec<Warning> {
         let mut warnings = Vec::new();
-        let most = end.standings.places.last().copied().filter(|most| *most > place);
+        let most = end
+            .standings
+            .places
+            .last()
+            .copied()
+            .filter(|most| *most > place);
         let slower = most.and_then(|most| Some((most, end.standings.compare(place, most)?)));
         if let Some((most, estimate)) = slower.filter(|(_, estimate)| estimate.is_lower(WORTH)) {
-            warnings.push(Warning::MoreWorkersSlower { workers: most as u64, chosen: place as u64, slower: 1.0 - estimate.ratio });
+            warnings.push(Warning::MoreWorkersSlower {
+                workers: most as u64,
+                chosen: place as u64,
+                slower: 1.0 - estimate.ratio,
+            });
         }
-        warnings.extend((end.standings.spread().is_none() && !self.is_enough(race, place)).then_some(Warning::OneRunEach));
+        warnings.extend(
+            (end.standings.spread().is_none() && !self.is_enough(race, place))
+                .then_some(Warning::OneRunEach),
+        );
         warnings.extend((!end.alike.is_empty()).then_some(Warning::CannotTell));
-        let gaps: Vec<(u64, u64)> = end.gaps.iter().map(|(low, high)| (*low as u64, *high as u64)).collect();
+        let gaps: Vec<(u64, u64)> = end
+            .gaps
+            .iter()
+            .map(|(low, high)| (*low as u64, *high as u64))
+            .collect();
         warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
         if place as u64 == self.most && mean_wait(race, place).is_none_or(|wait| wait > self.wait) {
-            warnings.push(Warning::EndOfRange { key: "data.num_workers".to_owned(), value: place.to_string(), end: warning::RangeEnd::Highest });
+            warnings.push(Warning::EndOfRange {
+                key: "data.num_workers".to_owned(),
+                value: place.to_string(),
+                end: warning::RangeEnd::Highest,
+            });
         }
         warnings
     }
 
     /// Whether more workers cannot bring a relevant gain.
     fn is_enough(&self, race: &Race<'_, Self>, place: usize) -> bool {
-        self.most_gain(race, place).is_some_and(|gain| gain <= WORTH)
+        self.most_gain(race, place)
+            .is_some_and(|gain| gain <= WORTH)
     }
 
     fn why(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> String {
@@ -164,31 +224,51 @@ impl Workers {
             _ => format!("{place} workers are"),
         };
         let fastest = standings.fastest().unwrap_or(place);
-        let estimate = standings.compare(fastest, place).filter(|estimate| estimate.low >= 1.0 / (1.0 + WORTH));
+        let estimate = standings
+            .compare(fastest, place)
+            .filter(|estimate| estimate.low >= 1.0 / (1.0 + WORTH));
         let is = match (fastest == place, estimate) {
-            (true, _) if among > 1 => format!("{name} the fastest of the {among} numbers that were run"),
+            (true, _) if among > 1 => {
+                format!("{name} the fastest of the {among} numbers that were run")
+            }
             (false, Some(estimate)) => format!(
-                "{name} not slower than {fastest}, the fastest of the {among} numbers that were run ({:.3} of the speed, 95 %: {:.3} to {:.3})",
+                "{name} not slower than {fastest}, the fastest of the {among} numbers that were \
+                 run ({:.3} of the speed, 95 %: {:.3} to {:.3})",
                 estimate.ratio, estimate.low, estimate.high
             ),
-            _ => format!("with {} training hardly waits for data, so more workers bring no gain", counted(place, "worker")),
+            _ => format!(
+                "with {} training hardly waits for data, so more workers bring no gain",
+                counted(place, "worker")
+            ),
         };
         let runs = race.speeds(place).len();
-        let over = if runs > 1 { format!("over {}", counted(runs, "run")) } else { "in one run".to_owned() };
+        let over = if runs > 1 {
+            format!("over {}", counted(runs, "run"))
+        } else {
+            "in one run".to_owned()
+        };
         let own = speed(race.speed(place).unwrap_or_default());
-        let waits = mean_wait(race, place).map(|wait| format!(", training waited for data {} of the time", Fraction(wait))).unwrap_or_default();
+        let waits = mean_wait(race, place)
+            .map(|wait| format!(", training waited for data {} of the time", Fraction(wait)))
+            .unwrap_or_default();
         format!("{is}: {own} per second {over}{waits}")
     }
 
     fn why_not(&self, race: &Race<'_, Self>, end: &RaceEnd) -> String {
         let numbers = listed(end.alike.iter().map(|place| *place as u64));
-        let speeds: Vec<f64> = end.alike.iter().filter_map(|place| race.speed(*place)).collect();
-        let [low, high] = [f64::min, f64::max].map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
+        let speeds: Vec<f64> = end
+            .alike
+            .iter()
+            .filter_map(|place| race.speed(*place))
+            .collect();
+        let [low, high] = [f64::min, f64::max]
+            .map(|of| speed(speeds.iter().copied().reduce(of).unwrap_or_default()));
         let spread = Fraction(end.standings.spread().unwrap_or_default());
         let proposed = end.proposed().unwrap_or_default();
         format!(
-            "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one number vary by {spread} (standard deviation); \
-             {proposed} is the smallest within 3 % of the fastest of them, as far as their speeds are known"
+            "{numbers} workers cannot be told apart: {low} to {high} per second, and runs of one \
+             number vary by {spread} (standard deviation); {proposed} is the smallest within 3 % \
+             of the fastest of them, as far as their speeds are known"
         )
     }
 
@@ -197,10 +277,21 @@ impl Workers {
         let rules = [("cores", self.cores), ("cores / 2", self.cores / 2)];
         let of_gpus = (self.gpus > 0).then_some(("4 per GPU", self.gpus.saturating_mul(4)));
         let tell = |(rule, workers): (&str, u64)| {
-            let seen = race.speed(workers as usize).map_or_else(|| "not run".to_owned(), |value| format!("{} per second", speed(value)));
+            let seen = race.speed(workers as usize).map_or_else(
+                || "not run".to_owned(),
+                |value| format!("{} per second", speed(value)),
+            );
             format!("{rule} = {workers} ({seen})")
         };
-        format!("rules of thumb: {}", rules.into_iter().chain(of_gpus).map(tell).collect::<Vec<_>>().join(", "))
+        format!(
+            "rules of thumb: {}",
+            rules
+                .into_iter()
+                .chain(of_gpus)
+                .map(tell)
+                .collect::<Vec<_>>()
+                .join(", ")
+        )
     }
 }
 

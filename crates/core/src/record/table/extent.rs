@@ -13,8 +13,9 @@ pub(super) struct Extent {
     pub(super) torn: Option<TornLine>,
 }
 
-/// Finds the end of the last complete row: the last line feed outside quotes. kiln always doubles inner quotes, so
-/// counting quotes is enough. A last line with zero bytes is also torn: a file system leaves such bytes after a power failure.
+/// Finds the end of the last complete row: the last line feed outside quotes. kiln always doubles
+/// inner quotes, so counting quotes is enough. A last line with zero bytes is also torn: a file
+/// system leaves such bytes after a power failure.
 pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent> {
     source.seek(SeekFrom::Start(0))?;
     let mut reader = io::BufReader::with_capacity(1 << 16, source);
@@ -45,29 +46,57 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
         io::BufRead::consume(&mut reader, read);
     }
     if whole == position {
-        return Ok(Extent { bytes: whole, torn: None });
+        return Ok(Extent {
+            bytes: whole,
+            torn: None,
+        });
     }
     let mut rest = Vec::new();
     reader.seek(SeekFrom::Start(whole))?;
     reader.take(1000).read_to_end(&mut rest)?;
     let text = shorten(&String::from_utf8_lossy(&rest), 200);
-    Ok(Extent { bytes: whole, torn: Some(TornLine { line: whole_lines + 1, text }) })
+    Ok(Extent {
+        bytes: whole,
+        torn: Some(TornLine {
+            line: whole_lines + 1,
+            text,
+        }),
+    })
 }
 
-/// A torn line is one row. If it contains more rows, they were once complete: an edit left a quote open, and cutting would delete them.
-pub(super) fn check_rest<R: Read + Seek>(source: &mut R, path: &Path, extent: &Extent, version: &str) -> Result<(), TableError> {
-    let Some(torn) = &extent.torn else { return Ok(()) };
+/// A torn line is one row. If it contains more rows, they were once complete: an edit left a quote
+/// open, and cutting would delete them.
+pub(super) fn check_rest<R: Read + Seek>(
+    source: &mut R,
+    path: &Path,
+    extent: &Extent,
+    version: &str,
+) -> Result<(), TableError> {
+    let Some(torn) = &extent.torn else {
+        return Ok(());
+    };
     let kind = version.split('/').next().unwrap_or_default();
-    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    let failed = |cause| TableError::Io {
+        path: path.to_owned(),
+        doing: "reading",
+        cause,
+    };
     source.seek(SeekFrom::Start(extent.bytes)).map_err(failed)?;
     let lines = io::BufRead::split(io::BufReader::new(source), b'\n');
     let mut rows = 0;
     for line in lines.skip(1) {
-        let is_row = line.map_err(failed)?.strip_prefix(kind.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
+        let is_row = line
+            .map_err(failed)?
+            .strip_prefix(kind.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b"/"));
         rows += u64::from(is_row);
     }
     match rows {
         0 => Ok(()),
-        rows => Err(TableError::OpenQuote { path: path.to_owned(), line: torn.line, rows }),
+        rows => Err(TableError::OpenQuote {
+            path: path.to_owned(),
+            line: torn.line,
+            rows,
+        }),
     }
 }

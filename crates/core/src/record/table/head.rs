@@ -11,27 +11,51 @@ use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain, s
 /// Maximum length of the first line; kiln's own headers have a few kilobytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
-/// Checks that the file is empty or begins with this table's header, complete or torn. Changes nothing.
+/// Checks that the file is empty or begins with this table's header, complete or torn. Changes
+/// nothing.
 pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Result<(), TableError> {
-    let failed = |cause| TableError::Io { path: path.to_owned(), doing: "reading", cause };
+    let failed = |cause| TableError::Io {
+        path: path.to_owned(),
+        doing: "reading",
+        cause,
+    };
     let length = file.seek(SeekFrom::End(0)).map_err(failed)?;
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
     let mut line = Vec::new();
-    io::BufRead::read_until(&mut io::BufReader::new(&mut *file).take(LONGEST_HEADER), b'\n', &mut line).map_err(failed)?;
+    io::BufRead::read_until(
+        &mut io::BufReader::new(&mut *file).take(LONGEST_HEADER),
+        b'\n',
+        &mut line,
+    )
+    .map_err(failed)?;
     let header = line_of(spec.columns.iter().map(String::as_str));
     // A file system may leave zero bytes after a power failure.
-    let is_torn = line.len() as u64 == length && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
-    if line == header || is_torn || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0)) {
+    let is_torn = line.len() as u64 == length
+        && (line.starts_with(VERSION_COLUMN.as_bytes()) && header.starts_with(&line));
+    if line == header
+        || is_torn
+        || (line.len() as u64 == length && line.iter().all(|byte| *byte == 0))
+    {
         return Ok(());
     }
-    let is_kilns = line.ends_with(b"\n") && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
+    let is_kilns = line.ends_with(b"\n")
+        && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
     if !is_kilns {
         let found = shorten(String::from_utf8_lossy(&line).trim_end(), 60);
-        return Err(TableError::NoTable { path: path.to_owned(), found, known: spec.version.to_owned() });
+        return Err(TableError::NoTable {
+            path: path.to_owned(),
+            found,
+            known: spec.version.to_owned(),
+        });
     }
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
     let mut reader = csv_reader(&mut *file);
-    let bad = |error: csv::Error| TableError::Record { path: path.to_owned(), line: 1, record: 0, problem: plain(&error) };
+    let bad = |error: csv::Error| TableError::Record {
+        path: path.to_owned(),
+        line: 1,
+        record: 0,
+        problem: plain(&error),
+    };
     let found = reader.headers().map_err(bad)?.clone();
     // A row that names another table is more informative than a list of columns.
     if let Some(Ok(first)) = reader.records().next() {
@@ -45,20 +69,37 @@ const MOST_NAMES: usize = 6;
 
 /// `` `a`, `b` and 3 more ``.
 fn quoted(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| format!("`{name}`")).collect();
+    let shown: Vec<String> = names
+        .iter()
+        .take(MOST_NAMES)
+        .map(|name| format!("`{name}`"))
+        .collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
-fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Result<(), TableError> {
+fn check_header(
+    path: &Path,
+    found: &csv::StringRecord,
+    spec: &TableSpec,
+) -> Result<(), TableError> {
     let found: Vec<&str> = found.iter().collect();
     if found == spec.columns {
         return Ok(());
     }
-    let missing: Vec<&str> = spec.columns.iter().map(String::as_str).filter(|name| !found.contains(name)).collect();
-    let unknown: Vec<&str> = found.iter().copied().filter(|name| !spec.columns.iter().any(|column| column == name)).collect();
+    let missing: Vec<&str> = spec
+        .columns
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !found.contains(name))
+        .collect();
+    let unknown: Vec<&str> = found
+        .iter()
+        .copied()
+        .filter(|name| !spec.columns.iter().any(|column| column == name))
+        .collect();
     let mut parts = Vec::new();
     if !missing.is_empty() {
         parts.push(format!("{} missing", quoted(&missing)));
@@ -67,17 +108,34 @@ fn check_header(path: &Path, found: &csv::StringRecord, spec: &TableSpec) -> Res
         parts.push(format!("{} unknown", quoted(&unknown)));
     }
     if parts.is_empty() {
-        let place = found.iter().zip(&spec.columns).position(|(found, wanted)| found != wanted);
+        let place = found
+            .iter()
+            .zip(&spec.columns)
+            .position(|(found, wanted)| found != wanted);
         parts.push(match place {
-            Some(place) => format!("column {} is `{}`, expected `{}`", place + 1, found[place], spec.columns[place]),
+            Some(place) => format!(
+                "column {} is `{}`, expected `{}`",
+                place + 1,
+                found[place],
+                spec.columns[place]
+            ),
             None => format!("{} columns, expected {}", found.len(), spec.columns.len()),
         });
     }
-    Err(TableError::Columns { path: path.to_owned(), difference: parts.join("; ") })
+    Err(TableError::Columns {
+        path: path.to_owned(),
+        difference: parts.join("; "),
+    })
 }
 
 /// Each row names its table, so joined tables are checked row by row.
-pub(super) fn check_version(path: &Path, record: &csv::StringRecord, number: u64, known: &str, late_lines: u64) -> Result<(), TableError> {
+pub(super) fn check_version(
+    path: &Path,
+    record: &csv::StringRecord,
+    number: u64,
+    known: &str,
+    late_lines: u64,
+) -> Result<(), TableError> {
     let found = record.get(0).unwrap_or_default();
     if found == known {
         return Ok(());
@@ -92,10 +150,22 @@ pub(super) fn check_version(path: &Path, record: &csv::StringRecord, number: u64
     match (split(found), split(known)) {
         (Some((name, version)), Some((known_name, known_version))) if name == known_name => {
             if version > known_version {
-                return Err(TableError::Newer { path, line, record, found: found_text, known: known_text });
+                return Err(TableError::Newer {
+                    path,
+                    line,
+                    record,
+                    found: found_text,
+                    known: known_text,
+                });
             }
             Ok(())
         }
-        _ => Err(TableError::OtherTable { path, line, record, found: found_text, known: known_text }),
+        _ => Err(TableError::OtherTable {
+            path,
+            line,
+            record,
+            found: found_text,
+            known: known_text,
+        }),
     }
 }

@@ -41,8 +41,11 @@ impl ImageFile {
 
 /// Whether the folder exists and contains folders.
 pub(super) fn has_folders(folder: &Path) -> bool {
-    fs::read_dir(folder)
-        .is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(|entry| !is_hidden(&entry.file_name()) && entry.path().is_dir())))
+    fs::read_dir(folder).is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| !is_hidden(&entry.file_name()) && entry.path().is_dir())
+        })
+    })
 }
 
 fn is_hidden(name: &OsStr) -> bool {
@@ -51,7 +54,11 @@ fn is_hidden(name: &OsStr) -> bool {
 
 fn is_image_name(path: &Path) -> bool {
     let ending = path.extension().and_then(OsStr::to_str);
-    ending.is_some_and(|ending| IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+    ending.is_some_and(|ending| {
+        IMAGE_ENDINGS
+            .iter()
+            .any(|known| ending.eq_ignore_ascii_case(known))
+    })
 }
 
 /// Lists folders, and counts skipped files.
@@ -68,32 +75,64 @@ struct ListedFile {
 }
 
 impl Lister {
-    /// With `skip_bad`, files that are not images are skipped and counted; otherwise they are errors if their names show it.
+    /// With `skip_bad`, files that are not images are skipped and counted; otherwise they are
+    /// errors if their names show it.
     pub(super) fn new(skip_bad: bool) -> Self {
-        Self { skip_bad, skipped_files: 0 }
+        Self {
+            skip_bad,
+            skipped_files: 0,
+        }
     }
 
     /// Same as [`Lister::classes`], with at least two classes, each with images.
-    pub(super) fn training_classes(&mut self, folder: &Path) -> Result<Vec<ListedClass>, DataError> {
+    pub(super) fn training_classes(
+        &mut self,
+        folder: &Path,
+    ) -> Result<Vec<ListedClass>, DataError> {
         let classes = self.classes(folder)?;
         if classes.len() < 2 {
-            let found = if classes.is_empty() { "contains no folders" } else { "contains only one folder" };
-            return unfit(folder, found.to_owned(), format!("one for each of two or more classes, with {} in it", expected_images()));
+            let found = if classes.is_empty() {
+                "contains no folders"
+            } else {
+                "contains only one folder"
+            };
+            return unfit(
+                folder,
+                found.to_owned(),
+                format!(
+                    "one for each of two or more classes, with {} in it",
+                    expected_images()
+                ),
+            );
         }
         if let Some(empty) = classes.iter().find(|class| class.files.is_empty()) {
-            return unfit(&folder.join(&empty.name), "has no images".to_owned(), expected_images());
+            return unfit(
+                &folder.join(&empty.name),
+                "has no images".to_owned(),
+                expected_images(),
+            );
         }
         Ok(classes)
     }
 
     pub(super) fn classes(&mut self, folder: &Path) -> Result<Vec<ListedClass>, DataError> {
         let mut classes = Vec::new();
-        for ListedFile { path, name, is_folder, .. } in entries(folder)? {
+        for ListedFile {
+            path,
+            name,
+            is_folder,
+            ..
+        } in entries(folder)?
+        {
             if is_folder {
                 let files = self.files(&path)?;
                 classes.push(ListedClass { name, files });
             } else {
-                self.leave_out(&path, "is next to the class folders", "only class folders there")?;
+                self.leave_out(
+                    &path,
+                    "is next to the class folders",
+                    "only class folders there",
+                )?;
             }
         }
         Ok(classes)
@@ -101,9 +140,19 @@ impl Lister {
 
     fn files(&mut self, folder: &Path) -> Result<Vec<ImageFile>, DataError> {
         let mut files = Vec::new();
-        for ListedFile { path, is_folder, bytes, .. } in entries(folder)? {
+        for ListedFile {
+            path,
+            is_folder,
+            bytes,
+            ..
+        } in entries(folder)?
+        {
             if is_folder {
-                return unfit(&path, "is a folder inside a class folder".to_owned(), expected_images());
+                return unfit(
+                    &path,
+                    "is a folder inside a class folder".to_owned(),
+                    expected_images(),
+                );
             }
             if !is_image_name(&path) {
                 self.leave_out(&path, "is not an image", &expected_images())?;
@@ -118,7 +167,11 @@ impl Lister {
 
     fn leave_out(&mut self, path: &Path, found: &str, expected: &str) -> Result<(), DataError> {
         if !self.skip_bad {
-            return unfit(path, found.to_owned(), format!("{expected}; move it away, or skip such files with `data.skip_bad: true`"));
+            return unfit(
+                path,
+                found.to_owned(),
+                format!("{expected}; move it away, or skip such files with `data.skip_bad: true`"),
+            );
         }
         self.skipped_files += 1;
         Ok(())
@@ -127,14 +180,22 @@ impl Lister {
 
 /// Content of a folder, links followed, in the byte order of the names.
 fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
-    let failed = |path: &Path, error| DataError::Read { path: path.to_owned(), error };
+    let failed = |path: &Path, error| DataError::Read {
+        path: path.to_owned(),
+        error,
+    };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
         let entry = entry.map_err(|error| failed(folder, error))?;
         let (path, name) = (entry.path(), entry.file_name());
         if !is_hidden(&name) {
             let about = fs::metadata(&path).map_err(|error| failed(&path, error))?;
-            found.push(ListedFile { path, name, is_folder: about.is_dir(), bytes: about.len() });
+            found.push(ListedFile {
+                path,
+                name,
+                is_folder: about.is_dir(),
+                bytes: about.len(),
+            });
         }
     }
     found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -143,11 +204,16 @@ fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
 
 /// Whether a file starts like a PNG or a JPEG, including height and width.
 fn has_image_header(path: &Path) -> Result<bool, DataError> {
-    let failed = |error| DataError::Read { path: path.to_owned(), error };
+    let failed = |error| DataError::Read {
+        path: path.to_owned(),
+        error,
+    };
     let file = File::open(path).map_err(failed)?;
     match imagesize::reader_size(BufReader::new(file)) {
         Ok(size) => Ok(size.width > 0 && size.height > 0),
-        Err(ImageError::IoError(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(failed(error)),
+        Err(ImageError::IoError(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            Err(failed(error))
+        }
         Err(_) => Ok(false),
     }
 }

@@ -12,27 +12,44 @@ fn mebibytes(section: &Node, label: &str) -> Option<Result<u64, u32>> {
     Some(words::read(cell).and_then(|cell| words::whole(cell).ok_or(crate::code::UNKNOWN)))
 }
 
-/// The bytes of `total` and of its parts. Each cell was rounded up on its own, so the parts may add up to more: they are made
-/// smaller, by less than a MiB each, until they add up.
+/// The bytes of `total` and of its parts. Each cell was rounded up on its own, so the parts may add
+/// up to more: they are made smaller, by less than a MiB each, until they add up.
 fn bytes(total: u64, parts: &[u64]) -> Vec<u64> {
     let over = parts.iter().sum::<u64>().saturating_sub(total);
     let shared = parts.iter().filter(|part| **part > 0).count() as u64;
-    let less = if over < shared { over * MIB / shared } else { 0 };
-    parts.iter().map(|part| if *part > 0 { part * MIB - less } else { 0 }).collect()
+    let less = if over < shared {
+        over * MIB / shared
+    } else {
+        0
+    };
+    parts
+        .iter()
+        .map(|part| if *part > 0 { part * MIB - less } else { 0 })
+        .collect()
 }
 
 /// The call's answer for a section with these labels after `Total`.
 pub(super) fn answer(section: &Node, total_name: &str, parts: &[(&str, &str)]) -> Option<Value> {
     let total = mebibytes(section, "Total")?;
-    let absent = words::absence(std::iter::once("Total").chain(parts.iter().map(|(label, _)| *label)).filter_map(|label| section.cell_at(label)));
-    let cells = parts.iter().filter_map(|(label, _)| mebibytes(section, label));
+    let absent = words::absence(
+        std::iter::once("Total")
+            .chain(parts.iter().map(|(label, _)| *label))
+            .filter_map(|label| section.cell_at(label)),
+    );
+    let cells = parts
+        .iter()
+        .filter_map(|(label, _)| mebibytes(section, label));
     let (total, cells) = match (absent, total, cells.collect::<Result<Vec<u64>, u32>>()) {
         (None, Ok(total), Ok(cells)) => (total, cells),
-        (Some(code), _, _) | (_, Err(code), _) | (_, _, Err(code)) => return Some(json!({"return": code})),
+        (Some(code), _, _) | (_, Err(code), _) | (_, _, Err(code)) => {
+            return Some(json!({"return": code}));
+        }
     };
     let mut object = serde_json::Map::new();
     object.insert(total_name.to_owned(), json!(total * MIB));
-    let printed = parts.iter().filter(|(label, _)| section.at(label).is_some());
+    let printed = parts
+        .iter()
+        .filter(|(label, _)| section.at(label).is_some());
     for ((_, member), bytes) in printed.zip(bytes(total, &cells)) {
         object.insert((*member).to_owned(), json!(bytes));
     }
@@ -45,20 +62,46 @@ pub(super) fn calls(call: &'static str, answer: Value) -> Vec<(&'static str, Val
     if call != "nvmlDeviceGetMemoryInfo_v2" || is_whole {
         return vec![(call, answer)];
     }
-    vec![(call, json!({"return": crate::code::FUNCTION_NOT_FOUND})), ("nvmlDeviceGetMemoryInfo", answer)]
+    vec![
+        (call, json!({"return": crate::code::FUNCTION_NOT_FOUND})),
+        ("nvmlDeviceGetMemoryInfo", answer),
+    ]
 }
 
-pub(super) const FRAME_BUFFER: [(&str, &str); 3] = [("Reserved", "reserved"), ("Used", "used"), ("Free", "free")];
+pub(super) const FRAME_BUFFER: [(&str, &str); 3] =
+    [("Reserved", "reserved"), ("Used", "used"), ("Free", "free")];
 pub(super) const BAR1: [(&str, &str); 2] = [("Used", "bar1Used"), ("Free", "bar1Free")];
 
 impl Inverter<'_> {
     pub(super) fn memory(&mut self) {
         let found = [
-            ("FB Memory Usage", "nvmlDeviceGetMemoryInfo_v2", "total", &FRAME_BUFFER[..]),
-            ("BAR1 Memory Usage", "nvmlDeviceGetBAR1MemoryInfo", "bar1Total", &BAR1[..]),
-            ("Conf Compute Protected Memory Usage", "nvmlDeviceGetConfComputeProtectedMemoryUsage", "total", &FRAME_BUFFER[1..]),
+            (
+                "FB Memory Usage",
+                "nvmlDeviceGetMemoryInfo_v2",
+                "total",
+                &FRAME_BUFFER[..],
+            ),
+            (
+                "BAR1 Memory Usage",
+                "nvmlDeviceGetBAR1MemoryInfo",
+                "bar1Total",
+                &BAR1[..],
+            ),
+            (
+                "Conf Compute Protected Memory Usage",
+                "nvmlDeviceGetConfComputeProtectedMemoryUsage",
+                "total",
+                &FRAME_BUFFER[1..],
+            ),
         ]
-        .map(|(label, call, total, parts)| (call, self.gpu.at(label).and_then(|section| answer(section, total, parts))));
+        .map(|(label, call, total, parts)| {
+            (
+                call,
+                self.gpu
+                    .at(label)
+                    .and_then(|section| answer(section, total, parts)),
+            )
+        });
         for (call, answer) in found {
             let Some(answer) = answer else { continue };
             for (call, answer) in calls(call, answer) {

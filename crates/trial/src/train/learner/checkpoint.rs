@@ -36,7 +36,11 @@ impl SavedLearner {
     ///
     /// Errors: a file cannot be read, or is none of these.
     pub(crate) fn read(folder: &Path, counters: Counters) -> Result<Self, TrialError> {
-        Ok(Self { model: TensorFile::read(&folder.join(MODEL_FILE))?, training: TensorFile::read(&folder.join(TRAINING_FILE))?, counters })
+        Ok(Self {
+            model: TensorFile::read(&folder.join(MODEL_FILE))?,
+            training: TensorFile::read(&folder.join(TRAINING_FILE))?,
+            counters,
+        })
     }
 }
 
@@ -64,8 +68,13 @@ impl Learner {
         registry: &Registry,
         beginning: Beginning<'_>,
     ) -> Result<Vec<Self>, TrialError> {
-        let replicas = (0..file.devices_per_trial).map(|index| Replica { index, of: file.devices_per_trial });
-        replicas.map(|replica| Self::build_beginning(file, input, registry, beginning, replica)).collect()
+        let replicas = (0..file.devices_per_trial).map(|index| Replica {
+            index,
+            of: file.devices_per_trial,
+        });
+        replicas
+            .map(|replica| Self::build_beginning(file, input, registry, beginning, replica))
+            .collect()
     }
 
     fn build_beginning(
@@ -75,7 +84,8 @@ impl Learner {
         beginning: Beginning<'_>,
         replica: Replica,
     ) -> Result<Self, TrialError> {
-        let read = |values: &ReadValues<'_>| Self::build_read(file, input, registry, values, replica);
+        let read =
+            |values: &ReadValues<'_>| Self::build_read(file, input, registry, values, replica);
         match beginning {
             Beginning::Drawn => Self::build_from(file, input, registry, None, replica),
             Beginning::Pretrained(pretrained) => {
@@ -83,7 +93,8 @@ impl Learner {
                 pretrained.all_taken().map(|()| learner)
             }
             Beginning::Saved(saved) => {
-                let mut learner = read(&|path, shape| saved.model.values(path, shape.iter().product()))?;
+                let mut learner =
+                    read(&|path, shape| saved.model.values(path, shape.iter().product()))?;
                 learner.restore(saved).map(|()| learner)
             }
         }
@@ -109,57 +120,103 @@ impl Learner {
         learner.restore_statistics(values).map(|()| learner)
     }
 
-    /// Writes parameters, running statistics, moments and memories into a folder, between two steps; what else the optimizer remembers is
-    /// returned. Waits for the device.
+    /// Writes parameters, running statistics, moments and memories into a folder, between two
+    /// steps; what else the optimizer remembers is returned. Waits for the device.
     ///
     /// Errors: a file cannot be written; `matmul` has nothing to save.
     pub(crate) fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
         self.save_with(&[], folder)
     }
 
-    /// The same with what the other replicas have to themselves: the memories of their micro-batches.
-    pub(in crate::train) fn save_with(&self, others: &[Self], folder: &Path) -> Result<Counters, TrialError> {
-        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
+    /// The same with what the other replicas have to themselves: the memories of their
+    /// micro-batches.
+    pub(in crate::train) fn save_with(
+        &self,
+        others: &[Self],
+        folder: &Path,
+    ) -> Result<Counters, TrialError> {
+        let LearnerWork::Training { state, .. } = &self.work else {
+            return Err(not_trained());
+        };
         guard_result(|| {
             let mut model = optimizer::leaving_parameters(state.network());
             for (name, stats) in state.network().running_stats() {
-                model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| (format!("{name}.{which}"), OutgoingTensor::new(values))));
+                model.extend(STATS.into_iter().zip(stats.get()).map(|(which, values)| {
+                    (format!("{name}.{which}"), OutgoingTensor::new(values))
+                }));
             }
             let (counters, mut training) = state.updater.state()?;
-            training.extend(std::iter::once(self).chain(others).flat_map(Self::leaving_memories));
-            write(&folder.join(MODEL_FILE), model, Some(about_model(&self.model)))?;
+            training.extend(
+                std::iter::once(self)
+                    .chain(others)
+                    .flat_map(Self::leaving_memories),
+            );
+            write(
+                &folder.join(MODEL_FILE),
+                model,
+                Some(about_model(&self.model)),
+            )?;
             write(&folder.join(TRAINING_FILE), training, None)?;
             Ok(counters)
         })
     }
 
     fn leaving_memories(&self) -> NamedTensors {
-        let LearnerWork::Training { state, .. } = &self.work else { return NamedTensors::new() };
-        let there = state.memories.iter().enumerate().filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
+        let LearnerWork::Training { state, .. } = &self.work else {
+            return NamedTensors::new();
+        };
+        let there = state
+            .memories
+            .iter()
+            .enumerate()
+            .filter_map(|(micro, memory)| Some((micro, memory.as_ref()?)));
         let parts = |(micro, LstmState { hidden, cell }): (usize, &LstmState)| {
-            [(memory_name(micro, HIDDEN), OutgoingTensor::new(hidden.clone())), (memory_name(micro, CELL), OutgoingTensor::new(cell.clone()))]
+            [
+                (
+                    memory_name(micro, HIDDEN),
+                    OutgoingTensor::new(hidden.clone()),
+                ),
+                (memory_name(micro, CELL), OutgoingTensor::new(cell.clone())),
+            ]
         };
         there.flat_map(parts).collect()
     }
 
     /// Takes over the running statistics of norms.
     fn restore_statistics(&self, values: &ReadValues<'_>) -> Result<(), TrialError> {
-        let LearnerWork::Training { state, .. } = &self.work else { return Err(not_trained()) };
+        let LearnerWork::Training { state, .. } = &self.work else {
+            return Err(not_trained());
+        };
         guard_result(|| {
             for (name, stats) in state.network().running_stats() {
                 let [mean, variance] = stats.get();
                 let read = |which: &str| values(&format!("{name}.{which}"), &mean.dims());
                 let values = [read(STATS[0])?, read(STATS[1])?];
-                stats.set(values.map(|values| Tensor::from_data(values.as_slice(), &variance.device())));
+                stats.set(
+                    values.map(|values| Tensor::from_data(values.as_slice(), &variance.device())),
+                );
             }
             Ok(())
         })
     }
 
-    /// Takes over what the optimizer and recurrent networks remember; the parameters are there already.
+    /// Takes over what the optimizer and recurrent networks remember; the parameters are there
+    /// already.
     fn restore(&mut self, saved: &SavedLearner) -> Result<(), TrialError> {
         let plain = self.device.plain().clone();
-        let Self { work: LearnerWork::Training { state: StepState { updater, memories, .. }, .. }, replica, .. } = self else {
+        let Self {
+            work:
+                LearnerWork::Training {
+                    state:
+                        StepState {
+                            updater, memories, ..
+                        },
+                    ..
+                },
+            replica,
+            ..
+        } = self
+        else {
             return Err(not_trained());
         };
         guard_result(|| {
@@ -175,7 +232,10 @@ impl Learner {
                     memories.push(None);
                     continue;
                 }
-                let (hidden, cell) = (tensor(&memory_name(micro, HIDDEN))?, tensor(&memory_name(micro, CELL))?);
+                let (hidden, cell) = (
+                    tensor(&memory_name(micro, HIDDEN))?,
+                    tensor(&memory_name(micro, CELL))?,
+                );
                 memories.push(Some(LstmState { hidden, cell }));
             }
             Ok(())

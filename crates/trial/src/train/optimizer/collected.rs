@@ -1,4 +1,5 @@
-//! One walk over a network: its parameters, or their gradients, in the order in which the optimizers keep their state.
+//! One walk over a network: its parameters, or their gradients, in the order in which the
+//! optimizers keep their state.
 
 use burn::{
     module::{Module, ModuleVisitor, Param},
@@ -68,7 +69,15 @@ struct Walk<T> {
 
 impl<T> Walk<T> {
     fn new(gradients: Option<Gradients>) -> Self {
-        Self { at: Vec::new(), found: Collected { paths: Vec::new(), tensors: Vec::new() }, gradients, missing: None }
+        Self {
+            at: Vec::new(),
+            found: Collected {
+                paths: Vec::new(),
+                tensors: Vec::new(),
+            },
+            gradients,
+            missing: None,
+        }
     }
 }
 
@@ -114,20 +123,42 @@ mod tests {
     #[test]
     fn gradients_stand_in_the_order_of_their_parameters_and_a_missing_one_is_named() {
         let device = Device::flex();
-        let init = Init { seed: 1, device: device.clone().autodiff() };
-        let shape = serde_yaml::from_str("{kind: mlp, seq_len: 4, d_model: 4, hidden: 8, context: 2}").unwrap();
-        let network = Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
+        let init = Init {
+            seed: 1,
+            device: device.clone().autodiff(),
+        };
+        let shape =
+            serde_yaml::from_str("{kind: mlp, seq_len: 4, d_model: 4, hidden: 8, context: 2}")
+                .unwrap();
+        let network =
+            Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
         let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
         let tokens = || Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device));
-        let loss = || with.cross_entropy(network.forward(tokens(), &mut None, with), Tensor::from_data([2, 3, 4, 5], &device), 0.0);
+        let loss = || {
+            with.cross_entropy(
+                network.forward(tokens(), &mut None, with),
+                Tensor::from_data([2, 3, 4, 5], &device),
+                0.0,
+            )
+        };
         let gradients = Collected::<Tensor<1>>::gradients(&network, loss().backward()).unwrap();
-        let shapes =
-            |found: &Collected<Tensor<1>>| found.paths.iter().cloned().zip(found.tensors.iter().map(|tensor| tensor.dims())).collect::<Vec<_>>();
+        let shapes = |found: &Collected<Tensor<1>>| {
+            found
+                .paths
+                .iter()
+                .cloned()
+                .zip(found.tensors.iter().map(|tensor| tensor.dims()))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(shapes(&gradients), shapes(&parameters));
         assert!(!parameters.paths.is_empty());
-        let of_nothing = Tensor::<1>::ones([1], &device.autodiff()).require_grad().backward();
-        let error = Collected::<Tensor<1>>::gradients(&network, of_nothing).unwrap_err().to_string();
+        let of_nothing = Tensor::<1>::ones([1], &device.autodiff())
+            .require_grad()
+            .backward();
+        let error = Collected::<Tensor<1>>::gradients(&network, of_nothing)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(parameters.paths.last().unwrap()), "{error}");
     }
 }

@@ -1,7 +1,10 @@
-//! The optimizer on libtorch: one fused kernel per group of parameters, in place. burn's handles of the parameters see the new
-//! values, since they share the memory.
+//! The optimizer on libtorch: one fused kernel per group of parameters, in place. burn's handles of
+//! the parameters see the new values, since they share the memory.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use burn::{
     backend::LibTorch,
@@ -19,7 +22,10 @@ use super::{
 };
 use crate::{
     engine::{
-        libtorch::{Adafactor, AdamW, LearningRate, ParameterGroup, Sgd, accumulate, adafactor, adamw, clip, sgd},
+        libtorch::{
+            Adafactor, AdamW, LearningRate, ParameterGroup, Sgd, accumulate, adafactor, adamw,
+            clip, sgd,
+        },
         replicas::sum_over_replicas,
     },
     error::TrialError,
@@ -40,7 +46,8 @@ pub(crate) struct Fused {
     kind: tch::Kind,
     /// For products in f16.
     scaler: Option<Scaler>,
-    /// Accumulated gradients in the order of `paths`; empty before the first backward pass of a step.
+    /// Accumulated gradients in the order of `paths`; empty before the first backward pass of a
+    /// step.
     gradients: Vec<tch::Tensor>,
     updates: u64,
 }
@@ -52,7 +59,11 @@ impl Fused {
         let first = found.tensors.first();
         let kind = first.map_or(tch::Kind::Float, tch::Tensor::kind);
         let device = first.map_or(tch::Device::Cpu, tch::Tensor::device);
-        let group_of: Vec<usize> = found.tensors.iter().map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0)).collect();
+        let group_of: Vec<usize> = found
+            .tensors
+            .iter()
+            .map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0))
+            .collect();
         let mut groups = [ParameterGroup::default(), ParameterGroup::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
             groups[*group].begin(optimizer, &tensor);
@@ -79,23 +90,42 @@ impl Fused {
         }
     }
 
-    /// Steps skipped because a gradient overflowed; `None` where that is not possible. Waits for the device.
+    /// Steps skipped because a gradient overflowed; `None` where that is not possible. Waits for
+    /// the device.
     pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
         self.scaler.as_ref().map(Scaler::skipped).transpose()
     }
 
-    /// The gradients of one backward pass as an update takes them: in the order of `paths`, of the parameters' kind and layout.
+    /// The gradients of one backward pass as an update takes them: in the order of `paths`, of the
+    /// parameters' kind and layout.
     ///
     /// Errors: a parameter got none.
-    pub(in crate::train) fn terms(&self, network: &Network, gradients: Gradients) -> Result<Vec<tch::Tensor>, TrialError> {
+    pub(in crate::train) fn terms(
+        &self,
+        network: &Network,
+        gradients: Gradients,
+    ) -> Result<Vec<tch::Tensor>, TrialError> {
         let found = Collected::<tch::Tensor>::gradients(network, gradients)?;
-        // Operations that hold a parameter give its gradient in its own format, those between them may not.
+        // Operations that hold a parameter give its gradient in its own format, those between them
+        // may not.
         let terms = found.tensors.into_iter().zip(self.parameters());
-        let of_kind = |gradient: tch::Tensor| if gradient.kind() == self.kind { gradient } else { gradient.to_kind(self.kind) };
-        Ok(terms.map(|(gradient, parameter)| laid_out_as(parameter, of_kind(gradient))).collect())
+        let of_kind = |gradient: tch::Tensor| {
+            if gradient.kind() == self.kind {
+                gradient
+            } else {
+                gradient.to_kind(self.kind)
+            }
+        };
+        Ok(terms
+            .map(|(gradient, parameter)| laid_out_as(parameter, of_kind(gradient)))
+            .collect())
     }
 
-    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+    pub(super) fn accumulate(
+        &mut self,
+        network: &Network,
+        gradients: Gradients,
+    ) -> Result<(), TrialError> {
         let terms = self.terms(network, gradients)?;
         if self.gradients.is_empty() {
             self.gradients = terms;
@@ -120,7 +150,11 @@ impl Fused {
     }
 
     /// The device part of an update; overwrites these gradients.
-    pub(in crate::train) fn apply(&mut self, gradients: &[tch::Tensor], learning_rate: LearningRate<'_>) -> Result<(), TrialError> {
+    pub(in crate::train) fn apply(
+        &mut self,
+        gradients: &[tch::Tensor],
+        learning_rate: LearningRate<'_>,
+    ) -> Result<(), TrialError> {
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale(gradients)?;
         }
@@ -130,9 +164,19 @@ impl Fused {
         for (gradient, group) in gradients.iter().zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient.shallow_clone());
         }
-        let update = UpdateContext { learning_rate, is_first: self.updates == 0, found: self.scaler.as_ref().map(Scaler::found) };
-        let stepped = self.groups.iter().enumerate().try_for_each(|(at, group)| step(&self.optimizer, group, at == 0, update));
-        self.groups.iter_mut().for_each(|group| group.gradients.clear());
+        let update = UpdateContext {
+            learning_rate,
+            is_first: self.updates == 0,
+            found: self.scaler.as_ref().map(Scaler::found),
+        };
+        let stepped = self
+            .groups
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, group)| step(&self.optimizer, group, at == 0, update));
+        self.groups
+            .iter_mut()
+            .for_each(|group| group.gradients.clear());
         stepped?;
         self.scaler.as_mut().map_or(Ok(()), Scaler::end_step)
     }
@@ -146,18 +190,29 @@ impl Fused {
         let counted = self.groups.iter().find_map(|group| group.steps.first());
         let counters = Counters {
             updates: self.updates,
-            adamw_steps: counted.map(|steps| steps.f_double_value(&[])).transpose().map_err(unreadable)?,
+            adamw_steps: counted
+                .map(|steps| steps.f_double_value(&[]))
+                .transpose()
+                .map_err(unreadable)?,
             scaler: self.scaler.as_ref().map(Scaler::state).transpose()?,
         };
-        let named = |which: &str, path: &str, moment: &tch::Tensor| (format!("{which}{path}"), OutgoingTensor::new(flat(moment)));
+        let named = |which: &str, path: &str, moment: &tch::Tensor| {
+            (format!("{which}{path}"), OutgoingTensor::new(flat(moment)))
+        };
         let moments = self.moments().flat_map(|(path, [first, second])| {
             let first = first.map(|moment| named(FIRST, path, moment));
-            first.into_iter().chain(second.map(|moment| named(SECOND, path, moment)))
+            first
+                .into_iter()
+                .chain(second.map(|moment| named(SECOND, path, moment)))
         });
         Ok((counters, moments.collect()))
     }
 
-    pub(super) fn restore(&mut self, counters: &Counters, moments: &TensorFile) -> Result<(), TrialError> {
+    pub(super) fn restore(
+        &mut self,
+        counters: &Counters,
+        moments: &TensorFile,
+    ) -> Result<(), TrialError> {
         self.updates = counters.updates;
         for steps in self.groups.iter_mut().flat_map(|group| &mut group.steps) {
             let _ = steps.fill_(counters.adamw_steps.unwrap_or_default());
@@ -170,14 +225,18 @@ impl Fused {
                 let Some(moment) = moment else { continue };
                 let values = moments.values(&format!("{which}{path}"), moment.numel())?;
                 // The same memory: its layout decides which kernels read it.
-                moment.shallow_clone().copy_(&tch::Tensor::from_slice(&values).reshape(moment.size()));
+                moment
+                    .shallow_clone()
+                    .copy_(&tch::Tensor::from_slice(&values).reshape(moment.size()));
             }
         }
         Ok(())
     }
 
     pub(super) fn parameter_addresses(&self) -> Vec<usize> {
-        self.parameters().map(|parameter| parameter.data_ptr() as usize).collect()
+        self.parameters()
+            .map(|parameter| parameter.data_ptr() as usize)
+            .collect()
     }
 
     /// Copies of the parameters, in the order of their paths.
@@ -188,7 +247,8 @@ impl Fused {
 
     /// The parameters in the order of `paths`.
     fn parameters(&self) -> impl Iterator<Item = &tch::Tensor> {
-        self.places().map(|(group, place)| &self.groups[group].parameters[place])
+        self.places()
+            .map(|(group, place)| &self.groups[group].parameters[place])
     }
 
     /// Position of each parameter: its group and its place there.
@@ -203,31 +263,44 @@ impl Fused {
 
     /// Each parameter's path with its moments, where it has them.
     fn moments(&self) -> impl Iterator<Item = (&str, [Option<&tch::Tensor>; 2])> {
-        self.paths.iter().zip(self.places()).map(|(path, (group, place))| {
-            let ParameterGroup { first, second, .. } = &self.groups[group];
-            (path.as_str(), [first.get(place), second.get(place)])
-        })
+        self.paths
+            .iter()
+            .zip(self.places())
+            .map(|(path, (group, place))| {
+                let ParameterGroup { first, second, .. } = &self.groups[group];
+                (path.as_str(), [first.get(place), second.get(place)])
+            })
     }
 
     pub(super) fn gradients(&self) -> Result<Vec<NamedValues>, TrialError> {
         let scale = self.scaler.as_ref().map_or(Ok(1.0), Scaler::scale)?;
         let values = self.gradients.iter().map(|gradient| {
-            let flat = (gradient.to_kind(tch::Kind::Float) / scale).to_device(tch::Device::Cpu).reshape([-1]);
+            let flat = (gradient.to_kind(tch::Kind::Float) / scale)
+                .to_device(tch::Device::Cpu)
+                .reshape([-1]);
             Vec::<f32>::try_from(flat).map_err(|error| TrialError::Failed(error.to_string()))
         });
-        self.paths.iter().zip(values).map(|(path, values)| Ok((path.clone(), values?))).collect()
+        self.paths
+            .iter()
+            .zip(values)
+            .map(|(path, values)| Ok((path.clone(), values?)))
+            .collect()
     }
 }
 
 /// A gradient whose elements lie in memory as those of its parameter: itself, or a copy.
 ///
-/// libtorch's fused updates on the CPU walk through the memory of both side by side and do not look at strides, so the gradient that
-/// `x.matmul(w.transpose())` gives `w`, a transposed view, would update the wrong elements. Source: `FusedAdamKernel.cpp`,
-/// `FusedSGDKernel.cpp` of PyTorch 2.11.
+/// libtorch's fused updates on the CPU walk through the memory of both side by side and do not look
+/// at strides, so the gradient that `x.matmul(w.transpose())` gives `w`, a transposed view, would
+/// update the wrong elements. Source: `FusedAdamKernel.cpp`, `FusedSGDKernel.cpp` of PyTorch 2.11.
 fn laid_out_as(parameter: &tch::Tensor, gradient: tch::Tensor) -> tch::Tensor {
     // The stride of an axis of one element is never used, and differs freely.
     let steps = |tensor: &tch::Tensor| -> Vec<i64> {
-        let used = tensor.size().into_iter().zip(tensor.stride()).filter(|(size, _)| *size > 1);
+        let used = tensor
+            .size()
+            .into_iter()
+            .zip(tensor.stride())
+            .filter(|(size, _)| *size > 1);
         used.map(|(_, stride)| stride).collect()
     };
     if steps(&gradient) == steps(parameter) {
@@ -240,7 +313,10 @@ fn laid_out_as(parameter: &tch::Tensor, gradient: tch::Tensor) -> tch::Tensor {
 
 /// Makes the replicas' gradients their sum.
 pub(super) fn sum(replicas: &[&Fused]) -> Result<(), TrialError> {
-    let lists: Vec<&[tch::Tensor]> = replicas.iter().map(|replica| replica.gradients.as_slice()).collect();
+    let lists: Vec<&[tch::Tensor]> = replicas
+        .iter()
+        .map(|replica| replica.gradients.as_slice())
+        .collect();
     sum_over_replicas(&lists)
 }
 
@@ -251,28 +327,41 @@ impl ParameterGroup {
             Optimizer::Adamw { .. } => {
                 self.first.push(parameter.zeros_like());
                 self.second.push(parameter.zeros_like());
-                self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, parameter.device())));
+                self.steps.push(tch::Tensor::zeros(
+                    [],
+                    (tch::Kind::Float, parameter.device()),
+                ));
             }
-            // SGD without momentum has no state: an unused buffer would count in the memory columns.
+            // SGD without momentum has no state: an unused buffer would count in the memory
+            // columns.
             Optimizer::Sgd { momentum: 0.0, .. } => {}
             Optimizer::Sgd { .. } => self.first.push(parameter.zeros_like()),
             Optimizer::Adafactor { .. } => {
                 let [rows, columns] = means_of(&parameter.size());
-                let zeros = |shape: Vec<i64>| tch::Tensor::zeros(shape, (tch::Kind::Float, parameter.device()));
+                let zeros = |shape: Vec<i64>| {
+                    tch::Tensor::zeros(shape, (tch::Kind::Float, parameter.device()))
+                };
                 self.first.push(zeros(rows));
                 self.second.push(zeros(columns));
                 if self.steps.is_empty() {
-                    self.steps.push(tch::Tensor::zeros([], (tch::Kind::Float, parameter.device())));
+                    self.steps.push(tch::Tensor::zeros(
+                        [],
+                        (tch::Kind::Float, parameter.device()),
+                    ));
                 }
             }
         }
     }
 }
 
-/// Shapes of Adafactor's means for a parameter of this shape: along the last axis, and along the one before it.
+/// Shapes of Adafactor's means for a parameter of this shape: along the last axis, and along the
+/// one before it.
 fn means_of(shape: &[i64]) -> [Vec<i64>; 2] {
     match shape {
-        [leading @ .., rows, columns] => [[leading, &[*rows]].concat(), [leading, &[*columns]].concat()],
+        [leading @ .., rows, columns] => [
+            [leading, &[*rows]].concat(),
+            [leading, &[*columns]].concat(),
+        ],
         of_one_axis => [of_one_axis.to_vec(), vec![0]],
     }
 }
@@ -290,26 +379,83 @@ fn unreadable(error: tch::TchError) -> TrialError {
 #[derive(Clone, Copy)]
 struct UpdateContext<'a> {
     learning_rate: LearningRate<'a>,
-    /// A skipped first step counts as well: a momentum of zeros and one not started give the same update.
+    /// A skipped first step counts as well: a momentum of zeros and one not started give the same
+    /// update.
     is_first: bool,
     /// 1 on the device if the update is to be skipped.
     found: Option<&'a tch::Tensor>,
 }
 
-fn step(optimizer: &Optimizer, group: &ParameterGroup, decays: bool, update: UpdateContext<'_>) -> Result<(), TrialError> {
-    let UpdateContext { learning_rate, is_first, found } = update;
+fn step(
+    optimizer: &Optimizer,
+    group: &ParameterGroup,
+    decays: bool,
+    update: UpdateContext<'_>,
+) -> Result<(), TrialError> {
+    let UpdateContext {
+        learning_rate,
+        is_first,
+        found,
+    } = update;
     match *optimizer {
-        Optimizer::Adamw { beta1, beta2, epsilon, weight_decay, .. } => {
+        Optimizer::Adamw {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            ..
+        } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
-            adamw(group, AdamW { learning_rate, beta1, beta2, weight_decay, epsilon }, found)
+            adamw(
+                group,
+                AdamW {
+                    learning_rate,
+                    beta1,
+                    beta2,
+                    weight_decay,
+                    epsilon,
+                },
+                found,
+            )
         }
-        Optimizer::Sgd { momentum, nesterov, weight_decay, .. } => {
+        Optimizer::Sgd {
+            momentum,
+            nesterov,
+            weight_decay,
+            ..
+        } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
-            sgd(group, Sgd { learning_rate, momentum, nesterov, weight_decay, first_step: is_first }, found)
+            sgd(
+                group,
+                Sgd {
+                    learning_rate,
+                    momentum,
+                    nesterov,
+                    weight_decay,
+                    first_step: is_first,
+                },
+                found,
+            )
         }
-        Optimizer::Adafactor { decay_rate, epsilon, clip_threshold, weight_decay, .. } => {
+        Optimizer::Adafactor {
+            decay_rate,
+            epsilon,
+            clip_threshold,
+            weight_decay,
+            ..
+        } => {
             let weight_decay = if decays { weight_decay } else { 0.0 };
-            adafactor(group, Adafactor { learning_rate, decay_rate, epsilon, clip_threshold, weight_decay }, found)
+            adafactor(
+                group,
+                Adafactor {
+                    learning_rate,
+                    decay_rate,
+                    epsilon,
+                    clip_threshold,
+                    weight_decay,
+                },
+                found,
+            )
         }
     }
 }
@@ -317,7 +463,10 @@ fn step(optimizer: &Optimizer, group: &ParameterGroup, decays: bool, update: Upd
 /// As it is, in the memory that burn's handle has.
 impl FromTensor for tch::Tensor {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
-        tensor.try_into_primitive::<LibTorch>().expect("a network on libtorch has its tensors there").tensor
+        tensor
+            .try_into_primitive::<LibTorch>()
+            .expect("a network on libtorch has its tensors there")
+            .tensor
     }
 }
 
@@ -356,25 +505,40 @@ mod tests {
 
     #[test]
     fn fused_adamw_equals_adamw_written_out_for_20_steps() {
-        let with = AdamW { learning_rate: LearningRate::Number(0.01), beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
+        let with = AdamW {
+            learning_rate: LearningRate::Number(0.01),
+            beta1: 0.9,
+            beta2: 0.95,
+            weight_decay: 0.1,
+            epsilon: 1e-8,
+        };
         let mut fused = group(&[1.0, -2.0, 0.5], &[0.0; 3]);
-        let (mut parameter, mut first, mut second) = ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
+        let (mut parameter, mut first, mut second) =
+            ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
         for step in 1..=20 {
-            let gradient: Vec<f32> = (0..3).map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.0).collect();
+            let gradient: Vec<f32> = (0..3)
+                .map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.0)
+                .collect();
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
             adamw(&fused, with, None).unwrap();
             for at in 0..3 {
                 let gradient = f64::from(gradient[at]);
                 first[at] = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
                 second[at] = with.beta2 * second[at] + (1.0 - with.beta2) * gradient * gradient;
-                let (mean, square) = (first[at] / (1.0 - with.beta1.powi(step)), second[at] / (1.0 - with.beta2.powi(step)));
+                let (mean, square) = (
+                    first[at] / (1.0 - with.beta1.powi(step)),
+                    second[at] / (1.0 - with.beta2.powi(step)),
+                );
                 parameter[at] *= 1.0 - 0.01 * with.weight_decay;
                 parameter[at] -= 0.01 * mean / (square.sqrt() + with.epsilon);
             }
         }
         for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
             // f32 against f64 over 20 steps.
-            assert!((f64::from(fused) - written).abs() < 2e-6, "{fused} {written}");
+            assert!(
+                (f64::from(fused) - written).abs() < 2e-6,
+                "{fused} {written}"
+            );
         }
     }
 
@@ -383,7 +547,10 @@ mod tests {
 
     impl ModuleVisitor for Dtypes {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let gradient = param.val().grad(&self.0).expect("each parameter has a gradient");
+            let gradient = param
+                .val()
+                .grad(&self.0)
+                .expect("each parameter has a gradient");
             assert_eq!((param.val().dtype(), gradient.dtype()), (self.1, self.1));
             self.2 += 1;
         }
@@ -394,7 +561,12 @@ mod tests {
     const LSTM: &str = "kind: lstm, d_model: 8, hidden: 8, num_layers: 2, seq_len: 4";
 
     fn train(precision: Precision, optimizer: &str) -> Train {
-        Train { precision, optimizer: serde_yaml::from_str(optimizer).unwrap(), clip_norm: Some(1.0), ..Train::default() }
+        Train {
+            precision,
+            optimizer: serde_yaml::from_str(optimizer).unwrap(),
+            clip_norm: Some(1.0),
+            ..Train::default()
+        }
     }
 
     const RESNET: &str = "kind: resnet, depth: 18, width: 4, stem: small";
@@ -402,12 +574,28 @@ mod tests {
 
     fn network(shape: &str, precision: Precision) -> Network {
         let input = match shape {
-            RESNET => InputShape::Images(ImageShape { channels: 1, height: 8, width: 8, classes: 10 }),
-            PANEL => InputShape::Panel(PanelShape { features: 3, symbols: 5 }),
+            RESNET => InputShape::Images(ImageShape {
+                channels: 1,
+                height: 8,
+                width: 8,
+                classes: 10,
+            }),
+            PANEL => InputShape::Panel(PanelShape {
+                features: 3,
+                symbols: 5,
+            }),
             _ => InputShape::Text { vocabulary: 20 },
         };
-        let init = Init { seed: 1, device: Device::libtorch().autodiff() };
-        let network = Network::new(&serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(), Some(input), &init).unwrap();
+        let init = Init {
+            seed: 1,
+            device: Device::libtorch().autodiff(),
+        };
+        let network = Network::new(
+            &serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(),
+            Some(input),
+            &init,
+        )
+        .unwrap();
         stored(network, precision)
     }
 
@@ -416,19 +604,43 @@ mod tests {
         let classes = |labels: [i64; 4]| Tensor::from_data(labels, &device);
         match network {
             Network::Resnet(_) => {
-                let pixels = (0..4 * 64).map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0).collect();
-                (Input::Images(Tensor::from_data(TensorData::new(pixels, [4, 1, 8, 8]), &device)), BatchTarget::Labels(classes([2, 3, 4, 5])))
+                let pixels = (0..4 * 64)
+                    .map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0)
+                    .collect();
+                (
+                    Input::Images(Tensor::from_data(
+                        TensorData::new(pixels, [4, 1, 8, 8]),
+                        &device,
+                    )),
+                    BatchTarget::Labels(classes([2, 3, 4, 5])),
+                )
             }
             Network::PanelLstm(_) => {
-                let features = Tensor::from_data([[[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]], [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]]], &device);
-                let input = Input::Panel { features, symbols: Tensor::from_data([1, 3], &device) };
-                (input, BatchTarget::Directions(Tensor::from_data([1.0, 0.0], &device)))
+                let features = Tensor::from_data(
+                    [
+                        [[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]],
+                        [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]],
+                    ],
+                    &device,
+                );
+                let input = Input::Panel {
+                    features,
+                    symbols: Tensor::from_data([1, 3], &device),
+                };
+                (
+                    input,
+                    BatchTarget::Directions(Tensor::from_data([1.0, 0.0], &device)),
+                )
             }
-            _ => (Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)), BatchTarget::Classes(classes([2, 3, 4, 5]))),
+            _ => (
+                Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)),
+                BatchTarget::Classes(classes([2, 3, 4, 5])),
+            ),
         }
     }
 
-    /// Divided by many targets, as of a large batch, so that its gradients stay in the range of f16.
+    /// Divided by many targets, as of a large batch, so that its gradients stay in the range of
+    /// f16.
     fn loss(network: &Network, precision: Precision) -> Tensor<1> {
         let with = Ops::new(Engine::Libtorch, precision).unwrap();
         let (input, target) = batch(network);
@@ -438,13 +650,24 @@ mod tests {
     #[test]
     fn parameters_gradients_and_moments_are_f32_but_under_bf16_and_the_loss_always_is() {
         let untied = format!("{GPT}, tie_head: false");
-        for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16, Precision::Bf16] {
-            [GPT, &untied, MLP, LSTM, RESNET, PANEL].into_iter().for_each(|shape| has_dtypes(shape, precision));
+        for precision in [
+            Precision::F32,
+            Precision::AmpBf16,
+            Precision::AmpF16,
+            Precision::Bf16,
+        ] {
+            [GPT, &untied, MLP, LSTM, RESNET, PANEL]
+                .into_iter()
+                .for_each(|shape| has_dtypes(shape, precision));
         }
     }
 
     fn has_dtypes(shape: &str, precision: Precision) {
-        let (dtype, kind) = if precision == Precision::Bf16 { (DType::BF16, tch::Kind::BFloat16) } else { (DType::F32, tch::Kind::Float) };
+        let (dtype, kind) = if precision == Precision::Bf16 {
+            (DType::BF16, tch::Kind::BFloat16)
+        } else {
+            (DType::F32, tch::Kind::Float)
+        };
         let network = network(shape, precision);
         assert_eq!(loss(&network, precision).dtype(), DType::F32);
         let mut fused = Fused::new(&network, &train(precision, "{kind: adamw}"));
@@ -456,28 +679,56 @@ mod tests {
             let gradients = backward(&fused);
             fused.accumulate(&network, gradients).unwrap();
         }
-        assert!(fused.gradients.iter().all(|gradient| gradient.kind() == kind));
+        assert!(
+            fused
+                .gradients
+                .iter()
+                .all(|gradient| gradient.kind() == kind)
+        );
         fused.update(1e-3).unwrap();
         for group in &fused.groups {
             let all = [&group.parameters, &group.first, &group.second];
-            assert!(all.into_iter().flatten().all(|tensor| tensor.kind() == kind), "{shape} {precision:?}");
-            assert!(group.steps.iter().all(|tensor| tensor.kind() == tch::Kind::Float), "libtorch counts steps in f32");
+            assert!(
+                all.into_iter()
+                    .flatten()
+                    .all(|tensor| tensor.kind() == kind),
+                "{shape} {precision:?}"
+            );
+            assert!(
+                group
+                    .steps
+                    .iter()
+                    .all(|tensor| tensor.kind() == tch::Kind::Float),
+                "libtorch counts steps in f32"
+            );
         }
     }
 
     /// Parameters, moments and step counters, in their own memory.
     fn state(fused: &Fused) -> Vec<tch::Tensor> {
-        let lists = fused.groups.iter().flat_map(|group| [&group.parameters, &group.first, &group.second, &group.steps]);
+        let lists = fused
+            .groups
+            .iter()
+            .flat_map(|group| [&group.parameters, &group.first, &group.second, &group.steps]);
         lists.flatten().map(tch::Tensor::copy).collect()
     }
 
     fn same(before: &[tch::Tensor], after: &[tch::Tensor]) -> bool {
-        before.len() == after.len() && before.iter().zip(after).all(|(before, after)| before.equal(after))
+        before.len() == after.len()
+            && before
+                .iter()
+                .zip(after)
+                .all(|(before, after)| before.equal(after))
     }
 
     #[test]
     fn a_step_with_an_infinite_gradient_leaves_everything_as_it_was_and_is_counted() {
-        for optimizer in ["{kind: adamw}", "{kind: sgd, momentum: 0.9}", "{kind: sgd}", "{kind: adafactor}"] {
+        for optimizer in [
+            "{kind: adamw}",
+            "{kind: sgd, momentum: 0.9}",
+            "{kind: sgd}",
+            "{kind: adafactor}",
+        ] {
             let network = network(GPT, Precision::AmpF16);
             let mut fused = Fused::new(&network, &train(Precision::AmpF16, optimizer));
             let step = |fused: &mut Fused, planted: Option<f64>| {
@@ -501,10 +752,24 @@ mod tests {
                 let before = state(&fused);
                 step(&mut fused, None);
                 assert!(!same(&before, &state(&fused)), "{optimizer}");
-                assert!(state(&fused).iter().all(|tensor| tensor.isfinite().all().int64_value(&[]) == 1));
+                assert!(
+                    state(&fused)
+                        .iter()
+                        .all(|tensor| tensor.isfinite().all().int64_value(&[]) == 1)
+                );
             }
-            assert_eq!((fused.skipped_steps().unwrap(), scale(&fused)), (Some(2), 16384.0));
-            assert!(fused.groups.iter().flat_map(|group| &group.steps).all(|steps| steps.double_value(&[]) == 2.0), "skipped steps do not count");
+            assert_eq!(
+                (fused.skipped_steps().unwrap(), scale(&fused)),
+                (Some(2), 16384.0)
+            );
+            assert!(
+                fused
+                    .groups
+                    .iter()
+                    .flat_map(|group| &group.steps)
+                    .all(|steps| steps.double_value(&[]) == 2.0),
+                "skipped steps do not count"
+            );
         }
     }
 
@@ -512,19 +777,41 @@ mod tests {
     fn gradients_are_clipped_and_read_without_the_scale() {
         let moved = |precision: Precision| {
             let network = network(GPT, precision);
-            let mut fused = Fused::new(&network, &Train { clip_norm: Some(1e-3), ..train(precision, "{kind: sgd, weight_decay: 0.0}") });
+            let mut fused = Fused::new(
+                &network,
+                &Train {
+                    clip_norm: Some(1e-3),
+                    ..train(precision, "{kind: sgd, weight_decay: 0.0}")
+                },
+            );
             let before = state(&fused);
             let gradients = fused.scaled(loss(&network, precision)).backward();
             fused.accumulate(&network, gradients).unwrap();
-            let norm = fused.gradients().unwrap().iter().flat_map(|(_, values)| values.clone()).map(|value| f64::from(value).powi(2)).sum::<f64>();
+            let norm = fused
+                .gradients()
+                .unwrap()
+                .iter()
+                .flat_map(|(_, values)| values.clone())
+                .map(|value| f64::from(value).powi(2))
+                .sum::<f64>();
             fused.update(1.0).unwrap();
-            let distance = before.iter().zip(state(&fused)).map(|(before, after)| (before - after).square().sum(None).double_value(&[])).sum::<f64>();
+            let distance = before
+                .iter()
+                .zip(state(&fused))
+                .map(|(before, after)| (before - after).square().sum(None).double_value(&[]))
+                .sum::<f64>();
             (norm.sqrt(), distance.sqrt())
         };
         let (plain, scaled) = (moved(Precision::F32), moved(Precision::AmpF16));
         // f16 keeps 11 bits of each factor.
-        assert!((scaled.0 / plain.0 - 1.0).abs() < 0.01, "norms {plain:?} {scaled:?}");
-        assert!((scaled.1 / 1e-3 - 1.0).abs() < 0.01, "a step of the learning rate 1 is as long as the clip norm: {scaled:?}");
+        assert!(
+            (scaled.0 / plain.0 - 1.0).abs() < 0.01,
+            "norms {plain:?} {scaled:?}"
+        );
+        assert!(
+            (scaled.1 / 1e-3 - 1.0).abs() < 0.01,
+            "a step of the learning rate 1 is as long as the clip norm: {scaled:?}"
+        );
     }
 
     #[test]
@@ -542,7 +829,13 @@ mod tests {
         for step in 0..5 {
             let gradient = [0.5 - step as f32 * 0.1, 0.2];
             fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
-            let with = Sgd { learning_rate: LearningRate::Number(0.1), momentum: 0.9, nesterov: false, weight_decay: 0.01, first_step: step == 0 };
+            let with = Sgd {
+                learning_rate: LearningRate::Number(0.1),
+                momentum: 0.9,
+                nesterov: false,
+                weight_decay: 0.01,
+                first_step: step == 0,
+            };
             sgd(&fused, with, None).unwrap();
             for at in 0..2 {
                 moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
@@ -554,53 +847,108 @@ mod tests {
         }
     }
 
-    /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in f64.
+    /// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in
+    /// f64.
     #[test]
     fn adafactor_equals_adafactor_written_out_for_20_steps() {
-        let with = Adafactor { learning_rate: LearningRate::Number(0.05), decay_rate: 0.8, epsilon: 1e-30, clip_threshold: 0.7, weight_decay: 0.1 };
+        let with = Adafactor {
+            learning_rate: LearningRate::Number(0.05),
+            decay_rate: 0.8,
+            epsilon: 1e-30,
+            clip_threshold: 0.7,
+            weight_decay: 0.1,
+        };
         let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
         let mut group = ParameterGroup::default();
-        for parameter in [tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]), tensor(&[0.5, -0.5], &[2])] {
-            group.begin(&serde_yaml::from_str("{kind: adafactor}").unwrap(), &parameter);
+        for parameter in [
+            tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]),
+            tensor(&[0.5, -0.5], &[2]),
+        ] {
+            group.begin(
+                &serde_yaml::from_str("{kind: adafactor}").unwrap(),
+                &parameter,
+            );
             group.parameters.push(parameter);
         }
-        let (mut matrix, mut rows, mut columns) = ([1.0_f64, -2.0, 0.5, 0.25, 3.0, -1.0], [0.0_f64; 2], [0.0_f64; 3]);
+        let (mut matrix, mut rows, mut columns) = (
+            [1.0_f64, -2.0, 0.5, 0.25, 3.0, -1.0],
+            [0.0_f64; 2],
+            [0.0_f64; 3],
+        );
         let (mut vector, mut squares) = ([0.5_f64, -0.5], [0.0_f64; 2]);
         for step in 1..=20 {
-            let gradient: Vec<f32> = (0..8).map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.1).collect();
-            group.gradients = vec![tensor(&gradient[..6], &[2, 3]), tensor(&gradient[6..], &[2])];
+            let gradient: Vec<f32> = (0..8)
+                .map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.1)
+                .collect();
+            group.gradients = vec![
+                tensor(&gradient[..6], &[2, 3]),
+                tensor(&gradient[6..], &[2]),
+            ];
             adafactor(&group, with, None).unwrap();
             let g: Vec<f64> = gradient.iter().map(|value| f64::from(*value)).collect();
             let kept = 1.0 - f64::from(step).powf(-with.decay_rate);
             let moved = |old: f64, new: f64| kept * old + (1.0 - kept) * new;
-            rows = std::array::from_fn(|row| moved(rows[row], (0..3).map(|column| g[row * 3 + column].powi(2)).sum::<f64>() / 3.0));
-            columns = std::array::from_fn(|column| moved(columns[column], (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0));
+            rows = std::array::from_fn(|row| {
+                moved(
+                    rows[row],
+                    (0..3)
+                        .map(|column| g[row * 3 + column].powi(2))
+                        .sum::<f64>()
+                        / 3.0,
+                )
+            });
+            columns = std::array::from_fn(|column| {
+                moved(
+                    columns[column],
+                    (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0,
+                )
+            });
             squares = std::array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
             let mean = rows.iter().sum::<f64>() / 2.0;
-            let of_matrix: Vec<f64> = (0..6).map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt()).collect();
+            let of_matrix: Vec<f64> = (0..6)
+                .map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt())
+                .collect();
             let of_vector: Vec<f64> = (0..2).map(|at| g[6 + at] / squares[at].sqrt()).collect();
             let apply = |values: &mut [f64], update: &[f64]| {
-                let size = (update.iter().map(|value| value.powi(2)).sum::<f64>() / update.len() as f64).sqrt();
+                let size = (update.iter().map(|value| value.powi(2)).sum::<f64>()
+                    / update.len() as f64)
+                    .sqrt();
                 for (value, change) in values.iter_mut().zip(update) {
-                    *value = *value * (1.0 - 0.05 * with.weight_decay) - 0.05 * change / (size / with.clip_threshold).max(1.0);
+                    *value = *value * (1.0 - 0.05 * with.weight_decay)
+                        - 0.05 * change / (size / with.clip_threshold).max(1.0);
                 }
             };
             apply(&mut matrix, &of_matrix);
             apply(&mut vector, &of_vector);
         }
-        let found = group.parameters.iter().flat_map(|parameter| values(&parameter.flatten(0, -1)));
+        let found = group
+            .parameters
+            .iter()
+            .flat_map(|parameter| values(&parameter.flatten(0, -1)));
         for (found, written) in found.zip(matrix.into_iter().chain(vector)) {
-            assert!((f64::from(found) - written).abs() < 1e-5, "{found} {written}");
+            assert!(
+                (f64::from(found) - written).abs() < 1e-5,
+                "{found} {written}"
+            );
         }
     }
 
     #[test]
     fn the_clip_norm_is_the_global_norm() {
-        let gradients = [tch::Tensor::from_slice(&[3.0_f32, 0.0]), tch::Tensor::from_slice(&[4.0_f32])];
+        let gradients = [
+            tch::Tensor::from_slice(&[3.0_f32, 0.0]),
+            tch::Tensor::from_slice(&[4.0_f32]),
+        ];
         let norm = clip(&gradients, 1.0).unwrap();
         assert!((norm.double_value(&[]) - 5.0).abs() < 1e-6);
-        assert!((values(&gradients[0])[0] - 0.6).abs() < 1e-6 && (values(&gradients[1])[0] - 0.8).abs() < 1e-6);
+        assert!(
+            (values(&gradients[0])[0] - 0.6).abs() < 1e-6
+                && (values(&gradients[1])[0] - 0.8).abs() < 1e-6
+        );
         drop(clip(&gradients, 2.0).unwrap());
-        assert!((values(&gradients[1])[0] - 0.8).abs() < 1e-6, "a norm below the limit is left as it is");
+        assert!(
+            (values(&gradients[1])[0] - 0.8).abs() < 1e-6,
+            "a norm below the limit is left as it is"
+        );
     }
 }

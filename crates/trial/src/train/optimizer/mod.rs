@@ -1,6 +1,7 @@
-//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW, SGD and Adafactor. On libtorch everything is fused
-//! and in place over all parameters at once (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep
-//! their state in the order of the parameters' paths.
+//! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW, SGD and
+//! Adafactor. On libtorch everything is fused and in place over all parameters at once
+//! (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep their state in the
+//! order of the parameters' paths.
 
 mod collected;
 #[cfg(feature = "libtorch")]
@@ -53,7 +54,11 @@ impl Updater {
         match engine {
             #[cfg(feature = "libtorch")]
             Engine::Libtorch => Self::Fused(Box::new(fused::Fused::new(network, train))),
-            _ => Self::Plain(Box::new(plain::Plain::new(network, &train.optimizer, train.clip_norm))),
+            _ => Self::Plain(Box::new(plain::Plain::new(
+                network,
+                &train.optimizer,
+                train.clip_norm,
+            ))),
         }
     }
 
@@ -64,11 +69,14 @@ impl Updater {
     pub(super) fn fused(&mut self) -> Result<&mut fused::Fused, TrialError> {
         match self {
             Self::Fused(fused) => Ok(fused),
-            Self::Plain(_) => Err(TrialError::Failed("engine flex records no steps; this is a bug in kiln; please report it".to_owned())),
+            Self::Plain(_) => Err(TrialError::Failed(
+                "engine flex records no steps; this is a bug in kiln; please report it".to_owned(),
+            )),
         }
     }
 
-    /// The loss to go backward from, so that [`Updater::accumulate`] gets the gradients it expects; loss and result [1].
+    /// The loss to go backward from, so that [`Updater::accumulate`] gets the gradients it expects;
+    /// loss and result [1].
     pub(super) fn scaled(&self, loss: Tensor<1>) -> Tensor<1> {
         match self {
             #[cfg(feature = "libtorch")]
@@ -77,7 +85,8 @@ impl Updater {
         }
     }
 
-    /// Updates that left everything as it was because a gradient overflowed; `None` where none can. Waits for the device.
+    /// Updates that left everything as it was because a gradient overflowed; `None` where none can.
+    /// Waits for the device.
     pub(super) fn skipped_steps(&self) -> Result<Option<u64>, TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
@@ -96,7 +105,11 @@ impl Updater {
     }
 
     /// Adds the gradients of one backward pass of the loss [`Updater::scaled`].
-    pub(super) fn accumulate(&mut self, network: &Network, gradients: Gradients) -> Result<(), TrialError> {
+    pub(super) fn accumulate(
+        &mut self,
+        network: &Network,
+        gradients: Gradients,
+    ) -> Result<(), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.accumulate(network, gradients),
@@ -104,7 +117,8 @@ impl Updater {
         }
     }
 
-    /// Makes the gradients that each replica of one network has accumulated the sum over all of them. Does not wait for the devices.
+    /// Makes the gradients that each replica of one network has accumulated the sum over all of
+    /// them. Does not wait for the devices.
     pub(super) fn sum<'a>(replicas: impl Iterator<Item = &'a mut Self>) -> Result<(), TrialError> {
         let mut plain = Vec::new();
         #[cfg(feature = "libtorch")]
@@ -123,7 +137,11 @@ impl Updater {
     }
 
     /// Clips, updates, forgets the gradients. Does not wait for the device.
-    pub(super) fn update(&mut self, network: Network, learning_rate: f64) -> Result<Network, TrialError> {
+    pub(super) fn update(
+        &mut self,
+        network: Network,
+        learning_rate: f64,
+    ) -> Result<Network, TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.update(learning_rate).map(|()| network),
@@ -131,7 +149,8 @@ impl Updater {
         }
     }
 
-    /// Saved state between two steps, with moments as `first.<path>` and `second.<path>`. Waits for the device.
+    /// Saved state between two steps, with moments as `first.<path>` and `second.<path>`. Waits for
+    /// the device.
     pub(super) fn state(&self) -> Result<(Counters, NamedTensors), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
@@ -143,7 +162,11 @@ impl Updater {
     /// Goes on from such a state.
     ///
     /// Errors: it is of other parameters.
-    pub(super) fn restore(&mut self, counters: &Counters, moments: &TensorFile) -> Result<(), TrialError> {
+    pub(super) fn restore(
+        &mut self,
+        counters: &Counters,
+        moments: &TensorFile,
+    ) -> Result<(), TrialError> {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.restore(counters, moments),
@@ -173,15 +196,33 @@ const SECOND: &str = "second.";
 /// Weight decay of a parameter with this many axes.
 fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {
     let (weight_decay, on) = match optimizer {
-        spec::Optimizer::Adamw { weight_decay, weight_decay_on, .. }
-        | spec::Optimizer::Sgd { weight_decay, weight_decay_on, .. }
-        | spec::Optimizer::Adafactor { weight_decay, weight_decay_on, .. } => (*weight_decay, *weight_decay_on),
+        spec::Optimizer::Adamw {
+            weight_decay,
+            weight_decay_on,
+            ..
+        }
+        | spec::Optimizer::Sgd {
+            weight_decay,
+            weight_decay_on,
+            ..
+        }
+        | spec::Optimizer::Adafactor {
+            weight_decay,
+            weight_decay_on,
+            ..
+        } => (*weight_decay, *weight_decay_on),
     };
-    if on == WeightDecayOn::Matrices && axes < 2 { 0.0 } else { weight_decay }
+    if on == WeightDecayOn::Matrices && axes < 2 {
+        0.0
+    } else {
+        weight_decay
+    }
 }
 
 fn without_gradient(path: &str) -> TrialError {
-    TrialError::Failed(format!("the parameter `{path}` got no gradient; is it used in the forward pass?"))
+    TrialError::Failed(format!(
+        "the parameter `{path}` got no gradient; is it used in the forward pass?"
+    ))
 }
 
 fn without_backward() -> TrialError {

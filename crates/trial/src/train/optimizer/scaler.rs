@@ -1,8 +1,12 @@
-//! Gradient scaling, for products in f16: the loss is multiplied by a scale before the backward pass, so that small gradients are
-//! not zero in f16, and the gradients are divided by it before they are clipped and used. A step whose gradients overflowed is
-//! skipped, and the scale is lowered. As PyTorch's `torch.amp.GradScaler`. Only functions that say so wait for the device.
+//! Gradient scaling, for products in f16: the loss is multiplied by a scale before the backward
+//! pass, so that small gradients are not zero in f16, and the gradients are divided by it before
+//! they are clipped and used. A step whose gradients overflowed is skipped, and the scale is
+//! lowered. As PyTorch's `torch.amp.GradScaler`. Only functions that say so wait for the device.
 
-#![allow(deprecated, reason = "burn-tch ends with burn 0.22, which this package pins")]
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
 
 use burn::{backend::LibTorch, tensor::Tensor};
 use burn_tch::TchTensor;
@@ -14,7 +18,12 @@ use crate::{
 };
 
 /// The defaults of `torch.amp.GradScaler`.
-const GRAD_SCALER: Policy = Policy { start: 65536.0, growth: 2.0, interval: 2000, back_off: 0.5 };
+const GRAD_SCALER: Policy = Policy {
+    start: 65536.0,
+    growth: 2.0,
+    interval: 2000,
+    back_off: 0.5,
+};
 
 #[derive(Debug)]
 pub(super) struct Scaler {
@@ -28,13 +37,20 @@ impl Scaler {
     }
 
     fn with(policy: Policy, device: tch::Device) -> Self {
-        Self { state: LossScale::new(policy, device), policy }
+        Self {
+            state: LossScale::new(policy, device),
+            policy,
+        }
     }
 
     /// The loss to go backward from; loss and result [1], f32.
     pub(super) fn scaled(&self, loss: Tensor<1>) -> Tensor<1> {
         let factor = Tensor::from_primitive::<LibTorch>(TchTensor::new(self.state.factor()));
-        loss * if factor.is_autodiff() { factor } else { factor.autodiff() }
+        loss * if factor.is_autodiff() {
+            factor
+        } else {
+            factor.autodiff()
+        }
     }
 
     /// Makes plain gradients of those of the scaled loss.
@@ -60,7 +76,11 @@ impl Scaler {
     /// Between two steps. Waits for the device.
     pub(super) fn state(&self) -> Result<ScalerState, TrialError> {
         let (good_steps, skipped) = self.state.counts()?;
-        Ok(ScalerState { scale: self.scale()?, good_steps, skipped })
+        Ok(ScalerState {
+            scale: self.scale()?,
+            good_steps,
+            skipped,
+        })
     }
 
     pub(super) fn restore(&mut self, state: ScalerState) {
@@ -78,7 +98,13 @@ mod tests {
     use super::*;
 
     fn scaler(interval: i64) -> Scaler {
-        Scaler::with(Policy { interval, ..GRAD_SCALER }, tch::Device::Cpu)
+        Scaler::with(
+            Policy {
+                interval,
+                ..GRAD_SCALER
+            },
+            tch::Device::Cpu,
+        )
     }
 
     /// One step whose scaled gradients are these; the gradients without the scale.
@@ -97,20 +123,34 @@ mod tests {
     fn the_scale_starts_at_65536_and_gradients_are_divided_by_it() {
         let mut scaler = Scaler::new(tch::Device::Cpu);
         assert_eq!(step(&mut scaler, &[65536.0, -32768.0]), [1.0, -0.5]);
-        assert_eq!((state(&scaler), scaler.found().double_value(&[])), ((65536.0, 0), 0.0));
+        assert_eq!(
+            (state(&scaler), scaler.found().double_value(&[])),
+            ((65536.0, 0), 0.0)
+        );
     }
 
     #[test]
     fn a_gradient_that_is_no_finite_number_halves_the_scale_and_is_counted() {
-        for (planted, bad) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN].into_iter().enumerate() {
+        for (planted, bad) in [f32::INFINITY, f32::NEG_INFINITY, f32::NAN]
+            .into_iter()
+            .enumerate()
+        {
             let mut scaler = scaler(2000);
             for skipped in 1..=3 {
                 step(&mut scaler, &[1.0, bad]);
-                assert_eq!(state(&scaler), (65536.0 / 2.0_f64.powi(skipped), skipped as u64), "bad number {planted}");
+                assert_eq!(
+                    state(&scaler),
+                    (65536.0 / 2.0_f64.powi(skipped), skipped as u64),
+                    "bad number {planted}"
+                );
                 assert_eq!(scaler.found().double_value(&[]), 1.0);
             }
             step(&mut scaler, &[1.0, 1.0]);
-            assert_eq!((state(&scaler).1, scaler.found().double_value(&[])), (3, 0.0), "a good step counts nothing");
+            assert_eq!(
+                (state(&scaler).1, scaler.found().double_value(&[])),
+                (3, 0.0),
+                "a good step counts nothing"
+            );
         }
     }
 
@@ -127,19 +167,40 @@ mod tests {
 
     #[test]
     fn the_policy_is_that_of_grad_scaler() {
-        assert_eq!(GRAD_SCALER, Policy { start: 65536.0, growth: 2.0, interval: 2000, back_off: 0.5 });
+        assert_eq!(
+            GRAD_SCALER,
+            Policy {
+                start: 65536.0,
+                growth: 2.0,
+                interval: 2000,
+                back_off: 0.5
+            }
+        );
     }
 
     #[test]
     fn the_scaled_loss_gives_scaled_gradients_and_leaves_the_scale_alone() {
         let mut scaler = scaler(2000);
-        let x = Tensor::<1>::from_data([3.0], &burn::tensor::Device::libtorch().autodiff()).require_grad();
+        let x = Tensor::<1>::from_data([3.0], &burn::tensor::Device::libtorch().autodiff())
+            .require_grad();
         let loss = x.clone() * 2.0;
         let scaled = scaler.scaled(loss.clone());
-        assert_eq!(scaled.clone().into_data().try_to_vec::<f32>().unwrap(), [6.0 * 65536.0]);
-        let gradient = x.grad(&scaled.backward()).unwrap().into_data().try_to_vec::<f32>().unwrap();
+        assert_eq!(
+            scaled.clone().into_data().try_to_vec::<f32>().unwrap(),
+            [6.0 * 65536.0]
+        );
+        let gradient = x
+            .grad(&scaled.backward())
+            .unwrap()
+            .into_data()
+            .try_to_vec::<f32>()
+            .unwrap();
         assert_eq!(gradient, [2.0 * 65536.0]);
-        assert_eq!(loss.into_data().try_to_vec::<f32>().unwrap(), [6.0], "the loss that is reported is the plain one");
+        assert_eq!(
+            loss.into_data().try_to_vec::<f32>().unwrap(),
+            [6.0],
+            "the loss that is reported is the plain one"
+        );
         step(&mut scaler, &gradient);
         assert_eq!(state(&scaler), (65536.0, 0));
     }

@@ -1,4 +1,5 @@
-//! Replicas on the CPU: shared state and separate state. `tests/replicas.rs` tests that they train like one large batch.
+//! Replicas on the CPU: shared state and separate state. `tests/replicas.rs` tests that they train
+//! like one large batch.
 
 use kiln_core::{kinds::InputShape, plan::TrialFile, spec::Engine};
 
@@ -12,23 +13,34 @@ const SEQ_LEN: usize = 8;
 const TOKENS: usize = 2 * 3 * SEQ_LEN;
 
 fn engines() -> Vec<Engine> {
-    if cfg!(feature = "libtorch") { vec![Engine::Libtorch, Engine::Flex] } else { vec![Engine::Flex] }
+    if cfg!(feature = "libtorch") {
+        vec![Engine::Libtorch, Engine::Flex]
+    } else {
+        vec![Engine::Flex]
+    }
 }
 
 fn parallel(engine: Engine, dropout: f64) -> Parallel {
     let text = format!(
-        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{kind: gpt, d_model: 16, num_layers: 1, num_heads: 2, seq_len: {SEQ_LEN}, \
-          dropout: {dropout}}}, data: {{kind: generated}}, train: {{batch_size: 3, steps: 1, cpu_threads: 1}}, measure: {{}}, engine: {}, \
-          device: cpu, devices_per_trial: 2, folder: /nowhere, run_anchor_nanoseconds: 0}}",
+        "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{kind: gpt, d_model: 16, \
+         num_layers: 1, num_heads: 2, seq_len: {SEQ_LEN}, dropout: {dropout}}}, data: {{kind: \
+         generated}}, train: {{batch_size: 3, steps: 1, cpu_threads: 1}}, measure: {{}}, engine: \
+         {}, device: cpu, devices_per_trial: 2, folder: /nowhere, run_anchor_nanoseconds: 0}}",
         engine.name()
     );
     let file: TrialFile = serde_yaml::from_str(&text).unwrap();
     let input = Some(InputShape::Text { vocabulary: 20 });
-    Parallel::new(Learner::build_replicas(&file, input, &Registry::new(), Beginning::Drawn).unwrap())
+    Parallel::new(
+        Learner::build_replicas(&file, input, &Registry::new(), Beginning::Drawn).unwrap(),
+    )
 }
 
 fn batch(number: usize) -> HostBatch {
-    let tokens = |shift: usize| (0..3 * SEQ_LEN).map(|at| ((at * (number + 3) + shift) % 20) as i64).collect();
+    let tokens = |shift: usize| {
+        (0..3 * SEQ_LEN)
+            .map(|at| ((at * (number + 3) + shift) % 20) as i64)
+            .collect()
+    };
     HostBatch::of_text(3, SEQ_LEN, tokens(0), tokens(1))
 }
 
@@ -36,7 +48,9 @@ fn batch(number: usize) -> HostBatch {
 fn round(parallel: &mut Parallel, batches: [usize; 2]) {
     for (micro, number) in (0..).zip(batches) {
         let on_device = parallel.to_device(&batch(number)).unwrap();
-        parallel.micro_step(on_device, 1, micro, TOKENS as u64).unwrap();
+        parallel
+            .micro_step(on_device, 1, micro, TOKENS as u64)
+            .unwrap();
     }
 }
 
@@ -70,7 +84,13 @@ fn an_update_is_made_of_the_sum_and_leaves_the_replicas_alike() {
         parallel.check().unwrap();
         assert_eq!(parallel.take_losses().unwrap().len(), 3);
         let exchanges = parallel.take_exchanges();
-        assert!(exchanges.len() == 3 && exchanges.iter().all(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)), "{exchanges:?}");
+        assert!(
+            exchanges.len() == 3
+                && exchanges
+                    .iter()
+                    .all(|seconds| seconds.is_some_and(|seconds| seconds > 0.0)),
+            "{exchanges:?}"
+        );
         assert!(parallel.take_exchanges().is_empty());
     }
 }
@@ -82,7 +102,10 @@ fn replicas_that_come_apart_are_found_by_name() {
         round(&mut parallel, [1, 2]);
         parallel.replicas[1].update(0.01).unwrap();
         let error = parallel.check().unwrap_err().to_string();
-        assert!(error.contains("are out of sync: the parameter `Gpt."), "{engine:?}: {error}");
+        assert!(
+            error.contains("are out of sync: the parameter `Gpt."),
+            "{engine:?}: {error}"
+        );
     }
 }
 
@@ -105,12 +128,20 @@ fn threads_give_what_one_thread_gives_and_their_errors_come_out() {
             round(parallel, [1, 2]);
         }
         assert_eq!(gradients(&one_by_one), gradients(&at_once), "{engine:?}");
-        assert_eq!(one_by_one.take_losses().unwrap(), at_once.take_losses().unwrap(), "{engine:?}");
+        assert_eq!(
+            one_by_one.take_losses().unwrap(),
+            at_once.take_losses().unwrap(),
+            "{engine:?}"
+        );
         for parallel in [&mut one_by_one, &mut at_once] {
-            let batches = [1, 2].map(|number| parallel.replicas[0].to_device(&batch(number)).unwrap());
+            let batches =
+                [1, 2].map(|number| parallel.replicas[0].to_device(&batch(number)).unwrap());
             parallel.round.extend(batches);
             let error = parallel.run_round(7, 0, 0).unwrap_err().to_string();
-            assert!(error.contains("step 7 has no target"), "{engine:?}: {error}");
+            assert!(
+                error.contains("step 7 has no target"),
+                "{engine:?}: {error}"
+            );
             // The replicas are all there again, and go on.
             assert_eq!(parallel.replicas.len(), 2);
             round(parallel, [1, 2]);

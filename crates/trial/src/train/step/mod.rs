@@ -1,6 +1,7 @@
-//! One training step in its parts: the first micro-batch (forward and backward), each further one, the update. In: batches on the device, a
-//! learning rate. Out: parameters one update later, a loss that stays on the device. A [`StepRunner`] decides how the parts are run: operator
-//! by operator ([`Eager`]), or recorded once and replayed ([`captured`]).
+//! One training step in its parts: the first micro-batch (forward and backward), each further one,
+//! the update. In: batches on the device, a learning rate. Out: parameters one update later, a loss
+//! that stays on the device. A [`StepRunner`] decides how the parts are run: operator by operator
+//! ([`Eager`]), or recorded once and replayed ([`captured`]).
 
 #[cfg(feature = "libtorch")]
 pub(super) mod captured;
@@ -55,11 +56,12 @@ pub(super) struct MicroBatch {
 
 /// Runs the parts of a step.
 pub(super) trait StepRunner: Debug + Send {
-    /// One forward and backward pass: adds to the step's gradient and loss, which are sums over targets divided by the step's number of targets.
-    /// Does not wait for the device.
+    /// One forward and backward pass: adds to the step's gradient and loss, which are sums over
+    /// targets divided by the step's number of targets. Does not wait for the device.
     fn micro_step(&mut self, state: &mut StepState, micro: MicroBatch) -> Result<(), TrialError>;
 
-    /// Clips the step's gradient, updates the parameters, forgets the gradient. Does not wait for the device.
+    /// Clips the step's gradient, updates the parameters, forgets the gradient. Does not wait for
+    /// the device.
     fn update(&mut self, state: &mut StepState, learning_rate: f64) -> Result<(), TrialError>;
 
     /// Note for the trial's row about the way its steps were run.
@@ -67,7 +69,8 @@ pub(super) trait StepRunner: Debug + Send {
         None
     }
 
-    /// Bytes that recorded work needs on the device at its peak, which the allocator's own peak does not show while that work is replayed.
+    /// Bytes that recorded work needs on the device at its peak, which the allocator's own peak
+    /// does not show while that work is replayed.
     fn peak_allocated_bytes(&self) -> Option<u64> {
         None
     }
@@ -83,7 +86,12 @@ enum Divisor {
 }
 
 impl StepState {
-    pub(super) fn new(device: EngineDevice, network: Network, updater: Updater, arithmetic: Ops) -> Self {
+    pub(super) fn new(
+        device: EngineDevice,
+        network: Network,
+        updater: Updater,
+        arithmetic: Ops,
+    ) -> Self {
         Self {
             device,
             network: Some(Box::new(network)),
@@ -107,12 +115,21 @@ impl StepState {
         std::mem::take(&mut self.losses)
     }
 
-    /// Forward and backward. Out: the loss, [1], and the gradients of the loss [`Updater::scaled`]; `memory` then holds what a recurrent network
-    /// remembers.
-    fn pass(&self, batch: DeviceBatch, memory: &mut RecurrentMemory, divisor: &Divisor) -> Result<(Tensor<1>, Gradients), TrialError> {
+    /// Forward and backward. Out: the loss, [1], and the gradients of the loss [`Updater::scaled`];
+    /// `memory` then holds what a recurrent network remembers.
+    fn pass(
+        &self,
+        batch: DeviceBatch,
+        memory: &mut RecurrentMemory,
+        divisor: &Divisor,
+    ) -> Result<(Tensor<1>, Gradients), TrialError> {
         let outputs = self.network().forward(batch.input, memory, self.arithmetic);
-        self.own_input.map_or(Ok(()), |input| check_outputs(&outputs, batch.target.count(), input))?;
-        let sum = batch.target.loss(outputs, self.label_smoothing, self.arithmetic);
+        self.own_input.map_or(Ok(()), |input| {
+            check_outputs(&outputs, batch.target.count(), input)
+        })?;
+        let sum = batch
+            .target
+            .loss(outputs, self.label_smoothing, self.arithmetic);
         let loss = match divisor {
             Divisor::Number(number) => sum / *number,
             #[cfg(feature = "libtorch")]
@@ -123,7 +140,8 @@ impl StepState {
     }
 
     fn take_memory(&mut self, micro: usize) -> RecurrentMemory {
-        self.memories.resize(self.memories.len().max(micro + 1), None);
+        self.memories
+            .resize(self.memories.len().max(micro + 1), None);
         self.memories[micro].take()
     }
 
@@ -144,15 +162,23 @@ pub(super) struct Eager {
 
 impl StepRunner for Eager {
     fn micro_step(&mut self, state: &mut StepState, micro: MicroBatch) -> Result<(), TrialError> {
-        let MicroBatch { batch, micro, seed, total_targets } = micro;
+        let MicroBatch {
+            batch,
+            micro,
+            seed,
+            total_targets,
+        } = micro;
         guard_result(|| {
             state.device.seed(seed)?;
             let mut memory = state.take_memory(micro);
-            let (loss, gradients) = state.pass(batch, &mut memory, &Divisor::Number(total_targets as f64))?;
+            let (loss, gradients) =
+                state.pass(batch, &mut memory, &Divisor::Number(total_targets as f64))?;
             if state.carries_memory {
                 state.memories[micro] = memory;
             }
-            state.updater.accumulate(state.network.as_deref().expect(IS_THERE), gradients)?;
+            state
+                .updater
+                .accumulate(state.network.as_deref().expect(IS_THERE), gradients)?;
             state.add_loss(loss);
             Ok(())
         })
@@ -160,7 +186,9 @@ impl StepRunner for Eager {
 
     fn update(&mut self, state: &mut StepState, learning_rate: f64) -> Result<(), TrialError> {
         guard_result(|| {
-            let updated = state.updater.update(*state.network.take().expect(IS_THERE), learning_rate)?;
+            let updated = state
+                .updater
+                .update(*state.network.take().expect(IS_THERE), learning_rate)?;
             state.network = Some(Box::new(updated));
             Ok(())
         })?;
@@ -173,21 +201,30 @@ impl StepRunner for Eager {
     }
 }
 
-/// As `train.cuda_graph` has it. Called before the model is built: a GPU's work is captured from its own stream, which this thread then
-/// uses.
+/// As `train.cuda_graph` has it. Called before the model is built: a GPU's work is captured from
+/// its own stream, which this thread then uses.
 ///
 /// Errors: the device failed.
-pub(super) fn runner(file: &TrialFile, device: &EngineDevice) -> Result<Box<dyn StepRunner>, TrialError> {
+pub(super) fn runner(
+    file: &TrialFile,
+    device: &EngineDevice,
+) -> Result<Box<dyn StepRunner>, TrialError> {
     let eager = |note| Ok(Box::new(Eager { note }) as Box<dyn StepRunner>);
     if file.train.cuda_graph != CudaGraph::On {
         return eager(None);
     }
     if file.devices_per_trial > 1 {
-        return eager(Some("no effect: the steps of a trial on several devices are not recorded"));
+        return eager(Some(
+            "no effect: the steps of a trial on several devices are not recorded",
+        ));
     }
     #[cfg(feature = "libtorch")]
     if device.takes_cuda_branches() {
-        let recorder = if device.is_cuda() { captured::Recorder::Graph } else { captured::Recorder::Closure };
+        let recorder = if device.is_cuda() {
+            captured::Recorder::Graph
+        } else {
+            captured::Recorder::Closure
+        };
         device.use_side_stream()?;
         return Ok(Box::new(captured::Captured::new(recorder)));
     }

@@ -1,4 +1,5 @@
-//! The files that experiment files of the cases name, written once: fragments, trained parameters, data of every kind, programs, a driver.
+//! The files that experiment files of the cases name, written once: fragments, trained parameters,
+//! data of every kind, programs, a driver.
 
 use std::{
     fs,
@@ -21,8 +22,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Two fragments, trained parameters, and two folders with the files of every kind of text, of images, of panels, and of prompts and
-    /// responses.
+    /// Two fragments, trained parameters, and two folders with the files of every kind of text, of
+    /// images, of panels, and of prompts and responses.
     pub(crate) fn write() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path();
@@ -30,9 +31,20 @@ impl Files {
         fs::write(place.join("base/short.yaml"), "train: {steps: 4}\n").unwrap();
         fs::write(place.join("base/long.yaml"), "train: {steps: 8}\n").unwrap();
         weights::write(&place.join("trained.safetensors"));
-        for (name, words) in [("one", ["the river", "runs", "to the sea"]), ("two", ["an oak", "grows", "by the road"])] {
+        for (name, words) in [
+            ("one", ["the river", "runs", "to the sea"]),
+            ("two", ["an oak", "grows", "by the road"]),
+        ] {
             fs::create_dir_all(place.join(name).join("pairs")).unwrap();
-            let line = |number: usize| format!("{} {} {} {}\n", words[number % 3], number % 7, words[number * number % 3], words[number / 2 % 3]);
+            let line = |number: usize| {
+                format!(
+                    "{} {} {} {}\n",
+                    words[number % 3],
+                    number % 7,
+                    words[number * number % 3],
+                    words[number / 2 % 3]
+                )
+            };
             let text = |lines: usize| (0..lines).map(line).collect::<String>();
             for (file, lines) in [("input.txt", 150), ("train.txt", 150), ("valid.txt", 20)] {
                 fs::write(place.join(name).join(file), text(lines)).unwrap();
@@ -41,7 +53,11 @@ impl Files {
             panels::write(&place.join(name), words[0].len());
             pairs::write(&place.join(name).join("pairs"), words[0].len());
         }
-        Self { folder, driver: OnceLock::new(), sampled: OnceLock::new() }
+        Self {
+            folder,
+            driver: OnceLock::new(),
+            sampled: OnceLock::new(),
+        }
     }
 
     /// Makes them appear in another folder. Nothing writes to them there.
@@ -54,12 +70,14 @@ impl Files {
     /// The fake NVML with one small device.
     pub(crate) fn driver(&self) -> &Path {
         self.driver.get_or_init(|| {
-            let scenario = fake_nvml::Scenario::read(&in_repository("tests/scenarios/small.yaml")).unwrap();
+            let scenario =
+                fake_nvml::Scenario::read(&in_repository("tests/scenarios/small.yaml")).unwrap();
             fake_nvml::install::install(self.folder.path(), &scenario).unwrap()
         })
     }
 
-    /// A child that waits until the sampler has looked at it eight times, for two seconds at most, and plays a scenario then.
+    /// A child that waits until the sampler has looked at it eight times, for two seconds at most,
+    /// and plays a scenario then.
     pub(crate) fn sampled_child(&self) -> &Path {
         self.sampled.get_or_init(|| {
             let path = self.folder.path().join("sampled.sh");
@@ -67,7 +85,8 @@ impl Files {
                 "#!/bin/sh\n\
                  folder=$(sed -n 's/^folder: *//p' \"$1\" | tr -d \"'\\\"\")\n\
                  turns=0\n\
-                 while [ \"$(wc -l <\"$folder/../../../samples.csv\")\" -le 8 ] && [ $turns -lt 40 ]; do sleep 0.05; turns=$((turns + 1)); done\n\
+                 while [ \"$(wc -l <\"$folder/../../../samples.csv\")\" -le 8 ] && [ $turns -lt 40 \
+                 ]; do sleep 0.05; turns=$((turns + 1)); done\n\
                  exec '{}' \"$@\"\n",
                 scripted_child().display()
             );

@@ -1,4 +1,5 @@
-//! One `kiln run` of the built programs in an empty folder, or one training in this process, and what it left there.
+//! One `kiln run` of the built programs in an empty folder, or one training in this process, and
+//! what it left there.
 
 use std::{
     collections::HashMap,
@@ -29,10 +30,11 @@ pub(crate) enum Child {
     InProcess,
     /// The scripted child of `tests/scripted_child`, in this scenario.
     Scripted(&'static str),
-    /// The same, which completes once the sampler has looked at it eight times, or after two seconds.
+    /// The same, which completes once the sampler has looked at it eight times, or after two
+    /// seconds.
     Sampled,
-    /// A scripted child on a machine whose GPU is the fake NVML with `tests/scenarios/small.yaml`: 52 degrees warm, 75 % busy, used by
-    /// another process.
+    /// A scripted child on a machine whose GPU is the fake NVML with `tests/scenarios/small.yaml`:
+    /// 52 degrees warm, 75 % busy, used by another process.
     OnGpu(&'static str),
 }
 
@@ -54,7 +56,8 @@ pub(crate) struct Left {
 
 enum Ended {
     Run(Output),
-    /// A training in this process, with the exit status that its child would have had and what it would have said.
+    /// A training in this process, with the exit status that its child would have had and what it
+    /// would have said.
     Training {
         exit_status: i32,
         messages: Vec<u8>,
@@ -71,25 +74,47 @@ impl Setting {
             Child::InProcess => self.train(folder.path()),
             _ => Ended::Run(self.run_programs(folder.path(), files)),
         };
-        Left { folder, ended, seconds: began.elapsed().as_secs_f64() }
+        Left {
+            folder,
+            ended,
+            seconds: began.elapsed().as_secs_f64(),
+        }
     }
 
     fn run_programs(&self, folder: &Path, files: &Files) -> Output {
         let program = program("kiln");
-        assert!(program.exists(), "{} is not built; `make test` builds it", program.display());
+        assert!(
+            program.exists(),
+            "{} is not built; `make test` builds it",
+            program.display()
+        );
         let mut kiln = Command::new(program);
-        kiln.args(["run", "x.yaml"]).args(self.sets.iter().flat_map(|set| ["--set", set]));
-        kiln.current_dir(folder).env("KILN_LOCKS", folder.join("locks")).env("XDG_CACHE_HOME", folder.join("cache")).stdin(Stdio::null());
-        kiln.env_remove("KILN_TRIAL").env_remove("KILN_DATA").env("CUDA_VISIBLE_DEVICES", "");
+        kiln.args(["run", "x.yaml"])
+            .args(self.sets.iter().flat_map(|set| ["--set", set]));
+        kiln.current_dir(folder)
+            .env("KILN_LOCKS", folder.join("locks"))
+            .env("XDG_CACHE_HOME", folder.join("cache"))
+            .stdin(Stdio::null());
+        kiln.env_remove("KILN_TRIAL")
+            .env_remove("KILN_DATA")
+            .env("CUDA_VISIBLE_DEVICES", "");
         self.child.prepare(&mut kiln, files);
         kiln.output().unwrap()
     }
 
     /// Trains the first trial of the plan as its child would, in `attempt/1`.
     fn train(&self, folder: &Path) -> Ended {
-        let request = spec::ExperimentRequest { file: folder.join("x.yaml"), text: None, set: self.sets.clone(), variables: Vec::new() };
-        let experiment = spec::load(&request).unwrap_or_else(|problems| panic!("{problems}")).experiment;
-        let plan = plan::expand(&experiment, &|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
+        let request = spec::ExperimentRequest {
+            file: folder.join("x.yaml"),
+            text: None,
+            set: self.sets.clone(),
+            variables: Vec::new(),
+        };
+        let experiment = spec::load(&request)
+            .unwrap_or_else(|problems| panic!("{problems}"))
+            .experiment;
+        let plan =
+            plan::expand(&experiment, &|_| None).unwrap_or_else(|problems| panic!("{problems:?}"));
         let trial = &plan.trials[0];
         let attempt = folder.join("attempt/1");
         fs::create_dir_all(&attempt).unwrap();
@@ -105,14 +130,27 @@ impl Setting {
             device: ChildDevice::Cpu,
             devices_per_trial: trial.devices_per_trial,
             data_folder: None,
-            checkpoint_folder: trial.train.checkpoint.as_ref().map(|_| folder.join("attempt/checkpoint")),
+            checkpoint_folder: trial
+                .train
+                .checkpoint
+                .as_ref()
+                .map(|_| folder.join("attempt/checkpoint")),
             folder: attempt,
             run_anchor_nanoseconds: 0,
         };
         let _alone = alone_with_the_generator();
         let mut messages = Vec::new();
-        let exit_status = train::run(&file, &Registry::default(), &mut messages, &AtomicBool::new(false)).exit_status;
-        Ended::Training { exit_status, messages }
+        let exit_status = train::run(
+            &file,
+            &Registry::default(),
+            &mut messages,
+            &AtomicBool::new(false),
+        )
+        .exit_status;
+        Ended::Training {
+            exit_status,
+            messages,
+        }
     }
 }
 
@@ -120,11 +158,19 @@ impl Child {
     fn prepare(self, kiln: &mut Command, files: &Files) {
         match self {
             Self::Real | Self::InProcess => {}
-            Self::Scripted(scenario) => drop(kiln.env("KILN_TRIAL", scripted_child()).env("SCRIPTED_CHILD", scenario)),
-            Self::Sampled => drop(kiln.env("KILN_TRIAL", files.sampled_child()).env("SCRIPTED_CHILD", "completes")),
+            Self::Scripted(scenario) => drop(
+                kiln.env("KILN_TRIAL", scripted_child())
+                    .env("SCRIPTED_CHILD", scenario),
+            ),
+            Self::Sampled => drop(
+                kiln.env("KILN_TRIAL", files.sampled_child())
+                    .env("SCRIPTED_CHILD", "completes"),
+            ),
             Self::OnGpu(scenario) => {
-                kiln.env("KILN_TRIAL", scripted_child()).env("SCRIPTED_CHILD", scenario);
-                kiln.env("KILN_NVML_LIB", files.driver()).env_remove("CUDA_VISIBLE_DEVICES");
+                kiln.env("KILN_TRIAL", scripted_child())
+                    .env("SCRIPTED_CHILD", scenario);
+                kiln.env("KILN_NVML_LIB", files.driver())
+                    .env_remove("CUDA_VISIBLE_DEVICES");
             }
         }
     }
@@ -142,14 +188,22 @@ impl Left {
     /// The exit status of `kiln run`.
     pub(crate) fn status(&self) -> String {
         match &self.ended {
-            Ended::Run(output) => output.status.code().map(|code| code.to_string()).unwrap_or_default(),
-            Ended::Training { .. } => unreachable!("a case that looks at the status of `kiln run` is marked `by_program`"),
+            Ended::Run(output) => output
+                .status
+                .code()
+                .map(|code| code.to_string())
+                .unwrap_or_default(),
+            Ended::Training { .. } => {
+                unreachable!("a case that looks at the status of `kiln run` is marked `by_program`")
+            }
         }
     }
 
-    /// The output of `kiln run`; for a training in this process, the messages to its parent, which prints the notices among them.
+    /// The output of `kiln run`; for a training in this process, the messages to its parent, which
+    /// prints the notices among them.
     pub(crate) fn stdout(&self) -> String {
-        let (Ended::Run(Output { stdout: said, .. }) | Ended::Training { messages: said, .. }) = &self.ended;
+        let (Ended::Run(Output { stdout: said, .. }) | Ended::Training { messages: said, .. }) =
+            &self.ended;
         String::from_utf8_lossy(said).into_owned()
     }
 
@@ -164,19 +218,35 @@ impl Left {
     /// The cell `notes` of the first row; of a training in this process the child's part of it.
     pub(crate) fn notes(&self) -> String {
         match &self.ended {
-            Ended::Run(_) => self.rows("trials.csv").into_iter().next().and_then(|mut row| row.remove("notes")).unwrap_or_default(),
-            Ended::Training { .. } => result(&self.attempt()).ok().and_then(|result| notes_cell(&result.notes)).unwrap_or_default(),
+            Ended::Run(_) => self
+                .rows("trials.csv")
+                .into_iter()
+                .next()
+                .and_then(|mut row| row.remove("notes"))
+                .unwrap_or_default(),
+            Ended::Training { .. } => result(&self.attempt())
+                .ok()
+                .and_then(|result| notes_cell(&result.notes))
+                .unwrap_or_default(),
         }
     }
 
     /// The name of the experiment's folder under `results`.
     pub(crate) fn name(&self) -> String {
         let named: Vec<_> = folders(&self.folder.path().join("results"));
-        named.iter().filter_map(|path| path.file_name()?.to_str()).collect::<Vec<_>>().join(" ")
+        named
+            .iter()
+            .filter_map(|path| path.file_name()?.to_str())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     fn run_folder(&self) -> PathBuf {
-        self.folder.path().join("results").join(self.name()).join("latest")
+        self.folder
+            .path()
+            .join("results")
+            .join(self.name())
+            .join("latest")
     }
 
     /// The first attempt's folder.
@@ -185,7 +255,11 @@ impl Left {
             return self.folder.path().join("attempt/1");
         }
         let trials = folders(&self.run_folder().join("trials"));
-        trials.iter().flat_map(|trial| folders(trial)).next().unwrap_or_default()
+        trials
+            .iter()
+            .flat_map(|trial| folders(trial))
+            .next()
+            .unwrap_or_default()
     }
 
     /// A field of the first attempt's `trial.json`, which the child wrote; nothing if it is null.
@@ -200,15 +274,31 @@ impl Left {
     /// The rows of a table of the run or of its first attempt, each cell under its column's name.
     pub(crate) fn rows(&self, table: &str) -> Vec<HashMap<String, String>> {
         let of_run = matches!(self.ended, Ended::Run(_)).then(|| self.run_folder().join(table));
-        assert!(of_run.is_some() || table != "trials.csv", "a case that looks at trials.csv is marked `by_program`");
-        let places: Vec<PathBuf> = of_run.into_iter().chain([self.attempt().join(table)]).collect();
-        let Some(path) = places.iter().find(|path| path.is_file()) else { return Vec::new() };
-        csv::Reader::from_path(path).unwrap().deserialize().map(Result::unwrap).collect()
+        assert!(
+            of_run.is_some() || table != "trials.csv",
+            "a case that looks at trials.csv is marked `by_program`"
+        );
+        let places: Vec<PathBuf> = of_run
+            .into_iter()
+            .chain([self.attempt().join(table)])
+            .collect();
+        let Some(path) = places.iter().find(|path| path.is_file()) else {
+            return Vec::new();
+        };
+        csv::Reader::from_path(path)
+            .unwrap()
+            .deserialize()
+            .map(Result::unwrap)
+            .collect()
     }
 
     /// One column, its cells with blanks between them.
     pub(crate) fn column(&self, table: &str, column: &str) -> String {
-        let cells: Vec<String> = self.rows(table).into_iter().map(|mut row| row.remove(column).unwrap()).collect();
+        let cells: Vec<String> = self
+            .rows(table)
+            .into_iter()
+            .map(|mut row| row.remove(column).unwrap())
+            .collect();
         cells.join(" ")
     }
 }
@@ -216,8 +306,17 @@ impl Left {
 impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.ended {
-            Ended::Run(output) => write!(f, "[{} after {:.2} s]\n{}{}", output.status, self.seconds, self.stdout(), self.stderr()),
-            Ended::Training { exit_status, .. } => write!(f, "[status {exit_status}]\n{}", self.measured("reason")),
+            Ended::Run(output) => write!(
+                f,
+                "[{} after {:.2} s]\n{}{}",
+                output.status,
+                self.seconds,
+                self.stdout(),
+                self.stderr()
+            ),
+            Ended::Training { exit_status, .. } => {
+                write!(f, "[status {exit_status}]\n{}", self.measured("reason"))
+            }
         }
     }
 }
@@ -225,7 +324,10 @@ impl fmt::Display for Left {
 /// The folders in a folder, sorted; `latest` and other links are none.
 fn folders(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut folders: Vec<_> = entries.filter(|entry| entry.file_type().unwrap().is_dir()).map(|entry| entry.path()).collect();
+    let mut folders: Vec<_> = entries
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.path())
+        .collect();
     folders.sort();
     folders
 }

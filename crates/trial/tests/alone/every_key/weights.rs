@@ -20,10 +20,18 @@ fn file() -> Vec<u8> {
     for (name, shape) in SHAPES {
         let (from, count) = (numbers.len(), shape.iter().product::<usize>());
         numbers.extend((0..count).flat_map(|at| ((at % 13) as f32 / 13.0 - 0.5).to_le_bytes()));
-        header.insert(name.to_owned(), json!({"dtype": "F32", "shape": shape, "data_offsets": [from, numbers.len()]}));
+        header.insert(
+            name.to_owned(),
+            json!({"dtype": "F32", "shape": shape, "data_offsets": [from, numbers.len()]}),
+        );
     }
     let header = Value::Object(header).to_string();
-    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &numbers].concat()
+    [
+        &(header.len() as u64).to_le_bytes(),
+        header.as_bytes(),
+        &numbers,
+    ]
+    .concat()
 }
 
 pub(crate) fn write(path: &Path) {

@@ -15,7 +15,9 @@ use crate::{
 };
 
 fn search(axes: Value, factor: u64, repeats: u64, most_steps: Option<u64>) -> SuccessiveHalving {
-    let Value::Object(axes) = axes else { panic!("a map") };
+    let Value::Object(axes) = axes else {
+        panic!("a map")
+    };
     SuccessiveHalving::new(&axes, Metric::ValidLoss, 10, factor, repeats, most_steps)
 }
 
@@ -39,20 +41,56 @@ fn loss(choice: &SearchTrial, best: f64) -> f64 {
 #[test]
 fn each_round_keeps_a_share_and_trains_longer() {
     let search = search(rates(), 3, 1, None);
-    let end = play(&search, &|choice| Probe { metric: Some(loss(choice, 5.0)), ..completed(choice) });
-    let steps: Vec<u64> = end.evidence.iter().map(|probe| chosen(&probe.choice, "train.steps")).collect();
+    let end = play(&search, &|choice| Probe {
+        metric: Some(loss(choice, 5.0)),
+        ..completed(choice)
+    });
+    let steps: Vec<u64> = end
+        .evidence
+        .iter()
+        .map(|probe| chosen(&probe.choice, "train.steps"))
+        .collect();
     assert_eq!(steps, [10, 10, 10, 10, 10, 10, 10, 10, 10, 30, 30, 30]);
-    assert_eq!(end.chosen, Some(vec![("train.optimizer.learning_rate".to_owned(), json!(5.0)), ("train.steps".to_owned(), json!(30))]));
-    assert_eq!(end.evidence[9..].iter().map(|probe| rate(&probe.choice)).collect::<Vec<_>>(), [4.0, 5.0, 6.0], "in plan order");
+    assert_eq!(
+        end.chosen,
+        Some(vec![
+            ("train.optimizer.learning_rate".to_owned(), json!(5.0)),
+            ("train.steps".to_owned(), json!(30))
+        ])
+    );
+    assert_eq!(
+        end.evidence[9..]
+            .iter()
+            .map(|probe| rate(&probe.choice))
+            .collect::<Vec<_>>(),
+        [4.0, 5.0, 6.0],
+        "in plan order"
+    );
     assert_eq!((end.cost.trials, end.cost.grid_trials), (12, 9));
-    assert!(end.why.contains("lowest `valid_loss`") && end.why.ends_with("2 rounds of 9 settings"), "{}", end.why);
+    assert!(
+        end.why.contains("lowest `valid_loss`") && end.why.ends_with("2 rounds of 9 settings"),
+        "{}",
+        end.why
+    );
 }
 
 #[test]
 fn no_trial_is_longer_than_the_file_says() {
-    for (most, expected) in [(25, vec![10, 20, 25]), (10, vec![10]), (3, vec![3]), (1000, vec![10, 20, 40, 80])] {
-        let end = play(&search(rates(), 2, 1, Some(most)), &|choice| Probe { metric: Some(loss(choice, 5.0)), ..completed(choice) });
-        let mut steps: Vec<u64> = end.evidence.iter().map(|probe| chosen(&probe.choice, "train.steps")).collect();
+    for (most, expected) in [
+        (25, vec![10, 20, 25]),
+        (10, vec![10]),
+        (3, vec![3]),
+        (1000, vec![10, 20, 40, 80]),
+    ] {
+        let end = play(&search(rates(), 2, 1, Some(most)), &|choice| Probe {
+            metric: Some(loss(choice, 5.0)),
+            ..completed(choice)
+        });
+        let mut steps: Vec<u64> = end
+            .evidence
+            .iter()
+            .map(|probe| chosen(&probe.choice, "train.steps"))
+            .collect();
         steps.dedup();
         assert_eq!(steps, expected);
         assert_eq!(chosen_rate(&end), Some(5.0));
@@ -61,26 +99,59 @@ fn no_trial_is_longer_than_the_file_says() {
 
 #[test]
 fn what_did_not_complete_ranks_last_and_ties_keep_the_plans_order() {
-    for (outcome, metric) in [(Outcome::Diverged, Some(0.0)), (Outcome::Failed, None), (Outcome::Oom, None), (Outcome::Completed, Some(f64::NAN))] {
+    for (outcome, metric) in [
+        (Outcome::Diverged, Some(0.0)),
+        (Outcome::Failed, None),
+        (Outcome::Oom, None),
+        (Outcome::Completed, Some(f64::NAN)),
+    ] {
         let run = |choice: &SearchTrial| match rate(choice) {
-            5.0 => Probe { outcome, metric, ..completed(choice) },
-            _ => Probe { metric: Some(1.0), ..completed(choice) },
+            5.0 => Probe {
+                outcome,
+                metric,
+                ..completed(choice)
+            },
+            _ => Probe {
+                metric: Some(1.0),
+                ..completed(choice)
+            },
         };
         let end = play(&search(rates(), 3, 1, None), &run);
         assert_eq!(chosen_rate(&end), Some(1.0));
-        assert_eq!(end.evidence[9..].iter().map(|probe| rate(&probe.choice)).collect::<Vec<_>>(), [1.0, 2.0, 3.0]);
+        assert_eq!(
+            end.evidence[9..]
+                .iter()
+                .map(|probe| rate(&probe.choice))
+                .collect::<Vec<_>>(),
+            [1.0, 2.0, 3.0]
+        );
     }
 }
 
 #[test]
 fn a_setting_of_which_one_seed_fails_comes_after_those_of_which_none_does() {
     let run = |choice: &SearchTrial| {
-        let outcome = if rate(choice) == 5.0 && choice.repeat == 1 { Outcome::Diverged } else { Outcome::Completed };
-        Probe { outcome, metric: Some(loss(choice, 5.0)), ..completed(choice) }
+        let outcome = if rate(choice) == 5.0 && choice.repeat == 1 {
+            Outcome::Diverged
+        } else {
+            Outcome::Completed
+        };
+        Probe {
+            outcome,
+            metric: Some(loss(choice, 5.0)),
+            ..completed(choice)
+        }
     };
     let end = play(&search(rates(), 4, 2, None), &run);
-    assert!(chosen_rate(&end).is_some_and(|rate| rate == 4.0 || rate == 6.0), "{}", end.why);
-    let repeats: Vec<u64> = end.evidence[..18].iter().map(|probe| probe.choice.repeat).collect();
+    assert!(
+        chosen_rate(&end).is_some_and(|rate| rate == 4.0 || rate == 6.0),
+        "{}",
+        end.why
+    );
+    let repeats: Vec<u64> = end.evidence[..18]
+        .iter()
+        .map(|probe| probe.choice.repeat)
+        .collect();
     assert_eq!(repeats, [[0; 9], [1; 9]].concat(), "in turns");
 }
 
@@ -88,34 +159,83 @@ fn a_setting_of_which_one_seed_fails_comes_after_those_of_which_none_does() {
 fn a_winner_of_short_trials_that_diverges_in_longer_ones_is_not_chosen() {
     let run = |choice: &SearchTrial| {
         let diverges = chosen(choice, "train.steps") > 10;
-        Probe { outcome: if diverges { Outcome::Diverged } else { Outcome::Completed }, metric: Some(loss(choice, 5.0)), ..completed(choice) }
+        Probe {
+            outcome: if diverges {
+                Outcome::Diverged
+            } else {
+                Outcome::Completed
+            },
+            metric: Some(loss(choice, 5.0)),
+            ..completed(choice)
+        }
     };
     let end = play(&search(rates(), 3, 1, None), &run);
-    assert!(chosen_rate(&end).is_some_and(|rate| rate == 3.0 || rate == 7.0), "{}", end.why);
-    assert!(end.warnings.iter().any(|warning| matches!(warning, Warning::NotCompleted { trials: 3, outcome: Outcome::Diverged, .. })));
-    let end = play(&search(rates(), 3, 1, None), &|choice| Probe { outcome: Outcome::Oom, ..completed(choice) });
+    assert!(
+        chosen_rate(&end).is_some_and(|rate| rate == 3.0 || rate == 7.0),
+        "{}",
+        end.why
+    );
+    assert!(end.warnings.iter().any(|warning| matches!(
+        warning,
+        Warning::NotCompleted {
+            trials: 3,
+            outcome: Outcome::Diverged,
+            ..
+        }
+    )));
+    let end = play(&search(rates(), 3, 1, None), &|choice| Probe {
+        outcome: Outcome::Oom,
+        ..completed(choice)
+    });
     assert_eq!((end.chosen, end.cost.trials), (None, 9));
     assert!(matches!(end.warnings[0], Warning::NothingFitted { .. }));
 }
 
 #[test]
 fn more_is_better_where_the_metric_says_so() {
-    let Value::Object(axes) = json!({"train.batch_size": [1, 2, 4], "model.num_layers": [1, 2]}) else { panic!("a map") };
+    let Value::Object(axes) = json!({"train.batch_size": [1, 2, 4], "model.num_layers": [1, 2]})
+    else {
+        panic!("a map")
+    };
     let search = SuccessiveHalving::new(&axes, Metric::SamplesPerSecond, 5, 3, 1, None);
     let run = |choice: &SearchTrial| {
-        let metric = chosen(choice, "train.batch_size") as f64 / chosen(choice, "model.num_layers") as f64;
-        Probe { metric: Some(metric), ..completed(choice) }
+        let metric =
+            chosen(choice, "train.batch_size") as f64 / chosen(choice, "model.num_layers") as f64;
+        Probe {
+            metric: Some(metric),
+            ..completed(choice)
+        }
     };
     let end = play(&search, &run);
-    assert_eq!(end.chosen.as_ref().map(|values| spelled(values)), Some("train.batch_size = 4, model.num_layers = 1, train.steps = 15".to_owned()));
-    let highest = Warning::EndOfRange { key: "train.batch_size".to_owned(), value: "4".to_owned(), end: RangeEnd::Highest };
-    assert!(end.warnings.contains(&highest), "two values have no middle, so only the batch: {:?}", end.warnings);
+    assert_eq!(
+        end.chosen.as_ref().map(|values| spelled(values)),
+        Some("train.batch_size = 4, model.num_layers = 1, train.steps = 15".to_owned())
+    );
+    let highest = Warning::EndOfRange {
+        key: "train.batch_size".to_owned(),
+        value: "4".to_owned(),
+        end: RangeEnd::Highest,
+    };
+    assert!(
+        end.warnings.contains(&highest),
+        "two values have no middle, so only the batch: {:?}",
+        end.warnings
+    );
 }
 
 #[test]
 fn a_single_setting_is_run_once_per_seed() {
-    let end = play(&search(json!({"train.batch_size": [4]}), 3, 2, None), &|choice| Probe { metric: Some(1.0), ..completed(choice) });
-    assert_eq!((end.cost.trials, end.cost.grid_trials, end.chosen.is_some()), (2, 2, true));
+    let end = play(
+        &search(json!({"train.batch_size": [4]}), 3, 2, None),
+        &|choice| Probe {
+            metric: Some(1.0),
+            ..completed(choice)
+        },
+    );
+    assert_eq!(
+        (end.cost.trials, end.cost.grid_trials, end.chosen.is_some()),
+        (2, 2, true)
+    );
 }
 
 #[test]
@@ -126,12 +246,23 @@ fn noise_costs_little_of_the_best() {
         let deviation = 0.3 * random.fraction();
         let repeats = 1 + seed % 3;
         let run = |choice: &SearchTrial| {
-            let outcome = [Outcome::Completed, Outcome::Completed, Outcome::Diverged][usize::from(rate(choice) == 9.0) * 2];
-            Probe { outcome, metric: Some(loss(choice, best) + deviation * noise(seed, choice)), ..completed(choice) }
+            let outcome = [Outcome::Completed, Outcome::Completed, Outcome::Diverged]
+                [usize::from(rate(choice) == 9.0) * 2];
+            Probe {
+                outcome,
+                metric: Some(loss(choice, best) + deviation * noise(seed, choice)),
+                ..completed(choice)
+            }
         };
         let end = play(&search(rates(), 2 + seed % 3, repeats, None), &run);
         let chosen = chosen_rate(&end).unwrap();
-        let lost = (chosen - best).abs() - (1..=8).map(|rate| (f64::from(rate) - best).abs()).fold(f64::MAX, f64::min);
-        assert!(lost <= 5.0 * deviation, "seed {seed}: {chosen} for {best}, noise {deviation}");
+        let lost = (chosen - best).abs()
+            - (1..=8)
+                .map(|rate| (f64::from(rate) - best).abs())
+                .fold(f64::MAX, f64::min);
+        assert!(
+            lost <= 5.0 * deviation,
+            "seed {seed}: {chosen} for {best}, noise {deviation}"
+        );
     }
 }
