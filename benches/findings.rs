@@ -17,7 +17,7 @@ use kiln::report::{PageStyle, diagnose, diagnosis::RuleFinding, summary};
 use kiln_core::{
     kinds::random::SplitMix64,
     plan::TrialId,
-    record::{TableRow, TrialRow, TrialTable, columns::TRIALS},
+    record::{TableRow, TrialRow, TrialTable, tables::TRIALS},
 };
 use serde_json::{Value, json};
 

@@ -187,7 +187,7 @@ fn faults_planted_into_recorded_rows_are_found_and_nothing_else() {
 
 /// A row of a trial on a GPU in which each of these columns is planted.
 fn made(columns: &[(&str, Value)]) -> TrialRow {
-    let empty = kiln_core::record::columns::TRIALS
+    let empty = kiln_core::record::tables::TRIALS
         .columns
         .iter()
         .map(|column| (column.name.to_owned(), Value::Null));

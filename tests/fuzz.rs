@@ -18,16 +18,13 @@ use std::{
 
 use crate::form::by_form;
 use fastrand::Rng;
-use kiln::{
-    readings::{SampleRow, SnapshotRow},
-    report::{
-        self, Album, PageStyle, Subject,
-        compare::{ComparisonPage, Options, compare},
-    },
+use kiln::report::{
+    self, Album, PageStyle, Subject,
+    compare::{ComparisonPage, Options, compare},
 };
 use kiln_core::{
     plan::{self, TrialId},
-    record::{EpochRow, RunFile, RunFolder, StepRow, Table, TrialTable},
+    record::{EpochRow, RunFile, RunFolder, SampleRow, SnapshotRow, StepRow, Table, TrialTable},
     spec,
 };
 use rustix::time::{ClockId, clock_gettime};

@@ -5,8 +5,8 @@
 
 use std::{fs, thread, time::Duration};
 
-use kiln::readings::{SampleRow, SampleWriter};
-use kiln_core::record::{Table, columns::SAMPLES};
+use kiln::readings::SampleWriter;
+use kiln_core::record::{SampleRow, Table, tables::SAMPLES};
 use kiln_hardware::{
     GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost,
     power_now_watts,

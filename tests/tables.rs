@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln::readings::SnapshotRow;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        columns::{self, SNAPSHOTS, TRIALS},
+        SnapshotRow, TrialRow,
         table::{Table, TableWriter},
-        trials::{TRIALS_TABLE, TableRow, TrialRow, TrialTable, TrialWriter},
+        tables::{self, SNAPSHOTS, TRIALS},
+        trials::{TableRow, TrialTable, TrialWriter},
     },
 };
 use serde_json::{Value, json};
@@ -404,7 +404,7 @@ fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
     for name in ["model_kind", "data_kind", "engine", "precision", "trial"] {
         fields.insert(name.to_owned(), json!(text));
     }
-    fields.insert("kiln_table".to_owned(), json!(TRIALS_TABLE));
+    fields.insert("kiln_table".to_owned(), json!(TRIALS.version));
     fields.insert("outcome".to_owned(), json!("completed"));
     let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
     TrialRow {
@@ -622,5 +622,5 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
 
 /// `docs/tables.md`, whole.
 fn whole_page() -> String {
-    columns::markdown() + &kiln::readings::watch::markdown()
+    tables::markdown() + &kiln::readings::watch::markdown()
 }

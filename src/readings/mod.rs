@@ -7,5 +7,5 @@ pub mod snapshots;
 pub mod watch;
 
 pub use identity::{Paths, Privacy};
-pub use samples::{SampleRow, SampleWriter};
-pub use snapshots::{SnapshotMoment, SnapshotRow, SnapshotWriter};
+pub use samples::SampleWriter;
+pub use snapshots::SnapshotWriter;

@@ -4,125 +4,78 @@ use std::{collections::HashSet, path::Path};
 
 use kiln_core::plan::TrialId;
 use kiln_core::record::{
-    columns::SAMPLES,
+    SampleRow,
     table::{Table, TableError, TableWriter, TornLine, cells_of},
+    tables::SAMPLES,
 };
 use kiln_hardware::sampler::{SampledTick, THROTTLED, throttle_names};
-use serde::{Deserialize, Serialize};
 
-/// Columns as `docs/tables.md` says; a missing reading is an empty cell.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SampleRow {
-    pub kiln_table: String,
-    pub launch: u64,
-    pub run_seconds: f64,
-    pub trial: String,
-    pub attempt: u64,
-    pub device: String,
-    pub gpu_utilization: Option<f64>,
-    pub memory_utilization: Option<f64>,
-    pub memory_used_bytes: Option<u64>,
-    pub power_watts: Option<f64>,
-    pub temperature_celsius: Option<f64>,
-    pub sm_clock_megahertz: Option<u64>,
-    pub memory_clock_megahertz: Option<u64>,
-    pub performance_state: Option<u32>,
-    pub throttle_reasons: Option<String>,
-    pub energy_counter_joules: Option<f64>,
-    pub resident_bytes: Option<u64>,
-    pub cpu_cores: Option<f64>,
-    pub host_cpu_fraction: Option<f64>,
-    pub host_memory_available_bytes: Option<u64>,
-    pub host_load: Option<f64>,
-    pub reading_seconds: f64,
-    pub sm_active: Option<f64>,
-    pub sm_occupancy: Option<f64>,
-    pub tensor_active: Option<f64>,
-    pub dram_bandwidth_utilization: Option<f64>,
-    pub pcie_receive_bytes_per_second: Option<f64>,
-    pub pcie_transmit_bytes_per_second: Option<f64>,
-    pub nvlink_receive_bytes_per_second: Option<f64>,
-    pub nvlink_transmit_bytes_per_second: Option<f64>,
-    pub power_instant_watts: Option<f64>,
-    pub memory_temperature_celsius: Option<f64>,
-    pub throttle_bits: Option<u64>,
-    pub encoder_utilization: Option<f64>,
-    pub decoder_utilization: Option<f64>,
-    pub ecc_corrected_errors: Option<u64>,
-    pub ecc_uncorrected_errors: Option<u64>,
-    pub process_memory_bytes: Option<u64>,
-    pub disk_read_bytes: Option<u64>,
-    pub disk_busy_fraction: Option<f64>,
-    pub device_absence: Option<String>,
+/// Whether the device of a row was throttled; `None` if it was not read.
+pub fn is_throttled(row: &SampleRow) -> Option<bool> {
+    row.throttle_bits.map(|bits| bits & THROTTLED != 0)
 }
 
-impl SampleRow {
-    /// Whether the device was throttled; `None` if it was not read.
-    pub fn is_throttled(&self) -> Option<bool> {
-        self.throttle_bits.map(|bits| bits & THROTTLED != 0)
-    }
-
-    pub(super) fn new(launch: u64, sampled: &SampledTick) -> Self {
-        let tick = &sampled.tick;
-        let gpu = tick.gpu.clone().unwrap_or_default();
-        let work = gpu.work;
-        let share = |fraction: f64| rounded(fraction, 1e4);
-        Self {
-            kiln_table: SAMPLES.version.to_owned(),
-            launch,
-            run_seconds: rounded(sampled.run_seconds, 1e6),
-            trial: sampled.trial.clone(),
-            attempt: sampled.attempt,
-            device: sampled
-                .device_uuid
-                .clone()
-                .unwrap_or_else(|| "cpu".to_owned()),
-            gpu_utilization: gpu.utilization,
-            memory_utilization: gpu.memory_utilization,
-            memory_used_bytes: gpu.memory_used_bytes,
-            power_watts: gpu.power_watts,
-            temperature_celsius: gpu.temperature_celsius,
-            sm_clock_megahertz: gpu.sm_clock_megahertz,
-            memory_clock_megahertz: gpu.memory_clock_megahertz,
-            performance_state: gpu.performance_state,
-            throttle_reasons: gpu
-                .throttle_bits
-                .filter(|bits| *bits != 0)
-                .map(|bits| throttle_names(bits).join(" ")),
-            energy_counter_joules: gpu.energy_joules,
-            resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
-            cpu_cores: tick
-                .child
-                .as_ref()
-                .and_then(|child| child.cpu_cores)
-                .map(|cores| rounded(cores, 1e3)),
-            host_cpu_fraction: tick
-                .host
-                .cpu_fraction
-                .map(|fraction| rounded(fraction, 1e4)),
-            host_memory_available_bytes: tick.host.memory_available_bytes,
-            host_load: tick.host.load_1_minute,
-            reading_seconds: rounded(tick.reading_seconds, 1e6),
-            sm_active: work.sm_active.map(share),
-            sm_occupancy: work.sm_occupancy.map(share),
-            tensor_active: work.tensor_active.map(share),
-            dram_bandwidth_utilization: work.dram_bandwidth_utilization.map(share),
-            pcie_receive_bytes_per_second: gpu.pcie_receive_bytes_per_second.map(f64::round),
-            pcie_transmit_bytes_per_second: gpu.pcie_transmit_bytes_per_second.map(f64::round),
-            nvlink_receive_bytes_per_second: work.nvlink_receive_bytes_per_second.map(f64::round),
-            nvlink_transmit_bytes_per_second: work.nvlink_transmit_bytes_per_second.map(f64::round),
-            power_instant_watts: gpu.power_instant_watts,
-            memory_temperature_celsius: gpu.memory_temperature_celsius,
-            throttle_bits: gpu.throttle_bits,
-            encoder_utilization: gpu.encoder_utilization,
-            decoder_utilization: gpu.decoder_utilization,
-            ecc_corrected_errors: gpu.ecc_corrected_errors,
-            ecc_uncorrected_errors: gpu.ecc_uncorrected_errors,
-            process_memory_bytes: gpu.process_memory_bytes,
-            disk_read_bytes: tick.child.as_ref().and_then(|child| child.disk_read_bytes),
-            disk_busy_fraction: tick.host.disk_busy_fraction.map(share),
-            device_absence: tick.gpu_absence.clone(),
-        }
+/// The row of one trial and tick.
+pub(super) fn sample_row(launch: u64, sampled: &SampledTick) -> SampleRow {
+    let tick = &sampled.tick;
+    let gpu = tick.gpu.clone().unwrap_or_default();
+    let work = gpu.work;
+    let share = |fraction: f64| rounded(fraction, 1e4);
+    SampleRow {
+        kiln_table: SAMPLES.version.to_owned(),
+        launch,
+        run_seconds: rounded(sampled.run_seconds, 1e6),
+        trial: sampled.trial.clone(),
+        attempt: sampled.attempt,
+        device: sampled
+            .device_uuid
+            .clone()
+            .unwrap_or_else(|| "cpu".to_owned()),
+        gpu_utilization: gpu.utilization,
+        memory_utilization: gpu.memory_utilization,
+        memory_used_bytes: gpu.memory_used_bytes,
+        power_watts: gpu.power_watts,
+        temperature_celsius: gpu.temperature_celsius,
+        sm_clock_megahertz: gpu.sm_clock_megahertz,
+        memory_clock_megahertz: gpu.memory_clock_megahertz,
+        performance_state: gpu.performance_state,
+        throttle_reasons: gpu
+            .throttle_bits
+            .filter(|bits| *bits != 0)
+            .map(|bits| throttle_names(bits).join(" ")),
+        energy_counter_joules: gpu.energy_joules,
+        resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
+        cpu_cores: tick
+            .child
+            .as_ref()
+            .and_then(|child| child.cpu_cores)
+            .map(|cores| rounded(cores, 1e3)),
+        host_cpu_fraction: tick
+            .host
+            .cpu_fraction
+            .map(|fraction| rounded(fraction, 1e4)),
+        host_memory_available_bytes: tick.host.memory_available_bytes,
+        host_load: tick.host.load_1_minute,
+        reading_seconds: rounded(tick.reading_seconds, 1e6),
+        sm_active: work.sm_active.map(share),
+        sm_occupancy: work.sm_occupancy.map(share),
+        tensor_active: work.tensor_active.map(share),
+        dram_bandwidth_utilization: work.dram_bandwidth_utilization.map(share),
+        pcie_receive_bytes_per_second: gpu.pcie_receive_bytes_per_second.map(f64::round),
+        pcie_transmit_bytes_per_second: gpu.pcie_transmit_bytes_per_second.map(f64::round),
+        nvlink_receive_bytes_per_second: work.nvlink_receive_bytes_per_second.map(f64::round),
+        nvlink_transmit_bytes_per_second: work.nvlink_transmit_bytes_per_second.map(f64::round),
+        power_instant_watts: gpu.power_instant_watts,
+        memory_temperature_celsius: gpu.memory_temperature_celsius,
+        throttle_bits: gpu.throttle_bits,
+        encoder_utilization: gpu.encoder_utilization,
+        decoder_utilization: gpu.decoder_utilization,
+        ecc_corrected_errors: gpu.ecc_corrected_errors,
+        ecc_uncorrected_errors: gpu.ecc_uncorrected_errors,
+        process_memory_bytes: gpu.process_memory_bytes,
+        disk_read_bytes: tick.child.as_ref().and_then(|child| child.disk_read_bytes),
+        disk_busy_fraction: tick.host.disk_busy_fraction.map(share),
+        device_absence: tick.gpu_absence.clone(),
     }
 }
 
@@ -165,7 +118,7 @@ impl SampleWriter {
     pub fn append(&mut self, ticks: &[SampledTick]) -> Result<(), TableError> {
         let rows: Result<Vec<Vec<String>>, String> = ticks
             .iter()
-            .map(|tick| cells_of(&SampleRow::new(self.launch, tick)))
+            .map(|tick| cells_of(&sample_row(self.launch, tick)))
             .collect();
         let rows = rows.map_err(|problem| TableError::Row {
             path: self.table.path().to_owned(),
@@ -268,11 +221,11 @@ mod tests {
         let wanted = TrialId("a".into());
         let rows = samples_of(&path, &HashSet::from([&wanted])).unwrap();
         assert_eq!(
-            rows.iter().map(SampleRow::is_throttled).collect::<Vec<_>>(),
+            rows.iter().map(is_throttled).collect::<Vec<_>>(),
             [Some(true), Some(true)]
         );
         let of_c = samples_of(&path, &HashSet::from([&TrialId("c".into())])).unwrap();
-        assert_eq!((of_c.len(), of_c[0].is_throttled()), (1, Some(false)));
+        assert_eq!((of_c.len(), is_throttled(&of_c[0])), (1, Some(false)));
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(
             &path,

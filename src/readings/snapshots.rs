@@ -5,42 +5,13 @@ use std::{collections::HashMap, path::Path};
 
 use kiln_core::plan::TrialId;
 use kiln_core::record::{
-    columns::SNAPSHOTS,
+    SnapshotMoment, SnapshotRow,
     table::{TableError, TableWriter, TornLine, cells_of},
+    tables::SNAPSHOTS,
 };
 use kiln_hardware::{Entry, Reading, Snapshot};
-use serde::{Deserialize, Serialize};
 
 use super::identity::Privacy;
-
-/// Columns as `docs/tables.md` says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SnapshotRow {
-    pub kiln_table: String,
-    pub launch: u64,
-    pub trial: Option<TrialId>,
-    pub attempt: Option<u64>,
-    pub moment: SnapshotMoment,
-    pub device: String,
-    pub section: String,
-    pub field: String,
-    pub value: Option<String>,
-    pub unit: Option<String>,
-    pub reason: Option<String>,
-    /// Since `snapshots/2`.
-    pub run_seconds: Option<f64>,
-}
-
-/// When a snapshot was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SnapshotMoment {
-    Launch,
-    /// At the start or end of an attempt.
-    Start,
-    /// At the start or end of an attempt.
-    End,
-}
 
 /// Writes `snapshots.csv` for one launch, and remembers the last value of each field.
 #[derive(Debug)]

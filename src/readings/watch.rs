@@ -4,20 +4,21 @@
 use std::{io, io::Write, path::Path};
 
 use kiln_core::record::{
-    columns::{Column, SAMPLES, column},
+    columns::{Column, KILN_TABLE, column},
     table::{TableError, TableSpec, TableWriter, TornLine, cell_of},
+    tables::SAMPLES,
 };
 use kiln_hardware::{Tick, sampler::SampledTick};
 use serde_json::Value;
 
-use super::samples::SampleRow;
+use super::samples::sample_row;
 
 /// Version of the table, in every row.
 pub const WATCH_TABLE: &str = "watch/1";
 
 /// Columns before those shared with `samples.csv`.
 const OWN: [Column; 5] = [
-    column("kiln_table", "", "Name and version of the table."),
+    KILN_TABLE,
     column("utc", "", "Time of the reading."),
     column("index", "", "nvidia-smi's index; empty for the host."),
     column("device", "", "UUID of the GPU, or `host`."),
@@ -90,7 +91,7 @@ impl WatchRow<'_> {
             self.device.to_owned(),
             self.name.unwrap_or_default().to_owned(),
         ];
-        let shared = match serde_json::to_value(SampleRow::new(0, &sampled)) {
+        let shared = match serde_json::to_value(sample_row(0, &sampled)) {
             Ok(Value::Object(fields)) => fields,
             // A struct with named fields is always such an object.
             _ => serde_json::Map::new(),

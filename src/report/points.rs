@@ -247,19 +247,19 @@ pub(super) mod tests {
     use super::*;
     use kiln_core::{
         plan::TrialId,
-        record::{TableRow, trials::TRIALS_TABLE},
+        record::{TableRow, tables::TRIALS},
     };
 
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
-        let empty: serde_json::Map<String, serde_json::Value> = kiln_core::record::columns::TRIALS
+        let empty: serde_json::Map<String, serde_json::Value> = TRIALS
             .columns
             .iter()
             .map(|column| (column.name.to_owned(), serde_json::Value::Null))
             .collect();
         let mut fields = empty;
         for (name, value) in [
-            ("kiln_table", serde_json::json!(TRIALS_TABLE)),
+            ("kiln_table", serde_json::json!(TRIALS.version)),
             ("trial", serde_json::json!(format!("{id:010x}"))),
             ("outcome", serde_json::json!("completed")),
             ("model_kind", serde_json::json!("gpt")),

@@ -13,7 +13,7 @@ use std::{
 use kiln_core::{
     plan::{Trial, TrialId},
     record::{
-        Check, RunFolder,
+        Check, RunFolder, SnapshotMoment,
         disturbance::BUSY_HOST,
         peaks::{self, DeviceKey, peaks_path},
     },
@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{RunRequest, clock, preflight};
-use crate::readings::{Privacy, SampleWriter, SnapshotMoment, SnapshotWriter, identity::MASKED};
+use crate::readings::{Privacy, SampleWriter, SnapshotWriter, identity::MASKED};
 pub use kiln_hardware::{GpuProcess, ProcessList};
 
 /// Share of the machine's cores that other processes may use before a trial counts as disturbed.

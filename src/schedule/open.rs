@@ -12,9 +12,9 @@ use kiln_core::{
         AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialTable,
         TrialWriter,
         attempt::attempts,
-        columns::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
         run_file::{RUN_FILE, write_whole},
         run_folder::{create, runs},
+        tables::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
     },
     spec::{Experiment, Identity},
 };

@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_completed_trial_says_which_loss_it_tells() {
-        let mut fields: serde_json::Map<String, Value> = kiln_core::record::columns::TRIALS
+        let mut fields: serde_json::Map<String, Value> = kiln_core::record::tables::TRIALS
             .columns
             .iter()
             .map(|column| (column.name.to_owned(), Value::Null))

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use kiln_core::{
     plan::{Outcome, Trial},
     record::{
-        DEVICE_SEPARATOR, TableRow, TrialResult, TrialRow, peaks,
-        trials::{TRIALS_TABLE, notes_cell},
+        DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow, peaks,
+        trials::notes_cell,
     },
     spec::Engine,
 };
@@ -94,29 +94,36 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
         .iter()
         .map(|(_, value)| value.clone())
         .collect();
-    TableRow::new(fixed(facts), &values)
+    let figures = figures(facts);
+    TableRow::new(TrialRow::new(known(facts, &figures), figures), &values)
 }
 
-fn fixed(facts: &AttemptFacts) -> TrialRow {
+/// The columns that the child measures; where it left none, what the plan and its messages say.
+fn figures(facts: &AttemptFacts) -> TrialFigures {
+    let AttemptFacts { trial, cores, .. } = facts;
+    let mut figures = facts
+        .result
+        .map(|result| result.figures.clone())
+        .unwrap_or_default();
+    figures.parameters = figures.parameters.or(trial.parameters);
+    figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
+    figures.steps = figures.steps.or(facts.step);
+    figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
+    let threads = || trial.train.cpu_threads.resolve(*cores);
+    figures.cpu_threads = figures.cpu_threads.or_else(|| Some(threads()));
+    figures
+}
+
+/// The columns that the runner knows.
+fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
     let AttemptFacts {
         trial,
         readings,
         result,
         ..
     } = facts;
-    let of = |read: fn(&TrialResult) -> Option<f64>| {
-        result.and_then(read).filter(|value| value.is_finite())
-    };
-    let flops_per_sample = result
-        .and_then(|result| result.flops_per_sample)
-        .or(trial.flops_per_sample);
-    let window_samples = result.and_then(|result| result.window_samples);
-    let window_flops = result
-        .and_then(|result| result.window_flops)
-        .filter(|flops| flops.is_finite());
     let window = &readings.window;
-    TrialRow {
-        kiln_table: TRIALS_TABLE.to_owned(),
+    TrialFacts {
         trial: trial.id.clone(),
         attempt: facts.attempt,
         launch: facts.launch,
@@ -144,33 +151,12 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
             .loader()
             .map(|loader| loader.num_workers.resolve(facts.cores)),
         seed: trial.train.seed,
-        parameters: result
-            .and_then(|result| result.parameters)
-            .or(trial.parameters),
-        flops_per_sample,
-        steps: result.map(|result| result.steps).or(facts.step),
-        window_seconds: of(|r| r.window_seconds),
-        left_out_steps: result.map(|result| result.left_out_steps),
-        samples_per_second: of(|r| r.samples_per_second),
-        tokens_per_second: of(|r| r.tokens_per_second),
-        median_step_seconds: of(|r| r.median_step_seconds),
-        epoch_seconds: of(|r| r.epoch_seconds),
-        data_wait_fraction: of(|r| r.data_wait_fraction),
-        load_seconds: of(|r| r.load_seconds),
-        transfer_fraction: of(|r| r.transfer_fraction),
-        evaluation_seconds: of(|r| r.evaluation_seconds),
-        checkpoint_seconds: of(|r| r.checkpoint_seconds),
-        train_loss: of(|r| r.train_loss),
-        valid_loss: of(|r| r.valid_loss),
-        seconds_to_target: of(|r| r.seconds_to_target),
         mfu: mfu(
-            flops_per_second(window_flops, flops_per_sample, *result),
+            flops_per_second(figures),
             facts.peak.as_ref().map(|(flops, _)| *flops),
         ),
         peak_flops: facts.peak.as_ref().map(|(flops, _)| *flops),
         peak_source: facts.peak.as_ref().map(|(_, source)| source.clone()),
-        peak_allocated_bytes: result.and_then(|result| result.peak_allocated_bytes),
-        peak_reserved_bytes: result.and_then(|result| result.peak_reserved_bytes),
         peak_nvml_used_bytes: window.peak_nvml_used_bytes,
         peak_resident_bytes: window.peak_resident_bytes,
         memory_limit_bytes: readings.memory_limit_bytes,
@@ -184,12 +170,6 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         throttle_reasons: window.throttle_reasons.clone(),
         foreign_processes: readings.foreign_processes.clone(),
         concurrent_trials: facts.concurrent_trials,
-        cpu_threads: result
-            .and_then(|result| result.cpu_threads)
-            .or_else(|| Some(trial.train.cpu_threads.resolve(facts.cores))),
-        resumed_at_step: result
-            .and_then(|result| result.resumed_at_step)
-            .or(facts.resumed_at_step),
         fallback_of: trial.fallback_of.clone(),
         notes: notes(facts),
         mean_sm_occupancy: window.mean_sm_occupancy,
@@ -210,30 +190,14 @@ fn fixed(facts: &AttemptFacts) -> TrialRow {
         min_host_memory_available_bytes: window.min_host_memory_available_bytes,
         mean_reading_seconds: window.mean_reading_seconds,
         run_seconds: facts.run_seconds,
-        allocator_retries: result.and_then(|result| result.allocator_retries),
-        flops_formula: flops_per_sample.map(|_| trial.model.flops_formula().to_owned()),
+        flops_formula: figures
+            .flops_per_sample
+            .map(|_| trial.model.flops_formula().to_owned()),
         peak_dtype: facts
             .peak
             .as_ref()
             .map(|_| peaks::dtype(trial.train.precision.name()).to_owned()),
-        valid_top1: of(|r| r.valid_top1),
-        valid_top5: of(|r| r.valid_top5),
-        valid_mean_absolute_error: of(|r| r.valid_mean_absolute_error),
-        valid_hit_rate: of(|r| r.valid_hit_rate),
-        persistence_mean_absolute_error: of(|r| r.persistence_mean_absolute_error),
-        persistence_hit_rate: of(|r| r.persistence_hit_rate),
-        majority_hit_rate: of(|r| r.majority_hit_rate),
-        skipped_steps: result.and_then(|result| result.skipped_steps),
-        checkpoint_bytes: result.and_then(|result| result.checkpoint_bytes),
-        valid_bleu4: of(|r| r.valid_bleu4),
-        valid_chrf: of(|r| r.valid_chrf),
         devices_per_trial: Some(trial.devices_per_trial),
-        communication_fraction: of(|r| r.communication_fraction),
-        resident_slope_bytes_per_step: of(|r| r.resident_slope_bytes_per_step),
-        allocated_slope_bytes_per_step: of(|r| r.allocated_slope_bytes_per_step),
-        window_samples,
-        window_tokens: result.and_then(|result| result.window_tokens),
-        window_flops,
         block: facts.block,
         processor: facts.processor.map(str::to_owned),
         power_limit_watts: facts
@@ -308,15 +272,12 @@ fn mfu(flops_per_second: Option<f64>, peak_flops: Option<f64>) -> Option<f64> {
 
 /// Model FLOP/s over the window, from its samples; from the sample rate for a user's own program
 /// that does not count them.
-fn flops_per_second(
-    window_flops: Option<f64>,
-    flops_per_sample: Option<u64>,
-    result: Option<&TrialResult>,
-) -> Option<f64> {
-    let counted = || Some(window_flops? / result?.window_seconds.filter(|seconds| *seconds > 0.0)?);
-    let by_rate = || {
-        Some(result?.samples_per_second.filter(|rate| rate.is_finite())? * flops_per_sample? as f64)
+fn flops_per_second(figures: &TrialFigures) -> Option<f64> {
+    let counted = || {
+        let seconds = figures.window_seconds.filter(|seconds| *seconds > 0.0)?;
+        Some(figures.window_flops? / seconds)
     };
+    let by_rate = || Some(figures.samples_per_second? * figures.flops_per_sample? as f64);
     counted().or_else(by_rate)
 }
 

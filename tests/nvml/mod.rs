@@ -9,8 +9,8 @@ use std::{
 };
 
 use fake_nvml::{Scenario, install::install};
-use kiln::readings::{Privacy, SampleRow, SampleWriter, SnapshotRow, SnapshotWriter};
-use kiln_core::record::Table;
+use kiln::readings::{Privacy, SampleWriter, SnapshotWriter};
+use kiln_core::record::{SampleRow, SnapshotRow, Table};
 use kiln_hardware::{GpuWatchdog, Nvml, ProcessList, Sampler, Watch, snapshot, window};
 
 use crate::scripted_child::wait_until;

@@ -135,7 +135,7 @@ fn losses(model: &str, precision: &str, steps: usize) -> (Vec<f64>, Option<u64>)
         .iter()
         .map(|row| row.loss.unwrap())
         .collect();
-    (losses, result.skipped_steps)
+    (losses, result.figures.skipped_steps)
 }
 
 impl Comparison {

@@ -214,20 +214,23 @@ fn assert_alike(what: &str, found: &Trained, expected: &Trained) {
 fn trains_as_one_large_batch(case: Case, numbers_of_devices: &[u64]) {
     let one = train(case, 1, 8);
     assert_eq!(
-        (one.losses.len() as u64, one.result.communication_fraction),
+        (
+            one.losses.len() as u64,
+            one.result.figures.communication_fraction
+        ),
         (STEPS, None)
     );
     for &devices in numbers_of_devices {
         let several = train(case, devices, 8 / devices);
         assert_alike(&format!("{case:?} on {devices}"), &several, &one);
-        let share = several.result.communication_fraction.unwrap();
+        let share = several.result.figures.communication_fraction.unwrap();
         assert!(share > 0.0 && share < 1.0, "{share}");
         assert_eq!(
-            (several.result.train_samples, several.result.steps),
-            (one.result.train_samples, one.result.steps)
+            (several.result.train_samples, several.result.steps()),
+            (one.result.train_samples, one.result.steps())
         );
-        let rate =
-            several.result.samples_per_second.unwrap() * several.result.window_seconds.unwrap();
+        let rate = several.result.figures.samples_per_second.unwrap()
+            * several.result.figures.window_seconds.unwrap();
         assert!(
             (rate - (8 * case.accumulation * (STEPS - 2)) as f64).abs() < 1e-6,
             "{rate} samples in the window"
@@ -359,9 +362,10 @@ fn matmul_makes_its_products_on_each_device() {
     )
     .result;
     assert_eq!(result.outcome, Outcome::Completed, "{:?}", result.reason);
-    let products = result.samples_per_second.unwrap() * result.window_seconds.unwrap();
+    let products =
+        result.figures.samples_per_second.unwrap() * result.figures.window_seconds.unwrap();
     assert!((products - 120.0).abs() < 1e-6, "{products}");
-    assert_eq!(result.communication_fraction, None);
+    assert_eq!(result.figures.communication_fraction, None);
 }
 
 #[test]

@@ -133,7 +133,10 @@ fn a_small_text_is_learned_far_below_what_letter_frequencies_tell() {
             let trial = Trial::new(engine, model, DATA, train);
             let result = trial.complete();
             // 27 letters at their frequencies are 2.6 nats and more.
-            let (train_loss, valid_loss) = (result.train_loss.unwrap(), result.valid_loss.unwrap());
+            let (train_loss, valid_loss) = (
+                result.figures.train_loss.unwrap(),
+                result.figures.valid_loss.unwrap(),
+            );
             assert!(
                 train_loss < 2.0 && valid_loss < 2.3,
                 "{engine} {model}: {train_loss} {valid_loss}"
@@ -141,7 +144,7 @@ fn a_small_text_is_learned_far_below_what_letter_frequencies_tell() {
             let epochs = trial.epochs();
             assert_eq!(epochs.len(), 4);
             assert!(epochs[3].valid_loss < epochs[0].valid_loss);
-            assert_eq!(epochs[3].valid_loss, result.valid_loss);
+            assert_eq!(epochs[3].valid_loss, result.figures.valid_loss);
         }
     }
 }
@@ -187,18 +190,24 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
             .iter()
             .any(|message| matches!(message, Message::TargetReached { step: 20, .. }))
     );
-    assert_eq!((result.steps, result.left_out_steps), (40, 2));
-    let window = result.window_seconds.unwrap();
-    assert_eq!(result.samples_per_second.unwrap(), 38.0 * 8.0 / window);
+    assert_eq!(
+        (result.steps(), result.figures.left_out_steps),
+        (40, Some(2))
+    );
+    let window = result.figures.window_seconds.unwrap();
+    assert_eq!(
+        result.figures.samples_per_second.unwrap(),
+        38.0 * 8.0 / window
+    );
     let span = (result.window_ended_nanoseconds.unwrap()
         - result.window_started_nanoseconds.unwrap()) as f64
         / 1e9;
     assert!(
-        window < span && span - window <= result.evaluation_seconds.unwrap(),
+        window < span && span - window <= result.figures.evaluation_seconds.unwrap(),
         "the evaluation in the window is cut out"
     );
     assert_eq!(
-        result.parameters,
+        result.figures.parameters,
         Some(
             messages
                 .iter()
@@ -214,7 +223,7 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
     assert_eq!(steps[0].learning_rate, Some(0.05 / 5.0));
     assert!(steps[39].learning_rate.unwrap().abs() < 1e-12);
     assert_eq!(
-        result.train_loss.unwrap(),
+        result.figures.train_loss.unwrap(),
         steps[35..].iter().map(|row| row.loss.unwrap()).sum::<f64>() / 5.0
     );
 }
@@ -229,15 +238,19 @@ fn matmul_makes_products_and_says_why_it_has_no_loss() {
     );
     let result = trial.complete();
     assert_eq!(
-        (result.steps, result.parameters, result.flops_per_sample),
+        (
+            result.steps(),
+            result.figures.parameters,
+            result.figures.flops_per_sample
+        ),
         (20, Some(0), Some(2 * 64 * 64 * 64))
     );
-    assert!(result.samples_per_second.unwrap() > 0.0);
+    assert!(result.figures.samples_per_second.unwrap() > 0.0);
     assert_eq!(
         (
-            result.train_loss,
-            result.tokens_per_second,
-            result.epoch_seconds
+            result.figures.train_loss,
+            result.figures.tokens_per_second,
+            result.figures.epoch_seconds
         ),
         (None, None, None)
     );
@@ -299,8 +312,8 @@ fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let result = trial.result();
     assert_eq!(result.outcome, Outcome::Interrupted);
-    assert_eq!(trial.steps().len() as u64, result.steps);
-    assert!(result.steps > 0 && result.samples_per_second.is_some());
+    assert_eq!(trial.steps().len() as u64, result.steps());
+    assert!(result.steps() > 0 && result.figures.samples_per_second.is_some());
 }
 
 #[test]

@@ -66,24 +66,25 @@ fn tokens_and_flops_are_those_of_the_batches_that_were_in_it() {
         let mut flops_of_a_row = [None; 2];
         for seed in 1..=12 {
             let result = last_step(devices, seed);
-            assert_eq!(result.window_samples, Some(samples));
-            let tokens = result.window_tokens.unwrap();
+            assert_eq!(result.figures.window_samples, Some(samples));
+            let tokens = result.figures.window_tokens.unwrap();
             let place = [SHORT, LONG]
                 .iter()
                 .position(|row| samples * row == tokens)
                 .unwrap_or_else(|| panic!("{tokens} tokens in {samples} rows"));
-            let seconds = result.window_seconds.unwrap();
+            let seconds = result.figures.window_seconds.unwrap();
             assert!(
-                (result.tokens_per_second.unwrap() * seconds - tokens as f64).abs()
+                (result.figures.tokens_per_second.unwrap() * seconds - tokens as f64).abs()
                     < 1e-6 * tokens as f64
             );
-            let of_a_row = result.window_flops.unwrap() / samples as f64;
+            let of_a_row = result.figures.window_flops.unwrap() / samples as f64;
             assert_eq!(*flops_of_a_row[place].get_or_insert(of_a_row), of_a_row);
             if let [Some(short), Some(long)] = flops_of_a_row {
                 assert!(long > 10.0 * short, "{long} {short}");
                 // Half of the rows are short.
                 assert!(
-                    ((short + long) / 2.0 - result.flops_per_sample.unwrap() as f64).abs() <= 1.0
+                    ((short + long) / 2.0 - result.figures.flops_per_sample.unwrap() as f64).abs()
+                        <= 1.0
                 );
                 break;
             }

@@ -1015,7 +1015,7 @@ fn findings_come_with_their_cells_and_the_dearest_first() {
 
 #[test]
 fn every_rule_has_a_name_of_its_own_columns_that_exist_and_explains_rules() {
-    let columns: Vec<&str> = kiln_core::record::columns::TRIALS
+    let columns: Vec<&str> = kiln_core::record::tables::TRIALS
         .columns
         .iter()
         .map(|column| column.name)

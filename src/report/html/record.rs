@@ -9,19 +9,17 @@ use std::{
 use kiln_core::{
     plan::{Outcome, show},
     record::{
-        RunFolder, Table, TableError, columns::SNAPSHOTS, difference::leaves, run_file::Launch,
+        RunFolder, SnapshotMoment, SnapshotRow, Table, TableError, difference::leaves,
+        run_file::Launch, tables::SNAPSHOTS,
     },
     units::{Bytes, counted},
 };
 
-use crate::{
-    readings::{SnapshotMoment, SnapshotRow},
-    report::{
-        compare::{Fact, RowFact, facts},
-        page::Subject,
-        summary::counts,
-        views::RunView,
-    },
+use crate::report::{
+    compare::{Fact, RowFact, facts},
+    page::Subject,
+    summary::counts,
+    views::RunView,
 };
 
 /// Largest number of differences between two runs that a page lists.

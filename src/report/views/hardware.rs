@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use kiln_core::record::TrialRow;
+use kiln_core::record::{SampleRow, TrialRow};
 
 use super::{MOST_LINES, MOST_MARKS, RunView, TrialSeries, enveloped, name_in};
 use crate::{
-    readings::{SampleRow, samples::samples_of},
+    readings::samples::{is_throttled, samples_of},
     report::chart::{
         AxisUnit, Band, Chart, ChartAxis, ChartLine, ChartMark, Lines, MarkShape, Picture, Quantity,
     },
@@ -191,7 +191,7 @@ impl<'a> Scene<'a> {
             samples.iter().map(|sample| sample.run_seconds - start),
         );
         let throttled = throttled(&samples);
-        let is_read = samples.iter().any(|sample| sample.is_throttled().is_some());
+        let is_read = samples.iter().any(|sample| is_throttled(sample).is_some());
         let said = match (is_read, throttled.is_empty()) {
             (false, _) => "",
             (true, true) => " Nothing held the clocks back at any reading.",
@@ -245,7 +245,7 @@ pub(super) fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
         };
         held.extend(
             (0..own.len())
-                .filter(|place| own[*place].is_throttled() == Some(true))
+                .filter(|place| is_throttled(own[*place]) == Some(true))
                 .map(|place| (own[place].run_seconds, end(place))),
         );
     }

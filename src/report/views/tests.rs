@@ -1,4 +1,6 @@
 use super::*;
+use kiln_core::record::SampleRow;
+
 use crate::report::{
     chart::Picture,
     points::tests::{row, table},
@@ -113,8 +115,8 @@ fn of_many_lines_the_best_are_shown_and_the_caption_says_so() {
     assert!(chart.caption.contains("8 of 12 lines"), "{}", chart.caption);
 }
 
-fn samples(of: &[(&str, f64, bool)]) -> Vec<crate::readings::SampleRow> {
-    let row = |(device, seconds, is_throttled): &(&str, f64, bool)| crate::readings::SampleRow {
+fn samples(of: &[(&str, f64, bool)]) -> Vec<SampleRow> {
+    let row = |(device, seconds, is_throttled): &(&str, f64, bool)| SampleRow {
         device: (*device).to_owned(),
         run_seconds: *seconds,
         throttle_bits: Some(if *is_throttled { 0x40 } else { 1 }),
@@ -134,7 +136,7 @@ fn throttling_lasts_to_the_next_reading_of_the_same_device() {
         ("b", 20.0, true),
         ("b", 1000.0, false),
     ]);
-    let rows: Vec<&crate::readings::SampleRow> = rows.iter().collect();
+    let rows: Vec<&SampleRow> = rows.iter().collect();
     // Stretches that touch are one.
     assert_eq!(hardware::throttled(&rows), [(0.0, 1000.0)]);
     let alternating: Vec<(&str, f64, bool)> = (0..36_000)

@@ -7,8 +7,10 @@ use serde::de::DeserializeOwned;
 use super::{
     EpochRow, RunFolder, StepRow, TableError,
     attempt::{self, attempts},
-    columns::{EPOCHS, STEPS, TableDescription},
+    columns::TableDescription,
+    epochs::EPOCHS,
     run_file::Launch,
+    steps::STEPS,
     table::Table,
 };
 use crate::plan::TrialId;
@@ -101,15 +103,11 @@ fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{
-        epochs::EPOCHS_TABLE,
-        steps::STEPS_TABLE,
-        table::{TableSpec, TableWriter},
-    };
+    use crate::record::table::TableWriter;
 
     fn step(step: u64, seconds: f64, is_warmup: bool) -> StepRow {
         StepRow {
-            kiln_table: STEPS_TABLE.to_owned(),
+            kiln_table: STEPS.version.to_owned(),
             run_seconds: seconds,
             epoch: 1,
             step,
@@ -121,9 +119,8 @@ mod tests {
         }
     }
 
-    fn write(path: &Path, table: &TableDescription, version: &'static str, rows: &[StepRow]) {
-        let columns = table.names().into_iter().map(str::to_owned).collect();
-        let (mut writer, _) = TableWriter::open(path, TableSpec { version, columns }).unwrap();
+    fn write(path: &Path, rows: &[StepRow]) {
+        let (mut writer, _) = TableWriter::open(path, STEPS.spec(&[])).unwrap();
         rows.iter().for_each(|row| writer.append_row(row).unwrap());
     }
 
@@ -151,7 +148,7 @@ mod tests {
         ] {
             let place = run.attempt(&trial, attempt);
             std::fs::create_dir_all(&place).unwrap();
-            write(&place.join("steps.csv"), &STEPS, STEPS_TABLE, &rows);
+            write(&place.join("steps.csv"), &rows);
         }
         let course = Course::read(&run, &trial, 3, None).unwrap();
         let losses: Vec<f64> = course.steps.iter().filter_map(|row| row.loss).collect();
@@ -165,10 +162,7 @@ mod tests {
         );
         std::fs::write(
             run.attempt(&trial, 1).join("epochs.csv"),
-            format!(
-                "kiln_table\n\
-                 {EPOCHS_TABLE}0\n"
-            ),
+            format!("kiln_table\n{}0\n", EPOCHS.version),
         )
         .unwrap();
         assert!(Course::read(&run, &trial, 3, None).is_err());

@@ -1,55 +1,58 @@
-//! `epochs.csv`: one row at the end of each epoch and at each evaluation of one attempt; a struct
-//! is the table, a field is a column.
+//! `epochs.csv`: one row at the end of each epoch and at each evaluation of one attempt.
 
-use serde::{Deserialize, Serialize};
+use super::columns::table;
 
-/// Version of the table, in every row.
-pub const EPOCHS_TABLE: &str = "epochs/3";
-
-/// The end of an epoch, or an evaluation; both at the same time are one row. An unknown value is an
-/// empty cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EpochRow {
-    pub kiln_table: String,
-    /// End of the epoch or of the evaluation, in seconds after the run's start mark.
-    pub run_seconds: f64,
-    /// Pass over the training data, from 1.
-    pub epoch: u64,
-    /// Optimizer updates made so far.
-    pub step: u64,
-    /// Mean loss of the steps since the previous row, in nats per token.
-    pub train_loss: Option<f64>,
-    /// Mean over every validation target, in nats per token; empty if there was no evaluation here.
-    pub valid_loss: Option<f64>,
-    /// e to the power of `valid_loss`; empty if that is too large for a number, and for data other
-    /// than text.
-    pub valid_perplexity: Option<f64>,
-    /// Wall time of this evaluation, with a wait for the device at both ends.
-    pub evaluation_seconds: Option<f64>,
-    /// Samples trained on so far.
-    pub samples: u64,
-    /// Fraction of validation images whose label has the highest output.
-    pub valid_top1: Option<f64>,
-    /// Fraction of validation images whose label has one of the five highest outputs.
-    pub valid_top5: Option<f64>,
-    /// Mean absolute error of validation log returns.
-    pub valid_mean_absolute_error: Option<f64>,
-    /// Fraction of validation returns whose direction was right.
-    pub valid_hit_rate: Option<f64>,
-    /// BLEU-4 and chrF of the written responses against those of the data.
-    pub valid_bleu4: Option<f64>,
-    pub valid_chrf: Option<f64>,
+table! {
+    /// One row per evaluation: at the end of each epoch or every given number of steps
+    /// (`train.evaluate`), and at the end. Written by the trial. Not committed.
+    EPOCHS: EpochRow = "epochs/3" in "trials/<id>/<attempt>/epochs.csv";
+    since 1 {
+        /// Time since the run's start mark, at the end of the evaluation.
+        run_seconds: f64 ["s"],
+        /// Pass over the training data, from 1.
+        epoch: u64,
+        /// Optimizer steps made so far.
+        step: u64,
+        /// Mean training loss since the previous row; for returns, squared errors in units of their
+        /// standard deviation.
+        train_loss: Option<f64> ["nats"],
+        /// Mean loss over every target of the validation data, once; for returns as in
+        /// `train_loss`.
+        valid_loss: Option<f64> ["nats"],
+        /// e to the power of `valid_loss`; for text.
+        valid_perplexity: Option<f64>,
+        /// Wall time of the evaluation, excluded from the measured window.
+        evaluation_seconds: Option<f64> ["s"],
+        /// Training samples seen so far.
+        samples: u64,
+    }
+    since 2 {
+        /// Fraction of validation images whose label has the highest output.
+        valid_top1: Option<f64> ["of 1"],
+        /// Fraction of validation images whose label has one of the five highest outputs; empty
+        /// with fewer than six classes.
+        valid_top5: Option<f64> ["of 1"],
+        /// Mean absolute error of the validation log returns of a panel.
+        valid_mean_absolute_error: Option<f64>,
+        /// Fraction of a panel's validation returns whose direction (above 0 or not) was right.
+        valid_hit_rate: Option<f64> ["of 1"],
+    }
+    since 3 {
+        /// BLEU-4 of `train.evaluate.generate`'s responses, over characters.
+        valid_bleu4: Option<f64> ["of 1"],
+        /// chrF of the same responses.
+        valid_chrf: Option<f64> ["of 1"],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::columns::EPOCHS;
 
     #[test]
     fn a_row_is_the_listed_columns_and_reads_back_with_its_empty_cells() {
         let row = EpochRow {
-            kiln_table: EPOCHS_TABLE.to_string(),
+            kiln_table: EPOCHS.version.to_string(),
             run_seconds: 9.5,
             epoch: 2,
             step: 40,

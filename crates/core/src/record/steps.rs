@@ -1,43 +1,38 @@
-//! `steps.csv`: one row per optimizer step of one attempt; a struct is the table, a field is a
-//! column.
+//! `steps.csv`: one row per optimizer step of one attempt.
 
-use serde::{Deserialize, Serialize};
+use super::columns::table;
 
-/// Version of the table, in every row.
-pub const STEPS_TABLE: &str = "steps/1";
-
-/// One optimizer step. An unknown value is an empty cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StepRow {
-    pub kiln_table: String,
-    /// End of the step on the host, in seconds after the run's start mark.
-    pub run_seconds: f64,
-    /// Pass over the training data that the step belongs to, from 1.
-    pub epoch: u64,
-    /// Optimizer update, from 1.
-    pub step: u64,
-    /// Mean over the step's targets, in nats per token; empty if the model has no loss.
-    pub loss: Option<f64>,
-    /// Learning rate of this update.
-    pub learning_rate: Option<f64>,
-    /// Time from the end of the previous step, without evaluation; empty if the host runs ahead of
-    /// the device.
-    pub step_seconds: Option<f64>,
-    /// Part of the step in which the trainer was blocked in the loader.
-    pub data_wait_seconds: f64,
-    /// Whether the step is excluded from timing.
-    pub is_warmup: bool,
+table! {
+    /// One row per optimizer step, written by the trial. Not committed.
+    STEPS: StepRow = "steps/1" in "trials/<id>/<attempt>/steps.csv";
+    since 1 {
+        /// Time since the run's start mark, at the end of the step.
+        run_seconds: f64 ["s"],
+        /// Pass over the training data, from 1.
+        epoch: u64,
+        /// Optimizer step, from 1.
+        step: u64,
+        /// Mean loss per target over the effective batch; nats per token for text.
+        loss: Option<f64> ["nats"],
+        /// Learning rate of this update.
+        learning_rate: Option<f64>,
+        /// Wall time of the step, loader waits included.
+        step_seconds: Option<f64> ["s"],
+        /// Part of the step in which the trainer was blocked in the loader.
+        data_wait_seconds: f64 ["s"],
+        /// `true` for a step excluded from timing.
+        is_warmup: bool,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::columns::STEPS;
 
     #[test]
     fn a_row_is_the_listed_columns_and_reads_back_with_its_empty_cells() {
         let row = StepRow {
-            kiln_table: STEPS_TABLE.to_string(),
+            kiln_table: STEPS.version.to_string(),
             run_seconds: 1.5,
             epoch: 1,
             step: 3,

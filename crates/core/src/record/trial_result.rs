@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::TrialFigures;
 use crate::{
     kinds::data::PairCounts,
     plan::{Outcome, TrialId},
@@ -20,18 +21,9 @@ pub struct TrialResult {
     pub outcome: Outcome,
     #[serde(default)]
     pub reason: Option<String>,
-    #[serde(default)]
-    pub parameters: Option<u64>,
-    /// Model FLOPs of one sample, forward and backward.
-    #[serde(default)]
-    pub flops_per_sample: Option<u64>,
-    /// Optimizer updates, including warm-up and those before `resumed_at_step`.
-    pub steps: u64,
-    /// Wall time of the measured window, without evaluation.
-    #[serde(default)]
-    pub window_seconds: Option<f64>,
-    /// Steps of this attempt before the window.
-    pub left_out_steps: u64,
+    /// Its columns of `trials.csv`.
+    #[serde(flatten)]
+    pub figures: TrialFigures,
     /// Start and end of the window, CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_started_nanoseconds: Option<u64>,
@@ -41,110 +33,18 @@ pub struct TrialResult {
     /// CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_cuts_nanoseconds: Vec<(u64, u64)>,
-    #[serde(default)]
-    pub samples_per_second: Option<f64>,
-    #[serde(default)]
-    pub tokens_per_second: Option<f64>,
-    #[serde(default)]
-    pub median_step_seconds: Option<f64>,
-    /// Wall time of one epoch's training at the window's rate.
-    #[serde(default)]
-    pub epoch_seconds: Option<f64>,
-    /// Fraction of the window in which the trainer was blocked in the loader.
-    #[serde(default)]
-    pub data_wait_fraction: Option<f64>,
-    /// Time that workers spent on the window's batches, summed over workers.
-    #[serde(default)]
-    pub load_seconds: Option<f64>,
-    /// Fraction of the window spent copying batches to the device.
-    #[serde(default)]
-    pub transfer_fraction: Option<f64>,
-    /// Fraction of the window in which the devices of the trial exchanged gradients; `None` for one
-    /// device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub communication_fraction: Option<f64>,
-    #[serde(default)]
-    pub evaluation_seconds: Option<f64>,
-    /// Total time of all checkpoints, and size of the last one in bytes.
-    #[serde(default)]
-    pub checkpoint_seconds: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_bytes: Option<u64>,
-    /// The step of the checkpoint from which the attempt resumed; its own steps start after it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumed_at_step: Option<u64>,
-    /// Mean loss of the last `log_every` steps, in nats per token.
-    #[serde(default)]
-    pub train_loss: Option<f64>,
-    /// Sums over the window, counted batch by batch: samples, tokens without padding, model FLOPs.
-    #[serde(default)]
-    pub window_samples: Option<u64>,
-    #[serde(default)]
-    pub window_tokens: Option<u64>,
-    #[serde(default)]
-    pub window_flops: Option<f64>,
     /// Lengths of the window's prompts and responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_pairs: Option<PairCounts>,
-    #[serde(default)]
-    pub valid_loss: Option<f64>,
-    /// Fractions of validation images whose label has the highest output, and one of the five
-    /// highest.
-    #[serde(default)]
-    pub valid_top1: Option<f64>,
-    #[serde(default)]
-    pub valid_top5: Option<f64>,
-    /// Mean absolute error of validation log returns.
-    #[serde(default)]
-    pub valid_mean_absolute_error: Option<f64>,
-    /// Fraction of validation returns whose direction was right.
-    #[serde(default)]
-    pub valid_hit_rate: Option<f64>,
-    /// BLEU-4 and chrF of written responses against the data's, as fractions of 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_bleu4: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub valid_chrf: Option<f64>,
-    /// Error and hit rates of baselines without a model: no change; the previous direction; the
-    /// more common direction in training.
-    #[serde(default)]
-    pub persistence_mean_absolute_error: Option<f64>,
-    #[serde(default)]
-    pub persistence_hit_rate: Option<f64>,
-    #[serde(default)]
-    pub majority_hit_rate: Option<f64>,
     /// Skipped parts of the data (rows of `null`, files that are not images), and their number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out_of_data: BTreeMap<String, u64>,
-    /// Time from the start of training until `train.target` was reached, including evaluation.
-    #[serde(default)]
-    pub seconds_to_target: Option<f64>,
-    /// Allocator peaks of the device over the window; `None` on the CPU.
-    #[serde(default)]
-    pub peak_allocated_bytes: Option<u64>,
-    #[serde(default)]
-    pub peak_reserved_bytes: Option<u64>,
-    #[serde(default)]
-    pub allocator_retries: Option<u64>,
-    /// Growth over the window of host memory without file pages, and of the device memory used by
-    /// tensors (`train.memory.watch`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resident_slope_bytes_per_step: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocated_slope_bytes_per_step: Option<f64>,
-    /// Steps that changed nothing because a gradient overflowed, as in `amp-f16`; `None` in other
-    /// precisions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped_steps: Option<u64>,
     /// The kind of host memory from which batches were copied to the device: `pinned` or
     /// `pageable`; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copied_from: Option<String>,
     #[serde(default)]
     pub device_name: Option<String>,
-    /// As the engine reports it once it is open.
-    #[serde(default)]
-    pub cpu_threads: Option<u64>,
     /// Threads that the loader started during the whole training; `None` for a model that reads no
     /// data.
     #[serde(default)]
@@ -175,6 +75,43 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
+    /// A result that contains nothing yet: `failed`, without a step.
+    pub fn empty(trial: TrialId, attempt: u64) -> Self {
+        Self {
+            kiln_trial_result: 1,
+            trial,
+            attempt,
+            outcome: Outcome::Failed,
+            reason: None,
+            figures: TrialFigures {
+                steps: Some(0),
+                left_out_steps: Some(0),
+                ..TrialFigures::default()
+            },
+            window_started_nanoseconds: None,
+            window_ended_nanoseconds: None,
+            window_cuts_nanoseconds: Vec::new(),
+            window_pairs: None,
+            left_out_of_data: BTreeMap::new(),
+            copied_from: None,
+            device_name: None,
+            loader_threads: None,
+            peak_batches_in_memory: None,
+            dropped_samples_per_epoch: None,
+            train_samples: None,
+            data_sha256: None,
+            libraries: BTreeMap::new(),
+            library_files: BTreeMap::new(),
+            flags: BTreeMap::new(),
+            notes: BTreeMap::new(),
+        }
+    }
+
+    /// Optimizer steps made, including those before `resumed_at_step`.
+    pub fn steps(&self) -> u64 {
+        self.figures.steps.unwrap_or(0)
+    }
+
     /// The version of libtorch that the trial was compiled for; `None` for a child without it.
     pub fn libtorch(&self) -> Option<&str> {
         self.libraries.get("libtorch").map(String::as_str)

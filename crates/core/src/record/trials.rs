@@ -1,4 +1,4 @@
-//! `trials.csv`: one row per ended attempt; a struct is the table, a field is a column.
+//! `trials.csv`: one row per ended attempt. What a row says beyond its cells; reading and writing.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -6,142 +6,14 @@ use std::{
     path::Path,
 };
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    columns::{AXES_AT, TRIALS},
+    columns::AXES_AT,
     table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of},
-    trial_columns::SINCE,
+    trial_row::{TRIALS, TrialRow},
 };
-use crate::{
-    plan::{Outcome, TrialId},
-    units::listed,
-};
-
-/// Version of the table, in every row.
-pub const TRIALS_TABLE: &str = "trials/6";
-
-/// The fixed columns, in this order; the axes come after `outcome`, one column each, named by their
-/// dotted keys. An unknown value is an empty cell. Units are in the names; fractions are of 1;
-/// `docs/tables.md` documents the meaning of each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrialRow {
-    pub kiln_table: String,
-    pub trial: TrialId,
-    pub attempt: u64,
-    pub launch: u64,
-    pub number: u64,
-    pub outcome: Outcome,
-    pub reason: Option<String>,
-    pub started_utc: Option<String>,
-    pub trial_seconds: Option<f64>,
-    pub model_kind: String,
-    pub data_kind: String,
-    pub engine: String,
-    pub device_name: Option<String>,
-    pub device_uuid: Option<String>,
-    pub driver: Option<String>,
-    pub libtorch: Option<String>,
-    pub precision: String,
-    pub batch_size: u64,
-    pub grad_accumulation: u64,
-    pub effective_batch_size: u64,
-    pub num_workers: Option<u64>,
-    pub seed: u64,
-    pub parameters: Option<u64>,
-    pub flops_per_sample: Option<u64>,
-    pub steps: Option<u64>,
-    pub window_seconds: Option<f64>,
-    pub left_out_steps: Option<u64>,
-    pub samples_per_second: Option<f64>,
-    pub tokens_per_second: Option<f64>,
-    pub median_step_seconds: Option<f64>,
-    pub epoch_seconds: Option<f64>,
-    pub data_wait_fraction: Option<f64>,
-    pub load_seconds: Option<f64>,
-    pub transfer_fraction: Option<f64>,
-    pub evaluation_seconds: Option<f64>,
-    pub checkpoint_seconds: Option<f64>,
-    pub train_loss: Option<f64>,
-    pub valid_loss: Option<f64>,
-    pub seconds_to_target: Option<f64>,
-    pub mfu: Option<f64>,
-    pub peak_flops: Option<f64>,
-    pub peak_source: Option<String>,
-    pub peak_allocated_bytes: Option<u64>,
-    pub peak_reserved_bytes: Option<u64>,
-    pub peak_nvml_used_bytes: Option<u64>,
-    pub peak_resident_bytes: Option<u64>,
-    pub memory_limit_bytes: Option<u64>,
-    pub mean_gpu_utilization: Option<f64>,
-    pub mean_sm_active: Option<f64>,
-    pub mean_power_watts: Option<f64>,
-    pub energy_counter_joules: Option<f64>,
-    pub energy_integral_joules: Option<f64>,
-    pub max_temperature_celsius: Option<f64>,
-    pub throttled_fraction: Option<f64>,
-    pub throttle_reasons: Option<String>,
-    pub foreign_processes: Option<String>,
-    pub concurrent_trials: u64,
-    pub cpu_threads: Option<u64>,
-    pub resumed_at_step: Option<u64>,
-    pub fallback_of: Option<TrialId>,
-    /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under
-    /// `initial_weights`, which weights were used.
-    pub notes: Option<String>,
-    // Since `trials/2`, from here on.
-    pub mean_sm_occupancy: Option<f64>,
-    pub mean_tensor_active: Option<f64>,
-    pub mean_dram_bandwidth_utilization: Option<f64>,
-    pub mean_pcie_receive_bytes_per_second: Option<f64>,
-    pub mean_pcie_transmit_bytes_per_second: Option<f64>,
-    pub mean_nvlink_receive_bytes_per_second: Option<f64>,
-    pub mean_nvlink_transmit_bytes_per_second: Option<f64>,
-    pub mean_sm_clock_megahertz: Option<f64>,
-    pub idle_power_watts: Option<f64>,
-    pub peak_nvml_process_bytes: Option<u64>,
-    pub ecc_corrected_errors: Option<u64>,
-    pub ecc_uncorrected_errors: Option<u64>,
-    pub mean_cpu_cores: Option<f64>,
-    pub disk_read_bytes: Option<u64>,
-    pub mean_disk_busy_fraction: Option<f64>,
-    pub min_host_memory_available_bytes: Option<u64>,
-    pub mean_reading_seconds: Option<f64>,
-    /// At the start of the attempt.
-    pub run_seconds: Option<f64>,
-    pub allocator_retries: Option<u64>,
-    pub flops_formula: Option<String>,
-    pub peak_dtype: Option<String>,
-    // Since `trials/3`, from here on.
-    pub valid_top1: Option<f64>,
-    pub valid_top5: Option<f64>,
-    pub valid_mean_absolute_error: Option<f64>,
-    pub valid_hit_rate: Option<f64>,
-    pub persistence_mean_absolute_error: Option<f64>,
-    pub persistence_hit_rate: Option<f64>,
-    pub majority_hit_rate: Option<f64>,
-    pub skipped_steps: Option<u64>,
-    // Since `trials/4`, from here on.
-    pub checkpoint_bytes: Option<u64>,
-    // Since `trials/5`, from here on.
-    pub valid_bleu4: Option<f64>,
-    pub valid_chrf: Option<f64>,
-    pub devices_per_trial: Option<u64>,
-    pub communication_fraction: Option<f64>,
-    pub resident_slope_bytes_per_step: Option<f64>,
-    pub allocated_slope_bytes_per_step: Option<f64>,
-    // Since `trials/6`, from here on.
-    pub window_samples: Option<u64>,
-    pub window_tokens: Option<u64>,
-    pub window_flops: Option<f64>,
-    pub block: Option<u64>,
-    pub processor: Option<String>,
-    pub power_limit_watts: Option<f64>,
-    pub mig_profile: Option<String>,
-    pub ecc_mode: Option<String>,
-    pub host_id: Option<String>,
-}
+use crate::{plan::TrialId, units::listed};
 
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
@@ -300,7 +172,7 @@ impl TrialTable {
     /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid
     /// cell, or has an id in both forms.
     pub fn read(path: &Path) -> Result<Self, TableError> {
-        Self::of(&Table::read(path, TRIALS_TABLE)?)
+        Self::of(&Table::read(path, TRIALS.version)?)
     }
 
     /// Reads a table from any seekable source (a file of another commit in memory); `path` names it
@@ -309,7 +181,7 @@ impl TrialTable {
     /// # Errors
     /// As [`TrialTable::read`].
     pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path) -> Result<Self, TableError> {
-        Self::of(&Table::read_from(source, path, TRIALS_TABLE)?)
+        Self::of(&Table::read_from(source, path, TRIALS.version)?)
     }
 
     fn of(table: &Table) -> Result<Self, TableError> {
@@ -401,17 +273,13 @@ fn check_columns(table: &Table) -> Result<(), TableError> {
     let Some(oldest) = (0..table.len()).filter_map(version).min() else {
         return Ok(());
     };
-    let mut since = 1;
-    let mut missing = Vec::new();
-    for column in TRIALS.names() {
-        since = SINCE
-            .iter()
-            .find(|(_, first)| *first == column)
-            .map_or(since, |(version, _)| *version);
-        if since <= oldest && !table.columns.iter().any(|found| found == column) {
-            missing.push(format!("`{column}`"));
-        }
-    }
+    let is_there = |name: &str| table.columns.iter().any(|found| found == name);
+    let missing: Vec<String> = TRIALS
+        .columns
+        .iter()
+        .filter(|column| column.since <= oldest && !is_there(column.name))
+        .map(|column| format!("`{}`", column.name))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }

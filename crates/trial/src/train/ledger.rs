@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use kiln_core::record::{EpochRow, StepRow, epochs::EPOCHS_TABLE, steps::STEPS_TABLE};
+use kiln_core::record::{EpochRow, StepRow, epochs::EPOCHS, steps::STEPS};
 use serde::{Deserialize, Serialize};
 
 use super::{feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables};
@@ -176,7 +176,7 @@ impl Ledger {
         let valid_loss = scores.map(|scores| scores.loss);
         (self.row_sum, self.row_steps) = (0.0, 0);
         tables.add_epoch(&EpochRow {
-            kiln_table: EPOCHS_TABLE.to_string(),
+            kiln_table: EPOCHS.version.to_string(),
             run_seconds: self.run_seconds(place.at),
             epoch: place.epoch,
             step: place.step,
@@ -208,7 +208,7 @@ impl Ledger {
 
     fn step_row(&self, step: &OpenStep, time: StepSeconds, loss: Option<f64>) -> StepRow {
         StepRow {
-            kiln_table: STEPS_TABLE.to_string(),
+            kiln_table: STEPS.version.to_string(),
             run_seconds: self.run_seconds(step.ended),
             epoch: step.epoch,
             step: step.step,

@@ -158,17 +158,17 @@ fn train<W: Write>(
     let Some(learner) = replicas.first() else {
         return Err(TrialError::Bad(NO_DEVICES.to_owned()));
     };
-    result.parameters = Some(learner.parameters());
-    result.flops_per_sample = learner
+    result.figures.parameters = Some(learner.parameters());
+    result.figures.flops_per_sample = learner
         .own_flops_per_sample()
         .or(file.model.flops_per_sample(input));
-    if result.flops_per_sample.is_none() && file.model.kind() == "custom" {
+    if result.figures.flops_per_sample.is_none() && file.model.kind() == "custom" {
         result
             .notes
             .insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
     }
     result.device_name = Some(learner.device_name());
-    result.cpu_threads = Some(learner.cpu_threads());
+    result.figures.cpu_threads = Some(learner.cpu_threads());
     result.libraries = learner.libraries();
     result.library_files = learner.library_files();
     result.flags = learner.flags();
@@ -209,7 +209,7 @@ fn train<W: Write>(
             result,
         ),
     };
-    result.window_flops = window_flops(file, input, result);
+    result.figures.window_flops = window_flops(file, input, result);
     ended
 }
 
@@ -220,7 +220,9 @@ fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResul
         .window_pairs
         .as_ref()
         .and_then(|pairs| file.model.flops_of_rows(input, pairs));
-    by_lengths.or_else(|| Some(result.flops_per_sample? as f64 * result.window_samples? as f64))
+    by_lengths.or_else(|| {
+        Some(result.figures.flops_per_sample? as f64 * result.figures.window_samples? as f64)
+    })
 }
 
 /// Everything a training needs besides its file and its trainee.
@@ -362,9 +364,10 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.train_samples = Some(epoch.samples);
     result.dropped_samples_per_epoch = Some(epoch.dropped_samples());
     if let Some(baselines) = &opened.baselines {
-        result.persistence_mean_absolute_error = Some(baselines.persistence_mean_absolute_error);
-        result.persistence_hit_rate = Some(baselines.persistence_hit_rate);
-        result.majority_hit_rate = Some(baselines.majority_hit_rate);
+        result.figures.persistence_mean_absolute_error =
+            Some(baselines.persistence_mean_absolute_error);
+        result.figures.persistence_hit_rate = Some(baselines.persistence_hit_rate);
+        result.figures.majority_hit_rate = Some(baselines.majority_hit_rate);
     }
     if file.data.loader().is_some_and(|loader| loader.synthetic) {
         result.notes.insert(

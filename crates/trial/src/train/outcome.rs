@@ -33,68 +33,9 @@ pub struct TrialEnded {
 
 /// A result that contains only the request so far.
 pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
-    TrialResult {
-        kiln_trial_result: 1,
-        trial: file.trial.clone(),
-        attempt: file.attempt,
-        outcome: Outcome::Failed,
-        reason: None,
-        parameters: None,
-        flops_per_sample: None,
-        steps: 0,
-        window_seconds: None,
-        left_out_steps: 0,
-        window_started_nanoseconds: None,
-        window_ended_nanoseconds: None,
-        window_cuts_nanoseconds: Vec::new(),
-        window_samples: None,
-        window_tokens: None,
-        window_flops: None,
-        window_pairs: None,
-        samples_per_second: None,
-        tokens_per_second: None,
-        median_step_seconds: None,
-        epoch_seconds: None,
-        data_wait_fraction: None,
-        load_seconds: None,
-        transfer_fraction: None,
-        communication_fraction: None,
-        evaluation_seconds: None,
-        checkpoint_seconds: None,
-        checkpoint_bytes: None,
-        resumed_at_step: None,
-        train_loss: None,
-        valid_loss: None,
-        valid_top1: None,
-        valid_top5: None,
-        valid_mean_absolute_error: None,
-        valid_hit_rate: None,
-        valid_bleu4: None,
-        valid_chrf: None,
-        persistence_mean_absolute_error: None,
-        persistence_hit_rate: None,
-        majority_hit_rate: None,
-        left_out_of_data: Default::default(),
-        seconds_to_target: None,
-        peak_allocated_bytes: None,
-        peak_reserved_bytes: None,
-        allocator_retries: None,
-        resident_slope_bytes_per_step: None,
-        allocated_slope_bytes_per_step: None,
-        skipped_steps: None,
-        copied_from: None,
-        device_name: None,
-        cpu_threads: Some(file.train.cpu_threads.resolve(cores())),
-        loader_threads: None,
-        peak_batches_in_memory: None,
-        dropped_samples_per_epoch: None,
-        train_samples: None,
-        data_sha256: None,
-        libraries: Default::default(),
-        library_files: Default::default(),
-        flags: Default::default(),
-        notes: Default::default(),
-    }
+    let mut result = TrialResult::empty(file.trial.clone(), file.attempt);
+    result.figures.cpu_threads = Some(file.train.cpu_threads.resolve(cores()));
+    result
 }
 
 /// State of a finished training, for its result.
@@ -122,34 +63,34 @@ impl Trained<'_> {
             measured,
             ..
         } = self;
-        result.steps = measured.steps;
-        result.left_out_steps = timing.left_out_steps();
-        result.train_loss = ledger.train_loss();
-        result.skipped_steps = measured.skipped_steps;
+        result.figures.steps = Some(measured.steps);
+        result.figures.left_out_steps = Some(timing.left_out_steps());
+        result.figures.train_loss = ledger.train_loss();
+        result.figures.skipped_steps = measured.skipped_steps;
         if let Some(scores) = measured.scores {
-            result.valid_loss = Some(scores.loss);
-            result.valid_top1 = scores.top1;
-            result.valid_top5 = scores.top5;
-            result.valid_mean_absolute_error = scores.mean_absolute_error;
-            result.valid_hit_rate = scores.hit_rate;
-            result.valid_bleu4 = scores.bleu4;
-            result.valid_chrf = scores.chrf;
+            result.figures.valid_loss = Some(scores.loss);
+            result.figures.valid_top1 = scores.top1;
+            result.figures.valid_top5 = scores.top5;
+            result.figures.valid_mean_absolute_error = scores.mean_absolute_error;
+            result.figures.valid_hit_rate = scores.hit_rate;
+            result.figures.valid_bleu4 = scores.bleu4;
+            result.figures.valid_chrf = scores.chrf;
         }
-        result.evaluation_seconds = measured.evaluation_seconds;
-        result.checkpoint_seconds = measured.checkpoint_seconds;
-        result.resumed_at_step = measured.resumed_at;
+        result.figures.evaluation_seconds = measured.evaluation_seconds;
+        result.figures.checkpoint_seconds = measured.checkpoint_seconds;
+        result.figures.resumed_at_step = measured.resumed_at;
         if let Some(keeper) = self.keeper {
-            result.checkpoint_bytes = keeper.bytes;
+            result.figures.checkpoint_bytes = keeper.bytes;
             keeper
                 .failure
                 .iter()
                 .for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
         }
-        result.seconds_to_target = measured.seconds_to_target;
+        result.figures.seconds_to_target = measured.seconds_to_target;
         if let Some(peaks) = measured.allocator {
-            result.peak_allocated_bytes = Some(peaks.allocated_bytes);
-            result.peak_reserved_bytes = Some(peaks.reserved_bytes);
-            result.allocator_retries = Some(peaks.retries);
+            result.figures.peak_allocated_bytes = Some(peaks.allocated_bytes);
+            result.figures.peak_reserved_bytes = Some(peaks.reserved_bytes);
+            result.figures.allocator_retries = Some(peaks.retries);
         }
         result.copied_from = self.copying.from.map(str::to_owned);
         if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
@@ -169,28 +110,28 @@ impl Trained<'_> {
 
     fn fill_window(&self, result: &mut TrialResult, figures: &Figures) {
         let samples = figures.steps * self.plan.samples_per_step;
-        result.window_seconds = Some(figures.seconds);
+        result.figures.window_seconds = Some(figures.seconds);
         result.window_started_nanoseconds = Some(figures.started_nanoseconds);
         result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
         result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
-        result.window_samples = Some(samples);
-        result.samples_per_second = Some(samples as f64 / figures.seconds);
+        result.figures.window_samples = Some(samples);
+        result.figures.samples_per_second = Some(samples as f64 / figures.seconds);
         if self.plan.tokens_per_sample > 0.0 {
-            result.window_tokens = Some(figures.work.tokens);
-            result.tokens_per_second = Some(figures.work.tokens as f64 / figures.seconds);
+            result.figures.window_tokens = Some(figures.work.tokens);
+            result.figures.tokens_per_second = Some(figures.work.tokens as f64 / figures.seconds);
         }
         result.window_pairs = Some(figures.work.pairs).filter(|pairs| pairs.rows > 0);
         if self.plan.steps_per_epoch.is_some() {
-            result.data_wait_fraction = Some(figures.data_wait_fraction);
-            result.load_seconds = Some(figures.load_seconds);
-            result.transfer_fraction = figures.transfer_fraction;
+            result.figures.data_wait_fraction = Some(figures.data_wait_fraction);
+            result.figures.load_seconds = Some(figures.load_seconds);
+            result.figures.transfer_fraction = figures.transfer_fraction;
             if figures.transfer_fraction.is_none() {
                 note(result, "transfer_fraction", self.why_not_timed());
             }
         }
-        result.communication_fraction = figures.communication_fraction;
-        result.resident_slope_bytes_per_step = self.memory.resident().slope();
-        result.allocated_slope_bytes_per_step = self.memory.allocated().slope();
+        result.figures.communication_fraction = figures.communication_fraction;
+        result.figures.resident_slope_bytes_per_step = self.memory.resident().slope();
+        result.figures.allocated_slope_bytes_per_step = self.memory.allocated().slope();
         for (column, series) in [
             ("resident_slope_bytes_per_step", self.memory.resident()),
             ("allocated_slope_bytes_per_step", self.memory.allocated()),
@@ -200,11 +141,11 @@ impl Trained<'_> {
                 .into_iter()
                 .for_each(|growth| note(result, column, growth));
         }
-        result.epoch_seconds = self
+        result.figures.epoch_seconds = self
             .plan
             .steps_per_epoch
             .map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
-        result.median_step_seconds = figures.median_step_seconds;
+        result.figures.median_step_seconds = figures.median_step_seconds;
         if figures.median_step_seconds.is_none() {
             note(result, "median_step_seconds", self.why_not_timed());
         }
@@ -245,14 +186,17 @@ pub(crate) fn conclude(
         Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
         Ok(Ending::StoppedEarly(reason)) => (
             Outcome::Completed,
-            Some(format!("stopped early at step {}: {reason}", result.steps)),
+            Some(format!(
+                "stopped early at step {}: {reason}",
+                result.steps()
+            )),
             exit_status::RESULT,
         ),
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
             let reason = format!(
                 "a signal stopped the trial; its last step was {}",
-                result.steps
+                result.steps()
             );
             (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
         }
@@ -283,13 +227,13 @@ fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
         || text.to_owned(),
         |bytes| format!("asked for {}", Bytes(bytes)),
     );
-    if result.parameters.is_none() {
+    if result.figures.parameters.is_none() {
         return format!(
             "ran out of memory while the model was built, before its first step ({what}); try a \
              smaller model"
         );
     }
-    let steps = result.steps;
+    let steps = result.steps();
     let remedy = match &file.model {
         Model::Matmul(_) => "try a smaller `size`",
         _ => "try a smaller `batch_size`",
@@ -320,21 +264,21 @@ fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
         );
         return;
     }
-    if result.outcome == Outcome::Diverged && result.train_loss.is_none() {
+    if result.outcome == Outcome::Diverged && result.figures.train_loss.is_none() {
         note(
             result,
             "train_loss",
             "a loss is NaN or infinite".to_string(),
         );
     }
-    if result.outcome == Outcome::Completed && result.valid_loss.is_none() {
+    if result.outcome == Outcome::Completed && result.figures.valid_loss.is_none() {
         note(
             result,
             "valid_loss",
             "the data has no validation part".to_string(),
         );
     }
-    if file.train.target.is_some() && result.seconds_to_target.is_none() {
+    if file.train.target.is_some() && result.figures.seconds_to_target.is_none() {
         note(
             result,
             "seconds_to_target",

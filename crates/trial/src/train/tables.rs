@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::record::{
     EpochRow, StepRow,
-    columns::{EPOCHS, STEPS},
+    tables::{EPOCHS, STEPS},
 };
 use serde::Serialize;
 

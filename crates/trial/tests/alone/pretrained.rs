@@ -44,7 +44,7 @@ impl Left {
             "{:?}",
             self.result.reason
         );
-        self.result.valid_loss.unwrap()
+        self.result.figures.valid_loss.unwrap()
     }
 }
 
@@ -404,7 +404,7 @@ fn what_is_no_file_of_this_content_is_refused_and_a_checkpoint_comes_first() {
     let going_on = key.replace("steps: 2", "steps: 40, checkpoint: {every_steps: 1000}");
     let left = run(folder.path(), ["flex", model, data, &going_on]);
     assert_eq!(
-        (left.result.outcome, left.result.resumed_at_step),
+        (left.result.outcome, left.result.figures.resumed_at_step),
         (Outcome::Completed, Some(30)),
         "{:?}",
         left.result.reason

@@ -131,8 +131,8 @@ fn texts_change_no_loss_and_come_again_with_the_same_weights() {
             );
             assert!(
                 common::is_same(
-                    plain.result.valid_loss.unwrap(),
-                    one.result.valid_loss.unwrap()
+                    plain.result.figures.valid_loss.unwrap(),
+                    one.result.figures.valid_loss.unwrap()
                 ),
                 "{engine} {model}"
             );
@@ -182,7 +182,7 @@ fn a_prompt_that_the_text_cannot_spell_is_refused_before_any_step() {
         "steps: 8, sample: {prompt: \"Ω\"}",
     );
     assert_eq!(
-        (left.result.outcome, left.result.steps),
+        (left.result.outcome, left.result.steps()),
         (Outcome::Failed, 0)
     );
     assert!(

@@ -377,7 +377,7 @@ impl Attempt {
             self.result.as_ref().unwrap(),
             undisturbed.result.as_ref().unwrap(),
         );
-        let losses = |result: &TrialResult| [result.train_loss, result.valid_loss];
+        let losses = |result: &TrialResult| [result.figures.train_loss, result.figures.valid_loss];
         assert_eq!(found.steps, expected.steps, "{name}");
         assert!(
             are_same_cells(&losses(found), &losses(expected)),
@@ -508,10 +508,10 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
     if !stopped.is_complete() {
         let result = stopped.result.as_ref().unwrap();
         assert_eq!(
-            (result.outcome, result.resumed_at_step),
+            (result.outcome, result.figures.resumed_at_step),
             (Outcome::Interrupted, Some(from))
         );
-        attempts = vec![(from, &stopped), (result.steps, &last)];
+        attempts = vec![(from, &stopped), (result.steps(), &last)];
     }
     attempts
         .iter()
@@ -555,7 +555,11 @@ pub(crate) fn goes_on_here(case: Case) {
     for (attempt, resumed_at, stopped_at) in [(&first, None, 20), (&second, Some(20), 40)] {
         let result = attempt.result.as_ref().unwrap();
         assert_eq!(
-            (result.outcome, result.resumed_at_step, result.steps),
+            (
+                result.outcome,
+                result.figures.resumed_at_step,
+                result.steps()
+            ),
             (Outcome::Interrupted, resumed_at, stopped_at),
             "{}",
             case.name

@@ -461,8 +461,8 @@ fn planted_costs_show_exactly_in_samples_per_second_and_data_wait() {
     assert_eq!(trained.ending.unwrap(), Ending::Completed);
     let result = trained.result;
     // The window begins with step 3; of four evaluations three lie in it and are cut out.
-    assert_eq!(result.left_out_steps, 2);
-    assert_near(result.window_seconds, 18.0 * 0.065);
+    assert_eq!(result.figures.left_out_steps, Some(2));
+    assert_near(result.figures.window_seconds, 18.0 * 0.065);
     assert_eq!(
         result
             .window_cuts_nanoseconds
@@ -471,13 +471,16 @@ fn planted_costs_show_exactly_in_samples_per_second_and_data_wait() {
             .collect::<Vec<_>>(),
         [40_000_000; 3]
     );
-    assert_near(result.evaluation_seconds, 4.0 * 0.04);
-    assert_near(result.samples_per_second, 4.0 / 0.065);
-    assert_near(result.tokens_per_second, 4.0 / 0.065 * SEQ_LEN as f64);
-    assert_near(result.median_step_seconds, 0.065);
-    assert_near(result.epoch_seconds, 5.0 * 0.065);
-    assert_near(result.data_wait_fraction, 0.04 / 0.065);
-    assert_near(result.load_seconds, 18.0 * 0.04);
+    assert_near(result.figures.evaluation_seconds, 4.0 * 0.04);
+    assert_near(result.figures.samples_per_second, 4.0 / 0.065);
+    assert_near(
+        result.figures.tokens_per_second,
+        4.0 / 0.065 * SEQ_LEN as f64,
+    );
+    assert_near(result.figures.median_step_seconds, 0.065);
+    assert_near(result.figures.epoch_seconds, 5.0 * 0.065);
+    assert_near(result.figures.data_wait_fraction, 0.04 / 0.065);
+    assert_near(result.figures.load_seconds, 18.0 * 0.04);
     for row in &trained.steps {
         assert_near(row.step_seconds, 0.065);
         assert_near(Some(row.data_wait_seconds), 0.04);
@@ -493,10 +496,10 @@ fn what_a_worker_does_meanwhile_is_load_time_and_not_data_wait() {
         ..fake()
     };
     let result = train_on_the_manual_clock("steps: 20", trainee, 20, 1).result;
-    assert_near(result.window_seconds, 18.0 * 0.04);
-    assert_near(result.samples_per_second, 4.0 / 0.04);
-    assert_near(result.load_seconds, 18.0 * 0.06);
-    assert_eq!(result.data_wait_fraction, Some(0.0));
+    assert_near(result.figures.window_seconds, 18.0 * 0.04);
+    assert_near(result.figures.samples_per_second, 4.0 / 0.04);
+    assert_near(result.figures.load_seconds, 18.0 * 0.06);
+    assert_eq!(result.figures.data_wait_fraction, Some(0.0));
 }
 
 /// A wait for another thread can only be had on the wall clock, so these are bounds that hold
@@ -542,7 +545,7 @@ fn with_a_worker_what_the_step_does_not_hide_is_data_wait() {
     }
     // The window begins with step 3, whose first batch is the fifth. One worker makes one batch
     // after the other.
-    let load = trained.result.load_seconds.unwrap();
+    let load = trained.result.figures.load_seconds.unwrap();
     assert!(
         load + ROUNDING >= loads[4..].iter().sum::<f64>() && load <= all,
         "{load} s for sleeps of {loads:?} s in {all} s"
@@ -586,15 +589,16 @@ fn every_step_has_its_row_and_each_evaluation_and_epoch_end_one() {
     assert_eq!(
         trained
             .result
+            .figures
             .train_loss
             .map(|loss| (loss * 1e9).round() / 1e9),
         Some(8.9)
     );
     assert_eq!(
-        (trained.result.valid_loss, trained.result.steps),
+        (trained.result.figures.valid_loss, trained.result.steps()),
         (Some(3.0), 12)
     );
-    assert!(trained.result.seconds_to_target.is_some());
+    assert!(trained.result.figures.seconds_to_target.is_some());
     let reached: Vec<&Message> = trained
         .messages
         .iter()
@@ -651,7 +655,7 @@ fn memory_that_grows_in_the_window_has_a_slope_and_a_note() {
     let slope_and_note = |keys: &str, leak: u64| {
         let result = train(&format!("steps: 40, {keys}"), Fake { leak, ..fake() }, 40).result;
         (
-            result.allocated_slope_bytes_per_step,
+            result.figures.allocated_slope_bytes_per_step,
             result.notes.get("allocated_slope_bytes_per_step").cloned(),
         )
     };
@@ -666,7 +670,12 @@ fn memory_that_grows_in_the_window_has_a_slope_and_a_note() {
         slope_and_note("memory: {watch: false}", 4 * MIB),
         (None, None)
     );
-    let resident = |keys: &str| train(keys, fake(), 40).result.resident_slope_bytes_per_step;
+    let resident = |keys: &str| {
+        train(keys, fake(), 40)
+            .result
+            .figures
+            .resident_slope_bytes_per_step
+    };
     assert!(
         resident("steps: 40").is_some() && resident("steps: 40, memory: {watch: false}").is_none()
     );
@@ -684,7 +693,7 @@ fn running_out_of_memory_keeps_the_rows_so_far_and_says_at_which_step() {
     );
     assert_eq!(trained.steps.len(), 3, "rows up to the last reading");
     let folder = tempfile::tempdir().unwrap();
-    trained.result.parameters = Some(10);
+    trained.result.figures.parameters = Some(10);
     let status = conclude(
         &file(folder.path(), ""),
         &mut trained.result,
@@ -707,7 +716,7 @@ fn an_interrupted_training_stops_before_its_next_step_and_is_not_evaluated() {
     };
     let trained = train("steps: 12", interrupted, 12);
     assert_eq!(trained.ending.unwrap(), Ending::Interrupted);
-    assert_eq!((trained.result.steps, trained.epochs.len()), (0, 0));
+    assert_eq!((trained.result.steps(), trained.epochs.len()), (0, 0));
 }
 
 #[test]
@@ -773,8 +782,8 @@ fn a_training_shorter_than_its_warm_up_has_no_rate_and_a_note() {
     let trained = train("steps: 2", fake(), 2);
     assert_eq!(
         (
-            trained.result.window_seconds,
-            trained.result.samples_per_second
+            trained.result.figures.window_seconds,
+            trained.result.figures.samples_per_second
         ),
         (None, None)
     );
@@ -862,11 +871,11 @@ fn the_device_clocks_times_become_the_columns_of_the_steps_they_belong_to() {
     );
     // Steps 3 to 8 are the window.
     let result = trained.result;
-    assert_eq!(result.median_step_seconds, Some(5.5));
+    assert_eq!(result.figures.median_step_seconds, Some(5.5));
     let copied = (3..=8).sum::<u32>();
     assert_eq!(
-        result.transfer_fraction.unwrap(),
-        f64::from(copied) / 4.0 / result.window_seconds.unwrap()
+        result.figures.transfer_fraction.unwrap(),
+        f64::from(copied) / 4.0 / result.figures.window_seconds.unwrap()
     );
     assert!(
         !result.notes.contains_key("median_step_seconds")
@@ -904,9 +913,14 @@ fn a_device_clock_that_fails_costs_the_times_and_nothing_else() {
     );
     assert_eq!(trained.ending.unwrap(), Ending::Completed);
     let result = trained.result;
-    assert!(result.samples_per_second.is_some() && result.data_wait_fraction.is_some());
+    assert!(
+        result.figures.samples_per_second.is_some() && result.figures.data_wait_fraction.is_some()
+    );
     assert_eq!(
-        (result.median_step_seconds, result.transfer_fraction),
+        (
+            result.figures.median_step_seconds,
+            result.figures.transfer_fraction
+        ),
         (None, None)
     );
     for column in ["median_step_seconds", "transfer_fraction"] {
@@ -947,9 +961,9 @@ fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
     );
     assert_eq!(
         (
-            trained.result.steps,
+            trained.result.steps(),
             trained.epochs.len(),
-            trained.result.valid_loss
+            trained.result.figures.valid_loss
         ),
         (5, 5, Some(2.0)),
         "no evaluation is made twice"
@@ -1012,8 +1026,8 @@ fn texts_come_after_all_that_is_measured_and_change_none_of_it() {
         trained.messages
     );
     // Steps 3 to 5, and the two batches of the evaluation.
-    assert_near(trained.result.window_seconds, 0.006);
-    assert_near(trained.result.evaluation_seconds, 0.04);
+    assert_near(trained.result.figures.window_seconds, 0.006);
+    assert_near(trained.result.figures.evaluation_seconds, 0.04);
 }
 
 #[test]
@@ -1029,7 +1043,7 @@ fn a_fault_of_the_texts_is_a_note_and_takes_no_result_back() {
     );
     assert_eq!(trained.ending.unwrap(), Ending::Completed);
     assert_eq!(
-        (trained.result.steps, trained.result.valid_loss),
+        (trained.result.steps(), trained.result.figures.valid_loss),
         (5, Some(3.0))
     );
     assert!(
