@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_data::source::sha256_of;
+use kiln_data::files::sha256_of;
 
 type Row = HashMap<String, String>;
 

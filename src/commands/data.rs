@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kiln_core::units::Bytes;
 use kiln_data::{
     dataset::{self, Checksum, Dataset, DatasetFile, Origin},
-    source,
+    files, source,
 };
 
 use super::{Status, Stop, machine::can_draw, print};
@@ -130,7 +130,7 @@ fn place_of(set: &Dataset, data_folder: Option<&Path>) -> Option<PathBuf> {
             .any(|file| source::present(file, folder).is_some())
     };
     let has_some = |folder: &PathBuf| has_file(folder) || source::is_unpacked(set, folder);
-    source::folders(set.folder, None, data_folder)
+    files::folders(set.folder, None, data_folder)
         .into_iter()
         .find(has_some)
 }
@@ -335,7 +335,7 @@ fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> 
         match place_of(set, data_folder) {
             Some(folder) => status = worse(status, verify_set(set, &folder)?),
             None => {
-                let places: Vec<String> = source::folders(set.folder, None, data_folder)
+                let places: Vec<String> = files::folders(set.folder, None, data_folder)
                     .iter()
                     .map(|folder| folder.display().to_string())
                     .collect();

@@ -9,7 +9,7 @@ use kiln_core::{
     plan::Trial,
     spec::{DeviceName, Devices, Engine, Experiment},
 };
-use kiln_data::source::sha256_of;
+use kiln_data::files::sha256_of;
 
 use super::{Status, Stop, machine::nvml_library};
 use crate::schedule::{self, Instruments, Preview, ProgressMode, RunRequest, Selection, Tuning};

@@ -13,10 +13,7 @@ use std::{
 use kiln_core::kinds::data::{Content, Data, DataFacts};
 use sha2::{Digest, Sha256};
 
-use super::{
-    dataset, images, pairs, panel,
-    text::{self, DataError},
-};
+use super::{dataset, error::DataError, images, pairs, panel, text};
 
 /// Changes when counting changes, so that old counts are ignored.
 const CACHE_VERSION: &str = "facts-2";

@@ -3,13 +3,14 @@
 
 mod cifar;
 mod folder;
+pub mod generated;
 mod idx;
 
 use std::path::{Path, PathBuf};
 
 use kiln_core::kinds::data::{Counts, Data, DataFacts, GeneratedImages, ImageShape};
 
-use super::{generated_images, text::DataError};
+use super::error::DataError;
 
 /// Training and validation images.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ pub enum ImagePixels {
     Memory(Vec<u8>),
     /// In one PNG or JPEG file each, of any size.
     Files(Vec<PathBuf>),
-    /// Generated on request, from their number; see [`super::generated_images`].
+    /// Generated on request, from their number; see [`generated`].
     Generated,
 }
 
@@ -66,7 +67,7 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, Dat
         Data::FashionMnist(_) => idx::load(data, data_folder),
         Data::Cifar10(_) => cifar::load(data, data_folder),
         Data::ImageFolder(folder) => folder::load(data, folder),
-        Data::GeneratedImages(made) => Ok(generated(made)),
+        Data::GeneratedImages(made) => Ok(generate(made)),
         _ => Err(DataError::OtherContent {
             kind: data.kind(),
             wanted: "images",
@@ -87,7 +88,7 @@ pub fn normalization(data: &Data) -> Normalization {
     match data {
         Data::FashionMnist(_) => idx::NORMALIZATION,
         Data::Cifar10(_) => cifar::NORMALIZATION,
-        Data::GeneratedImages(_) => generated_images::NORMALIZATION,
+        Data::GeneratedImages(_) => generated::NORMALIZATION,
         _ => folder::NORMALIZATION,
     }
 }
@@ -111,7 +112,7 @@ impl LoadedImages {
     }
 }
 
-fn generated(made: &GeneratedImages) -> LoadedImages {
+fn generate(made: &GeneratedImages) -> LoadedImages {
     let GeneratedImages {
         channels,
         image_size,
@@ -126,11 +127,11 @@ fn generated(made: &GeneratedImages) -> LoadedImages {
     };
     let parts = [made.images, made.valid_images].map(|count| Images {
         labels: (0..count)
-            .map(|index| generated_images::label(index, classes))
+            .map(|index| generated::label(index, classes))
             .collect(),
         pixels: ImagePixels::Generated,
     });
-    LoadedImages::of(shape, parts, generated_images::sha256(shape))
+    LoadedImages::of(shape, parts, generated::sha256(shape))
 }
 
 fn unfit<T>(path: &Path, found: String, expected: String) -> Result<T, DataError> {

@@ -2,15 +2,17 @@
 //! responses, tokenizers. Nothing here uses the network.
 
 pub mod dataset;
+pub mod error;
 pub mod facts;
+pub mod files;
 pub mod generated;
-pub mod generated_images;
 pub mod images;
 pub mod pairs;
 pub mod panel;
 #[cfg(test)]
 mod published;
 pub mod source;
+mod suffix;
 pub mod text;
 pub mod tokenizer;
 pub mod weights;

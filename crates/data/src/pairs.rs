@@ -4,7 +4,6 @@
 //! length and end with the end token; the trial forms batches. `docs/data.md` documents each
 //! number.
 
-mod error;
 mod rows;
 mod tokens;
 
@@ -16,9 +15,12 @@ use kiln_core::kinds::data::{
 use sha2::{Digest, Sha256};
 
 use self::rows::PairTexts;
-use super::{source, text::DataError};
+use super::{
+    error::{DataError, PairsError},
+    files, source,
+};
 
-pub use self::{error::PairsError, tokens::TokenFile};
+pub use self::tokens::TokenFile;
 
 /// If more than this fraction of the tokens is unknown, the tokenizer probably does not belong to
 /// this text.
@@ -130,7 +132,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
     };
     let mut hasher = Sha256::new();
     let mut read_rows = |path: &Path| {
-        let bytes = source::read(path)?;
+        let bytes = files::read(path)?;
         hasher.update(&bytes);
         rows::read(
             path,
@@ -154,7 +156,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
         "valid_rows",
         valid_path.unwrap_or(train_path),
     )?;
-    let tokenizer_bytes = source::read(&tokenizer)?;
+    let tokenizer_bytes = files::read(&tokenizer)?;
     hasher.update(&tokenizer_bytes);
     Ok(ReadPairs {
         train,

@@ -5,7 +5,6 @@
 
 pub mod baseline;
 
-mod error;
 mod files;
 mod returns;
 mod rows;
@@ -22,11 +21,9 @@ use self::{
 };
 use super::{
     dataset::{self, STOCKNET},
-    source,
-    text::DataError,
+    error::{DataError, PanelError},
+    files::folders,
 };
-
-pub use self::error::PanelError;
 
 /// A panel in memory.
 #[derive(Clone, Debug)]
@@ -147,7 +144,7 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
     let looked = match data {
         Data::Stocknet(stocknet) => {
-            source::folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder)
+            folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder)
         }
         _ => data.path().map(PathBuf::from).into_iter().collect(),
     };

@@ -1,26 +1,20 @@
-//! Finds and reads the bytes of data: plain, `.gz` or `.xz`, from `data.path`,
-//! `$KILN_DATA/<folder>` or `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
+//! Finds the files of data in `data.path`, `$KILN_DATA/<folder>` or `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
 
 use std::{
     fs::File,
-    io::{self, BufReader, Read},
+    io,
     path::{Path, PathBuf},
 };
 
 use kiln_core::kinds::data::Data;
 use md5::Md5;
-use sha2::{Digest, Sha256};
 
 use super::{
     dataset::{self, Checksum, Dataset, DatasetFile},
+    error::DataError,
+    files::{digest_of, existing, folders, sha256_of},
     panel,
-    text::DataError,
 };
-
-/// Suffixes of compressed files; a file may also have none.
-const ENDINGS: [&str; 3] = ["", ".gz", ".xz"];
-/// The folder, beside the experiment's, that is searched last.
-const DATA_FOLDER: &str = "data";
 
 /// Training images and labels, then those of the test set.
 const FASHION_MNIST_FILES: [&str; 4] = [
@@ -116,19 +110,6 @@ pub fn absolute_path(
         .map_err(|error| DataError::Read { path: whole, error })
 }
 
-/// The folders that may contain a known set, by priority. If `data.path` is given, it is the only
-/// one.
-pub fn folders(set_folder: &str, path: Option<&str>, data_folder: Option<&Path>) -> Vec<PathBuf> {
-    if let Some(path) = path {
-        return vec![PathBuf::from(path)];
-    }
-    let given = data_folder.map(|folder| folder.join(set_folder));
-    given
-        .into_iter()
-        .chain([Path::new(DATA_FOLDER).join(set_folder)])
-        .collect()
-}
-
 /// Files that the experiment names one by one, each by its key; the first missing file is reported.
 fn locate_own<const N: usize>(
     named: [(&'static str, Option<&String>); N],
@@ -214,40 +195,6 @@ fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
     }
 }
 
-/// Returns the file itself, or the same with `.gz` or `.xz`.
-pub fn existing(path: &Path) -> Option<PathBuf> {
-    ENDINGS
-        .iter()
-        .map(|ending| with_ending(path, ending))
-        .find(|path| path.is_file())
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut whole = path.as_os_str().to_owned();
-    whole.push(ending);
-    PathBuf::from(whole)
-}
-
-/// Streams a file's uncompressed bytes; the suffix of `named` selects the decompression.
-pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
-    let file = BufReader::new(File::open(path)?);
-    Ok(match named.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        Some("xz") => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
-        _ => Box::new(file),
-    })
-}
-
-/// All uncompressed bytes of a file.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
-    let mut bytes = Vec::new();
-    let result = open(path, path).and_then(|mut reader| reader.read_to_end(&mut bytes));
-    result.map(|_| bytes).map_err(|error| DataError::Read {
-        path: path.to_owned(),
-        error,
-    })
-}
-
 /// Returns the checksum of a file, of the kind used for the published one, in hex, and the number
 /// of bytes it covers. `named` is the current or future name of the file: its suffix selects the
 /// decompression.
@@ -262,37 +209,12 @@ pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Resul
     }
 }
 
-/// Returns SHA-256 of a file's uncompressed bytes, in hex, and their number. `named` is as in
-/// [`checksum_of`].
-///
-/// # Errors
-/// As [`checksum_of`].
-pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
-    digest_of::<Sha256>(&mut open(path, named)?)
-}
-
-/// Returns the digest of all remaining bytes, in hex, and their number.
-pub(super) fn digest_of<D: Digest>(reader: &mut dyn Read) -> io::Result<(String, u64)> {
-    let mut hasher = D::new();
-    let mut buffer = vec![0; 1 << 16];
-    let mut bytes = 0;
-    loop {
-        match reader.read(&mut buffer)? {
-            0 => return Ok((hex::encode(hasher.finalize()), bytes)),
-            count => {
-                hasher.update(&buffer[..count]);
-                bytes += count as u64;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
     use super::*;
-    use kiln_core::kinds::data::Data;
+    use crate::files::read;
 
     fn data(yaml: &str) -> Data {
         serde_yaml::from_str(yaml).unwrap()
@@ -332,15 +254,6 @@ mod tests {
             "900150983cd24fb0d6963f7d28e17f72",
             "RFC 1321, A.5"
         );
-    }
-
-    #[test]
-    fn a_damaged_file_is_an_error_with_its_path() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("text.xz");
-        std::fs::write(&path, b"no xz at all").unwrap();
-        let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains("text.xz"), "{error}");
     }
 
     #[test]

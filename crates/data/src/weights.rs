@@ -9,7 +9,7 @@ use std::{
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::source::digest_of;
+use super::files::digest_of;
 
 /// Why the file that `train.initial_weights` names is not usable.
 #[derive(Debug, Error)]

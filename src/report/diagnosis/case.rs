@@ -10,7 +10,7 @@ use std::{
 use kiln_core::{plan::Outcome, record::TrialRow, statistics::WORTH};
 use serde_json::{Map, Value};
 
-use super::rule::{Evidence, Threshold, ThresholdUnit};
+use super::evidence::{Evidence, Threshold, ThresholdUnit};
 use crate::report::{
     points::{Point, note_on},
     rates::{Blocks, Gain, Rates, Unknown},

@@ -7,8 +7,9 @@ use kiln_core::{
 
 use super::{
     case::{FASTER, NeighborSides, TrialContext, mean_of},
+    evidence::{Threshold, ThresholdUnit},
     next::Next,
-    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
+    rule::{Rule, RuleMatch, Weight},
 };
 use crate::report::points::Point;
 

@@ -5,8 +5,9 @@ use kiln_core::units::{Fraction, counted, significant};
 
 use super::{
     case::{FASTER, TrialContext, mean_of},
+    evidence::{Threshold, ThresholdUnit},
     next::Next,
-    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
+    rule::{Rule, RuleMatch, Weight},
 };
 
 /// The driver's name of a power cap.

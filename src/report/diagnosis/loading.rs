@@ -4,8 +4,9 @@ use kiln_core::units::{Bytes, Fraction, counted, significant};
 
 use super::{
     case::{FASTER, NeighborSides, TrialContext, mean_of},
+    evidence::{Evidence, Threshold, ThresholdUnit},
     next::Next,
-    rule::{Evidence, Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
+    rule::{Rule, RuleMatch, Weight},
 };
 use crate::report::{points::Point, rates::Gain};
 

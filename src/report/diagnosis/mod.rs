@@ -5,6 +5,7 @@
 mod case;
 mod device;
 mod disturbance;
+mod evidence;
 mod loading;
 mod memory;
 mod next;
@@ -12,8 +13,9 @@ mod pauses;
 mod rule;
 
 use case::{RunContext, TrialContext};
+pub use evidence::{Bound, Evidence, Threshold, ThresholdUnit};
 use kiln_core::record::{TrialRow, TrialTable};
-pub use rule::{Bound, Evidence, Rule, RuleFinding, Threshold, ThresholdUnit, Weight};
+pub use rule::{Rule, RuleFinding, Weight};
 
 use super::points::points;
 

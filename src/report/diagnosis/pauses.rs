@@ -4,8 +4,9 @@ use kiln_core::units::{Fraction, Seconds};
 
 use super::{
     case::TrialContext,
+    evidence::{Threshold, ThresholdUnit},
     next::Next,
-    rule::{Rule, RuleMatch, Threshold, ThresholdUnit, Weight},
+    rule::{Rule, RuleMatch, Weight},
 };
 
 const EVALUATION_SHARE: Threshold = Threshold::at_least(

@@ -12,8 +12,9 @@ use sha2::{Digest, Sha256};
 
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
 use crate::{
+    error::DataError,
+    files,
     source::{self, CIFAR10_BATCHES},
-    text::DataError,
 };
 
 /// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's
@@ -47,7 +48,7 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
             .map(|path| {
                 Ok(Batch {
                     path: path.clone(),
-                    bytes: source::read(path)?,
+                    bytes: files::read(path)?,
                 })
             })
             .collect::<Result<_, DataError>>()?,
@@ -84,7 +85,7 @@ fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
 
 fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; CIFAR10_BATCHES.len()]> {
     let mut found: [Option<Vec<u8>>; CIFAR10_BATCHES.len()] = Default::default();
-    for entry in tar::Archive::new(source::open(archive, archive)?).entries()? {
+    for entry in tar::Archive::new(files::open(archive, archive)?).entries()? {
         let mut entry = entry?;
         let place = entry
             .path()?

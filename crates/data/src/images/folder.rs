@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use self::listing::{ListedClass, Lister};
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
-use crate::{source, text::DataError};
+use crate::{error::DataError, source};
 
 /// Statistics of ImageNet, as used with torchvision's models.
 pub(super) const NORMALIZATION: Normalization = Normalization {

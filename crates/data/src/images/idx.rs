@@ -8,7 +8,7 @@ use kiln_core::kinds::data::{Data, ImageShape};
 use sha2::{Digest, Sha256};
 
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
-use crate::{source, text::DataError};
+use crate::{error::DataError, files, source};
 
 /// Over the 60,000 training images.
 pub(super) const NORMALIZATION: Normalization = Normalization {
@@ -47,7 +47,7 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
 }
 
 fn read(path: &Path, hasher: &mut Sha256) -> Result<Vec<u8>, DataError> {
-    let bytes = source::read(path)?;
+    let bytes = files::read(path)?;
     hasher.update(&bytes);
     Ok(bytes)
 }

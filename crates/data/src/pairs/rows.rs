@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::PairsError;
-use crate::text::DataError;
+use crate::error::{DataError, PairsError};
 
 /// The two texts of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

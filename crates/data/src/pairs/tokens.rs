@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::UNKNOWN_TOKEN;
 use tokenizers::{ModelWrapper, Tokenizer};
 
-use super::PairsError;
+use crate::error::PairsError;
 
 /// A tokenizer.json of Hugging Face's `tokenizers`, and its three special tokens.
 #[derive(Clone, Debug)]

@@ -8,11 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::PanelError;
-use crate::{source, text::DataError};
+use crate::{
+    error::{DataError, PanelError},
+    files,
+    suffix::ARCHIVES,
+};
 
-/// Suffixes of the supported archives.
-pub(super) const ARCHIVES: [&str; 4] = [".tar", ".tar.gz", ".tar.xz", ".zip"];
 const CSV: &str = ".csv";
 
 /// The file of one symbol.
@@ -258,7 +259,7 @@ fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
 }
 
 fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
-    let mut tar = tar::Archive::new(source::open(archive, named)?);
+    let mut tar = tar::Archive::new(files::open(archive, named)?);
     let mut members = Vec::new();
     for entry in tar.entries()? {
         let mut entry = entry?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use csv::{ByteRecord, ReaderBuilder};
 use jiff::civil::DateTime;
 
-use super::PanelError;
+use crate::error::PanelError;
 
 /// The cell value of a row to skip.
 const NULL: &[u8] = b"null";

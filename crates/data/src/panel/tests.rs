@@ -426,7 +426,7 @@ fn the_published_prices_are_found_as_csv_files_too() {
         [2_f64.ln() as f32]
     );
     assert_eq!(
-        source::absolute_path(&stocknet, Some(holder.path())).unwrap(),
+        crate::source::absolute_path(&stocknet, Some(holder.path())).unwrap(),
         Some(set.clone())
     );
     fs::write(

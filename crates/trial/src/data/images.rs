@@ -5,9 +5,10 @@ use kiln_core::kinds::{
     Data,
     data::{Augmentation, Crop, ImageShape},
 };
-use kiln_data::{
-    generated_images::{self, FIRST_VALID},
-    images::{ImagePixels, Images, LoadedImages, Normalization, normalization},
+use kiln_data::images::{
+    ImagePixels, Images, LoadedImages, Normalization,
+    generated::{self, FIRST_VALID},
+    normalization,
 };
 
 use super::{
@@ -152,7 +153,7 @@ impl Source for ImageSource {
             }
             ImagePixels::Generated => {
                 let mut pixels = vec![0; length];
-                generated_images::write(self.first + draw.sample, label, self.shape, &mut pixels);
+                generated::write(self.first + draw.sample, label, self.shape, &mut pixels);
                 self.write_pixels(&pixels, self.change(draw), out);
             }
             ImagePixels::Files(paths) => {

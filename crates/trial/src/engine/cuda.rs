@@ -15,9 +15,10 @@ use std::{
 use tch::Tensor;
 
 use super::{
-    error_from_text, facts,
-    libtorch::{Handle, checked},
+    error_from_text,
+    loaded::library_files,
     nvrtc,
+    shim::{Handle, checked},
 };
 use crate::error::TrialError;
 
@@ -80,7 +81,7 @@ pub(crate) fn load_without_compiler() -> Result<(), NoCuda> {
 
 /// The folder of this process's libtorch; empty where it is not known.
 fn folder() -> PathBuf {
-    let files = facts::library_files();
+    let files = library_files();
     files
         .get("libtorch_cpu")
         .and_then(|path| Path::new(path).parent())
@@ -343,7 +344,7 @@ mod tests {
         // for libtorch's.
         let has_none = symbols.iter().all(|symbol| symbol.file.is_none());
         assert!(
-            has_none || facts::library_files().contains_key("libtorch_cuda"),
+            has_none || library_files().contains_key("libtorch_cuda"),
             "{symbols:?}"
         );
     }
@@ -366,7 +367,7 @@ mod tests {
             "{text}"
         );
         std::fs::remove_file(&library).unwrap();
-        let other = facts::library_files()["libtorch_cpu"].replace("libtorch_cpu.so", "libc10.so");
+        let other = library_files()["libtorch_cpu"].replace("libtorch_cpu.so", "libc10.so");
         std::os::unix::fs::symlink(other, &library).unwrap();
         assert_eq!(
             load(),

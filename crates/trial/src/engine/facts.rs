@@ -4,24 +4,11 @@
 use std::{collections::BTreeMap, fs};
 
 #[cfg(feature = "libtorch")]
-use super::libtorch::{VersionCall, library_version};
-
-/// Libraries whose version decides numbers or speed: their name here and the start of their file's
-/// name.
-const WATCHED: [(&str, &str); 12] = [
-    ("libtorch_cpu", "libtorch_cpu."),
-    ("libtorch_cuda", "libtorch_cuda."),
-    ("libc10", "libc10."),
-    ("cudnn", "libcudnn."),
-    ("cublas", "libcublas."),
-    ("cublas_lt", "libcublasLt."),
-    ("nccl", "libnccl."),
-    ("cudart", "libcudart"),
-    ("nvrtc_builtins", "libnvrtc-builtins"),
-    ("nvrtc", "libnvrtc"),
-    ("openmp", "libgomp"),
-    ("mkl", "libmkl_core."),
-];
+use super::{
+    libtorch::{VersionCall, library_version},
+    loaded::library_files,
+    version_numbers::{build_setting, cublas, cuda, cudnn, nccl},
+};
 
 /// Versions by name, of the libraries that are in this process now, by their own words: `libtorch`
 /// and `libtorch_build` (CUDA version and commit it was built from), `cudnn`, `cublas`, `nccl`,
@@ -44,34 +31,6 @@ fn beside_burn() -> BTreeMap<String, String> {
 #[cfg(not(feature = "libtorch"))]
 fn beside_burn() -> BTreeMap<String, String> {
     BTreeMap::new()
-}
-
-/// Files by name, of the watched libraries in `/proc/self/maps`.
-pub fn library_files() -> BTreeMap<String, String> {
-    mapped(&fs::read_to_string("/proc/self/maps").unwrap_or_default())
-}
-
-fn mapped(maps: &str) -> BTreeMap<String, String> {
-    let paths = maps
-        .lines()
-        .filter_map(|line| line.find('/').map(|at| &line[at..]));
-    let named = paths.filter_map(|path| {
-        let file = path.rsplit('/').next()?;
-        let (name, _) = WATCHED.iter().find(|(_, start)| file.starts_with(start))?;
-        Some(((*name).to_owned(), path.to_owned()))
-    });
-    named.collect()
-}
-
-/// The value of `KEY=value` in libtorch's words on its build.
-#[cfg(feature = "libtorch")]
-pub(super) fn build_setting<'a>(build: &'a str, key: &str) -> Option<&'a str> {
-    let parts = build.split([',', '\n']).map(str::trim);
-    let mut values = parts.filter_map(|part| {
-        part.rsplit_once('=')
-            .filter(|(name, _)| name.rsplit(' ').next() == Some(key))
-    });
-    values.find_map(|(_, value)| Some(value.trim()).filter(|value| !value.is_empty()))
 }
 
 /// Versions in libtorch's description of its build. `libtorch` is without the flavor's suffix,
@@ -99,8 +58,7 @@ fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
 fn version_of(name: &str, path: &str) -> String {
     let answered = match name {
         "cudnn" => library_version(path, c"cudnnGetVersion", VersionCall::Returned).map(cudnn),
-        "cublas" => library_version(path, c"cublasGetProperty", VersionCall::InParts)
-            .map(|number| parts(number, 10_000, 100)),
+        "cublas" => library_version(path, c"cublasGetProperty", VersionCall::InParts).map(cublas),
         "nccl" => library_version(path, c"ncclGetVersion", VersionCall::Written).map(nccl),
         "cudart" => library_version(path, c"cudaRuntimeGetVersion", VersionCall::Written).map(cuda),
         "nvrtc" => super::nvrtc::version(std::path::Path::new(path))
@@ -109,43 +67,6 @@ fn version_of(name: &str, path: &str) -> String {
         _ => None,
     };
     answered.unwrap_or_else(|| path.rsplit('/').next().unwrap_or(path).to_owned())
-}
-
-/// major × `major` + minor × `minor` + patch.
-#[cfg(feature = "libtorch")]
-fn parts(number: i64, major: i64, minor: i64) -> String {
-    format!(
-        "{}.{}.{}",
-        number / major,
-        number % major / minor,
-        number % minor
-    )
-}
-
-/// 13000 is `13.0`.
-#[cfg(feature = "libtorch")]
-pub(super) fn cuda(number: i64) -> String {
-    format!("{}.{}", number / 1000, number % 1000 / 10)
-}
-
-/// cuDNN counts the major version in ten thousands from 9 on, in thousands before.
-#[cfg(feature = "libtorch")]
-pub(super) fn cudnn(number: i64) -> String {
-    if number >= 90_000 {
-        parts(number, 10_000, 100)
-    } else {
-        parts(number, 1000, 100)
-    }
-}
-
-/// NCCL counts the major version in ten thousands from 2.9 on, in thousands before.
-#[cfg(feature = "libtorch")]
-fn nccl(number: i64) -> String {
-    if number >= 10_000 {
-        parts(number, 10_000, 100)
-    } else {
-        parts(number, 1000, 100)
-    }
 }
 
 /// Switches by name; empty without libtorch.
@@ -168,35 +89,6 @@ pub fn cpu_model() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn watched_libraries_are_found_in_the_maps_by_their_file_names() {
-        let maps = "7f00-7f01 r-xp 00000000 00:1b 12 /opt/torch/lib/libtorch_cpu.so\n\
-                    7f02-7f03 r-xp 00000000 00:1b 13 /opt/nvidia/lib/libcudnn.so.9\n\
-                    7f04-7f05 rw-p 00000000 00:00 0 \n\
-                    7f06-7f07 r-xp 00000000 00:1b 14 /usr/lib/libm.so.6\n\
-                    7f08-7f09 r-xp 00000000 00:1b 15 /opt/nvidia/lib/libcudnn_graph.so.9\n\
-                    7f0a-7f0b r-xp 00000000 00:1b 16 /opt/nvidia/lib/libnvrtc.so.13\n\
-                    7f0c-7f0d r-xp 00000000 00:1b 17 /opt/nvidia/lib/libnvrtc-builtins.so.13.0\n";
-        let found = mapped(maps);
-        assert_eq!(found.len(), 4);
-        assert_eq!(found["nvrtc"], "/opt/nvidia/lib/libnvrtc.so.13");
-        assert_eq!(
-            found["nvrtc_builtins"],
-            "/opt/nvidia/lib/libnvrtc-builtins.so.13.0"
-        );
-        assert_eq!(found["libtorch_cpu"], "/opt/torch/lib/libtorch_cpu.so");
-        assert_eq!(found["cudnn"], "/opt/nvidia/lib/libcudnn.so.9");
-    }
-
-    #[test]
-    #[cfg(feature = "libtorch")]
-    fn numbers_of_versions_read_as_their_makers_write_them() {
-        assert_eq!([cuda(13_000), cuda(12_080)], ["13.0", "12.8"]);
-        assert_eq!([cudnn(91_501), cudnn(8907)], ["9.15.1", "8.9.7"]);
-        assert_eq!([nccl(22_809), nccl(2804)], ["2.28.9", "2.8.4"]);
-        assert_eq!(parts(130_102, 10_000, 100), "13.1.2");
-    }
 
     #[test]
     #[cfg(feature = "libtorch")]

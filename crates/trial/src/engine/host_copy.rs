@@ -1,10 +1,13 @@
-//! Batches on their way to the device. Input: numbers on the host. Output: tensors on the device;
+//! Batches on their way to the device, and values on their way back. Input: numbers on the host.
+//! Output: tensors on the device;
 //! the kind of host memory they were copied from is kept for the result.
 
 #![allow(
     deprecated,
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
+
+use std::fmt::Debug;
 
 use burn::tensor::{Device, Element, Int, Tensor, TensorData};
 use kiln_core::{kinds::data::PinMemory, spec::Engine};
@@ -119,7 +122,7 @@ impl HostCopy {
                     table
                 }
             };
-            let numbers = super::libtorch::normalize(&bytes, &table)?;
+            let numbers = super::kernels::normalize(&bytes, &table)?;
             return Ok(Tensor::from_primitive::<LibTorch>(
                 burn_tch::TchTensor::new(numbers),
             ));
@@ -180,6 +183,15 @@ impl HostCopy {
         )
         .map(|found| found.reshape(shape))
     }
+}
+
+/// Converts values that were read from the device.
+pub(crate) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
+    data.map_err(|error| {
+        TrialError::Failed(format!(
+            "values could not be read from the device: {error:?}"
+        ))
+    })
 }
 
 #[cfg(test)]

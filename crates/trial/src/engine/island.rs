@@ -24,7 +24,7 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::error_from_text;
-use super::libtorch::{
+use super::kernels::{
     AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention,
     conv_norm, forward, lstm,
 };
@@ -390,7 +390,7 @@ fn run(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::libtorch::Way, *};
+    use super::{super::kernels::Way, *};
 
     fn numbers(shape: &[i64], salt: i64) -> tch::Tensor {
         let count: i64 = shape.iter().product();

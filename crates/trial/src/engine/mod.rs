@@ -9,6 +9,7 @@ pub(crate) mod device;
 mod facts;
 mod guard;
 mod host_copy;
+mod loaded;
 mod operations;
 mod precision;
 
@@ -21,6 +22,8 @@ pub(crate) mod fixed;
 #[cfg(feature = "libtorch")]
 mod island;
 #[cfg(feature = "libtorch")]
+mod kernels;
+#[cfg(feature = "libtorch")]
 pub mod libtorch;
 #[cfg(feature = "libtorch")]
 pub(crate) mod nvrtc;
@@ -32,12 +35,19 @@ pub mod recorder;
 pub(crate) mod replicas;
 #[cfg(feature = "libtorch")]
 pub(crate) mod scaler;
+#[cfg(feature = "libtorch")]
+mod shim;
+#[cfg(feature = "libtorch")]
+pub(crate) mod updates;
+#[cfg(feature = "libtorch")]
+mod version_numbers;
 
 pub(crate) use device::begin_thread;
 pub use device::{AllocatorStats, EngineDevice};
-pub use facts::{cpu_model, flags, libraries, library_files};
+pub use facts::{cpu_model, flags, libraries};
 pub use guard::{error_from_text, guard, guard_result};
-pub(crate) use host_copy::HostCopy;
+pub(crate) use host_copy::{HostCopy, on_host};
+pub use loaded::library_files;
 pub use operations::{
     AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights,
     Ops, RunningStats,

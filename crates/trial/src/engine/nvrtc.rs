@@ -13,10 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    facts::{cuda, library_files},
-    libtorch::checked,
-};
+use super::{loaded::library_files, shim::checked, version_numbers::cuda};
 use crate::error::TrialError;
 
 unsafe extern "C" {

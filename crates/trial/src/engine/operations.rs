@@ -12,7 +12,7 @@ use super::precision::Products;
 #[cfg(feature = "libtorch")]
 use super::{
     island::{FloatInput, attention_island, conv_norm_island, island, lstm_island},
-    libtorch::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
+    kernels::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
 };
 use crate::error::TrialError;
 

@@ -10,8 +10,9 @@ use kiln_core::record::examination::{Cuda, CudaDevice, CudaDriver, Libtorch};
 
 use super::{
     cuda::{self, NoCuda},
-    facts::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
-    libtorch::{build as config, checked, headers_version},
+    libtorch::{build as config, headers_version},
+    shim::checked,
+    version_numbers::{build_setting, cuda as cuda_version, cudnn as cudnn_version},
 };
 
 unsafe extern "C" {

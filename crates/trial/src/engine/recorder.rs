@@ -8,7 +8,7 @@ use std::{
     ptr,
 };
 
-use super::libtorch::checked;
+use super::shim::checked;
 use crate::error::TrialError;
 
 unsafe extern "C" {

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use tch::Tensor;
 
-use super::libtorch::{Handle, checked, count, handle};
+use super::shim::{Handle, checked, count, handle};
 use crate::error::TrialError;
 
 unsafe extern "C" {

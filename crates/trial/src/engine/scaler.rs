@@ -6,7 +6,7 @@ use std::ffi::c_int;
 
 use tch::{Device, Kind, Tensor};
 
-use super::libtorch::{Handle, checked, count, handle, handles};
+use super::shim::{Handle, checked, count, handle, handles};
 use crate::error::TrialError;
 
 unsafe extern "C" {

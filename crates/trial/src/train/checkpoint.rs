@@ -15,11 +15,11 @@ use kiln_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
+    early_stop::EarlyStopState,
     learner::{MODEL_FILE, TRAINING_FILE},
     ledger::LedgerState,
     optimizer::Counters,
     schedule::PlateauState,
-    training::EarlyStopState,
 };
 use crate::TrialError;
 

@@ -6,13 +6,10 @@ use burn::{
     tensor::{Int, Tensor, activation},
 };
 
-use super::{
-    generation::{Continuation, Responder, Writing},
-    learner::on_host,
-};
+use super::generation::{Continuation, Responder, Writing};
 use crate::{
     TrialError,
-    engine::{HostCopy, Ops, guard_result},
+    engine::{HostCopy, Ops, guard_result, on_host},
     model::{Cache, Network, Seq2seq},
 };
 

@@ -4,12 +4,9 @@
 
 mod checkpoint;
 
-use std::{collections::BTreeMap, fmt::Debug};
+use std::collections::BTreeMap;
 
-use burn::{
-    module::Module,
-    tensor::{Tensor, TensorData},
-};
+use burn::{module::Module, tensor::Tensor};
 use kiln_core::{
     kinds::{
         self, InputShape,
@@ -33,7 +30,7 @@ use super::{
     trainable::Copying,
 };
 use crate::{
-    engine::{self, AllocatorStats, EngineDevice, HostCopy, Ops, guard, guard_result},
+    engine::{self, AllocatorStats, EngineDevice, HostCopy, Ops, guard, guard_result, on_host},
     error::TrialError,
     model::{
         GivenValues, Init, Input, Matmul, Network, RecurrentMemory, Registry, check_outputs,
@@ -586,15 +583,6 @@ fn not_trained() -> TrialError {
 
 fn read(values: Tensor<1>) -> Result<Vec<f64>, TrialError> {
     Ok(on_host(values.try_into_data())?.iter::<f64>().collect())
-}
-
-/// Converts values that were read from the device.
-pub(super) fn on_host<E: Debug>(data: Result<TensorData, E>) -> Result<TensorData, TrialError> {
-    data.map_err(|error| {
-        TrialError::Failed(format!(
-            "values could not be read from the device: {error:?}"
-        ))
-    })
 }
 
 /// A number made of three, by SplitMix64's mixing, so that neighboring steps draw unrelated

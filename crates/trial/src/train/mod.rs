@@ -8,6 +8,7 @@ mod batch;
 mod checkpoint;
 mod clock;
 mod decoder;
+mod early_stop;
 mod feed;
 mod generation;
 mod interrupt;
@@ -50,6 +51,7 @@ pub use outcome::TrialEnded;
 use self::{
     checkpoint::{Keeper, ResumePoint},
     clock::monotonic_nanoseconds,
+    early_stop::EarlyStopping,
     feed::{Feed, StepPlan, plan_feed, plan_products},
     ledger::Ledger,
     memory_watch::MemoryWatch,
@@ -64,7 +66,7 @@ use self::{
     tables::Tables,
     timing::Timing,
     trainable::Trainable,
-    training::{EarlyStopping, Ending, Training, TrainingFigures},
+    training::{Ending, Training, TrainingFigures},
 };
 use crate::{TrialError, data, engine::guard_result, model::Registry};
 

@@ -5,23 +5,22 @@
 //! result is made of, which stay readable after an error. Waits for the device: at both ends of the
 //! window, at both ends of an evaluation or a checkpoint, and where losses are read.
 
+mod checkpoints;
+mod evaluation;
+
 use std::{
     io::Write,
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use kiln_core::{
-    plan::TrialFile,
-    record::Message,
-    spec::{self, EvaluateEvery, EvaluateMoment},
-};
-use serde::{Deserialize, Serialize};
+use kiln_core::{plan::TrialFile, record::Message};
 
 use super::{
-    checkpoint::{Keeper, LoopState},
+    checkpoint::Keeper,
     clock::seconds_between,
+    early_stop::EarlyStopping,
     feed::{Feed, StepPlan},
-    ledger::{Divergence, EpochPlace, Evaluation, Ledger, OpenStep},
+    ledger::{Divergence, Ledger, OpenStep},
     memory_watch::MemoryWatch,
     messages::Messenger,
     objective::Scores,
@@ -30,7 +29,6 @@ use super::{
     schedule::{Plateau, learning_rate},
     step_clock::StepClock,
     tables::Tables,
-    text_scores::TextScores,
     timing::{DataCost, Timing, Work},
     trainable::{AllocatorPeaks, Trainable},
 };
@@ -67,61 +65,6 @@ pub(crate) struct Training<'a, 'b, T: Trainable, W: Write> {
     pub(crate) memory: MemoryWatch,
     /// `None` where the trial keeps no checkpoints.
     pub(crate) keeper: Option<Keeper>,
-}
-
-/// Ends a training whose validation loss has stopped falling.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EarlyStopping {
-    /// `None` never ends it.
-    patience: Option<u64>,
-    lowest: f64,
-    stalled: u64,
-}
-
-/// Saved state of an early stop: the evaluations so far.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct EarlyStopState {
-    /// `None` before the first evaluation.
-    lowest: Option<f64>,
-    stalled: u64,
-}
-
-impl EarlyStopping {
-    pub(crate) fn new(asked: Option<&spec::EarlyStop>) -> Self {
-        Self {
-            patience: asked.map(|stop| stop.patience),
-            lowest: f64::INFINITY,
-            stalled: 0,
-        }
-    }
-
-    fn state(&self) -> EarlyStopState {
-        EarlyStopState {
-            lowest: Some(self.lowest).filter(|lowest| lowest.is_finite()),
-            stalled: self.stalled,
-        }
-    }
-
-    fn restore(&mut self, state: &EarlyStopState) {
-        self.lowest = state.lowest.unwrap_or(f64::INFINITY);
-        self.stalled = state.stalled;
-    }
-
-    /// Takes in the loss of one evaluation; the reason to end, if there is one.
-    fn hear(&mut self, loss: f64) -> Option<String> {
-        self.stalled = if loss < self.lowest {
-            0
-        } else {
-            self.stalled + 1
-        };
-        self.lowest = self.lowest.min(loss);
-        let patience = self.patience.filter(|patience| self.stalled >= *patience)?;
-        Some(format!(
-            "the validation loss did not fall below {:.4} in {patience} evaluations in a row \
-             (`train.early_stop`)",
-            self.lowest
-        ))
-    }
 }
 
 /// The loop's measurements outside the window.
@@ -209,33 +152,6 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         )
     }
 
-    /// Whether the state at the end of the training is kept: a finished one if requested, an
-    /// interrupted one so that it can be resumed.
-    fn keeps_the_end(&self, ending: &Ending) -> bool {
-        let Some(keeper) = &self.keeper else {
-            return false;
-        };
-        match ending {
-            Ending::Completed | Ending::StoppedEarly(_) => {
-                keeper.is_due_at_end(self.loss_at(self.measured.steps))
-            }
-            Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
-            Ending::Diverged(_) => false,
-        }
-    }
-
-    /// Takes over what an attempt before knew after `step`.
-    pub(crate) fn resume(&mut self, step: u64, state: &LoopState) {
-        self.measured.steps = step;
-        self.measured.resumed_at = Some(step);
-        self.measured.seconds_before = state.seconds;
-        self.measured.seconds_to_target = state.seconds_to_target;
-        self.measured.evaluated_at = (!state.owes_evaluation).then_some(step);
-        self.plateau.restore(&state.plateau);
-        self.early_stop.restore(&state.early_stop);
-        self.ledger.restore(&state.ledger);
-    }
-
     fn make_steps(&mut self) -> Result<Ending, TrialError> {
         let total_steps = self.plan.total_steps;
         if let Some(ending) = self.evaluate_what_is_owed()? {
@@ -272,34 +188,6 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             }
         }
         Ok(Ending::Completed)
-    }
-
-    /// An attempt that was interrupted in an evaluation left it to this one.
-    fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
-        let step = self.measured.steps;
-        let is_owed = self.measured.resumed_at.is_some()
-            && self.owes_evaluation(step)
-            && step < self.plan.total_steps;
-        if !is_owed {
-            return Ok(None);
-        }
-        match self.evaluate(step)? {
-            // The checkpoint that it went on from learns of it.
-            None if self.keeper.is_some() => self.checkpoint(step),
-            ending => Ok(ending),
-        }
-    }
-
-    fn owes_evaluation(&self, step: u64) -> bool {
-        self.evaluation_is_due(step) && self.measured.evaluated_at != Some(step)
-    }
-
-    /// The loss of the evaluation after a step.
-    fn loss_at(&self, step: u64) -> Option<f64> {
-        self.measured
-            .scores
-            .filter(|_| self.measured.evaluated_at == Some(step))
-            .map(|scores| scores.loss)
     }
 
     /// One optimizer update, or one round of matrix products.
@@ -462,101 +350,6 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         }
     }
 
-    fn has_validation(&self) -> bool {
-        self.feed
-            .as_ref()
-            .is_some_and(|feed| feed.validation.is_some())
-    }
-
-    fn evaluation_is_due(&self, step: u64) -> bool {
-        let by_plan = match self.file.train.evaluate.every {
-            EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
-            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
-            EvaluateEvery::Moment(EvaluateMoment::End) => false,
-        };
-        self.has_validation() && (by_plan || step == self.plan.total_steps)
-    }
-
-    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut
-    /// out of the window.
-    fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
-        if let Some(divergence) = self.settle()? {
-            return Ok(Some(diverged(divergence)));
-        }
-        let (scores, to, seconds) = self.aside(|training| training.validate(step))?;
-        *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
-        match scores {
-            None => Ok(Some(Ending::Interrupted)),
-            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!(
-                "the validation loss after step {step} is {loss}"
-            )))),
-            Some(scores) => {
-                self.record_evaluation(step, to, Evaluation { scores, seconds })?;
-                Ok(self
-                    .early_stop
-                    .hear(scores.loss)
-                    .filter(|_| step < self.plan.total_steps)
-                    .map(Ending::StoppedEarly))
-            }
-        }
-    }
-
-    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time
-    /// is cut out of the window. One that cannot be written is told of and ends nothing.
-    fn checkpoint(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
-        if let Some(divergence) = self.settle()? {
-            return Ok(Some(diverged(divergence)));
-        }
-        let (written, _, seconds) =
-            self.aside(|training| match training.write_checkpoint(step) {
-                Err(TrialError::NotSaved(error)) => Ok(Err(error)),
-                other => other.map(Ok),
-            })?;
-        *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
-        match written {
-            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed {
-                step,
-                bytes,
-                seconds,
-            })?,
-            Ok(None) => {}
-            Err(error) => {
-                let text = format!("the checkpoint of step {step} could not be written: {error}");
-                self.messages
-                    .send(&Message::Notice { text: text.clone() })?;
-                self.keeper
-                    .iter_mut()
-                    .for_each(|keeper| keeper.failure = Some(text.clone()));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Its bytes; `None` if it is there already.
-    fn write_checkpoint(&mut self, step: u64) -> Result<Option<u64>, TrialError> {
-        let (state, valid_loss) = (self.loop_state(step), self.loss_at(step));
-        let Self {
-            keeper: Some(keeper),
-            trainee,
-            ..
-        } = self
-        else {
-            return Ok(None);
-        };
-        keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
-    }
-
-    fn loop_state(&self, step: u64) -> LoopState {
-        LoopState {
-            seconds: self.seconds_trained(self.clock.now()),
-            seconds_to_target: self.measured.seconds_to_target,
-            plateau: self.plateau.state(),
-            early_stop: self.early_stop.state(),
-            ledger: self.ledger.state(),
-            owes_evaluation: self.owes_evaluation(step),
-        }
-    }
-
     /// Since the training started, earlier attempts included as far as this one resumes them.
     fn seconds_trained(&self, now: u64) -> f64 {
         self.measured.seconds_before + self.timing.seconds_since_start(now)
@@ -584,120 +377,6 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.timing.cut(from, to);
         self.messages.restart(to);
         Ok((given, to, seconds_between(from, to)))
-    }
-
-    /// Waits. `None` if interrupted.
-    fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
-        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else {
-            return Ok(None);
-        };
-        let mut loader = validation.loader();
-        let batches = loader.total_batches();
-        let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
-        for index in 0..batches {
-            if self.is_interrupted() {
-                return Ok(None);
-            }
-            let batch = loader
-                .next_batch()
-                .map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
-            let on_device = self.trainee.to_device(&batch)?;
-            drop(batch);
-            self.trainee.evaluate(on_device)?;
-            let message = Message::Evaluating {
-                step,
-                batch: index + 1,
-                total_batches,
-            };
-            self.messages.sign_of_life(&message, self.clock.now())?;
-        }
-        let scores = self.trainee.finish_evaluation()?;
-        match self.respond(step, total_batches) {
-            Ok(None) => Ok(Some(scores)),
-            Ok(Some(texts)) => Ok(Some(Scores {
-                bleu4: Some(texts.bleu() / 100.0),
-                chrf: Some(texts.chrf() / 100.0),
-                ..scores
-            })),
-            Err(TrialError::Interrupted) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's
-    /// `total_batches`; `None` where none are.
-    ///
-    /// Errors: it is interrupted, the responses cannot be written.
-    fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
-        let Self {
-            responses: Some(asked),
-            trainee,
-            messages,
-            is_interrupted,
-            file,
-            clock,
-            ..
-        } = self
-        else {
-            return Ok(None);
-        };
-        let mut responses = Vec::new();
-        for batch in 0..asked.batches() {
-            let left = (asked.batches() - batch - 1) as u64;
-            let message = Message::Evaluating {
-                step,
-                batch: total_batches - left,
-                total_batches,
-            };
-            let mut on_progress =
-                |_| report_progress(is_interrupted, messages, &message, clock.now());
-            responses.extend(trainee.respond(
-                &asked.writing(),
-                &asked.prompts(batch),
-                &mut on_progress,
-            )?);
-        }
-        asked
-            .finish(&responses, &file.folder.join("responses.jsonl"))
-            .map(Some)
-    }
-
-    fn record_evaluation(
-        &mut self,
-        step: u64,
-        at: u64,
-        evaluation: Evaluation,
-    ) -> Result<(), TrialError> {
-        let loss = evaluation.scores.loss;
-        self.measured.scores = Some(evaluation.scores);
-        self.measured.evaluated_at = Some(step);
-        self.plateau.hear(loss);
-        let place = EpochPlace {
-            epoch: self.plan.epoch(step),
-            step,
-            at,
-        };
-        self.ledger
-            .add_epoch(place, Some(evaluation), &mut self.tables)?;
-        self.tables.flush()?;
-        self.messages.send(&Message::Evaluated {
-            step,
-            valid_loss: loss,
-        })?;
-        let is_reached = self
-            .file
-            .train
-            .target
-            .as_ref()
-            .is_some_and(|target| loss <= target.valid_loss);
-        if is_reached && self.measured.seconds_to_target.is_none() {
-            self.measured.seconds_to_target = Some(self.seconds_trained(at));
-            self.messages.send(&Message::TargetReached {
-                step,
-                monotonic_nanoseconds: at,
-            })?;
-        }
-        Ok(())
     }
 
     fn pause_loader(&self, is_paused: bool) {

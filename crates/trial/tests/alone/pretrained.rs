@@ -12,7 +12,7 @@ use kiln_core::{
     plan::{Outcome, TrialFile},
     record::{StepRow, TrialResult},
 };
-use kiln_data::source::sha256_of;
+use kiln_data::files::sha256_of;
 use kiln_trial::{model::Registry, train};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 

@@ -10,7 +10,7 @@ use std::{
 use imagesize::ImageError;
 
 use super::unfit;
-use crate::text::DataError;
+use crate::error::DataError;
 
 /// Suffixes of image files, in any case.
 const IMAGE_ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];

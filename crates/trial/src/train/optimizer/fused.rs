@@ -22,11 +22,11 @@ use super::{
 };
 use crate::{
     engine::{
-        libtorch::{
+        replicas::sum_over_replicas,
+        updates::{
             Adafactor, AdamW, LearningRate, ParameterGroup, Sgd, accumulate, adafactor, adamw,
             clip, sgd,
         },
-        replicas::sum_over_replicas,
     },
     error::TrialError,
     model::Network,

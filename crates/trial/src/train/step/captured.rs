@@ -19,7 +19,7 @@ use crate::{
         capture::Graph,
         fixed::Raw,
         guard_result,
-        libtorch::{LearningRate, accumulate},
+        updates::{LearningRate, accumulate},
     },
     error::TrialError,
     model::{Input, Pairs, RecurrentMemory},

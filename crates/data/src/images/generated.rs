@@ -11,7 +11,7 @@ use kiln_core::kinds::{
 };
 use sha2::{Digest, Sha256};
 
-use super::images::Normalization;
+use super::Normalization;
 
 /// An arbitrary seed; changing it changes the images and every result based on them.
 const SEED: u64 = 0x6b69_6c6e;

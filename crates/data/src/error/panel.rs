@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::files::ARCHIVES;
+use crate::suffix::ARCHIVES;
 
 /// A fault of the files of a panel, with a remedy.
 #[derive(Debug, thiserror::Error)]

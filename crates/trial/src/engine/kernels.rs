@@ -1,0 +1,491 @@
+//! Operations of the shim with their backward. Input: tch tensors. Output: tch tensors and what the
+//! backward pass needs.
+
+use std::{
+    ffi::c_int,
+    fmt,
+    ptr::{self, NonNull},
+};
+
+use tch::Tensor;
+
+use super::{
+    precision::Products,
+    shim::{Handle, checked, handle},
+};
+use crate::error::TrialError;
+
+#[repr(C)]
+struct CSaved {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn kiln_linear(
+        x: Handle,
+        w: Handle,
+        b: Handle,
+        products: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_linears(
+        x: Handle,
+        weights: *const Handle,
+        count: c_int,
+        products: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_rms_norm(
+        x: Handle,
+        weight: Handle,
+        epsilon: f64,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_biased_attention(
+        first: Handle,
+        second: Handle,
+        mask: Handle,
+        bias: c_int,
+        heads: i64,
+        dropout: f64,
+        way: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_normalize(bytes: Handle, table: Handle, out: *mut Handle) -> c_int;
+    fn kiln_embedding(
+        table: Handle,
+        indices: Handle,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_layer_norm(
+        x: Handle,
+        weight: Handle,
+        bias: Handle,
+        epsilon: f64,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_relu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_dropout(
+        x: Handle,
+        probability: f64,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_residual(
+        stream: Handle,
+        branch: Handle,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_cross_entropy(
+        logits: Handle,
+        targets: Handle,
+        reuse: c_int,
+        smoothing: f64,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_max_pool(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
+    fn kiln_conv_norm(
+        x: Handle,
+        weight: Handle,
+        gain: Handle,
+        shift: Handle,
+        residual: Handle,
+        running_mean: Handle,
+        running_variance: Handle,
+        stride: i64,
+        padding: i64,
+        relu: c_int,
+        training: c_int,
+        products: c_int,
+        of_input: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_causal_attention(
+        qkv: Handle,
+        heads: i64,
+        dropout: f64,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_lstm(
+        inputs: *const Handle,
+        count: c_int,
+        hidden: Handle,
+        cell: Handle,
+        dropout: f64,
+        products: c_int,
+        out: *mut Handle,
+        last_hidden: *mut Handle,
+        last_cell: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_backward(
+        saved: *mut CSaved,
+        gradient: Handle,
+        results: *mut Handle,
+        count: c_int,
+    ) -> c_int;
+    fn kiln_forget(saved: *mut CSaved);
+}
+
+/// State that a forward pass saved for its backward pass, which consumes it.
+pub(super) struct SavedForward(NonNull<CSaved>);
+
+// SAFETY: it owns tensors, whose reference counts are atomic, and nothing else refers to it.
+unsafe impl Send for SavedForward {}
+
+impl fmt::Debug for SavedForward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Saved")
+    }
+}
+
+impl Drop for SavedForward {
+    fn drop(&mut self) {
+        // SAFETY: the pointer came from the shim and is given back once.
+        unsafe { kiln_forget(self.0.as_ptr()) };
+    }
+}
+
+impl SavedForward {
+    /// Gradients of the operation's first `count` inputs; `None` where there is none. Some
+    /// operations write over what they saved, so it cannot run twice.
+    pub(super) fn backward(
+        self,
+        gradient: &Tensor,
+        count: usize,
+    ) -> Result<Vec<Option<Tensor>>, TrialError> {
+        let mut results = vec![ptr::null_mut(); count];
+        // SAFETY: `results` has room for `count` handles; the handles written are new and owned
+        // here.
+        let code = unsafe {
+            kiln_backward(
+                self.0.as_ptr(),
+                handle(gradient),
+                results.as_mut_ptr(),
+                count as c_int,
+            )
+        };
+        // SAFETY: each non-null handle is new and becomes one tensor.
+        let found = results
+            .into_iter()
+            .map(|result| (!result.is_null()).then(|| unsafe { Tensor::from_ptr(result) }))
+            .collect();
+        checked(code).map(|()| found)
+    }
+}
+
+/// An operation of the shim with its settings; `island.rs` gives it its inputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operation {
+    /// `[x, weight]` or `[x, weight, bias]`.
+    Linear {
+        products: Products,
+    },
+    /// `[x, weight, …]`, the products side by side.
+    Linears {
+        products: Products,
+    },
+    /// `[x, weight]`.
+    RmsNorm {
+        epsilon: f64,
+    },
+    /// `[table]` and indices.
+    Embedding,
+    /// `[x, weight]` or `[x, weight, bias]`.
+    LayerNorm {
+        epsilon: f64,
+    },
+    Gelu,
+    Relu,
+    Dropout {
+        probability: f64,
+    },
+    /// `[stream, branch]`.
+    Residual,
+    /// `[logits]` and targets; `reuse` means that the logits are not used elsewhere.
+    CrossEntropy {
+        reuse: bool,
+        smoothing: f64,
+    },
+    /// `[x]`.
+    MaxPool,
+    /// `[queries, keys and values side by side]`.
+    CausalAttention {
+        heads: i64,
+        dropout: f64,
+    },
+}
+
+/// Runs the forward pass of `operation`; with `save`, also what its backward pass needs.
+pub(super) fn forward(
+    operation: Operation,
+    inputs: &[&Tensor],
+    indices: Option<&Tensor>,
+    save: bool,
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
+    let input = |at: usize| {
+        inputs
+            .get(at)
+            .map_or(ptr::null_mut(), |tensor| handle(tensor))
+    };
+    let indices = indices.map_or(ptr::null_mut(), handle);
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save {
+        &raw mut state
+    } else {
+        ptr::null_mut()
+    };
+    let out_place = &raw mut out;
+    // SAFETY: the handles are borrowed from live tensors for the call; optional ones may be null;
+    // `out` and `saved` are places.
+    let code = unsafe {
+        match operation {
+            Operation::Linear { products } => kiln_linear(
+                input(0),
+                input(1),
+                input(2),
+                products as c_int,
+                out_place,
+                saved,
+            ),
+            Operation::Linears { products } => {
+                let weights: Vec<Handle> =
+                    inputs.iter().skip(1).map(|tensor| handle(tensor)).collect();
+                kiln_linears(
+                    input(0),
+                    weights.as_ptr(),
+                    weights.len() as c_int,
+                    products as c_int,
+                    out_place,
+                    saved,
+                )
+            }
+            Operation::RmsNorm { epsilon } => {
+                kiln_rms_norm(input(0), input(1), epsilon, out_place, saved)
+            }
+            Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
+            Operation::LayerNorm { epsilon } => {
+                kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved)
+            }
+            Operation::Gelu => kiln_gelu(input(0), out_place, saved),
+            Operation::Relu => kiln_relu(input(0), out_place, saved),
+            Operation::Dropout { probability } => {
+                kiln_dropout(input(0), probability, out_place, saved)
+            }
+            Operation::Residual => kiln_residual(input(0), input(1), out_place, saved),
+            Operation::CrossEntropy { reuse, smoothing } => kiln_cross_entropy(
+                input(0),
+                indices,
+                c_int::from(reuse),
+                smoothing,
+                out_place,
+                saved,
+            ),
+            Operation::MaxPool => kiln_max_pool(input(0), out_place, saved),
+            Operation::CausalAttention { heads, dropout } => {
+                kiln_causal_attention(input(0), heads, dropout, out_place, saved)
+            }
+        }
+    };
+    let saved = NonNull::new(state).map(SavedForward);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// Settings of attention with a bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct AttentionSettings {
+    pub(super) heads: i64,
+    /// Dropout of the attention weights; 0 in evaluation.
+    pub(super) dropout: f64,
+    pub(super) way: Way,
+}
+
+/// By which of libtorch's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As the device has it best.
+    Best = 0,
+    /// Products and softmax, one by one.
+    #[cfg(test)]
+    Plain = 1,
+    /// libtorch's own attention.
+    #[cfg(test)]
+    Fused = 2,
+}
+
+/// The forward pass of attention without scaling: `inputs` are queries, keys and values side by
+/// side [batch, time, 3 × inner], or queries and then keys and values side by side, and last, if
+/// `has_bias`, the bias [heads, time, time'], whose values are in the mask. `mask` is added to the
+/// scores.
+pub(super) fn biased_attention(
+    inputs: &[&Tensor],
+    mask: Option<&Tensor>,
+    has_bias: bool,
+    with: AttentionSettings,
+    save: bool,
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
+    let parts = &inputs[..inputs.len() - usize::from(has_bias)];
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save {
+        &raw mut state
+    } else {
+        ptr::null_mut()
+    };
+    // SAFETY: the handles are borrowed from live tensors for the call; the second's and the mask's
+    // may be null; the rest are places.
+    let code = unsafe {
+        kiln_biased_attention(
+            handle(parts[0]),
+            parts
+                .get(1)
+                .map_or(ptr::null_mut(), |tensor| handle(tensor)),
+            mask.map_or(ptr::null_mut(), handle),
+            c_int::from(has_bias),
+            with.heads,
+            with.dropout,
+            with.way as c_int,
+            &raw mut out,
+            saved,
+        )
+    };
+    let saved = NonNull::new(state).map(SavedForward);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// Settings of LSTM layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LstmSettings {
+    /// Between layers; 0 in evaluation.
+    pub(super) dropout: f64,
+    pub(super) products: Products,
+}
+
+/// The states of LSTM layers, hidden and cell, both [layers, batch, hidden].
+pub(super) type LstmStates = [Tensor; 2];
+
+/// The forward pass of LSTM layers: `inputs` are x [batch, time, in] and four weights per layer in
+/// PyTorch's order. Out come the last layer's outputs [batch, time, hidden] and the states after
+/// the last time, and with `save` what the backward pass needs.
+pub(super) fn lstm(
+    inputs: &[&Tensor],
+    states: &LstmStates,
+    with: LstmSettings,
+    save: bool,
+) -> Result<(Tensor, LstmStates, Option<SavedForward>), TrialError> {
+    let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
+    let mut places = [ptr::null_mut(); 3];
+    let [out, hidden, cell] = &mut places;
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save {
+        &raw mut state
+    } else {
+        ptr::null_mut()
+    };
+    // SAFETY: the handles are borrowed from live tensors for the call; the rest are places.
+    let code = unsafe {
+        kiln_lstm(
+            inputs.as_ptr(),
+            inputs.len() as c_int,
+            handle(&states[0]),
+            handle(&states[1]),
+            with.dropout,
+            with.products as c_int,
+            out,
+            hidden,
+            cell,
+            saved,
+        )
+    };
+    let saved = NonNull::new(state).map(SavedForward);
+    checked(code)?;
+    // SAFETY: on success the three are new handles.
+    let [out, hidden, cell] = places.map(|place| unsafe { Tensor::from_ptr(place) });
+    Ok((out, [hidden, cell], saved))
+}
+
+/// Settings of a convolution and of the operations after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ConvSettings {
+    pub(super) stride: i64,
+    pub(super) padding: i64,
+    pub(super) relu: bool,
+    pub(super) training: bool,
+    pub(super) products: Products,
+    /// Whether x needs a gradient.
+    pub(super) of_input: bool,
+}
+
+/// The forward pass of a convolution, its norm, and a sum and a rectifier after it: `inputs` are x,
+/// weight, gain, shift and, if it has one, the residual. `stats`, running mean and variance, are
+/// moved in training.
+pub(super) fn conv_norm(
+    inputs: &[&Tensor],
+    stats: &[Tensor; 2],
+    with: ConvSettings,
+    save: bool,
+) -> Result<(Tensor, Option<SavedForward>), TrialError> {
+    let input = |at: usize| {
+        inputs
+            .get(at)
+            .map_or(ptr::null_mut(), |tensor| handle(tensor))
+    };
+    let mut out = ptr::null_mut();
+    let mut state: *mut CSaved = ptr::null_mut();
+    let saved = if save {
+        &raw mut state
+    } else {
+        ptr::null_mut()
+    };
+    // SAFETY: the handles are borrowed from live tensors for the call; the residual's may be null;
+    // the statistics belong to the caller, who lets them be written; the rest are places.
+    let code = unsafe {
+        kiln_conv_norm(
+            input(0),
+            input(1),
+            input(2),
+            input(3),
+            input(4),
+            handle(&stats[0]),
+            handle(&stats[1]),
+            with.stride,
+            with.padding,
+            c_int::from(with.relu),
+            c_int::from(with.training),
+            with.products as c_int,
+            c_int::from(with.of_input),
+            &raw mut out,
+            saved,
+        )
+    };
+    let saved = NonNull::new(state).map(SavedForward);
+    checked(code)?;
+    // SAFETY: on success `out` is a new handle.
+    Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// Numbers for bytes [rows, channels, height, width]: `table` [channels, 256], f32, has that for
+/// each of a channel's bytes. Does not wait.
+pub(super) fn normalize(bytes: &Tensor, table: &Tensor) -> Result<Tensor, TrialError> {
+    let mut out = ptr::null_mut();
+    // SAFETY: the handles are borrowed from live tensors for the call; `out` is a place.
+    checked(unsafe { kiln_normalize(handle(bytes), handle(table), &raw mut out) })?;
+    // SAFETY: on success `out` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(out) })
+}

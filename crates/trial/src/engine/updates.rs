@@ -1,0 +1,276 @@
+//! Fused updates of parameters in place: optimizers, clipping, accumulation. Input: lists of tch
+//! tensors that run in parallel.
+
+use std::{ffi::c_int, ptr};
+
+use tch::Tensor;
+
+use super::shim::{Handle, checked, count, handle, handles};
+use crate::error::TrialError;
+
+unsafe extern "C" {
+    fn kiln_adamw(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        first: *const Handle,
+        second: *const Handle,
+        steps: *const Handle,
+        count: c_int,
+        rate: f64,
+        held: Handle,
+        beta1: f64,
+        beta2: f64,
+        decay: f64,
+        epsilon: f64,
+        found: Handle,
+    ) -> c_int;
+    fn kiln_sgd(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        buffers: *const Handle,
+        count: c_int,
+        rate: f64,
+        held: Handle,
+        momentum: f64,
+        nesterov: c_int,
+        decay: f64,
+        first_step: c_int,
+        found: Handle,
+    ) -> c_int;
+    fn kiln_adafactor(
+        parameters: *const Handle,
+        gradients: *const Handle,
+        rows: *const Handle,
+        columns: *const Handle,
+        steps: Handle,
+        count: c_int,
+        rate: f64,
+        held: Handle,
+        decay_rate: f64,
+        epsilon: f64,
+        clip_threshold: f64,
+        decay: f64,
+        found: Handle,
+    ) -> c_int;
+    fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
+    fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
+}
+
+/// Lists that C++ walks side by side must be as long as one another.
+fn same_length(lists: &[&[Tensor]]) -> Result<(), TrialError> {
+    if lists.iter().all(|list| list.len() == lists[0].len()) {
+        return Ok(());
+    }
+    let lengths: Vec<usize> = lists.iter().map(|list| list.len()).collect();
+    Err(TrialError::Failed(format!(
+        "the optimizer's lists of tensors differ in length: {lengths:?}; this is a bug in kiln; \
+         please report it"
+    )))
+}
+
+/// The learning rate of an update.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LearningRate<'a> {
+    Number(f64),
+    /// The number that this has when the update is made: f32 without axes, on the CPU also f64.
+    OnDevice(&'a Tensor),
+}
+
+impl LearningRate<'_> {
+    /// As the shim takes it: a number, or a tensor in its place.
+    fn parts(self) -> (f64, Handle) {
+        match self {
+            Self::Number(number) => (number, ptr::null_mut()),
+            Self::OnDevice(held) => (0.0, handle(held)),
+        }
+    }
+}
+
+/// AdamW's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdamW<'a> {
+    pub(crate) learning_rate: LearningRate<'a>,
+    pub(crate) beta1: f64,
+    pub(crate) beta2: f64,
+    pub(crate) weight_decay: f64,
+    pub(crate) epsilon: f64,
+}
+
+/// The tensors of one parameter group; the lists run in parallel.
+#[derive(Debug, Default)]
+pub(crate) struct ParameterGroup {
+    pub(crate) parameters: Vec<Tensor>,
+    pub(crate) gradients: Vec<Tensor>,
+    /// First moments of AdamW, SGD's momentum, or Adafactor's means along the last axis.
+    pub(crate) first: Vec<Tensor>,
+    /// Second moments of AdamW, or Adafactor's means along the axis before the last.
+    pub(crate) second: Vec<Tensor>,
+    /// One-element f32 step counters beside the parameters: AdamW's one per parameter, Adafactor's
+    /// one.
+    pub(crate) steps: Vec<Tensor>,
+}
+
+/// One fused AdamW update, in place, of all parameters of the group; none if `found`, one f32 on
+/// the device, is 1.
+pub(crate) fn adamw(
+    group: &ParameterGroup,
+    with: AdamW<'_>,
+    found: Option<&Tensor>,
+) -> Result<(), TrialError> {
+    same_length(&[
+        &group.parameters,
+        &group.gradients,
+        &group.first,
+        &group.second,
+        &group.steps,
+    ])?;
+    let lists = [
+        &group.parameters,
+        &group.gradients,
+        &group.first,
+        &group.second,
+        &group.steps,
+    ]
+    .map(|list| handles(list));
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments,
+    // counters); `held` and `found` may be null.
+    let code = unsafe {
+        kiln_adamw(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            lists[3].as_ptr(),
+            lists[4].as_ptr(),
+            count(&group.parameters),
+            rate,
+            held,
+            with.beta1,
+            with.beta2,
+            with.weight_decay,
+            with.epsilon,
+            found.map_or(ptr::null_mut(), handle),
+        )
+    };
+    checked(code)
+}
+
+/// SGD's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sgd<'a> {
+    pub(crate) learning_rate: LearningRate<'a>,
+    pub(crate) momentum: f64,
+    pub(crate) nesterov: bool,
+    pub(crate) weight_decay: f64,
+    /// Whether the momentum is still to be started from this gradient.
+    pub(crate) first_step: bool,
+}
+
+/// One fused SGD update, in place, of all parameters of the group; none if `found`, one f32 on the
+/// device, is 1.
+pub(crate) fn sgd(
+    group: &ParameterGroup,
+    with: Sgd<'_>,
+    found: Option<&Tensor>,
+) -> Result<(), TrialError> {
+    same_length(&[&group.parameters, &group.gradients])?;
+    if with.momentum != 0.0 {
+        same_length(&[&group.parameters, &group.first])?;
+    }
+    let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `held` and
+    // `found` may be null.
+    let code = unsafe {
+        kiln_sgd(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            count(&group.parameters),
+            rate,
+            held,
+            with.momentum,
+            c_int::from(with.nesterov),
+            with.weight_decay,
+            c_int::from(with.first_step),
+            found.map_or(ptr::null_mut(), handle),
+        )
+    };
+    checked(code)
+}
+
+/// Adafactor's numbers for one update of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adafactor<'a> {
+    pub(crate) learning_rate: LearningRate<'a>,
+    pub(crate) decay_rate: f64,
+    pub(crate) epsilon: f64,
+    pub(crate) clip_threshold: f64,
+    pub(crate) weight_decay: f64,
+}
+
+/// One Adafactor update, in place, of all parameters of the group, whose gradients are written
+/// over; none if `found`, one f32 on the device, is 1. Does not wait.
+pub(crate) fn adafactor(
+    group: &ParameterGroup,
+    with: Adafactor<'_>,
+    found: Option<&Tensor>,
+) -> Result<(), TrialError> {
+    same_length(&[
+        &group.parameters,
+        &group.gradients,
+        &group.first,
+        &group.second,
+    ])?;
+    let Some(steps) = group.steps.first() else {
+        return Ok(());
+    };
+    let lists = [
+        &group.parameters,
+        &group.gradients,
+        &group.first,
+        &group.second,
+    ]
+    .map(|list| handles(list));
+    let (rate, held) = with.learning_rate.parts();
+    // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of
+    // them); `held` and `found` may be null.
+    let code = unsafe {
+        kiln_adafactor(
+            lists[0].as_ptr(),
+            lists[1].as_ptr(),
+            lists[2].as_ptr(),
+            lists[3].as_ptr(),
+            handle(steps),
+            count(&group.parameters),
+            rate,
+            held,
+            with.decay_rate,
+            with.epsilon,
+            with.clip_threshold,
+            with.weight_decay,
+            found.map_or(ptr::null_mut(), handle),
+        )
+    };
+    checked(code)
+}
+
+/// Scales the gradients in place so that their common norm is at most `largest`; the norm before,
+/// still on the device.
+pub(crate) fn clip(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialError> {
+    let list = handles(gradients);
+    let mut norm = ptr::null_mut();
+    // SAFETY: the optimizer owns the gradients; `norm` is a place.
+    let code = unsafe { kiln_clip(list.as_ptr(), count(gradients), largest, &raw mut norm) };
+    checked(code)?;
+    // SAFETY: on success `norm` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(norm) })
+}
+
+/// Adds `terms` to `sums` in place.
+pub(crate) fn accumulate(sums: &[Tensor], terms: &[Tensor]) -> Result<(), TrialError> {
+    same_length(&[sums, terms])?;
+    let (into, from) = (handles(sums), handles(terms));
+    // SAFETY: lists of equal length; the optimizer owns the sums.
+    checked(unsafe { kiln_accumulate(into.as_ptr(), from.as_ptr(), count(sums)) })
+}

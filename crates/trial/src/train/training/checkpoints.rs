@@ -1,0 +1,96 @@
+//! Checkpoints: what is saved of the loop, when, and how a new attempt takes it over.
+
+use std::io::Write;
+
+use kiln_core::record::Message;
+
+use super::{Ending, Training, diverged};
+use crate::{
+    TrialError,
+    train::{checkpoint::LoopState, trainable::Trainable},
+};
+
+impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
+    /// Takes over what an attempt before knew after `step`.
+    pub(crate) fn resume(&mut self, step: u64, state: &LoopState) {
+        self.measured.steps = step;
+        self.measured.resumed_at = Some(step);
+        self.measured.seconds_before = state.seconds;
+        self.measured.seconds_to_target = state.seconds_to_target;
+        self.measured.evaluated_at = (!state.owes_evaluation).then_some(step);
+        self.plateau.restore(&state.plateau);
+        self.early_stop.restore(&state.early_stop);
+        self.ledger.restore(&state.ledger);
+    }
+
+    /// Whether the state at the end of the training is kept: a finished one if requested, an
+    /// interrupted one so that it can be resumed.
+    pub(super) fn keeps_the_end(&self, ending: &Ending) -> bool {
+        let Some(keeper) = &self.keeper else {
+            return false;
+        };
+        match ending {
+            Ending::Completed | Ending::StoppedEarly(_) => {
+                keeper.is_due_at_end(self.loss_at(self.measured.steps))
+            }
+            Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
+            Ending::Diverged(_) => false,
+        }
+    }
+
+    /// Writes a checkpoint after `step`; an ending, if the losses read for it bring one. Its time
+    /// is cut out of the window. One that cannot be written is told of and ends nothing.
+    pub(super) fn checkpoint(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        let (written, _, seconds) =
+            self.aside(|training| match training.write_checkpoint(step) {
+                Err(TrialError::NotSaved(error)) => Ok(Err(error)),
+                other => other.map(Ok),
+            })?;
+        *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
+        match written {
+            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed {
+                step,
+                bytes,
+                seconds,
+            })?,
+            Ok(None) => {}
+            Err(error) => {
+                let text = format!("the checkpoint of step {step} could not be written: {error}");
+                self.messages
+                    .send(&Message::Notice { text: text.clone() })?;
+                self.keeper
+                    .iter_mut()
+                    .for_each(|keeper| keeper.failure = Some(text.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Its bytes; `None` if it is there already.
+    fn write_checkpoint(&mut self, step: u64) -> Result<Option<u64>, TrialError> {
+        let (state, valid_loss) = (self.loop_state(step), self.loss_at(step));
+        let Self {
+            keeper: Some(keeper),
+            trainee,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
+        keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
+    }
+
+    fn loop_state(&self, step: u64) -> LoopState {
+        LoopState {
+            seconds: self.seconds_trained(self.clock.now()),
+            seconds_to_target: self.measured.seconds_to_target,
+            plateau: self.plateau.state(),
+            early_stop: self.early_stop.state(),
+            ledger: self.ledger.state(),
+            owes_evaluation: self.owes_evaluation(step),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Evaluations: when one is due, what it measures, and how it may end the training.
+
+use std::io::Write;
+
+use kiln_core::{
+    record::Message,
+    spec::{EvaluateEvery, EvaluateMoment},
+};
+
+use super::{Ending, Training, diverged, report_progress};
+use crate::{
+    TrialError,
+    train::{
+        ledger::{EpochPlace, Evaluation},
+        objective::Scores,
+        responses::Responses,
+        text_scores::TextScores,
+        trainable::Trainable,
+    },
+};
+
+impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
+    pub(super) fn has_validation(&self) -> bool {
+        self.feed
+            .as_ref()
+            .is_some_and(|feed| feed.validation.is_some())
+    }
+
+    pub(super) fn evaluation_is_due(&self, step: u64) -> bool {
+        let by_plan = match self.file.train.evaluate.every {
+            EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
+            EvaluateEvery::Moment(EvaluateMoment::End) => false,
+        };
+        self.has_validation() && (by_plan || step == self.plan.total_steps)
+    }
+
+    pub(super) fn owes_evaluation(&self, step: u64) -> bool {
+        self.evaluation_is_due(step) && self.measured.evaluated_at != Some(step)
+    }
+
+    /// The loss of the evaluation after a step.
+    pub(super) fn loss_at(&self, step: u64) -> Option<f64> {
+        self.measured
+            .scores
+            .filter(|_| self.measured.evaluated_at == Some(step))
+            .map(|scores| scores.loss)
+    }
+
+    /// An attempt that was interrupted in an evaluation left it to this one.
+    pub(super) fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
+        let step = self.measured.steps;
+        let is_owed = self.measured.resumed_at.is_some()
+            && self.owes_evaluation(step)
+            && step < self.plan.total_steps;
+        if !is_owed {
+            return Ok(None);
+        }
+        match self.evaluate(step)? {
+            // The checkpoint that it went on from learns of it.
+            None if self.keeper.is_some() => self.checkpoint(step),
+            ending => Ok(ending),
+        }
+    }
+
+    /// Goes through the validation data after `step`; an ending, if it brings one. Its time is cut
+    /// out of the window.
+    pub(super) fn evaluate(&mut self, step: u64) -> Result<Option<Ending>, TrialError> {
+        if let Some(divergence) = self.settle()? {
+            return Ok(Some(diverged(divergence)));
+        }
+        let (scores, to, seconds) = self.aside(|training| training.validate(step))?;
+        *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
+        match scores {
+            None => Ok(Some(Ending::Interrupted)),
+            Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!(
+                "the validation loss after step {step} is {loss}"
+            )))),
+            Some(scores) => {
+                self.record_evaluation(step, to, Evaluation { scores, seconds })?;
+                Ok(self
+                    .early_stop
+                    .hear(scores.loss)
+                    .filter(|_| step < self.plan.total_steps)
+                    .map(Ending::StoppedEarly))
+            }
+        }
+    }
+
+    /// Waits. `None` if interrupted.
+    fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
+        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else {
+            return Ok(None);
+        };
+        let mut loader = validation.loader();
+        let batches = loader.total_batches();
+        let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
+        for index in 0..batches {
+            if self.is_interrupted() {
+                return Ok(None);
+            }
+            let batch = loader
+                .next_batch()
+                .map_err(|error| TrialError::Failed(format!("validation: {error}")))?;
+            let on_device = self.trainee.to_device(&batch)?;
+            drop(batch);
+            self.trainee.evaluate(on_device)?;
+            let message = Message::Evaluating {
+                step,
+                batch: index + 1,
+                total_batches,
+            };
+            self.messages.sign_of_life(&message, self.clock.now())?;
+        }
+        let scores = self.trainee.finish_evaluation()?;
+        match self.respond(step, total_batches) {
+            Ok(None) => Ok(Some(scores)),
+            Ok(Some(texts)) => Ok(Some(Scores {
+                bleu4: Some(texts.bleu() / 100.0),
+                chrf: Some(texts.chrf() / 100.0),
+                ..scores
+            })),
+            Err(TrialError::Interrupted) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits. Lets the model answer the prompts that are asked for, the last of the evaluation's
+    /// `total_batches`; `None` where none are.
+    ///
+    /// Errors: it is interrupted, the responses cannot be written.
+    fn respond(&mut self, step: u64, total_batches: u64) -> Result<Option<TextScores>, TrialError> {
+        let Self {
+            responses: Some(asked),
+            trainee,
+            messages,
+            is_interrupted,
+            file,
+            clock,
+            ..
+        } = self
+        else {
+            return Ok(None);
+        };
+        let mut responses = Vec::new();
+        for batch in 0..asked.batches() {
+            let left = (asked.batches() - batch - 1) as u64;
+            let message = Message::Evaluating {
+                step,
+                batch: total_batches - left,
+                total_batches,
+            };
+            let mut on_progress =
+                |_| report_progress(is_interrupted, messages, &message, clock.now());
+            responses.extend(trainee.respond(
+                &asked.writing(),
+                &asked.prompts(batch),
+                &mut on_progress,
+            )?);
+        }
+        asked
+            .finish(&responses, &file.folder.join("responses.jsonl"))
+            .map(Some)
+    }
+
+    fn record_evaluation(
+        &mut self,
+        step: u64,
+        at: u64,
+        evaluation: Evaluation,
+    ) -> Result<(), TrialError> {
+        let loss = evaluation.scores.loss;
+        self.measured.scores = Some(evaluation.scores);
+        self.measured.evaluated_at = Some(step);
+        self.plateau.hear(loss);
+        let place = EpochPlace {
+            epoch: self.plan.epoch(step),
+            step,
+            at,
+        };
+        self.ledger
+            .add_epoch(place, Some(evaluation), &mut self.tables)?;
+        self.tables.flush()?;
+        self.messages.send(&Message::Evaluated {
+            step,
+            valid_loss: loss,
+        })?;
+        let is_reached = self
+            .file
+            .train
+            .target
+            .as_ref()
+            .is_some_and(|target| loss <= target.valid_loss);
+        if is_reached && self.measured.seconds_to_target.is_none() {
+            self.measured.seconds_to_target = Some(self.seconds_trained(at));
+            self.messages.send(&Message::TargetReached {
+                step,
+                monotonic_nanoseconds: at,
+            })?;
+        }
+        Ok(())
+    }
+}
