@@ -143,9 +143,7 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 /// None of the searched places, which the error lists, contains a panel.
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
     let looked = match data {
-        Data::Stocknet(stocknet) => {
-            folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder)
-        }
+        Data::Stocknet(stocknet) => folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
         _ => data.path().map(PathBuf::from).into_iter().collect(),
     };
     // A given path is used directly: its own error is more informative than "not found".

@@ -2,12 +2,13 @@
 //! types, values out of range, missing keys, keys of features that do not exist yet.
 
 use super::{
+    axes::may_vary,
     future,
-    keys::{self, KeyField, KeyShape, KnownKey, MapKeys, Tagged, join},
+    keys::{self, KnownKey},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
+    shapes::{KeyField, KeyShape, MapKeys, Tagged, is_own_key, join, kind_choice},
     suggest::{listed, nearest},
-    sweep::may_vary,
     value::{allowed, fault},
 };
 
@@ -126,7 +127,7 @@ impl Checker {
 
     /// Checks an unknown key in a place where unknown keys are allowed.
     fn own_key(&mut self, full: &str, entry: &NodeEntry) {
-        if !keys::is_own_key(&entry.key) {
+        if !is_own_key(&entry.key) {
             let message = format!(
                 "`{full}` cannot be swept or set; the name of a key has letters, digits, `_` and \
                  `-`"
@@ -193,7 +194,7 @@ impl Checker {
         let kind_path = join(path, "kind");
         let given = node.get("kind").filter(|node| !node.is_null());
         if let Some(kind) = given {
-            let faults = fault(&kind_path, &keys::kind_choice(tagged), kind);
+            let faults = fault(&kind_path, &kind_choice(tagged), kind);
             let sound = faults.is_empty();
             self.problems.extend(faults);
             if !sound {

@@ -58,7 +58,7 @@ mod tests {
             let keys::KeyLookup::Shapes(shapes) = keys::find(&known.path, &kinds) else {
                 panic!("{}", known.path)
             };
-            if let keys::KeyShape::Choice(words) = &shapes[0] {
+            if let KeyShape::Choice(words) = &shapes[0] {
                 assert!(
                     !words.iter().any(|word| value(&known.path, word)),
                     "{}",

@@ -15,8 +15,9 @@ use tempfile::TempDir;
 
 use super::{
     ExperimentRequest,
-    keys::{self, KeyLookup, KeyShape, KnownKey, join},
+    keys::{self, KeyLookup, KnownKey},
     load,
+    shapes::{KeyShape, join},
     value::allowed,
 };
 

@@ -11,10 +11,11 @@ use figment::{
 };
 
 use super::{
-    keys::{self, KeyField, KeyShape, MapKeys},
+    axes::AXES,
+    keys,
     node::{Node, NodeContent, NodeEntry},
     problem::Location,
-    sweep::AXES,
+    shapes::{KeyField, KeyShape, MapKeys},
 };
 
 /// One layer: a file, a variable, a `--set`, or the defaults.

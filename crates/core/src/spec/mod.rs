@@ -5,6 +5,7 @@
 //! every value records its layer, or [`Problems`]: all faults, each with its place. Expanding the
 //! sweep into points, and checking whether the data exists, are left to other modules.
 
+mod axes;
 mod check;
 mod checkpoint;
 mod condition;
@@ -33,6 +34,7 @@ mod scalar;
 mod schema;
 mod search;
 mod search_choice;
+mod shapes;
 mod suggest;
 mod sweep;
 mod value;

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Map, Value};
 
-use super::{node::Node, problem::Location, sweep};
+use super::{axes::varied_keys, node::Node, problem::Location};
 use crate::kinds::Model;
 
 /// The key that sets the defaults of other keys; it is not part of a resolved model.
@@ -85,7 +85,7 @@ pub(super) fn resolve_model(tree: &mut Node) {
 /// Whether points differ in their size, or in a value that their common size sets.
 fn is_varied(tree: &Node, model: &Model, has_size: bool) -> bool {
     let name = |key: &str| key == SIZE || (has_size && model.keys_of_sizes().contains(&key));
-    sweep::varied_keys(tree)
+    varied_keys(tree)
         .iter()
         .filter_map(|key| key.strip_prefix("model."))
         .any(name)

@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    keys::{self, KeyField, KeyShape, MapKeys, Tagged},
+    keys,
     merge::default_field,
     node::Node,
     problem::Location,
+    shapes::{KeyField, KeyShape, MapKeys, Tagged},
 };
 
 /// Sets a dotted key of the resolved sections `{model, data, train, run}`.

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::{
     Loaded,
     contradictions::IGNORED_BY_MATMUL,
-    keys::join,
     node::{Node, NodeContent, NodeEntry},
     scalar::{Resolved, resolve},
+    shapes::join,
 };
 
 /// One resolved value.

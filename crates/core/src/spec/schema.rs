@@ -7,9 +7,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    axes::may_vary,
     condition::Operator,
-    keys::{KeyField, KeyShape, MapKeys, derived, every_key, table},
-    sweep::may_vary,
+    keys::{derived, every_key, table},
+    shapes::{KeyField, KeyShape, MapKeys},
 };
 
 /// Axes of `model` may be keys of a user's own model; a schema cannot know whether a key is one.

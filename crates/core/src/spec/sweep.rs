@@ -9,27 +9,17 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    axes::{AXES, RUN_AXES_IN_WORDS, may_vary},
     check,
     condition::{Operator, condition},
     future,
-    keys::{self, KeyLookup, KeyShape},
+    keys::{self, KeyLookup},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
     scalar::{Resolved, Scalar},
-    search,
+    shapes::{KeyField, KeyShape, join},
     suggest::{listed, nearest},
 };
-
-/// The keys of `run` that may be axes.
-const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
-const RUN_AXES_IN_WORDS: &str = "`run.engine`, `run.devices` and `run.devices_per_trial`";
-
-/// Sections that hold axes.
-pub(super) const AXES: [&[&str]; 3] = [
-    &["sweep", "grid"],
-    &["sweep", "zip"],
-    &["sweep", "search", "axes"],
-];
 
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
@@ -54,46 +44,6 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     checker.points("include");
     checker.points("exclude");
     checker.problems
-}
-
-/// The keys that vary: axes, and the keys of the search.
-pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
-    let section = |name| {
-        tree.get_path(&["sweep", name])
-            .map(Node::entries)
-            .unwrap_or_default()
-    };
-    section("grid")
-        .iter()
-        .chain(section("zip"))
-        .map(|entry| entry.key.as_str())
-        .chain(search::searched_keys(tree))
-        .collect()
-}
-
-/// The keys for which some point gives its own value.
-pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
-    let points = tree
-        .get_path(&["sweep", "include"])
-        .map(Node::items)
-        .unwrap_or_default();
-    axis_keys(tree)
-        .into_iter()
-        .chain(
-            points
-                .iter()
-                .flat_map(Node::entries)
-                .map(|entry| entry.key.as_str()),
-        )
-        .collect()
-}
-
-/// Whether a key may be an axis.
-pub(super) fn may_vary(key: &str) -> bool {
-    ["model.", "data.", "train."]
-        .iter()
-        .any(|section| key.starts_with(section))
-        || RUN_AXES.contains(&key)
 }
 
 struct SweepChecker<'a> {
@@ -228,7 +178,7 @@ impl<'a> SweepChecker<'a> {
         let names: Vec<&str> = path.split('.').chain(["kind"]).collect();
         let base = self.tree.get_path(&names).and_then(Node::text);
         let mut kinds: Vec<String> = base
-            .or(keys::field(path).and_then(keys::KeyField::default_kind))
+            .or(keys::field(path).and_then(KeyField::default_kind))
             .map(str::to_owned)
             .into_iter()
             .collect();
@@ -575,7 +525,7 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
             .is_some_and(|rest| rest.ends_with('.'))
     };
     let near = nearest(name, siblings.into_iter().chain(["kind"]))
-        .map(|near| keys::join(parent, near))
+        .map(|near| join(parent, near))
         .filter(|near| may_vary(near));
     let found = every
         .iter()

@@ -3,10 +3,10 @@
 
 use super::{
     future,
-    keys::{KeyShape, Range, is_own_key, join},
     node::{Node, NodeContent},
     problem::Problem,
     scalar::{Resolved, Scalar},
+    shapes::{KeyShape, Range, is_own_key, join},
     suggest::{did_you_mean, listed},
 };
 use crate::units::{ByteSize, TimeSpan};

@@ -1,0 +1,74 @@
+//! The keys that a sweep may vary, and those that one does vary.
+
+use super::node::Node;
+
+/// The keys of `run` that may be axes.
+const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
+pub(super) const RUN_AXES_IN_WORDS: &str =
+    "`run.engine`, `run.devices` and `run.devices_per_trial`";
+
+/// Sections that hold axes.
+pub(super) const AXES: [&[&str]; 3] = [
+    &["sweep", "grid"],
+    &["sweep", "zip"],
+    &["sweep", "search", "axes"],
+];
+
+/// The keys that vary: axes, and the keys of the search.
+pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
+    let section = |name| {
+        tree.get_path(&["sweep", name])
+            .map(Node::entries)
+            .unwrap_or_default()
+    };
+    section("grid")
+        .iter()
+        .chain(section("zip"))
+        .map(|entry| entry.key.as_str())
+        .chain(searched_keys(tree))
+        .collect()
+}
+
+/// The keys for which some point gives its own value.
+pub(super) fn varied_keys(tree: &Node) -> Vec<&str> {
+    let points = tree
+        .get_path(&["sweep", "include"])
+        .map(Node::items)
+        .unwrap_or_default();
+    axis_keys(tree)
+        .into_iter()
+        .chain(
+            points
+                .iter()
+                .flat_map(Node::entries)
+                .map(|entry| entry.key.as_str()),
+        )
+        .collect()
+}
+
+/// Whether a key may be an axis.
+pub(super) fn may_vary(key: &str) -> bool {
+    ["model.", "data.", "train."]
+        .iter()
+        .any(|section| key.starts_with(section))
+        || RUN_AXES.contains(&key)
+}
+
+/// Returns the dotted keys that the search of a merged tree varies.
+fn searched_keys(tree: &Node) -> Vec<&str> {
+    let Some(search) = tree.get_path(&["sweep", "search"]) else {
+        return Vec::new();
+    };
+    match search.get("kind").and_then(Node::text) {
+        Some("largest-batch") => vec!["train.batch_size"],
+        Some("best-throughput-batch") => vec!["train.batch_size", "train.grad_accumulation"],
+        Some("workers") => vec!["data.num_workers"],
+        _ => {
+            let axes = search.get("axes").map(Node::entries).unwrap_or_default();
+            axes.iter()
+                .map(|entry| entry.key.as_str())
+                .chain(["train.steps", "train.epochs"])
+                .collect()
+        }
+    }
+}

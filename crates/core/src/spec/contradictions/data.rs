@@ -1,0 +1,190 @@
+//! Contradictions with the data: what a model reads, and what the data can be used for.
+
+use super::{KeyFault, ResolvedPoint, fault};
+use crate::{
+    kinds::{Content, Data},
+    spec::checkpoint::AfterTraining,
+};
+
+pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
+    let involved = ["model.kind", "data.kind"];
+    let (model, data) = (point.model.kind(), point.data.kind());
+    let mut faults = Vec::new();
+    let keeps_best = point
+        .train
+        .checkpoint
+        .as_ref()
+        .is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
+    let needs_validation = [
+        ("train.target", point.train.target.is_some()),
+        ("train.early_stop", point.train.early_stop.is_some()),
+        ("train.checkpoint.after", keeps_best),
+        (
+            "train.evaluate.generate",
+            point.train.evaluate.generate.is_some(),
+        ),
+    ];
+    for (key, _) in needs_validation
+        .into_iter()
+        .filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0))
+    {
+        let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
+        faults.push(fault(key, &["data", key], message));
+    }
+    if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
+        let message = format!(
+            "`label_smoothing` needs classes, and model kind `{model}` has none; remove it"
+        );
+        faults.push(fault(
+            "train.label_smoothing",
+            &["model.kind", "train.label_smoothing"],
+            message,
+        ));
+    }
+    if point.train.evaluate.generate.is_some() && point.model.kind() != "seq2seq" {
+        let message = format!(
+            "`generate` needs a sequence-to-sequence model, and model kind `{model}` is not one; \
+             remove it"
+        );
+        faults.push(fault(
+            "train.evaluate.generate",
+            &["model.kind", "train.evaluate"],
+            message,
+        ));
+    }
+    if point.data.pairs().is_some_and(|pairs| pairs.longest_first)
+        && point.data.loader().is_some_and(|loader| loader.synthetic)
+    {
+        let message = "`data.longest_first` makes the first steps longer than the others, but with \
+                       `data.synthetic` all steps use one batch; keep one of them";
+        faults.push(fault("data.longest_first", &["data"], message));
+    }
+    faults.extend(of_images(point));
+    faults.extend(of_panel(point.data));
+    faults.extend(of_pairs(point.data));
+    let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
+    if let (Some(stride), Some(seq_len)) = (
+        contiguous.and_then(|sampling| sampling.stride),
+        point.model.seq_len(),
+    ) && stride != seq_len
+    {
+        let message = format!(
+            "`sampling: contiguous` continues where the previous window ended, but `stride` is \
+             {stride} and `seq_len` {seq_len}; remove `stride`"
+        );
+        faults.push(fault("data.stride", &["data", "model"], message));
+    }
+    let (reads, holds) = (point.model.reads(), point.data.content());
+    let example = match reads {
+        Content::Nothing => "remove the `data` section".to_owned(),
+        Content::Text => such_as("generated"),
+        Content::Images => such_as("generated-images"),
+        Content::Panel => such_as("stocknet"),
+        Content::Pairs => such_as("chatlm"),
+    };
+    if reads != holds {
+        let held = if holds == Content::Nothing {
+            "`none`".to_owned()
+        } else {
+            format!("`{data}`, {}", holds.name())
+        };
+        let message = format!(
+            "model kind `{model}` reads {}, but `data.kind` is {held}; {example}",
+            reads.name()
+        );
+        faults.push(fault("data.kind", &involved, message));
+    }
+    faults
+}
+
+fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
+    let mut faults = Vec::new();
+    let size = match point.data {
+        Data::FashionMnist(_) => 28,
+        Data::Cifar10(_) => 32,
+        Data::GeneratedImages(made) => made.image_size,
+        _ => return faults,
+    };
+    if matches!(point.data, Data::GeneratedImages(made) if made.valid_images == 0)
+        && point.train.target.is_some()
+    {
+        let message = "`train.target` needs a validation loss, but `data.valid_images` is 0";
+        faults.push(fault("train.target", &["data", "train.target"], message));
+    }
+    let padding = point
+        .data
+        .augmentation()
+        .map_or(0, |augmentation| augmentation.crop_padding);
+    if padding >= size {
+        let message = format!(
+            "`data.crop_padding` {padding} allows crops without any pixel of the image, which is \
+             {size} pixels wide; make it smaller"
+        );
+        faults.push(fault("data.crop_padding", &["data"], message));
+    }
+    faults
+}
+
+/// Checks that the column of dates is not used as a column of numbers.
+fn of_panel(data: &Data) -> Vec<KeyFault> {
+    let Data::PanelCsv(panel) = data else {
+        return Vec::new();
+    };
+    let listed = panel
+        .columns
+        .iter()
+        .flatten()
+        .any(|column| *column == panel.date);
+    let say = |key: &str| {
+        let message = format!(
+            "`{key}` names `{}`, which `data.date` names as the column of dates; name columns of \
+             numbers",
+            panel.date
+        );
+        fault(key, &["data"], message)
+    };
+    let named = [
+        ("data.price", panel.price == panel.date),
+        ("data.columns", listed),
+    ];
+    named
+        .into_iter()
+        .filter(|(_, names_dates)| *names_dates)
+        .map(|(key, _)| say(key))
+        .collect()
+}
+
+/// Checks that validation rows have one source, and that the two texts of a row have different
+/// keys.
+fn of_pairs(data: &Data) -> Vec<KeyFault> {
+    let Data::SftJsonl(own) = data else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    if own.valid_path.is_some() && own.valid_fraction.is_some() {
+        let message = "`data.valid_path` and `data.valid_fraction` are both given; keep one of \
+                       them";
+        faults.push(fault("data.valid_fraction", &["data"], message));
+    }
+    if own.prompt_key == own.response_key {
+        let message = format!(
+            "`data.prompt_key` and `data.response_key` are both `{}`; name the prompt and the \
+             response",
+            own.prompt_key
+        );
+        faults.push(fault("data.response_key", &["data"], message));
+    }
+    if own.end_token == own.unknown_token {
+        let message = format!(
+            "`data.end_token` and `data.unknown_token` are both `{}`, so every row would end with \
+             the unknown token",
+            own.end_token
+        );
+        faults.push(fault("data.unknown_token", &["data"], message));
+    }
+    faults
+}
+
+fn such_as(kind: &str) -> String {
+    format!("name one that fits, such as `data: {{kind: {kind}}}`")
+}

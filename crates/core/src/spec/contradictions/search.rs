@@ -1,0 +1,241 @@
+//! Contradictions among the keys of `sweep.search`, and with the rest of the file.
+
+use serde_json::{Map, Value};
+
+use super::KeyFault;
+use crate::{
+    kinds::{Content, Model},
+    spec::{Experiment, Metric, OnOom, Search},
+};
+
+/// Whether the range contains a batch size.
+fn has_batch(from: u64, to: u64, multiple_of: u64) -> bool {
+    from.div_ceil(multiple_of.max(1))
+        .saturating_mul(multiple_of)
+        <= to
+}
+
+/// Returns the contradictions among the keys of a search, and with the rest of the file.
+pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
+    let Some(search) = &experiment.sweep.search else {
+        return Vec::new();
+    };
+    let mut faults = match search {
+        Search::LargestBatch {
+            from,
+            to,
+            multiple_of,
+            ..
+        } => of_range(*from, *to, *multiple_of),
+        Search::BestThroughputBatch {
+            from,
+            to,
+            multiple_of,
+            keep_effective,
+            ..
+        } => {
+            let faults = of_range(*from, *to, *multiple_of);
+            if faults.is_empty() && *keep_effective {
+                of_effective(experiment, *from, *to, *multiple_of)
+            } else {
+                faults
+            }
+        }
+        Search::Workers { .. } => of_workers(experiment),
+        Search::SuccessiveHalving {
+            axes,
+            metric,
+            steps,
+            ..
+        } => of_halving(experiment, axes, *metric, *steps),
+    };
+    let trains = !matches!(*experiment.model, Model::Matmul(_));
+    if matches!(search, Search::LargestBatch { .. }) && trains && experiment.train.steps == Some(1)
+    {
+        let message = "the optimizer's moments exist only from the second step on, so a trial of \
+                       one step uses too little memory; set `train.steps` to 2 or more";
+        faults.extend(fault(
+            "kind",
+            &["train.steps", "model.kind"],
+            message.to_owned(),
+        ));
+    }
+    let is_of_batch = matches!(
+        search,
+        Search::LargestBatch { .. } | Search::BestThroughputBatch { .. }
+    );
+    if is_of_batch
+        && experiment
+            .data
+            .pairs()
+            .is_some_and(|pairs| !pairs.longest_first)
+    {
+        let message = "rows differ in length, and a short trial may miss the longest ones; set \
+                       `data.longest_first: true`, so that every trial includes them";
+        faults.extend(fault(
+            "kind",
+            &["data.longest_first", "data.kind"],
+            message.to_owned(),
+        ));
+    }
+    for fault in &mut faults {
+        fault.key.insert_str(0, "sweep.search.");
+    }
+    if experiment.run.on_oom == OnOom::Shrink {
+        let message = "a search must see which trials run out of memory, so no smaller trial may \
+                       replace them; remove `run.on_oom: shrink`";
+        faults.extend(fault("run.on_oom", &["run.on_oom"], message.to_owned()));
+    }
+    faults
+}
+
+fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
+    if from > to {
+        return fault(
+            "to",
+            &[],
+            format!("`from` {from} is more than `to` {to}, so no batch size could be tried"),
+        );
+    }
+    if !has_batch(from, to, multiple_of) {
+        return fault(
+            "multiple_of",
+            &[],
+            format!(
+                "no batch size from {from} to {to} is a multiple of {multiple_of}; widen the range \
+                 or lower `multiple_of`"
+            ),
+        );
+    }
+    Vec::new()
+}
+
+fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
+    if matches!(*experiment.model, Model::Matmul(_)) {
+        let message = "model kind `matmul` accumulates no gradients, so its effective batch is its \
+                       batch size; remove `keep_effective`";
+        return fault("keep_effective", &["model.kind"], message.to_owned());
+    }
+    let effective = experiment
+        .train
+        .batch_size
+        .saturating_mul(experiment.train.grad_accumulation);
+    let is_allowed = |batch: u64| {
+        effective.is_multiple_of(batch)
+            && batch.is_multiple_of(multiple_of)
+            && (from..=to).contains(&batch)
+    };
+    // The largest divisor below the number itself is at most half of it.
+    let some = (1..=(effective / 2).min(to))
+        .chain([effective])
+        .any(is_allowed);
+    let message = format!(
+        "no divisor of the effective batch size {effective} (`train.batch_size` × \
+         `train.grad_accumulation`) is a multiple of {multiple_of} from {from} to {to}"
+    );
+    if some {
+        Vec::new()
+    } else {
+        fault("keep_effective", &[], message)
+    }
+}
+
+fn of_workers(experiment: &Experiment) -> Vec<KeyFault> {
+    if experiment.data.loader().is_none() {
+        let message = format!(
+            "model kind `{}` reads no data, so it needs no workers",
+            experiment.model.kind()
+        );
+        return fault("kind", &["model.kind", "data.kind"], message);
+    }
+    Vec::new()
+}
+
+/// Checks that trials have the metric.
+const DECIDE_METRICS: [&str; 5] = [
+    "model.kind",
+    "model.reads",
+    "data.kind",
+    "data.valid_fraction",
+    "train.evaluate.generate",
+];
+
+fn of_halving(
+    experiment: &Experiment,
+    axes: &Map<String, Value>,
+    metric: Metric,
+    steps: u64,
+) -> Vec<KeyFault> {
+    let mut faults = Vec::new();
+    if axes.is_empty() {
+        faults.extend(fault(
+            "axes",
+            &[],
+            "`axes` names no key, so there is nothing to choose from; give one, such as \
+             `train.batch_size: [4, 8]`"
+                .into(),
+        ));
+    }
+    if let Some(why) = absence(metric, experiment) {
+        faults.extend(fault(
+            "metric",
+            &DECIDE_METRICS,
+            format!("{why}; choose another metric"),
+        ));
+    }
+    if let Some(most) = experiment.train.steps.filter(|most| steps > *most) {
+        let message = format!(
+            "the first trials have {steps} steps, more than the limit `train.steps` {most}; lower \
+             `steps`"
+        );
+        faults.extend(fault("steps", &[], message));
+    }
+    faults
+}
+
+/// Returns why trials of this experiment lack this number; `None` if they have it.
+fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
+    let (model, data, train) = (&*experiment.model, &experiment.data, &experiment.train);
+    let kind = model.kind();
+    let is_validation = !matches!(
+        metric,
+        Metric::TrainLoss | Metric::SamplesPerSecond | Metric::TokensPerSecond
+    );
+    let trains = !matches!(model, Model::Matmul(_));
+    let read = model.reads();
+    let has = match metric {
+        Metric::SamplesPerSecond => true,
+        Metric::TokensPerSecond => matches!(read, Content::Text | Content::Pairs),
+        Metric::TrainLoss | Metric::ValidLoss => trains,
+        Metric::ValidTop1 => read == Content::Images,
+        Metric::ValidMeanAbsoluteError | Metric::ValidHitRate => read == Content::Panel,
+        Metric::ValidBleu4 | Metric::ValidChrf => read == Content::Pairs,
+    };
+    if !has {
+        return Some(format!(
+            "trials of model kind `{kind}` have no `{}`",
+            metric.name()
+        ));
+    }
+    if is_validation && data.valid_fraction() == Some(0.0) {
+        return Some(format!(
+            "`{}` needs validation data, but `data.valid_fraction` is 0",
+            metric.name()
+        ));
+    }
+    let answers = matches!(metric, Metric::ValidBleu4 | Metric::ValidChrf);
+    (answers && train.evaluate.generate.is_none()).then(|| {
+        format!(
+            "`{}` is measured on answers; set `train.evaluate.generate`",
+            metric.name()
+        )
+    })
+}
+
+fn fault(key: &str, involved: &[&'static str], message: String) -> Vec<KeyFault> {
+    vec![KeyFault {
+        key: key.to_owned(),
+        involved: involved.to_vec(),
+        message,
+    }]
+}
