@@ -41,7 +41,7 @@ pub(super) fn value(path: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::keys;
+    use crate::spec::{keys, shapes::KeyShape};
 
     #[test]
     fn what_is_there_is_not_called_missing() {

@@ -4,9 +4,13 @@
 //! `snapshot`) are formatters over these rows, so that all of them have the same fields.
 
 pub mod cell;
+mod clocks;
+
 mod health;
-mod heat;
 mod identity;
+mod pci;
+mod power;
+mod temperature;
 mod work;
 
 use super::Gpu;
@@ -109,11 +113,19 @@ impl FieldRow {
 
 /// All rows, in the order of `nvidia-smi -q`.
 pub fn rows() -> impl Iterator<Item = &'static FieldRow> {
-    [identity::TABLES, work::TABLES, health::TABLES, heat::TABLES]
-        .into_iter()
-        .flatten()
-        .copied()
-        .flatten()
+    [
+        identity::TABLES,
+        pci::TABLES,
+        work::TABLES,
+        health::TABLES,
+        temperature::TABLES,
+        power::TABLES,
+        clocks::TABLES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+    .flatten()
 }
 
 /// The row of a property, by its name or another that nvidia-smi takes.
