@@ -11,6 +11,7 @@ mod child;
 mod clock;
 mod devices;
 mod disk;
+mod gpus;
 pub mod instruments;
 mod judge;
 mod launch;

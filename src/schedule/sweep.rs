@@ -12,14 +12,12 @@ use std::{
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{
-        DEVICE_SEPARATOR, RunFolder, TableRow, run_file::LaunchEnded, run_folder::repair_latest,
-    },
+    record::{TableRow, run_folder::repair_latest},
     spec::Order,
     units::counted,
 };
@@ -27,11 +25,10 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, attempt,
     attempt::{Attempt, Lost},
-    clock, disk,
-    instruments::{LaunchContext, LeasedGpu},
+    disk,
+    instruments::LaunchContext,
     judge::StopCause,
     known_trials,
-    lease::Lease,
     machine::MachineIdentity,
     open::{self, ExistingRun, OpenRun, privacy},
     pools::{self, Pools},
@@ -42,6 +39,8 @@ use super::{
     tuning::Tuning,
 };
 use crate::readings::Paths;
+use closing::report;
+use slots::Slots;
 
 /// Time between two checks of the children.
 const TICK: Duration = Duration::from_millis(200);
@@ -144,13 +143,7 @@ struct LaunchState<'a> {
     instruments: Instruments,
     open: OpenRun,
     history: History,
-    devices: Vec<Lease>,
-    /// Indices of the devices that one trial uses together.
-    slots: Vec<Vec<usize>>,
-    /// Indices of lost devices.
-    lost: Vec<usize>,
-    /// End time of the last trial on each device, for `run.cool_down`.
-    rested_since: Vec<Option<Instant>>,
+    slots: Slots,
     queue: Queue,
     running: Vec<Attempt>,
     sender: Sender<Event>,
@@ -192,23 +185,15 @@ impl<'a> LaunchState<'a> {
         let rounds = request.trials.iter().any(|trial| trial.repeat > 0)
             || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
-        let slots = pools
-            .slots
-            .iter()
-            .map(|slot| name_of(slot, &pools.devices))
-            .collect::<Vec<_>>();
-        bind_rounds(&mut queue, request, &open.rows, &slots);
-        let rested_since = pools.devices.iter().map(|_| None).collect();
+        let slots = Slots::new(pools.devices, pools.slots);
+        bind_rounds(&mut queue, request, &open.rows, &slots.names());
         Self {
             request,
             trials: request.trials.to_vec(),
             instruments,
             open,
             history,
-            devices: pools.devices,
-            slots: pools.slots,
-            lost: Vec::new(),
-            rested_since,
+            slots,
             queue,
             running: Vec::new(),
             sender,
@@ -254,11 +239,9 @@ impl<'a> LaunchState<'a> {
 
     fn start_what_may(&mut self) {
         while !self.is_stopping() {
-            let free: Vec<bool> = self
-                .slots
-                .iter()
-                .map(|slot| slot.iter().all(|device| self.is_free(*device)))
-                .collect();
+            let used: Vec<usize> = self.running.iter().map(|attempt| attempt.slot).collect();
+            let cool_down = self.request.experiment.run.cool_down.as_ref();
+            let free = self.slots.free(&used, cool_down, &self.instruments);
             let running = self
                 .running
                 .first()
@@ -282,40 +265,9 @@ impl<'a> LaunchState<'a> {
         }
     }
 
-    fn is_free(&self, device: usize) -> bool {
-        self.running
-            .iter()
-            .all(|attempt| !self.slots[attempt.slot].contains(&device))
-            && self.is_cool(device)
-    }
-
-    fn is_cool(&self, device: usize) -> bool {
-        let (Some(cool_down), Some(gpu)) = (
-            &self.request.experiment.run.cool_down,
-            &self.devices[device].gpu,
-        ) else {
-            return true;
-        };
-        let rested =
-            self.rested_since[device].is_none_or(|since| since.elapsed() >= cool_down.at_most.0);
-        rested
-            || self
-                .instruments
-                .temperature_celsius(&gpu.uuid)
-                .is_none_or(|celsius| celsius < f64::from(cool_down.below_celsius))
-    }
-
-    /// The GPUs of a slot; none on the CPU.
-    fn gpus(&self, slot: usize) -> Vec<LeasedGpu> {
-        self.slots[slot]
-            .iter()
-            .filter_map(|device| self.devices[*device].gpu.clone())
-            .collect()
-    }
-
     fn start(&mut self, index: usize, slot: usize) -> Result<(), RunStop> {
         let trial = &self.trials[index];
-        let gpus = self.gpus(slot);
+        let gpus = self.slots.gpus(slot);
         let setting = attempt::AttemptSetting {
             request: self.request,
             trial,
@@ -335,11 +287,8 @@ impl<'a> LaunchState<'a> {
             .map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
         let watched = self.instruments.watch(started.watch(trial, &gpus));
-        self.progress.trial_started(
-            trial,
-            started.attempt,
-            &name_of(&self.slots[slot], &self.devices),
-        );
+        self.progress
+            .trial_started(trial, started.attempt, &self.slots.name(slot));
         self.running.push(started);
         let concurrent = self.running.len() as u64;
         self.running
@@ -410,10 +359,8 @@ impl<'a> LaunchState<'a> {
         let _ = self.instruments.tick();
         let attempt = self.running.remove(at);
         let (index, slot) = (attempt.index, attempt.slot);
-        self.slots[slot]
-            .iter()
-            .for_each(|device| self.rested_since[*device] = Some(Instant::now()));
-        let gpus = self.gpus(slot);
+        self.slots.rest(slot);
+        let gpus = self.slots.gpus(slot);
         let trial = &self.trials[index].clone();
         let facts = attempt::Surroundings {
             launch: self.open.launch,
@@ -468,38 +415,19 @@ impl<'a> LaunchState<'a> {
     fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
         self.progress
             .notice(&format!("{lost}; no more trials are scheduled on it"));
-        let is_it = |device: &usize| {
-            self.devices[*device]
-                .gpu
-                .as_ref()
-                .is_some_and(|gpu| gpu.uuid == *uuid)
-        };
-        self.lost.extend((0..self.devices.len()).filter(is_it));
-        let gone = (0..self.slots.len()).filter(|slot| {
-            self.slots[*slot]
-                .iter()
-                .any(|device| self.lost.contains(device))
-        });
-        gone.for_each(|slot| self.queue.lose(slot));
+        for slot in self.slots.lose(uuid) {
+            self.queue.lose(slot);
+        }
         while let Some(wish) = self.queue.stranded(&self.trials) {
-            let Some((mut slot, taken)) = pools::another(
-                &wish,
-                &self.devices,
-                &self.lost,
-                self.request,
-                &self.instruments,
-            ) else {
+            let Some(slot) = self.slots.add(&wish, self.request, &self.instruments) else {
                 let left = "no other device is left for the waiting trials; reset the device or \
                             reboot, then run the same command to resume";
                 return self.start_no_more(RunStop::CannotRun(format!("{lost}, and {left}")));
             };
-            slot.extend(self.devices.len()..self.devices.len() + taken.len());
-            self.rested_since.extend(taken.iter().map(|_| None));
-            self.devices.extend(taken);
-            self.queue.add_slot(&wish, self.slots.len());
-            self.slots.push(slot);
+            self.queue.add_slot(&wish, slot);
             let names: Vec<String> = self
-                .gpus(self.slots.len() - 1)
+                .slots
+                .gpus(slot)
                 .iter()
                 .map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name))
                 .collect();
@@ -573,35 +501,6 @@ impl<'a> LaunchState<'a> {
         ))
     }
 
-    fn close(mut self) -> Result<LaunchReport, RunStop> {
-        let mut report = report(
-            self.request,
-            &self.trials,
-            self.open.folder.clone(),
-            LaunchEnd::Finished,
-            &self.open.rows,
-        );
-        if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
-            report.end = LaunchEnd::Interrupted;
-        }
-        let how = match (&self.failure, report.end, report.left) {
-            (Some(stop), ..) => stop.to_string(),
-            (None, LaunchEnd::Interrupted, _) => "interrupted".to_owned(),
-            (None, _, 0) => "finished".to_owned(),
-            (None, _, left) => format!("{} left", counted(left, "trial")),
-        };
-        if let Some(launch) = self.open.file.launches.last_mut() {
-            launch.ended = Some(LaunchEnded {
-                utc: clock::utc_now(),
-                how: self.paths.hide(&how),
-            });
-        }
-        let written = self.open.file.write(&self.open.folder.run_file());
-        self.progress.run_ended(&how);
-        let unwritten = written.err().map(open::cannot_write(self.request));
-        report.failure = self.failure.or(unwritten);
-        Ok(report)
-    }
 }
 
 /// The line of the trial has already given the reason.
@@ -615,14 +514,6 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
         "this machine cannot run trial {trial}, so no more are started; `kiln doctor` says what is \
          missing{other}"
     )
-}
-
-/// Returns `cpu` or the UUIDs of a slot, in the form of a table row.
-fn name_of(slot: &[usize], devices: &[Lease]) -> String {
-    slot.iter()
-        .map(|device| devices[*device].name())
-        .collect::<Vec<_>>()
-        .join(DEVICE_SEPARATOR)
 }
 
 /// Assigns rounds of repeats to the devices where they ran in earlier launches.
@@ -651,46 +542,10 @@ fn shown(request: &RunRequest, open: &OpenRun) -> String {
         .to_string()
 }
 
-fn report(
-    request: &RunRequest,
-    trials: &[Trial],
-    folder: RunFolder,
-    end: LaunchEnd,
-    rows: &[TableRow],
-) -> LaunchReport {
-    let history = History::of(rows);
-    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
-    let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
-    let last: HashMap<&TrialId, &TableRow> =
-        rows.iter().map(|row| (&row.fixed.trial, row)).collect();
-    let asked: Vec<&TrialId> = trials
-        .iter()
-        .filter(|trial| request.selection.wants(trial))
-        .map(|trial| &trial.id)
-        .collect();
-    let rows = asked
-        .iter()
-        .filter_map(|id| last.get(id).map(|row| (*row).clone()))
-        .collect();
-    let folder = RunFolder::at(
-        request
-            .results
-            .join(&request.experiment.name)
-            .join(folder.name()),
-    );
-    LaunchReport {
-        folder,
-        end,
-        trials: trials.len(),
-        left,
-        asked_left: asked.into_iter().filter(is_left).count(),
-        rows,
-        failure: None,
-    }
-}
-
+mod closing;
 mod memory;
 mod refusals;
 mod search;
+mod slots;
 #[cfg(test)]
 pub(super) mod tests;

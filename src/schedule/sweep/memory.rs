@@ -57,7 +57,7 @@ impl LaunchState<'_> {
     }
 
     fn memory_of(&self, slot: usize) -> Option<u64> {
-        let uuids: Vec<String> = self.gpus(slot).into_iter().map(|gpu| gpu.uuid).collect();
+        let uuids: Vec<String> = self.slots.gpus(slot).into_iter().map(|gpu| gpu.uuid).collect();
         memory::least(
             self.instruments.memory_limit_bytes(&uuids),
             self.request.experiment.run.memory_limit,
@@ -66,13 +66,13 @@ impl LaunchState<'_> {
 
     /// In the form of a table row; `None` on the CPU.
     fn uuids(&self, slot: usize) -> Option<String> {
-        let is_gpu = !self.gpus(slot).is_empty();
-        is_gpu.then(|| super::name_of(&self.slots[slot], &self.devices))
+        let is_gpu = !self.slots.gpus(slot).is_empty();
+        is_gpu.then(|| self.slots.name(slot))
     }
 
     /// Writes the row of a skipped trial.
     pub(super) fn skip(&mut self, index: usize, slot: usize, reason: String) {
-        let (trial, gpus) = (self.trials[index].clone(), self.gpus(slot));
+        let (trial, gpus) = (self.trials[index].clone(), self.slots.gpus(slot));
         let readings = AttemptReadings {
             memory_limit_bytes: self.memory_of(slot),
             ..AttemptReadings::default()

@@ -1,7 +1,7 @@
 //! Rows from the clocks to the end: clocks, fabric, capabilities, processes.
 
 use super::{
-    FieldRow, block,
+    FieldRow, TextBlock, block,
     cell::{TypedReading, ValueKind, coded, count, enabled, megahertz, no_call, truth, words},
     label, row,
 };

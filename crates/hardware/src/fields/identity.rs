@@ -1,9 +1,9 @@
 //! Rows of the driver, the product, its modes and its place.
 
 use super::{
-    FieldRow, block,
+    FieldRow, TextBlock, block,
     cell::{
-        TypedReading, coded, count, enabled, lower_hex, microseconds, moment_of, no_call, nothing,
+        TypedReading, ValueKind, coded, count, enabled, lower_hex, microseconds, moment_of, no_call, nothing,
         seconds, wires, words, yes,
     },
     label, row, tidy,

@@ -2,7 +2,7 @@
 
 use super::{
     FieldRow,
-    cell::{TypedReading, count, hex, lanes, no_call, rate, words},
+    cell::{TypedReading, ValueKind, count, hex, lanes, no_call, rate, words},
     row, tidy,
 };
 use crate::{Absence, Gpu, Reading};

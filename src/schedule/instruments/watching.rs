@@ -1,0 +1,341 @@
+//! Readings during a launch: the sampler, the watch of each attempt, and their tables.
+
+use std::{fs, io, time::Duration};
+use std::sync::Arc;
+
+use kiln_core::{
+    plan::TrialId,
+    record::{RunFolder, SnapshotMoment, disturbance::BUSY_HOST},
+};
+use kiln_hardware::{
+    Gpu, Sampler, Snapshot, WindowSummary,
+    sampler::joined,
+    silence_of,
+    snapshot::{device as read_device, gpu as gpu_snapshot, host as host_snapshot, host_items},
+    text::{Naming, host_text, text},
+    window::{summarize, together},
+};
+
+use super::Instruments;
+use crate::{
+    readings::{Privacy, SampleWriter, SnapshotWriter, identity::MASKED},
+    schedule::clock,
+};
+
+/// Share of the machine's cores that other processes may use before a trial counts as disturbed.
+const DISTURBING_SHARE: f64 = 0.15;
+
+/// Readings of the machine over one attempt; `None` if missing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttemptReadings {
+    /// Values, with the reasons for missing ones by column.
+    pub window: WindowSummary,
+    pub memory_limit_bytes: Option<u64>,
+    pub foreign_processes: Option<String>,
+    /// Before the child was started.
+    pub idle_power_watts: Option<f64>,
+    /// A device that NVML reported as lost during the attempt, with the message.
+    pub lost: Option<(String, String)>,
+}
+
+/// The process and the attempt to watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptWatch {
+    pub trial: TrialId,
+    pub attempt: u64,
+    pub pid: u32,
+    /// Empty on the CPU.
+    pub device_uuids: Vec<String>,
+}
+
+/// Facts of a launch for its instruments.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::schedule) struct LaunchContext<'a> {
+    pub(in crate::schedule) folder: &'a RunFolder,
+    pub(in crate::schedule) launch: u64,
+    pub(in crate::schedule) run_anchor_nanoseconds: i64,
+    pub(in crate::schedule) sample_interval: Duration,
+    pub(in crate::schedule) privacy: Privacy,
+}
+
+/// The sampler and its tables, once the run's folder exists.
+#[derive(Debug)]
+pub(super) struct Keeping {
+    pub(super) sampler: Sampler,
+    samples: SampleWriter,
+    snapshots: SnapshotWriter,
+    privacy: Privacy,
+    run_anchor_nanoseconds: i64,
+}
+
+impl Instruments {
+    /// Starts the sampler and writes the launch's snapshot.
+    ///
+    /// # Errors
+    /// A table under the run's folder cannot be opened or written.
+    pub(in crate::schedule) fn begin(&mut self, sitting: LaunchContext) -> io::Result<()> {
+        let nvml = self.nvml.as_ref().ok().map(Arc::clone);
+        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch)
+            .map_err(io::Error::from)?;
+        let (mut snapshots, _) = SnapshotWriter::open(
+            &sitting.folder.snapshots_table(),
+            sitting.launch,
+            sitting.privacy,
+        )
+        .map_err(io::Error::from)?;
+        snapshots.at(clock::run_seconds(sitting.run_anchor_nanoseconds));
+        let gpus = self.read_gpus();
+        for snapshot in
+            std::iter::once(host_snapshot(&self.host)).chain(gpus.iter().map(gpu_snapshot))
+        {
+            snapshots.write_all(&snapshot).map_err(io::Error::from)?;
+        }
+        snapshots.sync().map_err(io::Error::from)?;
+        fs::write(
+            sitting.folder.snapshot_page(sitting.launch),
+            self.page(&gpus, sitting.privacy),
+        )?;
+        let sampler = Sampler::start(
+            nvml,
+            sitting.sample_interval,
+            sitting.run_anchor_nanoseconds,
+        );
+        let LaunchContext {
+            privacy,
+            run_anchor_nanoseconds,
+            ..
+        } = sitting;
+        self.keeping = Some(Keeping {
+            sampler,
+            samples,
+            snapshots,
+            privacy,
+            run_anchor_nanoseconds,
+        });
+        Ok(())
+    }
+
+    /// Writes the launch's snapshot as text, for people to read and compare.
+    fn page(&self, gpus: &[Gpu], privacy: Privacy) -> String {
+        let naming = if privacy == Privacy::Full {
+            Naming::Full
+        } else {
+            Naming::Masked(MASKED)
+        };
+        let host = host_text(&host_items(&self.host));
+        match &self.nvml {
+            Ok(_) => {
+                let (silent, read): (Vec<Gpu>, Vec<Gpu>) = gpus
+                    .iter()
+                    .cloned()
+                    .partition(|gpu| silence_of(gpu).is_some());
+                let silences = silent.iter().filter_map(|gpu| {
+                    Some(format!(
+                        "\nGPU {} was not read: {}.\n",
+                        gpu.index.value()?,
+                        silence_of(gpu)?
+                    ))
+                });
+                host + &text(&read, &jiff::Zoned::now(), naming) + &silences.collect::<String>()
+            }
+            Err(absent) => format!("{host}\nNo GPU can be read: {absent}.\n"),
+        }
+    }
+
+    /// The host, and these GPUs. A MIG instance is on its GPU's page.
+    fn snapshots(&self, devices: &[String]) -> Vec<Snapshot> {
+        let boards = self.boards(devices);
+        let read = boards
+            .iter()
+            .filter_map(|device| self.ask_of(device, read_device));
+        std::iter::once(host_snapshot(&self.host))
+            .chain(read)
+            .collect()
+    }
+
+    /// Begins to watch an attempt; a snapshot of what changed since the last one goes into the
+    /// table.
+    ///
+    /// # Errors
+    /// The table cannot be written.
+    pub fn watch(&mut self, watch: AttemptWatch) -> io::Result<()> {
+        self.write_changes(SnapshotMoment::Start, &watch)?;
+        if let Some(keeping) = &self.keeping {
+            let on = |device_uuid| kiln_hardware::Watch {
+                trial: watch.trial.0.clone(),
+                attempt: watch.attempt,
+                pid: watch.pid,
+                device_uuid,
+            };
+            match watch.device_uuids.as_slice() {
+                [] => keeping.sampler.watch(on(None)),
+                uuids => uuids
+                    .iter()
+                    .for_each(|uuid| keeping.sampler.watch(on(Some(uuid.clone())))),
+            }
+        }
+        self.watched.push(watch);
+        Ok(())
+    }
+
+    /// Takes a reading because the trial's measured window begins or ends.
+    pub fn mark(&self, trial: &TrialId) {
+        if let Some(keeping) = &self.keeping {
+            keeping.sampler.mark(&trial.0);
+        }
+    }
+
+    /// Writes pending rows; called a few times a second.
+    ///
+    /// # Errors
+    /// The table cannot be written.
+    pub fn tick(&mut self) -> io::Result<()> {
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(());
+        };
+        match keeping.sampler.take_rows() {
+            rows if rows.is_empty() => Ok(()),
+            rows => keeping.samples.append(&rows).map_err(io::Error::from),
+        }
+    }
+
+    /// Ends the watch. `window` is the measured window on CLOCK_MONOTONIC, in nanoseconds, if the
+    /// trial had one; `cuts` are the stretches of it that do not count. `was_alone`: no other trial
+    /// of this run ran beside it, so what else kept the cores busy was not ours.
+    pub fn unwatch(
+        &mut self,
+        trial: &TrialId,
+        window: Option<(u64, u64)>,
+        cuts: &[(u64, u64)],
+        was_alone: bool,
+    ) -> AttemptReadings {
+        let Some(at) = self.watched.iter().position(|watch| watch.trial == *trial) else {
+            return AttemptReadings::default();
+        };
+        let watch = self.watched.swap_remove(at);
+        let Some(keeping) = &self.keeping else {
+            return AttemptReadings::default();
+        };
+        let of_devices = keeping.sampler.unwatch_all(&trial.0);
+        let cores = self.host.logical_cores.value().copied();
+        let mut found = together(
+            of_devices
+                .iter()
+                .map(|readings| summarize(readings, window, cuts, cores))
+                .collect(),
+        );
+        found
+            .notes
+            .extend(disturbance(found.other_cpu_cores, cores).filter(|_| was_alone));
+        let foreign = of_devices
+            .iter()
+            .filter_map(|readings| readings.foreign.clone())
+            .reduce(|before, seen| joined(Some(before), seen));
+        let lost = |(uuid, readings): (&String, &kiln_hardware::TrialReadings)| {
+            Some((
+                uuid.clone(),
+                readings.lost.clone().or_else(|| self.lost_now(uuid))?,
+            ))
+        };
+        let idle_power: Option<Vec<f64>> = watch
+            .device_uuids
+            .iter()
+            .map(|uuid| self.idle_power.get(uuid).copied())
+            .collect();
+        let readings = AttemptReadings {
+            window: found,
+            memory_limit_bytes: self.memory_limit_bytes(&watch.device_uuids),
+            foreign_processes: foreign.map(|seen| keeping.privacy.foreign_processes(&seen)),
+            lost: watch.device_uuids.iter().zip(&of_devices).find_map(lost),
+            idle_power_watts: idle_power
+                .filter(|watts| !watts.is_empty())
+                .map(|watts| watts.iter().sum()),
+        };
+        self.idle_power
+            .retain(|uuid, _| !watch.device_uuids.contains(uuid));
+        // A table that cannot be written fails again at the next tick, which can stop the run.
+        let _ = self.write_changes(SnapshotMoment::End, &watch);
+        readings
+    }
+
+    fn write_changes(&mut self, moment: SnapshotMoment, watch: &AttemptWatch) -> io::Result<()> {
+        if let Some(keeping) = &mut self.keeping {
+            keeping
+                .snapshots
+                .at(clock::run_seconds(keeping.run_anchor_nanoseconds));
+        }
+        let snapshots = match watch.device_uuids.as_slice() {
+            [] => vec![host_snapshot(&kiln_hardware::host::read())],
+            uuids => self.snapshots(uuids),
+        };
+        let Some(keeping) = &mut self.keeping else {
+            return Ok(());
+        };
+        for snapshot in snapshots {
+            keeping
+                .snapshots
+                .write_changes(&snapshot, moment, &watch.trial, watch.attempt)
+                .map_err(io::Error::from)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a note on the rate if other processes used so much of the CPU that it may be wrong.
+fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
+    let (others, cores) = (other_cpu_cores?, cores?);
+    let is_disturbed = others > DISTURBING_SHARE * cores as f64;
+    is_disturbed.then(|| {
+        (
+            "samples_per_second".to_owned(),
+            format!("{BUSY_HOST} {others:.1} of {cores} cores busy in the window"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_launch_leaves_a_page_that_says_why_there_is_no_gpu() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = RunFolder::at(run.path());
+        let sample_interval = Duration::from_secs(60);
+        let sitting = LaunchContext {
+            folder: &folder,
+            launch: 2,
+            run_anchor_nanoseconds: 0,
+            sample_interval,
+            privacy: Privacy::Masked,
+        };
+        Instruments::open(Some(Path::new("/nonexistent")))
+            .begin(sitting)
+            .unwrap();
+        let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
+        assert!(
+            page.starts_with("Host\n    cpu\n")
+                && page.contains("No GPU can be read: no NVML at /nonexistent"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn a_trial_beside_others_is_marked_from_15_percent_of_the_cores() {
+        assert_eq!(disturbance(Some(1.2), Some(8)), None);
+        let (column, note) = disturbance(Some(1.25), Some(8)).unwrap();
+        assert_eq!(
+            (column.as_str(), note.as_str()),
+            (
+                "samples_per_second",
+                "other processes kept 1.2 of 8 cores busy in the window"
+            )
+        );
+        assert_eq!(
+            (disturbance(None, Some(8)), disturbance(Some(9.0), None)),
+            (None, None)
+        );
+    }
+}

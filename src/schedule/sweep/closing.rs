@@ -1,0 +1,82 @@
+//! The end of a launch: what is written into the run's file, and what the caller is told.
+
+use std::collections::HashMap;
+
+use kiln_core::{
+    plan::{Trial, TrialId},
+    record::{RunFolder, TableRow, run_file::LaunchEnded},
+    units::counted,
+};
+
+use super::LaunchState;
+use crate::schedule::{LaunchEnd, LaunchReport, RunRequest, RunStop, clock, open, remaining::History};
+
+impl LaunchState<'_> {
+    pub(super) fn close(mut self) -> Result<LaunchReport, RunStop> {
+        let mut report = report(
+            self.request,
+            &self.trials,
+            self.open.folder.clone(),
+            LaunchEnd::Finished,
+            &self.open.rows,
+        );
+        if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
+            report.end = LaunchEnd::Interrupted;
+        }
+        let how = match (&self.failure, report.end, report.left) {
+            (Some(stop), ..) => stop.to_string(),
+            (None, LaunchEnd::Interrupted, _) => "interrupted".to_owned(),
+            (None, _, 0) => "finished".to_owned(),
+            (None, _, left) => format!("{} left", counted(left, "trial")),
+        };
+        if let Some(launch) = self.open.file.launches.last_mut() {
+            launch.ended = Some(LaunchEnded {
+                utc: clock::utc_now(),
+                how: self.paths.hide(&how),
+            });
+        }
+        let written = self.open.file.write(&self.open.folder.run_file());
+        self.progress.run_ended(&how);
+        let unwritten = written.err().map(open::cannot_write(self.request));
+        report.failure = self.failure.or(unwritten);
+        Ok(report)
+    }
+}
+
+pub(super) fn report(
+    request: &RunRequest,
+    trials: &[Trial],
+    folder: RunFolder,
+    end: LaunchEnd,
+    rows: &[TableRow],
+) -> LaunchReport {
+    let history = History::of(rows);
+    let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
+    let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
+    let last: HashMap<&TrialId, &TableRow> =
+        rows.iter().map(|row| (&row.fixed.trial, row)).collect();
+    let asked: Vec<&TrialId> = trials
+        .iter()
+        .filter(|trial| request.selection.wants(trial))
+        .map(|trial| &trial.id)
+        .collect();
+    let rows = asked
+        .iter()
+        .filter_map(|id| last.get(id).map(|row| (*row).clone()))
+        .collect();
+    let folder = RunFolder::at(
+        request
+            .results
+            .join(&request.experiment.name)
+            .join(folder.name()),
+    );
+    LaunchReport {
+        folder,
+        end,
+        trials: trials.len(),
+        left,
+        asked_left: asked.into_iter().filter(is_left).count(),
+        rows,
+        failure: None,
+    }
+}

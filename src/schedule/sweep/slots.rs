@@ -1,0 +1,120 @@
+//! The devices of a launch, and the groups of them that trials use: a slot is what one trial needs.
+
+use std::time::Instant;
+
+use kiln_core::{record::DEVICE_SEPARATOR, spec::CoolDown};
+
+use crate::schedule::{
+    Instruments, RunRequest, instruments::LeasedGpu, lease::Lease, pools, queue::DeviceRequest,
+};
+
+/// Devices with their slots; both are named by their index.
+pub(super) struct Slots {
+    devices: Vec<Lease>,
+    /// The devices of each slot.
+    slots: Vec<Vec<usize>>,
+    /// Lost devices.
+    lost: Vec<usize>,
+    /// End time of the last trial on each device, for `run.cool_down`.
+    rested_since: Vec<Option<Instant>>,
+}
+
+impl Slots {
+    pub(super) fn new(devices: Vec<Lease>, slots: Vec<Vec<usize>>) -> Self {
+        Self {
+            rested_since: devices.iter().map(|_| None).collect(),
+            devices,
+            slots,
+            lost: Vec::new(),
+        }
+    }
+
+    /// Returns `cpu` or the UUIDs of a slot, in the form of a table row.
+    pub(super) fn name(&self, slot: usize) -> String {
+        let names: Vec<&str> = self.slots[slot]
+            .iter()
+            .map(|device| self.devices[*device].name())
+            .collect();
+        names.join(DEVICE_SEPARATOR)
+    }
+
+    /// The names of all slots.
+    pub(super) fn names(&self) -> Vec<String> {
+        (0..self.slots.len()).map(|slot| self.name(slot)).collect()
+    }
+
+    /// The GPUs of a slot; none on the CPU.
+    pub(super) fn gpus(&self, slot: usize) -> Vec<LeasedGpu> {
+        self.slots[slot]
+            .iter()
+            .filter_map(|device| self.devices[*device].gpu.clone())
+            .collect()
+    }
+
+    /// Says of each slot whether its devices are cool and in none of the `used` slots.
+    pub(super) fn free(
+        &self,
+        used: &[usize],
+        cool_down: Option<&CoolDown>,
+        instruments: &Instruments,
+    ) -> Vec<bool> {
+        let is_free = |device: &usize| {
+            used.iter().all(|slot| !self.slots[*slot].contains(device))
+                && cool_down.is_none_or(|limit| self.is_cool(*device, limit, instruments))
+        };
+        self.slots
+            .iter()
+            .map(|slot| slot.iter().all(is_free))
+            .collect()
+    }
+
+    fn is_cool(&self, device: usize, limit: &CoolDown, instruments: &Instruments) -> bool {
+        let Some(gpu) = &self.devices[device].gpu else {
+            return true;
+        };
+        let has_rested =
+            self.rested_since[device].is_none_or(|since| since.elapsed() >= limit.at_most.0);
+        has_rested
+            || instruments
+                .temperature_celsius(&gpu.uuid)
+                .is_none_or(|celsius| celsius < f64::from(limit.below_celsius))
+    }
+
+    /// A trial on the slot has ended.
+    pub(super) fn rest(&mut self, slot: usize) {
+        for device in &self.slots[slot] {
+            self.rested_since[*device] = Some(Instant::now());
+        }
+    }
+
+    /// Gives up a device; returns the slots that can no longer be used.
+    pub(super) fn lose(&mut self, uuid: &str) -> Vec<usize> {
+        let is_it = |device: &usize| {
+            let gpu = self.devices[*device].gpu.as_ref();
+            gpu.is_some_and(|gpu| gpu.uuid == uuid)
+        };
+        self.lost.extend((0..self.devices.len()).filter(is_it));
+        let is_gone = |slot: &usize| {
+            let devices = &self.slots[*slot];
+            devices.iter().any(|device| self.lost.contains(device))
+        };
+        (0..self.slots.len()).filter(is_gone).collect()
+    }
+
+    /// Makes a further slot for a request from devices that are left, and leases those that are
+    /// missing; `None` if there are too few.
+    pub(super) fn add(
+        &mut self,
+        wanted: &DeviceRequest,
+        request: &RunRequest,
+        instruments: &Instruments,
+    ) -> Option<usize> {
+        let (mut slot, taken) =
+            pools::another(wanted, &self.devices, &self.lost, request, instruments)?;
+        slot.extend(self.devices.len()..self.devices.len() + taken.len());
+        self.rested_since.extend(taken.iter().map(|_| None));
+        self.devices.extend(taken);
+        self.slots.push(slot);
+        Some(self.slots.len() - 1)
+    }
+}
