@@ -25,9 +25,9 @@ pub use super::gpus::{InstanceFacts, LeasedGpu};
 use super::{RunRequest, preflight};
 use crate::readings::Privacy;
 pub use kiln_hardware::{GpuProcess, ProcessList};
+use watching::Keeping;
 pub(super) use watching::LaunchContext;
 pub use watching::{AttemptReadings, AttemptWatch};
-use watching::Keeping;
 
 /// The machine's readings, open for one launch.
 #[derive(Debug)]
@@ -299,6 +299,4 @@ impl Instruments {
                 .min(),
         }
     }
-
 }
-

@@ -500,7 +500,6 @@ impl<'a> LaunchState<'a> {
             &self.request.results.join(&self.request.experiment.name),
         ))
     }
-
 }
 
 /// The line of the trial has already given the reason.

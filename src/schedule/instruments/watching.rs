@@ -1,7 +1,7 @@
 //! Readings during a launch: the sampler, the watch of each attempt, and their tables.
 
-use std::{fs, io, time::Duration};
 use std::sync::Arc;
+use std::{fs, io, time::Duration};
 
 use kiln_core::{
     plan::TrialId,

@@ -9,7 +9,9 @@ use kiln_core::{
 };
 
 use super::LaunchState;
-use crate::schedule::{LaunchEnd, LaunchReport, RunRequest, RunStop, clock, open, remaining::History};
+use crate::schedule::{
+    LaunchEnd, LaunchReport, RunRequest, RunStop, clock, open, remaining::History,
+};
 
 impl LaunchState<'_> {
     pub(super) fn close(mut self) -> Result<LaunchReport, RunStop> {

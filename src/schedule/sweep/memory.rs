@@ -57,7 +57,12 @@ impl LaunchState<'_> {
     }
 
     fn memory_of(&self, slot: usize) -> Option<u64> {
-        let uuids: Vec<String> = self.slots.gpus(slot).into_iter().map(|gpu| gpu.uuid).collect();
+        let uuids: Vec<String> = self
+            .slots
+            .gpus(slot)
+            .into_iter()
+            .map(|gpu| gpu.uuid)
+            .collect();
         memory::least(
             self.instruments.memory_limit_bytes(&uuids),
             self.request.experiment.run.memory_limit,

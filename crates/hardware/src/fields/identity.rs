@@ -3,8 +3,8 @@
 use super::{
     FieldRow, TextBlock, block,
     cell::{
-        TypedReading, ValueKind, coded, count, enabled, lower_hex, microseconds, moment_of, no_call, nothing,
-        seconds, wires, words, yes,
+        TypedReading, ValueKind, coded, count, enabled, lower_hex, microseconds, moment_of,
+        no_call, nothing, seconds, wires, words, yes,
     },
     label, row, tidy,
 };

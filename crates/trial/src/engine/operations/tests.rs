@@ -1,0 +1,596 @@
+//! Fused operations equal composed ones, forward and backward.
+
+use burn::tensor::{DType, Device, Gradients, TensorData};
+
+use super::*;
+use crate::engine::{
+    libtorch::force_cuda_branches,
+    recorder::{RecordedOperator, record_operators},
+};
+
+/// Reads the gradient of one leaf.
+type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
+
+fn device(engine: Engine) -> Device {
+    match engine {
+        Engine::Libtorch => Device::libtorch().autodiff(),
+        Engine::Flex => Device::flex().autodiff(),
+    }
+}
+
+/// Values without pattern, the same on each engine.
+fn values<const D: usize>(shape: [usize; D], salt: usize, engine: Engine) -> Tensor<D> {
+    let count: usize = shape.iter().product();
+    let numbers: Vec<f32> = (0..count)
+        .map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0)
+        .collect();
+    Tensor::from_data(TensorData::new(numbers, shape), &device(engine)).require_grad()
+}
+
+fn arithmetic(engine: Engine) -> Ops {
+    Ops::new(engine, Precision::F32).unwrap()
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_to_vec().unwrap()
+}
+
+/// The output of an operation on leaves, and the leaves' gradients of its weighted sum.
+fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[Leaf<'_>]) -> Vec<Vec<f32>> {
+    let count: usize = output.dims().iter().product();
+    let weights: Vec<f32> = (0..count)
+        .map(|at| ((at * 11) % 7) as f32 / 7.0 - 0.4)
+        .collect();
+    let weights = Tensor::from_data(TensorData::new(weights, output.dims()), &output.device());
+    let gradients = (output.clone() * weights).sum().backward();
+    let mut found = vec![numbers(output)];
+    found.extend(leaves.iter().map(|leaf| leaf(&gradients)));
+    found
+}
+
+fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> {
+    let tensor = tensor.clone();
+    move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
+}
+
+/// f32 sums of up to some hundred terms, in different orders.
+fn agree(operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
+    agree_to(1e-5, operation, on);
+}
+
+fn agree_to(share: f32, operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
+    let (fused, composed) = (on(Engine::Libtorch), on(Engine::Flex));
+    for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
+        assert_eq!(fused.len(), composed.len(), "{operation}, part {part}");
+        for (a, b) in fused.iter().zip(composed) {
+            assert!(
+                (a - b).abs() <= share * a.abs().max(1.0),
+                "{operation}, part {part}: {a} {b}"
+            );
+        }
+    }
+}
+
+/// Strides and few channels side by side are where libtorch's own kernels on the CPU go wrong.
+#[test]
+fn strided_convolutions_of_any_number_of_channels_equal_composed_ones() {
+    for (channels, kernel, padding) in [
+        (1, 1, 0),
+        (3, 1, 0),
+        (4, 1, 0),
+        (7, 1, 0),
+        (8, 1, 0),
+        (12, 1, 0),
+        (16, 1, 0),
+        (20, 1, 0),
+        (3, 3, 1),
+        (4, 3, 1),
+    ] {
+        // A norm leaves little of a gradient where channels are few.
+        agree_to(
+            1e-4,
+            &format!("a {kernel} × {kernel} convolution of {channels} channels"),
+            |engine| {
+                let (x, weight) = (
+                    values([2, channels, 7, 8], 1, engine),
+                    values([6, channels, kernel, kernel], 2, engine),
+                );
+                let (gain, shift) = (values([6], 3, engine), values([6], 4, engine));
+                let stats = RunningStats::new(6, &device(engine).inner());
+                let weights = ConvNormWeights {
+                    weight: weight.clone(),
+                    gain: gain.clone(),
+                    shift: shift.clone(),
+                    stats,
+                };
+                let made = arithmetic(engine).conv_norm(
+                    x.clone(),
+                    weights,
+                    ConvGeometry { stride: 2, padding },
+                    After::Nothing,
+                );
+                both_ways(
+                    made,
+                    &[&leaf(&x), &leaf(&weight), &leaf(&gain), &leaf(&shift)],
+                )
+            },
+        );
+    }
+}
+
+/// Hides the last two of six in the first row, the last in the second.
+fn hidden(shape: [usize; 4], engine: Engine) -> Tensor<4> {
+    let none = f32::NEG_INFINITY;
+    let values = vec![
+        0.0, 0.0, 0.0, 0.0, none, none, 0.0, 0.0, 0.0, 0.0, 0.0, none,
+    ];
+    Tensor::from_data(TensorData::new(values, shape), &device(engine).inner())
+}
+
+#[test]
+fn fused_operations_equal_composed_ones_forward_and_backward() {
+    agree("linear", |engine| {
+        let (x, w, b) = (
+            values([2, 3, 8], 1, engine),
+            values([5, 8], 2, engine),
+            values([5], 3, engine),
+        );
+        both_ways(
+            arithmetic(engine).linear(x.clone(), w.clone(), Some(b.clone())),
+            &[&leaf(&x), &leaf(&w), &leaf(&b)],
+        )
+    });
+    agree("linear without bias", |engine| {
+        let (x, w) = (values([6, 8], 1, engine), values([5, 8], 2, engine));
+        both_ways(
+            arithmetic(engine).linear(x.clone(), w.clone(), None),
+            &[&leaf(&x), &leaf(&w)],
+        )
+    });
+    agree("layer norm", |engine| {
+        let (x, w, b) = (
+            values([2, 3, 8], 1, engine),
+            values([8], 2, engine),
+            values([8], 3, engine),
+        );
+        both_ways(
+            arithmetic(engine).layer_norm(x.clone(), w.clone(), Some(b.clone())),
+            &[&leaf(&x), &leaf(&w), &leaf(&b)],
+        )
+    });
+    agree("layer norm without bias", |engine| {
+        let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
+        both_ways(
+            arithmetic(engine).layer_norm(x.clone(), w.clone(), None),
+            &[&leaf(&x), &leaf(&w)],
+        )
+    });
+    agree("gelu", |engine| {
+        let x = values([4, 16], 1, engine);
+        both_ways(arithmetic(engine).gelu(x.clone()), &[&leaf(&x)])
+    });
+    agree("causal attention", |engine| {
+        let qkv = values([2, 6, 24], 1, engine);
+        both_ways(
+            arithmetic(engine).causal_attention(qkv.clone(), 2, 0.0),
+            &[&leaf(&qkv)],
+        )
+    });
+    agree("linear layers side by side", |engine| {
+        let (x, v, w) = (
+            values([2, 3, 8], 1, engine),
+            values([5, 8], 2, engine),
+            values([4, 8], 3, engine),
+        );
+        both_ways(
+            arithmetic(engine).linears(x.clone(), &[v.clone(), w.clone()]),
+            &[&leaf(&x), &leaf(&v), &leaf(&w)],
+        )
+    });
+    agree("three linear layers side by side", |engine| {
+        let (x, v, w) = (
+            values([2, 3, 8], 1, engine),
+            values([5, 8], 2, engine),
+            values([4, 8], 3, engine),
+        );
+        both_ways(
+            arithmetic(engine).linears(x.clone(), &[w.clone(), v.clone(), w.clone()]),
+            &[&leaf(&x), &leaf(&v), &leaf(&w)],
+        )
+    });
+    agree("rms norm", |engine| {
+        let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
+        both_ways(
+            arithmetic(engine).rms_norm(x.clone(), w.clone()),
+            &[&leaf(&x), &leaf(&w)],
+        )
+    });
+    agree("attention with a bias and a mask", |engine| {
+        let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
+        let added = arithmetic(engine)
+            .added_to_scores(Some(bias.clone()), Some(hidden([2, 1, 1, 6], engine)));
+        both_ways(
+            arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0),
+            &[&leaf(&qkv), &leaf(&bias)],
+        )
+    });
+    agree("attention with a bias alone", |engine| {
+        let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
+        let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
+        both_ways(
+            arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0),
+            &[&leaf(&qkv), &leaf(&bias)],
+        )
+    });
+    agree("attention to others with a mask", |engine| {
+        let (q, kv) = (values([2, 3, 8], 1, engine), values([2, 6, 16], 2, engine));
+        let added = arithmetic(engine).added_to_scores(None, Some(hidden([2, 1, 1, 6], engine)));
+        both_ways(
+            arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0),
+            &[&leaf(&q), &leaf(&kv)],
+        )
+    });
+    agree("attention to others with a bias", |engine| {
+        let (q, kv, bias) = (
+            values([2, 3, 8], 1, engine),
+            values([2, 6, 16], 2, engine),
+            values([2, 3, 6], 3, engine),
+        );
+        let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
+        both_ways(
+            arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0),
+            &[&leaf(&q), &leaf(&kv), &leaf(&bias)],
+        )
+    });
+    agree("lstm", |engine| {
+        let device = device(engine).inner();
+        let state = |salt: usize| plain(values([2, 2, 3], salt, engine)).to_device(&device);
+        let x = values([2, 5, 4], 1, engine);
+        let [first, second] = [4, 3].map(|inputs| LstmWeights {
+            input: values([12, inputs], 2, engine),
+            state: values([12, 3], 3, engine),
+            input_bias: values([12], 4, engine),
+            state_bias: values([12], 5, engine),
+        });
+        let before = LstmState {
+            hidden: state(6),
+            cell: state(7),
+        };
+        let (out, after) = arithmetic(engine).lstm(
+            x.clone(),
+            &[first.clone(), second.clone()],
+            Some(before),
+            0.0,
+        );
+        let leaves: [Leaf<'_>; 4] = [
+            &leaf(&x),
+            &leaf(&first.input),
+            &leaf(&second.state),
+            &leaf(&second.state_bias),
+        ];
+        let mut found = both_ways(out, &leaves);
+        found.extend([numbers(after.hidden), numbers(after.cell)]);
+        found
+    });
+    agree("residual", |engine| {
+        let (x, y) = (values([2, 3, 8], 1, engine), values([2, 3, 8], 2, engine));
+        both_ways(
+            arithmetic(engine).residual(x.clone(), y.clone()),
+            &[&leaf(&x), &leaf(&y)],
+        )
+    });
+    agree("embedding", |engine| {
+        let table = values([7, 4], 1, engine);
+        let indices = Tensor::<2, Int>::from_data([[0, 3, 3], [6, 0, 1]], &device(engine).inner());
+        both_ways(
+            arithmetic(engine).embedding(table.clone(), indices),
+            &[&leaf(&table)],
+        )
+    });
+    agree("cross entropy", |engine| {
+        let logits = values([4, 9], 1, engine);
+        let targets =
+            Tensor::<1, Int>::from_data([2, IGNORED_TARGET, 8, 0], &device(engine).inner());
+        both_ways(
+            arithmetic(engine).cross_entropy(logits.clone(), targets, 0.0),
+            &[&leaf(&logits)],
+        )
+    });
+}
+
+#[test]
+fn the_loss_does_not_write_over_logits_that_others_hold() {
+    let logits = values([4, 9], 1, Engine::Libtorch) * 2.0;
+    let before = numbers(logits.clone());
+    let targets = Tensor::<1, Int>::from_data([2, 1, 8, 0], &Device::libtorch());
+    let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets, 0.0);
+    drop(loss.backward());
+    assert_eq!(numbers(logits), before);
+}
+
+#[test]
+fn the_mean_of_dropped_values_stays_and_the_gradient_has_the_same_mask() {
+    for engine in [Engine::Libtorch, Engine::Flex] {
+        let x = Tensor::<2>::ones([100, 100], &device(engine)).require_grad();
+        let dropped = arithmetic(engine).dropout(x.clone(), 0.25);
+        let gradient = x.grad(&dropped.clone().sum().backward()).unwrap();
+        let values = numbers(dropped);
+        assert_eq!(values, numbers(gradient), "{engine:?}");
+        let kept = values
+            .iter()
+            .filter(|value| (**value - 1.0 / 0.75).abs() < 1e-6)
+            .count();
+        assert_eq!(
+            kept + values.iter().filter(|value| **value == 0.0).count(),
+            10_000,
+            "{engine:?}"
+        );
+        // Five standard deviations of 10,000 draws.
+        assert!(
+            (kept as f64 - 7500.0).abs() < 5.0 * (10_000.0_f64 * 0.25 * 0.75).sqrt(),
+            "{engine:?}: {kept}"
+        );
+    }
+}
+
+#[test]
+fn under_mixed_precision_products_are_narrow_and_gradients_and_losses_f32() {
+    for (precision, narrow) in [
+        (Precision::AmpBf16, DType::BF16),
+        (Precision::AmpF16, DType::F16),
+    ] {
+        mixed(precision, narrow);
+    }
+}
+
+fn mixed(precision: Precision, narrow: DType) {
+    let with = Ops::new(Engine::Libtorch, precision).unwrap();
+    let (x, w, b) = (
+        values([2, 3, 8], 1, Engine::Libtorch),
+        values([24, 8], 2, Engine::Libtorch),
+        values([24], 3, Engine::Libtorch),
+    );
+    let (gain, shift) = (
+        values([8], 4, Engine::Libtorch),
+        values([8], 5, Engine::Libtorch),
+    );
+    let normed = with.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
+    assert_eq!(normed.dtype(), DType::F32);
+    let qkv = with.linear(normed, w.clone(), Some(b.clone()));
+    assert_eq!(qkv.dtype(), narrow);
+    let branch = with.gelu(with.dropout(with.causal_attention(qkv, 2, 0.0), 0.1));
+    assert_eq!(branch.dtype(), narrow);
+    let stream = with.residual(x.clone(), branch);
+    assert_eq!(stream.dtype(), DType::F32);
+    let head = values([9, 8], 6, Engine::Libtorch);
+    let logits = with.linear(stream, head.clone(), None).reshape([6, 9]);
+    assert_eq!(logits.dtype(), narrow);
+    let loss = with.cross_entropy(
+        logits,
+        Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()),
+        0.0,
+    );
+    assert_eq!(loss.dtype(), DType::F32);
+    let gradients = loss.backward();
+    assert_eq!(x.grad(&gradients).unwrap().dtype(), DType::F32);
+    for matrix in [w, head] {
+        assert_eq!(matrix.grad(&gradients).unwrap().dtype(), DType::F32);
+    }
+    for vector in [b, gain, shift] {
+        assert_eq!(vector.grad(&gradients).unwrap().dtype(), DType::F32);
+    }
+}
+
+#[test]
+fn the_largest_values_of_a_row_come_first_with_their_columns() {
+    for engine in [Engine::Libtorch, Engine::Flex] {
+        let x = Tensor::<2>::from_data(
+            [[0.5, 3.0, -1.0, 2.0], [7.0, 0.0, 8.0, -2.0]],
+            &device(engine).inner(),
+        );
+        let (values, columns) = arithmetic(engine).largest(x, 3);
+        assert_eq!(
+            numbers(values),
+            [3.0, 2.0, 0.5, 8.0, 7.0, 0.0],
+            "{engine:?}"
+        );
+        assert_eq!(
+            columns.into_data().iter::<i64>().collect::<Vec<_>>(),
+            [1, 3, 0, 2, 0, 1],
+            "{engine:?}"
+        );
+    }
+}
+
+/// Operators by name of a pass over two layers of an LSTM with states of more rows than the
+/// batch has.
+fn lstm_operators(with: Ops, dropout: f64) -> Vec<RecordedOperator> {
+    let state = |salt: usize| plain(values([2, 3, 3], salt, Engine::Libtorch));
+    let before = LstmState {
+        hidden: state(6),
+        cell: state(7),
+    }
+    .of_rows(2);
+    let layers = [4, 3].map(|inputs| LstmWeights {
+        input: values([12, inputs], 2, Engine::Libtorch),
+        state: values([12, 3], 3, Engine::Libtorch),
+        input_bias: values([12], 4, Engine::Libtorch),
+        state_bias: values([12], 5, Engine::Libtorch),
+    });
+    let x = values([2, 5, 4], 1, Engine::Libtorch);
+    record_operators(|| Ok(with.lstm(x, &layers, Some(before), dropout)))
+        .unwrap()
+        .1
+}
+
+fn count(operators: &[RecordedOperator], name: &str) -> usize {
+    operators
+        .iter()
+        .filter(|operator| operator.name == name)
+        .count()
+}
+
+/// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous").
+#[test]
+fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
+    let operators = lstm_operators(arithmetic(Engine::Libtorch), 0.0);
+    let lstm = operators
+        .iter()
+        .find(|operator| operator.name == "aten::lstm")
+        .unwrap();
+    assert_eq!(
+        lstm.inputs[1..3]
+            .iter()
+            .map(|state| (state.shape.as_slice(), state.is_contiguous))
+            .collect::<Vec<_>>(),
+        [(&[2_i64, 2, 3][..], true); 2]
+    );
+}
+
+#[test]
+fn on_cuda_no_dropout_is_left_to_cudnn() {
+    let cpu = arithmetic(Engine::Libtorch);
+    let dropped = |operators: &[RecordedOperator]| {
+        count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout")
+    };
+    let found = |with: Ops, dropout: f64| {
+        let operators = lstm_operators(with, dropout);
+        (
+            count(&operators, "aten::lstm"),
+            count(&operators, "aten::dropout"),
+            dropped(&operators),
+        )
+    };
+    assert_eq!(
+        found(cpu, 0.5),
+        (1, 1, 1),
+        "in one operator, which drops between its layers"
+    );
+    assert_eq!(
+        found(cpu.on_cuda(true), 0.5),
+        (2, 0, 1),
+        "layer by layer, dropped between them"
+    );
+    assert_eq!(found(cpu.on_cuda(true), 0.0), (1, 0, 0));
+    assert_eq!(found(cpu.on_cuda(true).evaluating(), 0.5), (1, 0, 0));
+}
+
+#[test]
+fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
+    let with = arithmetic(Engine::Libtorch).on_cuda(true);
+    let mask = Tensor::<4>::zeros([2, 1, 1, 13], &Device::libtorch());
+    let (q, kv) = (
+        values([2, 3, 8], 1, Engine::Libtorch),
+        values([2, 13, 16], 2, Engine::Libtorch),
+    );
+    let with_layer = |added: &AddedToScores| {
+        force_cuda_branches(true);
+        let recorded =
+            record_operators(|| Ok(with.attention_to(q.clone(), kv.clone(), added, 2, 0.0)));
+        force_cuda_branches(false);
+        recorded.unwrap().1
+    };
+    let of_mask = |operators: &[RecordedOperator]| -> Vec<String> {
+        let widths = [vec![2, 1, 1, 13], vec![2, 2, 3, 13], vec![2, 2, 1, 13]];
+        let takes_it = |operator: &&RecordedOperator| {
+            operator
+                .inputs
+                .iter()
+                .any(|input| widths.contains(&input.shape))
+        };
+        let copies = operators.iter().filter(|operator| {
+            ["aten::copy_", "aten::clone", "aten::constant_pad_nd"]
+                .contains(&operator.name.as_str())
+        });
+        copies
+            .filter(takes_it)
+            .map(|operator| operator.name.clone())
+            .collect()
+    };
+    let added = with.added_to_scores(None, Some(mask.clone()));
+    assert_eq!(of_mask(&with_layer(&added)), Vec::<String>::new());
+    // As it would be without the layout.
+    let scattered = AddedToScores {
+        bias: None,
+        mask: None,
+        sum: Some(mask),
+    };
+    assert!(of_mask(&with_layer(&scattered)).contains(&"aten::constant_pad_nd".to_owned()));
+    let (laid_out, plain) = (
+        with_layer_result(with, &q, &kv, &added),
+        with_layer_result(with, &q, &kv, &scattered),
+    );
+    assert_eq!(laid_out, plain);
+}
+
+fn with_layer_result(with: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
+    force_cuda_branches(true);
+    let out = with.attention_to(q.clone(), kv.clone(), added, 2, 0.0);
+    force_cuda_branches(false);
+    numbers(out)
+}
+
+/// cuDNN drops in sixteenths and plans each shape anew.
+#[test]
+fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay() {
+    let qkv = values([2, 6, 24], 1, Engine::Libtorch);
+    // The switch is the process's, and other tests turn it too.
+    let allowed = |with: Ops, qkv: Tensor<3>, dropout: f64, expected: bool| {
+        (0..1000).any(|_| {
+            drop(with.causal_attention(qkv.clone(), 2, dropout));
+            crate::engine::libtorch::cudnn_attention_allowed() == expected
+        })
+    };
+    let with = arithmetic(Engine::Libtorch);
+    for (dropout, expected) in [(0.0, true), (0.125, true), (0.1, false)] {
+        assert!(
+            allowed(with, qkv.clone(), dropout, expected),
+            "dropout {dropout}"
+        );
+    }
+    assert!(
+        allowed(with.evaluating(), plain(qkv), 0.0, false),
+        "generation and evaluation meet new lengths"
+    );
+}
+
+#[test]
+fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
+    let of = |precision, dtype: DType| {
+        let float = burn::tensor::FloatDType::from(dtype);
+        let with = Ops::new(Engine::Libtorch, precision).unwrap();
+        let matrix = |inputs: usize, salt| values([12, inputs], salt, Engine::Libtorch).cast(float);
+        let bias = || values([12], 4, Engine::Libtorch).cast(float);
+        let layer = LstmWeights {
+            input: matrix(4, 2),
+            state: matrix(3, 3),
+            input_bias: bias(),
+            state_bias: bias(),
+        };
+        let x = values([2, 5, 4], 1, Engine::Libtorch).cast(float);
+        let (out, after) = with.lstm(x.clone(), std::slice::from_ref(&layer), None, 0.0);
+        assert_eq!(
+            (after.hidden.dtype(), after.cell.dtype()),
+            (DType::F32, DType::F32),
+            "{precision:?}"
+        );
+        out.dtype()
+    };
+    assert_eq!(of(Precision::F32, DType::F32), DType::F32);
+    assert_eq!(of(Precision::AmpBf16, DType::F32), DType::BF16);
+    assert_eq!(of(Precision::AmpF16, DType::F32), DType::F16);
+    assert_eq!(of(Precision::Bf16, DType::BF16), DType::BF16);
+}
+
+#[test]
+fn f32_and_tf32_multiply_f32_factors_as_they_are() {
+    for precision in [Precision::F32, Precision::Tf32] {
+        let with = Ops::new(Engine::Libtorch, precision).unwrap();
+        let product = with.linear(
+            values([6, 8], 1, Engine::Libtorch),
+            values([5, 8], 2, Engine::Libtorch),
+            None,
+        );
+        assert_eq!(product.dtype(), DType::F32, "{precision:?}");
+    }
+}
