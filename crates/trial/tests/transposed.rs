@@ -81,13 +81,13 @@ fn flat(input: Input) -> Tensor<2> {
 }
 
 impl OwnModel for Transposed {
-    fn forward(&self, input: Input, _with: Ops) -> Tensor<2> {
+    fn forward(&self, input: Input, _ops: Ops) -> Tensor<2> {
         flat(input).matmul(self.weight.val().transpose())
     }
 }
 
 impl OwnModel for Plain {
-    fn forward(&self, input: Input, _with: Ops) -> Tensor<2> {
+    fn forward(&self, input: Input, _ops: Ops) -> Tensor<2> {
         flat(input).matmul(self.weight.val())
     }
 }

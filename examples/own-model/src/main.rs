@@ -80,7 +80,7 @@ fn build(fields: Fields, samples: Samples, init: &Init) -> Result<Patches, Trial
 }
 
 impl OwnModel for Patches {
-    fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
+    fn forward(&self, input: Input, ops: Ops) -> Tensor<2> {
         let Input::Images(images) = input else {
             unreachable!("`build` took images alone")
         };
@@ -90,9 +90,9 @@ impl OwnModel for Patches {
             .reshape([batch, channels, rows, side, columns, side])
             .permute([0, 2, 4, 1, 3, 5]);
         let patches: Tensor<3> = grid.reshape([batch, rows * columns, channels * side * side]);
-        let x = relu(self.embedding.forward(patches, with));
-        let x = relu(self.hidden.forward(x, with)); // [batch, patches, width]
-        self.head.forward(x.mean_dim(1).squeeze_dim::<2>(1), with) // [batch, classes]
+        let x = relu(self.embedding.forward(patches, ops));
+        let x = relu(self.hidden.forward(x, ops)); // [batch, patches, width]
+        self.head.forward(x.mean_dim(1).squeeze_dim::<2>(1), ops) // [batch, classes]
     }
 }
 

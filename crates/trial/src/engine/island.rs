@@ -155,7 +155,7 @@ pub(super) fn island<const N: usize, const D: usize>(
 pub(super) fn lstm_island<const N: usize>(
     inputs: [FloatInput; N],
     states: [Tensor<3>; 2],
-    with: LstmSettings,
+    settings: LstmSettings,
 ) -> (Tensor<3>, [Tensor<3>; 2]) {
     let states = states.map(|state| {
         state
@@ -166,7 +166,7 @@ pub(super) fn lstm_island<const N: usize>(
     let mut last = None;
     let output = around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-        let (output, states, saved) = or_panic(lstm(&tensors, &states, with, save));
+        let (output, states, saved) = or_panic(lstm(&tensors, &states, settings, save));
         last = Some(states);
         let output = TchTensor::new(output);
         // libtorch's graph of the layers may read its output again.
@@ -194,7 +194,7 @@ pub(super) fn attention_island<const N: usize>(
     inputs: [FloatInput; N],
     mask: Option<Tensor<4>>,
     has_bias: bool,
-    with: AttentionSettings,
+    settings: AttentionSettings,
 ) -> Tensor<3> {
     let mask = mask.map(|mask| {
         mask.try_into_primitive::<LibTorch>()
@@ -207,7 +207,7 @@ pub(super) fn attention_island<const N: usize>(
             &tensors,
             mask.as_ref(),
             has_bias,
-            with,
+            settings,
             save,
         ));
         let output = TchTensor::new(output);
@@ -231,7 +231,7 @@ pub(super) fn attention_island<const N: usize>(
 pub(super) fn conv_norm_island<const N: usize>(
     inputs: [FloatInput; N],
     stats: &[Tensor<1>; 2],
-    with: ConvSettings,
+    settings: ConvSettings,
 ) -> Tensor<4> {
     let stats = [0, 1].map(|at: usize| {
         stats[at]
@@ -240,13 +240,13 @@ pub(super) fn conv_norm_island<const N: usize>(
             .expect(ON_LIBTORCH)
             .tensor
     });
-    let with = ConvSettings {
+    let settings = ConvSettings {
         of_input: inputs[0].is_autodiff(),
-        ..with
+        ..settings
     };
     around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-        let (output, saved) = or_panic(conv_norm(&tensors, &stats, with, save));
+        let (output, saved) = or_panic(conv_norm(&tensors, &stats, settings, save));
         let output = TchTensor::new(output);
         // The rectifier's backward pass reads its output, the convolution's its input.
         let held = if save {
@@ -433,12 +433,13 @@ mod tests {
         ];
         for (what, inputs, mask, has_bias) in cases {
             let [plain, fused] = [Way::Plain, Way::Fused].map(|way| {
-                let with = AttentionSettings {
+                let settings = AttentionSettings {
                     heads: 2,
                     dropout: 0.0,
                     way,
                 };
-                let (out, saved) = biased_attention(&inputs, mask, has_bias, with, true).unwrap();
+                let (out, saved) =
+                    biased_attention(&inputs, mask, has_bias, settings, true).unwrap();
                 let gradient = numbers(&out.size(), 6);
                 let mut all = vec![out];
                 all.extend(

@@ -335,7 +335,7 @@ pub(super) fn biased_attention(
     inputs: &[&Tensor],
     mask: Option<&Tensor>,
     has_bias: bool,
-    with: AttentionSettings,
+    settings: AttentionSettings,
     save: bool,
 ) -> Result<(Tensor, Option<SavedForward>), TrialError> {
     let parts = &inputs[..inputs.len() - usize::from(has_bias)];
@@ -356,9 +356,9 @@ pub(super) fn biased_attention(
                 .map_or(ptr::null_mut(), |tensor| handle(tensor)),
             mask.map_or(ptr::null_mut(), handle),
             c_int::from(has_bias),
-            with.heads,
-            with.dropout,
-            with.way as c_int,
+            settings.heads,
+            settings.dropout,
+            settings.way as c_int,
             &raw mut out,
             saved,
         )
@@ -386,7 +386,7 @@ pub(super) type LstmStates = [Tensor; 2];
 pub(super) fn lstm(
     inputs: &[&Tensor],
     states: &LstmStates,
-    with: LstmSettings,
+    settings: LstmSettings,
     save: bool,
 ) -> Result<(Tensor, LstmStates, Option<SavedForward>), TrialError> {
     let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
@@ -405,8 +405,8 @@ pub(super) fn lstm(
             inputs.len() as c_int,
             handle(&states[0]),
             handle(&states[1]),
-            with.dropout,
-            with.products as c_int,
+            settings.dropout,
+            settings.products as c_int,
             out,
             hidden,
             cell,
@@ -438,7 +438,7 @@ pub(super) struct ConvSettings {
 pub(super) fn conv_norm(
     inputs: &[&Tensor],
     stats: &[Tensor; 2],
-    with: ConvSettings,
+    settings: ConvSettings,
     save: bool,
 ) -> Result<(Tensor, Option<SavedForward>), TrialError> {
     let input = |at: usize| {
@@ -464,12 +464,12 @@ pub(super) fn conv_norm(
             input(4),
             handle(&stats[0]),
             handle(&stats[1]),
-            with.stride,
-            with.padding,
-            c_int::from(with.relu),
-            c_int::from(with.training),
-            with.products as c_int,
-            c_int::from(with.of_input),
+            settings.stride,
+            settings.padding,
+            c_int::from(settings.relu),
+            c_int::from(settings.training),
+            settings.products as c_int,
+            c_int::from(settings.of_input),
             &raw mut out,
             saved,
         )

@@ -114,7 +114,7 @@ pub(crate) struct ParameterGroup {
 /// the device, is 1.
 pub(crate) fn adamw(
     group: &ParameterGroup,
-    with: AdamW<'_>,
+    settings: AdamW<'_>,
     found: Option<&Tensor>,
 ) -> Result<(), TrialError> {
     same_length(&[
@@ -132,7 +132,7 @@ pub(crate) fn adamw(
         &group.steps,
     ]
     .map(|list| handles(list));
-    let (rate, held) = with.learning_rate.parts();
+    let (rate, held) = settings.learning_rate.parts();
     // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments,
     // counters); `held` and `found` may be null.
     let code = unsafe {
@@ -145,10 +145,10 @@ pub(crate) fn adamw(
             count(&group.parameters),
             rate,
             held,
-            with.beta1,
-            with.beta2,
-            with.weight_decay,
-            with.epsilon,
+            settings.beta1,
+            settings.beta2,
+            settings.weight_decay,
+            settings.epsilon,
             found.map_or(ptr::null_mut(), handle),
         )
     };
@@ -170,15 +170,15 @@ pub(crate) struct Sgd<'a> {
 /// device, is 1.
 pub(crate) fn sgd(
     group: &ParameterGroup,
-    with: Sgd<'_>,
+    settings: Sgd<'_>,
     found: Option<&Tensor>,
 ) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients])?;
-    if with.momentum != 0.0 {
+    if settings.momentum != 0.0 {
         same_length(&[&group.parameters, &group.first])?;
     }
     let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
-    let (rate, held) = with.learning_rate.parts();
+    let (rate, held) = settings.learning_rate.parts();
     // SAFETY: lists of equal length; `first` is empty and not read without momentum; `held` and
     // `found` may be null.
     let code = unsafe {
@@ -189,10 +189,10 @@ pub(crate) fn sgd(
             count(&group.parameters),
             rate,
             held,
-            with.momentum,
-            c_int::from(with.nesterov),
-            with.weight_decay,
-            c_int::from(with.first_step),
+            settings.momentum,
+            c_int::from(settings.nesterov),
+            settings.weight_decay,
+            c_int::from(settings.first_step),
             found.map_or(ptr::null_mut(), handle),
         )
     };
@@ -213,7 +213,7 @@ pub(crate) struct Adafactor<'a> {
 /// over; none if `found`, one f32 on the device, is 1. Does not wait.
 pub(crate) fn adafactor(
     group: &ParameterGroup,
-    with: Adafactor<'_>,
+    settings: Adafactor<'_>,
     found: Option<&Tensor>,
 ) -> Result<(), TrialError> {
     same_length(&[
@@ -232,7 +232,7 @@ pub(crate) fn adafactor(
         &group.second,
     ]
     .map(|list| handles(list));
-    let (rate, held) = with.learning_rate.parts();
+    let (rate, held) = settings.learning_rate.parts();
     // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of
     // them); `held` and `found` may be null.
     let code = unsafe {
@@ -245,10 +245,10 @@ pub(crate) fn adafactor(
             count(&group.parameters),
             rate,
             held,
-            with.decay_rate,
-            with.epsilon,
-            with.clip_threshold,
-            with.weight_decay,
+            settings.decay_rate,
+            settings.epsilon,
+            settings.clip_threshold,
+            settings.weight_decay,
             found.map_or(ptr::null_mut(), handle),
         )
     };

@@ -43,8 +43,8 @@ impl BoxedModel {
     }
 
     /// Outputs [targets, outputs].
-    pub(super) fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
-        self.0.forward_erased(input, with)
+    pub(super) fn forward(&self, input: Input, ops: Ops) -> Tensor<2> {
+        self.0.forward_erased(input, ops)
     }
 
     /// See [`OwnModel::running_stats`].
@@ -61,7 +61,7 @@ impl BoxedModel {
 /// A [`OwnModel`] whose type is forgotten.
 trait Erased: fmt::Debug + Send {
     fn cloned(&self) -> Box<dyn Erased>;
-    fn forward_erased(&self, input: Input, with: Ops) -> Tensor<2>;
+    fn forward_erased(&self, input: Input, ops: Ops) -> Tensor<2>;
     fn flops_erased(&self) -> Option<u64>;
     fn stats_erased(&self) -> Vec<(String, RunningStats)>;
     fn add_devices(&self, devices: Devices) -> Devices;
@@ -79,8 +79,8 @@ impl<M: OwnModel> Erased for M {
         Box::new(self.clone())
     }
 
-    fn forward_erased(&self, input: Input, with: Ops) -> Tensor<2> {
-        OwnModel::forward(self, input, with)
+    fn forward_erased(&self, input: Input, ops: Ops) -> Tensor<2> {
+        OwnModel::forward(self, input, ops)
     }
 
     fn flops_erased(&self) -> Option<u64> {

@@ -66,18 +66,15 @@ impl Gpt {
     }
 
     /// tokens [batch, time], time at most `seq_len`; out: logits [batch, time, vocabulary].
-    pub fn forward(&self, tokens: Tensor<2, Int>, with: Ops) -> Tensor<3> {
+    pub fn forward(&self, tokens: Tensor<2, Int>, ops: Ops) -> Tensor<3> {
         let [_, time] = tokens.dims();
         let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
-        let x = with.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
-        let x = with.dropout(x, self.dropout);
-        let x = self
-            .blocks
-            .iter()
-            .fold(x, |x, block| block.forward(x, with)); // [batch, time, width]
-        let x = self.final_norm.forward(x, with);
+        let x = ops.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
+        let x = ops.dropout(x, self.dropout);
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, ops)); // [batch, time, width]
+        let x = self.final_norm.forward(x, ops);
         let head = self.head.as_ref().unwrap_or(&self.token_table);
-        with.linear(x, head.val(), None) // [batch, time, vocabulary]
+        ops.linear(x, head.val(), None) // [batch, time, vocabulary]
     }
 
     fn positions(&self, time: usize) -> Tensor<2> {
@@ -128,30 +125,28 @@ impl Block {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
         let branch = self
             .attention
-            .forward(self.attention_norm.forward(x.clone(), with), with);
-        let x = with.residual(x, with.dropout(branch, self.dropout));
-        let branch = self
-            .mlp
-            .forward(self.mlp_norm.forward(x.clone(), with), with);
-        with.residual(x, with.dropout(branch, self.dropout))
+            .forward(self.attention_norm.forward(x.clone(), ops), ops);
+        let x = ops.residual(x, ops.dropout(branch, self.dropout));
+        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), ops), ops);
+        ops.residual(x, ops.dropout(branch, self.dropout))
     }
 }
 
 impl Attention {
-    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let qkv = self.queries_keys_values.forward(x, with); // [batch, time, 3 × width]
-        let mixed = with.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
-        self.projection.forward(mixed, with)
+    fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
+        let qkv = self.queries_keys_values.forward(x, ops); // [batch, time, 3 × width]
+        let mixed = ops.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
+        self.projection.forward(mixed, ops)
     }
 }
 
 impl FeedForward {
-    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let hidden = with.gelu(self.widening.forward(x, with)); // [batch, time, 4 × width]
-        self.projection.forward(hidden, with)
+    fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
+        let hidden = ops.gelu(self.widening.forward(x, ops)); // [batch, time, 4 × width]
+        self.projection.forward(hidden, ops)
     }
 }
 
@@ -191,13 +186,13 @@ mod tests {
 
     fn gradients(gpt: &Gpt) -> burn::tensor::Gradients {
         let device = Device::flex();
-        let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
+        let ops = Ops::new(Engine::Flex, Precision::F32).unwrap();
         let logits = gpt.forward(
             Tensor::from_data([[1, 2, 3, 4, 5, 6], [0, 9, 9, 1, 7, 19]], &device),
-            with,
+            ops,
         );
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
-        with.cross_entropy(logits.reshape([12, 20]), targets, 0.0)
+        ops.cross_entropy(logits.reshape([12, 20]), targets, 0.0)
             .backward()
     }
 

@@ -42,8 +42,8 @@ impl Linear {
     }
 
     /// x [.., in]; out [.., out].
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Ops) -> Tensor<D> {
-        with.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
+        ops.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }
 
@@ -64,7 +64,7 @@ impl LayerNorm {
     }
 
     /// x [.., width]; out [.., width].
-    pub fn forward<const D: usize>(&self, x: Tensor<D>, with: Ops) -> Tensor<D> {
-        with.layer_norm(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    pub fn forward<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
+        ops.layer_norm(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }

@@ -57,15 +57,15 @@ impl Lstm {
         &self,
         tokens: Tensor<2, Int>,
         before: Option<LstmState>,
-        with: Ops,
+        ops: Ops,
     ) -> (Tensor<3>, LstmState) {
-        let x = with.dropout(with.embedding(self.token_table.val(), tokens), self.dropout); // [batch, time, width]
+        let x = ops.dropout(ops.embedding(self.token_table.val(), tokens), self.dropout); // [batch, time, width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
-        let (x, after) = with.lstm(x, &layers, before, self.dropout); // [batch, time, hidden]
+        let (x, after) = ops.lstm(x, &layers, before, self.dropout); // [batch, time, hidden]
         let head = self.head.as_ref().unwrap_or(&self.token_table);
         (
-            with.linear(
-                with.dropout(x, self.dropout),
+            ops.linear(
+                ops.dropout(x, self.dropout),
                 head.val(),
                 Some(self.head_bias.val()),
             ),

@@ -37,7 +37,7 @@ impl Mlp {
     }
 
     /// tokens [batch, time]; out: logits [batch, time, vocabulary].
-    pub fn forward(&self, tokens: Tensor<2, Int>, with: Ops) -> Tensor<3> {
+    pub fn forward(&self, tokens: Tensor<2, Int>, ops: Ops) -> Tensor<3> {
         let ([batch, time], [_, width]) = (tokens.dims(), self.token_table.dims());
         let there = self
             .windows(Tensor::ones([1, time], &tokens.device()))
@@ -45,12 +45,12 @@ impl Mlp {
             .unsqueeze_dim::<4>(3); // [1, time, context, 1]
         let there = there.cast(FloatDType::from(self.token_table.val().dtype()));
         let windows = self.windows(tokens).reshape([batch, time * self.context]);
-        let embedded = with.embedding(self.token_table.val(), windows); // [batch, time × context, width]
+        let embedded = ops.embedding(self.token_table.val(), windows); // [batch, time × context, width]
         let embedded = embedded.reshape([batch, time, self.context, width]) * there;
         let hidden = self
             .hidden
-            .forward(embedded.reshape([batch, time, self.context * width]), with);
-        self.output.forward(with.gelu(hidden), with)
+            .forward(embedded.reshape([batch, time, self.context * width]), ops);
+        self.output.forward(ops.gelu(hidden), ops)
     }
 
     /// The last `context` values up to each position, oldest first, 0 before the start: [batch,

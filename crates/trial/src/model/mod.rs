@@ -151,28 +151,26 @@ impl Network {
 
     /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent
     /// language model begins from `memory` and leaves there what it remembers. Random: dropout.
-    pub fn forward(&self, input: Input, memory: &mut RecurrentMemory, with: Ops) -> Tensor<2> {
+    pub fn forward(&self, input: Input, memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
         match (self, input) {
-            (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, with)),
+            (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, ops)),
             (Self::Lstm(lstm), Input::Text(tokens)) => {
                 let [batch, _] = tokens.dims();
                 let (logits, after) = lstm.forward(
                     tokens,
                     memory.take().map(|before| before.of_rows(batch)),
-                    with,
+                    ops,
                 );
                 *memory = Some(after);
                 by_target(logits)
             }
-            (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, with)),
-            (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, with),
+            (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, ops)),
+            (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, ops),
             (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => {
-                lstm.forward(features, symbols, with)
+                lstm.forward(features, symbols, ops)
             }
-            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => {
-                by_target(seq2seq.forward(pairs, with))
-            }
-            (Self::Own(model), input) => model.forward(input, with),
+            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => by_target(seq2seq.forward(pairs, ops)),
+            (Self::Own(model), input) => model.forward(input, ops),
             _ => unreachable!("{KINDS_FIT}"),
         }
     }
@@ -358,14 +356,14 @@ mod tests {
         .unwrap();
         let tokens = Tensor::from_data([[1, 2, 3, 4, 5, 6, 7, 8]], &device);
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 8, 9], &device);
-        let with = Ops::new(
+        let ops = Ops::new(
             kiln_core::spec::Engine::Flex,
             kiln_core::spec::Precision::F32,
         )
         .unwrap();
-        let loss = with
+        let loss = ops
             .cross_entropy(
-                network.forward(Input::Text(tokens), &mut None, with),
+                network.forward(Input::Text(tokens), &mut None, ops),
                 targets,
                 0.0,
             )
@@ -395,7 +393,7 @@ mod tests {
                 },
             )
             .unwrap();
-            let with = Ops::new(
+            let ops = Ops::new(
                 kiln_core::spec::Engine::Flex,
                 kiln_core::spec::Precision::F32,
             )
@@ -403,7 +401,7 @@ mod tests {
             let logits = |tokens: [i64; 6]| -> Vec<f32> {
                 let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
                 network
-                    .forward(Input::Text(tokens), &mut None, with)
+                    .forward(Input::Text(tokens), &mut None, ops)
                     .into_data()
                     .try_to_vec()
                     .unwrap()

@@ -37,10 +37,10 @@ impl PanelLstm {
     }
 
     /// features [batch, time, features], symbols [batch]; out [batch, 1]. Random: dropout.
-    pub fn forward(&self, features: Tensor<3>, symbols: Tensor<1, Int>, with: Ops) -> Tensor<2> {
+    pub fn forward(&self, features: Tensor<3>, symbols: Tensor<1, Int>, ops: Ops) -> Tensor<2> {
         let [batch, time, _] = features.dims();
         let features = features.cast(FloatDType::from(self.symbol_table.val().dtype()));
-        let symbol = with.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]
+        let symbol = ops.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]
         let features = if symbol.is_autodiff() && !features.is_autodiff() {
             features.autodiff()
         } else {
@@ -48,8 +48,8 @@ impl PanelLstm {
         };
         let x = Tensor::cat(vec![features, symbol.repeat_dim(1, time)], 2); // [batch, time, features + symbol_width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
-        let (x, _) = with.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]
+        let (x, _) = ops.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]
         let last = x.narrow(1, time - 1, 1).squeeze_dim::<2>(1); // [batch, hidden]
-        self.head.forward(with.dropout(last, self.dropout), with)
+        self.head.forward(ops.dropout(last, self.dropout), ops)
     }
 }

@@ -87,20 +87,20 @@ impl Resnet {
 
     /// images [batch, channels, height, width]; out: logits [batch, classes]. In training moves the
     /// norms' running statistics.
-    pub fn forward(&self, images: Tensor<4>, with: Ops) -> Tensor<2> {
-        let mut x = self.stem.forward(images, After::Relu, with); // [batch, width, height, width]
+    pub fn forward(&self, images: Tensor<4>, ops: Ops) -> Tensor<2> {
+        let mut x = self.stem.forward(images, After::Relu, ops); // [batch, width, height, width]
         if self.pools {
-            x = with.max_pool(x); // [batch, width, height / 2, width / 2]
+            x = ops.max_pool(x); // [batch, width, height / 2, width / 2]
         }
         for block in self.stages.iter().flatten() {
-            x = block.forward(x, with); // [batch, outputs, height, width], halved by each stage but the first
+            x = block.forward(x, ops); // [batch, outputs, height, width], halved by each stage but the first
         }
         let [batch, channels, height, width] = x.dims();
         let mean = x
             .reshape([batch, channels, height * width])
             .mean_dim(2)
             .squeeze_dim::<2>(2); // [batch, channels]
-        self.head.forward(mean, with)
+        self.head.forward(mean, ops)
     }
 }
 
@@ -185,19 +185,19 @@ impl BlockPlan {
 
 impl Block {
     /// x [batch, inputs, height, width]; out [batch, outputs, …].
-    fn forward(&self, x: Tensor<4>, with: Ops) -> Tensor<4> {
+    fn forward(&self, x: Tensor<4>, ops: Ops) -> Tensor<4> {
         let around = match &self.shortcut {
-            Some(shortcut) => shortcut.forward(x.clone(), After::Nothing, with),
+            Some(shortcut) => shortcut.forward(x.clone(), After::Nothing, ops),
             None => x.clone(),
         };
         let (last, first) = self
             .convolutions
             .split_last()
             .expect("a block has two or three convolutions");
-        let x = first.iter().fold(x, |x, convolution| {
-            convolution.forward(x, After::Relu, with)
-        });
-        last.forward(x, After::SumRelu(around), with)
+        let x = first
+            .iter()
+            .fold(x, |x, convolution| convolution.forward(x, After::Relu, ops));
+        last.forward(x, After::SumRelu(around), ops)
     }
 }
 
@@ -221,7 +221,7 @@ impl ConvNorm {
         }
     }
 
-    fn forward(&self, x: Tensor<4>, after: After, with: Ops) -> Tensor<4> {
+    fn forward(&self, x: Tensor<4>, after: After, ops: Ops) -> Tensor<4> {
         let [_, _, kernel, _] = self.weight.dims();
         let geometry = ConvGeometry {
             stride: self.stride,
@@ -233,6 +233,6 @@ impl ConvNorm {
             shift: self.shift.val(),
             stats: self.stats.clone(),
         };
-        with.conv_norm(x, weights, geometry, after)
+        ops.conv_norm(x, weights, geometry, after)
     }
 }

@@ -147,61 +147,52 @@ impl Seq2seq {
 
     /// Logits [batch, response_len, vocabulary] of the tokens that follow each of `decoder_inputs`.
     /// Random: dropout.
-    pub fn forward(&self, pairs: Pairs, with: Ops) -> Tensor<3> {
+    pub fn forward(&self, pairs: Pairs, ops: Ops) -> Tensor<3> {
         let Pairs {
             prompts,
             prompt_lengths,
             decoder_inputs,
         } = pairs;
         let mask = padding_mask(prompts.dims(), prompt_lengths); // [batch, 1, 1, prompt_len]
-        let prompts = self.encode(prompts, mask.clone(), with); // [batch, prompt_len, width]
+        let prompts = self.encode(prompts, mask.clone(), ops); // [batch, prompt_len, width]
         let [_, time] = decoder_inputs.dims();
-        let own = with.added_to_scores(
-            Some(self.decoder.positions.bias(0, time, time, with)),
+        let own = ops.added_to_scores(
+            Some(self.decoder.positions.bias(0, time, time, ops)),
             Some(causal_mask(time, &mask)),
         );
-        let of_prompts = with.added_to_scores(None, Some(mask));
-        let x = with.dropout(
-            with.embedding(self.token_table.val(), decoder_inputs),
+        let of_prompts = ops.added_to_scores(None, Some(mask));
+        let x = ops.dropout(
+            ops.embedding(self.token_table.val(), decoder_inputs),
             self.dropout,
         ); // [batch, response_len, width]
         let x = self.decoder.blocks.iter().fold(x, |x, block| {
-            block.forward(x, prompts.clone(), &own, &of_prompts, with)
+            block.forward(x, prompts.clone(), &own, &of_prompts, ops)
         });
-        self.logits(x, with)
+        self.logits(x, ops)
     }
 
     /// Runs the encoder: prompts [batch, prompt_len] to [batch, prompt_len, width], which the
     /// decoder attends to.
-    fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, with: Ops) -> Tensor<3> {
+    fn encode(&self, prompts: Tensor<2, Int>, mask: Tensor<4>, ops: Ops) -> Tensor<3> {
         let [_, time] = prompts.dims();
-        let added = with.added_to_scores(
-            Some(self.encoder.positions.bias(0, time, time, with)),
+        let added = ops.added_to_scores(
+            Some(self.encoder.positions.bias(0, time, time, ops)),
             Some(mask),
         );
-        let x = with.dropout(
-            with.embedding(self.token_table.val(), prompts),
-            self.dropout,
-        );
+        let x = ops.dropout(ops.embedding(self.token_table.val(), prompts), self.dropout);
         let x = self
             .encoder
             .blocks
             .iter()
-            .fold(x, |x, block| block.forward(x, &added, with));
-        with.dropout(
-            with.rms_norm(x, self.encoder.final_norm.val()),
-            self.dropout,
-        )
+            .fold(x, |x, block| block.forward(x, &added, ops));
+        ops.dropout(ops.rms_norm(x, self.encoder.final_norm.val()), self.dropout)
     }
 
     /// x [batch, time, width]; out [batch, time, vocabulary].
-    fn logits(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let x = with.dropout(
-            with.rms_norm(x, self.decoder.final_norm.val()),
-            self.dropout,
-        );
+    fn logits(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
+        let x = ops.dropout(ops.rms_norm(x, self.decoder.final_norm.val()), self.dropout);
         // The table serves as the head; its rows are as long as an embedding's.
-        with.linear(
+        ops.linear(
             x.div_scalar((self.width as f64).sqrt()),
             self.token_table.val(),
             None,
@@ -210,14 +201,14 @@ impl Seq2seq {
 
     /// The cache for responses to prompts [rows, prompt_len] of which `lengths` [rows] tokens
     /// count.
-    pub fn begin(&self, prompts: Tensor<2, Int>, lengths: Tensor<1, Int>, with: Ops) -> Cache {
+    pub fn begin(&self, prompts: Tensor<2, Int>, lengths: Tensor<1, Int>, ops: Ops) -> Cache {
         let mask = padding_mask(prompts.dims(), lengths);
-        let prompts = self.encode(prompts, mask.clone(), with);
+        let prompts = self.encode(prompts, mask.clone(), ops);
         let of_prompts = self
             .decoder
             .blocks
             .iter()
-            .map(|block| block.cross_attention.keys_values(prompts.clone(), with))
+            .map(|block| block.cross_attention.keys_values(prompts.clone(), ops))
             .collect();
         Cache {
             of_prompts,
@@ -229,14 +220,14 @@ impl Seq2seq {
 
     /// Logits [rows, vocabulary] of what follows `tokens` [rows], each the next of its row's
     /// response; the first one is the start token. The cache then holds these too.
-    pub fn go_on(&self, tokens: Tensor<1, Int>, cache: &mut Cache, with: Ops) -> Tensor<2> {
+    pub fn go_on(&self, tokens: Tensor<1, Int>, cache: &mut Cache, ops: Ops) -> Tensor<2> {
         let time = cache.written + 1;
-        let own = with.added_to_scores(
-            Some(self.decoder.positions.bias(cache.written, 1, time, with)),
+        let own = ops.added_to_scores(
+            Some(self.decoder.positions.bias(cache.written, 1, time, ops)),
             None,
         );
-        let of_prompts = with.added_to_scores(None, Some(cache.mask.clone()));
-        let mut x = with.embedding(self.token_table.val(), tokens.unsqueeze_dim(1)); // [rows, 1, width]
+        let of_prompts = ops.added_to_scores(None, Some(cache.mask.clone()));
+        let mut x = ops.embedding(self.token_table.val(), tokens.unsqueeze_dim(1)); // [rows, 1, width]
         let mut before = std::mem::take(&mut cache.of_responses).into_iter();
         for (block, of_prompt) in self.decoder.blocks.iter().zip(&cache.of_prompts) {
             let (next, kept) = block.go_on(
@@ -244,13 +235,13 @@ impl Seq2seq {
                 before.next(),
                 of_prompt.clone(),
                 [&own, &of_prompts],
-                with,
+                ops,
             );
             cache.of_responses.push(kept);
             x = next;
         }
         cache.written = time;
-        self.logits(x, with).squeeze_dim(1)
+        self.logits(x, ops).squeeze_dim(1)
     }
 }
 
@@ -281,9 +272,9 @@ impl EncoderBlock {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
+    fn forward(&self, x: Tensor<3>, added: &AddedToScores, ops: Ops) -> Tensor<3> {
         self.feed_forward
-            .forward(self.attention.forward(x, added, with), with)
+            .forward(self.attention.forward(x, added, ops), ops)
     }
 }
 
@@ -303,16 +294,16 @@ impl DecoderBlock {
         prompts: Tensor<3>,
         own: &AddedToScores,
         of_prompts: &AddedToScores,
-        with: Ops,
+        ops: Ops,
     ) -> Tensor<3> {
-        let x = self.attention.forward(x, own, with);
+        let x = self.attention.forward(x, own, ops);
         let x = self.cross_attention.look(
             x,
-            self.cross_attention.keys_values(prompts, with),
+            self.cross_attention.keys_values(prompts, ops),
             of_prompts,
-            with,
+            ops,
         );
-        self.feed_forward.forward(x, with)
+        self.feed_forward.forward(x, ops)
     }
 
     /// One token on: x [rows, 1, width], what is kept of the tokens before, and of the prompts; out
@@ -323,24 +314,24 @@ impl DecoderBlock {
         before: Option<Tensor<3>>,
         of_prompt: Tensor<3>,
         [own, of_prompts]: [&AddedToScores; 2],
-        with: Ops,
+        ops: Ops,
     ) -> (Tensor<3>, Tensor<3>) {
         let attention = &self.attention;
-        let normed = with.rms_norm(x.clone(), attention.norm.val());
-        let latest = attention.keys_values(normed.clone(), with); // [rows, 1, 2 × inner]
+        let normed = ops.rms_norm(x.clone(), attention.norm.val());
+        let latest = attention.keys_values(normed.clone(), ops); // [rows, 1, 2 × inner]
         let kept = before.map_or(latest.clone(), |before| {
             Tensor::cat(vec![before, latest], 1)
         });
-        let mixed = with.attention_to(
-            with.linear(normed, attention.queries.val(), None),
+        let mixed = ops.attention_to(
+            ops.linear(normed, attention.queries.val(), None),
             kept.clone(),
             own,
             attention.heads,
             attention.dropout,
         );
-        let x = attention.add(x, mixed, with);
-        let x = self.cross_attention.look(x, of_prompt, of_prompts, with);
-        (self.feed_forward.forward(x, with), kept)
+        let x = attention.add(x, mixed, ops);
+        let x = self.cross_attention.look(x, of_prompt, of_prompts, ops);
+        (self.feed_forward.forward(x, ops), kept)
     }
 }
 
@@ -376,14 +367,14 @@ impl Attention {
     }
 
     /// To itself: x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, added: &AddedToScores, with: Ops) -> Tensor<3> {
-        let normed = with.rms_norm(x.clone(), self.norm.val());
-        let qkv = with.linears(
+    fn forward(&self, x: Tensor<3>, added: &AddedToScores, ops: Ops) -> Tensor<3> {
+        let normed = ops.rms_norm(x.clone(), self.norm.val());
+        let qkv = ops.linears(
             normed,
             &[self.queries.val(), self.keys.val(), self.values.val()],
         ); // [batch, time, 3 × inner]
-        let mixed = with.self_attention(qkv, added, self.heads, self.dropout); // [batch, time, inner]
-        self.add(x, mixed, with)
+        let mixed = ops.self_attention(qkv, added, self.heads, self.dropout); // [batch, time, inner]
+        self.add(x, mixed, ops)
     }
 
     /// To keys and values [batch, time', 2 × inner]: x [batch, time, width], and so is the result.
@@ -392,26 +383,26 @@ impl Attention {
         x: Tensor<3>,
         keys_values: Tensor<3>,
         added: &AddedToScores,
-        with: Ops,
+        ops: Ops,
     ) -> Tensor<3> {
-        let queries = with.linear(
-            with.rms_norm(x.clone(), self.norm.val()),
+        let queries = ops.linear(
+            ops.rms_norm(x.clone(), self.norm.val()),
             self.queries.val(),
             None,
         ); // [batch, time, inner]
-        let mixed = with.attention_to(queries, keys_values, added, self.heads, self.dropout);
-        self.add(x, mixed, with)
+        let mixed = ops.attention_to(queries, keys_values, added, self.heads, self.dropout);
+        self.add(x, mixed, ops)
     }
 
     /// y [batch, time, width]; out [batch, time, 2 × inner].
-    fn keys_values(&self, y: Tensor<3>, with: Ops) -> Tensor<3> {
-        with.linears(y, &[self.keys.val(), self.values.val()])
+    fn keys_values(&self, y: Tensor<3>, ops: Ops) -> Tensor<3> {
+        ops.linears(y, &[self.keys.val(), self.values.val()])
     }
 
-    fn add(&self, x: Tensor<3>, mixed: Tensor<3>, with: Ops) -> Tensor<3> {
-        with.residual(
+    fn add(&self, x: Tensor<3>, mixed: Tensor<3>, ops: Ops) -> Tensor<3> {
+        ops.residual(
             x,
-            with.dropout(self.output.forward(mixed, with), self.dropout),
+            ops.dropout(self.output.forward(mixed, ops), self.dropout),
         )
     }
 }
@@ -437,15 +428,15 @@ impl FeedForward {
     }
 
     /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, with: Ops) -> Tensor<3> {
-        let hidden = with.relu(
+    fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
+        let hidden = ops.relu(
             self.widening
-                .forward(with.rms_norm(x.clone(), self.norm.val()), with),
+                .forward(ops.rms_norm(x.clone(), self.norm.val()), ops),
         ); // [batch, time, hidden]
         let branch = self
             .projection
-            .forward(with.dropout(hidden, self.dropout), with);
-        with.residual(x, with.dropout(branch, self.dropout))
+            .forward(ops.dropout(hidden, self.dropout), ops);
+        ops.residual(x, ops.dropout(branch, self.dropout))
     }
 }
 
@@ -462,7 +453,7 @@ impl Positions {
 
     /// The bias [heads, queries, keys] where the queries stand at places `first`, `first` + 1, …
     /// and the keys at 0, 1, ….
-    fn bias(&self, first: usize, queries: usize, keys: usize, with: Ops) -> Tensor<3> {
+    fn bias(&self, first: usize, queries: usize, keys: usize, ops: Ops) -> Tensor<3> {
         let table = self.table.val();
         let device = if table.is_autodiff() {
             table.device().inner()
@@ -470,7 +461,7 @@ impl Positions {
             table.device()
         };
         let found = self.buckets([first, queries, keys], &device);
-        with.embedding(table, found).permute([2, 0, 1])
+        ops.embedding(table, found).permute([2, 0, 1])
     }
 
     /// The bucket of each pair of places [queries, keys]; from the host to the device only where

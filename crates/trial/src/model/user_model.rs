@@ -23,7 +23,7 @@ pub trait OwnModel: Module + 'static {
     /// Outputs [targets, outputs]: for text, a row of logits over the vocabulary per token, batch ×
     /// time of them; for images a row of logits over the classes per image; for a panel one number
     /// per window. `with` has the precision and whether this is training.
-    fn forward(&self, input: Input, with: Ops) -> Tensor<2>;
+    fn forward(&self, input: Input, ops: Ops) -> Tensor<2>;
 
     /// The running statistics of its norms, by names of the model's choice: checkpoints store them
     /// besides the parameters.
@@ -82,7 +82,7 @@ impl Registry {
 
     /// With a model of this name; `build` makes it of the keys that the experiment file gives
     /// besides kiln's own. A later model of the same name takes the place of an earlier one.
-    pub fn with<F, M>(
+    pub fn ops<F, M>(
         mut self,
         name: &str,
         build: impl Fn(F, Samples, &Init) -> Result<M, TrialError> + 'static,
@@ -235,13 +235,13 @@ mod tests {
     }
 
     impl OwnModel for Mine {
-        fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
+        fn forward(&self, input: Input, ops: Ops) -> Tensor<2> {
             let Input::Images(images) = input else {
                 panic!("it reads images")
             };
-            let hidden = self.hidden.forward(images.flatten::<2>(1, 3), with)
+            let hidden = self.hidden.forward(images.flatten::<2>(1, 3), ops)
                 * self.scale.val().flatten::<2>(1, 2);
-            self.head.forward(hidden, with)
+            self.head.forward(hidden, ops)
         }
 
         fn flops_per_sample(&self) -> Option<u64> {
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn a_mapped_model_computes_with_the_new_values_and_its_clone_with_the_old() {
-        let with = Ops::new(
+        let ops = Ops::new(
             kiln_core::spec::Engine::Flex,
             kiln_core::spec::Precision::F32,
         )
@@ -395,7 +395,7 @@ mod tests {
         let outputs = |model: &BoxedModel| -> Vec<f32> {
             let images = Tensor::ones([2, 1, 4, 4], &Device::flex().autodiff());
             model
-                .forward(Input::Images(images), with)
+                .forward(Input::Images(images), ops)
                 .into_data()
                 .try_to_vec()
                 .unwrap()

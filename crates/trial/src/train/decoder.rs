@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Responding<'a> {
     network: Seq2seq,
     host_copy: &'a mut HostCopy,
-    with: Ops,
+    ops: Ops,
     /// Fills prompts up.
     pad: i64,
     /// Tokens that the data knows; a model may have outputs for more.
@@ -30,7 +30,7 @@ impl<'a> Responding<'a> {
     pub(super) fn new(
         network: &Network,
         host_copy: &'a mut HostCopy,
-        with: Ops,
+        ops: Ops,
         writing: &Writing,
     ) -> Result<Self, TrialError> {
         let Network::Seq2seq(network) = network else {
@@ -41,7 +41,7 @@ impl<'a> Responding<'a> {
         Ok(Self {
             network: network.valid(),
             host_copy,
-            with,
+            ops,
             pad: i64::from(writing.start),
             vocabulary: writing.vocabulary,
             cache: None,
@@ -57,7 +57,7 @@ impl<'a> Responding<'a> {
         })?;
         let outputs = self
             .network
-            .go_on(tokens, cache, self.with)
+            .go_on(tokens, cache, self.ops)
             .cast(burn::tensor::DType::F32);
         let [_, known] = outputs.dims();
         Ok(if known > self.vocabulary {
@@ -89,7 +89,7 @@ impl Responder for Responding<'_> {
                 .host_copy
                 .whole_numbers(&tokens, [prompts.len(), longest])?;
             let lengths = self.host_copy.whole_numbers(&lengths, [prompts.len()])?;
-            self.cache = Some(self.network.begin(tokens, lengths, self.with));
+            self.cache = Some(self.network.begin(tokens, lengths, self.ops));
             Ok(())
         })
     }
@@ -123,7 +123,7 @@ impl Responder for Responding<'_> {
             let found = activation::log_softmax(self.go_on(tokens)?, 1);
             let [_, known] = found.dims();
             let most = most.min(known);
-            let (values, places) = self.with.largest(found, most); // [rows, most]
+            let (values, places) = self.ops.largest(found, most); // [rows, most]
             let values: Vec<f32> = on_host(values.try_into_data())?.iter().collect();
             let places: Vec<i64> = on_host(places.try_into_data())?.iter().collect();
             let continuation = |(value, place): (&f32, &i64)| Continuation {

@@ -178,12 +178,12 @@ impl BeamSearch {
     /// one that ends counts only among the best.
     fn go_on(
         &mut self,
-        with: &Writing,
+        writing: &Writing,
         continuations: &[Vec<Continuation>],
         written: usize,
     ) -> Vec<(usize, u32)> {
-        let is_last = written == with.most;
-        let candidates = self.candidates(continuations, with.candidates());
+        let is_last = written == writing.most;
+        let candidates = self.candidates(continuations, writing.candidates());
         let (mut running, mut going) = (Vec::new(), Vec::new());
         for (rank, (beam, token, score)) in candidates.into_iter().enumerate() {
             let tokens = || {
@@ -194,14 +194,14 @@ impl BeamSearch {
                     .chain([token])
                     .collect()
             };
-            if token == with.end || is_last {
-                if rank < with.beams {
+            if token == writing.end || is_last {
+                if rank < writing.beams {
                     self.finished.push(Beam {
                         tokens: tokens(),
                         score: score / written as f32,
                     });
                 }
-            } else if running.len() < with.beams {
+            } else if running.len() < writing.beams {
                 running.push(Beam {
                     tokens: tokens(),
                     score,
@@ -211,9 +211,9 @@ impl BeamSearch {
         }
         self.finished
             .sort_by(|one, other| other.score.total_cmp(&one.score));
-        self.finished.truncate(with.beams);
+        self.finished.truncate(writing.beams);
         self.running = running;
-        if self.is_over(with, written) {
+        if self.is_over(writing, written) {
             Vec::new()
         } else {
             going
@@ -254,14 +254,14 @@ impl BeamSearch {
     }
 
     /// Whether enough are finished, and none that still runs would be better if it ended now.
-    fn is_over(&self, with: &Writing, written: usize) -> bool {
+    fn is_over(&self, writing: &Writing, written: usize) -> bool {
         let Some(best) = self.running.first() else {
             return true;
         };
         let worst = self
             .finished
             .last()
-            .filter(|_| self.finished.len() == with.beams);
+            .filter(|_| self.finished.len() == writing.beams);
         worst.is_some_and(|worst| best.score / written as f32 <= worst.score)
     }
 

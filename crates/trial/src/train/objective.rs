@@ -53,10 +53,10 @@ impl BatchTarget {
 
     /// Sum of the losses of outputs [targets, outputs], in f32; out [1]. `smoothing` is the share
     /// of a class's target that all classes share; it is not used without classes.
-    pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, with: Ops) -> Tensor<1> {
+    pub(super) fn loss(&self, outputs: Tensor<2>, smoothing: f64, ops: Ops) -> Tensor<1> {
         match self {
             Self::Classes(classes) | Self::Labels(classes) => {
-                with.cross_entropy(outputs, classes.clone(), smoothing)
+                ops.cross_entropy(outputs, classes.clone(), smoothing)
             }
             Self::Returns { normalized, .. } => {
                 (column(outputs) - normalized.clone()).square().sum()
@@ -71,8 +71,8 @@ impl BatchTarget {
 
     /// Sums over the batch, on the device, [1 + scores]: the loss without smoothing, then what
     /// [`BatchTarget::scores`] reads.
-    pub(super) fn sums(&self, outputs: Tensor<2>, with: Ops) -> Tensor<1> {
-        let loss = self.loss(outputs.clone(), 0.0, with);
+    pub(super) fn sums(&self, outputs: Tensor<2>, ops: Ops) -> Tensor<1> {
+        let loss = self.loss(outputs.clone(), 0.0, ops);
         let scores = match self {
             Self::Classes(_) => return loss,
             Self::Labels(labels) => {
@@ -165,10 +165,10 @@ mod tests {
     }
 
     fn scores(target: &BatchTarget, outputs: Tensor<2>) -> Scores {
-        let with = Ops::new(Engine::Flex, Precision::F32).unwrap().evaluating();
+        let ops = Ops::new(Engine::Flex, Precision::F32).unwrap().evaluating();
         let [rows, classes] = outputs.dims();
         let sums: Vec<f64> = target
-            .sums(outputs, with)
+            .sums(outputs, ops)
             .into_data()
             .iter::<f64>()
             .collect();

@@ -54,7 +54,7 @@ fn build(_: Fields, samples: Samples, init: &Init) -> Result<Forgetful, TrialErr
 }
 
 impl OwnModel for Forgetful {
-    fn forward(&self, input: Input, with: Ops) -> Tensor<2> {
+    fn forward(&self, input: Input, ops: Ops) -> Tensor<2> {
         let Input::Images(images) = input else {
             unreachable!("`build` took images alone")
         };
@@ -64,7 +64,7 @@ impl OwnModel for Forgetful {
         let [batch, channels, height, width] = images.dims();
         let pixels: Tensor<2> = images.reshape([batch, channels * height * width]);
         self.head
-            .forward(relu(self.hidden.forward(pixels, with)), with) // [batch, classes]
+            .forward(relu(self.hidden.forward(pixels, ops)), ops) // [batch, classes]
     }
 }
 

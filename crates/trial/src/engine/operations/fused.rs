@@ -93,7 +93,7 @@ impl Fused {
         } else {
             0.0
         };
-        let with = LstmSettings {
+        let settings = LstmSettings {
             dropout: between,
             products: self.products,
         };
@@ -108,10 +108,10 @@ impl Fused {
         let mut inputs = std::iter::once(x.into()).chain(layers.iter().flat_map(four));
         let mut next = |_| inputs.next().expect("four weights for each layer");
         match layers.len() {
-            1 => lstm_island::<5>(std::array::from_fn(&mut next), states, with),
-            2 => lstm_island::<9>(std::array::from_fn(&mut next), states, with),
-            3 => lstm_island::<13>(std::array::from_fn(&mut next), states, with),
-            _ => lstm_island::<17>(std::array::from_fn(&mut next), states, with),
+            1 => lstm_island::<5>(std::array::from_fn(&mut next), states, settings),
+            2 => lstm_island::<9>(std::array::from_fn(&mut next), states, settings),
+            3 => lstm_island::<13>(std::array::from_fn(&mut next), states, settings),
+            _ => lstm_island::<17>(std::array::from_fn(&mut next), states, settings),
         }
     }
 }
@@ -211,12 +211,12 @@ impl Operations for Fused {
         heads: usize,
         dropout: f64,
     ) -> Tensor<3> {
-        let with = self.attention(heads, dropout);
+        let settings = self.attention(heads, dropout);
         match added.bias.clone() {
             Some(bias) => {
-                attention_island([qkv.into(), bias.into()], added.sum.clone(), true, with)
+                attention_island([qkv.into(), bias.into()], added.sum.clone(), true, settings)
             }
-            None => attention_island([qkv.into()], added.sum.clone(), false, with),
+            None => attention_island([qkv.into()], added.sum.clone(), false, settings),
         }
     }
 
@@ -228,19 +228,19 @@ impl Operations for Fused {
         heads: usize,
         dropout: f64,
     ) -> Tensor<3> {
-        let with = self.attention(heads, dropout);
+        let settings = self.attention(heads, dropout);
         match added.bias.clone() {
             Some(bias) => attention_island(
                 [queries.into(), keys_values.into(), bias.into()],
                 added.sum.clone(),
                 true,
-                with,
+                settings,
             ),
             None => attention_island(
                 [queries.into(), keys_values.into()],
                 added.sum.clone(),
                 false,
-                with,
+                settings,
             ),
         }
     }
@@ -292,7 +292,7 @@ impl Operations for Fused {
         geometry: ConvGeometry,
         after: After,
     ) -> Tensor<4> {
-        let with = ConvSettings {
+        let settings = ConvSettings {
             stride: geometry.stride as i64,
             padding: geometry.padding as i64,
             relu: !matches!(after, After::Nothing),
@@ -318,12 +318,12 @@ impl Operations for Fused {
                     residual.into(),
                 ],
                 &stats,
-                with,
+                settings,
             ),
             _ => conv_norm_island(
                 [x.into(), weight.into(), gain.into(), shift.into()],
                 &stats,
-                with,
+                settings,
             ),
         }
     }

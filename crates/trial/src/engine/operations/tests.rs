@@ -344,7 +344,7 @@ fn under_mixed_precision_products_are_narrow_and_gradients_and_losses_f32() {
 }
 
 fn mixed(precision: Precision, narrow: DType) {
-    let with = Ops::new(Engine::Libtorch, precision).unwrap();
+    let ops = Ops::new(Engine::Libtorch, precision).unwrap();
     let (x, w, b) = (
         values([2, 3, 8], 1, Engine::Libtorch),
         values([24, 8], 2, Engine::Libtorch),
@@ -354,18 +354,18 @@ fn mixed(precision: Precision, narrow: DType) {
         values([8], 4, Engine::Libtorch),
         values([8], 5, Engine::Libtorch),
     );
-    let normed = with.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
+    let normed = ops.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
     assert_eq!(normed.dtype(), DType::F32);
-    let qkv = with.linear(normed, w.clone(), Some(b.clone()));
+    let qkv = ops.linear(normed, w.clone(), Some(b.clone()));
     assert_eq!(qkv.dtype(), narrow);
-    let branch = with.gelu(with.dropout(with.causal_attention(qkv, 2, 0.0), 0.1));
+    let branch = ops.gelu(ops.dropout(ops.causal_attention(qkv, 2, 0.0), 0.1));
     assert_eq!(branch.dtype(), narrow);
-    let stream = with.residual(x.clone(), branch);
+    let stream = ops.residual(x.clone(), branch);
     assert_eq!(stream.dtype(), DType::F32);
     let head = values([9, 8], 6, Engine::Libtorch);
-    let logits = with.linear(stream, head.clone(), None).reshape([6, 9]);
+    let logits = ops.linear(stream, head.clone(), None).reshape([6, 9]);
     assert_eq!(logits.dtype(), narrow);
-    let loss = with.cross_entropy(
+    let loss = ops.cross_entropy(
         logits,
         Tensor::<1, Int>::from_data([1, 2, 3, 4, 5, 6], &Device::libtorch()),
         0.0,
@@ -404,7 +404,7 @@ fn the_largest_values_of_a_row_come_first_with_their_columns() {
 
 /// Operators by name of a pass over two layers of an LSTM with states of more rows than the
 /// batch has.
-fn lstm_operators(with: Ops, dropout: f64) -> Vec<RecordedOperator> {
+fn lstm_operators(ops: Ops, dropout: f64) -> Vec<RecordedOperator> {
     let state = |salt: usize| plain(values([2, 3, 3], salt, Engine::Libtorch));
     let before = LstmState {
         hidden: state(6),
@@ -418,7 +418,7 @@ fn lstm_operators(with: Ops, dropout: f64) -> Vec<RecordedOperator> {
         state_bias: values([12], 5, Engine::Libtorch),
     });
     let x = values([2, 5, 4], 1, Engine::Libtorch);
-    record_operators(|| Ok(with.lstm(x, &layers, Some(before), dropout)))
+    record_operators(|| Ok(ops.lstm(x, &layers, Some(before), dropout)))
         .unwrap()
         .1
 }
@@ -453,8 +453,8 @@ fn on_cuda_no_dropout_is_left_to_cudnn() {
     let dropped = |operators: &[RecordedOperator]| {
         count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout")
     };
-    let found = |with: Ops, dropout: f64| {
-        let operators = lstm_operators(with, dropout);
+    let found = |ops: Ops, dropout: f64| {
+        let operators = lstm_operators(ops, dropout);
         (
             count(&operators, "aten::lstm"),
             count(&operators, "aten::dropout"),
@@ -477,7 +477,7 @@ fn on_cuda_no_dropout_is_left_to_cudnn() {
 
 #[test]
 fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
-    let with = arithmetic(Engine::Libtorch).on_cuda(true);
+    let ops = arithmetic(Engine::Libtorch).on_cuda(true);
     let mask = Tensor::<4>::zeros([2, 1, 1, 13], &Device::libtorch());
     let (q, kv) = (
         values([2, 3, 8], 1, Engine::Libtorch),
@@ -486,7 +486,7 @@ fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
     let with_layer = |added: &AddedToScores| {
         force_cuda_branches(true);
         let recorded =
-            record_operators(|| Ok(with.attention_to(q.clone(), kv.clone(), added, 2, 0.0)));
+            record_operators(|| Ok(ops.attention_to(q.clone(), kv.clone(), added, 2, 0.0)));
         force_cuda_branches(false);
         recorded.unwrap().1
     };
@@ -507,7 +507,7 @@ fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
             .map(|operator| operator.name.clone())
             .collect()
     };
-    let added = with.added_to_scores(None, Some(mask.clone()));
+    let added = ops.added_to_scores(None, Some(mask.clone()));
     assert_eq!(of_mask(&with_layer(&added)), Vec::<String>::new());
     // As it would be without the layout.
     let scattered = AddedToScores {
@@ -517,15 +517,15 @@ fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
     };
     assert!(of_mask(&with_layer(&scattered)).contains(&"aten::constant_pad_nd".to_owned()));
     let (laid_out, plain) = (
-        with_layer_result(with, &q, &kv, &added),
-        with_layer_result(with, &q, &kv, &scattered),
+        with_layer_result(ops, &q, &kv, &added),
+        with_layer_result(ops, &q, &kv, &scattered),
     );
     assert_eq!(laid_out, plain);
 }
 
-fn with_layer_result(with: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
+fn with_layer_result(ops: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
     force_cuda_branches(true);
-    let out = with.attention_to(q.clone(), kv.clone(), added, 2, 0.0);
+    let out = ops.attention_to(q.clone(), kv.clone(), added, 2, 0.0);
     force_cuda_branches(false);
     numbers(out)
 }
@@ -535,21 +535,21 @@ fn with_layer_result(with: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToSc
 fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay() {
     let qkv = values([2, 6, 24], 1, Engine::Libtorch);
     // The switch is the process's, and other tests turn it too.
-    let allowed = |with: Ops, qkv: Tensor<3>, dropout: f64, expected: bool| {
+    let allowed = |ops: Ops, qkv: Tensor<3>, dropout: f64, expected: bool| {
         (0..1000).any(|_| {
-            drop(with.causal_attention(qkv.clone(), 2, dropout));
+            drop(ops.causal_attention(qkv.clone(), 2, dropout));
             crate::engine::libtorch::cudnn_attention_allowed() == expected
         })
     };
-    let with = arithmetic(Engine::Libtorch);
+    let ops = arithmetic(Engine::Libtorch);
     for (dropout, expected) in [(0.0, true), (0.125, true), (0.1, false)] {
         assert!(
-            allowed(with, qkv.clone(), dropout, expected),
+            allowed(ops, qkv.clone(), dropout, expected),
             "dropout {dropout}"
         );
     }
     assert!(
-        allowed(with.evaluating(), plain(qkv), 0.0, false),
+        allowed(ops.evaluating(), plain(qkv), 0.0, false),
         "generation and evaluation meet new lengths"
     );
 }
@@ -558,7 +558,7 @@ fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay
 fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
     let of = |precision, dtype: DType| {
         let float = burn::tensor::FloatDType::from(dtype);
-        let with = Ops::new(Engine::Libtorch, precision).unwrap();
+        let ops = Ops::new(Engine::Libtorch, precision).unwrap();
         let matrix = |inputs: usize, salt| values([12, inputs], salt, Engine::Libtorch).cast(float);
         let bias = || values([12], 4, Engine::Libtorch).cast(float);
         let layer = LstmWeights {
@@ -568,7 +568,7 @@ fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
             state_bias: bias(),
         };
         let x = values([2, 5, 4], 1, Engine::Libtorch).cast(float);
-        let (out, after) = with.lstm(x.clone(), std::slice::from_ref(&layer), None, 0.0);
+        let (out, after) = ops.lstm(x.clone(), std::slice::from_ref(&layer), None, 0.0);
         assert_eq!(
             (after.hidden.dtype(), after.cell.dtype()),
             (DType::F32, DType::F32),
@@ -585,8 +585,8 @@ fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
 #[test]
 fn f32_and_tf32_multiply_f32_factors_as_they_are() {
     for precision in [Precision::F32, Precision::Tf32] {
-        let with = Ops::new(Engine::Libtorch, precision).unwrap();
-        let product = with.linear(
+        let ops = Ops::new(Engine::Libtorch, precision).unwrap();
+        let product = ops.linear(
             values([6, 8], 1, Engine::Libtorch),
             values([5, 8], 2, Engine::Libtorch),
             None,

@@ -133,11 +133,11 @@ mod tests {
         let network =
             Network::new(&shape, Some(InputShape::Text { vocabulary: 10 }), &init).unwrap();
         let parameters = Collected::<Tensor<1>>::parameters(&network);
-        let with = Ops::new(Engine::Flex, Precision::F32).unwrap();
+        let ops = Ops::new(Engine::Flex, Precision::F32).unwrap();
         let tokens = || Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device));
         let loss = || {
-            with.cross_entropy(
-                network.forward(tokens(), &mut None, with),
+            ops.cross_entropy(
+                network.forward(tokens(), &mut None, ops),
                 Tensor::from_data([2, 3, 4, 5], &device),
                 0.0,
             )
