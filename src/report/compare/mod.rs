@@ -5,13 +5,16 @@
 
 mod at_once;
 mod comparable;
+mod export;
 mod gate;
 mod matching;
 mod metric;
 mod order;
+mod outliers;
 mod record;
 mod render;
 mod reproduced;
+mod words;
 
 use std::collections::HashSet;
 
@@ -19,7 +22,6 @@ use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
     statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
-    units::decimals,
 };
 use serde::Serialize;
 
@@ -27,12 +29,13 @@ pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
 pub use metric::ComparedMetric;
 pub use record::{Fact, facts};
-pub use render::{ComparisonPage, now_different, word};
+pub use render::{ComparisonPage, now_different};
 pub use reproduced::{Reproduction, reproduced};
+pub use words::word;
 
 use self::at_once::AtOnce;
-use super::points::note_on;
 use matching::{Matched, MatchedPair, by_id, by_keys};
+use outliers::outliers;
 
 /// Options of a comparison of two tables.
 #[derive(Clone, Debug, Default)]
@@ -541,71 +544,6 @@ fn excludes_worse(metric: ComparedMetric, estimate: &Estimate) -> bool {
 
 /// Relative distance of two losses of which one is 0, because a page has no infinite numbers.
 const FURTHEST: f64 = 1e300;
-
-/// Further from the median than this, in deviations estimated from the median of distances, is far
-/// (Iglewicz & Hoaglin 1993).
-const FAR: f64 = 3.5;
-/// Median distance from the median of a normal distribution, in standard deviations.
-const TO_DEVIATION: f64 = 0.6745;
-/// A run nearer to the median than this is not an outlier, however small the spread is.
-const NEAR: f64 = statistics::WORTH;
-/// Smallest number of runs in which an outlier can be recognized.
-const FEWEST_FOR_OUTLIERS: usize = 4;
-
-/// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
-fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
-    let rows = completed(rows);
-    let speeds: Vec<(&TrialRow, f64)> = rows
-        .iter()
-        .filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?)))
-        .collect();
-    if speeds.len() < FEWEST_FOR_OUTLIERS {
-        return Vec::new();
-    }
-    let middle = statistics::median(speeds.iter().map(|(_, speed)| *speed));
-    let distance = statistics::median(speeds.iter().map(|(_, speed)| (speed - middle).abs()));
-    let is_far = |speed: f64| {
-        let away = (speed - middle).abs();
-        away > NEAR * middle && away * TO_DEVIATION > FAR * distance
-    };
-    let earliest = speeds
-        .iter()
-        .map(|(row, _)| (row.launch, row.run_seconds.unwrap_or(f64::MAX)))
-        .min_by(|one, other| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal));
-    let first =
-        |row: &TrialRow| earliest == Some((row.launch, row.run_seconds.unwrap_or(f64::MAX)));
-    let tell = |(row, speed): &(&TrialRow, f64)| {
-        let share = speed / middle - 1.0;
-        let why = likely_reason(row)
-            .or_else(|| first(row).then(|| "the first run of its side".to_owned()));
-        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
-        let sign = if share < 0.0 { "" } else { "+" };
-        format!(
-            "{side}: trial {} is {sign}{} % off the median of its side{why}",
-            row.trial,
-            decimals(share * 100.0, 0)
-        )
-    };
-    speeds
-        .iter()
-        .filter(|(_, speed)| is_far(*speed))
-        .map(tell)
-        .collect()
-}
-
-fn likely_reason(row: &TrialRow) -> Option<String> {
-    if let Some(seen) = row.others_on_device() {
-        return Some(format!("others on the device: {seen}"));
-    }
-    if let Some(reasons) = row
-        .throttle_reasons
-        .as_deref()
-        .filter(|_| row.throttled_fraction.is_some_and(|share| share > 0.0))
-    {
-        return Some(format!("throttled: {reasons}"));
-    }
-    note_on(row, "samples_per_second").map(str::to_owned)
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,50 +1,28 @@
-//! Prints a comparison for people and programs: differences between the records, verdicts, then the
-//! points that could not be compared.
+//! Prints a comparison for people: differences between the records, verdicts, then the points that
+//! could not be compared.
 
 use std::fmt::Write;
 
-use kiln_core::{
-    statistics::Design,
-    units::{Bytes, Change, Fraction, Seconds, counted, decimals, exact, listed, without_controls},
-};
-use serde_json::{Value, json};
+use kiln_core::units::{Change, counted, listed, without_controls};
 
 use super::{
-    Compared, ComparedMetric, Comparison, Comparisons, Fact, Unlike, Verdict, order::sentences,
+    Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict,
+    order::sentences,
+    words::{
+        USABLE, beside, difference, disturbed, interval, missing, reach, shown, shown_value, unit,
+        verdict, visible, words,
+    },
 };
 use crate::report::layout::{
-    MUST_STAY, PageColumn, PageStyle, as_markdown, escaped, fitting, layout, significant,
+    MUST_STAY, PageColumn, PageStyle, as_markdown, escaped, fitting, layout,
 };
 
-/// Version of the object that [`ComparisonPage::json`] makes.
-const KILN_COMPARE: u32 = 1;
-const CSV_COLUMNS: [&str; 17] = [
-    "point",
-    "metric",
-    "verdict",
-    "base",
-    "new",
-    "ratio",
-    "low",
-    "high",
-    "visible",
-    "base_runs",
-    "new_runs",
-    "not_comparable",
-    "column",
-    "across",
-    "order",
-    "base_disturbed",
-    "new_disturbed",
-];
 /// Longest table that is printed, in lines.
 const MOST_LINES: usize = 200;
 /// Largest number of remarks on single points that is printed.
 const MOST_REMARKS: usize = 20;
 /// Largest number of facts printed; the rest is counted, and `--format json` has all.
 const MOST_FACTS: usize = 20;
-/// Values longer than this are cut, in characters.
-const LONGEST_FACT: usize = 60;
 
 /// A printable comparison.
 #[derive(Clone, Copy, Debug)]
@@ -350,80 +328,6 @@ impl ComparisonPage<'_> {
         }
         remarks
     }
-
-    /// One line per comparison; numbers in the unit of their metric.
-    pub fn csv(&self) -> String {
-        let number = |value: Option<f64>| value.map(exact).unwrap_or_default();
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
-        let across = self
-            .found
-            .across
-            .iter()
-            .map(|unlike| unlike.field.name())
-            .collect::<Vec<_>>()
-            .join(" ");
-        for pair in &self.found.pairs {
-            let unlike: Vec<&str> = pair
-                .unlike
-                .iter()
-                .map(|unlike| unlike.field.name())
-                .collect();
-            for comparison in &pair.comparisons {
-                let Comparison {
-                    metric,
-                    base,
-                    new,
-                    ratio,
-                    interval,
-                    visible,
-                    base_runs,
-                    new_runs,
-                    ..
-                } = comparison;
-                lines.push([
-                    pair.name.clone(),
-                    metric.name().to_owned(),
-                    word(comparison).to_owned(),
-                    exact(*base),
-                    exact(*new),
-                    exact(*ratio),
-                    number(interval.map(|ends| ends[0])),
-                    number(interval.map(|ends| ends[1])),
-                    number(*visible),
-                    base_runs.to_string(),
-                    new_runs.to_string(),
-                    unlike.join(" "),
-                    comparison.column.to_owned(),
-                    across.clone(),
-                    comparison.design.map(design).unwrap_or_default().to_owned(),
-                    pair.disturbed[0].len().to_string(),
-                    pair.disturbed[1].len().to_string(),
-                ]);
-            }
-        }
-        // Into memory: it cannot fail.
-        lines
-            .iter()
-            .for_each(|line| drop(writer.write_record(line)));
-        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
-    }
-
-    /// For programs: one object, a line feed at its end.
-    pub fn json(&self) -> String {
-        serde_json::to_string_pretty(&self.value()).unwrap_or_default() + "\n"
-    }
-
-    /// Returns that object.
-    pub fn value(&self) -> Value {
-        let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
-        if let (Value::Object(whole), Ok(Value::Object(found))) =
-            (&mut whole, serde_json::to_value(self.found))
-        {
-            whole.extend(found);
-        }
-        whole
-    }
 }
 
 /// Lists what has changed since a recorded run, before it is run again, for a terminal. Facts that
@@ -465,37 +369,6 @@ fn lines_of(facts: &[Fact]) -> impl Iterator<Item = String> {
         })
 }
 
-/// Sentence about the runs that a comparison excludes.
-fn missing(point: &str, comparison: &Comparison) -> Option<String> {
-    let Comparison {
-        column,
-        base_missing,
-        new_missing,
-        base_runs,
-        new_runs,
-        ..
-    } = comparison;
-    let side = |missing: &usize, runs: &usize, side: &str| {
-        (*missing > 0).then(|| format!("{missing} of {} runs of {side}", missing + runs))
-    };
-    let sides: Vec<String> = [
-        side(base_missing, base_runs, "base"),
-        side(new_missing, new_runs, "new"),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    (!sides.is_empty()).then(|| {
-        format!(
-            "excluded: {point}: {} completed without a `{column}` {USABLE}",
-            sides.join(" and ")
-        )
-    })
-}
-
-/// Condition for a number to be part of a ratio, as `metric` checks it.
-const USABLE: &str = "from 1e-150 to 1e150";
-
 /// Returns the lines to print, and the number of hidden lines. Of very many, changes for the worse
 /// come first, then changes for the better.
 fn worth_showing<'c>(
@@ -518,210 +391,6 @@ fn worth_showing<'c>(
         comparisons.truncate(MOST_LINES);
     }
     (comparisons, left_out)
-}
-
-fn shown_value(value: &str) -> String {
-    match value.chars().count() {
-        0 => "(not recorded)".to_owned(),
-        many if many > LONGEST_FACT => {
-            format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>())
-        }
-        _ => value.to_owned(),
-    }
-}
-
-/// `precision f32 → bf16`.
-fn difference(unlike: &Unlike) -> String {
-    let side = |values: &[String]| {
-        values
-            .iter()
-            .map(|value| if value.is_empty() { "(none)" } else { value })
-            .collect::<Vec<_>>()
-            .join(" and ")
-    };
-    format!(
-        "{} {} → {}",
-        unlike.field.name(),
-        side(&unlike.base),
-        side(&unlike.new)
-    )
-}
-
-/// Name of a verdict on pages and in `--fail-on`.
-pub fn word(comparison: &Comparison) -> &'static str {
-    match comparison.verdict {
-        Verdict::Better => comparison.metric.word(true),
-        Verdict::Worse => comparison.metric.word(false),
-        Verdict::Same => "same",
-        Verdict::Ambiguous => "ambiguous",
-        Verdict::CannotTell => "cannot-tell",
-        Verdict::TooFewRuns => "too-few-runs",
-        Verdict::NotComparable => "not-comparable",
-    }
-}
-
-/// `2 faster, 5 same`.
-fn words<'c>(
-    metric: ComparedMetric,
-    comparisons: impl Iterator<Item = &'c Comparison> + Clone,
-) -> String {
-    let order = [
-        metric.word(false),
-        metric.word(true),
-        "cannot-tell",
-        "ambiguous",
-        "same",
-        "too-few-runs",
-        "not-comparable",
-    ];
-    let count = |wanted: &str| {
-        comparisons
-            .clone()
-            .filter(|comparison| word(comparison) == wanted)
-            .count()
-    };
-    let counts = order
-        .iter()
-        .map(|wanted| (count(wanted), wanted))
-        .filter(|(count, _)| *count > 0);
-    counts
-        .map(|(count, word)| format!("{count} {}", word.replace('-', " ")))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
-/// The columns that were compared.
-fn unit(comparisons: &[(&Compared, &Comparison)]) -> String {
-    let mut names: Vec<&str> = comparisons
-        .iter()
-        .map(|(_, comparison)| comparison.column)
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    names.join(" or ")
-}
-
-/// Text on the widest interval and the smallest visible change, where there are any: `; 95 %
-/// intervals from -1.2 % to +0.8 %, smallest visible 0.9 %`.
-fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
-    let intervals = || {
-        comparisons
-            .iter()
-            .filter_map(|(_, comparison)| comparison.interval)
-    };
-    let (low, high) = intervals().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ends| {
-        (low.min(ends[0]), high.max(ends[1]))
-    });
-    let visible = comparisons
-        .iter()
-        .filter_map(|(_, comparison)| comparison.visible)
-        .fold(f64::NEG_INFINITY, f64::max);
-    match (low.is_finite(), visible.is_finite()) {
-        (true, true) => format!(
-            "; 95 % intervals from {} to {}, smallest visible {} or less",
-            Change(low),
-            Change(high),
-            Fraction(visible)
-        ),
-        (true, false) => format!("; 95 % intervals from {} to {}", Change(low), Change(high)),
-        (false, _) => String::new(),
-    }
-}
-
-/// The verdict in words; an open verdict lists what is possible: `ambiguous: same or faster`.
-fn verdict(comparison: &Comparison) -> String {
-    let plain = word(comparison).replace('-', " ");
-    let is_open = matches!(comparison.verdict, Verdict::Ambiguous | Verdict::CannotTell);
-    let Some([low, high]) = comparison.interval.filter(|_| is_open) else {
-        return plain;
-    };
-    let (metric, worth) = (comparison.metric, comparison.metric.worth());
-    let of = |is_better: bool| metric.word(is_better).replace('-', " ");
-    let below = (low < 1.0 - worth).then(|| of(!metric.is_better_high()));
-    let same = (low < 1.0 + worth && high > 1.0 - worth).then(|| "same".to_owned());
-    let above = (high > 1.0 + worth).then(|| of(metric.is_better_high()));
-    let may_be: Vec<String> = [below, same, above].into_iter().flatten().collect();
-    match &may_be[..] {
-        [first @ .., last] if !first.is_empty() => {
-            format!("{plain}: {} or {last}", first.join(", "))
-        }
-        _ => plain,
-    }
-}
-
-/// Suffix of a verdict whose runs were disturbed.
-fn beside(pair: &Compared) -> &'static str {
-    if pair.disturbed.iter().all(Vec::is_empty) {
-        ""
-    } else {
-        " (disturbed)"
-    }
-}
-
-/// Runs of a point that were disturbed: how many of each side, and by what.
-fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
-    let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
-    let told = |(side, runs): (&str, &Vec<String>)| {
-        let first = runs.first()?;
-        let more = if runs.len() > 1 {
-            format!(" and {} more", runs.len() - 1)
-        } else {
-            String::new()
-        };
-        Some(format!(
-            "{} of {side} ({first}{more})",
-            counted(runs.len(), "run")
-        ))
-    };
-    let told: Vec<String> = sides.into_iter().filter_map(told).collect();
-    let what = if is_clean {
-        "excluded as disturbed"
-    } else {
-        "disturbed (`--clean` judges without these runs)"
-    };
-    (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
-}
-
-/// Name of a design in tables.
-fn design(design: Design) -> &'static str {
-    match design {
-        Design::Paired { .. } => "paired",
-        Design::Mixed => "mixed",
-        Design::Apart => "apart",
-        Design::OrderUnknown => "unknown",
-        Design::ApartDisturbed => "apart-disturbed",
-        Design::AtOnce => "at-once",
-        Design::Independent => "independent",
-    }
-}
-
-fn shown(metric: ComparedMetric, value: f64) -> String {
-    match metric {
-        ComparedMetric::Throughput => significant(value),
-        ComparedMetric::StepTime => Seconds(value).to_string(),
-        ComparedMetric::Memory => Bytes(value as u64).to_string(),
-        ComparedMetric::Energy => significant(value),
-        ComparedMetric::Loss => decimals(value, 4),
-    }
-}
-
-/// Ratio of the ends of an interval above which it is too wide to be useful.
-const FAR_APART: f64 = 4.0;
-
-fn interval([low, high]: [f64; 2]) -> String {
-    if high > FAR_APART * low {
-        "too wide to be useful".to_owned()
-    } else {
-        format!("{} to {}", Change(low), Change(high))
-    }
-}
-
-fn visible(share: f64) -> String {
-    if share > 1.0 {
-        "more than 100 %".to_owned()
-    } else {
-        Fraction(share).to_string()
-    }
 }
 
 fn columns(

@@ -2,6 +2,7 @@
 //! each with its evidence, the threshold and its source, its meaning, and the next experiment.
 //! Pure: nothing is measured or read here, and pages are printed elsewhere.
 
+mod batch;
 mod case;
 mod device;
 mod disturbance;
@@ -31,8 +32,8 @@ pub const RULES: [&Rule; 24] = [
     &loading::DATA_WAIT,
     &loading::TOO_MANY_WORKERS,
     &loading::TRANSFER_BOUND,
-    &device::LAUNCH_BOUND,
-    &device::BATCH_TOO_SMALL,
+    &batch::LAUNCH_BOUND,
+    &batch::BATCH_TOO_SMALL,
     &device::LOW_UTILIZATION,
     &device::COMMUNICATION_BOUND,
     &pauses::EVALUATION_DOMINATES,
@@ -44,7 +45,7 @@ pub const RULES: [&Rule; 24] = [
     &disturbance::MEMORY_ERRORS,
     &disturbance::ENERGIES_APART,
     &device::CPU_ONLY_BY_ACCIDENT,
-    &device::MEMORY_TO_SPARE,
+    &batch::MEMORY_TO_SPARE,
 ];
 
 /// Returns the findings on the last attempts of all trials, most costly first.

@@ -195,7 +195,7 @@ fn the_drivers_cuda_must_not_be_of_an_older_major_version() {
 fn a_gpu_needs_code_of_its_major_version_or_ptx_that_is_not_newer() {
     let of = |capability: &str, list: &[&str]| {
         let list: Vec<String> = list.iter().map(|word| (*word).to_owned()).collect();
-        covered(capability, &list).state
+        cuda::covered(capability, &list).state
     };
     assert_eq!(of("9.0", &["sm_80", "sm_90"]), CheckState::Ok);
     assert_eq!(of("8.9", &["sm_80"]), CheckState::Ok);

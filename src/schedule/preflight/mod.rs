@@ -5,6 +5,7 @@
 //! without side effects. `kiln doctor` runs all of them; each launch first runs the cheap ones (no
 //! child, no product) and records them in `run.json`.
 
+mod cuda;
 mod device;
 mod driver;
 mod facts;

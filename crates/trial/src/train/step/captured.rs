@@ -12,7 +12,10 @@ use std::fmt;
 
 use burn::tensor::{Gradients, Tensor};
 
-use super::{Divisor, Eager, IS_THERE, MicroBatch, StepRunner, StepState};
+use super::{
+    Divisor, Eager, IS_THERE, MicroBatch, StepRunner, StepState,
+    batch_memory::{duplicate, shape_of, tensors},
+};
 use crate::{
     engine::{
         LstmState,
@@ -22,8 +25,8 @@ use crate::{
         updates::{LearningRate, accumulate},
     },
     error::TrialError,
-    model::{Input, Pairs, RecurrentMemory},
-    train::{DeviceBatch, objective::BatchTarget},
+    model::RecurrentMemory,
+    train::DeviceBatch,
 };
 
 /// Steps of a shape before it is recorded. Source: PyTorch's notes on CUDA graphs, which ask for
@@ -539,74 +542,6 @@ impl Parts {
                 .for_each(|(place, latest)| place.copy_(&latest)),
             None => places.iter_mut().for_each(|place| drop(place.zero_())),
         }
-    }
-}
-
-/// The shapes of a batch's tensors, in a fixed order.
-fn shape_of(batch: &DeviceBatch) -> Vec<Vec<i64>> {
-    tensors(batch).iter().map(tch::Tensor::size).collect()
-}
-
-/// A batch's tensors in a fixed order, in the same memory.
-fn tensors(batch: &DeviceBatch) -> Vec<tch::Tensor> {
-    let mut tensors = match &batch.input {
-        Input::Text(tokens) => vec![tokens.raw()],
-        Input::Images(pixels) => vec![pixels.raw()],
-        Input::Panel { features, symbols } => vec![features.raw(), symbols.raw()],
-        Input::Pairs(Pairs {
-            prompts,
-            prompt_lengths,
-            decoder_inputs,
-        }) => vec![prompts.raw(), prompt_lengths.raw(), decoder_inputs.raw()],
-    };
-    tensors.push(match &batch.target {
-        BatchTarget::Classes(classes) | BatchTarget::Labels(classes) => classes.raw(),
-        BatchTarget::Returns {
-            normalized: numbers,
-            ..
-        }
-        | BatchTarget::Directions(numbers) => numbers.raw(),
-    });
-    tensors
-}
-
-/// A copy of the batch in its own memory.
-fn duplicate(batch: &DeviceBatch) -> DeviceBatch {
-    let input = match &batch.input {
-        Input::Text(tokens) => Input::Text(tokens.duplicate()),
-        Input::Images(pixels) => Input::Images(pixels.duplicate()),
-        Input::Panel { features, symbols } => Input::Panel {
-            features: features.duplicate(),
-            symbols: symbols.duplicate(),
-        },
-        Input::Pairs(Pairs {
-            prompts,
-            prompt_lengths,
-            decoder_inputs,
-        }) => Input::Pairs(Pairs {
-            prompts: prompts.duplicate(),
-            prompt_lengths: prompt_lengths.duplicate(),
-            decoder_inputs: decoder_inputs.duplicate(),
-        }),
-    };
-    let target = match &batch.target {
-        BatchTarget::Classes(classes) => BatchTarget::Classes(classes.duplicate()),
-        BatchTarget::Labels(labels) => BatchTarget::Labels(labels.duplicate()),
-        BatchTarget::Returns {
-            normalized,
-            mean,
-            deviation,
-        } => BatchTarget::Returns {
-            normalized: normalized.duplicate(),
-            mean: *mean,
-            deviation: *deviation,
-        },
-        BatchTarget::Directions(directions) => BatchTarget::Directions(directions.duplicate()),
-    };
-    DeviceBatch {
-        input,
-        target,
-        ..*batch
     }
 }
 

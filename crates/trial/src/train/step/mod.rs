@@ -4,6 +4,8 @@
 //! ([`Eager`]), or recorded once and replayed ([`captured`]).
 
 #[cfg(feature = "libtorch")]
+mod batch_memory;
+#[cfg(feature = "libtorch")]
 pub(super) mod captured;
 
 use std::fmt::Debug;

@@ -1,0 +1,107 @@
+//! A comparison for programs: CSV and JSON.
+
+use kiln_core::units::exact;
+use serde_json::{Value, json};
+
+use super::{
+    Comparison, ComparisonPage,
+    words::{design, word},
+};
+
+/// Version of the object that [`ComparisonPage::json`] makes.
+const KILN_COMPARE: u32 = 1;
+const CSV_COLUMNS: [&str; 17] = [
+    "point",
+    "metric",
+    "verdict",
+    "base",
+    "new",
+    "ratio",
+    "low",
+    "high",
+    "visible",
+    "base_runs",
+    "new_runs",
+    "not_comparable",
+    "column",
+    "across",
+    "order",
+    "base_disturbed",
+    "new_disturbed",
+];
+
+impl ComparisonPage<'_> {
+    /// One line per comparison; numbers in the unit of their metric.
+    pub fn csv(&self) -> String {
+        let number = |value: Option<f64>| value.map(exact).unwrap_or_default();
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
+        let across = self
+            .found
+            .across
+            .iter()
+            .map(|unlike| unlike.field.name())
+            .collect::<Vec<_>>()
+            .join(" ");
+        for pair in &self.found.pairs {
+            let unlike: Vec<&str> = pair
+                .unlike
+                .iter()
+                .map(|unlike| unlike.field.name())
+                .collect();
+            for comparison in &pair.comparisons {
+                let Comparison {
+                    metric,
+                    base,
+                    new,
+                    ratio,
+                    interval,
+                    visible,
+                    base_runs,
+                    new_runs,
+                    ..
+                } = comparison;
+                lines.push([
+                    pair.name.clone(),
+                    metric.name().to_owned(),
+                    word(comparison).to_owned(),
+                    exact(*base),
+                    exact(*new),
+                    exact(*ratio),
+                    number(interval.map(|ends| ends[0])),
+                    number(interval.map(|ends| ends[1])),
+                    number(*visible),
+                    base_runs.to_string(),
+                    new_runs.to_string(),
+                    unlike.join(" "),
+                    comparison.column.to_owned(),
+                    across.clone(),
+                    comparison.design.map(design).unwrap_or_default().to_owned(),
+                    pair.disturbed[0].len().to_string(),
+                    pair.disturbed[1].len().to_string(),
+                ]);
+            }
+        }
+        // Into memory: it cannot fail.
+        lines
+            .iter()
+            .for_each(|line| drop(writer.write_record(line)));
+        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// For programs: one object, a line feed at its end.
+    pub fn json(&self) -> String {
+        serde_json::to_string_pretty(&self.value()).unwrap_or_default() + "\n"
+    }
+
+    /// Returns that object.
+    pub fn value(&self) -> Value {
+        let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
+        if let (Value::Object(whole), Ok(Value::Object(found))) =
+            (&mut whole, serde_json::to_value(self.found))
+        {
+            whole.extend(found);
+        }
+        whole
+    }
+}

@@ -1,0 +1,247 @@
+//! Words and numbers of a comparison, as pages show them.
+
+use kiln_core::{
+    statistics::Design,
+    units::{Bytes, Change, Fraction, Seconds, counted, decimals},
+};
+
+use super::{Compared, ComparedMetric, Comparison, Unlike, Verdict};
+use crate::report::layout::significant;
+
+/// Condition for a number to be part of a ratio, as `metric` checks it.
+pub(super) const USABLE: &str = "from 1e-150 to 1e150";
+
+/// Sentence about the runs that a comparison excludes.
+pub(super) fn missing(point: &str, comparison: &Comparison) -> Option<String> {
+    let Comparison {
+        column,
+        base_missing,
+        new_missing,
+        base_runs,
+        new_runs,
+        ..
+    } = comparison;
+    let side = |missing: &usize, runs: &usize, side: &str| {
+        (*missing > 0).then(|| format!("{missing} of {} runs of {side}", missing + runs))
+    };
+    let sides: Vec<String> = [
+        side(base_missing, base_runs, "base"),
+        side(new_missing, new_runs, "new"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!sides.is_empty()).then(|| {
+        format!(
+            "excluded: {point}: {} completed without a `{column}` {USABLE}",
+            sides.join(" and ")
+        )
+    })
+}
+
+pub(super) fn shown_value(value: &str) -> String {
+    match value.chars().count() {
+        0 => "(not recorded)".to_owned(),
+        many if many > LONGEST_FACT => {
+            format!("{}…", value.chars().take(LONGEST_FACT).collect::<String>())
+        }
+        _ => value.to_owned(),
+    }
+}
+
+/// `precision f32 → bf16`.
+pub(super) fn difference(unlike: &Unlike) -> String {
+    let side = |values: &[String]| {
+        values
+            .iter()
+            .map(|value| if value.is_empty() { "(none)" } else { value })
+            .collect::<Vec<_>>()
+            .join(" and ")
+    };
+    format!(
+        "{} {} → {}",
+        unlike.field.name(),
+        side(&unlike.base),
+        side(&unlike.new)
+    )
+}
+
+/// Name of a verdict on pages and in `--fail-on`.
+pub fn word(comparison: &Comparison) -> &'static str {
+    match comparison.verdict {
+        Verdict::Better => comparison.metric.word(true),
+        Verdict::Worse => comparison.metric.word(false),
+        Verdict::Same => "same",
+        Verdict::Ambiguous => "ambiguous",
+        Verdict::CannotTell => "cannot-tell",
+        Verdict::TooFewRuns => "too-few-runs",
+        Verdict::NotComparable => "not-comparable",
+    }
+}
+
+/// `2 faster, 5 same`.
+pub(super) fn words<'c>(
+    metric: ComparedMetric,
+    comparisons: impl Iterator<Item = &'c Comparison> + Clone,
+) -> String {
+    let order = [
+        metric.word(false),
+        metric.word(true),
+        "cannot-tell",
+        "ambiguous",
+        "same",
+        "too-few-runs",
+        "not-comparable",
+    ];
+    let count = |wanted: &str| {
+        comparisons
+            .clone()
+            .filter(|comparison| word(comparison) == wanted)
+            .count()
+    };
+    let counts = order
+        .iter()
+        .map(|wanted| (count(wanted), wanted))
+        .filter(|(count, _)| *count > 0);
+    counts
+        .map(|(count, word)| format!("{count} {}", word.replace('-', " ")))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The columns that were compared.
+pub(super) fn unit(comparisons: &[(&Compared, &Comparison)]) -> String {
+    let mut names: Vec<&str> = comparisons
+        .iter()
+        .map(|(_, comparison)| comparison.column)
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(" or ")
+}
+
+/// Text on the widest interval and the smallest visible change, where there are any: `; 95 %
+/// intervals from -1.2 % to +0.8 %, smallest visible 0.9 %`.
+pub(super) fn reach(comparisons: &[(&Compared, &Comparison)]) -> String {
+    let intervals = || {
+        comparisons
+            .iter()
+            .filter_map(|(_, comparison)| comparison.interval)
+    };
+    let (low, high) = intervals().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), ends| {
+        (low.min(ends[0]), high.max(ends[1]))
+    });
+    let visible = comparisons
+        .iter()
+        .filter_map(|(_, comparison)| comparison.visible)
+        .fold(f64::NEG_INFINITY, f64::max);
+    match (low.is_finite(), visible.is_finite()) {
+        (true, true) => format!(
+            "; 95 % intervals from {} to {}, smallest visible {} or less",
+            Change(low),
+            Change(high),
+            Fraction(visible)
+        ),
+        (true, false) => format!("; 95 % intervals from {} to {}", Change(low), Change(high)),
+        (false, _) => String::new(),
+    }
+}
+
+/// The verdict in words; an open verdict lists what is possible: `ambiguous: same or faster`.
+pub(super) fn verdict(comparison: &Comparison) -> String {
+    let plain = word(comparison).replace('-', " ");
+    let is_open = matches!(comparison.verdict, Verdict::Ambiguous | Verdict::CannotTell);
+    let Some([low, high]) = comparison.interval.filter(|_| is_open) else {
+        return plain;
+    };
+    let (metric, worth) = (comparison.metric, comparison.metric.worth());
+    let of = |is_better: bool| metric.word(is_better).replace('-', " ");
+    let below = (low < 1.0 - worth).then(|| of(!metric.is_better_high()));
+    let same = (low < 1.0 + worth && high > 1.0 - worth).then(|| "same".to_owned());
+    let above = (high > 1.0 + worth).then(|| of(metric.is_better_high()));
+    let may_be: Vec<String> = [below, same, above].into_iter().flatten().collect();
+    match &may_be[..] {
+        [first @ .., last] if !first.is_empty() => {
+            format!("{plain}: {} or {last}", first.join(", "))
+        }
+        _ => plain,
+    }
+}
+
+/// Suffix of a verdict whose runs were disturbed.
+pub(super) fn beside(pair: &Compared) -> &'static str {
+    if pair.disturbed.iter().all(Vec::is_empty) {
+        ""
+    } else {
+        " (disturbed)"
+    }
+}
+
+/// Runs of a point that were disturbed: how many of each side, and by what.
+pub(super) fn disturbed(pair: &Compared, is_clean: bool) -> Option<String> {
+    let sides = [("base", &pair.disturbed[0]), ("new", &pair.disturbed[1])];
+    let told = |(side, runs): (&str, &Vec<String>)| {
+        let first = runs.first()?;
+        let more = if runs.len() > 1 {
+            format!(" and {} more", runs.len() - 1)
+        } else {
+            String::new()
+        };
+        Some(format!(
+            "{} of {side} ({first}{more})",
+            counted(runs.len(), "run")
+        ))
+    };
+    let told: Vec<String> = sides.into_iter().filter_map(told).collect();
+    let what = if is_clean {
+        "excluded as disturbed"
+    } else {
+        "disturbed (`--clean` judges without these runs)"
+    };
+    (!told.is_empty()).then(|| format!("{what}: {}: {}", pair.name, told.join("; ")))
+}
+
+/// Name of a design in tables.
+pub(super) fn design(design: Design) -> &'static str {
+    match design {
+        Design::Paired { .. } => "paired",
+        Design::Mixed => "mixed",
+        Design::Apart => "apart",
+        Design::OrderUnknown => "unknown",
+        Design::ApartDisturbed => "apart-disturbed",
+        Design::AtOnce => "at-once",
+        Design::Independent => "independent",
+    }
+}
+
+pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
+    match metric {
+        ComparedMetric::Throughput => significant(value),
+        ComparedMetric::StepTime => Seconds(value).to_string(),
+        ComparedMetric::Memory => Bytes(value as u64).to_string(),
+        ComparedMetric::Energy => significant(value),
+        ComparedMetric::Loss => decimals(value, 4),
+    }
+}
+
+/// Ratio of the ends of an interval above which it is too wide to be useful.
+const FAR_APART: f64 = 4.0;
+
+pub(super) fn interval([low, high]: [f64; 2]) -> String {
+    if high > FAR_APART * low {
+        "too wide to be useful".to_owned()
+    } else {
+        format!("{} to {}", Change(low), Change(high))
+    }
+}
+
+pub(super) fn visible(share: f64) -> String {
+    if share > 1.0 {
+        "more than 100 %".to_owned()
+    } else {
+        Fraction(share).to_string()
+    }
+}
+
+/// Values longer than this are cut, in characters.
+const LONGEST_FACT: usize = 60;
