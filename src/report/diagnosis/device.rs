@@ -1,17 +1,13 @@
 //! Rules on an underused device: idle time, gradient exchange, or no GPU.
 
-use kiln_core::{
-    record::TrialRow,
-    units::{Bytes, Fraction, Seconds},
-};
+use kiln_core::units::Fraction;
 
 use super::{
-    case::{FASTER, NeighborSides, TrialContext, mean_of},
+    case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
     next::Next,
     rule::{Rule, RuleMatch, Weight},
 };
-use crate::report::points::Point;
 
 const IDLE: Threshold = Threshold::at_most(
     "`mean_gpu_utilization`",
