@@ -1,6 +1,7 @@
-"""What only a GPU can show of kiln, in parts that run alone, each with a time limit, a log and a recorded outcome.
+"""Checks of kiln that need a GPU, in parts that run alone, each with a time limit, a log and a recorded outcome.
 
-`__main__` reads the command line; `runner` starts each part in a process of its own and sums up; `parts` lists them. A part is a function of a
-`Setting` (paths, device, programs) that raises `Failed` with what does not hold. With `--rehearse` the same functions run on the CPU with
-tiny sizes. Python's standard library alone; nothing else of kiln needs Python.
+`__main__` reads the command line; `runner` starts each part in its own process and prints the summary; `parts`
+lists them. A part is a function of a `Setting` (paths, device, programs) that raises `Failed` with the faults it
+found. With `--rehearse` the same functions run on the CPU with tiny sizes. Only Python's standard library is used;
+nothing else in kiln needs Python.
 """

@@ -18,14 +18,14 @@ def has_gpu():
 
 def arguments(home):
     parser = argparse.ArgumentParser(
-        prog="check-gpu.sh", description="What only a GPU can show, in parts. Parts that passed before are not run again unless they are named."
+        prog="check-gpu.sh", description="Checks that need a GPU, in parts. Parts that passed before run again only if they are named."
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run, passed before or not; all of them if none is named")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the parts to run, even if they passed before; without names, all parts")
     parser.add_argument("--rehearse", action="store_true", help="run every part on the CPU with tiny sizes, to find errors in the checks")
-    parser.add_argument("--list", action="store_true", help="print the parts with their time limits, and end")
-    parser.add_argument("--results", type=pathlib.Path, help="the folder of logs, tables and outcomes (default: check-gpu-results; a rehearsal begins anew in check-gpu-rehearsal)")
-    parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: of the bundle, or target/release/kiln)")
-    parser.add_argument("--seconds", type=int, help="start no part after this time, and cut the last one short, so that a summary and an archive are made within it")
+    parser.add_argument("--list", action="store_true", help="print the parts with their time limits and exit")
+    parser.add_argument("--results", type=pathlib.Path, help="the folder for logs, tables and outcomes (default: check-gpu-results; a rehearsal empties and uses check-gpu-rehearsal)")
+    parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: that of the bundle, or target/release/kiln)")
+    parser.add_argument("--seconds", type=int, help="total time: start no part after it and stop the last one early, so that the summary and the archive are made in time")
     parser.add_argument("--run-part", metavar="PART", help=argparse.SUPPRESS)
     found = parser.parse_args()
     unknown = [name for name in found.parts if name not in parts.BY_NAME]

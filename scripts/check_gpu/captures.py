@@ -1,4 +1,5 @@
-"""`nvidia-smi -q`, `-q -x` and `--query-gpu` beside `kiln snapshot`, taken at one moment; what must be equal in all four, and files to keep.
+"""`nvidia-smi -q`, `-q -x` and `--query-gpu` beside `kiln snapshot`, taken at one moment:
+the values that must be equal in all four, and files to keep.
 
 A kept capture has the form of the project's other ones (one file per device and driver, sections with their command lines), so that it can be
 played by the fake driver and compared in the ordinary tests.
@@ -18,7 +19,7 @@ import xml.etree.ElementTree as xml
 
 from check_gpu.setting import Failed
 
-# What cannot move between two looks: the property, its places on the page and in the XML. Serial numbers are not kept.
+# Values that do not change between two readings: the property, its places on the page and in the XML. Serial numbers are not kept.
 SAME = (
     ("name", ("Product Name",), "product_name"),
     ("uuid", ("GPU UUID",), "uuid"),
@@ -39,7 +40,7 @@ MASK = re.compile(r"(?im)^(.*?\bserial\b.*?[:>]\s*)([0-9]{5,})")
 
 @dataclasses.dataclass
 class Taken:
-    """The texts as printed: nvidia-smi's three forms, kiln's page and properties, and nvidia-smi's own list of properties."""
+    """The printed texts: nvidia-smi's three forms, kiln's page and properties, and nvidia-smi's own list of properties."""
 
     text: str
     xml: str
@@ -48,7 +49,7 @@ class Taken:
     properties: str
     tidy: str
     words: str
-    # Properties by the driver's own list, all of them, for the kept capture.
+    # All properties of the driver's own list, for the kept capture.
     wide_fields: list
     wide: str
     version: str
@@ -57,7 +58,7 @@ class Taken:
 def take(setting, nvidia_smi, driver):
     names = ",".join(name for name, *_ in SAME) + ",driver_version"
     known = properties_known(setting.run([*nvidia_smi, "--help-query-gpu"], is_quiet=True, **driver))
-    # The moment: nothing but these between the first and the last.
+    # Only these commands run between the first and the last, so that they show one moment.
     text = setting.run([*nvidia_smi, "-q"], is_quiet=True, **driver)
     page = setting.run([setting.kiln, "snapshot"], is_quiet=True, **driver)
     wide = setting.run([*nvidia_smi, f"--query-gpu={','.join(known)}", "--format=csv"], is_quiet=True, **driver)
@@ -80,7 +81,7 @@ def properties_known(text):
 
 
 def compare(checks, taken):
-    """Each device: the four say the same of what cannot move."""
+    """For each device: the four outputs agree on the values that do not change."""
     ours, theirs = gpus_of_page(taken.page), gpus_of_page(taken.text)
     root = xml.fromstring(taken.xml)
     marked = root.findall("gpu")
@@ -99,7 +100,7 @@ def compare(checks, taken):
 
 
 def plain(value):
-    """One writing of what is not there, of a number's end, of letters."""
+    """One spelling for absent values, for the end of a number and for upper and lower case."""
     if value is None:
         return None
     value = value.strip().strip("[]").lower()
@@ -112,7 +113,7 @@ def top(page, label):
 
 
 def gpus_of_page(page):
-    """Of each GPU, its values by the path of labels."""
+    """The values of each GPU by their path of labels."""
     found, path = [], []
     for line in page.splitlines():
         if re.match(r"GPU [0-9A-Fa-f]{8}:", line):
@@ -138,7 +139,7 @@ def with_another_memory(taken):
 
 
 def unlike_lines(page, text):
-    """Lines of one GPU page that the other does not have in the same place, without times."""
+    """Lines of one GPU's page that are not in the same place on the other page; times do not count."""
     ours, theirs = gpus_of_page(page), gpus_of_page(text)
     for gpu, (our, their) in enumerate(zip(ours, theirs, strict=False)):
         for place in sorted({*our, *their}):
@@ -147,7 +148,7 @@ def unlike_lines(page, text):
 
 
 def keep(setting, taken):
-    """Files named as the project's captures are, with serial numbers masked."""
+    """Writes files that are named as the project's captures are, with serial numbers masked."""
     device = re.sub(r"[^a-z0-9]+", "-", gpus_of_page(taken.text)[0].get(("Product Name",), "gpu").lower()).strip("-")
     stem = f"{sys.platform}-{platform.machine()}__{device}__{top(taken.text, 'Driver Version')}"
     folder = setting.folder("captures")
@@ -172,7 +173,7 @@ def masked(text):
 
 # A stand-in for nvidia-smi ---------------------------------------------------------------------------------------------------------
 
-# XML tags that are not the label in small letters.
+# XML tags that are not the label in lower case.
 TAGS = {
     "gpu_uuid": "uuid", "serial_number": "serial", "bus_id": "pci_bus_id", "max_clocks/graphics": "graphics_clock", "max_clocks/sm": "sm_clock",
     "max_clocks/memory": "mem_clock", "ecc_mode/current": "current_ecc",
@@ -180,7 +181,7 @@ TAGS = {
 
 
 def stand_in(setting, driver):
-    """A program that answers as nvidia-smi would on the invented machine, by kiln's own readings in nvidia-smi's layouts."""
+    """Makes a program that prints what nvidia-smi would print on the invented machine: kiln's own readings in nvidia-smi's layouts."""
     place = setting.folder("stand-in") / "nvidia-smi"
     package = pathlib.Path(__file__).resolve().parents[1]
     place.write_text(
@@ -213,7 +214,7 @@ def answer(kiln, asked):
 
 
 def markup(page):
-    """The page as `nvidia-smi -q -x` would have it."""
+    """The page in the form of `nvidia-smi -q -x`."""
     root = xml.Element("nvidia_smi_log")
     xml.SubElement(root, "driver_version").text = top(page, "Driver Version")
     for values in gpus_of_page(page):

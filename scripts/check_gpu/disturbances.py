@@ -1,4 +1,4 @@
-"""Parts in which something goes wrong on purpose: memory runs out, a limit is met, processes are killed."""
+"""Parts that cause faults on purpose: memory runs out, a limit is reached, processes are killed."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ LIMITED = trials.Trial(
     trials.TINY_GPT + ("data.characters=400000", "sweep.grid.train.batch_size=[4, 4096, 8]", "run.memory_limit=512MiB"),
 )
 RESUMED = trials.Trial("resume", trials.TINY_GPT + ("train.steps=240", "train.evaluate.every=80", "train.checkpoint.every_steps=20", "data.characters=20000"))
-# Losses of two runs of the same trial on CUDA: kernels add with atomics, and hundreds of updates magnify what they differ by.
+# Tolerance between the losses of two runs of one trial on CUDA: kernels add with atomics, and hundreds of updates magnify the difference.
 SAME_LOSS_ON_CUDA = 2e-2
 
 
@@ -61,7 +61,7 @@ def memory_limit(setting):
 
 
 def drop_axis(setting, trial):
-    """The rehearsal's own batch sizes stand on the axis: a plain `train.batch_size` beside it would take its place."""
+    """The rehearsal sets its own batch sizes on the axis: a plain `train.batch_size` would replace the axis."""
     tiny = tuple(one for one in trial.tiny if not one.startswith("train.batch_size"))
     return dataclasses.replace(trial, tiny=tiny)
 
@@ -79,7 +79,7 @@ def gibibytes(row):
 
 
 def kill_and_resume(setting):
-    """A child and then the runner are killed in the middle of trials; after a restart the sweep ends like an undisturbed one."""
+    """Kills a child and then the runner in the middle of trials; after a restart the sweep must end like an undisturbed one."""
     trial = drop_axis(setting, RESUMED)
     undisturbed = trials.sweep(setting, "undisturbed", trial)
     results = setting.folder("runs", "killed")
@@ -132,7 +132,7 @@ def start(setting, trial, results, *more):
 
 
 def folder_of(results, number):
-    """The folder of the trial of this number in the plan, once it is there; trials run in the order of the plan."""
+    """The folder of the trial with this number in the plan, if it exists; trials run in the order of the plan."""
     begun = sorted(results.glob("gpu-resume/latest/trials/*/1/attempt.json"), key=lambda path: path.stat().st_mtime_ns)
     return begun[number - 1].parents[1] if len(begun) >= number else None
 
@@ -143,11 +143,11 @@ def has_checkpoint(results, number):
 
 
 def children(pid):
-    """Processes whose parent this is."""
+    """The children of this process."""
     found = []
     for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name, in parentheses, may hold anything.
+            # The name, in parentheses, may contain any character.
             parent = int(status.read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -1,4 +1,4 @@
-"""Data that a check makes itself: prompts with responses, and prices. The same on every machine."""
+"""Data that the checks make themselves: prompts with responses, and prices. They are the same on every machine."""
 
 import json
 import math
@@ -8,7 +8,7 @@ WORDS = 60
 
 
 def pairs(folder, rows):
-    """`rows.jsonl`: each response is its prompt from its end; `tokenizer.json`: the words."""
+    """Writes `rows.jsonl`, in which each response is its prompt in reverse, and `tokenizer.json` with the words."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(7)
     lines = []
@@ -25,7 +25,7 @@ def pairs(folder, rows):
 
 
 def panel(folder, symbols, days):
-    """A CSV per symbol, whose price goes up and down with noise on top."""
+    """Writes one CSV file per symbol; its price goes up and down, with added noise."""
     folder.mkdir(parents=True, exist_ok=True)
     draw = random.Random(11)
     for symbol in range(symbols):

@@ -1,4 +1,5 @@
-"""Parts that look at the machine: versions, `kiln doctor`, `kiln-trial --examine`, `kiln snapshot` beside nvidia-smi, `kiln watch` under load."""
+"""Parts that examine the machine: versions, `kiln doctor`, `kiln-trial --examine`, `kiln snapshot` beside nvidia-smi,
+`kiln watch` under load."""
 
 import csv
 import io
@@ -17,7 +18,7 @@ WATCH_LOOKS = 6
 
 
 def versions(setting):
-    """Everything that a reader of the results will ask for; only kiln's own word can fail."""
+    """Prints all versions that a reader of the results needs; only kiln's own output can fail."""
     checks = Checks()
     said = setting.run([setting.kiln, "--version"])
     checks.that(said.startswith("kiln "), f"kiln --version says {said!r}")
@@ -63,7 +64,7 @@ def doctor(setting):
 
 
 def examine(setting):
-    """The child's findings on libtorch, CUDA and products."""
+    """The child's findings on libtorch, CUDA and matrix products."""
     checks = Checks()
     lines = setting.run([*setting.program("kiln-trial"), "--examine"], CUDA_VISIBLE_DEVICES="" if setting.is_rehearsal else "0").splitlines()
     findings = [json.loads(line) for line in lines]
@@ -80,7 +81,8 @@ def examine(setting):
 
 
 def snapshot(setting):
-    """kiln's page, properties and table beside nvidia-smi's, taken one right after the other, kept, and compared where nothing can move."""
+    """Takes kiln's page, properties and table and nvidia-smi's, one right after the other; keeps them and compares
+    the values that do not change."""
     driver = {}
     nvidia_smi = ["nvidia-smi"]
     if setting.is_rehearsal:
@@ -103,7 +105,7 @@ def snapshot(setting):
 
 
 def watch(setting):
-    """`kiln watch` while a trial runs: as lines, as a table, as properties. The trial is then asked to stop."""
+    """Runs `kiln watch` beside a trial: as lines, as a table, as properties. Then it stops the trial."""
     trial = trials.Trial("load", trials.TINY_GPT + ("train.steps=1000000", "model.vocabulary=64", "data.characters=20000"))
     results = setting.folder("runs", "watch")
     sets = (*trials.TINY, *trial.tiny) if setting.is_rehearsal else ()
@@ -114,7 +116,7 @@ def watch(setting):
     try:
         at_work = until("a trial writes its steps", lambda: next(results.glob("gpu-load/*/trials/*/1/steps.csv"), None), child)
         print(f"at work: {at_work}")
-        # The device's counters are of the last second.
+        # The device's counters cover the last second.
         time.sleep(0.5 if setting.is_rehearsal else 5)
         look(setting, checks)
         checks.that(child.poll() is None, f"the trial that was watched ended with status {child.returncode}")

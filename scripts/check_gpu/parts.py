@@ -1,4 +1,4 @@
-"""The parts, in the order of what matters most in half an hour with a GPU: does it run at all, then how fast, then what happens when it is disturbed."""
+"""The parts, the most important first, for half an hour with a GPU: whether kiln runs, how fast it is, how it reacts to faults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from check_gpu.setting import Setting
 @dataclasses.dataclass(frozen=True)
 class Part:
     name: str
-    # The longest it may take, on a GPU and in the rehearsal.
+    # Time limit on a GPU; that of the rehearsal is `rehearsal_seconds`.
     seconds: int
     about: str
     run: Callable[[Setting], None]
@@ -47,7 +47,7 @@ ALL = [
     Part("chatlm", 150, "a T5 on real prompts", trials.trial_part("chatlm")),
     Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
     Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
-    # Ten to twenty.
+    # Minutes ten to twenty.
     Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 240),
     Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
     Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
@@ -57,7 +57,7 @@ ALL = [
     Part("graphs-resnet50", 150, "a ResNet-50 likewise", trials.trial_part("graphs-resnet50")),
     Part("graphs-lstm", 120, "an LSTM with dropout likewise", trials.trial_part("graphs-lstm")),
     Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
-    # Twenty to thirty.
+    # Minutes twenty to thirty.
     Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),
     Part("memory-limit", 120, "run.memory_limit", disturbances.memory_limit),
     Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume),

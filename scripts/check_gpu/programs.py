@@ -43,7 +43,7 @@ REHEARSED = {
 
 
 def test_part(program, group, filters):
-    """A part that runs the tests of a program whose names begin with one of `filters` (all of them where there is none)."""
+    """A part that runs the tests of a program whose names begin with one of `filters` (all tests if there are no filters)."""
 
     def part(setting):
         wanted = REHEARSED[group] if setting.is_rehearsal else filters
@@ -69,7 +69,7 @@ def test_part(program, group, filters):
 
 
 def programs_folder(setting):
-    """Where tests find kiln and kiln-trial."""
+    """The folder in which tests find kiln and kiln-trial."""
     return str(setting.home if setting.is_bundle else setting.kiln.resolve().parent)
 
 
@@ -77,7 +77,8 @@ def programs_folder(setting):
 
 
 def speed_part(case, tiny_case, rehearsed="kiln eager"):
-    """A part that measures kiln, PyTorch and torch.compile in turns on one case of real size; the rehearsal leaves out what compiles for a minute."""
+    """A part that measures kiln, PyTorch and torch.compile in turns on one case of real size; the
+    rehearsal leaves out programs that compile for a minute."""
 
     def part(setting):
         programs = chosen_programs(setting, case, rehearsed)
@@ -113,7 +114,7 @@ def chosen_programs(setting, case, rehearsed):
         setting.note("no transformers: kiln alone")
         return "kiln"
     wanted = rehearsed if setting.is_rehearsal else "kiln eager compile"
-    # torch.compile makes C++ on the CPU, and a launcher in C for each kernel on a GPU.
+    # torch.compile generates C++ on the CPU, and a launcher in C for each kernel on a GPU.
     if "compile" in wanted and not any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "gcc", "cc"))):
         setting.note("no C++ compiler for torch.compile: kiln and eager alone")
         return "kiln eager"
@@ -121,7 +122,7 @@ def chosen_programs(setting, case, rehearsed):
 
 
 def choices(setting, name, programs):
-    """The variables of against-pytorch.sh; on a GPU those of the environment win."""
+    """The variables of against-pytorch.sh; on a GPU those of the environment take precedence."""
     found = {"PRECISIONS": "f32", "ROUNDS": "1", "THREADS": "1"}
     if not setting.is_rehearsal:
         found = {"PRECISIONS": "amp-bf16", "ROUNDS": "2", "THREADS": "4"}
@@ -131,13 +132,13 @@ def choices(setting, name, programs):
         "MODELS": name, "PROGRAMS": programs, "DEVICE": setting.device, "PYTHON": setting.python_with_torch() or sys.executable,
         "CASES": str(setting.file("benches", "step-speed-real.json")), "STEP_SPEED": "\n".join(setting.program("step-speed")),
         "PEAK_TFLOPS": f"{peak / 1e12:.3f}" if peak else "",
-        # What torch.compile keeps is not the user's, and the second round finds it.
+        # torch.compile's cache is not the user's own, and the second round reuses it.
         "TORCHINDUCTOR_CACHE_DIR": str(setting.folder("cache", "inductor")),
     }
 
 
 def peak_of(setting, precision):
-    """As `kiln calibrate` measured it, if it did."""
+    """The peak that `kiln calibrate` measured, if it has run."""
     path = peaks(setting)
     measured = json.loads(path.read_text())["peaks"] if path.exists() else []
     return next((peak["flops"] for peak in measured if peak["precision"] == precision), None)

@@ -1,6 +1,6 @@
 """Starts each part in its own process with a time limit, stores its log and outcome, prints a summary, makes one archive.
 
-A part's outcome lies in `parts/NAME.json` of the results, its log in `logs/NAME.txt`. A part that passed is not run again unless it is named.
+A part's outcome is in `parts/NAME.json` of the results, its log in `logs/NAME.txt`. A part that passed runs again only if it is named.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from check_gpu import parts
 from check_gpu.setting import Failed, Skipped, tail
 
 PASSED, FAILED, SKIPPED = 0, 1, 77
-# From SIGTERM to SIGKILL; kiln ends its children and writes its rows in this time.
+# Time from SIGTERM to SIGKILL, in which kiln ends its children and writes its rows.
 GRACE_SECONDS = 15
-# A part with less than this left is not begun.
+# No part starts with less time than this left.
 LEAST_SECONDS = 5
-# What comes back from a lent machine is at most 16 MiB a file.
+# A lent machine returns files of at most 16 MiB.
 LARGEST_ARCHIVE_BYTES = 15 << 20
 LOG_LINES = 15
 
@@ -36,7 +36,7 @@ class Outcome:
     seconds: float = 0.0
     reason: str = ""
     notes: list = dataclasses.field(default_factory=list)
-    # The programs it was found with, so that a mended one shows.
+    # Hash of the tested programs: shows whether an outcome is from another build.
     build: str = ""
     device: str = ""
 
@@ -49,7 +49,7 @@ def target_folder(home):
 
 
 def run_here(setting, part):
-    """One part, in this process. Its outcome but for how the process ends goes into a file."""
+    """Runs one part in this process. Its reason and notes go into a file, its status is the exit status."""
     said, status = "", PASSED
     try:
         part.run(setting)
@@ -58,7 +58,7 @@ def run_here(setting, part):
     except Failed as fault:
         said, status = str(fault), FAILED
         print(f"failed: {fault}", flush=True)
-    except Exception:  # noqa: BLE001: whatever it is, it is the part's outcome
+    except Exception:  # noqa: BLE001: every exception is an outcome of the part
         said, status = traceback.format_exc().strip().splitlines()[-1], FAILED
         traceback.print_exc()
     told = {"reason": said, "notes": setting.notes}
@@ -99,7 +99,7 @@ def run_all(setting, named, seconds):
 
 
 def run_apart(setting, part, limit):
-    """A part in a process of its own, with every process that it starts in the same group."""
+    """Runs a part in its own process; all processes that it starts are in the same group."""
     log = setting.folder("logs") / f"{part.name}.txt"
     told = setting.folder("parts") / f"{part.name}.told.json"
     told.unlink(missing_ok=True)
@@ -111,7 +111,7 @@ def run_apart(setting, part, limit):
         try:
             how = wait(child, limit)
         finally:
-            # Also where this process is being stopped: what the part left running would hold the GPU.
+            # Even if this process is being stopped: processes that the part left running would keep the GPU busy.
             end_group(child.pid)
     outcome = Outcome(part.name, how, time.monotonic() - started)
     if told.exists():
@@ -123,14 +123,14 @@ def run_apart(setting, part, limit):
 
 
 def wait(child, limit):
-    """The part's status in words, once it has ended or been ended."""
+    """Waits until the part has ended, or ends it; returns its status as text."""
     try:
         ended = child.wait(limit)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGTERM)
         try:
             child.wait(GRACE_SECONDS)
-            # Its programs may still be writing what they have.
+            # Its programs may still be writing their results.
             deadline = time.monotonic() + GRACE_SECONDS
             while is_group_alive(child.pid) and time.monotonic() < deadline:
                 time.sleep(0.1)
@@ -165,14 +165,14 @@ def read_outcome(setting, part):
 
 
 def build_of(setting):
-    """The first digits of the sum of the programs."""
+    """The first digits of the hash of the programs."""
     beside = setting.home if setting.is_bundle else setting.kiln.parent
     sums = [hashlib.sha256((beside / name).read_bytes()).digest() for name in ("kiln", "kiln-trial") if (beside / name).exists()]
     return hashlib.sha256(b"".join(sums)).hexdigest()[:10]
 
 
 def summary(setting, outcomes, seconds):
-    """Failures first, each with the end of its log; then what was left out, and what passed."""
+    """Failures first, each with the end of its log; then the skipped parts, then those that passed."""
     bad = [outcome for outcome in outcomes if not outcome.is_good()]
     skipped = [outcome for outcome in outcomes if outcome.status == "skipped"]
     passed = [outcome for outcome in outcomes if outcome.status == "passed"]
@@ -190,7 +190,7 @@ def summary(setting, outcomes, seconds):
 
 
 def archive(setting):
-    """Everything worth taking home: no checkpoint, no data, no cache. What is too large is left out by name, the largest first."""
+    """Packs the results without checkpoints, data and caches. If the archive is too large, the largest files are left out and named."""
     place = setting.results / "results.tar.gz"
     place.unlink(missing_ok=True)
     files = [path for path in sorted(setting.results.rglob("*")) if path.is_file() and not path.is_symlink() and is_kept(path, setting.results)]

@@ -1,4 +1,4 @@
-"""Where a part runs: paths, programs, device, environment; and how it starts a program and says what does not hold."""
+"""The setting in which a part runs: paths, programs, device, environment; starting programs and collecting faults."""
 
 import json
 import os
@@ -11,15 +11,15 @@ import time
 
 
 class Failed(Exception):
-    """What a part found wrong, a line each."""
+    """The faults that a part found, one per line."""
 
 
 class Skipped(Exception):
-    """Why a part cannot be done here."""
+    """The reason why a part cannot run here."""
 
 
 class Checks:
-    """Collects what does not hold, so that one look names all of it."""
+    """Collects faults, so that a part reports all of them at once."""
 
     def __init__(self):
         self.made, self.faults = 0, []
@@ -39,7 +39,7 @@ class Checks:
 
 
 class Setting:
-    """`home` is the repository or an unpacked bundle; `results` keeps everything that a part leaves."""
+    """`home` is the repository or an unpacked bundle; `results` keeps all files that a part writes."""
 
     def __init__(self, home, results, kiln, is_rehearsal):
         self.home, self.results, self.is_rehearsal = pathlib.Path(home), pathlib.Path(results), is_rehearsal
@@ -49,7 +49,7 @@ class Setting:
         self.notes = []
 
     def note(self, text):
-        """Something the summary is to tell: what a rehearsal replaced, what was measured."""
+        """Adds a line to the summary: what a rehearsal replaced, or a measured figure."""
         print(f"note: {text}", flush=True)
         self.notes.append(text)
 
@@ -61,7 +61,7 @@ class Setting:
         return made
 
     def file(self, *names):
-        """A file of the repository or bundle, which must be there."""
+        """A file of the repository or bundle; it must exist."""
         path = self.home.joinpath(*names)
         if not path.exists():
             raise Failed(f"{path} is not there")
@@ -78,10 +78,10 @@ class Setting:
     # Programs --------------------------------------------------------------------------------------------------------------------
 
     def environment(self, **more):
-        """Of every program: caches and locks beside the results, so that nothing of the user's is read or written."""
+        """The environment of every program: caches and locks are beside the results, so no file of the user's is read or written."""
         found = dict(os.environ, XDG_CACHE_HOME=str(self.folder("cache")), KILN_DATA=str(self.data), TZ="UTC")
         if self.is_rehearsal:
-            # Two trainings on two cores; and on a machine that has a GPU, the rehearsal must not see it.
+            # Two trials share two cores; and a rehearsal must not see a GPU of this machine.
             found.update(OMP_WAIT_POLICY="passive", CUDA_VISIBLE_DEVICES="", KILN_LOCKS=str(self.folder("locks")))
         for name in ("KILN_TRIAL", "FAKE_NVML_SCENARIO", "KILN_NVML_LIB", "KILN_TESTS"):
             found.pop(name, None)
@@ -89,7 +89,7 @@ class Setting:
         return found
 
     def program(self, name):
-        """The command of a program beside kiln or of the tests: in a bundle with the libtorch that `run.sh` finds."""
+        """The command of a program beside kiln or of the tests; in a bundle `run.sh` starts it with the libtorch that it finds."""
         if self.is_bundle:
             path = self.file("programs", name) if name != "kiln-trial" else self.file("kiln-trial")
             return [str(self.file("programs", "run.sh")), str(path)]
@@ -99,8 +99,8 @@ class Setting:
         return [str(self.built(name))]
 
     def build(self):
-        """Compiles tests, examples and the fake driver where that has not been done, and keeps where cargo says they are. Before any part, so
-        that no part's time goes to a compiler. A bundle has them."""
+        """Compiles tests, examples and the fake driver if necessary, and stores the paths that cargo reports. It runs before
+        all parts, so that no part's time is spent on a compiler. A bundle contains these programs."""
         if not self.is_bundle:
             self.folder()
             (self.results / "cargo.json").write_text(json.dumps(self.cargo(), indent=1))
@@ -131,15 +131,15 @@ class Setting:
         return places
 
     def fake_driver(self):
-        """The environment under which kiln sees an invented H200 in place of a driver."""
+        """The environment in which kiln sees an invented H200 instead of a real driver."""
         library = self.file("programs", "libfake_nvml.so") if self.is_bundle else self.built("libfake_nvml.so")
         scenario = self.file("tests", "scenarios", "h200.yaml")
         return {"KILN_NVML_LIB": str(library), "FAKE_NVML_SCENARIO": str(scenario), "KILN_NVML_PATIENCE": "60"}
 
     def run(self, command, *, folder=None, status=0, is_quiet=False, **environment):
-        """Runs a command to its end, its output in the log as it comes. Returns its standard output.
+        """Runs a command to its end and copies its output to the log at once. Returns its standard output.
 
-        Raises Failed where it ends with another status; `status=None` takes any.
+        Raises Failed if it ends with another status; `status=None` accepts any.
         """
         child = self.start(command, folder=folder, stdout=subprocess.PIPE, **environment)
         lines = []
@@ -161,7 +161,8 @@ class Setting:
         )
 
     def python_with_torch(self):
-        """A Python that has torch, or None. torch is looked for and not loaded, which takes seconds; what is broken fails where it is used."""
+        """A Python that has torch, or None. torch is found but not loaded, because loading takes seconds; a broken one
+        fails when it is used."""
         look = "import importlib.util, sys; spec = importlib.util.find_spec('torch'); sys.exit(not (spec and spec.origin))"
         for python in filter(None, (os.environ.get("PYTHON"), os.environ.get("KILN_PYTHON"), sys.executable)):
             found = shutil.which(python)
@@ -171,7 +172,7 @@ class Setting:
 
 
 def until(what, found, runner):
-    """The first value of `found` that counts, while `kiln run` goes on; 90 s at most."""
+    """Calls `found` until it returns a true value, and returns that; fails after 90 s, or if `kiln run` ends first."""
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         value = found()

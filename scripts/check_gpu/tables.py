@@ -1,4 +1,4 @@
-"""What the tables of a run must show. In: a run's folder and what it was meant to be; out: faults in a `Checks`."""
+"""Checks the tables of a run. Input: the folder of the run and the expected values; output: faults in a `Checks`."""
 
 import csv
 import dataclasses
@@ -12,7 +12,7 @@ LIBRARIES = {"cpu": ("libtorch",), "cuda": ("libtorch", "cudnn", "cublas", "cuda
 
 
 def rows(path):
-    """A table's rows; a column that it lacks is an error at its first use."""
+    """The rows of a table; using a column that it lacks is an error."""
     if not path.exists():
         raise Failed(f"{path} is not there")
     with path.open(newline="") as read:
@@ -28,7 +28,7 @@ class Row(dict):
         raise Failed(f"{self.table} has no column `{column}`")
 
     def number(self, column):
-        """A cell's number; NaN where it is empty, which every comparison refuses."""
+        """The number in a cell; NaN if it is empty, which fails every comparison."""
         return float(self[column] or "nan")
 
 
@@ -53,7 +53,7 @@ class Run:
         return rows(self.attempt(row) / "steps.csv")
 
     def result(self, row):
-        """The trial's own file of what it measured."""
+        """The trial's own file with its measurements."""
         path = self.attempt(row) / "trial.json"
         if not path.exists():
             raise Failed(f"{path} is not there")
@@ -65,11 +65,11 @@ class Run:
 
 @dataclasses.dataclass
 class Expected:
-    """What every row of a run is held to."""
+    """The expected values of every row of a run."""
 
     device: str
     trials: int
-    # Whether it trains: `matmul` does not.
+    # Whether the model trains: `matmul` does not.
     trains: bool = True
     # Whether the mean of the last losses must lie below the first one.
     learns: bool = True
@@ -78,7 +78,7 @@ class Expected:
 
 
 def check_run(checks, run, expected):
-    """Every trial completed, on the device that was meant, with figures that can be."""
+    """Checks that every trial completed on the expected device, with possible figures."""
     last = run.last_rows()
     checks.that(len(last) == expected.trials, f"{len(last)} trials have rows, expected {expected.trials}")
     for row in last:
@@ -147,7 +147,7 @@ def check_losses(checks, what, run, row, expected):
 
 
 def check_mfu(checks, row, device):
-    """Held against the figures beside it, and within what a machine can do."""
+    """Checks that the MFU agrees with the other figures of the row and is possible for a machine."""
     mfu, flops, seconds, peak = (row.number(column) for column in ("mfu", "window_flops", "window_seconds", "peak_flops"))
     again = flops / seconds / peak
     checks.that(abs(mfu / again - 1) < 1e-3, f"mfu is {mfu}, and its parts give {again}")
@@ -157,12 +157,12 @@ def check_mfu(checks, row, device):
 
 
 def losses_by_step(run, row):
-    """Of all attempts of a trial: the loss of each step, as the last attempt that made it tells it."""
+    """The loss of each step of a trial, from the last attempt that made the step."""
     found = {}
     for attempt in range(1, int(row["attempt"]) + 1):
         path = run.folder / "trials" / row["trial"] / str(attempt) / "steps.csv"
         if path.exists():
-            # A killed attempt may leave its last line torn.
+            # The last line of a killed attempt may be incomplete.
             with path.open(newline="") as read:
                 for step in csv.DictReader(line for line in read if line.endswith("\n")):
                     if step["loss"]:

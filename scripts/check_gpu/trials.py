@@ -9,7 +9,7 @@ from check_gpu import generated
 from check_gpu.setting import Checks, Failed, Skipped
 from check_gpu.tables import Expected, Run, check_mfu, check_run
 
-# What every rehearsal has: few steps, no waiting.
+# Settings of every rehearsal: few steps, no waiting.
 TINY = ("train.steps=10", "train.cpu_threads=1", "measure.warmup_steps=2")
 TINY_GPT = ("model.d_model=32", "model.num_layers=1", "model.num_heads=2", "model.seq_len=32", "train.batch_size=4")
 TINY_TEXT = ("data.characters=20000", "data.num_workers=1")
@@ -17,23 +17,23 @@ TINY_TEXT = ("data.characters=20000", "data.num_workers=1")
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """An experiment file, and what its sizes become in the rehearsal."""
+    """An experiment file, and its sizes in the rehearsal."""
 
     experiment: str
     tiny: tuple
     trials: int = 1
     sets: tuple = ()
     expected: dict = dataclasses.field(default_factory=dict)
-    # In the rehearsal: fewer trials, because the CPU refuses one, and what ten steps of a tiny model need not show.
+    # In the rehearsal: fewer trials, because the CPU refuses one, and checks that ten steps of a tiny model need not pass.
     tiny_trials: int | None = None
     tiny_expected: dict = dataclasses.field(default_factory=dict)
-    # The folder of data, under KILN_DATA, without which it cannot run.
+    # The folder under KILN_DATA that the trial needs.
     data: str | None = None
-    # What the rehearsal sets in the environment.
+    # Environment variables that the rehearsal sets.
     tiny_environment: dict = dataclasses.field(default_factory=dict)
 
 
-# Operator by operator, and from CUDA graphs; the rehearsal replays closures on the CPU.
+# Steps run operator by operator, and from CUDA graphs; the rehearsal replays closures on the CPU.
 GRAPHS = "sweep.grid.train.cuda_graph=[off, on]"
 AS_ON_CUDA = {"KILN_CUDA_BRANCHES": "1"}
 
@@ -103,7 +103,7 @@ TRIALS = {
 
 
 def sweep(setting, name, trial, *more, status=0, **environment):
-    """Runs an experiment from its beginning; the run with its tables."""
+    """Runs an experiment from its beginning; returns the run with its tables."""
     sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *more)
     results = setting.folder("runs", name)
     command = [str(setting.kiln), "run", str(setting.experiment(trial.experiment)), "--fresh", "--results", str(results), "--progress", "plain"]
@@ -119,7 +119,7 @@ def keep_table(setting, name, run):
 
 
 def work(setting):
-    """The folder that relative paths of experiments start from, with the data that they name."""
+    """The working folder for experiments, with the data that their relative paths name."""
     place = setting.folder("generated")
     if not (place / "pairs" / "tokenizer.json").exists():
         generated.pairs(place / "pairs", 300 if setting.is_rehearsal else 2000)
@@ -134,7 +134,7 @@ def expected(setting, trial):
 
 
 def trial_part(name, label=None, *more):
-    """A part that runs a trial and holds its tables to what must be."""
+    """A part that runs a trial and checks its tables."""
 
     def part(setting):
         trial = TRIALS[name]
@@ -151,7 +151,7 @@ def trial_part(name, label=None, *more):
 
 
 def tf32(setting):
-    """The CPU has no TF32: the rehearsal holds kiln to its refusal."""
+    """The CPU has no TF32: the rehearsal checks that kiln refuses it."""
     trial = TRIALS["gpt"]
     if not setting.is_rehearsal:
         return trial_part("gpt", "gpt-tf32", "train.precision=tf32")(setting)
@@ -161,7 +161,7 @@ def tf32(setting):
 
 
 def check_responses(setting, checks, run):
-    """Both ways of generating wrote an answer to each prompt that was asked for."""
+    """Checks that both generation methods wrote a response to each requested prompt."""
     wanted = 4 if setting.is_rehearsal else 16
     for row in run.last_rows():
         path = run.attempt(row) / "responses.jsonl"
@@ -177,7 +177,7 @@ def check_sample(_, checks, run):
 
 
 def check_copies(setting, checks, run):
-    """The same batches: the same losses, whichever memory they come from."""
+    """Checks that equal batches give equal losses, whichever memory they come from."""
     losses = {}
     for row in run.last_rows():
         pinned = row["data.pin_memory"]
@@ -195,7 +195,7 @@ def check_copies(setting, checks, run):
 
 
 def check_graphs(setting, checks, run):
-    """The same seed: the same losses, whether kernels are asked for one by one or replayed; and what the replay wins."""
+    """Checks that equal seeds give equal losses, with kernels launched one by one or replayed; notes the speedup of the replay."""
     rows = {row["train.cuda_graph"]: row for row in run.last_rows()}
     checks.that(sorted(rows) == ["off", "on"], f"values of train.cuda_graph: {sorted(rows)}")
     if len(rows) != 2:
@@ -224,7 +224,7 @@ EXTRA = {
 
 
 def calibrate(setting):
-    """The peak of matrix products, which MFU is measured by; it lies in the cache beside the results."""
+    """Measures the peak of matrix products, which MFU refers to; it is stored in the cache beside the results."""
     command = [str(setting.kiln), "calibrate"]
     command += ["--device", "cpu", "--cpu-threads", "1"] if setting.is_rehearsal else []
     said = setting.run(command)
