@@ -4,7 +4,7 @@ EXPERIMENT ?= experiments/quickstart.yaml
 ARGS ?=
 target := $(or $(CARGO_TARGET_DIR),target)
 kiln := $(target)/release/kiln
-# If CXX is not set, make's built-in default is g++; use c++ instead.
+# If CXX is not set, make's built-in default is g++; c++ is used instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
 .PHONY: help sweep test test-all check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean

@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# kiln's training step against PyTorch's, eager and through torch.compile: each model of a file of cases with the same shapes, batches, threads
-# and optimizer. Rounds of process runs, the programs in turn, five blocks of steps each: one CSV row per block. Prints the ratios of medians
-# over the runs (PyTorch's time / kiln's; above 1 kiln is faster) with their spread over the rounds, and the most memory of each program.
-# Where $PYTHON (default python3) has no torch it says that it skipped the table; nothing else of kiln needs it.
+# Compares kiln's training step with PyTorch's, eager and through torch.compile: each model of a file of
+# cases with the same shapes, batches, threads and optimizer. Each round runs the programs in turn, one
+# process each, with five blocks of steps: one CSV row per block. Prints the ratios of the medians over
+# the runs (PyTorch's time / kiln's; above 1 kiln is faster) with their range over the rounds, and the
+# peak memory of each program. If $PYTHON (default python3) has no torch, the script says that it skipped
+# the table; kiln's programs do not need it.
 #
-#   benches/against-pytorch.sh [TABLE.csv]     choose less, or other things, by variables:
+#   benches/against-pytorch.sh [TABLE.csv]     variables select fewer or other cases:
 #
-#   MODELS="gpt lstm"       cases of the file (default: all but those that begin with tiny-)
+#   MODELS="gpt lstm"       cases of the file (default: all except those whose names begin with tiny-)
 #   PRECISIONS=f32          of f32 tf32 bf16 amp-bf16 amp-f16 (default: f32 amp-bf16 bf16; on cuda amp-bf16 tf32)
 #   PROGRAMS="kiln eager"   of kiln eager compile
 #   ROUNDS=1 THREADS=1      rounds (5), threads on the CPU (all cores)
 #   DEVICE=cuda             cpu, or the first GPU that is visible
 #   CASES=FILE              benches/step-speed-models.json; on cuda benches/step-speed-real.json
-#   PEAK_TFLOPS=800         the device's peak, for kiln's MFU; without it TFLOP/s alone are printed
-#   STEP_SPEED=PROGRAM      a built step-speed, word by line; otherwise cargo builds it
+#   PEAK_TFLOPS=800         the device's peak, for kiln's MFU; without it only TFLOP/s are printed
+#   STEP_SPEED=PROGRAM      the command of a built step-speed, one word per line; otherwise cargo builds it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,7 +47,7 @@ if wants eager || wants compile; then
   "$python" -c 'import torch' 2>/dev/null || { echo "skipped: speed against PyTorch (\`$python\` has no torch; PYTHON=… names one that has 2.11)"; exit 0; }
   if ! "$python" -c 'import transformers' 2>/dev/null; then
     t5=$("$python" -c 'import json, sys; print(*[name for name, case in json.load(open(sys.argv[1])).items() if "pairs" in case])' "$cases")
-    echo "skipped: $t5 (\`$python\` has no transformers, whose T5 they are held against)"
+    echo "skipped: $t5 (\`$python\` has no transformers; these cases are compared with its T5)"
     for name in $t5; do models=$(tr ' ' '\n' <<< "$models" | grep -vx "$name" | xargs); done
   fi
 fi
@@ -60,7 +62,7 @@ fi
 run() {
   case $1 in
     kiln) "${step_speed[@]}" "$cases" "${@:2}" "$device" ;;
-    # It knows no formula for FLOPs.
+    # PyTorch's side has no formula for FLOPs: an empty last column.
     *) "$python" benches/pytorch_models.py "$1" "$cases" "${@:2}" "$device" | sed 's/$/,/' ;;
   esac
 }
@@ -82,7 +84,7 @@ for round in $(seq "$rounds"); do
           continue
         fi
         if [ $status -ne 0 ]; then
-          # The other cases are still worth their time.
+          # The other cases still run.
           failed+=("$program $model $precision: status $status")
           left_out[$program $model $precision]=yes
           continue
@@ -91,7 +93,8 @@ for round in $(seq "$rounds"); do
       done
     done
   done
-  # Whoever runs after another finds a warmer machine: they take turns at that.
+  # A program that runs after another one finds a warmer machine, so each round starts with another
+  # program.
   order=("${order[@]:1}" "${order[0]}")
 done
 
@@ -111,7 +114,7 @@ PROGRAMS = ("kiln", "eager", "compile")
 
 
 def ratio(medians, program):
-    """PyTorch's time by kiln's, and the lowest and highest of the rounds."""
+    """PyTorch's time divided by kiln's, with the lowest and the highest of the rounds."""
     if not medians["kiln"] or not medians[program]:
         return "-"
     rounds = [medians[program][at] / medians["kiln"][at] for at in medians["kiln"] if at in medians[program]]

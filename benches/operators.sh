@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# How many operators that compute one training step asks of libtorch, in kiln and in eager PyTorch, for each case of step-speed-models.json:
-# one CSV row for each model and precision. Views and tensors without values do not count, and of an operator that calls others these count.
+# Counts the libtorch operators of one training step, in kiln and in eager PyTorch, for each case of
+# step-speed-models.json: one CSV row per model and precision. Only operators that compute count: no
+# views and no tensors without values. If an operator calls others, those count instead of it.
 #
-#   benches/operators.sh [TABLE.csv]     MODELS="gpt lstm" PRECISIONS=f32 choose less; PYTHON names a Python with torch 2.11
+#   benches/operators.sh [TABLE.csv]
+#
+# MODELS="gpt lstm" and PRECISIONS=f32 select fewer cases; PYTHON names a Python with torch 2.11.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}

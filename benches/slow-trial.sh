@@ -1,6 +1,6 @@
 #!/bin/sh
-# A trial program that is slower by about a tenth: the kiln-trial on the PATH, stopped for 10 of each 100 milliseconds.
-# For a delay that is really there and that `kiln compare` has to find:
+# A trial program that is slower by about a tenth: the kiln-trial on the PATH, stopped for 10 of every
+# 100 milliseconds. It causes a real delay, which `kiln compare` must find:
 #
 #   PATH=$PWD/target/release:$PATH kiln compare --rerun experiments/verdict-spread.yaml experiments/verdict-spread.yaml \
 #       --set sweep.repeats=12 --new-program benches/slow-trial.sh

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Prints the steps of `make sweep` and their approximate durations on this machine. Arguments: the experiment file, the program kiln.
+# Prints the steps of `make sweep` and their approximate durations on this machine.
+# Arguments: the experiment file, the program kiln.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 experiment=$1 kiln=$2
 cores=$(nproc)
-# A full build takes this many seconds of one core (docs/development.md); a third of it cannot run in parallel.
+# A full build takes the first number of seconds on one core (docs/development.md); the second is added
+# for the steps that cannot run in parallel.
 BUILD_CORE_SECONDS=1000
 BUILD_SERIAL_SECONDS=60
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Prepares the tests of the report's page: a Chromium, and axe, which checks the accessibility of a page.
-# $KILN_BROWSER names your own Chromium, or is `none` to skip these tests. Without one on PATH, Debian's is installed if that
-# needs no password. axe is in a Python wheel, which pip downloads into .browser/. Safe to run again.
+# Prepares the tests of the report's page: finds or installs a Chromium, and downloads axe, which
+# checks the accessibility of a page. $KILN_BROWSER names your own Chromium, or is `none` to skip
+# these tests. If PATH has no Chromium, the script installs Debian's, provided that this needs no
+# password. pip downloads the Python wheel that contains axe into .browser/. Safe to run again.
 set -euo pipefail
 
 AXE=axe_playwright_python==0.1.8
@@ -12,7 +13,7 @@ python=${KILN_PYTHON:-python3}
 say() { printf 'browser: %s\n' "$*" >&2; }
 
 if [ "${KILN_BROWSER:-}" = none ]; then
-  say "KILN_BROWSER is none: the tests that need a browser are left out"
+  say "KILN_BROWSER is none: tests that need a browser are skipped"
   exit 0
 fi
 
@@ -36,8 +37,8 @@ install_browser() {
 }
 
 if ! has_browser && ! { install_browser && has_browser; }; then
-  say "there is no Chromium, and none could be installed: install chromium or Google Chrome, name one in KILN_BROWSER, or set KILN_BROWSER=none"
-  say "to leave out the tests that need it"
+  say "no Chromium found, and none could be installed: install chromium or Google Chrome, name one in KILN_BROWSER, or set KILN_BROWSER=none"
+  say "to skip the tests that need it"
   exit 3
 fi
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the programs. Without a terminal, where cargo draws no progress bar, prints every 30 s what is being compiled. Further arguments go to cargo.
+# Builds the programs. Without a terminal cargo draws no progress bar, so this script prints the
+# crates that are being compiled every 30 s. Further arguments go to cargo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 EVERY_SECONDS=30
 
-# Prints the crates that compilers of this user are compiling.
+# Prints the crates that this user's compilers are working on.
 at_work() {
   local process line
   for process in /proc/[0-9]*; do

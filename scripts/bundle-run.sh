@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Starts kiln from its bundle with the libtorch of this host: ./run.sh run experiments/quickstart.yaml
-# In: a folder with libtorch_cpu.so, from $LIBTORCH (…/lib), else from LD_LIBRARY_PATH, else from the torch of a Python
-# ($KILN_PYTHON, default python3). Exit status 3 if there is none or if its version differs.
+# It needs a folder with libtorch_cpu.so: that of $LIBTORCH (…/lib), else one in LD_LIBRARY_PATH,
+# else that of a Python's torch ($KILN_PYTHON, default python3). Exit status 3 if there is none or
+# if its version differs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${KILN_PYTHON:-python3}
@@ -24,7 +25,8 @@ lib=$(torch_lib)
 wanted=$(sed -n 's/^needs torch \([^,]*\),.*/\1/p' "$here/ABOUT")
 found=$(sed -n "s/^__version__ = ['\"]\([^'\"+]*\).*/\1/p" "$lib/../version.py" 2>/dev/null || true)
 [ -z "$found" ] || [ "$found" = "$wanted" ] || fail "$lib is torch $found; this bundle was built for $wanted, and libtorch's C++ interface changes between versions"
-# What pip's torch loads of NVIDIA's packages by itself in Python: some of those libraries look for others by their bare names.
+# In Python, pip's torch loads the libraries of NVIDIA's packages itself. Here they must be on the
+# search path, because some of them look for others by their bare names.
 search=$lib
 for folder in "$lib"/../../nvidia/*/lib; do
   [ ! -d "$folder" ] || search=$search:$(cd "$folder" && pwd)

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# Makes bundle/ and, unless --no-archive is given, bundle.tar.xz: stripped programs, test programs, speed programs, the GPU check, the
-# experiments, and the small data sets on this machine. It does not contain libtorch: it runs on a host with the same torch version, of either flavor:
+# Makes bundle/ and, unless --no-archive is given, bundle.tar.xz: stripped programs, test programs,
+# speed programs, the GPU check, the experiments, and the small data sets on this machine. The bundle
+# does not contain libtorch: it runs on a host with the same torch version, of either flavor:
 #
 #   tar xf bundle.tar.xz; bundle/run.sh run experiments/quickstart.yaml; bundle/check-gpu.sh --rehearse
 #
-# The programs need only libtorch's CPU half to start; a trial on a GPU loads the libtorch_cuda.so that lies beside it then.
+# The programs need only libtorch's CPU half to start; a trial on a GPU then loads the
+# libtorch_cuda.so in the same folder.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 out=$root/bundle
 archive=$root/bundle.tar.xz
 target=${CARGO_TARGET_DIR:-$root/target}/release
-# What travels to a lent machine beside the working tree; decimal, as sizes of downloads are told.
+# Limit for a file that is sent to a lent machine with the working tree; decimal, as sizes of
+# downloads are given.
 LARGEST_BYTES=30000000
 # Data sets that are small and may be redistributed.
 DATA=(wikitext-2 tinyshakespeare chatlm-mini-chinese stocknet-88)
@@ -29,9 +32,9 @@ if [ $with_archive = yes ]; then command -v xz >/dev/null || fail "no xz found; 
 scripts/libtorch.sh
 torch=${LIBTORCH:-$root/.libtorch/torch}
 [ -e "$torch/lib/libtorch_cuda.so" ] ||
-  fail "$torch has no lib/libtorch_cuda.so, so burn-tch builds without CUDA; unset LIBTORCH (\`make libtorch\` then puts an empty stand-in there) or point it at the CUDA flavour"
+  fail "$torch has no lib/libtorch_cuda.so, so burn-tch builds without CUDA; unset LIBTORCH (\`make libtorch\` then puts an empty stand-in there) or point it at the CUDA flavor"
 
-# burn-tch compiles this sentence into a program that was built where there was no libtorch_cuda.so.
+# burn-tch compiles this sentence into a program if there is no libtorch_cuda.so at build time.
 has_no_cuda() { grep -q 'No libtorch_cuda or libtorch_hip found' "$target/kiln-trial"; }
 cargo build --release
 if has_no_cuda; then
@@ -40,7 +43,8 @@ if has_no_cuda; then
   ! has_no_cuda || fail "kiln-trial was built without CUDA although $torch/lib/libtorch_cuda.so is there; this is a fault of this script"
 fi
 
-# Test programs, the speed program and the fake driver: `NAME PATH` a line, by cargo's own word.
+# Test programs, the speed program and the fake driver, as cargo reports them: one `NAME PATH` per
+# line.
 built=$(PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE=1 python3 - "$root" "$target/kiln" <<'PY'
 import contextlib, sys, tempfile
 from check_gpu.setting import Setting
@@ -75,7 +79,8 @@ done
 chmod -R u+w "$out/data"
 
 cp scripts/bundle-run.sh "$out/run.sh"
-# Another run.sh, whose `kiln` starts any program: the same search for libtorch then serves kiln-trial, tests and speed programs.
+# A second run.sh beside a `kiln` that starts any program: kiln-trial, tests and speed programs then
+# find libtorch in the same way.
 cp scripts/bundle-run.sh "$out/programs/run.sh"
 # shellcheck disable=SC2016
 printf '#!/usr/bin/env bash\nexec "$@"\n' >"$out/programs/kiln"
@@ -93,7 +98,8 @@ cp "$out/ABOUT" "$out/programs/ABOUT"
 printf 'bundle: %s MiB in %s, %s\n' "$(du -sm "$out" | cut -f1)" "$out" "$(tail -1 "$out/ABOUT")" >&2
 [ $with_archive = yes ] || exit 0
 
-# A large dictionary, because the programs share most of their code, and a filter for x86's jumps. Programs first, side by side.
+# A large dictionary, because the programs share most of their code, and a filter for x86's jumps.
+# The programs come first and next to each other.
 rm -f "$archive"
 names=(kiln-trial programs/suite programs/alone programs/step-speed kiln programs/libfake_nvml.so)
 { printf 'bundle/%s\n' "${names[@]}"; find bundle -type f | LC_ALL=C sort; } | awk '!seen[$0]++' |

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# Runs the bundle where a GPU host is bare: glibc, bash, coreutils and a Python, no Rust, no compiler, no network. Checks an experiment, runs
-# one, and rehearses the GPU check. The root is a folder of read-only mounts (unshare, chroot); where that is not allowed, an empty
-# environment whose PATH is a folder of links to the same programs, and that is said.
+# Runs the bundle in a root as bare as a GPU host: glibc, bash, coreutils and a Python, but no Rust,
+# no compiler and no network. Checks an experiment, runs one, and rehearses the GPU check. The root is
+# a folder of read-only mounts (unshare, chroot). If that is not allowed, the script says so and uses
+# an empty environment instead, whose PATH is a folder of links to the same programs.
 #
 #   check-bundle.sh [--cheap] [--torch FOLDER]
 #
-# --cheap makes bundle/ alone and rehearses a few parts; otherwise bundle.tar.xz is made, unpacked and rehearsed whole. FOLDER has torch/ inside:
-# a complete wheel (then run.sh finds it by Python, and PyTorch's speed is rehearsed too), or libtorch alone (default: that of the build).
+# --cheap makes only bundle/ and rehearses a few parts; otherwise bundle.tar.xz is made and unpacked,
+# and all parts are rehearsed. FOLDER contains torch/: a complete wheel (then run.sh finds it through
+# Python, and PyTorch's speed is rehearsed too), or only libtorch (default: that of the build).
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -54,7 +56,7 @@ set -euo pipefail
 work=$1
 shift
 for absent in cargo rustc cc gcc c++ nvidia-smi curl; do
-  if command -v "$absent" >/dev/null; then echo "check-bundle: $absent is within reach, so this root is not bare" >&2; exit 1; fi
+  if command -v "$absent" >/dev/null; then echo "check-bundle: found $absent, so this root is not bare" >&2; exit 1; fi
 done
 cd "$work/bundle"
 cat ABOUT
@@ -81,9 +83,9 @@ in_bare_root() {
   cp -L "$python" "$bare/bin/python3"
   mkdir -p "$bare$(dirname "$python")" "$bare/usr/bin"
   cp -L "$python" "$bare$(dirname "$python")/python3"
-  # Scripts begin with it.
+  # The first line of scripts names it.
   cp -L "$(type -P env)" "$bare/usr/bin/env"
-  # A mount namespace of its own: nothing is left mounted when it ends.
+  # In its own mount namespace, so nothing stays mounted when it ends.
   # shellcheck disable=SC2016
   unshare --mount --net --pid --fork bash -euo pipefail -c '
     bare=$1 python_lib=$2 torch=$3
@@ -116,7 +118,7 @@ if can_chroot; then
   say "in a bare root without network, torch from $torch"
   in_bare_root
 else
-  say "unshare and chroot are not allowed here: an empty environment with ${#PROGRAMS[@]} programs instead; the network is not cut off"
+  say "unshare and chroot are not allowed here: using an empty environment with ${#PROGRAMS[@]} programs instead; the network stays available"
   with_few_programs
 fi
-say "the bundle runs where there is nothing but a Python and torch"
+say "the bundle runs with only a Python and torch"

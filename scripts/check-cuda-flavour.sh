@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Checks the CUDA flavor of libtorch without a GPU: downloads it (2.5 GB to download, 4.7 GB on disk; the build keeps its own),
-# starts the ordinary kiln-trial with it, as a bundle does, and checks its output. Arguments: the path of kiln-trial, and the file for the
-# table (check, outcome, evidence). Exit status 1 if a check failed.
+# Checks the CUDA flavor of libtorch without a GPU: downloads it (2.5 GB to download, 4.7 GB on disk;
+# the build keeps its own), starts the ordinary kiln-trial with it, as a bundle does, and checks the
+# output. Arguments: the path of kiln-trial, and the file for the table (check, outcome, evidence).
+# Exit status 1 if a check failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
@@ -15,7 +16,8 @@ import csv, glob, json, os, re, subprocess, sys
 
 program, packages, table = sys.argv[1:]
 lib = os.path.join(packages, "torch", "lib")
-# As the bundle's run.sh, but without the folders of NVIDIA's packages: kiln must find what it needs there by itself.
+# As in the bundle's run.sh, but without the folders of NVIDIA's packages: kiln must find the
+# libraries that it needs there by itself.
 environment = {**os.environ, "LD_LIBRARY_PATH": lib, "LC_ALL": "C"}
 lines = []
 
@@ -48,7 +50,8 @@ say("examine: path", os.path.realpath(libtorch["path"]) == os.path.realpath(os.p
 say("examine: CUDA half", libtorch["cuda_fault"] is None and libtorch["cuda"] is not None, libtorch["cuda_fault"] or "loaded")
 say("examine: CUDA", libtorch["cuda"] == wanted, f"{libtorch['cuda']}; torch/version.py says {wanted}")
 say("examine: cuDNN", libtorch["cudnn"] is not None, str(libtorch["cudnn"]))
-# PyTorch 2.11 leaves `NVCC architecture flags` of its description empty; the list is in libtorch_python.so alone.
+# PyTorch 2.11 leaves `NVCC architecture flags` of its description empty; only libtorch_python.so has
+# the list.
 say("examine: GPU code", "recorded", " ".join(libtorch["architectures"]) or "this libtorch does not say what its GPU code is for")
 cuda = findings["cuda"]
 if cuda["devices"]:
@@ -57,7 +60,7 @@ else:
     fault = cuda["fault"] or ""
     say("examine: devices", "no NVIDIA driver" in fault and "cannot load" not in fault, f"none: {fault.split('.')[0]}")
 
-# Packages whose version the library itself must tell.
+# Packages whose version the library itself must report.
 MAKERS = {"cudnn": "nvidia_cudnn_cu13", "cublas": "nvidia_cublas", "nccl": "nvidia_nccl_cu13", "cudart": "nvidia_cuda_runtime", "nvrtc": "nvidia_cuda_nvrtc", "libtorch": "torch"}
 missing = set(MAKERS)
 for row in csv.DictReader(ask("--check-cuda-flavour").splitlines()):
@@ -71,7 +74,8 @@ for row in csv.DictReader(ask("--check-cuda-flavour").splitlines()):
 for name in sorted(missing):
     say(f"version {name}", False, "not recorded")
 
-# The counter-proof: without kiln's loading of NVRTC the same kernels do not compile. A CUDA toolkit of the system would hide that.
+# The converse: if kiln does not load NVRTC, the same kernels do not compile. A CUDA toolkit of the
+# system would hide that.
 for row in csv.DictReader(ask("--check-cuda-flavour", "--without-compiler").splitlines()):
     if row["check"].startswith("nvrtc"):
         shown = row["outcome"] == "failed" and "libnvrtc-builtins" in row["evidence"]

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Checks that need a GPU, in parts, the most important first: readings, trials of every model and precision, the tests on CUDA, speed compared with
-# PyTorch, out of memory, kills. `check-gpu.sh --help` explains the selection; the parts are in check_gpu/parts.py.
+# Checks that need a GPU, in parts, the most important first: readings, trials of every model and
+# precision, the tests on CUDA, speed compared with PyTorch, out of memory, kills.
+# `check-gpu.sh --help` explains the selection; the parts are in check_gpu/parts.py.
 #
 #   check-gpu.sh [--rehearse] [--list] [--results FOLDER] [--kiln PROGRAM] [--seconds N] [PART…]
 #
-# Exit status 0 if every part passed, 1 if one did not, 2 for a bad command line, 3 without a GPU and --rehearse, or without python3.
+# Exit status 0 if every part passed, 1 if one did not, 2 for a bad command line, 3 if there is no GPU
+# and --rehearse is not given, or if there is no python3.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 command -v python3 >/dev/null || { echo "check-gpu: no python3 found; it starts the parts and reads the tables" >&2; exit 3; }

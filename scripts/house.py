@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Counts what keeps the code readable, for each package and for all: code lines, length of functions and files, possible panics, type names that
-are defined more than once, and files of a package that import each other in a circle. Tests, comments and blank lines do not count.
+"""Counts properties of the code that affect how readable it is, for each package and in total: code lines,
+length of functions and files, possible panics, type names that are defined more than once, and files
+of a package that import each other in a circle. Tests, comments and blank lines do not count.
 
     scripts/house.py             the table
     scripts/house.py --names     type names defined more than once, with their files
@@ -25,7 +26,7 @@ DEFINED = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|t
 
 
 def blanked(text):
-    """The text with comments, strings and characters blanked out, line for line, so that braces and words can be counted."""
+    """The text with comments, strings and characters replaced by blanks; lines stay, so braces and words can be counted."""
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?\'(?:\\.[^\']*|[^\'\\\n])\'', re.S
     )
@@ -33,7 +34,7 @@ def blanked(text):
 
 
 def block_end(text, start):
-    """The position after the brace that closes the first one after `start`."""
+    """The position after the brace that closes the first brace after `start`."""
     depth = 0
     for at in range(text.index("{", start), len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
@@ -43,7 +44,7 @@ def block_end(text, start):
 
 
 def without_tests(text):
-    """The blanked text without items that are compiled for tests alone."""
+    """The blanked text without items that are compiled only for tests."""
     while found := re.search(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*", text):
         rest = text[found.end():]
         brace, end = rest.find("{"), rest.find(";")
@@ -60,7 +61,7 @@ class File:
     def __init__(self, package, path):
         self.package, self.path = package, path
         source = path.read_text()
-        # What is compiled for tests alone counts nowhere, in no way.
+        # Code that is compiled only for tests does not count in any figure.
         kept = without_tests(blanked(source))
         self.code = kept
         self.lines = sum(1 for line in kept.splitlines() if line.strip())
@@ -86,7 +87,7 @@ class File:
 
 
 def used_paths(code):
-    """Every path that the code's `use` items and expressions name, as tuples."""
+    """All paths in the code's `use` items and expressions, as tuples."""
     found = set()
 
     def walk(prefix, text):
@@ -114,7 +115,7 @@ def used_paths(code):
 
 
 def imports(file, by_module):
-    """The files of its package that this file names in paths, but for those in which it lies."""
+    """The files of the same package that this file names in paths, except its parent modules."""
     targets = set()
     for path in used_paths(file.code):
         at = list(file.module)
@@ -130,7 +131,7 @@ def imports(file, by_module):
         target = (*at, *parts)
         while target and target not in by_module:
             target = target[:-1]
-        # A module and the file that holds it belong together: what a parent re-exports is found through it.
+        # A module and its parent belong together: items that a parent re-exports are named through it.
         if target and by_module[target] is not file and file.module[: len(target)] != target:
             targets.add(by_module[target])
     return targets

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs the built programs, their libtorch, shell completions and manual pages below PREFIX (default ~/.local):
 #   bin/kiln, bin/kiln-trial          lib/kiln/torch           share/{bash-completion,zsh,fish}           share/man/man1
-# A libtorch that `make libtorch` fetched is linked file by file (copied where PREFIX is on another disk), so the installed programs outlive
-# the checkout; your own libtorch is only linked. `install.sh --remove` removes all of it.
-# In: the folder with the built programs, except with --remove.
+# A libtorch that `make libtorch` downloaded is hard-linked file by file (copied if PREFIX is on another
+# disk), so the installed programs keep working without the checkout. For your own libtorch, a link to
+# its folder is made. `install.sh --remove` removes all installed files.
+# Argument: the folder with the built programs, or --remove.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 prefix=${PREFIX:-$HOME/.local}
@@ -25,13 +26,13 @@ fi
 target=${1:?usage: install.sh FOLDER | --remove}
 for program in kiln kiln-trial; do [ -x "$target/$program" ] || fail "$target/$program is not built; run \`make build\`"; done
 
-# The folder that the build used: the link says `…/torch`, of ours or of a Python.
+# The folder that the build used: the link leads to `…/torch`, which is ours or that of a Python.
 torch=$(realpath "${LIBTORCH:-$root/.libtorch/torch}") || fail "no libtorch found; run \`make libtorch\`"
 mkdir -p "$prefix/bin" "$prefix/lib/kiln"
 rm -rf "$prefix/lib/kiln/libtorch.next"
 case $torch in
   "$root"/.libtorch/*)
-    # CUDA's own libraries lie beside the folder `torch`, and are found from there.
+    # CUDA's own libraries are in folders beside `torch`, and are found relative to it.
     cp -al "${torch%/torch}" "$prefix/lib/kiln/libtorch.next" 2>/dev/null ||
       { rm -rf "$prefix/lib/kiln/libtorch.next"; cp -a "${torch%/torch}" "$prefix/lib/kiln/libtorch.next"; }
     rm -rf "$prefix/lib/kiln/libtorch"
@@ -42,7 +43,7 @@ case $torch in
 esac
 
 for program in kiln kiln-trial; do
-  # In one rename, so that a program that runs is not written into.
+  # By a rename, so that a running program is not written to.
   install -m 755 "$target/$program" "$prefix/bin/$program.next"
   mv -f "$prefix/bin/$program.next" "$prefix/bin/$program"
 done

@@ -3,7 +3,8 @@
 # Sources: $LIBTORCH (your own libtorch or torch folder), else a Python that already has torch 2.11, else pip.
 # KILN_LIBTORCH=cpu|cuda selects the flavor that pip downloads; the default is cuda if an NVIDIA driver is found.
 # KILN_PYTHON names the Python to use (default python3). Safe to run again, to run twice at once, and to kill.
-# `libtorch.sh fetch cpu|cuda` only fetches that flavour with pip into .libtorch; what the build links stays as it is.
+# `libtorch.sh fetch cpu|cuda` only downloads that flavor with pip into .libtorch; the libtorch that the
+# build links stays the same.
 set -euo pipefail
 
 VERSION=2.11.0
@@ -16,21 +17,23 @@ say() { printf 'libtorch: %s\n' "$*" >&2; }
 
 is_usable() { [ -e "$1/lib/libtorch_cpu.so" ] && [ -e "$1/lib/libc10.so" ] && [ -e "$1/lib/libtorch.so" ] && [ -d "$1/include/torch" ]; }
 
-# The version without the mark of the flavour: of a torch package or of a libtorch archive.
+# Prints the version of a torch package or a libtorch archive, without the suffix of the flavor.
 version_of() {
   { sed -n "s/^__version__ = ['\"]\([^'\"+]*\).*/\1/p" "$1/version.py" || sed 's/+.*//' "$1/build-version"; } 2>/dev/null | head -n 1
 }
 
-# The link changes in one rename, so a reader sees the old one or the new one. The programs carry the folder behind the link, so
-# `chosen` is written anew whenever that changes: crates/trial/build.rs watches it.
+# The link changes by a rename, so a reader sees the old one or the new one. The programs contain the
+# path of the folder that the link leads to, so `chosen` is written again when that changes:
+# crates/trial/build.rs watches this file.
 point_to() {
   ln -sfn "$1" "$home/torch.next.$$"
   mv -T "$home/torch.next.$$" "$home/torch"
   [ "$(cat "$home/chosen" 2>/dev/null || true)" = "$1" ] || printf '%s\n' "$1" > "$home/chosen"
 }
 
-# burn-tch offers CUDA only if it finds a libtorch_cuda.so when it is built. With an empty one in the CPU flavour a program built
-# on it also trains on a GPU once it runs with the CUDA flavour; kiln-trial tells the empty one from the real one.
+# burn-tch offers CUDA only if it finds a libtorch_cuda.so when it is built. With an empty one in the
+# CPU flavor, a program that is built with it also trains on a GPU when it runs with the CUDA flavor.
+# kiln-trial distinguishes the empty file from the real one.
 add_stand_in() {
   [ -e "$1/lib/libtorch_cuda.so" ] && return
   "${CC:-cc}" -shared -o "$1/lib/libtorch_cuda.so.$$" -Wl,-soname,libtorch_cuda.so -x c /dev/null
@@ -45,7 +48,8 @@ wanted_flavour() {
   esac
 }
 
-# The folder of a torch $VERSION that Python already has, of the flavour wanted (a CUDA one also serves where none was asked for).
+# Prints the folder of a torch $VERSION that Python already has, of the wanted flavor (the CUDA flavor
+# also serves if the user asked for none).
 torch_of_python() {
   command -v "$python" >/dev/null 2>&1 || return 0
   "$python" - "$VERSION" "${KILN_LIBTORCH:-}" "$1" <<'PY' 2>/dev/null || true
@@ -67,42 +71,46 @@ check_pip() {
   "$python" -m pip --version >/dev/null 2>&1 || fail "\`$python\` has no pip; install python3-pip, or set LIBTORCH to a libtorch $VERSION folder"
 }
 
-# Some distributions refuse pip outside a virtual environment even for --target; this is a folder of ours.
+# Some distributions refuse pip outside a virtual environment even with --target, although the target
+# is a folder of ours.
 pip_install() { PIP_BREAK_SYSTEM_PACKAGES=1 "$python" -m pip install --quiet --disable-pip-version-check --no-warn-script-location --no-compile "$@"; }
 
 fetch_cpu() {
   pip_install --no-deps --target "$1" "torch==$VERSION" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
   local lib=$1/torch/lib
   rm -f "$lib"/libtorch_cuda*.so "$lib"/libtorch_nvshmem.so "$lib"/libtorch_python.so "$lib"/libc10_cuda.so "$lib"/libcaffe2_nvrtc.so "$lib"/libshm.so "$lib"/libtorch.so
-  # The linker asks for libtorch.so, which only ties the parts together; an empty one serves and is dropped.
+  # The linker needs a libtorch.so. The real one only depends on the other libraries, so an empty one is
+  # enough, and the linker drops the dependency on it.
   "${CC:-cc}" -shared -o "$lib/libtorch.so" -Wl,-soname,libtorch.so -x c /dev/null
   add_stand_in "$1/torch"
-  # What only Python needs.
+  # Removes the files that only Python needs.
   find "$1/torch" -mindepth 1 -maxdepth 1 ! -name lib ! -name include ! -name share ! -name version.py -exec rm -rf {} +
 }
 
-# Says every 15 s how much is there, until it is killed: pip tells nothing where there is no terminal.
+# Prints the size of the download every 15 s until it is killed: pip prints no progress without a
+# terminal.
 tell_progress() {
   while sleep 15; do say "$(du -sm "$1" 2>/dev/null | cut -f1) MB there after $((SECONDS - started)) s"; done
 }
 
 fetch_cuda() { pip_install --target "$1" "torch==$VERSION"; }
 
-# Fetches a flavour with pip, unless it is there.
+# Downloads a flavor with pip, unless it is there.
 fetch() {
   local flavour=$1 folder=$home/$1-$VERSION
   [ ! -e "$folder/torch" ] || return 0
   check_pip
   case $flavour in
-    cpu) say "fetching torch $VERSION with pip, CPU flavour: about 540 MB to download, 640 MB on disk, a minute or two" ;;
-    cuda) say "fetching torch $VERSION with pip, CUDA flavour: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
+    cpu) say "fetching torch $VERSION with pip, CPU flavor: about 540 MB to download, 640 MB on disk, a minute or two" ;;
+    cuda) say "fetching torch $VERSION with pip, CUDA flavor: about 2.5 GB to download, 4.7 GB on disk, several minutes" ;;
   esac
   local partial=$home/partial.$$ started=$SECONDS
   mkdir -p "$partial/tmp"
   tell_progress "$partial" 9>&- &
   local ticker=$!
   trap 'kill "$ticker" 2>/dev/null || true' EXIT
-  # A pip that outlives this script does not hold the lock. Its downloads lie where their size is told.
+  # pip gets no handle on the lock, so it cannot hold the lock if it outlives this script. Its downloads
+  # go into the folder whose size is printed.
   TMPDIR=$partial/tmp "fetch_$flavour" "$partial" 9>&-
   kill "$ticker" 2>/dev/null || true
   trap - EXIT

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Holds the promise that programs and tests share one build: after `make build`, `make test` compiles test code alone. Asks cargo what both
-# builds are made of and names each crate that they compile differently (other features, mostly of a dev-dependency). Builds what
-# is not built yet. Exit status 1 where a crate differs.
+# Checks that programs and tests share one build: after `make build`, `make test` compiles only test
+# code. Asks cargo for the units of both builds and names each crate that they compile differently
+# (with other features, usually because of a dev-dependency). Builds the units that are not built yet.
+# Exit status 1 if a crate differs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -17,10 +18,11 @@ def artifacts(path):
     for line in open(path):
         unit = json.loads(line)
         if unit.get("reason") == "compiler-artifact" and not unit["profile"]["test"]:
-            # The build script of a crate and the crate itself are told apart by the target; a crate for the host and
-            # the same for programs, by the file.
+            # The target distinguishes the build script of a crate from the crate itself; the file
+            # distinguishes a crate built for the host from the same crate built for programs.
             key = (unit["package_id"], unit["target"]["name"], tuple(unit["target"]["kind"]))
-            # Of what was asked for by name cargo tells the copy outside of deps/, which has no hash; the metadata always has one.
+            # For units that were requested by name, cargo reports the copy outside of deps/, which has
+            # no hash in its name; the metadata file always has one.
             files = [os.path.basename(file) for file in unit["filenames"]]
             hashed = [file for file in files if file.endswith(".rmeta")] or files
             made.setdefault(key, {})[tuple(hashed)] = unit["features"]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests: `test.sh short` (make test) or `test.sh long` (make test-all: more cases, kills and seconds, a browser, real data).
-# Leaves out, and says so at the end, what this machine lacks: real data ($KILN_DATA), captures of nvidia-smi
-# ($KILN_NVML_CAPTURES), a browser (KILN_BROWSER=none). More arguments go to `cargo test`, such as `--test suite -- compare::`.
+# Skips the tests that this machine cannot run, and lists them at the end: those that need real data
+# ($KILN_DATA), captures of nvidia-smi ($KILN_NVML_CAPTURES) or a browser (KILN_BROWSER=none).
+# Further arguments go to `cargo test`, such as `--test suite -- compare::`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 form=${1:?usage: test.sh short|long [arguments for cargo test]}
@@ -14,7 +15,8 @@ leave_out() { skips+=(--skip "$1"); left_out+=("$2"); }
   leave_out real_captures "tests over captures of nvidia-smi: set KILN_NVML_CAPTURES to a folder with captures"
 if [ "$form" = long ] && [ "${KILN_BROWSER:-}" = none ]; then leave_out page:: "tests of the report's page in a browser: KILN_BROWSER is none"; fi
 
-# Trainings of several tests share the cores. OpenMP's threads would spin while they wait for one another, and take ten times as long.
+# Several tests train at the same time on the same cores. If OpenMP's threads spun while they wait for
+# each other, the tests would take ten times as long.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 status=0
 run() { cargo test --workspace --release "$@" || status=$?; }
@@ -24,11 +26,11 @@ if [ $# -gt 0 ]; then
 else
   targets=(--lib --test suite --test alone)
   [ "$form" = short ] || export KILN_TESTS=long
-  # Many tests wait for a process: more of them than cores.
+  # More test threads than cores, because many tests wait for a process.
   run --no-fail-fast "${targets[@]}" -- --test-threads "${KILN_TEST_THREADS:-$((2 * $(nproc)))}" ${skips[@]+"${skips[@]}"}
-  # Examples in docs are compiled, so that they keep up with names.
+  # Compiles the examples in the documentation, so that they use current names.
   run --no-fail-fast --doc
-  # These compare times or start a browser: one after another.
+  # These compare times or start a browser, so they run one after another.
   [ "$form" = short ] || run --no-fail-fast --test long -- --test-threads 1 ${skips[@]+"${skips[@]}"}
 fi
 for what in ${left_out[@]+"${left_out[@]}"}; do printf 'left out: %s\n' "$what" >&2; done
