@@ -6,6 +6,7 @@
 
 pub mod commands;
 pub mod fetch;
+pub mod progress;
 pub mod readings;
 pub mod report;
 pub mod schedule;

@@ -23,7 +23,11 @@ const PROGRAM: &MayImport = &[
     ("readings", &[]),
     ("schedule", &["readings"]),
     ("report", &["readings"]),
-    ("commands", &["fetch", "readings", "schedule", "report"]),
+    ("progress", &["schedule"]),
+    (
+        "commands",
+        &["fetch", "progress", "readings", "schedule", "report"],
+    ),
 ];
 
 #[test]

@@ -12,7 +12,10 @@ use kiln_core::{
 use kiln_data::files::sha256_of;
 
 use super::{Status, Stop, machine::nvml_library};
-use crate::schedule::{self, Instruments, Preview, ProgressMode, RunRequest, Selection, Tuning};
+use crate::{
+    progress::ProgressMode,
+    schedule::{self, Instruments, Preview, RunRequest, Selection, Tuning},
+};
 
 /// Options of commands that run trials.
 #[derive(clap::Args)]
@@ -109,7 +112,7 @@ impl Launching {
             data,
             // The file is hashed as it is, without decompression.
             sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
-            style: self.style(),
+            listener: &*self.style().listener(),
         })
     }
 

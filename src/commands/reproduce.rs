@@ -23,8 +23,9 @@ use super::{
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
+    progress::ProgressMode,
     report::compare::{facts, now_different, reproduced},
-    schedule::{self, Instruments, LaunchEnd, ProgressMode, RunRequest},
+    schedule::{self, Instruments, LaunchEnd, RunRequest},
 };
 
 #[derive(clap::Args)]

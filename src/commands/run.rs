@@ -19,8 +19,9 @@ use super::{
     print,
 };
 use crate::{
+    progress::ProgressMode,
     report,
-    schedule::{self, Instruments, LaunchEnd, LaunchReport, ProgressMode, RunRequest, Selection},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection},
 };
 
 #[derive(clap::Args)]

@@ -27,8 +27,7 @@ use super::{
 use crate::{
     report,
     schedule::{
-        self, Instruments, LaunchEnd, LaunchReport, ProgressMode, Progressed, RunRequest,
-        Selection, Tuning,
+        self, Instruments, LaunchEnd, LaunchReport, Progressed, RunRequest, Selection, Tuning,
     },
 };
 

@@ -17,6 +17,8 @@ use kiln_core::{
 use kiln_hardware::peak_resident_bytes;
 use serde::Deserialize;
 
+use super::TrialProgress;
+
 /// Longest line of a message, in bytes; a longer line is ignored.
 const LONGEST_LINE: u64 = 64 << 10;
 /// Most notices that are kept for the terminal between two calls.
@@ -54,6 +56,22 @@ pub(super) struct ChildState {
     pub(super) garbage_lines: u64,
     /// Value read at the `finished` message, while the child still ran.
     pub(super) peak_resident_bytes: Option<u64>,
+}
+
+impl ChildState {
+    /// How far the trial is.
+    pub(super) fn progress(&self) -> TrialProgress {
+        TrialProgress {
+            step: self.step,
+            total_steps: self.total_steps,
+            loss: self.loss,
+            samples_per_second: self.samples_per_second,
+            data_wait_fraction: self.data_wait_fraction,
+            evaluating: self.evaluating,
+            sampling: self.sampling,
+            is_building: !self.ready && self.step.is_none(),
+        }
+    }
 }
 
 /// The fields of the first message that every protocol version has.

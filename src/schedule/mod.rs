@@ -11,6 +11,7 @@ mod child;
 mod clock;
 mod devices;
 mod disk;
+mod events;
 mod gpus;
 pub mod instruments;
 mod judge;
@@ -26,7 +27,6 @@ pub mod preflight;
 #[cfg(test)]
 #[path = "../../tests/scripted_child/program.rs"]
 mod program;
-mod progress;
 mod queue;
 mod remaining;
 mod row;
@@ -42,9 +42,9 @@ use std::{
 };
 
 pub use devices::restrict as visible_gpus;
+pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;
 pub use lease::{Lease, folder as locks_folder, take_first_idle};
-pub use progress::ProgressMode;
 pub use remaining::{Selection, find_ids};
 pub use tuning::{Progressed, Refused, Tuning};
 
@@ -82,7 +82,8 @@ pub struct RunRequest<'a> {
     pub data: &'a BTreeMap<String, String>,
     /// Returns the SHA-256 of a file as hex, to record the programs in `run.json`.
     pub sha256: fn(&Path) -> io::Result<String>,
-    pub style: ProgressMode,
+    /// Is told what happens.
+    pub listener: &'a dyn LaunchListener,
 }
 
 impl<'a> RunRequest<'a> {

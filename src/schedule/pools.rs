@@ -12,11 +12,10 @@ use kiln_core::{
 };
 
 use super::{
-    Event, Instruments, RunRequest, RunStop, clock,
+    Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
     devices::{DeviceChoice, DeviceOffer, choose_each, restrict},
     lease::{self, Lease, Refusal, Terms},
     open::ExistingRun,
-    progress,
     queue::{DeviceRequest, wish},
     remaining::{History, remaining},
 };
@@ -274,13 +273,10 @@ fn wait_for(
             }
             Err(Refusal::Busy(what)) if !said => {
                 said = true;
-                progress::say(
-                    request.style,
-                    &format!(
-                        "waiting up to {} (`run.wait`) for an idle device: {what}",
-                        request.experiment.run.wait
-                    ),
-                );
+                request.listener.hear(LaunchEvent::Notice(&format!(
+                    "waiting up to {} (`run.wait`) for an idle device: {what}",
+                    request.experiment.run.wait
+                )));
             }
             Err(Refusal::Busy(_)) => {}
         }

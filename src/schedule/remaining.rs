@@ -29,11 +29,11 @@ impl Selection {
 
 /// Progress of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PlanProgress {
+pub struct PlanProgress {
     /// Number of trials that need no further attempt.
-    pub(super) settled: usize,
+    pub settled: usize,
     /// Number of those without a result.
-    pub(super) failed: usize,
+    pub failed: usize,
 }
 
 /// The ended attempts of every trial, in the order of the table.

@@ -23,7 +23,8 @@ use kiln_core::{
 };
 
 use super::{
-    Event, Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, attempt,
+    Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    attempt,
     attempt::{Attempt, Lost},
     disk,
     instruments::LaunchContext,
@@ -32,7 +33,6 @@ use super::{
     machine::MachineIdentity,
     open::{self, ExistingRun, OpenRun, privacy},
     pools::{self, Pools},
-    progress::{self, ProgressReporter},
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
     signals::{Listener, StopRequest, ask},
@@ -87,7 +87,14 @@ fn run_on(
         let standing = old
             .history
             .standing(request.trials, request.experiment.run.retries);
-        progress::nothing_to_do(request.style, request.trials.len(), standing);
+        request.listener.hear(LaunchEvent::RunEnded {
+            how: "nothing to do",
+            counts: LaunchCounts {
+                total: request.trials.len(),
+                plan: standing,
+                ..LaunchCounts::default()
+            },
+        });
         return Ok(report(
             request,
             request.trials,
@@ -151,7 +158,7 @@ struct LaunchState<'a> {
     asked: Option<StopRequest>,
     /// Reason why no more trials are started.
     failure: Option<RunStop>,
-    progress: ProgressReporter,
+    counts: LaunchCounts,
     has_room: HasRoom,
     paths: Paths,
 }
@@ -168,20 +175,22 @@ impl<'a> LaunchState<'a> {
         let history = History::of(&open.rows);
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
-        let mut progress = ProgressReporter::new(
-            request.style,
-            request.trials.len(),
-            left.len(),
-            history.standing(request.trials, retries),
-        );
-        if request.search.is_some() {
-            progress.leave_open();
+        let counts = LaunchCounts {
+            total: request.trials.len(),
+            to_run: left.len(),
+            settled_here: 0,
+            plan: history.standing(request.trials, retries),
+            is_open: request.search.is_some(),
+            is_over: false,
+        };
+        for notice in open.notices.iter().chain(&pools.notices) {
+            request.listener.hear(LaunchEvent::Notice(notice));
         }
-        open.notices
-            .iter()
-            .chain(&pools.notices)
-            .for_each(|notice| progress.notice(notice));
-        progress.run_started(&shown(request, &open), open.launch);
+        request.listener.hear(LaunchEvent::RunStarted {
+            folder: &shown(request, &open),
+            launch: open.launch,
+            counts,
+        });
         let rounds = request.trials.iter().any(|trial| trial.repeat > 0)
             || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
@@ -200,7 +209,7 @@ impl<'a> LaunchState<'a> {
             next_token: 0,
             asked: None,
             failure: None,
-            progress,
+            counts,
             has_room,
             paths: Paths::here(privacy(request)),
         }
@@ -231,6 +240,23 @@ impl<'a> LaunchState<'a> {
         }
         disk::release_reserve(&self.open.folder);
         self.close()
+    }
+
+    fn tell(&self, event: LaunchEvent<'_>) {
+        self.request.listener.hear(event);
+    }
+
+    fn notice(&self, text: &str) {
+        self.tell(LaunchEvent::Notice(text));
+    }
+
+    /// Counts one more trial to run.
+    fn add_one(&mut self) {
+        self.counts.total += 1;
+        self.counts.to_run += 1;
+        self.tell(LaunchEvent::TrialAdded {
+            counts: self.counts,
+        });
     }
 
     fn is_stopping(&self) -> bool {
@@ -287,8 +313,11 @@ impl<'a> LaunchState<'a> {
             .map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
         let watched = self.instruments.watch(started.watch(trial, &gpus));
-        self.progress
-            .trial_started(trial, started.attempt, &self.slots.name(slot));
+        self.tell(LaunchEvent::TrialStarted {
+            trial,
+            attempt: started.attempt,
+            device: &self.slots.name(slot),
+        });
         self.running.push(started);
         let concurrent = self.running.len() as u64;
         self.running
@@ -304,17 +333,17 @@ impl<'a> LaunchState<'a> {
     fn signal(&mut self, signal: i32) {
         let asked = ask(self.asked, signal);
         self.asked = Some(asked);
-        self.progress.start_no_more();
+        self.counts.is_over = true;
         match asked {
-            StopRequest::Drain if self.running.is_empty() => self.progress.notice("stopping"),
+            StopRequest::Drain if self.running.is_empty() => self.notice("stopping"),
             StopRequest::Drain => {
                 let running = counted(self.running.len(), "running trial");
-                self.progress.notice(&format!(
+                self.notice(&format!(
                     "finishing {running} and starting no more; press Ctrl-C again to stop now"
                 ));
             }
             StopRequest::Stop => {
-                self.progress.notice("stopping the running trials");
+                self.notice("stopping the running trials");
                 self.running
                     .iter_mut()
                     .for_each(|attempt| attempt.stop(StopCause::Told));
@@ -335,10 +364,15 @@ impl<'a> LaunchState<'a> {
                 attempt.stop(StopCause::DeviceLost);
             }
             let (heard, notices) = attempt.look();
-            notices
-                .iter()
-                .for_each(|notice| self.progress.notice(&format!("trial {id}: {notice}")));
-            self.progress.trial_progress(id, &heard);
+            for notice in notices {
+                let text = format!("trial {id}: {notice}");
+                self.request.listener.hear(LaunchEvent::Notice(&text));
+            }
+            self.request.listener.hear(LaunchEvent::TrialProgressed {
+                trial: id,
+                progress: heard.progress(),
+                counts: self.counts,
+            });
         }
     }
 
@@ -413,8 +447,7 @@ impl<'a> LaunchState<'a> {
 
     /// Handles a lost device: the waiting trials use other devices, or no more are started.
     fn lose(&mut self, Lost { uuid, words: lost }: &Lost) {
-        self.progress
-            .notice(&format!("{lost}; no more trials are scheduled on it"));
+        self.notice(&format!("{lost}; no more trials are scheduled on it"));
         for slot in self.slots.lose(uuid) {
             self.queue.lose(slot);
         }
@@ -431,8 +464,7 @@ impl<'a> LaunchState<'a> {
                 .iter()
                 .map(|gpu| format!("GPU {} ({})", gpu.index, gpu.name))
                 .collect();
-            self.progress
-                .notice(&format!("continuing on {}", names.join(" and ")));
+            self.notice(&format!("continuing on {}", names.join(" and ")));
         }
     }
 
@@ -456,11 +488,12 @@ impl<'a> LaunchState<'a> {
         if row.fixed.outcome == Outcome::Failed && !settled {
             self.queue.again(index);
         }
-        self.progress.trial_ended(
-            &row.fixed,
-            settled,
-            self.history.standing(&self.trials, retries),
-        );
+        self.counts.settled_here += usize::from(settled);
+        self.counts.plan = self.history.standing(&self.trials, retries);
+        self.tell(LaunchEvent::TrialEnded {
+            row: &row.fixed,
+            counts: self.counts,
+        });
         if row.fixed.outcome == Outcome::Completed {
             self.settle_checkpoints(&self.trials[index]);
         }
@@ -474,7 +507,7 @@ impl<'a> LaunchState<'a> {
     /// Deletes unneeded checkpoints once the row of a completed trial is on the disk.
     fn settle_checkpoints(&self, trial: &Trial) {
         if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial) {
-            self.progress.notice(&format!(
+            self.notice(&format!(
                 "trial {}: its checkpoints could not be deleted: {error}",
                 trial.id
             ));
@@ -491,7 +524,7 @@ impl<'a> LaunchState<'a> {
 
     /// Starts no more trials; the running ones finish.
     fn start_no_more(&mut self, stop: RunStop) {
-        self.progress.start_no_more();
+        self.counts.is_over = true;
         self.failure.get_or_insert(stop);
     }
 

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchReport, RunRequest, RunStop, clock, open, remaining::History,
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, clock, open, remaining::History,
 };
 
 impl LaunchState<'_> {
@@ -38,7 +38,10 @@ impl LaunchState<'_> {
             });
         }
         let written = self.open.file.write(&self.open.folder.run_file());
-        self.progress.run_ended(&how);
+        self.tell(LaunchEvent::RunEnded {
+            how: &how,
+            counts: self.counts,
+        });
         let unwritten = written.err().map(open::cannot_write(self.request));
         report.failure = self.failure.or(unwritten);
         Ok(report)

@@ -113,8 +113,8 @@ impl LaunchState<'_> {
                     "trial {} replaces {}: `train.batch_size` {} with `train.grad_accumulation` {}",
                     smaller.id, failed.id, train.batch_size, train.grad_accumulation
                 );
-                self.progress.notice(&notice);
-                self.progress.one_more();
+                self.notice(&notice);
+                self.add_one();
                 self.queue.again(self.trials.len());
                 self.trials.push(smaller);
             }
@@ -128,8 +128,7 @@ impl LaunchState<'_> {
                         counted(failed.train.batch_size as usize, "sample")
                     ),
                 };
-                self.progress
-                    .notice(&format!("trial {} has no replacement: {why}", failed.id));
+                self.notice(&format!("trial {} has no replacement: {why}", failed.id));
             }
         }
     }

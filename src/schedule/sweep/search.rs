@@ -23,7 +23,7 @@ impl LaunchState<'_> {
             // With more retries than before, a failed trial runs again, and the trials after it are
             // requested again.
             if !self.history.is_settled(&trial.id, retries) {
-                self.progress.one_more();
+                self.add_one();
                 self.queue.then(self.trials.len());
                 is_more = true;
             }

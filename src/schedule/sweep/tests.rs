@@ -1,4 +1,4 @@
-use std::{fs, path::PathBuf};
+use std::{cell::RefCell, fs, path::PathBuf};
 
 use kiln_core::{
     plan::Trial,
@@ -6,7 +6,83 @@ use kiln_core::{
 };
 
 use super::*;
-use crate::schedule::{ProgressMode, Selection, instruments::LeasedGpu, program::write_program};
+use crate::schedule::{
+    LaunchEvent, LaunchListener, Selection, instruments::LeasedGpu, program::write_program,
+};
+
+/// A listener for tests that read rows.
+struct Silence;
+
+impl LaunchListener for Silence {
+    fn hear(&self, _: LaunchEvent<'_>) {}
+}
+
+/// Keeps the events but for the progress of trials, each as a few words.
+#[derive(Default)]
+struct Heard(RefCell<Vec<String>>);
+
+impl LaunchListener for Heard {
+    fn hear(&self, event: LaunchEvent<'_>) {
+        self.0.borrow_mut().push(match event {
+            LaunchEvent::Notice(text) => format!("notice: {text}"),
+            LaunchEvent::RunStarted { launch, counts, .. } => {
+                format!("launch {launch}: {} of {}", counts.to_run, counts.total)
+            }
+            LaunchEvent::TrialStarted { trial, device, .. } => {
+                format!("{} starts on {device}", trial.number)
+            }
+            LaunchEvent::TrialProgressed { .. } => return,
+            LaunchEvent::TrialEnded { row, counts } => {
+                let (here, plan) = (counts.settled_here, counts.plan);
+                format!("{} {}: {here}, {plan:?}", row.number, row.outcome)
+            }
+            LaunchEvent::TrialAdded { counts } => format!("one more: {}", counts.total),
+            LaunchEvent::RunEnded { how, counts } => {
+                format!("{how}: {} of {}", counts.plan.settled, counts.total)
+            }
+        });
+    }
+}
+
+#[test]
+fn a_launch_tells_its_listener_what_happens_in_order() {
+    let place = tempfile::tempdir().unwrap();
+    let text = "{kiln: 1, name: x, model: {kind: matmul, size: 8}}";
+    let experiment: Experiment = serde_yaml::from_str(text).unwrap();
+    let trials = [1, 2].map(|number| trial(&experiment, number, 0));
+    let (results, locks, program) = (
+        place.path().join("results"),
+        place.path().join("locks"),
+        script(place.path(), "true"),
+    );
+    let heard = Heard::default();
+    let request = RunRequest {
+        resolved: text,
+        listener: &heard,
+        ..request(&experiment, &trials, [&results, &program, &locks])
+    };
+    let launch = || run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
+    launch();
+    let ended = |trial: u64| {
+        format!("{trial} diverged: {trial}, PlanProgress {{ settled: {trial}, failed: {trial} }}")
+    };
+    let wanted = [
+        "launch 1: 2 of 2".to_owned(),
+        "1 starts on GPU-0".to_owned(),
+        ended(1),
+        "2 starts on GPU-0".to_owned(),
+        ended(2),
+        "finished: 2 of 2".to_owned(),
+    ];
+    let first = heard.0.take();
+    let told: Vec<&String> = first
+        .iter()
+        .filter(|event| !event.starts_with("notice"))
+        .collect();
+    assert_eq!(told, wanted.iter().collect::<Vec<_>>());
+    launch();
+    assert_eq!(heard.0.take(), ["nothing to do: 2 of 2"]);
+}
 
 static NO_DATA: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
 
@@ -60,7 +136,7 @@ pub(in crate::schedule) fn request<'a>(
         command_line: &[],
         data: &NO_DATA,
         sha256: |_| Err(io::Error::other("no program of note")),
-        style: ProgressMode::Quiet,
+        listener: &Silence,
     }
 }
 

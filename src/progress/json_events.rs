@@ -1,0 +1,95 @@
+//! Events for programs: one JSON object per line on standard output, as `docs/running.md` has them.
+
+use std::{io::Write, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::LastShown;
+use crate::schedule::{LaunchEvent, LaunchListener};
+
+/// Time between two events of one trial's progress.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Writes events.
+#[derive(Debug, Default)]
+pub(super) struct JsonEvents {
+    shown: LastShown,
+}
+
+impl LaunchListener for JsonEvents {
+    fn hear(&self, event: LaunchEvent<'_>) {
+        if let Some(object) = self.object(event) {
+            let _ = writeln!(std::io::stdout().lock(), "{object}");
+        }
+    }
+}
+
+impl JsonEvents {
+    /// `None` for what programs are not told.
+    fn object(&self, event: LaunchEvent<'_>) -> Option<Value> {
+        Some(match event {
+            LaunchEvent::Notice(text) => json!({"event": "notice", "text": text}),
+            LaunchEvent::RunStarted {
+                folder,
+                launch,
+                counts,
+            } => json!({
+                "event": "run_started",
+                "folder": folder,
+                "launch": launch,
+                "trials": counts.total,
+                "to_run": counts.to_run,
+            }),
+            LaunchEvent::TrialStarted {
+                trial,
+                attempt,
+                device,
+            } => json!({
+                "event": "trial_started",
+                "trial": trial.id,
+                "attempt": attempt,
+                "number": trial.number,
+                "device": device,
+            }),
+            LaunchEvent::TrialProgressed {
+                trial, progress, ..
+            } => {
+                if !self.shown.is_due(trial, EVERY) {
+                    return None;
+                }
+                json!({
+                    "event": "trial_progress",
+                    "trial": trial,
+                    "step": progress.step,
+                    "total_steps": progress.total_steps,
+                    "loss": progress.loss,
+                    "samples_per_second": progress.samples_per_second,
+                    "data_wait_fraction": progress.data_wait_fraction,
+                })
+            }
+            LaunchEvent::TrialEnded { row, counts } => {
+                self.shown.forget(&row.trial);
+                json!({
+                    "event": "trial_ended",
+                    "trial": row.trial,
+                    "attempt": row.attempt,
+                    "outcome": row.outcome,
+                    "reason": row.reason,
+                    "seconds": row.trial_seconds,
+                    "samples_per_second": row.samples_per_second,
+                    "done": counts.plan.settled,
+                    "failed": counts.plan.failed,
+                    "total": counts.total,
+                })
+            }
+            LaunchEvent::TrialAdded { .. } => return None,
+            LaunchEvent::RunEnded { how, counts } => json!({
+                "event": "run_ended",
+                "how": how,
+                "done": counts.plan.settled,
+                "failed": counts.plan.failed,
+                "total": counts.total,
+            }),
+        })
+    }
+}

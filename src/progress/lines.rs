@@ -1,0 +1,93 @@
+//! Lines with times on standard error, for logs.
+
+use std::{
+    cell::Cell,
+    io::Write,
+    time::{Duration, Instant},
+};
+
+use kiln_core::units::{Seconds, counted};
+
+use super::{
+    LastShown,
+    words::{described, ended, figures, outlook, started},
+};
+use crate::schedule::{LaunchEvent, LaunchListener};
+
+/// Time between two lines of one trial's progress.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Prints lines.
+#[derive(Debug)]
+pub(super) struct Lines {
+    /// The start of the launch.
+    started: Cell<Instant>,
+    shown: LastShown,
+}
+
+impl Lines {
+    pub(super) fn new() -> Self {
+        Self {
+            started: Cell::new(Instant::now()),
+            shown: LastShown::default(),
+        }
+    }
+
+    fn line(&self, text: &str) {
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "{:>9}  {text}",
+            Seconds(self.started.get().elapsed().as_secs_f64()).to_string()
+        );
+    }
+}
+
+impl LaunchListener for Lines {
+    fn hear(&self, event: LaunchEvent<'_>) {
+        match event {
+            LaunchEvent::Notice(text) => self.line(text),
+            LaunchEvent::RunStarted {
+                folder,
+                launch,
+                counts,
+            } => {
+                self.started.set(Instant::now());
+                self.line(&started(folder, launch, counts));
+            }
+            LaunchEvent::TrialStarted {
+                trial,
+                attempt,
+                device,
+            } => self.line(&format!(
+                "trial {} ({}) started on {device}, attempt {attempt}",
+                trial.id,
+                described(trial)
+            )),
+            LaunchEvent::TrialProgressed {
+                trial, progress, ..
+            } => {
+                if self.shown.is_due(trial, EVERY) {
+                    let of = progress.total_steps.map(|total| format!("/{total}"));
+                    self.line(&format!(
+                        "trial {trial}: step {}{}{}",
+                        progress.step.unwrap_or(0),
+                        of.unwrap_or_default(),
+                        figures(progress)
+                    ));
+                }
+            }
+            LaunchEvent::TrialEnded { row, counts } => {
+                self.shown.forget(&row.trial);
+                self.line(&ended(row));
+                let of = if counts.is_open {
+                    counted(counts.plan.settled, "trial")
+                } else {
+                    format!("{}/{} trials", counts.plan.settled, counts.total)
+                };
+                let elapsed = self.started.get().elapsed();
+                self.line(&format!("{of}{}", outlook(counts, elapsed)));
+            }
+            LaunchEvent::TrialAdded { .. } | LaunchEvent::RunEnded { .. } => {}
+        }
+    }
+}
