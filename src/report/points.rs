@@ -123,14 +123,6 @@ pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
     }
 }
 
-/// The note of a row on a column.
-pub(super) fn note_on<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
-    row.notes
-        .as_deref()?
-        .split("; ")
-        .find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
-}
-
 /// Text of a value; an axis removed by `null` has an empty cell.
 pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }
@@ -371,18 +363,6 @@ pub(super) mod tests {
                 .map(|point| point.rows.len())
                 .collect::<Vec<_>>(),
             [1, 1, 2]
-        );
-    }
-
-    #[test]
-    fn a_note_is_found_by_its_column() {
-        let noted = TrialRow {
-            notes: Some("mfu: no peak; window_seconds: only 2 steps".into()),
-            ..row(1, 1.0)
-        };
-        assert_eq!(
-            (note_on(&noted, "window_seconds"), note_on(&noted, "window")),
-            (Some("only 2 steps"), None)
         );
     }
 

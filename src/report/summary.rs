@@ -17,7 +17,7 @@ use super::{
     findings::lines,
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
     notices,
-    points::{Point, Speed, lengths_differ, note_on, pieces, points, short_names, shown, speed},
+    points::{Point, Speed, lengths_differ, pieces, points, short_names, shown, speed},
     rates::{Rates, order_of_best},
 };
 
@@ -128,7 +128,7 @@ fn unmeasured(all: &[Point<'_>], axes: &[String]) -> String {
         let reason = point
             .rows
             .iter()
-            .find_map(|row| note_on(row, "window_seconds"))
+            .find_map(|row| row.note("window_seconds"))
             .unwrap_or("no reason was recorded");
         let _ = writeln!(
             text,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use kiln_core::{
     plan::{Outcome, Trial},
     record::{
-        DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow, peaks,
-        trials::notes_cell,
+        DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
+        note::notes_cell, peaks,
     },
     spec::Engine,
 };

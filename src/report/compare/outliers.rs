@@ -3,7 +3,6 @@
 use kiln_core::{record::TrialRow, statistics, units::decimals};
 
 use super::{ComparedMetric, completed};
-use crate::report::points::note_on;
 
 /// Further from the median than this, in deviations estimated from the median of distances, is far
 /// (Iglewicz & Hoaglin 1993).
@@ -70,5 +69,5 @@ fn likely_reason(row: &TrialRow) -> Option<String> {
     {
         return Some(format!("throttled: {reasons}"));
     }
-    note_on(row, "samples_per_second").map(str::to_owned)
+    row.note("samples_per_second").map(str::to_owned)
 }

@@ -7,12 +7,16 @@ use std::{
     ops::Range,
 };
 
-use kiln_core::{plan::Outcome, record::TrialRow, statistics::WORTH};
+use kiln_core::{
+    plan::Outcome,
+    record::{TrialRow, note::BusyHost},
+    statistics::WORTH,
+};
 use serde_json::{Map, Value};
 
 use super::evidence::{Evidence, Threshold, ThresholdUnit};
 use crate::report::{
-    points::{Point, note_on},
+    points::Point,
     rates::{Blocks, Gain, Rates, Unknown},
 };
 
@@ -206,7 +210,7 @@ fn others<'a>(point: &Point<'a>, axis: usize) -> Vec<&'a str> {
 
 fn cores(run: &[Point<'_>]) -> Option<u64> {
     let rows = || run.iter().flat_map(|point| point.rows.iter().copied());
-    let told = rows().filter_map(cores_of_note).max();
+    let told = rows().filter_map(BusyHost::of).map(|busy| busy.cores).max();
     let used = |row: &TrialRow| {
         row.mean_cpu_cores
             .map(|cores| (cores - 0.05).ceil().max(0.0) as u64)
@@ -265,11 +269,6 @@ impl<'a> TrialContext<'a> {
 
     pub(super) fn sweeps(&self, key: &str) -> bool {
         self.axes().iter().any(|axis| axis == key)
-    }
-
-    /// The row's note on a column, if it starts with the given text.
-    pub(super) fn note(&self, column: &str, beginning: &str) -> Option<&'a str> {
-        note_on(self.row, column).filter(|note| note.starts_with(beginning))
     }
 
     /// A note on a column, as the table has it.
@@ -467,10 +466,4 @@ pub(super) fn mean_of(
 
 pub(super) fn share(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| part as f64 / of as f64)
-}
-
-/// `other processes kept 0.9 of 2 cores busy in the window` knows how many cores there are.
-fn cores_of_note(row: &TrialRow) -> Option<u64> {
-    let note = note_on(row, "samples_per_second")?.strip_prefix("other processes kept ")?;
-    note.split(" of ").nth(1)?.split(' ').next()?.parse().ok()
 }

@@ -1,7 +1,10 @@
 //! Disturbances from outside that make numbers unreliable: clock limits, other processes on the
 //! device or the host.
 
-use kiln_core::units::{Fraction, counted, significant};
+use kiln_core::{
+    record::note::BusyHost,
+    units::{Fraction, counted, significant},
+};
 
 use super::{
     case::{FASTER, TrialContext, mean_of},
@@ -259,14 +262,14 @@ fn slowed_by_fellows(case: &TrialContext<'_>) -> Option<RuleMatch> {
 
 fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
     case.row.samples_per_second?;
-    let note = case.note("samples_per_second", "other processes kept")?;
+    let note = BusyHost::of(case.row)?.to_string();
     Some(
         RuleMatch::new(
             format!("{note}; its timings are unreliable"),
             Weight::Doubts,
             Next::new().repeat(3),
         )
-        .with([TrialContext::quoted("samples_per_second", note)]),
+        .with([TrialContext::quoted(BusyHost::COLUMN, &note)]),
     )
 }
 

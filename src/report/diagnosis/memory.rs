@@ -2,6 +2,7 @@
 
 use kiln_core::{
     plan::Outcome,
+    record::note::MemoryGrowth,
     units::{Bytes, Fraction, Seconds},
 };
 
@@ -219,7 +220,7 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
 
 /// Returns the memory that grew and the note that says so. Device memory comes before host memory.
 fn growth<'a>(case: &TrialContext<'a>) -> Option<(&'static str, &'static str, &'a str)> {
-    let of = |memory, column| Some((memory, column, case.note(column, "grew")?));
+    let of = |memory, column| Some((memory, column, MemoryGrowth::told(case.row, column)?));
     of("device", "allocated_slope_bytes_per_step")
         .or_else(|| of("host", "resident_slope_bytes_per_step"))
 }

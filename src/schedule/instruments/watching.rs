@@ -5,7 +5,7 @@ use std::{fs, io, time::Duration};
 
 use kiln_core::{
     plan::TrialId,
-    record::{RunFolder, SnapshotMoment, disturbance::BUSY_HOST},
+    record::{RunFolder, SnapshotMoment, note::BusyHost},
 };
 use kiln_hardware::{
     Gpu, Sampler, Snapshot, WindowSummary,
@@ -285,12 +285,11 @@ impl Instruments {
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
     let (others, cores) = (other_cpu_cores?, cores?);
     let is_disturbed = others > DISTURBING_SHARE * cores as f64;
-    is_disturbed.then(|| {
-        (
-            "samples_per_second".to_owned(),
-            format!("{BUSY_HOST} {others:.1} of {cores} cores busy in the window"),
-        )
-    })
+    let busy = BusyHost {
+        other_cores: others,
+        cores,
+    };
+    is_disturbed.then(|| (BusyHost::COLUMN.to_owned(), busy.to_string()))
 }
 
 #[cfg(test)]

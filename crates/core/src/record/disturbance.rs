@@ -1,11 +1,8 @@
 //! Disturbances that a row reports: other processes and clock limits.
 
-use super::TrialRow;
+use super::{TrialRow, note::BusyHost};
 use crate::units::{Fraction, counted};
 
-/// Start of the note on `samples_per_second` of a trial during which other processes kept the host
-/// busy.
-pub const BUSY_HOST: &str = "other processes kept";
 /// Clock limits for a smaller fraction of the window change no rate by 3 %.
 const HARDLY_THROTTLED: f64 = 0.05;
 /// The driver's name of the power cap; a fully used device normally reaches it.
@@ -40,12 +37,7 @@ impl TrialRow {
         found.extend(errors.into_iter().filter_map(|(count, what)| {
             Some(counted(count.filter(|count| *count > 0)? as usize, what))
         }));
-        let notes = self.notes.as_deref().unwrap_or_default();
-        let busy = notes.split("; ").find_map(|note| {
-            note.strip_prefix("samples_per_second: ")
-                .filter(|note| note.starts_with(BUSY_HOST))
-        });
-        found.extend(busy.map(str::to_owned));
+        found.extend(BusyHost::of(self).map(|busy| busy.to_string()));
         found
     }
 }

@@ -11,6 +11,7 @@ pub mod disturbance;
 pub mod epochs;
 pub mod examination;
 pub mod message;
+pub mod note;
 pub mod peaks;
 pub mod preflight;
 pub mod run_file;

@@ -1,7 +1,7 @@
 //! `trials.csv`: one row per ended attempt. What a row says beyond its cells; reading and writing.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     io::{Read, Seek},
     path::Path,
 };
@@ -85,15 +85,6 @@ impl TableRow {
             axes: values.iter().map(cell_of).collect(),
         }
     }
-}
-
-/// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that
-/// the cell can be split.
-pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
-    let each = notes
-        .iter()
-        .map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
-    (!notes.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
 }
 
 /// Writes `trials.csv`.
@@ -291,23 +282,4 @@ fn check_columns(table: &Table) -> Result<(), TableError> {
         path: table.path.clone(),
         problem,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn notes_can_be_split_again() {
-        let notes = [
-            ("mfu", "no peak; run `kiln calibrate`"),
-            ("steps", "killed"),
-        ]
-        .map(|(column, reason)| (column.to_owned(), reason.to_owned()));
-        assert_eq!(
-            notes_cell(&notes.into()).as_deref(),
-            Some("mfu: no peak, run `kiln calibrate`; steps: killed")
-        );
-        assert_eq!(notes_cell(&BTreeMap::new()), None);
-    }
 }

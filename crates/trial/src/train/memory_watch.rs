@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use kiln_core::units::Bytes;
+use kiln_core::{record::note::MemoryGrowth, units::Bytes};
 
 /// With fewer readings, a slope is meaningless.
 const FEWEST: usize = 5;
@@ -137,7 +137,7 @@ impl MemorySeries {
     /// Describes a steady growth of memory that is large enough to matter: the median of each
     /// quarter of the readings lies above the one before, and by a large part of the whole rise.
     /// With batches of many lengths, new peaks become rare; a leak continues.
-    pub(crate) fn clear_growth(&self) -> Option<String> {
+    pub(crate) fn clear_growth(&self) -> Option<MemoryGrowth> {
         let ((first_step, first), (last_step, last)) =
             (self.readings.first()?, self.readings.last()?);
         if self.readings.len() < FEWEST_FOR_A_WORD {
@@ -156,12 +156,10 @@ impl MemorySeries {
             .all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
         let (growth, steps) = (last - first, last_step - first_step);
         let matters = rise > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
-        (is_steady && matters).then(|| {
-            format!(
-                "grew by {} to {} over {steps} steps",
-                Bytes(growth as u64),
-                Bytes(*last as u64)
-            )
+        (is_steady && matters).then(|| MemoryGrowth {
+            bytes: Bytes(growth as u64),
+            last: Bytes(*last as u64),
+            steps,
         })
     }
 }
@@ -192,7 +190,7 @@ mod tests {
             series((1..=30).map(|reading| (10 * reading, 500 * MIB + 10 * reading * 100_000)));
         assert_eq!(leaking.slope(), Some(100_000.0));
         assert_eq!(
-            leaking.clear_growth().unwrap(),
+            leaking.clear_growth().unwrap().to_string(),
             "grew by 27.7 MiB to 528.6 MiB over 290 steps"
         );
         // Told only each time the allocator asks for more.

@@ -139,7 +139,7 @@ impl Trained<'_> {
             series
                 .clear_growth()
                 .into_iter()
-                .for_each(|growth| note(result, column, growth));
+                .for_each(|growth| note(result, column, growth.to_string()));
         }
         result.figures.epoch_seconds = self
             .plan

@@ -1,0 +1,173 @@
+//! Notes: why a cell is empty or in doubt. Those that reports read again are types, which are
+//! written and read here alone, so that no rule depends on the words of another file.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::TrialRow;
+use crate::units::Bytes;
+
+/// Other processes kept the host busy during the measured window; a note on the rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BusyHost {
+    /// Cores that they used, on average.
+    pub other_cores: f64,
+    /// Cores of the host.
+    pub cores: u64,
+}
+
+impl BusyHost {
+    /// The column that it is about.
+    pub const COLUMN: &str = "samples_per_second";
+    const BEGINNING: &str = "other processes kept ";
+
+    /// Reads the note of a row; `None` if it has another one, or none.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let rest = row.note(Self::COLUMN)?.strip_prefix(Self::BEGINNING)?;
+        let (others, rest) = rest.split_once(" of ")?;
+        Some(Self {
+            other_cores: others.parse().ok()?,
+            cores: rest.split(' ').next()?.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for BusyHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { other_cores, cores } = self;
+        let beginning = Self::BEGINNING;
+        write!(
+            f,
+            "{beginning}{other_cores:.1} of {cores} cores busy in the window"
+        )
+    }
+}
+
+/// Memory grew steadily over the measured window; a note on the slope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryGrowth {
+    pub bytes: Bytes,
+    pub last: Bytes,
+    pub steps: u64,
+}
+
+impl MemoryGrowth {
+    const BEGINNING: &str = "grew by ";
+
+    /// The note of a row on a column of slopes, if it tells of growth.
+    pub fn told<'a>(row: &'a TrialRow, column: &str) -> Option<&'a str> {
+        row.note(column)
+            .filter(|note| note.starts_with(Self::BEGINNING))
+    }
+}
+
+impl fmt::Display for MemoryGrowth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, last, steps } = self;
+        write!(f, "{}{bytes} to {last} over {steps} steps", Self::BEGINNING)
+    }
+}
+
+impl TrialRow {
+    /// The note on a column.
+    pub fn note(&self, column: &str) -> Option<&str> {
+        self.notes
+            .as_deref()?
+            .split("; ")
+            .find_map(|note| note.strip_prefix(column)?.strip_prefix(": "))
+    }
+}
+
+/// The cell `notes`: `column: reason; …`, or empty. A `;` inside a reason becomes a comma, so that
+/// the cell can be split.
+pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
+    let each = notes
+        .iter()
+        .map(|(column, reason)| format!("{column}: {}", reason.replace(';', ",")));
+    (!notes.is_empty()).then(|| each.collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tables::TRIALS;
+
+    /// A row of which only its notes matter.
+    fn noted(notes: &[(&str, &str)]) -> TrialRow {
+        let mut fields: serde_json::Map<String, serde_json::Value> = TRIALS
+            .columns
+            .iter()
+            .map(|column| (column.name.to_owned(), serde_json::Value::Null))
+            .collect();
+        for word in [
+            "kiln_table",
+            "trial",
+            "model_kind",
+            "data_kind",
+            "engine",
+            "precision",
+        ] {
+            fields.insert(word.to_owned(), "x".into());
+        }
+        for number in [
+            "attempt",
+            "launch",
+            "number",
+            "batch_size",
+            "grad_accumulation",
+            "effective_batch_size",
+            "seed",
+            "concurrent_trials",
+        ] {
+            fields.insert(number.to_owned(), 1.into());
+        }
+        fields.insert("outcome".to_owned(), "completed".into());
+        let notes = notes
+            .iter()
+            .map(|(column, note)| ((*column).to_owned(), (*note).to_owned()))
+            .collect();
+        fields.insert("notes".to_owned(), notes_cell(&notes).into());
+        serde_json::from_value(serde_json::Value::Object(fields)).unwrap()
+    }
+
+    #[test]
+    fn notes_can_be_split_again() {
+        let row = noted(&[
+            ("mfu", "no peak; run `kiln calibrate`"),
+            ("steps", "killed"),
+        ]);
+        let text = "mfu: no peak, run `kiln calibrate`; steps: killed";
+        assert_eq!(row.notes.as_deref(), Some(text));
+        assert_eq!(
+            (row.note("steps"), row.note("step")),
+            (Some("killed"), None)
+        );
+        assert_eq!(notes_cell(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let busy = BusyHost {
+            other_cores: 0.9,
+            cores: 2,
+        };
+        let row = noted(&[(BusyHost::COLUMN, &busy.to_string())]);
+        assert_eq!(BusyHost::of(&row), Some(busy));
+        let grew = MemoryGrowth {
+            bytes: Bytes(1 << 30),
+            last: Bytes(2 << 30),
+            steps: 100,
+        };
+        let column = "resident_slope_bytes_per_step";
+        let row = noted(&[(column, &grew.to_string())]);
+        assert_eq!(
+            MemoryGrowth::told(&row, column),
+            Some("grew by 1.0 GiB to 2.0 GiB over 100 steps")
+        );
+        assert_eq!(BusyHost::of(&row), None);
+        let other = noted(&[(BusyHost::COLUMN, "other words"), (column, "shrank")]);
+        assert_eq!(
+            (BusyHost::of(&other), MemoryGrowth::told(&other, column)),
+            (None, None)
+        );
+    }
+}
