@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Content, Contradiction};
+use super::{Content, Contradiction, InputShape, model::ModelKind};
 
 /// A user's own model, in the program that `$KILN_TRIAL` names. That program checks all further
 /// keys.
@@ -47,8 +47,32 @@ impl Reads {
     }
 }
 
-impl Custom {
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+impl ModelKind for Custom {
+    fn kind(&self) -> &'static str {
+        "custom"
+    }
+
+    fn reads(&self) -> Content {
+        self.reads.content()
+    }
+
+    fn seq_len(&self) -> Option<u64> {
+        self.seq_len
+    }
+
+    fn parameters(&self, _input: Option<InputShape>) -> Option<u64> {
+        None
+    }
+
+    fn flops_per_sample(&self, _input: Option<InputShape>) -> Option<u64> {
+        None
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "own"
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         let message = match (self.reads, self.seq_len) {
             (Reads::Images, Some(_)) => {
                 "`seq_len` is for models that read text or a panel, and `reads` is `images`; \

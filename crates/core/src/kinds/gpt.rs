@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Contradiction;
+use super::{Content, Contradiction, InputShape, model::ModelKind};
 
 /// Decoder-only transformer with its shape resolved; the `model` section is an [`AskedGpt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -172,7 +172,7 @@ impl Gpt {
         self.d_model * if self.bias { 2 } else { 1 }
     }
 
-    pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
+    fn parameters_with(&self, vocabulary: u64) -> u64 {
         let tables = vocabulary * self.d_model + self.seq_len * self.d_model;
         let head = if self.tie_head {
             0
@@ -186,13 +186,47 @@ impl Gpt {
     /// products, including those of the head, tied or not; norms, biases and the look-up of
     /// embeddings and positions do not count. Source: `docs/measurement.md` 8; Chowdhery et al.
     /// 2022, appendix B (arXiv 2204.02311). `None` if the result exceeds a `u64`.
-    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
+    fn flops_with(&self, vocabulary: u64) -> Option<u64> {
         let used = self.num_layers * self.block_weights() + vocabulary * self.d_model;
         let attention = 12 * u128::from(self.num_layers * self.d_model) * u128::from(self.seq_len);
         u64::try_from((6 * u128::from(used) + attention) * u128::from(self.seq_len)).ok()
     }
+}
 
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+impl ModelKind for Gpt {
+    fn kind(&self) -> &'static str {
+        "gpt"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Text
+    }
+
+    fn seq_len(&self) -> Option<u64> {
+        Some(self.seq_len)
+    }
+
+    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        self.vocabulary.or_else(|| input?.vocabulary())
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        Some(self.parameters_with(self.vocabulary(input)?))
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(self.vocabulary(input)?)
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6W+12LHQT"
+    }
+
+    fn keys_of_sizes(&self) -> &'static [&'static str] {
+        &Self::KEYS_OF_SIZES
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         if self.num_heads > 0 && !self.d_model.is_multiple_of(self.num_heads) {
             return vec![(
                 "num_heads",
@@ -226,17 +260,17 @@ mod tests {
     #[test]
     fn gpt2_124m_has_the_published_parameters_and_flops() {
         let gpt = gpt2_124m();
-        assert_eq!(gpt.parameters(50_304) - 1024 * 768, 123_587_328);
+        assert_eq!(gpt.parameters_with(50_304) - 1024 * 768, 123_587_328);
         // 12 blocks of 12 × 768² weights and a head of 50,304 × 768, six FLOPs each; 12 × 12 × 768
         // × 1024 for attention.
-        assert_eq!(gpt.flops_per_sample(50_304), Some(854_654_976 * 1024));
+        assert_eq!(gpt.flops_with(50_304), Some(854_654_976 * 1024));
         assert_eq!(
             Gpt {
                 bias: true,
                 tie_head: false,
                 ..gpt
             }
-            .flops_per_sample(50_304),
+            .flops_with(50_304),
             Some(854_654_976 * 1024),
             "biases are no products"
         );
@@ -256,7 +290,7 @@ mod tests {
         ] {
             let gpt = read(&format!("{{size: {size}}}"));
             assert_eq!(
-                gpt.parameters(gpt.vocabulary.unwrap()),
+                gpt.parameters_with(gpt.vocabulary.unwrap()),
                 parameters,
                 "{size}"
             );
@@ -310,7 +344,7 @@ mod tests {
             bias: true,
             ..gpt2_124m()
         };
-        let parameters = gpt.parameters(50_257);
+        let parameters = gpt.parameters_with(50_257);
         assert!(
             (27_000_000..28_500_000).contains(&parameters),
             "{parameters}"

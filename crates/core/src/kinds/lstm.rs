@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Contradiction;
+use super::{Content, Contradiction, InputShape, model::ModelKind};
 
 /// Recurrent language model: embedding, LSTM layers, output projection. With
 /// `data.sampling: contiguous` its state carries over from window to window. Source:
@@ -59,7 +59,7 @@ impl Lstm {
     }
 
     /// Each layer has two biases per gate, as in PyTorch.
-    pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
+    fn parameters_with(&self, vocabulary: u64) -> u64 {
         let biases = self.num_layers * 8 * self.hidden;
         let head = if self.tie_head {
             0
@@ -72,13 +72,43 @@ impl Lstm {
     /// Per token 6 N, where N counts the weights of matrix products: the input embedding counts
     /// only if the head shares it. Source: `docs/measurement.md` 8. `None` if the result exceeds a
     /// `u64`.
-    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
+    fn flops_with(&self, vocabulary: u64) -> Option<u64> {
         let used =
             u128::from(self.layer_weights()) + u128::from(vocabulary) * u128::from(self.hidden);
         u64::try_from(6 * used * u128::from(self.seq_len)).ok()
     }
+}
 
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+impl ModelKind for Lstm {
+    fn kind(&self) -> &'static str {
+        "lstm"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Text
+    }
+
+    fn seq_len(&self) -> Option<u64> {
+        Some(self.seq_len)
+    }
+
+    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        self.vocabulary.or_else(|| input?.vocabulary())
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        Some(self.parameters_with(self.vocabulary(input)?))
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(self.vocabulary(input)?)
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6N"
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         if self.tie_head && self.hidden != self.d_model {
             let text = format!(
                 "`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}",
@@ -108,20 +138,20 @@ mod tests {
 
     #[test]
     fn the_published_models_have_their_parameters() {
-        assert_eq!(published(false).parameters(33_278), 13_987_678);
-        assert_eq!(published(true).parameters(33_278), 7_332_078);
+        assert_eq!(published(false).parameters_with(33_278), 13_987_678);
+        assert_eq!(published(true).parameters_with(33_278), 7_332_078);
     }
 
     #[test]
     fn flops_are_six_per_weight_of_a_product_and_token() {
         let layers = 4 * 200 * 400 * 2;
         assert_eq!(
-            published(true).flops_per_sample(33_278),
+            published(true).flops_with(33_278),
             Some(6 * (layers + 33_278 * 200) * 35)
         );
         assert_eq!(
-            published(false).flops_per_sample(33_278),
-            published(true).flops_per_sample(33_278)
+            published(false).flops_with(33_278),
+            published(true).flops_with(33_278)
         );
         let largest = Lstm {
             d_model: 1_048_576,

@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Content, InputShape, model::ModelKind};
+
 /// Square matrix products; one product is one sample and one step is `train.batch_size` of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -18,9 +20,24 @@ fn size() -> u64 {
     1000
 }
 
-impl Matmul {
-    /// 2 N³: one multiply and one add per term.
-    pub(super) fn flops_per_sample(&self) -> u64 {
-        2 * self.size.pow(3)
+impl ModelKind for Matmul {
+    fn kind(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Nothing
+    }
+
+    fn parameters(&self, _input: Option<InputShape>) -> Option<u64> {
+        Some(0)
+    }
+
+    fn flops_per_sample(&self, _input: Option<InputShape>) -> Option<u64> {
+        Some(2 * self.size.pow(3)) // One multiply and one add per term.
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "2N^3"
     }
 }

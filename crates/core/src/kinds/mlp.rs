@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Contradiction;
+use super::{Content, Contradiction, InputShape, model::ModelKind};
 
 /// Next-token model without recurrence: embeds the last `context` tokens, concatenates them,
 /// applies one hidden layer, returns logits.
@@ -50,19 +50,49 @@ impl Mlp {
         (self.context * self.d_model + 1) * self.hidden + (self.hidden + 1) * vocabulary
     }
 
-    pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
+    fn parameters_with(&self, vocabulary: u64) -> u64 {
         vocabulary * self.d_model + self.layer_parameters(vocabulary)
     }
 
     /// Per token 6 N, where N excludes the input embedding, times the sample's tokens. Source:
     /// `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
-    pub(super) fn flops_per_sample(&self, vocabulary: u64) -> Option<u64> {
+    fn flops_with(&self, vocabulary: u64) -> Option<u64> {
         self.layer_parameters(vocabulary)
             .checked_mul(6)?
             .checked_mul(self.seq_len)
     }
+}
 
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+impl ModelKind for Mlp {
+    fn kind(&self) -> &'static str {
+        "mlp"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Text
+    }
+
+    fn seq_len(&self) -> Option<u64> {
+        Some(self.seq_len)
+    }
+
+    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        self.vocabulary.or_else(|| input?.vocabulary())
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        Some(self.parameters_with(self.vocabulary(input)?))
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(self.vocabulary(input)?)
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6N"
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         if self.seq_len < self.context {
             return vec![(
                 "context",
@@ -93,12 +123,9 @@ mod tests {
     #[test]
     fn parameters_and_flops_are_those_of_the_layers_written_out() {
         let (table, hidden, logits) = (65 * 32, 8 * 32 * 128 + 128, 128 * 65 + 65);
-        assert_eq!(bengio().parameters(65), table + hidden + logits);
-        assert_eq!(bengio().parameters(65), 43_361);
-        assert_eq!(
-            bengio().flops_per_sample(65),
-            Some(6 * (hidden + logits) * 64)
-        );
+        assert_eq!(bengio().parameters_with(65), table + hidden + logits);
+        assert_eq!(bengio().parameters_with(65), 43_361);
+        assert_eq!(bengio().flops_with(65), Some(6 * (hidden + logits) * 64));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::data::PanelShape;
+use super::{Content, InputShape, data::PanelShape, model::ModelKind};
 
 /// Recurrent network over windows of a panel: the symbol's embedding is concatenated with each
 /// row's features; LSTM layers; one output from the last row.
@@ -53,16 +53,42 @@ impl PanelLstm {
     }
 
     /// Each layer has two biases per gate, as in PyTorch.
-    pub(super) fn parameters(&self, input: PanelShape) -> u64 {
+    fn parameters_with(&self, input: PanelShape) -> u64 {
         let biases = self.num_layers * 8 * self.hidden;
         input.symbols * self.symbol_width + self.layer_weights(input) + biases + self.hidden + 1
     }
 
     /// 6 N per row, where N counts the weights of the layers' products, plus 6 per weight of the
     /// output, once. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
-    pub(super) fn flops_per_sample(&self, input: PanelShape) -> Option<u64> {
+    fn flops_with(&self, input: PanelShape) -> Option<u64> {
         let rows = u128::from(self.layer_weights(input)) * u128::from(self.seq_len);
         u64::try_from(6 * (rows + u128::from(self.hidden))).ok()
+    }
+}
+
+impl ModelKind for PanelLstm {
+    fn kind(&self) -> &'static str {
+        "panel-lstm"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Panel
+    }
+
+    fn seq_len(&self) -> Option<u64> {
+        Some(self.seq_len)
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        Some(self.parameters_with(input?.panel()?))
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(input?.panel()?)
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6N"
     }
 }
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Contradiction, data::ImageShape};
+use super::{Content, Contradiction, InputShape, data::ImageShape, model::ModelKind};
 
 /// Residual network for images, version 1.5: the 3 × 3 convolution has the stride. Source: He et
 /// al. 2016 (arXiv 1512.03385).
@@ -87,7 +87,7 @@ impl Resnet {
         (self.width << stage) * if self.has_bottlenecks() { 4 } else { 1 }
     }
 
-    pub(super) fn parameters(&self, input: ImageShape) -> Option<u64> {
+    fn parameters_with(&self, input: ImageShape) -> Option<u64> {
         let layers = self.convolutions(input)?;
         // Each convolution is followed by a norm with a scale and a shift per channel.
         let body: u64 = layers
@@ -99,7 +99,7 @@ impl Resnet {
 
     /// Six per multiply-add of the convolutions and the head: two in the forward pass, twice that
     /// in the backward pass. Source: `docs/measurement.md` 8. `None` if the result exceeds a `u64`.
-    pub(super) fn flops_per_sample(&self, input: ImageShape) -> Option<u64> {
+    fn flops_with(&self, input: ImageShape) -> Option<u64> {
         let body: u128 = self
             .convolutions(input)?
             .into_iter()
@@ -199,8 +199,39 @@ impl Resnet {
             });
         }
     }
+}
 
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+/// Halves height and width, as a stride of 2 does.
+fn halved(size: [u64; 2]) -> [u64; 2] {
+    size.map(|side| side.div_ceil(2))
+}
+
+fn pixels([height, width]: [u64; 2]) -> u128 {
+    u128::from(height) * u128::from(width)
+}
+
+impl ModelKind for Resnet {
+    fn kind(&self) -> &'static str {
+        "resnet"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Images
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        self.parameters_with(input?.images()?)
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(input?.images()?)
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6MAC"
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         if self.blocks().is_none() {
             return vec![(
                 "depth",
@@ -212,15 +243,6 @@ impl Resnet {
         }
         Vec::new()
     }
-}
-
-/// Halves height and width, as a stride of 2 does.
-fn halved(size: [u64; 2]) -> [u64; 2] {
-    size.map(|side| side.div_ceil(2))
-}
-
-fn pixels([height, width]: [u64; 2]) -> u128 {
-    u128::from(height) * u128::from(width)
 }
 
 #[cfg(test)]
@@ -254,7 +276,7 @@ mod tests {
         ];
         for (depth, parameters) in published {
             assert_eq!(
-                resnet(depth).parameters(IMAGENET),
+                resnet(depth).parameters_with(IMAGENET),
                 Some(parameters),
                 "{depth}"
             );
@@ -272,7 +294,7 @@ mod tests {
             (101, 7.80),
             (152, 11.51),
         ] {
-            let found = resnet(depth).flops_per_sample(IMAGENET).unwrap() as f64 / 6e9;
+            let found = resnet(depth).flops_with(IMAGENET).unwrap() as f64 / 6e9;
             assert!((found - listed).abs() < 0.01, "{depth}: {found}");
         }
     }
@@ -290,13 +312,13 @@ mod tests {
             ..IMAGENET
         };
         // kuangliu/pytorch-cifar's ResNet18.
-        assert_eq!(small.parameters(input), Some(11_173_962));
+        assert_eq!(small.parameters_with(input), Some(11_173_962));
         let (stem, first_stage, head) = (27 * 64 * 1024, 4 * 64 * 64 * 9 * 1024, 512 * 10);
         // Each later stage has half the side length and twice the channels, so the cost is equal:
         // two 3 × 3 of one block, two of the other, the first with half the inputs, and a 1 × 1.
         let other_stage = (64 * 128 * 9 + 3 * 128 * 128 * 9 + 64 * 128) * 256;
         assert_eq!(
-            small.flops_per_sample(input),
+            small.flops_with(input),
             Some(6 * (stem + first_stage + 3 * other_stage + head))
         );
     }
@@ -314,7 +336,7 @@ mod tests {
             width: 4096,
             classes: 100_000,
         };
-        assert!(widest.flops_per_sample(input).unwrap() > 1_000_000_000_000_000);
+        assert!(widest.flops_with(input).unwrap() > 1_000_000_000_000_000);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Contradiction, data::PairCounts};
+use super::{Content, Contradiction, InputShape, data::PairCounts, model::ModelKind};
 
 /// Encoder-decoder transformer with its shape resolved; the `model` section is an [`AskedSeq2seq`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -202,7 +202,7 @@ impl Seq2seq {
 
     /// Encoder, decoder and head share one table; each stack has one bias table and one norm at its
     /// end.
-    pub(super) fn parameters(&self, vocabulary: u64) -> u64 {
+    fn parameters_with(&self, vocabulary: u64) -> u64 {
         let norms = (2 * self.encoder_layers + 1 + 3 * self.decoder_layers + 1) * self.d_model;
         let biases = 2 * self.relative_buckets * self.num_heads;
         vocabulary * self.d_model + self.encoder_weights() + self.decoder_weights() + norms + biases
@@ -213,7 +213,7 @@ impl Seq2seq {
     /// decoder's other weights and of the head, and 12 H Q of S² per encoder block, of R² + S R per
     /// decoder block. Padding does not count. Source: `docs/measurement.md` 8. `None` if the result
     /// exceeds a `u64`, and without rows.
-    pub(super) fn flops_per_sample(&self, vocabulary: u64, rows: &PairCounts) -> Option<u64> {
+    fn flops_with(&self, vocabulary: u64, rows: &PairCounts) -> Option<u64> {
         u64::try_from(
             self.flops(vocabulary, rows)
                 .checked_div(u128::from(rows.rows))?,
@@ -222,7 +222,7 @@ impl Seq2seq {
     }
 
     /// The sum over the rows. A day on a fast device exceeds a `u64`.
-    pub(super) fn flops_of_rows(&self, vocabulary: u64, rows: &PairCounts) -> f64 {
+    fn flops_of_rows_with(&self, vocabulary: u64, rows: &PairCounts) -> f64 {
         self.flops(vocabulary, rows) as f64
     }
 
@@ -237,8 +237,42 @@ impl Seq2seq {
             * (wide(rows.response_squares) + wide(rows.prompt_response_products));
         6 * (prompts + responses) + 12 * (encoder + decoder)
     }
+}
 
-    pub(super) fn contradictions(&self) -> Vec<Contradiction> {
+impl ModelKind for Seq2seq {
+    fn kind(&self) -> &'static str {
+        "seq2seq"
+    }
+
+    fn reads(&self) -> Content {
+        Content::Pairs
+    }
+
+    fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
+        self.vocabulary.or_else(|| input?.vocabulary())
+    }
+
+    fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
+        Some(self.parameters_with(self.vocabulary(input)?))
+    }
+
+    fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
+        self.flops_with(self.vocabulary(input)?, &input?.pairs()?.train)
+    }
+
+    fn flops_of_rows(&self, input: Option<InputShape>, rows: &PairCounts) -> Option<f64> {
+        Some(self.flops_of_rows_with(self.vocabulary(input)?, rows))
+    }
+
+    fn flops_formula(&self) -> &'static str {
+        "6NS+6NR+12LHQ(SS+RR+SR)"
+    }
+
+    fn keys_of_sizes(&self) -> &'static [&'static str] {
+        &Self::KEYS_OF_SIZES
+    }
+
+    fn contradictions(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         if !self.relative_buckets.is_multiple_of(2) {
             found.push((
@@ -281,7 +315,7 @@ mod tests {
         ] {
             let shape = read(&format!("{{size: {size}}}"));
             assert_eq!(
-                shape.parameters(shape.vocabulary.unwrap()),
+                shape.parameters_with(shape.vocabulary.unwrap()),
                 parameters,
                 "{size}"
             );
@@ -338,21 +372,21 @@ mod tests {
             6 * (encoder + decoder + 88 * r) + 12 * 6 * (2 * s * s + 3 * (r * r + s * r))
         };
         assert_eq!(
-            shape.flops_per_sample(11, &rows),
+            shape.flops_with(11, &rows),
             Some((of_row(10, 5) + of_row(4, 7)) / 2)
         );
         assert_eq!(
-            shape.flops_of_rows(11, &rows),
+            shape.flops_of_rows_with(11, &rows),
             (of_row(10, 5) + of_row(4, 7)) as f64
         );
-        assert_eq!(shape.flops_per_sample(11, &PairCounts::default()), None);
+        assert_eq!(shape.flops_with(11, &PairCounts::default()), None);
         let most = PairCounts {
             rows: 1,
             prompt_tokens: u64::MAX,
             prompt_squares: u64::MAX,
             ..PairCounts::default()
         };
-        assert_eq!(shape.flops_per_sample(11, &most), None);
+        assert_eq!(shape.flops_with(11, &most), None);
     }
 
     #[test]
