@@ -25,6 +25,7 @@ use super::{
     print,
 };
 use crate::{
+    progress::ProgressMode,
     report,
     schedule::{
         self, Instruments, LaunchEnd, LaunchReport, Progressed, RunRequest, Selection, Tuning,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, Tokenizer};
 use sha2::{Digest, Sha256};
 
-use super::{error::DataError, files, generated, source, tokenizer::Vocabulary};
+use super::{error::DataError, files, generated, tokenizer::Vocabulary};
 
 pub use super::source::{absolute_path, locate};
 

@@ -183,7 +183,7 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
         notices[1].starts_with(&left_out(20, "training.safetensors: ")),
         "{notices:?}"
     );
-    assert_eq!(second.result.unwrap().resumed_at_step, Some(10));
+    assert_eq!(second.result.unwrap().figures.resumed_at_step, Some(10));
     assert!(
         second
             .steps
@@ -195,7 +195,7 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     trial.checkpoints().delete().unwrap();
     let third = trial.complete_here(3);
     assert_eq!(
-        (third.result.unwrap().resumed_at_step, &third.steps),
+        (third.result.unwrap().figures.resumed_at_step, &third.steps),
         (None, &first.steps)
     );
 
@@ -240,7 +240,7 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
         "{notices:?}"
     );
     assert_eq!(
-        (fourth.result.unwrap().resumed_at_step, fourth.steps),
+        (fourth.result.unwrap().figures.resumed_at_step, fourth.steps),
         (None, first.steps)
     );
 }

@@ -280,7 +280,7 @@ fn launch_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
 }
 
 /// The axis of batch sizes.
-const BATCH: &str = "train.batch_size";
+pub(super) const BATCH: &str = "train.batch_size";
 
 fn batch_of(point: &Point<'_>) -> Option<u64> {
     point.rows.first().map(|row| row.batch_size)

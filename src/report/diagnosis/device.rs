@@ -3,6 +3,7 @@
 use kiln_core::units::Fraction;
 
 use super::{
+    batch::BATCH,
     case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
     next::Next,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kiln_core::record::{
     CheckState,
-    examination::{Cuda, CudaDevice},
+    examination::{Cuda, CudaDevice, CudaDriver, Nvrtc},
 };
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
 

@@ -364,14 +364,14 @@ mod tests {
         };
         let model = crate::kinds::Model::Gpt(largest);
         assert_eq!(
-            model.flops_per_sample(Some(crate::kinds::InputShape::Text {
+            model.flops_per_sample(Some(InputShape::Text {
                 vocabulary: 16_777_216
             })),
             None,
             "about 3e23 is no u64"
         );
         assert_eq!(
-            model.parameters(Some(crate::kinds::InputShape::Text {
+            model.parameters(Some(InputShape::Text {
                 vocabulary: 16_777_216
             })),
             Some(54_079_535_248_834_560)

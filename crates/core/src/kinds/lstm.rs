@@ -161,11 +161,9 @@ mod tests {
             ..published(false)
         };
         assert_eq!(
-            crate::kinds::Model::Lstm(largest).flops_per_sample(Some(
-                crate::kinds::InputShape::Text {
-                    vocabulary: 16_777_216
-                }
-            )),
+            crate::kinds::Model::Lstm(largest).flops_per_sample(Some(InputShape::Text {
+                vocabulary: 16_777_216
+            })),
             None,
             "about 1e22 is no u64"
         );

@@ -138,11 +138,9 @@ mod tests {
             vocabulary: None,
         };
         assert_eq!(
-            crate::kinds::Model::Mlp(largest).flops_per_sample(Some(
-                crate::kinds::InputShape::Text {
-                    vocabulary: 16_777_216
-                }
-            )),
+            crate::kinds::Model::Mlp(largest).flops_per_sample(Some(InputShape::Text {
+                vocabulary: 16_777_216
+            })),
             None,
             "about 2e21 is no u64"
         );

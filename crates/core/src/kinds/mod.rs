@@ -22,7 +22,6 @@ pub use gpt::Gpt;
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
-use model::ModelKind;
 pub use model::{Contradiction, Model};
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};

@@ -111,11 +111,11 @@ mod tests {
         };
         let (first, other) = (4 * 256 * (70 + 256), 4 * 256 * 512);
         assert_eq!(
-            model.parameters(input),
+            model.parameters_with(input),
             88 * 64 + first + 2 * other + 3 * 2048 + 257
         );
         assert_eq!(
-            model.flops_per_sample(input),
+            model.flops_with(input),
             Some(6 * (30 * (first + 2 * other) + 256))
         );
     }

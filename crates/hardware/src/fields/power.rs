@@ -6,7 +6,7 @@ use super::{
         TypedReading, ValueKind, count, enabled, fine_percent, joules, milliseconds, percent,
         watts, watts_per_second, words, yes,
     },
-    row, tidy,
+    row,
 };
 use crate::Reading;
 

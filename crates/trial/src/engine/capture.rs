@@ -7,7 +7,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
-use super::{error_from_text, libtorch::checked};
+use super::{error_from_text, shim::checked};
 use crate::error::TrialError;
 
 #[repr(C)]

@@ -82,7 +82,7 @@ impl Registry {
 
     /// With a model of this name; `build` makes it of the keys that the experiment file gives
     /// besides kiln's own. A later model of the same name takes the place of an earlier one.
-    pub fn ops<F, M>(
+    pub fn with<F, M>(
         mut self,
         name: &str,
         build: impl Fn(F, Samples, &Init) -> Result<M, TrialError> + 'static,

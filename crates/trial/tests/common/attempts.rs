@@ -329,7 +329,7 @@ impl Attempt {
     /// the CPU to the bit.
     fn assert_goes_on(&self, name: &str, from: u64, undisturbed: &Self) {
         assert_eq!(
-            self.result.as_ref().unwrap().resumed_at_step,
+            self.result.as_ref().unwrap().figures.resumed_at_step,
             Some(from),
             "{name}"
         );
@@ -378,7 +378,7 @@ impl Attempt {
             undisturbed.result.as_ref().unwrap(),
         );
         let losses = |result: &TrialResult| [result.figures.train_loss, result.figures.valid_loss];
-        assert_eq!(found.steps, expected.steps, "{name}");
+        assert_eq!(found.steps(), expected.steps(), "{name}");
         assert!(
             are_same_cells(&losses(found), &losses(expected)),
             "{name}: {:?}, undisturbed {:?}",
@@ -386,7 +386,8 @@ impl Attempt {
             losses(expected)
         );
         assert!(
-            expected.checkpoint_seconds.unwrap() > 0.0 && expected.checkpoint_bytes.unwrap() > 1000
+            expected.figures.checkpoint_seconds.unwrap() > 0.0
+                && expected.figures.checkpoint_bytes.unwrap() > 1000
         );
     }
 }
@@ -491,7 +492,7 @@ pub(crate) fn goes_on_after_a_kill(case: Case) {
         return;
     }
     let undisturbed = Trial::new(case, EVERY_TEN_STEPS).complete(1);
-    let total = undisturbed.result.as_ref().unwrap().steps;
+    let total = undisturbed.result.as_ref().unwrap().steps();
     let disturbed = Trial::new(case, EVERY_TEN_STEPS);
     let killed = (0..20)
         .map(|_| disturbed.attempt(1, Ending::Kill(10)))
@@ -535,7 +536,7 @@ pub(crate) fn trains_alike_recorded(case: Case, recorded: Case) -> [String; 2] {
     let last = trial.complete_here(2);
     last.assert_goes_on(case.name, 20, &eager);
     last.assert_ends_as(case.name, &eager);
-    let skipped = |attempt: &Attempt| attempt.result.as_ref().unwrap().skipped_steps;
+    let skipped = |attempt: &Attempt| attempt.result.as_ref().unwrap().figures.skipped_steps;
     assert_eq!(skipped(&last), skipped(&eager), "{}", case.name);
     [&stopped, &last].map(|attempt| attempt.note("cuda_graph").unwrap_or_default().to_owned())
 }

@@ -1,6 +1,7 @@
 //! The tensors of a batch, for recorded steps: in which order they are copied, and copies of them.
 
 use crate::{
+    engine::fixed::Raw,
     model::{Input, Pairs},
     train::{DeviceBatch, objective::BatchTarget},
 };

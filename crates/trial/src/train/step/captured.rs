@@ -559,6 +559,7 @@ mod tests {
         model::{Init, Network},
         train::optimizer::Updater,
     };
+    use crate::{model::Input, train::objective::BatchTarget};
 
     const ROWS: i64 = 2;
 

@@ -12,7 +12,7 @@ use std::{
 
 use kiln_core::{
     plan::{self, ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train},
-    record::{attempt::result, trials::notes_cell},
+    record::{attempt::result, note::notes_cell},
     spec,
 };
 use kiln_trial::{model::Registry, train};
