@@ -64,7 +64,7 @@ fn a_launch_tells_its_listener_what_happens_in_order() {
     let launch = || run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
     launch();
     let ended = |trial: u64| {
-        format!("{trial} diverged: {trial}, PlanProgress {{ settled: {trial}, failed: {trial} }}")
+        format!("{trial} diverged: {trial}, PlanProgress {{ settled: {trial}, failed: 0 }}")
     };
     let wanted = [
         "launch 1: 2 of 2".to_owned(),

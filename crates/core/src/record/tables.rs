@@ -18,9 +18,9 @@ pub fn markdown() -> String {
          (of the fixed part) with a new version; older tables are still read, newer ones are \
          refused by name. A trial's id begins with a letter since `trials/6`, so that no reader \
          parses it as a number; kiln also reads ids without the letter, and one table has one form \
-         of an id.\n\nThis page is generated from the program's list of columns \
-         (`crates/core/src/record/columns.rs`), and a test compares the two: `KILN_BLESS=1 cargo \
-         test --release --test suite tables::` writes it again.\n",
+         of an id.\n\nThis page is generated from the declarations of the tables \
+         (`crates/core/src/record`), and a test compares the two: `KILN_BLESS=1 cargo test \
+         --release --test suite tables::` writes it again.\n",
     );
     for table in TABLES {
         page.push_str(&format!(

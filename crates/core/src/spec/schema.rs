@@ -16,11 +16,31 @@ use super::{
 /// Axes of `model` may be keys of a user's own model; a schema cannot know whether a key is one.
 const OWN_AXIS: &str = r"^model\.[A-Za-z0-9_.-]+$";
 
+/// Makes one line of each paragraph of a description: the lines of the source end where its width
+/// ends.
+fn join_lines(schema: &mut Value) {
+    match schema {
+        Value::Object(keys) => {
+            if let Some(Value::String(text)) = keys.get_mut("description") {
+                let paragraphs: Vec<String> = text
+                    .split("\n\n")
+                    .map(|part| part.replace('\n', " "))
+                    .collect();
+                *text = paragraphs.join("\n\n");
+            }
+            keys.values_mut().for_each(join_lines);
+        }
+        Value::Array(items) => items.iter_mut().for_each(join_lines),
+        _ => {}
+    }
+}
+
 /// The schema that `kiln schema` prints.
 pub fn schema() -> Value {
     let mut schema = derived();
     let axes = axes(&schema);
     loosen(&mut schema);
+    join_lines(&mut schema);
     schema["$id"] = json!("https://kiln.invalid/experiment.schema.json");
     schema["title"] = json!("kiln experiment");
     schema["description"] = json!(

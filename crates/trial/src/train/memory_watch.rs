@@ -156,7 +156,7 @@ impl MemorySeries {
             .all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
         let (growth, steps) = (last - first, last_step - first_step);
         let matters = rise > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
-        (is_steady && matters).then(|| MemoryGrowth {
+        (is_steady && matters).then_some(MemoryGrowth {
             bytes: Bytes(growth as u64),
             last: Bytes(*last as u64),
             steps,
