@@ -8,9 +8,10 @@
 mod part;
 
 use std::{
+    fmt, fs,
     io::{self, Read},
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use kiln_data::dataset::Checksum;
 use ureq::{
     Agent, Body,
     http::{Response, StatusCode, header},
+    tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem},
 };
 
 use self::part::PartFile;
@@ -29,6 +31,9 @@ pub struct Download {
     pub url: String,
     pub destination: PathBuf,
     pub checksum: Checksum,
+    /// PEM file of the certificates to trust instead of the built-in ones (`SSL_CERT_FILE`): those
+    /// of a network whose proxy signs its own.
+    pub certificates: Option<PathBuf>,
 }
 
 /// Limits of retries and waits.
@@ -78,6 +83,13 @@ pub enum FetchError {
          `--from`"
     )]
     Unreachable { url: String, reason: String },
+    #[error(
+        "{url} gives no secure connection: {reason}; if a proxy of your network signs certificates \
+         itself, name the PEM file of its own one in `SSL_CERT_FILE`"
+    )]
+    NotSecure { url: String, reason: String },
+    #[error("{} (`SSL_CERT_FILE`) has no certificates to trust: {reason}", .path.display())]
+    NoCertificates { path: PathBuf, reason: String },
     #[error(
         "{url} was interrupted {attempts} times, last: {reason}; the part is kept, run the same \
          command to resume"
@@ -139,7 +151,7 @@ pub fn fetch(
 ) -> Result<(), FetchError> {
     let part = PartFile::open(&download.destination)?;
     let session = Session {
-        agent: agent(&download.url, patience),
+        agent: agent(download, patience)?,
         download,
         patience,
     };
@@ -154,7 +166,7 @@ pub fn fetch(
     }
 }
 
-fn agent(url: &str, patience: FetchPatience) -> Agent {
+fn agent(download: &Download, patience: FetchPatience) -> Result<Agent, FetchError> {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .user_agent(concat!("kiln/", env!("CARGO_PKG_VERSION")))
@@ -164,12 +176,36 @@ fn agent(url: &str, patience: FetchPatience) -> Agent {
         .timeout_recv_response(Some(patience.silence))
         .timeout_per_read(Some(patience.silence));
     // A proxy cannot reach this machine's own loopback.
-    let config = if is_loopback(url) {
+    let config = if is_loopback(&download.url) {
         config.proxy(None)
     } else {
         config
     };
-    config.build().new_agent()
+    let config = match &download.certificates {
+        Some(path) => config.tls_config(TlsConfig::builder().root_certs(roots(path)?).build()),
+        None => config,
+    };
+    Ok(config.build().new_agent())
+}
+
+/// The certificates of a PEM file.
+fn roots(path: &Path) -> Result<RootCerts, FetchError> {
+    let none = |reason: String| FetchError::NoCertificates {
+        path: path.to_owned(),
+        reason,
+    };
+    let pem = fs::read(path).map_err(|error| none(error.to_string()))?;
+    let found: Vec<Certificate<'static>> = parse_pem(&pem)
+        .filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+            Ok(_) => None,
+            Err(error) => Some(Err(none(error.to_string()))),
+        })
+        .collect::<Result<_, _>>()?;
+    if found.is_empty() {
+        return Err(none("it holds none in PEM format".to_owned()));
+    }
+    Ok(RootCerts::from(found))
 }
 
 fn is_loopback(url: &str) -> bool {
@@ -290,7 +326,15 @@ fn trouble_of_status(url: &str, status: StatusCode) -> Trouble {
 }
 
 fn trouble_of(url: &str, error: ureq::Error) -> Trouble {
+    let not_secure = |error: &dyn fmt::Display| {
+        let (url, reason) = (url.to_owned(), error.to_string());
+        FetchError::NotSecure { url, reason }.into()
+    };
     match error {
+        // The kind that rustls gives its errors; another attempt does not help.
+        ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => not_secure(&error),
+        ureq::Error::Rustls(error) => not_secure(&error),
+        ureq::Error::Tls(error) => not_secure(&error),
         ureq::Error::Io(_)
         | ureq::Error::Timeout(_)
         | ureq::Error::ConnectionFailed

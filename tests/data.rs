@@ -1,7 +1,7 @@
 //! `kiln data` and the downloader behind it, against a small server on loopback.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Output},
@@ -13,6 +13,7 @@ use std::{
 use crate::scripted_child::real_data;
 use kiln::fetch::{Download, FetchError, FetchPatience, FetchProgress, fetch};
 use kiln_data::dataset::Checksum;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 
 /// How the server answers, one entry per request; the last one also answers all further requests.
@@ -34,6 +35,16 @@ fn redirect(status: u16, location: &str) -> Answer {
     Answer::Redirect(status, location.to_owned())
 }
 
+/// The certificate of the server that speaks TLS; its key, beside it, protects nothing else.
+const CERTIFICATE: &str = "tests/tls/loopback.pem";
+
+/// A connection as the server sees it.
+trait Wire: Read + Write {}
+
+impl<T: Read + Write> Wire for T {}
+
+type Wrap = Box<dyn Fn(TcpStream) -> Box<dyn Wire> + Send>;
+
 struct Server {
     address: String,
     /// First line and `range` of each request.
@@ -47,8 +58,29 @@ impl Server {
 
     /// A server that gives the next body to each request, and the last one to all further ones.
     fn start_each(bodies: Vec<Vec<u8>>, answers: &[Answer]) -> Self {
+        Self::start_on("http", bodies, answers, Box::new(|stream| Box::new(stream)))
+    }
+
+    /// A server that speaks TLS, with the certificate of `tests/tls/loopback.pem`.
+    fn start_with_tls(body: Vec<u8>, answers: &[Answer]) -> Self {
+        let certificate = CertificateDer::from_pem_file(CERTIFICATE).unwrap();
+        let key = PrivateKeyDer::from_pem_file("tests/tls/loopback.key").unwrap();
+        let config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let wrap = move |stream| {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            let stream = rustls::StreamOwned::new(connection, stream);
+            Box::new(stream) as Box<dyn Wire>
+        };
+        Self::start_on("https", vec![body], answers, Box::new(wrap))
+    }
+
+    fn start_on(scheme: &str, bodies: Vec<Vec<u8>>, answers: &[Answer], wrap: Wrap) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
+        let address = format!("{scheme}://{}", listener.local_addr().unwrap());
         let requests = Arc::new(Mutex::new(Vec::new()));
         let (seen, answers, here) = (requests.clone(), answers.to_vec(), address.clone());
         thread::spawn(move || {
@@ -61,7 +93,7 @@ impl Server {
                 };
                 // A client that went away is the client's business.
                 let _ = respond(
-                    stream.unwrap(),
+                    &mut wrap(stream.unwrap()),
                     &bodies[number.min(bodies.len() - 1)],
                     answer,
                     &seen,
@@ -77,13 +109,15 @@ impl Server {
 }
 
 fn respond(
-    mut stream: TcpStream,
+    mut stream: &mut dyn Wire,
     body: &[u8],
     answer: Answer,
     seen: &Mutex<Vec<String>>,
 ) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let first = lines.next().unwrap()?;
+    let mut lines = BufReader::new(&mut stream).lines();
+    let first = lines
+        .next()
+        .unwrap_or_else(|| Err(ErrorKind::UnexpectedEof.into()))?;
     let (mut range, mut condition) = (None, None);
     for line in lines {
         let line = line?.to_lowercase();
@@ -194,6 +228,7 @@ fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected:
         url: format!("{}/set/file.txt", server.address),
         destination: destination.clone(),
         checksum: checksum(expected),
+        certificates: None,
     };
     let mut progress = Vec::new();
     let result = fetch(&download, QUICK, &mut |step| progress.push(step));
@@ -364,6 +399,7 @@ fn fetch_named(
         url: format!("{}/{name}", server.address),
         destination: folder.path().join(name),
         checksum,
+        certificates: None,
     };
     let result = fetch(&download, QUICK, &mut |_| {});
     (folder, result)
@@ -529,6 +565,59 @@ fn a_redirect_that_leads_nowhere_is_an_error() {
     ));
 }
 
+/// What comes of a download over TLS, and the requests that the server saw.
+fn fetch_with_tls(
+    answers: &[Answer],
+    host: &str,
+    certificates: Option<&str>,
+) -> (Result<Vec<u8>, FetchError>, Vec<String>) {
+    let server = Server::start_with_tls(body(), answers);
+    let folder = tempfile::tempdir().unwrap();
+    let download = Download {
+        url: format!("{}/x", server.address.replace("127.0.0.1", host)),
+        destination: folder.path().join("x"),
+        checksum: checksum(&body()),
+        certificates: certificates.map(PathBuf::from),
+    };
+    let ended = fetch(&download, QUICK, &mut |_| {});
+    let found = ended.map(|()| std::fs::read(&download.destination).unwrap());
+    (found, server.requests())
+}
+
+#[test]
+fn a_file_arrives_over_tls_and_an_interrupted_one_is_gone_on_with() {
+    let answers = [Answer::CutAfter(500_000), Answer::Ranges];
+    let (found, requests) = fetch_with_tls(&answers, "127.0.0.1", Some(CERTIFICATE));
+    assert!(found.unwrap() == body());
+    assert_eq!(requests.len(), 2);
+    assert!(requests[1].ends_with("Some(500000)"), "{requests:?}");
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_or_of_another_host_is_refused_before_a_request() {
+    for (host, certificates) in [("127.0.0.1", None), ("localhost", Some(CERTIFICATE))] {
+        let (found, requests) = fetch_with_tls(&[Answer::Ranges], host, certificates);
+        let error = found.unwrap_err();
+        assert!(matches!(error, FetchError::NotSecure { .. }), "{error}");
+        assert!(error.to_string().contains("`SSL_CERT_FILE`"), "{error}");
+        assert_eq!(requests, Vec::<String>::new(), "{host}");
+    }
+}
+
+#[test]
+fn a_file_without_certificates_is_an_error_that_names_it() {
+    for (file, words) in [
+        ("tests/tls/absent.pem", "No such file"),
+        ("tests/tls/loopback.key", "it holds none in PEM format"),
+        ("Cargo.toml", "it holds none in PEM format"),
+    ] {
+        let (found, requests) = fetch_with_tls(&[Answer::Ranges], "127.0.0.1", Some(file));
+        let error = found.unwrap_err().to_string();
+        assert!(error.contains(file) && error.contains(words), "{error}");
+        assert!(requests.is_empty());
+    }
+}
+
 #[test]
 fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
     let port = TcpListener::bind("127.0.0.1:0")
@@ -541,6 +630,7 @@ fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
         url: format!("http://127.0.0.1:{port}/x"),
         destination: folder.path().join("x"),
         checksum: checksum(b""),
+        certificates: None,
     };
     let error = fetch(&download, QUICK, &mut |_| {})
         .unwrap_err()
@@ -557,6 +647,7 @@ fn two_at_once_do_not_write_one_file() {
         url: "http://127.0.0.1:1/x".to_owned(),
         destination: folder.path().join("x"),
         checksum: checksum(b""),
+        certificates: None,
     };
     assert!(matches!(
         fetch(&download, QUICK, &mut |_| {}),

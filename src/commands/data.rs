@@ -219,6 +219,7 @@ fn fetch_file(
             url,
             destination,
             checksum: file.checksum.clone(),
+            certificates: std::env::var_os("SSL_CERT_FILE").map(PathBuf::from),
         },
         args.attempts,
     )
