@@ -310,7 +310,10 @@ fn a_page_of_ten_thousand_trials_is_small_and_shows_a_hundred_at_a_time() {
         "100 of 10000 points"
     );
     let milliseconds = milliseconds.as_f64().unwrap();
-    assert!(milliseconds < 1000.0, "a key of the filter took {milliseconds} ms");
+    assert!(
+        milliseconds < 1000.0,
+        "a key of the filter took {milliseconds} ms"
+    );
     page.click("#table th:nth-child(2) button");
     assert_eq!(shown(&page, 1)[0], "99");
     page.show("large");

@@ -8,8 +8,11 @@ use burn::{
 };
 use kiln_core::kinds;
 
-use super::{Init, LayerNorm, Linear};
-use crate::engine::Ops;
+use super::{
+    Init, Input, LayerNorm, Linear, RecurrentMemory,
+    architecture::{Architecture, Facts, by_target, unread},
+};
+use crate::{engine::Ops, error::TrialError};
 
 /// Deviation of the initial weights. Source: GPT-2, nanoGPT.
 const DEVIATION: f64 = 0.02;
@@ -147,6 +150,19 @@ impl FeedForward {
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
         let hidden = ops.gelu(self.widening.forward(x, ops)); // [batch, time, 4 × width]
         self.projection.forward(hidden, ops)
+    }
+}
+
+impl Architecture for Gpt {
+    type Settings = kinds::Gpt;
+
+    fn build(settings: &kinds::Gpt, facts: Facts<'_>, init: &Init) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.vocabulary()?, init))
+    }
+
+    fn outputs(&self, input: Input, _memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Text(tokens) = input else { unread() };
+        by_target(self.forward(tokens, ops))
     }
 }
 

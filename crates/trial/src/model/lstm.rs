@@ -8,8 +8,14 @@ use burn::{
 };
 use kiln_core::kinds;
 
-use super::Init;
-use crate::engine::{LstmState, LstmWeights, Ops};
+use super::{
+    Init, Input, RecurrentMemory,
+    architecture::{Architecture, Facts, by_target, unread},
+};
+use crate::{
+    engine::{LstmState, LstmWeights, Ops},
+    error::TrialError,
+};
 
 /// Bound of the token table's and the projection's initial weights. Source: word_language_model's
 /// `init_weights`.
@@ -94,5 +100,22 @@ impl Layer {
             input_bias: self.bias_input.val(),
             state_bias: self.bias_state.val(),
         }
+    }
+}
+
+impl Architecture for Lstm {
+    type Settings = kinds::Lstm;
+
+    fn build(settings: &kinds::Lstm, facts: Facts<'_>, init: &Init) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.vocabulary()?, init))
+    }
+
+    fn outputs(&self, input: Input, memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Text(tokens) = input else { unread() };
+        let [batch, _] = tokens.dims();
+        let before = memory.take().map(|before| before.of_rows(batch));
+        let (logits, after) = self.forward(tokens, before, ops);
+        *memory = Some(after);
+        by_target(logits)
     }
 }

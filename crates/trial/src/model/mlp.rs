@@ -8,8 +8,11 @@ use burn::{
 };
 use kiln_core::kinds;
 
-use super::{Init, Linear};
-use crate::engine::Ops;
+use super::{
+    Init, Input, Linear, RecurrentMemory,
+    architecture::{Architecture, Facts, by_target, unread},
+};
+use crate::{engine::Ops, error::TrialError};
 
 /// The multilayer perceptron over the last `context` tokens.
 #[derive(Module, Debug)]
@@ -67,5 +70,18 @@ impl Mlp {
             .map(|shift| padded.clone().narrow(1, shift, time))
             .collect();
         Tensor::stack(shifted, 2)
+    }
+}
+
+impl Architecture for Mlp {
+    type Settings = kinds::Mlp;
+
+    fn build(settings: &kinds::Mlp, facts: Facts<'_>, init: &Init) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.vocabulary()?, init))
+    }
+
+    fn outputs(&self, input: Input, _memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Text(tokens) = input else { unread() };
+        by_target(self.forward(tokens, ops))
     }
 }

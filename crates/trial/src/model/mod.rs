@@ -1,6 +1,7 @@
-//! One file per architecture. Input: the catalog's shape and a seed. Output: logits. Losses,
-//! precision and devices are handled elsewhere.
+//! One file per architecture, and one line of registration here. Input: the catalog's shape and a
+//! seed. Output: logits. Losses, precision and devices are handled elsewhere.
 
+mod architecture;
 mod erased;
 mod gpt;
 mod init;
@@ -40,23 +41,11 @@ pub use seq2seq::{Cache, Pairs, Seq2seq};
 pub use storage::stored;
 pub use user_model::{OwnModel, Registry, Samples};
 
+use self::architecture::{Architecture, Facts};
 use crate::{
     engine::{LstmState, Ops, RunningStats},
     error::TrialError,
 };
-
-/// A model that is trained.
-#[derive(Module, Debug)]
-#[allow(clippy::large_enum_variant, reason = "there is one per process")]
-pub enum Network {
-    Gpt(Gpt),
-    Lstm(Lstm),
-    PanelLstm(PanelLstm),
-    Resnet(Resnet),
-    Seq2seq(Seq2seq),
-    Mlp(Mlp),
-    Own(BoxedModel),
-}
 
 /// Input of a network.
 #[derive(Clone, Debug)]
@@ -81,7 +70,63 @@ pub enum Input {
 /// networks.
 pub type RecurrentMemory = Option<LstmState>;
 
-const KINDS_FIT: &str = "the plan lets a model read only the kind of data it is for";
+/// Declares kiln's own models: the enum of networks, and what is done with any of them.
+macro_rules! networks {
+    ($($model:ident),+ $(,)?) => {
+        /// A model that is trained.
+        #[derive(Module, Debug)]
+        #[allow(clippy::large_enum_variant, reason = "there is one per process")]
+        pub enum Network {
+            $($model($model),)+
+            Own(BoxedModel),
+        }
+
+        impl Network {
+            fn build(
+                registry: &Registry,
+                facts: Facts<'_>,
+                init: &Init,
+            ) -> Result<Self, TrialError> {
+                match facts.model {
+                    $(kinds::Model::$model(settings) => {
+                        <$model as Architecture>::build(settings, facts, init).map(Self::$model)
+                    })+
+                    kinds::Model::Custom(custom) => {
+                        registry.build(custom, facts.input()?, init).map(Self::Own)
+                    }
+                    kinds::Model::Matmul(_) => Err(TrialError::Bad(
+                        "`model.kind` matmul has no parameters to train".to_owned(),
+                    )),
+                }
+            }
+
+            /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A
+            /// recurrent language model begins from `memory` and leaves there what it remembers.
+            /// Random: dropout.
+            pub fn forward(
+                &self,
+                input: Input,
+                memory: &mut RecurrentMemory,
+                ops: Ops,
+            ) -> Tensor<2> {
+                match self {
+                    $(Self::$model(model) => Architecture::outputs(model, input, memory, ops),)+
+                    Self::Own(model) => model.forward(input, ops),
+                }
+            }
+
+            /// Running statistics of norms, by name: a network's state besides its parameters.
+            pub(crate) fn running_stats(&self) -> Vec<(String, RunningStats)> {
+                match self {
+                    $(Self::$model(model) => Architecture::running_stats(model),)+
+                    Self::Own(model) => model.running_stats(),
+                }
+            }
+        }
+    };
+}
+
+networks!(Gpt, Lstm, PanelLstm, Resnet, Seq2seq, Mlp);
 
 impl Network {
     /// Errors: what the model must know of its data is unknown or does not fit; `matmul` is not
@@ -97,82 +142,14 @@ impl Network {
     /// The same with users' own models.
     pub(crate) fn with(
         registry: &Registry,
-        shape: &kinds::Model,
+        model: &kinds::Model,
         input: Option<InputShape>,
         init: &Init,
     ) -> Result<Self, TrialError> {
-        if let Some((_, text)) = shape.contradictions().into_iter().next() {
+        if let Some((_, text)) = model.contradictions().into_iter().next() {
             return Err(TrialError::Bad(text));
         }
-        match shape {
-            kinds::Model::Custom(custom) => Ok(Self::Own(registry.build(
-                custom,
-                input.ok_or_else(|| unfit(shape))?,
-                init,
-            )?)),
-            kinds::Model::Gpt(gpt) => Ok(Self::Gpt(Gpt::new(gpt, vocabulary(shape, input)?, init))),
-            kinds::Model::Lstm(lstm) => {
-                Ok(Self::Lstm(Lstm::new(lstm, vocabulary(shape, input)?, init)))
-            }
-            kinds::Model::Mlp(mlp) => Ok(Self::Mlp(Mlp::new(mlp, vocabulary(shape, input)?, init))),
-            kinds::Model::Resnet(resnet) => {
-                let images = input
-                    .and_then(InputShape::images)
-                    .ok_or_else(|| unfit(shape))?;
-                Ok(Self::Resnet(Resnet::new(resnet, images, init)))
-            }
-            kinds::Model::PanelLstm(lstm) => {
-                let panel = input
-                    .and_then(InputShape::panel)
-                    .ok_or_else(|| unfit(shape))?;
-                Ok(Self::PanelLstm(PanelLstm::new(lstm, panel, init)))
-            }
-            kinds::Model::Seq2seq(seq2seq) => Ok(Self::Seq2seq(Seq2seq::new(
-                seq2seq,
-                vocabulary(shape, input)?,
-                init,
-            ))),
-            kinds::Model::Matmul(_) => Err(TrialError::Bad(
-                "`model.kind` matmul has no parameters to train".to_owned(),
-            )),
-        }
-    }
-
-    /// Running statistics of norms, by name: a network's state besides its parameters.
-    pub(crate) fn running_stats(&self) -> Vec<(String, RunningStats)> {
-        match self {
-            Self::Resnet(resnet) => resnet.running_stats(),
-            Self::Own(model) => model.running_stats(),
-            Self::Gpt(_) | Self::Lstm(_) | Self::PanelLstm(_) | Self::Seq2seq(_) | Self::Mlp(_) => {
-                Vec::new()
-            }
-        }
-    }
-
-    /// Outputs [targets, outputs]: for text, batch × time logits over the vocabulary. A recurrent
-    /// language model begins from `memory` and leaves there what it remembers. Random: dropout.
-    pub fn forward(&self, input: Input, memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
-        match (self, input) {
-            (Self::Gpt(gpt), Input::Text(tokens)) => by_target(gpt.forward(tokens, ops)),
-            (Self::Lstm(lstm), Input::Text(tokens)) => {
-                let [batch, _] = tokens.dims();
-                let (logits, after) = lstm.forward(
-                    tokens,
-                    memory.take().map(|before| before.of_rows(batch)),
-                    ops,
-                );
-                *memory = Some(after);
-                by_target(logits)
-            }
-            (Self::Mlp(mlp), Input::Text(tokens)) => by_target(mlp.forward(tokens, ops)),
-            (Self::Resnet(resnet), Input::Images(images)) => resnet.forward(images, ops),
-            (Self::PanelLstm(lstm), Input::Panel { features, symbols }) => {
-                lstm.forward(features, symbols, ops)
-            }
-            (Self::Seq2seq(seq2seq), Input::Pairs(pairs)) => by_target(seq2seq.forward(pairs, ops)),
-            (Self::Own(model), input) => model.forward(input, ops),
-            _ => unreachable!("{KINDS_FIT}"),
-        }
+        Self::build(registry, Facts { model, input }, init)
     }
 }
 
@@ -207,35 +184,6 @@ pub(crate) fn check_outputs(
         "the model's output has shape [{rows}, {columns}]; the data needs [{targets}, {least}]: \
          one row per target, {what}"
     )))
-}
-
-/// [batch, time, outputs] as [batch × time, outputs].
-fn by_target(outputs: Tensor<3>) -> Tensor<2> {
-    let [batch, time, width] = outputs.dims();
-    outputs.reshape([batch * time, width])
-}
-
-fn unfit(shape: &kinds::Model) -> TrialError {
-    TrialError::Bad(format!(
-        "`model.kind` {} reads {}, and `data.kind` provides none",
-        shape.kind(),
-        shape.reads().name()
-    ))
-}
-
-fn vocabulary(shape: &kinds::Model, input: Option<InputShape>) -> Result<usize, TrialError> {
-    let Some(vocabulary) = shape.vocabulary(input) else {
-        return Err(TrialError::Bad(
-            "`model.vocabulary` is missing and the data does not define it; set it".to_owned(),
-        ));
-    };
-    match input.and_then(InputShape::vocabulary) {
-        Some(data) if data > vocabulary => Err(TrialError::Bad(format!(
-            "`model.vocabulary` is {vocabulary}, but the data has {data} different tokens; give at \
-             least {data}"
-        ))),
-        _ => Ok(vocabulary as usize),
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,15 @@ use burn::{
 };
 use kiln_core::kinds::{self, data::PanelShape};
 
-use super::{Init, Linear, lstm::Layer};
-use crate::engine::{LstmWeights, Ops};
+use super::{
+    Init, Input, Linear, RecurrentMemory,
+    architecture::{Architecture, Facts, unread},
+    lstm::Layer,
+};
+use crate::{
+    engine::{LstmWeights, Ops},
+    error::TrialError,
+};
 
 #[derive(Module, Debug)]
 pub struct PanelLstm {
@@ -51,5 +58,24 @@ impl PanelLstm {
         let (x, _) = ops.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]
         let last = x.narrow(1, time - 1, 1).squeeze_dim::<2>(1); // [batch, hidden]
         self.head.forward(ops.dropout(last, self.dropout), ops)
+    }
+}
+
+impl Architecture for PanelLstm {
+    type Settings = kinds::PanelLstm;
+
+    fn build(
+        settings: &kinds::PanelLstm,
+        facts: Facts<'_>,
+        init: &Init,
+    ) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.panel()?, init))
+    }
+
+    fn outputs(&self, input: Input, _memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Panel { features, symbols } = input else {
+            unread()
+        };
+        self.forward(features, symbols, ops)
     }
 }

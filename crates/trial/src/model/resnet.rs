@@ -7,8 +7,14 @@ use burn::{
 };
 use kiln_core::kinds::{self, Stem, data::ImageShape};
 
-use super::{Init, Linear};
-use crate::engine::{After, ConvGeometry, ConvNormWeights, Ops, RunningStats};
+use super::{
+    Init, Input, Linear, RecurrentMemory,
+    architecture::{Architecture, Facts, unread},
+};
+use crate::{
+    engine::{After, ConvGeometry, ConvNormWeights, Ops, RunningStats},
+    error::TrialError,
+};
 
 /// The residual network.
 #[derive(Module, Debug)]
@@ -106,7 +112,7 @@ impl Resnet {
 
 impl Resnet {
     /// The norms' running statistics, by the path of their convolution.
-    pub(super) fn running_stats(&self) -> Vec<(String, RunningStats)> {
+    fn stats_of_norms(&self) -> Vec<(String, RunningStats)> {
         let mut found = vec![("stem".to_owned(), self.stem.stats.clone())];
         for (stage, blocks) in self.stages.iter().enumerate() {
             for (at, block) in blocks.iter().enumerate() {
@@ -234,5 +240,24 @@ impl ConvNorm {
             stats: self.stats.clone(),
         };
         ops.conv_norm(x, weights, geometry, after)
+    }
+}
+
+impl Architecture for Resnet {
+    type Settings = kinds::Resnet;
+
+    fn build(settings: &kinds::Resnet, facts: Facts<'_>, init: &Init) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.images()?, init))
+    }
+
+    fn outputs(&self, input: Input, _memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Images(images) = input else {
+            unread()
+        };
+        self.forward(images, ops)
+    }
+
+    fn running_stats(&self) -> Vec<(String, RunningStats)> {
+        self.stats_of_norms()
     }
 }

@@ -11,8 +11,14 @@ use burn::{
 };
 use kiln_core::kinds;
 
-use super::{Init, Linear};
-use crate::engine::{AddedToScores, Ops};
+use super::{
+    Init, Input, Linear, RecurrentMemory,
+    architecture::{Architecture, Facts, by_target, unread},
+};
+use crate::{
+    engine::{AddedToScores, Ops},
+    error::TrialError,
+};
 
 /// The encoder-decoder transformer.
 #[derive(Module, Debug)]
@@ -559,6 +565,19 @@ fn causal_mask(time: usize, like: &Tensor<4>) -> Tensor<4> {
     Tensor::<2>::zeros([time, time], &like.device())
         .mask_fill(later, f32::NEG_INFINITY)
         .reshape([1, 1, time, time])
+}
+
+impl Architecture for Seq2seq {
+    type Settings = kinds::Seq2seq;
+
+    fn build(settings: &kinds::Seq2seq, facts: Facts<'_>, init: &Init) -> Result<Self, TrialError> {
+        Ok(Self::new(settings, facts.vocabulary()?, init))
+    }
+
+    fn outputs(&self, input: Input, _memory: &mut RecurrentMemory, ops: Ops) -> Tensor<2> {
+        let Input::Pairs(pairs) = input else { unread() };
+        by_target(self.forward(pairs, ops))
+    }
 }
 
 #[cfg(test)]
