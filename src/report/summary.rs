@@ -29,6 +29,13 @@ pub fn summary(table: &TrialTable, planned: usize, style: PageStyle) -> String {
     summary_with(table, planned, &diagnose(table), style)
 }
 
+/// Whether the page says nothing against the order of its best two points.
+pub fn is_order_certain(table: &TrialTable) -> bool {
+    let all = points(table);
+    let ranking = Ranking::new(&all, speed(&all, &table.axes));
+    ranking.has_repeats && ranking.order.is_none()
+}
+
 /// The same page, with findings that the caller computed.
 pub(super) fn summary_with(
     table: &TrialTable,
