@@ -6,7 +6,12 @@
 
 pub mod commands;
 pub mod fetch;
+pub mod preflight;
 pub mod progress;
 pub mod readings;
 pub mod report;
 pub mod schedule;
+
+#[cfg(test)]
+#[path = "../tests/scripted_child/program.rs"]
+mod program;

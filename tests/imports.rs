@@ -21,12 +21,21 @@ const CORE: &MayImport = &[
 const PROGRAM: &MayImport = &[
     ("fetch", &[]),
     ("readings", &[]),
-    ("schedule", &["readings"]),
+    // `program` writes scripts for tests.
+    ("preflight", &["readings", "program"]),
+    ("schedule", &["readings", "preflight", "program"]),
     ("report", &["readings"]),
     ("progress", &["schedule"]),
     (
         "commands",
-        &["fetch", "progress", "readings", "schedule", "report"],
+        &[
+            "fetch",
+            "preflight",
+            "progress",
+            "readings",
+            "schedule",
+            "report",
+        ],
     ),
 ];
 

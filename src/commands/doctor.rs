@@ -12,11 +12,11 @@ use super::{
     print,
 };
 use crate::{
-    readings::Privacy,
-    schedule::preflight::{
+    preflight::{
         ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask,
         diagnose, json, page,
     },
+    readings::Privacy,
 };
 
 #[derive(clap::Args)]

@@ -7,6 +7,7 @@ use kiln_core::{
 };
 
 use super::instruments::{LeasedGpu, ProcessList};
+use crate::preflight::is_hidden_on_purpose;
 
 /// GPUs busier than this are not idle.
 const IDLE_UTILIZATION: f64 = 0.05;
@@ -124,13 +125,6 @@ pub(super) fn choose_each(
         }
         other => other,
     })
-}
-
-/// Whether `CUDA_VISIBLE_DEVICES` is empty or -1, which hides all GPUs.
-pub(super) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
-    visible
-        .map(str::trim)
-        .is_some_and(|text| text.is_empty() || text == "-1")
 }
 
 fn nothing_visible(offer: DeviceOffer) -> String {

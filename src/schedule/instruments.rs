@@ -21,9 +21,9 @@ use kiln_hardware::{
 };
 use serde_json::{Map, Value, json};
 
+use super::RunRequest;
 pub use super::gpus::{InstanceFacts, LeasedGpu};
-use super::{RunRequest, preflight};
-use crate::readings::Privacy;
+use crate::{preflight, readings::Privacy};
 pub use kiln_hardware::{GpuProcess, ProcessList};
 use watching::Keeping;
 pub(super) use watching::LaunchContext;

@@ -23,10 +23,6 @@ mod memory;
 mod oom_killer;
 mod open;
 mod pools;
-pub mod preflight;
-#[cfg(test)]
-#[path = "../../tests/scripted_child/program.rs"]
-mod program;
 mod queue;
 mod remaining;
 mod row;

@@ -28,12 +28,14 @@ use super::{
     instruments::{AttemptReadings, Instruments, LeasedGpu},
     launch::{FactSources, gather, git},
     machine::{self, MachineIdentity},
-    preflight::notice,
     remaining::History,
     row::{AttemptFacts, row},
     stray,
 };
-use crate::readings::{Paths, Privacy};
+use crate::{
+    preflight::notice,
+    readings::{Paths, Privacy},
+};
 
 /// The run to resume, or a new one.
 pub(super) enum ExistingRun {

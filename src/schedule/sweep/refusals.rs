@@ -10,7 +10,10 @@ use kiln_core::{
     spec::{DeviceName, Devices, Engine},
 };
 
-use crate::schedule::{RunRequest, RunStop, clock, open, pools::Pools, preflight};
+use crate::{
+    preflight,
+    schedule::{RunRequest, RunStop, clock, open, pools::Pools},
+};
 
 /// # Errors
 /// If the trial program does not exist or is not executable.

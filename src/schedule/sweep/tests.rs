@@ -6,8 +6,9 @@ use kiln_core::{
 };
 
 use super::*;
-use crate::schedule::{
-    LaunchEvent, LaunchListener, Selection, instruments::LeasedGpu, program::write_program,
+use crate::{
+    program::write_program,
+    schedule::{LaunchEvent, LaunchListener, Selection, instruments::LeasedGpu},
 };
 
 /// A listener for tests that read rows.

@@ -6,7 +6,6 @@ use kiln_core::record::{
 };
 
 use super::{facts::PreflightFacts, trial_program::ExamineAnswer, visible};
-use crate::schedule::devices::is_hidden_on_purpose;
 
 /// All of them, for a libtorch that answered.
 pub(super) fn checks(
@@ -29,7 +28,8 @@ fn cuda(libtorch: &Libtorch, answer: &ExamineAnswer, facts: &PreflightFacts) -> 
     let Some(cuda) = &answer.cuda else {
         return Check::unknown(NAME, "the child stopped before this check");
     };
-    let is_hidden = is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
+    let is_hidden =
+        visible::is_hidden_on_purpose(facts.environment.cuda_visible_devices.as_deref());
     match (&libtorch.cuda, facts.gpus.len(), cuda.devices) {
         (Some(_), 1.., 0) if is_hidden => Check::ok(
             NAME,

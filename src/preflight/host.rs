@@ -263,7 +263,7 @@ fn clock(facts: &PreflightFacts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::preflight::tests::facts;
+    use crate::preflight::tests::facts;
     use kiln_core::record::CheckState;
 
     fn found(name: &str, change: impl FnOnce(&mut PreflightFacts)) -> (CheckState, String) {

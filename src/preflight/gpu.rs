@@ -167,7 +167,7 @@ pub(super) mod tests {
     }
 
     /// A healthy, unused GPU.
-    pub(in super::super) fn healthy(index: u64) -> GpuFacts {
+    pub(in crate::preflight) fn healthy(index: u64) -> GpuFacts {
         GpuFacts {
             index,
             uuid: Some(format!("GPU-{index}aaaaaaa-0000-0000-0000-000000000000")),

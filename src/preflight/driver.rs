@@ -237,7 +237,7 @@ fn no_library(absent: &NvmlAbsent, facts: &PreflightFacts) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::preflight::tests::facts;
+    use crate::preflight::tests::facts;
     use kiln_core::record::CheckState;
 
     fn absent(fault: NvmlFault, reason: &str) -> Result<DriverVersions, NvmlAbsent> {

@@ -12,7 +12,7 @@ use super::{
 };
 
 /// The check of `CUDA_VISIBLE_DEVICES`.
-pub(in crate::schedule) const NAME: &str = "visible-devices";
+pub(crate) const NAME: &str = "visible-devices";
 
 /// Returns one check if the variable is set or the container runtime hides all GPUs; none
 /// otherwise.
@@ -262,10 +262,17 @@ fn leaves(text: &str, seen: &[NamedDevice], facts: &PreflightFacts) -> Check {
     Check::ok(NAME, shown)
 }
 
+/// Whether `CUDA_VISIBLE_DEVICES` is empty or -1, which hides all GPUs.
+pub(crate) fn is_hidden_on_purpose(visible: Option<&str>) -> bool {
+    visible
+        .map(str::trim)
+        .is_some_and(|text| text.is_empty() || text == "-1")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::preflight::{gpu::tests::healthy, tests::facts};
+    use crate::preflight::{gpu::tests::healthy, tests::facts};
     use kiln_core::record::CheckState;
     use kiln_hardware::Reading;
 

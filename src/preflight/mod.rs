@@ -25,7 +25,7 @@ use kiln_hardware::{Nvml, NvmlAbsent, Patience};
 pub use facts::{FactRoots, PreflightFacts};
 pub use text::{TextStyle, json, page};
 pub use trial_program::{ExamineAnswer, ExamineRequest, ask};
-pub(super) use visible::NAME as VISIBLE_DEVICES;
+pub(crate) use visible::{NAME as VISIBLE_DEVICES, is_hidden_on_purpose};
 
 use crate::readings::Privacy;
 
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// A healthy machine with one GPU, without findings of the child.
-    pub(in crate::schedule) fn facts() -> PreflightFacts {
+    pub(super) fn facts() -> PreflightFacts {
         let mut host = kiln_hardware::host::read();
         (host.logical_cores, host.usable_cores, host.cgroup_cpu_cores) =
             (known(16), 16, Reading::absent("no limit"));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     /// The findings of a child on that machine.
-    pub(in crate::schedule) fn answer() -> ExamineAnswer {
+    pub(super) fn answer() -> ExamineAnswer {
         let libtorch = Libtorch {
             compiled: "2.11.0".to_owned(),
             loaded: Some("2.11.0".to_owned()),

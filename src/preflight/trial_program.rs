@@ -243,7 +243,7 @@ fn look_again(program: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::program::write_program;
+    use crate::program::write_program;
 
     fn asked(script: &str, time_limit: Duration) -> ExamineAnswer {
         let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use kiln_core::record::{
 use kiln_hardware::{NvmlAbsent, NvmlFault, Reading};
 
 use super::*;
-use crate::schedule::preflight::tests::{answer, facts};
+use crate::preflight::tests::{answer, facts};
 
 fn found(name: &str, change: impl FnOnce(&mut PreflightFacts, &mut ExamineAnswer)) -> Check {
     let (mut facts, mut answer) = (facts(), answer());
@@ -344,8 +344,8 @@ fn an_order_of_its_own_is_told_where_there_are_several_gpus() {
     let with = |uuids: [u64; 2]| {
         found("device-order", |facts, answer| {
             facts.gpus = vec![
-                crate::schedule::preflight::gpu::tests::healthy(0),
-                crate::schedule::preflight::gpu::tests::healthy(1),
+                crate::preflight::gpu::tests::healthy(0),
+                crate::preflight::gpu::tests::healthy(1),
             ];
             let device = |index: u64| CudaDevice {
                 uuid: facts.gpus[index as usize].uuid.clone().unwrap(),

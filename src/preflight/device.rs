@@ -448,7 +448,7 @@ fn link(gpu: &GpuFacts) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::preflight::gpu::{MigName, tests::healthy};
+    use crate::preflight::gpu::{MigName, tests::healthy};
     use kiln_core::record::CheckState;
     use kiln_hardware::{GpuProcess, Reading};
 
