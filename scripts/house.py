@@ -22,8 +22,10 @@ PACKAGES = {
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
 PANICS = re.compile(r"\.unwrap\(\)|\.expect\(|\b(?:panic|unreachable|todo|unimplemented)!|(?<!debug_)\bassert(?:_eq|_ne)?!")
-DEFINED = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|type)\s+([A-Z]\w*)", re.M)
-
+# An indented `type` belongs to a trait, which names it.
+DEFINED = re.compile(
+    r"^(?:\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union)|(?:pub(?:\([^)]*\))?\s+)?type)\s+([A-Z]\w*)", re.M
+)
 
 def blanked(text):
     """The text with comments, strings and characters replaced by blanks; lines stay, so braces and words can be counted."""
@@ -31,7 +33,6 @@ def blanked(text):
         r'//[^\n]*|/\*.*?\*/|b?r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?\'(?:\\.[^\']*|[^\'\\\n])\'', re.S
     )
     return pattern.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-
 
 def block_end(text, start):
     """The position after the brace that closes the first brace after `start`."""
@@ -42,7 +43,6 @@ def block_end(text, start):
             return at + 1
     return len(text)
 
-
 def without_tests(text):
     """The blanked text without items that are compiled only for tests."""
     while found := re.search(r"#\[cfg\(test\)\]\s*(?:#\[[^\]]*\]\s*)*", text):
@@ -52,10 +52,8 @@ def without_tests(text):
         text = text[: found.start()] + re.sub(r"[^\n]", " ", text[found.start(): cut]) + text[cut:]
     return text
 
-
 def is_test(path):
     return path.stem in ("tests", "published") or path.stem.endswith("_tests") or "tests" in path.parts
-
 
 class File:
     def __init__(self, package, path):
@@ -85,7 +83,6 @@ class File:
         parts = relative.parts
         return parts[:-1] if parts[-1] in ("mod", "lib", "main") else parts
 
-
 def used_paths(code):
     """All paths in the code's `use` items and expressions, as tuples."""
     found = set()
@@ -113,7 +110,6 @@ def used_paths(code):
         found.add(tuple(path.split("::")))
     return found
 
-
 def imports(file, by_module):
     """The files of the same package that this file names in paths, except its parent modules."""
     targets = set()
@@ -135,7 +131,6 @@ def imports(file, by_module):
         if target and by_module[target] is not file and file.module[: len(target)] != target:
             targets.add(by_module[target])
     return targets
-
 
 def circles(files):
     """Strongly connected groups of more than one file (Tarjan)."""
@@ -164,7 +159,6 @@ def circles(files):
         if file not in index:
             visit(file)
     return found
-
 
 def main():
     files = [
@@ -206,7 +200,6 @@ def main():
                 f"{panics:>12.1f}{count:>8}"
             )
         print(f"type names defined more than once: {len(repeated)} of {len(names)}")
-
 
 if __name__ == "__main__":
     main()

@@ -10,23 +10,23 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kiln_core::plan::TrialId;
 
 use super::{
-    lines::Lines,
+    lines::ProgressLines,
     words::{described, ended, figures, outlook, started},
 };
 use crate::schedule::{LaunchCounts, LaunchEvent, LaunchListener};
 
 /// Draws bars.
 #[derive(Debug)]
-pub(super) struct Bars {
+pub(super) struct ProgressBars {
     bars: MultiProgress,
     launch: ProgressBar,
     trials: RefCell<HashMap<TrialId, ProgressBar>>,
     started: Cell<Instant>,
     /// Where nothing can be drawn.
-    lines: Lines,
+    lines: ProgressLines,
 }
 
-impl Bars {
+impl ProgressBars {
     pub(super) fn new() -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
         let style = template("{bar:24} {pos}/{len} trials{msg}");
@@ -35,7 +35,7 @@ impl Bars {
             bars,
             trials: RefCell::default(),
             started: Cell::new(Instant::now()),
-            lines: Lines::new(),
+            lines: ProgressLines::new(),
         }
     }
 
@@ -55,7 +55,7 @@ impl Bars {
     }
 }
 
-impl LaunchListener for Bars {
+impl LaunchListener for ProgressBars {
     fn hear(&self, event: LaunchEvent<'_>) {
         match event {
             LaunchEvent::Notice(text) => self.line(text),

@@ -19,13 +19,13 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// Prints lines.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct ProgressLines {
     /// The start of the launch.
     started: Cell<Instant>,
     shown: LastShown,
 }
 
-impl Lines {
+impl ProgressLines {
     pub(super) fn new() -> Self {
         Self {
             started: Cell::new(Instant::now()),
@@ -42,7 +42,7 @@ impl Lines {
     }
 }
 
-impl LaunchListener for Lines {
+impl LaunchListener for ProgressLines {
     fn hear(&self, event: LaunchEvent<'_>) {
         match event {
             LaunchEvent::Notice(text) => self.line(text),

@@ -10,7 +10,7 @@ use std::{cell::RefCell, collections::HashMap, io::IsTerminal, time::Duration, t
 
 use kiln_core::plan::TrialId;
 
-use self::{bars::Bars, json_events::JsonEvents, lines::Lines};
+use self::{bars::ProgressBars, json_events::JsonEvents, lines::ProgressLines};
 use crate::schedule::{LaunchEvent, LaunchListener};
 
 /// Form of the progress output.
@@ -39,9 +39,9 @@ impl ProgressMode {
     pub fn listener(self) -> Box<dyn LaunchListener> {
         match self {
             Self::Quiet => Box::new(Quiet),
-            Self::Plain => Box::new(Lines::new()),
+            Self::Plain => Box::new(ProgressLines::new()),
             Self::Json => Box::new(JsonEvents::default()),
-            Self::Bars => Box::new(Bars::new()),
+            Self::Bars => Box::new(ProgressBars::new()),
         }
     }
 }

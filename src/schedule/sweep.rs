@@ -19,7 +19,6 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{TableRow, run_folder::repair_latest},
     spec::Order,
-    units::counted,
 };
 
 use super::{
@@ -35,7 +34,7 @@ use super::{
     pools::{self, Pools},
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
-    signals::{Listener, StopRequest, ask},
+    signals::{Listener, StopRequest},
     tuning::Tuning,
 };
 use crate::readings::Paths;
@@ -259,10 +258,6 @@ impl<'a> LaunchState<'a> {
         });
     }
 
-    fn is_stopping(&self) -> bool {
-        self.asked.is_some() || self.failure.is_some()
-    }
-
     fn start_what_may(&mut self) {
         while !self.is_stopping() {
             let used: Vec<usize> = self.running.iter().map(|attempt| attempt.slot).collect();
@@ -328,28 +323,6 @@ impl<'a> LaunchState<'a> {
             self.fail(stop);
         }
         Ok(())
-    }
-
-    fn signal(&mut self, signal: i32) {
-        let asked = ask(self.asked, signal);
-        self.asked = Some(asked);
-        self.counts.is_over = true;
-        match asked {
-            StopRequest::Drain if self.running.is_empty() => self.notice("stopping"),
-            StopRequest::Drain => {
-                let running = counted(self.running.len(), "running trial");
-                self.notice(&format!(
-                    "finishing {running} and starting no more; press Ctrl-C again to stop now"
-                ));
-            }
-            StopRequest::Stop => {
-                self.notice("stopping the running trials");
-                self.running
-                    .iter_mut()
-                    .for_each(|attempt| attempt.stop(StopCause::Told));
-            }
-            StopRequest::Kill => self.running.iter_mut().for_each(Attempt::kill),
-        }
     }
 
     fn tick(&mut self) {
@@ -513,26 +486,6 @@ impl<'a> LaunchState<'a> {
             ));
         }
     }
-
-    /// Starts no more trials and stops those that run.
-    fn fail(&mut self, stop: RunStop) {
-        self.running
-            .iter_mut()
-            .for_each(|attempt| attempt.stop(StopCause::RunFailed));
-        self.start_no_more(stop);
-    }
-
-    /// Starts no more trials; the running ones finish.
-    fn start_no_more(&mut self, stop: RunStop) {
-        self.counts.is_over = true;
-        self.failure.get_or_insert(stop);
-    }
-
-    fn disk_full(&self) -> RunStop {
-        RunStop::CannotRun(disk::full_message(
-            &self.request.results.join(&self.request.experiment.name),
-        ))
-    }
 }
 
 /// The line of the trial has already given the reason.
@@ -579,5 +532,6 @@ mod memory;
 mod refusals;
 mod search;
 mod slots;
+mod stopping;
 #[cfg(test)]
 pub(super) mod tests;

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::tensor::{Device, Int, Tensor};
 use kiln_core::spec::{Engine, Precision};
 
-use self::composed::Composed;
+use self::composed::ComposedOps;
 #[cfg(feature = "libtorch")]
-use self::fused::Fused;
+use self::fused::FusedOps;
 use crate::error::TrialError;
 
 /// A target with this value counts neither in the loss nor in the number of targets.
@@ -137,8 +137,8 @@ pub struct Ops(OfEngine);
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum OfEngine {
     #[cfg(feature = "libtorch")]
-    Fused(Fused),
-    Composed(Composed),
+    Fused(FusedOps),
+    Composed(ComposedOps),
 }
 
 impl Ops {
@@ -153,9 +153,9 @@ impl Ops {
         }
         #[cfg(feature = "libtorch")]
         if engine == Engine::Libtorch {
-            return Ok(Self(OfEngine::Fused(Fused::new(precision))));
+            return Ok(Self(OfEngine::Fused(FusedOps::new(precision))));
         }
-        Ok(Self(OfEngine::Composed(Composed::new())))
+        Ok(Self(OfEngine::Composed(ComposedOps::new())))
     }
 
     /// The same as it is done on CUDA: one layer of an LSTM at a time where there is dropout

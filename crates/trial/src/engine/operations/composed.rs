@@ -17,11 +17,11 @@ const NORM_EPSILON: f64 = 1e-5;
 
 /// Settings of one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Composed {
+pub(super) struct ComposedOps {
     training: bool,
 }
 
-impl Composed {
+impl ComposedOps {
     pub(super) fn new() -> Self {
         Self { training: true }
     }
@@ -138,7 +138,7 @@ impl Composed {
     }
 }
 
-impl Operations for Composed {
+impl Operations for ComposedOps {
     fn linear<const D: usize>(
         self,
         x: Tensor<D>,

@@ -18,14 +18,14 @@ const LAYERS_AT_ONCE: usize = 4;
 
 /// Settings of one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Fused {
+pub(super) struct FusedOps {
     products: Products,
     training: bool,
     /// Whether it takes the ways that are meant for CUDA.
     on_cuda: bool,
 }
 
-impl Fused {
+impl FusedOps {
     pub(super) fn new(precision: Precision) -> Self {
         Self {
             products: Products::of(precision),
@@ -116,7 +116,7 @@ impl Fused {
     }
 }
 
-impl Operations for Fused {
+impl Operations for FusedOps {
     fn linear<const D: usize>(
         self,
         x: Tensor<D>,
