@@ -419,7 +419,7 @@ fn row_of(claim: Claim, point: usize, points: usize) -> TrialRow {
         .map(|column| (column.name.to_owned(), Value::Null));
     let mut fields: serde_json::Map<String, Value> = empty.collect();
     let known = json!({
-        "kiln_table": "trials/6", "trial": "0000000000", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,
+        "kiln_table": TRIALS.version, "trial": "0000000000", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,
         "model_kind": "gpt", "data_kind": "generated", "engine": "libtorch", "device_name": "NVIDIA H200", "device_uuid": "GPU-1", "driver": "590.48.01",
         "precision": "f32", "batch_size": 8, "grad_accumulation": 1, "effective_batch_size": 8, "num_workers": 2, "seed": 1, "steps": 900,
         "window_seconds": 90.0, "left_out_steps": 10, "median_step_seconds": 0.09, "epoch_seconds": 600.0, "data_wait_fraction": 0.01,

@@ -3,6 +3,8 @@
 
 use std::{collections::HashMap, fs, io::Read};
 
+use kiln_core::record::tables::TRIALS;
+
 use crate::scripted_child::{Ended, Place, read_until, wait_until};
 
 const FOUR: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4]}}";
@@ -22,7 +24,7 @@ fn a_sweep_completes_and_leaves_its_tables() {
     assert_eq!(place.column("train.batch_size"), ["1", "2", "3", "4"]);
     let row = &place.rows()[0];
     for (column, cell) in [
-        ("kiln_table", "trials/6"),
+        ("kiln_table", TRIALS.version),
         ("attempt", "1"),
         ("launch", "1"),
         ("samples_per_second", "64.0"),
