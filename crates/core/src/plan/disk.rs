@@ -2,7 +2,7 @@
 //! hardware samples (their number depends on time).
 
 use super::Trial;
-use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment, Optimizer};
+use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment};
 
 /// One row of steps.csv: table, times, epoch, step, loss, learning rate, warm-up.
 const STEP_ROW_BYTES: u64 = 120;
@@ -50,12 +50,7 @@ impl Trial {
         let Some(policy) = &self.train.checkpoint else {
             return 0;
         };
-        let moments = match self.train.optimizer {
-            Optimizer::Adamw { .. } => 2,
-            // Adafactor's moments have the size of a matrix's sides.
-            Optimizer::Sgd { momentum: 0.0, .. } | Optimizer::Adafactor { .. } => 0,
-            Optimizer::Sgd { .. } => 1,
-        };
+        let moments = self.train.optimizer.moments();
         let at_once = policy
             .keep
             .saturating_add(1 + u64::from(policy.after == AfterTraining::Best));

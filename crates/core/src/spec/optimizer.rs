@@ -92,6 +92,42 @@ impl Optimizer {
             | Self::Adafactor { learning_rate, .. } => *learning_rate,
         }
     }
+
+    /// Weight decay of a parameter with this many axes.
+    pub fn weight_decay_of(&self, axes: usize) -> f64 {
+        let (weight_decay, on) = match self {
+            Self::Adamw {
+                weight_decay,
+                weight_decay_on,
+                ..
+            }
+            | Self::Sgd {
+                weight_decay,
+                weight_decay_on,
+                ..
+            }
+            | Self::Adafactor {
+                weight_decay,
+                weight_decay_on,
+                ..
+            } => (*weight_decay, *weight_decay_on),
+        };
+        if on == WeightDecayOn::Matrices && axes < 2 {
+            0.0
+        } else {
+            weight_decay
+        }
+    }
+
+    /// Tensors that it remembers for each parameter, each as large as the parameter.
+    pub fn moments(&self) -> u64 {
+        match self {
+            Self::Adamw { .. } => 2,
+            // Adafactor's have the size of a matrix's sides.
+            Self::Sgd { momentum: 0.0, .. } | Self::Adafactor { .. } => 0,
+            Self::Sgd { .. } => 1,
+        }
+    }
 }
 
 impl Default for Optimizer {

@@ -1,8 +1,9 @@
-//! Fused updates of parameters in place: optimizers, clipping, accumulation. Input: lists of tch
-//! tensors that run in parallel.
+//! Fused updates of parameters in place: what each optimizer keeps and how it steps, clipping,
+//! accumulation. Input: lists of tch tensors that run in parallel.
 
 use std::{ffi::c_int, ptr};
 
+use kiln_core::spec::Optimizer;
 use tch::Tensor;
 
 use super::shim::{Handle, checked, count, handle, handles};
@@ -253,6 +254,134 @@ pub(crate) fn adafactor(
         )
     };
     checked(code)
+}
+
+impl ParameterGroup {
+    /// Initial optimizer state of a parameter, before its first update.
+    pub(crate) fn begin(&mut self, optimizer: &Optimizer, parameter: &Tensor) {
+        match optimizer {
+            Optimizer::Adamw { .. } => {
+                self.first.push(parameter.zeros_like());
+                self.second.push(parameter.zeros_like());
+                self.steps
+                    .push(Tensor::zeros([], (tch::Kind::Float, parameter.device())));
+            }
+            // SGD without momentum has no state: an unused buffer would count in the memory
+            // columns.
+            Optimizer::Sgd { momentum: 0.0, .. } => {}
+            Optimizer::Sgd { .. } => self.first.push(parameter.zeros_like()),
+            Optimizer::Adafactor { .. } => {
+                let [rows, columns] = means_of(&parameter.size());
+                let zeros =
+                    |shape: Vec<i64>| Tensor::zeros(shape, (tch::Kind::Float, parameter.device()));
+                self.first.push(zeros(rows));
+                self.second.push(zeros(columns));
+                if self.steps.is_empty() {
+                    self.steps
+                        .push(Tensor::zeros([], (tch::Kind::Float, parameter.device())));
+                }
+            }
+        }
+    }
+}
+
+/// Shapes of Adafactor's means for a parameter of this shape: along the last axis, and along the
+/// one before it.
+fn means_of(shape: &[i64]) -> [Vec<i64>; 2] {
+    match shape {
+        [leading @ .., rows, columns] => [
+            [leading, &[*rows]].concat(),
+            [leading, &[*columns]].concat(),
+        ],
+        of_one_axis => [of_one_axis.to_vec(), vec![0]],
+    }
+}
+
+/// Values that all groups of one update share.
+#[derive(Clone, Copy)]
+pub(crate) struct UpdateContext<'a> {
+    pub(crate) learning_rate: LearningRate<'a>,
+    /// A skipped first step counts as well: a momentum of zeros and one not started give the same
+    /// update.
+    pub(crate) is_first: bool,
+    /// 1 on the device if the update is to be skipped.
+    pub(crate) found: Option<&'a Tensor>,
+}
+
+/// One update of a group, in place, by the experiment's optimizer; `decays` says whether the group
+/// has weight decay.
+pub(crate) fn step(
+    optimizer: &Optimizer,
+    group: &ParameterGroup,
+    decays: bool,
+    update: UpdateContext<'_>,
+) -> Result<(), TrialError> {
+    let UpdateContext {
+        learning_rate,
+        is_first,
+        found,
+    } = update;
+    match *optimizer {
+        Optimizer::Adamw {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            ..
+        } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            adamw(
+                group,
+                AdamW {
+                    learning_rate,
+                    beta1,
+                    beta2,
+                    weight_decay,
+                    epsilon,
+                },
+                found,
+            )
+        }
+        Optimizer::Sgd {
+            momentum,
+            nesterov,
+            weight_decay,
+            ..
+        } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            sgd(
+                group,
+                Sgd {
+                    learning_rate,
+                    momentum,
+                    nesterov,
+                    weight_decay,
+                    first_step: is_first,
+                },
+                found,
+            )
+        }
+        Optimizer::Adafactor {
+            decay_rate,
+            epsilon,
+            clip_threshold,
+            weight_decay,
+            ..
+        } => {
+            let weight_decay = if decays { weight_decay } else { 0.0 };
+            adafactor(
+                group,
+                Adafactor {
+                    learning_rate,
+                    decay_rate,
+                    epsilon,
+                    clip_threshold,
+                    weight_decay,
+                },
+                found,
+            )
+        }
+    }
 }
 
 /// Scales the gradients in place so that their common norm is at most `largest`; the norm before,

@@ -16,17 +16,13 @@ use kiln_core::spec::{Optimizer, Precision, Train};
 use super::{
     Counters, FIRST, NamedValues, SECOND,
     collected::{Collected, FromTensor},
-    decay,
     scaler::Scaler,
     without_backward,
 };
 use crate::{
     engine::{
         replicas::sum_over_replicas,
-        updates::{
-            Adafactor, AdamW, LearningRate, ParameterGroup, Sgd, accumulate, adafactor, adamw,
-            clip, sgd,
-        },
+        updates::{LearningRate, ParameterGroup, UpdateContext, accumulate, clip, step},
     },
     error::TrialError,
     model::Network,
@@ -62,7 +58,7 @@ impl Fused {
         let group_of: Vec<usize> = found
             .tensors
             .iter()
-            .map(|tensor| usize::from(decay(optimizer, tensor.dim()) == 0.0))
+            .map(|tensor| usize::from(optimizer.weight_decay_of(tensor.dim()) == 0.0))
             .collect();
         let mut groups = [ParameterGroup::default(), ParameterGroup::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
@@ -320,52 +316,6 @@ pub(super) fn sum(replicas: &[&Fused]) -> Result<(), TrialError> {
     sum_over_replicas(&lists)
 }
 
-impl ParameterGroup {
-    /// Initial optimizer state of a parameter, before its first update.
-    fn begin(&mut self, optimizer: &Optimizer, parameter: &tch::Tensor) {
-        match optimizer {
-            Optimizer::Adamw { .. } => {
-                self.first.push(parameter.zeros_like());
-                self.second.push(parameter.zeros_like());
-                self.steps.push(tch::Tensor::zeros(
-                    [],
-                    (tch::Kind::Float, parameter.device()),
-                ));
-            }
-            // SGD without momentum has no state: an unused buffer would count in the memory
-            // columns.
-            Optimizer::Sgd { momentum: 0.0, .. } => {}
-            Optimizer::Sgd { .. } => self.first.push(parameter.zeros_like()),
-            Optimizer::Adafactor { .. } => {
-                let [rows, columns] = means_of(&parameter.size());
-                let zeros = |shape: Vec<i64>| {
-                    tch::Tensor::zeros(shape, (tch::Kind::Float, parameter.device()))
-                };
-                self.first.push(zeros(rows));
-                self.second.push(zeros(columns));
-                if self.steps.is_empty() {
-                    self.steps.push(tch::Tensor::zeros(
-                        [],
-                        (tch::Kind::Float, parameter.device()),
-                    ));
-                }
-            }
-        }
-    }
-}
-
-/// Shapes of Adafactor's means for a parameter of this shape: along the last axis, and along the
-/// one before it.
-fn means_of(shape: &[i64]) -> [Vec<i64>; 2] {
-    match shape {
-        [leading @ .., rows, columns] => [
-            [leading, &[*rows]].concat(),
-            [leading, &[*columns]].concat(),
-        ],
-        of_one_axis => [of_one_axis.to_vec(), vec![0]],
-    }
-}
-
 /// Row after row, whatever its layout.
 fn flat(tensor: &tch::Tensor) -> Tensor<1> {
     Tensor::from_primitive::<LibTorch>(TchTensor::new(tensor.reshape([-1])))
@@ -373,91 +323,6 @@ fn flat(tensor: &tch::Tensor) -> Tensor<1> {
 
 fn unreadable(error: tch::TchError) -> TrialError {
     TrialError::Failed(format!("the optimizer's state could not be read: {error}"))
-}
-
-/// Values that all groups of one update share.
-#[derive(Clone, Copy)]
-struct UpdateContext<'a> {
-    learning_rate: LearningRate<'a>,
-    /// A skipped first step counts as well: a momentum of zeros and one not started give the same
-    /// update.
-    is_first: bool,
-    /// 1 on the device if the update is to be skipped.
-    found: Option<&'a tch::Tensor>,
-}
-
-fn step(
-    optimizer: &Optimizer,
-    group: &ParameterGroup,
-    decays: bool,
-    update: UpdateContext<'_>,
-) -> Result<(), TrialError> {
-    let UpdateContext {
-        learning_rate,
-        is_first,
-        found,
-    } = update;
-    match *optimizer {
-        Optimizer::Adamw {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-            ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            adamw(
-                group,
-                AdamW {
-                    learning_rate,
-                    beta1,
-                    beta2,
-                    weight_decay,
-                    epsilon,
-                },
-                found,
-            )
-        }
-        Optimizer::Sgd {
-            momentum,
-            nesterov,
-            weight_decay,
-            ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            sgd(
-                group,
-                Sgd {
-                    learning_rate,
-                    momentum,
-                    nesterov,
-                    weight_decay,
-                    first_step: is_first,
-                },
-                found,
-            )
-        }
-        Optimizer::Adafactor {
-            decay_rate,
-            epsilon,
-            clip_threshold,
-            weight_decay,
-            ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            adafactor(
-                group,
-                Adafactor {
-                    learning_rate,
-                    decay_rate,
-                    epsilon,
-                    clip_threshold,
-                    weight_decay,
-                },
-                found,
-            )
-        }
-    }
 }
 
 /// As it is, in the memory that burn's handle has.
@@ -482,6 +347,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::engine::updates::{Adafactor, AdamW, Sgd, adafactor, adamw, sgd};
     use crate::{
         engine::Ops,
         model::{Init, Input, stored},

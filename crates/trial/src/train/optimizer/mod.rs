@@ -11,7 +11,7 @@ mod plain;
 mod scaler;
 
 use burn::tensor::{Gradients, Tensor};
-use kiln_core::spec::{self, Engine, WeightDecayOn};
+use kiln_core::spec::{self, Engine};
 use serde::{Deserialize, Serialize};
 
 pub(super) use plain::parameters;
@@ -192,32 +192,6 @@ pub(super) fn leaving_parameters(network: &Network) -> NamedTensors {
 
 const FIRST: &str = "first.";
 const SECOND: &str = "second.";
-
-/// Weight decay of a parameter with this many axes.
-fn decay(optimizer: &spec::Optimizer, axes: usize) -> f64 {
-    let (weight_decay, on) = match optimizer {
-        spec::Optimizer::Adamw {
-            weight_decay,
-            weight_decay_on,
-            ..
-        }
-        | spec::Optimizer::Sgd {
-            weight_decay,
-            weight_decay_on,
-            ..
-        }
-        | spec::Optimizer::Adafactor {
-            weight_decay,
-            weight_decay_on,
-            ..
-        } => (*weight_decay, *weight_decay_on),
-    };
-    if on == WeightDecayOn::Matrices && axes < 2 {
-        0.0
-    } else {
-        weight_decay
-    }
-}
 
 fn without_gradient(path: &str) -> TrialError {
     TrialError::Failed(format!(

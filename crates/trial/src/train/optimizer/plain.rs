@@ -7,7 +7,7 @@ use burn::{
 };
 use kiln_core::spec::Optimizer;
 
-use super::{Counters, FIRST, NamedValues, SECOND, collected::Collected, decay, without_backward};
+use super::{Counters, FIRST, NamedValues, SECOND, collected::Collected, without_backward};
 use crate::{
     error::TrialError,
     model::Network,
@@ -304,7 +304,7 @@ impl<'a, G: Iterator<Item = Tensor<1>>, M: Iterator<Item = &'a mut [Tensor<1>; 2
             let shape = tensor.dims();
             let at = UpdateAt {
                 learning_rate,
-                decay: decay(self.optimizer, D),
+                decay: self.optimizer.weight_decay_of(D),
                 number,
                 shape: folded(&shape),
             };
