@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Loader, tenth};
+use super::{Content, Loader, kind::DataKind, tenth};
 
 /// Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28 × 28 gray pixels, 10
 /// classes. Source: Xiao et al. 2017 (arXiv 1708.07747).
@@ -146,4 +146,123 @@ fn channels() -> u64 {
 }
 fn classes() -> u64 {
     10
+}
+
+impl DataKind for FashionMnist {
+    fn kind(&self) -> &'static str {
+        "fashion-mnist"
+    }
+
+    fn content(&self) -> Content {
+        Content::Images
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        self.path.iter_mut().collect()
+    }
+
+    fn augmentation(&self) -> Option<Augmentation> {
+        Some(self.augmentation)
+    }
+}
+
+impl DataKind for Cifar10 {
+    fn kind(&self) -> &'static str {
+        "cifar10"
+    }
+
+    fn content(&self) -> Content {
+        Content::Images
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        self.path.iter_mut().collect()
+    }
+
+    fn augmentation(&self) -> Option<Augmentation> {
+        Some(self.augmentation)
+    }
+}
+
+impl DataKind for ImageFolder {
+    fn kind(&self) -> &'static str {
+        "image-folder"
+    }
+
+    fn content(&self) -> Content {
+        Content::Images
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        vec![&mut self.path]
+    }
+
+    fn valid_fraction(&self) -> Option<f64> {
+        Some(self.valid_fraction)
+    }
+
+    fn augmentation(&self) -> Option<Augmentation> {
+        Some(Augmentation {
+            crop_padding: 0,
+            flip: self.flip,
+        })
+    }
+}
+
+impl DataKind for GeneratedImages {
+    fn kind(&self) -> &'static str {
+        "generated-images"
+    }
+
+    fn content(&self) -> Content {
+        Content::Images
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn augmentation(&self) -> Option<Augmentation> {
+        Some(self.augmentation)
+    }
 }

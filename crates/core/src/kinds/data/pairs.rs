@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Loader, tenth};
+use super::{Content, Loader, kind::DataKind, tenth};
 
 /// The user's own prompts and responses, one JSON object per line, with the user's own tokenizer
 /// file.
@@ -220,6 +220,81 @@ fn length_bucket() -> u64 {
 }
 fn sort_by_length() -> bool {
     true
+}
+
+impl DataKind for SftJsonl {
+    fn kind(&self) -> &'static str {
+        "sft-jsonl"
+    }
+
+    fn content(&self) -> Content {
+        Content::Pairs
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        [&mut self.path, &mut self.tokenizer]
+            .into_iter()
+            .chain(&mut self.valid_path)
+            .collect()
+    }
+
+    fn valid_fraction(&self) -> Option<f64> {
+        self.valid_share()
+    }
+
+    fn pairs(&self) -> Option<&PairSampling> {
+        Some(&self.sampling)
+    }
+
+    fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
+        Some(&mut self.sampling)
+    }
+}
+
+impl DataKind for Chatlm {
+    fn kind(&self) -> &'static str {
+        "chatlm"
+    }
+
+    fn content(&self) -> Content {
+        Content::Pairs
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        self.path.iter_mut().collect()
+    }
+
+    fn pairs(&self) -> Option<&PairSampling> {
+        Some(&self.sampling)
+    }
+
+    fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
+        Some(&mut self.sampling)
+    }
 }
 
 #[cfg(test)]

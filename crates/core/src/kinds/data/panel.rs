@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Loader, tenth};
+use super::{Content, Loader, kind::DataKind, tenth};
 
 /// The user's own time series: a folder or an archive with one CSV file per symbol, a date and
 /// numbers in each row.
@@ -107,6 +107,74 @@ impl SymbolReturns {
 
 fn date() -> String {
     "Date".to_owned()
+}
+
+impl DataKind for PanelCsv {
+    fn kind(&self) -> &'static str {
+        "panel-csv"
+    }
+
+    fn content(&self) -> Content {
+        Content::Panel
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        vec![&mut self.path]
+    }
+
+    fn panel_split(&self) -> Option<&PanelSplit> {
+        Some(&self.split)
+    }
+
+    fn valid_fraction(&self) -> Option<f64> {
+        Some(self.split.valid_fraction)
+    }
+}
+
+impl DataKind for Stocknet {
+    fn kind(&self) -> &'static str {
+        "stocknet"
+    }
+
+    fn content(&self) -> Content {
+        Content::Panel
+    }
+
+    fn loader(&self) -> Option<&Loader> {
+        Some(&self.loader)
+    }
+
+    fn loader_mut(&mut self) -> Option<&mut Loader> {
+        Some(&mut self.loader)
+    }
+
+    fn path(&self) -> Option<&str> {
+        self.path.as_deref()
+    }
+
+    fn paths_mut(&mut self) -> Vec<&mut String> {
+        self.path.iter_mut().collect()
+    }
+
+    fn panel_split(&self) -> Option<&PanelSplit> {
+        Some(&self.split)
+    }
+
+    fn valid_fraction(&self) -> Option<f64> {
+        Some(self.split.valid_fraction)
+    }
 }
 
 #[cfg(test)]
