@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        SnapshotRow, TrialRow,
+        SnapshotRow, TrialFigures, TrialRow,
         table::{Table, TableWriter},
         tables::{self, SNAPSHOTS, TRIALS},
         trials::{TableRow, TrialTable, TrialWriter},
@@ -626,4 +626,14 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
 /// `docs/tables.md`, whole.
 fn whole_page() -> String {
     tables::markdown() + &kiln::readings::watch::markdown()
+}
+
+#[test]
+fn the_protocol_names_every_column_that_a_child_may_measure() {
+    let page = fs::read_to_string("docs/child-protocol.md").unwrap();
+    let missing: Vec<&&str> = TrialFigures::COLUMNS
+        .iter()
+        .filter(|column| !page.contains(&format!("`{column}`")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -76,6 +76,11 @@ macro_rules! halves {
             )*
         }
 
+        impl TrialFigures {
+            /// The names of its columns.
+            pub const COLUMNS: &[&str] = &[$(stringify!($figure)),*];
+        }
+
         impl TrialRow {
             /// Puts the halves together.
             pub fn new(facts: TrialFacts, figures: TrialFigures) -> Self {
