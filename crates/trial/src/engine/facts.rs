@@ -86,12 +86,11 @@ pub fn cpu_model() -> String {
         .map_or("cpu".to_owned(), |(_, name)| name.trim().to_owned())
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "libtorch"))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(feature = "libtorch")]
     fn libtorch_says_itself_which_version_it_is() {
         let build = "PyTorch built with:\n  - Build settings: BLAS_INFO=mkl, \
                      COMMIT_SHA=70d99e998b4955, CUDA_VERSION=13.0, TORCH_VERSION=2.11.0, \
@@ -105,7 +104,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "libtorch")]
     fn this_process_tells_its_libraries_versions() {
         let found = libraries();
         assert!(

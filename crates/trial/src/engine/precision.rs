@@ -11,6 +11,7 @@ use crate::error::TrialError;
 const OLDEST_WITH_TF32: (u32, u32) = (8, 0);
 
 /// The number format of matrix products. The numbers are those of the shim's `product_kind`.
+#[cfg(feature = "libtorch")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Products {
     /// That of the weights: everything is in one format.
@@ -21,6 +22,7 @@ pub(super) enum Products {
     F16 = 2,
 }
 
+#[cfg(feature = "libtorch")]
 impl Products {
     pub(super) fn of(precision: Precision) -> Self {
         match precision {
@@ -31,7 +33,6 @@ impl Products {
     }
 
     /// `None` is that of the weights.
-    #[cfg(feature = "libtorch")]
     pub(super) fn kind(self) -> Option<tch::Kind> {
         match self {
             Self::OfWeights => None,
