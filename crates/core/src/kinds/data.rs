@@ -13,12 +13,10 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 pub use counts::{Counts, DataFacts, InputShape};
-use kind::DataKind;
-
 pub use images::{
     Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape,
 };
-pub use kind::Data;
+pub use kind::{Data, DataKind};
 pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl, UNKNOWN_TOKEN};
 pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
 pub use text::{

@@ -6,11 +6,10 @@ mod gpt;
 mod lstm;
 mod matmul;
 mod mlp;
+mod model;
 mod panel_lstm;
 mod resnet;
 mod seq2seq;
-
-mod model;
 
 pub mod data;
 pub mod random;
@@ -22,7 +21,7 @@ pub use gpt::Gpt;
 pub use lstm::Lstm;
 pub use matmul::Matmul;
 pub use mlp::Mlp;
-pub use model::{Contradiction, Model};
+pub use model::{Contradiction, Model, ModelKind};
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};
 pub use seq2seq::Seq2seq;

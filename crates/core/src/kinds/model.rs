@@ -1,6 +1,8 @@
 //! The registry of model kinds: each is one line here, and an implementation of [`ModelKind`] beside
 //! its settings.
 
+use std::ops::Deref;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,8 +15,9 @@ use super::{
 /// `d_model` 256")``.
 pub type Contradiction = (&'static str, String);
 
-/// What is known of a model from its settings. `input` is the shape of the data, if it is known.
-pub(super) trait ModelKind {
+/// The facts that the settings of a model define. A [`Model`] of any kind has these methods. `input`
+/// is the shape of the data, if it is known.
+pub trait ModelKind {
     /// The name in `model.kind`.
     fn kind(&self) -> &'static str;
 
@@ -73,8 +76,10 @@ macro_rules! models {
             $($kind($kind),)+
         }
 
-        impl Model {
-            fn settings(&self) -> &dyn ModelKind {
+        impl Deref for Model {
+            type Target = dyn ModelKind;
+
+            fn deref(&self) -> &Self::Target {
                 match self {
                     $(Self::$kind(settings) => settings,)+
                 }
@@ -84,61 +89,3 @@ macro_rules! models {
 }
 
 models!(Gpt, Lstm, PanelLstm, Resnet, Seq2seq, Mlp, Matmul, Custom);
-
-/// What is known of a model before anything runs. `input` is the shape of the data, if it is known.
-impl Model {
-    /// The name in `model.kind`.
-    pub fn kind(&self) -> &'static str {
-        self.settings().kind()
-    }
-
-    /// Content of its samples.
-    pub fn reads(&self) -> Content {
-        self.settings().reads()
-    }
-
-    /// Tokens, or rows of a panel, per sample; `None` for a model that reads neither.
-    pub fn seq_len(&self) -> Option<u64> {
-        self.settings().seq_len()
-    }
-
-    /// Vocabulary of the model: its own if given, else that of the data; `None` if neither is
-    /// known, or it has none.
-    pub fn vocabulary(&self, input: Option<InputShape>) -> Option<u64> {
-        self.settings().vocabulary(input)
-    }
-
-    /// Number of trainable parameters, equal to that of the built model; `None` if required facts
-    /// of the data are unknown, and for `custom`.
-    pub fn parameters(&self, input: Option<InputShape>) -> Option<u64> {
-        self.settings().parameters(input)
-    }
-
-    /// Model FLOPs of one sample, forward and backward, without recomputation; `None` if required
-    /// facts of the data are unknown, for `custom`, and if the result exceeds a `u64`. Source:
-    /// `docs/measurement.md` 8.
-    pub fn flops_per_sample(&self, input: Option<InputShape>) -> Option<u64> {
-        self.settings().flops_per_sample(input)
-    }
-
-    /// Model FLOPs of this many rows of prompts and responses, from their lengths; `None` for a
-    /// model that does not read them.
-    pub fn flops_of_rows(&self, input: Option<InputShape>, rows: &PairCounts) -> Option<f64> {
-        self.settings().flops_of_rows(input, rows)
-    }
-
-    /// Short name of the formula behind [`Model::flops_per_sample`].
-    pub fn flops_formula(&self) -> &'static str {
-        self.settings().flops_formula()
-    }
-
-    /// The keys that a named size (`model.size`) sets if they are absent.
-    pub fn keys_of_sizes(&self) -> &'static [&'static str] {
-        self.settings().keys_of_sizes()
-    }
-
-    /// Contradictions among the keys of this model.
-    pub fn contradictions(&self) -> Vec<Contradiction> {
-        self.settings().contradictions()
-    }
-}

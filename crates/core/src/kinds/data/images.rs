@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Loader, kind::DataKind, tenth};
+use super::{
+    Content, Loader,
+    kind::{DataKind, has},
+    tenth,
+};
 
 /// Fashion-MNIST: 60,000 training and 10,000 test images of clothes, 28 × 28 gray pixels, 10
 /// classes. Source: Xiao et al. 2017 (arXiv 1708.07747).
@@ -157,25 +161,9 @@ impl DataKind for FashionMnist {
         Content::Images
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn augmentation(&self) -> Option<Augmentation> {
-        Some(self.augmentation)
-    }
+    has!(loader);
+    has!(folder);
+    has!(augmentation);
 }
 
 impl DataKind for Cifar10 {
@@ -187,25 +175,9 @@ impl DataKind for Cifar10 {
         Content::Images
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn augmentation(&self) -> Option<Augmentation> {
-        Some(self.augmentation)
-    }
+    has!(loader);
+    has!(folder);
+    has!(augmentation);
 }
 
 impl DataKind for ImageFolder {
@@ -217,21 +189,8 @@ impl DataKind for ImageFolder {
         Content::Images
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(&self.path)
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        vec![&mut self.path]
-    }
+    has!(loader);
+    has!(path);
 
     fn valid_fraction(&self) -> Option<f64> {
         Some(self.valid_fraction)
@@ -254,15 +213,6 @@ impl DataKind for GeneratedImages {
         Content::Images
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn augmentation(&self) -> Option<Augmentation> {
-        Some(self.augmentation)
-    }
+    has!(loader);
+    has!(augmentation);
 }

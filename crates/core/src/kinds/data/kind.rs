@@ -1,6 +1,8 @@
 //! The registry of data kinds: each is one line here, and an implementation of [`DataKind`] beside
 //! its settings.
 
+use std::ops::{Deref, DerefMut};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +12,8 @@ use super::{
     TextSampling, Tinyshakespeare, Tokenizer, Wikitext2,
 };
 
-/// What is known of data from its settings.
-pub(super) trait DataKind {
+/// The facts that the settings of a data set define. A [`Data`] of any kind has these methods.
+pub trait DataKind {
     /// The name in `data.kind`.
     fn kind(&self) -> &'static str;
 
@@ -76,6 +78,76 @@ pub(super) trait DataKind {
     fn loader_mut(&mut self) -> Option<&mut Loader>;
 }
 
+/// Methods of [`DataKind`] for keys that several kinds have.
+macro_rules! has {
+    (loader) => {
+        fn loader(&self) -> Option<&Loader> {
+            Some(&self.loader)
+        }
+
+        fn loader_mut(&mut self) -> Option<&mut Loader> {
+            Some(&mut self.loader)
+        }
+    };
+    // An optional `path`: the folder of a known set.
+    (folder) => {
+        fn path(&self) -> Option<&str> {
+            self.path.as_deref()
+        }
+
+        fn paths_mut(&mut self) -> Vec<&mut String> {
+            self.path.iter_mut().collect()
+        }
+    };
+    // A `path` that must be given.
+    (path) => {
+        fn path(&self) -> Option<&str> {
+            Some(&self.path)
+        }
+
+        fn paths_mut(&mut self) -> Vec<&mut String> {
+            vec![&mut self.path]
+        }
+    };
+    (text) => {
+        fn tokenizer(&self) -> Option<Tokenizer> {
+            Some(self.tokenizer)
+        }
+
+        fn sampling(&self) -> Option<&TextSampling> {
+            Some(&self.sampling)
+        }
+
+        fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
+            Some(&mut self.sampling)
+        }
+    };
+    (augmentation) => {
+        fn augmentation(&self) -> Option<Augmentation> {
+            Some(self.augmentation)
+        }
+    };
+    (panel) => {
+        fn panel_split(&self) -> Option<&PanelSplit> {
+            Some(&self.split)
+        }
+
+        fn valid_fraction(&self) -> Option<f64> {
+            Some(self.split.valid_fraction)
+        }
+    };
+    (pairs) => {
+        fn pairs(&self) -> Option<&PairSampling> {
+            Some(&self.sampling)
+        }
+
+        fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
+            Some(&mut self.sampling)
+        }
+    };
+}
+pub(super) use has;
+
 /// Declares the kinds: the enum that files are read into.
 macro_rules! data_kinds {
     ($($(#[$attribute:meta])+ $kind:ident($settings:ident),)+) => {
@@ -86,14 +158,18 @@ macro_rules! data_kinds {
             $($(#[$attribute])+ $kind($settings),)+
         }
 
-        impl Data {
-            fn settings(&self) -> &dyn DataKind {
+        impl Deref for Data {
+            type Target = dyn DataKind;
+
+            fn deref(&self) -> &Self::Target {
                 match self {
                     $(Self::$kind(settings) => settings,)+
                 }
             }
+        }
 
-            fn settings_mut(&mut self) -> &mut dyn DataKind {
+        impl DerefMut for Data {
+            fn deref_mut(&mut self) -> &mut Self::Target {
                 match self {
                     $(Self::$kind(settings) => settings,)+
                 }
@@ -141,77 +217,6 @@ impl Default for Data {
 }
 
 impl Data {
-    /// The name in `data.kind`.
-    pub fn kind(&self) -> &'static str {
-        self.settings().kind()
-    }
-
-    /// Content of a sample.
-    pub fn content(&self) -> Content {
-        self.settings().content()
-    }
-
-    /// `data.path` as written; `None` if it is absent or this kind has no path.
-    pub fn path(&self) -> Option<&str> {
-        self.settings().path()
-    }
-
-    /// Mutable references to all paths that are given.
-    pub fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.settings_mut().paths_mut()
-    }
-
-    /// Fraction of the data used for validation; `None` if the data set has its own split.
-    pub fn valid_fraction(&self) -> Option<f64> {
-        self.settings().valid_fraction()
-    }
-
-    /// The tokenizer; `None` for data without text.
-    pub fn tokenizer(&self) -> Option<Tokenizer> {
-        self.settings().tokenizer()
-    }
-
-    /// How the text is cut into samples; `None` for data without text.
-    pub fn sampling(&self) -> Option<&TextSampling> {
-        self.settings().sampling()
-    }
-
-    /// Mutable form of [`Data::sampling`].
-    pub fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
-        self.settings_mut().sampling_mut()
-    }
-
-    /// Random augmentation of training images; `None` for data without images.
-    pub fn augmentation(&self) -> Option<Augmentation> {
-        self.settings().augmentation()
-    }
-
-    /// How a panel is split, and the target of the prediction; `None` for data without a panel.
-    pub fn panel_split(&self) -> Option<&PanelSplit> {
-        self.settings().panel_split()
-    }
-
-    /// Which rows of prompts and responses are read, and how they form batches; `None` for other
-    /// data.
-    pub fn pairs(&self) -> Option<&PairSampling> {
-        self.settings().pairs()
-    }
-
-    /// Mutable form of [`Data::pairs`].
-    pub fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
-        self.settings_mut().pairs_mut()
-    }
-
-    /// How batches are made; `None` without data.
-    pub fn loader(&self) -> Option<&Loader> {
-        self.settings().loader()
-    }
-
-    /// Mutable form of [`Data::loader`].
-    pub fn loader_mut(&mut self) -> Option<&mut Loader> {
-        self.settings_mut().loader_mut()
-    }
-
     /// Whether each row of a batch continues the same row of the previous batch.
     pub fn is_contiguous(&self) -> bool {
         self.sampling()

@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Loader, kind::DataKind, tenth};
+use super::{
+    Content, Loader,
+    kind::{DataKind, has},
+    tenth,
+};
 
 /// The user's own prompts and responses, one JSON object per line, with the user's own tokenizer
 /// file.
@@ -231,13 +235,7 @@ impl DataKind for SftJsonl {
         Content::Pairs
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
+    has!(loader);
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)
@@ -254,13 +252,7 @@ impl DataKind for SftJsonl {
         self.valid_share()
     }
 
-    fn pairs(&self) -> Option<&PairSampling> {
-        Some(&self.sampling)
-    }
-
-    fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(pairs);
 }
 
 impl DataKind for Chatlm {
@@ -272,29 +264,9 @@ impl DataKind for Chatlm {
         Content::Pairs
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn pairs(&self) -> Option<&PairSampling> {
-        Some(&self.sampling)
-    }
-
-    fn pairs_mut(&mut self) -> Option<&mut PairSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(loader);
+    has!(folder);
+    has!(pairs);
 }
 
 #[cfg(test)]

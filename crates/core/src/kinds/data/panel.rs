@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Loader, kind::DataKind, tenth};
+use super::{
+    Content, Loader,
+    kind::{DataKind, has},
+    tenth,
+};
 
 /// The user's own time series: a folder or an archive with one CSV file per symbol, a date and
 /// numbers in each row.
@@ -118,29 +122,9 @@ impl DataKind for PanelCsv {
         Content::Panel
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(&self.path)
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        vec![&mut self.path]
-    }
-
-    fn panel_split(&self) -> Option<&PanelSplit> {
-        Some(&self.split)
-    }
-
-    fn valid_fraction(&self) -> Option<f64> {
-        Some(self.split.valid_fraction)
-    }
+    has!(loader);
+    has!(path);
+    has!(panel);
 }
 
 impl DataKind for Stocknet {
@@ -152,29 +136,9 @@ impl DataKind for Stocknet {
         Content::Panel
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn panel_split(&self) -> Option<&PanelSplit> {
-        Some(&self.split)
-    }
-
-    fn valid_fraction(&self) -> Option<f64> {
-        Some(self.split.valid_fraction)
-    }
+    has!(loader);
+    has!(folder);
+    has!(panel);
 }
 
 #[cfg(test)]

@@ -3,7 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Loader, kind::DataKind, tenth};
+use super::{
+    Content, Loader,
+    kind::{DataKind, has},
+    tenth,
+};
 
 /// Keys of WikiText-2. Source: Merity et al. 2016 (arXiv 1609.07843).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -133,33 +137,9 @@ impl DataKind for Wikitext2 {
         Content::Text
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn tokenizer(&self) -> Option<Tokenizer> {
-        Some(self.tokenizer)
-    }
-
-    fn sampling(&self) -> Option<&TextSampling> {
-        Some(&self.sampling)
-    }
-
-    fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(loader);
+    has!(folder);
+    has!(text);
 }
 
 impl DataKind for Tinyshakespeare {
@@ -171,33 +151,9 @@ impl DataKind for Tinyshakespeare {
         Content::Text
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        self.path.iter_mut().collect()
-    }
-
-    fn tokenizer(&self) -> Option<Tokenizer> {
-        Some(self.tokenizer)
-    }
-
-    fn sampling(&self) -> Option<&TextSampling> {
-        Some(&self.sampling)
-    }
-
-    fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(loader);
+    has!(folder);
+    has!(text);
 }
 
 impl DataKind for TextFile {
@@ -209,37 +165,14 @@ impl DataKind for TextFile {
         Content::Text
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
-
-    fn path(&self) -> Option<&str> {
-        Some(&self.path)
-    }
-
-    fn paths_mut(&mut self) -> Vec<&mut String> {
-        vec![&mut self.path]
-    }
+    has!(loader);
+    has!(path);
 
     fn valid_fraction(&self) -> Option<f64> {
         Some(self.valid_fraction)
     }
 
-    fn tokenizer(&self) -> Option<Tokenizer> {
-        Some(self.tokenizer)
-    }
-
-    fn sampling(&self) -> Option<&TextSampling> {
-        Some(&self.sampling)
-    }
-
-    fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(text);
 }
 
 impl DataKind for Generated {
@@ -251,27 +184,11 @@ impl DataKind for Generated {
         Content::Text
     }
 
-    fn loader(&self) -> Option<&Loader> {
-        Some(&self.loader)
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        Some(&mut self.loader)
-    }
+    has!(loader);
 
     fn valid_fraction(&self) -> Option<f64> {
         Some(self.valid_fraction)
     }
 
-    fn tokenizer(&self) -> Option<Tokenizer> {
-        Some(self.tokenizer)
-    }
-
-    fn sampling(&self) -> Option<&TextSampling> {
-        Some(&self.sampling)
-    }
-
-    fn sampling_mut(&mut self) -> Option<&mut TextSampling> {
-        Some(&mut self.sampling)
-    }
+    has!(text);
 }
