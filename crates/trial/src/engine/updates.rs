@@ -57,6 +57,14 @@ unsafe extern "C" {
     fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
 }
 
+/// The handles of lists that C++ walks side by side.
+///
+/// Errors: they differ in length.
+fn checked_lists<const N: usize>(lists: [&[Tensor]; N]) -> Result<[Vec<Handle>; N], TrialError> {
+    same_length(&lists)?;
+    Ok(lists.map(handles))
+}
+
 /// Lists that C++ walks side by side must be as long as one another.
 fn same_length(lists: &[&[Tensor]]) -> Result<(), TrialError> {
     if lists.iter().all(|list| list.len() == lists[0].len()) {
@@ -118,21 +126,13 @@ pub(crate) fn adamw(
     settings: AdamW<'_>,
     found: Option<&Tensor>,
 ) -> Result<(), TrialError> {
-    same_length(&[
+    let lists = checked_lists([
         &group.parameters,
         &group.gradients,
         &group.first,
         &group.second,
         &group.steps,
     ])?;
-    let lists = [
-        &group.parameters,
-        &group.gradients,
-        &group.first,
-        &group.second,
-        &group.steps,
-    ]
-    .map(|list| handles(list));
     let (rate, held) = settings.learning_rate.parts();
     // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments,
     // counters); `held` and `found` may be null.
@@ -217,7 +217,7 @@ pub(crate) fn adafactor(
     settings: Adafactor<'_>,
     found: Option<&Tensor>,
 ) -> Result<(), TrialError> {
-    same_length(&[
+    let lists = checked_lists([
         &group.parameters,
         &group.gradients,
         &group.first,
@@ -226,13 +226,6 @@ pub(crate) fn adafactor(
     let Some(steps) = group.steps.first() else {
         return Ok(());
     };
-    let lists = [
-        &group.parameters,
-        &group.gradients,
-        &group.first,
-        &group.second,
-    ]
-    .map(|list| handles(list));
     let (rate, held) = settings.learning_rate.parts();
     // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of
     // them); `held` and `found` may be null.
@@ -321,6 +314,7 @@ pub(crate) fn step(
         is_first,
         found,
     } = update;
+    let decayed = |weight_decay: f64| if decays { weight_decay } else { 0.0 };
     match *optimizer {
         Optimizer::Adamw {
             beta1,
@@ -328,59 +322,50 @@ pub(crate) fn step(
             epsilon,
             weight_decay,
             ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            adamw(
-                group,
-                AdamW {
-                    learning_rate,
-                    beta1,
-                    beta2,
-                    weight_decay,
-                    epsilon,
-                },
-                found,
-            )
-        }
+        } => adamw(
+            group,
+            AdamW {
+                learning_rate,
+                beta1,
+                beta2,
+                weight_decay: decayed(weight_decay),
+                epsilon,
+            },
+            found,
+        ),
         Optimizer::Sgd {
             momentum,
             nesterov,
             weight_decay,
             ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            sgd(
-                group,
-                Sgd {
-                    learning_rate,
-                    momentum,
-                    nesterov,
-                    weight_decay,
-                    first_step: is_first,
-                },
-                found,
-            )
-        }
+        } => sgd(
+            group,
+            Sgd {
+                learning_rate,
+                momentum,
+                nesterov,
+                weight_decay: decayed(weight_decay),
+                first_step: is_first,
+            },
+            found,
+        ),
         Optimizer::Adafactor {
             decay_rate,
             epsilon,
             clip_threshold,
             weight_decay,
             ..
-        } => {
-            let weight_decay = if decays { weight_decay } else { 0.0 };
-            adafactor(
-                group,
-                Adafactor {
-                    learning_rate,
-                    decay_rate,
-                    epsilon,
-                    clip_threshold,
-                    weight_decay,
-                },
-                found,
-            )
-        }
+        } => adafactor(
+            group,
+            Adafactor {
+                learning_rate,
+                decay_rate,
+                epsilon,
+                clip_threshold,
+                weight_decay: decayed(weight_decay),
+            },
+            found,
+        ),
     }
 }
 
