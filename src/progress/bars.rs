@@ -10,7 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kiln_core::plan::TrialId;
 
 use super::{
-    lines::ProgressLines,
+    lines::print_line,
     words::{described, ended, figures, outlook, started},
 };
 use crate::schedule::{LaunchCounts, LaunchEvent, LaunchListener};
@@ -22,8 +22,6 @@ pub(super) struct ProgressBars {
     launch: ProgressBar,
     trials: RefCell<HashMap<TrialId, ProgressBar>>,
     started: Cell<Instant>,
-    /// Where nothing can be drawn.
-    lines: ProgressLines,
 }
 
 impl ProgressBars {
@@ -35,13 +33,12 @@ impl ProgressBars {
             bars,
             trials: RefCell::default(),
             started: Cell::new(Instant::now()),
-            lines: ProgressLines::new(),
         }
     }
 
     fn line(&self, text: &str) {
         if self.bars.is_hidden() {
-            self.lines.hear(LaunchEvent::Notice(text));
+            print_line(self.started.get(), text);
         } else {
             let _ = self.bars.println(text);
         }

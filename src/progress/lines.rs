@@ -34,12 +34,14 @@ impl ProgressLines {
     }
 
     fn line(&self, text: &str) {
-        let _ = writeln!(
-            std::io::stderr().lock(),
-            "{:>9}  {text}",
-            Seconds(self.started.get().elapsed().as_secs_f64()).to_string()
-        );
+        print_line(self.started.get(), text);
     }
+}
+
+/// Prints a line on standard error with the time since the start of the launch.
+pub(super) fn print_line(started: Instant, text: &str) {
+    let elapsed = Seconds(started.elapsed().as_secs_f64()).to_string();
+    let _ = writeln!(std::io::stderr().lock(), "{elapsed:>9}  {text}");
 }
 
 impl LaunchListener for ProgressLines {

@@ -1,4 +1,4 @@
-//! What bars and lines say.
+//! The texts of bars and lines.
 
 use std::time::Duration;
 
@@ -106,44 +106,17 @@ pub(super) fn ended(row: &TrialRow) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use kiln_core::plan::TrialId;
 
     use super::*;
 
     #[test]
     fn a_completed_trial_says_which_loss_it_tells() {
-        let mut fields: serde_json::Map<String, Value> = kiln_core::record::tables::TRIALS
-            .columns
-            .iter()
-            .map(|column| (column.name.to_owned(), Value::Null))
-            .collect();
-        for name in [
-            "kiln_table",
-            "trial",
-            "model_kind",
-            "data_kind",
-            "engine",
-            "precision",
-        ] {
-            fields.insert(name.to_owned(), json!("t"));
-        }
-        for name in [
-            "attempt",
-            "launch",
-            "number",
-            "batch_size",
-            "grad_accumulation",
-            "effective_batch_size",
-            "seed",
-            "concurrent_trials",
-        ] {
-            fields.insert(name.to_owned(), json!(1));
-        }
-        fields.insert("outcome".to_owned(), json!("completed"));
-        let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
         let trained = TrialRow {
+            trial: TrialId("t".to_owned()),
+            outcome: Outcome::Completed,
             train_loss: Some(2.5),
-            ..row
+            ..TrialRow::default()
         };
         assert_eq!(ended(&trained), "trial t completed, loss 2.5000");
         assert_eq!(

@@ -1,7 +1,6 @@
 //! Readings during a launch: the sampler, the watch of each attempt, and their tables.
 
-use std::sync::Arc;
-use std::{fs, io, time::Duration};
+use std::{fs, io, sync::Arc, time::Duration};
 
 use kiln_core::{
     plan::TrialId,
