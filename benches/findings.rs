@@ -19,7 +19,7 @@ use kiln_core::{
     plan::TrialId,
     record::{TableRow, TrialRow, TrialTable, tables::TRIALS},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 const RUNS: usize = 2000;
 /// Of 2,000 runs at a true rate of 5 % more than this have a finding in one of a thousand cells.
@@ -413,11 +413,7 @@ fn run_of(
 
 /// A trial on a GPU with most of its columns empty.
 fn row_of(claim: Claim, point: usize, points: usize) -> TrialRow {
-    let empty = TRIALS
-        .columns
-        .iter()
-        .map(|column| (column.name.to_owned(), Value::Null));
-    let mut fields: serde_json::Map<String, Value> = empty.collect();
+    let mut fields = serde_json::to_value(TrialRow::default()).unwrap();
     let known = json!({
         "kiln_table": TRIALS.version, "trial": "0000000000", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,
         "model_kind": "gpt", "data_kind": "generated", "engine": "libtorch", "device_name": "NVIDIA H200", "device_uuid": "GPU-1", "driver": "590.48.01",
@@ -426,8 +422,9 @@ fn row_of(claim: Claim, point: usize, points: usize) -> TrialRow {
         "mean_gpu_utilization": 0.9, "mean_sm_active": 0.8, "peak_nvml_used_bytes": 60_000_000_000_u64, "memory_limit_bytes": 150_000_000_000_u64,
         "foreign_processes": "none", "concurrent_trials": 1, "cpu_threads": 64, "devices_per_trial": 1,
     });
-    fields.extend(known.as_object().unwrap().clone());
-    let mut row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
+    let known = known.as_object().unwrap().clone();
+    fields.as_object_mut().unwrap().extend(known);
+    let mut row: TrialRow = serde_json::from_value(fields).unwrap();
     claim.plant(&mut row, point, points);
     row
 }

@@ -187,11 +187,7 @@ fn faults_planted_into_recorded_rows_are_found_and_nothing_else() {
 
 /// A row of a trial on a GPU in which each of these columns is planted.
 fn made(columns: &[(&str, Value)]) -> TrialRow {
-    let empty = kiln_core::record::tables::TRIALS
-        .columns
-        .iter()
-        .map(|column| (column.name.to_owned(), Value::Null));
-    let mut fields: serde_json::Map<String, Value> = empty.collect();
+    let mut fields = serde_json::to_value(TrialRow::default()).unwrap();
     let good = json!({
         "kiln_table": "trials/5", "trial": "00000000aa", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 300.0,
         "model_kind": "gpt", "data_kind": "generated", "engine": "libtorch", "device_name": "NVIDIA H200", "device_uuid": "GPU-1", "driver": "590.48.01",
@@ -204,8 +200,9 @@ fn made(columns: &[(&str, Value)]) -> TrialRow {
     let planted = columns
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.clone()));
-    fields.extend(good.as_object().unwrap().clone().into_iter().chain(planted));
-    serde_json::from_value(Value::Object(fields)).unwrap()
+    let cells = good.as_object().unwrap().clone().into_iter().chain(planted);
+    fields.as_object_mut().unwrap().extend(cells);
+    serde_json::from_value(fields).unwrap()
 }
 
 /// For each rule a row on which it fires.

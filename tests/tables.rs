@@ -387,37 +387,28 @@ fn ends_whole(bytes: &[u8], end: usize) -> bool {
 }
 
 fn odd_row(number: u64, text: &str, value: f64) -> TrialRow {
-    let mut fields: serde_json::Map<String, Value> = TRIALS
-        .columns
-        .iter()
-        .map(|column| (column.name.to_owned(), Value::Null))
-        .collect();
-    for name in [
-        "attempt",
-        "launch",
-        "number",
-        "batch_size",
-        "grad_accumulation",
-        "effective_batch_size",
-        "seed",
-        "concurrent_trials",
-    ] {
-        fields.insert(name.to_owned(), json!(1));
-    }
-    for name in ["model_kind", "data_kind", "engine", "precision", "trial"] {
-        fields.insert(name.to_owned(), json!(text));
-    }
-    fields.insert("kiln_table".to_owned(), json!(TRIALS.version));
-    fields.insert("outcome".to_owned(), json!("completed"));
-    let row: TrialRow = serde_json::from_value(Value::Object(fields)).unwrap();
+    let own = || text.to_owned();
     TrialRow {
+        kiln_table: TRIALS.version.to_owned(),
         trial: TrialId(format!("{number:010x}")),
         number,
-        reason: Some(text.to_owned()),
+        attempt: 1,
+        launch: 1,
+        outcome: Outcome::Completed,
+        model_kind: own(),
+        data_kind: own(),
+        engine: own(),
+        precision: own(),
+        batch_size: 1,
+        grad_accumulation: 1,
+        effective_batch_size: 1,
+        seed: 1,
+        concurrent_trials: 1,
+        reason: Some(own()),
         samples_per_second: Some(value),
         parameters: Some(u64::MAX),
-        throttle_reasons: Some(text.to_owned()),
-        ..row
+        throttle_reasons: Some(own()),
+        ..TrialRow::default()
     }
 }
 

@@ -244,39 +244,27 @@ pub(super) mod tests {
 
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {
-        let empty: serde_json::Map<String, serde_json::Value> = TRIALS
-            .columns
-            .iter()
-            .map(|column| (column.name.to_owned(), serde_json::Value::Null))
-            .collect();
-        let mut fields = empty;
-        for (name, value) in [
-            ("kiln_table", serde_json::json!(TRIALS.version)),
-            ("trial", serde_json::json!(format!("{id:010x}"))),
-            ("outcome", serde_json::json!("completed")),
-            ("model_kind", serde_json::json!("gpt")),
-            ("data_kind", serde_json::json!("generated")),
-            ("engine", serde_json::json!("libtorch")),
-            ("precision", serde_json::json!("f32")),
-            ("device_name", serde_json::json!("NVIDIA H200")),
-            ("device_uuid", serde_json::json!("GPU-1")),
-            ("number", serde_json::json!(id)),
-            ("samples_per_second", serde_json::json!(samples_per_second)),
-        ] {
-            fields.insert(name.to_owned(), value);
+        TrialRow {
+            kiln_table: TRIALS.version.to_owned(),
+            trial: TrialId(format!("{id:010x}")),
+            attempt: 1,
+            launch: 1,
+            number: id,
+            outcome: Outcome::Completed,
+            model_kind: "gpt".to_owned(),
+            data_kind: "generated".to_owned(),
+            engine: "libtorch".to_owned(),
+            precision: "f32".to_owned(),
+            device_name: Some("NVIDIA H200".to_owned()),
+            device_uuid: Some("GPU-1".to_owned()),
+            batch_size: 1,
+            grad_accumulation: 1,
+            effective_batch_size: 1,
+            seed: 1,
+            samples_per_second: Some(samples_per_second),
+            concurrent_trials: 1,
+            ..TrialRow::default()
         }
-        for name in [
-            "attempt",
-            "launch",
-            "batch_size",
-            "grad_accumulation",
-            "effective_batch_size",
-            "seed",
-            "concurrent_trials",
-        ] {
-            fields.insert(name.to_owned(), serde_json::json!(1));
-        }
-        serde_json::from_value(serde_json::Value::Object(fields)).unwrap()
     }
 
     pub(in crate::report) fn table(axes: &[&str], rows: Vec<(TrialRow, &[&str])>) -> TrialTable {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The outcome of one attempt of a trial. `killed` and `interrupted` are not final: a resume makes
 /// another attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Completed,
@@ -14,6 +14,8 @@ pub enum Outcome {
     Oom,
     /// The loss became NaN or infinite.
     Diverged,
+    /// By default: nothing is known of its end.
+    #[default]
     Failed,
     /// Over `run.timeout`, or silent for `run.stall`.
     TimedOut,

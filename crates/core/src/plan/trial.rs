@@ -17,7 +17,7 @@ use crate::{
 /// `t` and the first 10 hex digits of SHA-256 over the canonical JSON of everything that decides a
 /// trial's result (`docs/design.md`). The letter prevents readers of tables from parsing it as a
 /// number; ids of older runs lack it and are the same ids.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TrialId(pub String);
 

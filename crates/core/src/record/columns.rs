@@ -78,6 +78,32 @@ pub const KILN_TABLE: Column = column(
     "Name and version of the table, in every row, so that joined tables stay self-describing.",
 );
 
+/// The [`TableDescription`] of a declared table: of [`table!`] and of `trials.csv`.
+macro_rules! description {
+    (
+        $version:literal in $file:literal, axes $has_axes:literal;
+        $($about:literal)+;
+        $(since $since:literal { $($($meaning:literal)+ $column:ident $([$unit:literal])?,)* })+
+    ) => {
+        $crate::record::columns::TableDescription {
+            version: $version,
+            file: $file,
+            about: concat!($($about),+).trim_ascii_start(),
+            columns: &[
+                $crate::record::columns::KILN_TABLE,
+                $($($crate::record::columns::column_since(
+                    $since,
+                    stringify!($column),
+                    concat!($($unit)?),
+                    concat!($($meaning),+),
+                ),)*)+
+            ],
+            has_axes: $has_axes,
+        }
+    };
+}
+pub(super) use description;
+
 /// Declares a table: what it is, its name and version, its file, and each column with its meaning,
 /// type, unit (in brackets, if it has one) and the version that it came with. Makes the struct of a
 /// row and the [`TableDescription`].
@@ -100,20 +126,10 @@ macro_rules! table {
 
         $(#[doc = $about])+
         pub const $table: $crate::record::columns::TableDescription =
-            $crate::record::columns::TableDescription {
-                version: $version,
-                file: $file,
-                about: concat!($($about),+).trim_ascii_start(),
-                columns: &[
-                    $crate::record::columns::KILN_TABLE,
-                    $($($crate::record::columns::column_since(
-                        $since,
-                        stringify!($column),
-                        concat!($($unit)?),
-                        concat!($($meaning),+),
-                    ),)*)+
-                ],
-                has_axes: false,
+            $crate::record::columns::description! {
+                $version in $file, axes false;
+                $($about)+;
+                $(since $since { $($($meaning)+ $column $([$unit])?,)* })+
             };
     };
 }

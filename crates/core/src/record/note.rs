@@ -89,44 +89,17 @@ pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::tables::TRIALS;
 
     /// A row of which only its notes matter.
     fn noted(notes: &[(&str, &str)]) -> TrialRow {
-        let mut fields: serde_json::Map<String, serde_json::Value> = TRIALS
-            .columns
-            .iter()
-            .map(|column| (column.name.to_owned(), serde_json::Value::Null))
-            .collect();
-        for word in [
-            "kiln_table",
-            "trial",
-            "model_kind",
-            "data_kind",
-            "engine",
-            "precision",
-        ] {
-            fields.insert(word.to_owned(), "x".into());
-        }
-        for number in [
-            "attempt",
-            "launch",
-            "number",
-            "batch_size",
-            "grad_accumulation",
-            "effective_batch_size",
-            "seed",
-            "concurrent_trials",
-        ] {
-            fields.insert(number.to_owned(), 1.into());
-        }
-        fields.insert("outcome".to_owned(), "completed".into());
         let notes = notes
             .iter()
             .map(|(column, note)| ((*column).to_owned(), (*note).to_owned()))
             .collect();
-        fields.insert("notes".to_owned(), notes_cell(&notes).into());
-        serde_json::from_value(serde_json::Value::Object(fields)).unwrap()
+        TrialRow {
+            notes: notes_cell(&notes),
+            ..TrialRow::default()
+        }
     }
 
     #[test]

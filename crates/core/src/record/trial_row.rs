@@ -1,9 +1,9 @@
-//! The columns of `trials.csv`, in the order of the file: the runner knows some, the trial's process
-//! measures the others.
+//! The columns of `trials.csv`, in the order of the file: the runner knows some, the trial's
+//! process measures the others.
 
 use serde::{Deserialize, Serialize};
 
-use super::columns::{KILN_TABLE, TableDescription, column_since};
+use super::columns::{TableDescription, description};
 use crate::plan::{Outcome, TrialId};
 
 /// As [`table!`](super::columns), and each part of the columns belongs to the `runner` or the
@@ -17,25 +17,15 @@ macro_rules! trial_table {
         })+
     ) => {
         $(#[doc = $about])+
-        pub const $table: TableDescription = TableDescription {
-            version: $version,
-            file: $file,
-            about: concat!($($about),+).trim_ascii_start(),
-            columns: &[
-                KILN_TABLE,
-                $($(column_since(
-                    $since,
-                    stringify!($column),
-                    concat!($($unit)?),
-                    concat!($($meaning),+),
-                ),)*)+
-            ],
-            has_axes: true,
+        pub const $table: TableDescription = description! {
+            $version in $file, axes true;
+            $($about)+;
+            $(since $since { $($($meaning)+ $column $([$unit])?,)* })+
         };
 
         /// The fixed columns of a row; the axes come after `outcome`. An unknown value is an empty
         /// cell.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct TrialRow {
             /// Name and version of the table.
             pub kiln_table: String,
