@@ -1,6 +1,6 @@
-//! What very large runs cost: 10,000 trials are planned, reported and compared. Prints a CSV of
-//! seconds beside their limits, keeps it as `large_runs.csv` beside the programs, and ends with
-//! status 1 where a median is over its limit. On a quiet machine:
+//! Time and memory of very large runs: 10,000 trials are planned, reported and compared. Prints a
+//! CSV of seconds beside their limits, keeps it as `large_runs.csv` beside the programs, and ends
+//! with status 1 where a median is over its limit. On a quiet machine:
 //! `cargo bench -p kiln --bench large_runs`.
 //!
 //! The limits are wide: work that grows with the square of the number of trials takes many times as

@@ -1,4 +1,4 @@
-//! What the runner costs: start-up, the child's way to its first step, the parent beside a training
+//! Cost of the runner: start-up, the child's way to its first step, the parent beside a training
 //! child, planning and resuming 10,000 trials. Drives the built programs; writes `runner_cost.csv`
 //! beside them and prints it. `make bench`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]

@@ -282,8 +282,8 @@ struct Cell {
     right: usize,
     cannot_tell: usize,
     cannot_tell_right: usize,
-    /// Of those that cannot tell: how many that were run, and how many values with those between
-    /// them.
+    /// Numbers of values that the open searches ran, and that they named: those they could not tell
+    /// apart, and the values between them.
     run: Vec<usize>,
     named: Vec<usize>,
     costs: Vec<f64>,

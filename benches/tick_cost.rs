@@ -1,4 +1,4 @@
-//! What sampling costs: a tick over eight devices and the sampler's share of a core at 500 ms, with
+//! Cost of sampling: a tick over eight devices and the sampler's share of a core at 500 ms, with
 //! a library that plays eight boards; and, where there is a GPU, what each group of fields costs
 //! with the real driver. Writes `tick_cost.csv` beside the programs and prints it. `make bench`;
 //! `KILN_NVML_LIB` names another driver library.

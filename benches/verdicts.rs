@@ -277,8 +277,8 @@ fn normal(random: &mut SplitMix64) -> f64 {
         * (std::f64::consts::TAU * random.fraction()).cos()
 }
 
-/// Of runs as (logarithm, whether new): the logarithm of new / base with the half width of its 95 %
-/// interval.
+/// From runs as (logarithm, whether new), the logarithm of new / base with the half width of its 95
+/// % interval.
 type Test = fn(&[(f64, bool)]) -> (f64, f64);
 
 /// The plain tests.

@@ -565,7 +565,7 @@ fn a_redirect_that_leads_nowhere_is_an_error() {
     ));
 }
 
-/// What comes of a download over TLS, and the requests that the server saw.
+/// The result of a download over TLS, and the requests that the server received.
 fn fetch_with_tls(
     answers: &[Answer],
     host: &str,

@@ -348,7 +348,7 @@ fn every_property_of_nvidia_smi_is_known() {
     }
 }
 
-/// What drivers before 510 lack: the list of processes with instances, and the memory with what is
+/// Missing in drivers before 510: the list of processes with instances, and the memory with what is
 /// reserved.
 #[test]
 fn an_old_driver_is_asked_by_its_own_calls() {

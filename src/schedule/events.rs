@@ -1,4 +1,4 @@
-//! What a launch tells while it runs. The scheduler draws nothing: it tells listeners, which draw
+//! The events of a launch. The scheduler draws nothing: it sends events to listeners, which draw
 //! bars, print lines or write JSON.
 
 use kiln_core::{
@@ -17,7 +17,7 @@ pub struct LaunchCounts {
     pub to_run: usize,
     /// Trials that this launch has settled: they need no further attempt.
     pub settled_here: usize,
-    /// Of all trials.
+    /// Counts over all trials of the plan.
     pub plan: PlanProgress,
     /// Whether a search may add trials, so that their number is unknown.
     pub is_open: bool,

@@ -1,4 +1,4 @@
-//! What `kiln snapshot` prints under a driver that answers as a real machine's did, against what
+//! Output of `kiln snapshot` under a driver that answers as a real machine's did, against what
 //! `nvidia-smi` printed there.
 //!
 //! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is

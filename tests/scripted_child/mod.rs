@@ -1,4 +1,4 @@
-//! What the tests of the scheduler share: an empty folder, an experiment, the built program with a
+//! Shared by the tests of the scheduler: an empty folder, an experiment, the built program with a
 //! scripted child.
 #![allow(dead_code, reason = "each test program uses its own part")]
 

@@ -1,6 +1,6 @@
 //! Suffixes of the files that kiln reads besides plain ones.
 
-/// Of compressed files; a file may also have none.
+/// Suffixes of compressed files; a file may also have none.
 pub(crate) const COMPRESSED: [&str; 3] = ["", ".gz", ".xz"];
-/// Of archives.
+/// Suffixes of archives.
 pub(crate) const ARCHIVES: [&str; 4] = [".tar", ".tar.gz", ".tar.xz", ".zip"];

@@ -1,4 +1,4 @@
-//! What findings rest on: cells of the table, and the numbers that these are compared with.
+//! The evidence of findings: cells of the table, and the thresholds that they are compared with.
 
 use std::fmt;
 

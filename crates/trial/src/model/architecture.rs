@@ -1,5 +1,5 @@
-//! The trait of kiln's own models: how one is built from its settings and the facts of the data, and
-//! what it computes.
+//! The trait of kiln's own models: how one is built from its settings and the facts of the data,
+//! and what it computes.
 
 use burn::tensor::Tensor;
 use kiln_core::kinds;
@@ -27,7 +27,7 @@ pub(super) trait Architecture: Sized {
     }
 }
 
-/// What a model may know when it is built: all of its settings, and the shape of the data.
+/// The facts from which a model is built: its settings, and the shape of the data.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     pub(super) model: &'a kinds::Model,
