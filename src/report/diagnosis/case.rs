@@ -8,6 +8,7 @@ use std::{
 };
 
 use kiln_core::{
+    kinds::kind_trains,
     plan::Outcome,
     record::{TrialRow, note::BusyHost},
     statistics::WORTH,
@@ -262,9 +263,9 @@ impl<'a> TrialContext<'a> {
         self.row.num_workers.is_some() && self.row.data_kind != "none"
     }
 
-    /// Whether the trial trains a model; `matmul` has no batch.
+    /// Whether the trial trains a model; what does not has no batch.
     pub(super) fn trains(&self) -> bool {
-        self.row.model_kind != "matmul"
+        kind_trains(&self.row.model_kind)
     }
 
     pub(super) fn sweeps(&self, key: &str) -> bool {

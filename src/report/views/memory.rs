@@ -124,8 +124,8 @@ impl<'a> SizeSource<'a> {
         }
     }
 
-    /// Weights, gradients, optimizer state, in bytes. `None` for `matmul` and for trials on several
-    /// devices.
+    /// Weights, gradients, optimizer state, in bytes. `None` for what does not train and for trials
+    /// on several devices.
     fn known(&self, row: &TrialRow, point: &Point<'_>) -> [f64; 3] {
         let parameters = row
             .parameters

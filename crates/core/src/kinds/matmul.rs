@@ -6,6 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Content, InputShape, model::ModelKind};
 
+const MATMUL: &str = "matmul";
+
+/// Whether models of the kind of this name learn: [`ModelKind::trains`] for a row of a table.
+pub fn kind_trains(name: &str) -> bool {
+    name != MATMUL
+}
+
 /// Square matrix products; one product is one sample and one step is `train.batch_size` of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -22,7 +29,11 @@ fn size() -> u64 {
 
 impl ModelKind for Matmul {
     fn kind(&self) -> &'static str {
-        "matmul"
+        MATMUL
+    }
+
+    fn trains(&self) -> bool {
+        false
     }
 
     fn reads(&self) -> Content {

@@ -19,7 +19,7 @@ pub use custom::{Custom, Reads};
 pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
 pub use lstm::Lstm;
-pub use matmul::Matmul;
+pub use matmul::{Matmul, kind_trains};
 pub use mlp::Mlp;
 pub use model::{Contradiction, Model, ModelKind};
 pub use panel_lstm::PanelLstm;

@@ -24,6 +24,12 @@ pub trait ModelKind {
     /// Content of its samples.
     fn reads(&self) -> Content;
 
+    /// Whether it learns. What does not is a workload of the device: it has no loss, no optimizer
+    /// and no batch, and the keys of `train` about them do not apply.
+    fn trains(&self) -> bool {
+        true
+    }
+
     /// Tokens, or rows of a panel, per sample; `None` for a model that reads neither.
     fn seq_len(&self) -> Option<u64> {
         None

@@ -4,7 +4,6 @@
 use serde_json::{Map, Value, json};
 
 use super::{Trial, TrialId, id::TrialIdentity};
-use crate::kinds::Model;
 
 /// Keys of batch, sequence and width: a trial with higher values needs more memory.
 const GROWING: [&str; 13] = [
@@ -74,7 +73,7 @@ impl Trial {
     /// matching accumulation: the replacement for a trial that ran out of memory. `None` if there
     /// is no smaller batch, or the model has no accumulation.
     pub fn shrunk(&self) -> Option<Self> {
-        if matches!(self.model, Model::Matmul(_)) {
+        if !self.model.trains() {
             return None;
         }
         let of_a_device = self

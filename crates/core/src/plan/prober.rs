@@ -8,7 +8,7 @@ use super::{
     search::{self, SearchContext, SearchTrial, Strategy},
 };
 use crate::{
-    kinds::{Data, Model, data::DataFacts},
+    kinds::{Data, data::DataFacts},
     spec::{Experiment, Search, Sweep},
 };
 
@@ -56,7 +56,9 @@ impl<'a> Prober<'a> {
             batch_size: train.batch_size,
             grad_accumulation: train.grad_accumulation,
             devices_per_trial: experiment.run.devices_per_trial,
-            learning_rate: (!matches!(*experiment.model, Model::Matmul(_)))
+            learning_rate: experiment
+                .model
+                .trains()
                 .then(|| train.optimizer.learning_rate()),
             steps: points
                 .point(&[], &Vec::new(), 1)

@@ -8,7 +8,7 @@ mod data;
 mod experiment;
 mod search;
 
-pub(super) use experiment::{IGNORED_BY_MATMUL, check, locate};
+pub(super) use experiment::{ONLY_FOR_TRAINING, check, locate};
 
 use super::{
     experiment::{EvaluateEvery, EvaluateMoment, Precision, Train},

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     Loaded,
-    contradictions::IGNORED_BY_MATMUL,
+    contradictions::ONLY_FOR_TRAINING,
     node::{Node, NodeContent, NodeEntry},
     scalar::{Resolved, resolve},
     shapes::join,
@@ -50,9 +50,9 @@ pub fn write_resolved(loaded: &Loaded) -> String {
 
 /// The same, with a custom comment for each layer.
 pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> String {
-    let matmul = loaded.experiment.model.kind() == "matmul";
+    let trains = loaded.experiment.model.trains();
     let mut lines = Vec::new();
-    write(&loaded.tree, "", 0, matmul, &mut lines);
+    write(&loaded.tree, "", 0, trains, &mut lines);
     let lines: Vec<(String, String)> = lines
         .into_iter()
         .map(|(line, layer)| (line, comment(&layer)))
@@ -74,16 +74,16 @@ pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> S
     lines.into_iter().map(|line| whole(line) + "\n").collect()
 }
 
-fn write(node: &Node, path: &str, depth: usize, matmul: bool, lines: &mut Vec<(String, String)>) {
+fn write(node: &Node, path: &str, depth: usize, trains: bool, lines: &mut Vec<(String, String)>) {
     for entry in node.entries() {
         let key = join(path, &entry.key);
-        // A key that `matmul` ignores must not be given, so its default is not written either.
-        let ignored = matmul
+        // A key that is ignored must not be given, so its default is not written either.
+        let ignored = !trains
             && key
                 .strip_prefix("train.")
-                .is_some_and(|key| IGNORED_BY_MATMUL.contains(&key));
+                .is_some_and(|key| ONLY_FOR_TRAINING.contains(&key));
         if !ignored {
-            write_entry(entry, &key, depth, matmul, lines);
+            write_entry(entry, &key, depth, trains, lines);
         }
     }
 }
@@ -92,7 +92,7 @@ fn write_entry(
     entry: &NodeEntry,
     key: &str,
     depth: usize,
-    matmul: bool,
+    trains: bool,
     lines: &mut Vec<(String, String)>,
 ) {
     let indent = "  ".repeat(depth);
@@ -102,7 +102,7 @@ fn write_entry(
         NodeContent::List(items) if items.is_empty() => {}
         NodeContent::Map(_) => {
             lines.push((format!("{indent}{name}:"), String::new()));
-            write(&entry.value, key, depth + 1, matmul, lines);
+            write(&entry.value, key, depth + 1, trains, lines);
         }
         _ => {
             let layer = entry.value.location.layer().replace(char::is_control, " ");

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::{KeyFault, ResolvedPoint, contradictions, fault, search};
 use crate::{
-    kinds::Model,
     spec::{
         axes::{AXES, axis_keys, may_vary},
         experiment::Experiment,
@@ -15,8 +14,8 @@ use crate::{
     units::ByteSize,
 };
 
-/// Keys of `train` that `matmul` would read and ignore.
-pub(in crate::spec) const IGNORED_BY_MATMUL: [&str; 13] = [
+/// Keys of `train` that a workload that does not train would ignore.
+pub(in crate::spec) const ONLY_FOR_TRAINING: [&str; 13] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
@@ -69,8 +68,8 @@ pub(in crate::spec) fn check(
         .into_iter()
         .map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message))
         .collect();
-    if matches!(*experiment.model, Model::Matmul(_)) && !varied("model.kind") {
-        problems.extend(ignored_by_matmul(tree));
+    if !experiment.model.trains() && !varied("model.kind") {
+        problems.extend(ignored_without_training(tree, experiment.model.kind()));
     }
     problems
 }
@@ -135,11 +134,11 @@ fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
     faults
 }
 
-fn ignored_by_matmul(tree: &Node) -> Vec<Problem> {
+fn ignored_without_training(tree: &Node, kind: &str) -> Vec<Problem> {
     let say = |key: &str| {
-        format!("model kind `matmul` trains nothing, so `{key}` would be ignored; remove it")
+        format!("model kind `{kind}` trains nothing, so `{key}` would be ignored; remove it")
     };
-    let given = IGNORED_BY_MATMUL
+    let given = ONLY_FOR_TRAINING
         .iter()
         .filter_map(|key| tree.get("train")?.entry(key));
     let given = given.map(|entry| (format!("train.{}", entry.key), &entry.key_location));
@@ -148,7 +147,7 @@ fn ignored_by_matmul(tree: &Node) -> Vec<Problem> {
         .flat_map(Node::entries)
         .filter(|entry| may_vary(&entry.key));
     let axes = axes.filter(|entry| {
-        IGNORED_BY_MATMUL
+        ONLY_FOR_TRAINING
             .iter()
             .any(|key| within(&entry.key, &format!("train.{key}")))
     });

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::KeyFault;
 use crate::{
-    kinds::{Content, Model},
+    kinds::Content,
     spec::{Experiment, Metric, OnOom, Search},
 };
 
@@ -49,8 +49,9 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
             ..
         } => of_halving(experiment, axes, *metric, *steps),
     };
-    let trains = !matches!(*experiment.model, Model::Matmul(_));
-    if matches!(search, Search::LargestBatch { .. }) && trains && experiment.train.steps == Some(1)
+    if matches!(search, Search::LargestBatch { .. })
+        && experiment.model.trains()
+        && experiment.train.steps == Some(1)
     {
         let message = "the optimizer's moments exist only from the second step on, so a trial of \
                        one step uses too little memory; set `train.steps` to 2 or more";
@@ -111,10 +112,13 @@ fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
 }
 
 fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
-    if matches!(*experiment.model, Model::Matmul(_)) {
-        let message = "model kind `matmul` accumulates no gradients, so its effective batch is its \
-                       batch size; remove `keep_effective`";
-        return fault("keep_effective", &["model.kind"], message.to_owned());
+    if !experiment.model.trains() {
+        let message = format!(
+            "model kind `{}` accumulates no gradients, so its effective batch is its batch size; \
+             remove `keep_effective`",
+            experiment.model.kind()
+        );
+        return fault("keep_effective", &["model.kind"], message);
     }
     let effective = experiment
         .train
@@ -201,12 +205,11 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
         metric,
         Metric::TrainLoss | Metric::SamplesPerSecond | Metric::TokensPerSecond
     );
-    let trains = !matches!(model, Model::Matmul(_));
     let read = model.reads();
     let has = match metric {
         Metric::SamplesPerSecond => true,
         Metric::TokensPerSecond => matches!(read, Content::Text | Content::Pairs),
-        Metric::TrainLoss | Metric::ValidLoss => trains,
+        Metric::TrainLoss | Metric::ValidLoss => model.trains(),
         Metric::ValidTop1 => read == Content::Images,
         Metric::ValidMeanAbsoluteError | Metric::ValidHitRate => read == Content::Panel,
         Metric::ValidBleu4 | Metric::ValidChrf => read == Content::Pairs,
