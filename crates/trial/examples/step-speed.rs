@@ -104,19 +104,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // The first losses are not measured, and the peak is that of the steps after them.
     learner.take_losses()?;
-    learner.wait()?;
-    learner.reset_allocator_peaks();
+    learner.device().wait()?;
+    learner.device().reset_allocator_peaks();
     for block in 0..BLOCKS {
         let first = WARM_UP_STEPS + block * case.block_steps;
         let batches: Vec<_> = (first..first + case.block_steps)
             .map(|step| (step, case.batch(step)))
             .collect();
-        learner.wait()?;
+        learner.device().wait()?;
         let (started, cpu_started) = (Instant::now(), cpu_seconds());
         for (step, batch) in &batches {
             train(&mut learner, *step, batch, rate)?;
         }
-        learner.wait()?;
+        learner.device().wait()?;
         let steps = case.block_steps as f64;
         let (seconds, cpu) = (
             started.elapsed().as_secs_f64() / steps,
@@ -145,7 +145,7 @@ fn print_work(operators: &[RecordedOperator]) -> Result<(), Box<dyn Error>> {
 /// Peak memory in bytes: on a GPU what the allocator handed out since the warm-up, on the CPU the
 /// resident memory of the whole process.
 fn peak_bytes(learner: &Learner) -> Result<u64, Box<dyn Error>> {
-    if let Some(stats) = learner.allocator() {
+    if let Some(stats) = learner.device().allocator() {
         return Ok(stats.peak_allocated_bytes);
     }
     let status = fs::read_to_string("/proc/self/status")?;

@@ -14,7 +14,8 @@ use serde::Serialize;
 use crate::{
     engine::{EngineDevice, guard, libraries},
     error::TrialError,
-    model::{Init, Matmul},
+    matmul::Factors,
+    model::Init,
 };
 
 /// Runs per size; the median counts.
@@ -120,7 +121,7 @@ fn rate(device: &EngineDevice, precision: Precision, size: u64) -> Result<f64, T
         device: device.with_gradients(),
     };
     let shape = kinds::Matmul { size };
-    let factors = guard(|| Matmul::new(&shape, precision, &init))?;
+    let factors = guard(|| Factors::new(&shape, precision, &init))?;
     let run = |products: u64| -> Result<f64, TrialError> {
         device.wait()?;
         let started = Instant::now();

@@ -14,6 +14,7 @@ pub mod data;
 
 pub mod model;
 
+mod matmul;
 pub mod train;
 
 pub mod calibrate;

@@ -50,16 +50,16 @@ pub(crate) struct OpenedPairs {
     pub(crate) tokens: Arc<TokenFile>,
 }
 
-/// Opens what the trial names; `None` for a model that reads no data. The error is in words.
-pub(crate) fn open(file: &TrialFile) -> Result<Option<Opened>, String> {
+/// Opens what the trial names. The error is in words.
+pub(crate) fn open(file: &TrialFile) -> Result<Opened, String> {
     let folder = file.data_folder.as_deref();
     let seq_len = file.model.seq_len().unwrap_or_default() as usize;
     match file.model.reads() {
-        Content::Nothing => Ok(None),
-        Content::Text => open_text(&file.data, folder, seq_len).map(Some),
-        Content::Images => open_images(&file.data, folder, file.train.seed).map(Some),
-        Content::Panel => open_panel(&file.data, folder, seq_len).map(Some),
-        Content::Pairs => open_pairs(&file.data, folder).map(Some),
+        Content::Nothing => Err(format!("`model.kind` {} reads no data", file.model.kind())),
+        Content::Text => open_text(&file.data, folder, seq_len),
+        Content::Images => open_images(&file.data, folder, file.train.seed),
+        Content::Panel => open_panel(&file.data, folder, seq_len),
+        Content::Pairs => open_pairs(&file.data, folder),
     }
 }
 

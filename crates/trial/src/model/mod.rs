@@ -8,7 +8,6 @@ mod init;
 mod initial_values;
 mod layers;
 mod lstm;
-mod matmul;
 mod mlp;
 mod panel_lstm;
 mod resnet;
@@ -33,7 +32,6 @@ pub use init::Init;
 pub use initial_values::{GivenValues, with_values};
 pub use layers::{LayerNorm, Linear};
 pub use lstm::Lstm;
-pub use matmul::Matmul;
 pub use mlp::Mlp;
 pub use panel_lstm::PanelLstm;
 pub use resnet::Resnet;
@@ -94,9 +92,10 @@ macro_rules! networks {
                     kinds::Model::Custom(custom) => {
                         registry.build(custom, facts.input()?, init).map(Self::Own)
                     }
-                    kinds::Model::Matmul(_) => Err(TrialError::Bad(
-                        "`model.kind` matmul has no parameters to train".to_owned(),
-                    )),
+                    kinds::Model::Matmul(_) => Err(TrialError::Bad(format!(
+                        "`model.kind` {} has no parameters to train",
+                        facts.model.kind()
+                    ))),
                 }
             }
 

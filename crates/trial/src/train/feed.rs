@@ -67,24 +67,6 @@ impl Validation {
     }
 }
 
-/// The plan of a model that reads no data.
-pub(crate) fn plan_products(file: &TrialFile) -> Result<StepPlan, TrialError> {
-    let train = &file.train;
-    let total_steps = train.steps.ok_or_else(|| {
-        TrialError::Bad(
-            "`train.steps` is missing; a model without data has no epochs to count".to_string(),
-        )
-    })?;
-    let samples_per_step = train.batch_size * file.batches_per_step();
-    Ok(StepPlan {
-        total_steps,
-        steps_per_epoch: None,
-        samples_per_step,
-        tokens_per_sample: 0.0,
-        targets_per_sample: 0,
-    })
-}
-
 /// The plan of a model that reads data, the schedule of its batches, and what makes them.
 ///
 /// Errors: fewer samples than one step, neither steps nor epochs.

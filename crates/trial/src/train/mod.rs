@@ -14,12 +14,14 @@ mod generation;
 mod interrupt;
 mod learner;
 mod ledger;
+mod measurement;
 mod memory_watch;
 mod messages;
 mod objective;
 mod optimizer;
 mod outcome;
 mod pretrained;
+mod products;
 mod replicas;
 mod responses;
 mod sample;
@@ -32,6 +34,7 @@ mod text_scores;
 mod timing;
 mod trainable;
 mod training;
+mod trial_device;
 
 use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
 
@@ -39,7 +42,7 @@ pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
 pub(crate) use interrupt::watch_signals;
 use kiln_core::{
-    kinds::{InputShape, samples::Epoch},
+    kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
     plan::TrialFile,
     record::{Message, TrialResult, message::PROTOCOL},
 };
@@ -52,23 +55,27 @@ use self::{
     checkpoint::{Keeper, ResumePoint},
     clock::monotonic_nanoseconds,
     early_stop::EarlyStopping,
-    feed::{Feed, StepPlan, plan_feed, plan_products},
-    ledger::Ledger,
-    memory_watch::MemoryWatch,
+    feed::{Feed, StepPlan, plan_feed},
+    measurement::{DeviceWork, Measurement},
     messages::Messenger,
-    outcome::{Trained, conclude, empty_result, write_result},
+    outcome::{Measured, conclude, empty_result, write_result},
     pretrained::Pretrained,
+    products::Products,
     replicas::Parallel,
     responses::Responses,
     sample::TextSampler,
     schedule::Plateau,
     step_clock::StepClock,
     tables::Tables,
-    timing::Timing,
-    trainable::Trainable,
-    training::{Ending, Training, TrainingFigures},
+    trainable::{Copying, Trainable},
+    training::{Ending, Training},
+    trial_device::step_clock,
 };
-use crate::{TrialError, data, engine::guard_result, model::Registry};
+use crate::{
+    TrialError, data,
+    engine::{self, EngineDevice, guard_result},
+    model::Registry,
+};
 
 /// Number of hex digits of a file's SHA-256 that a note shows.
 const SUM_DIGITS: usize = 12;
@@ -89,11 +96,22 @@ pub fn run(
 ) -> TrialEnded {
     let mut result = empty_result(file);
     let mut messages = Messenger::new(out, monotonic_nanoseconds());
-    let trained = guard_result(|| {
+    let ended = guard_result(|| {
         messages.send(&hello())?;
-        train(file, registry, &mut messages, is_interrupted, &mut result)
+        let tables = Tables::create(&file.folder)?;
+        let launch = Launch {
+            file,
+            tables,
+            messages: &mut messages,
+            is_interrupted,
+            result: &mut result,
+        };
+        match &file.model {
+            Model::Matmul(shape) => launch.multiply(shape),
+            _ => launch.train(registry),
+        }
     });
-    let mut exit_status = conclude(file, &mut result, trained);
+    let mut exit_status = conclude(file, &mut result, ended);
     if let Err(error) = write_result(&file.folder, &result) {
         exit_status = conclude(file, &mut result, Err(error));
     }
@@ -108,30 +126,169 @@ pub fn run(
     }
 }
 
-/// Everything between the first message and the last; `result` learns what is known as soon as it
+/// What a trial is run with, whether it trains or not; `result` learns what is known as soon as it
 /// is.
-fn train<W: Write>(
+struct Launch<'a, 'b, W: Write> {
+    file: &'a TrialFile,
+    tables: Tables,
+    messages: &'a mut Messenger<'b, W>,
+    is_interrupted: &'a AtomicBool,
+    result: &'a mut TrialResult,
+}
+
+impl<W: Write> Launch<'_, '_, W> {
+    /// Records what is known once the device is open and the model is built, and tells the parent.
+    fn announce(
+        &mut self,
+        device: &EngineDevice,
+        parameters: u64,
+        total_steps: u64,
+    ) -> Result<(), TrialError> {
+        let result = &mut *self.result;
+        result.figures.parameters = Some(parameters);
+        result.device_name = Some(device.name());
+        result.figures.cpu_threads = Some(device.cpu_threads());
+        result.libraries = engine::libraries();
+        result.library_files = engine::library_files();
+        result.flags = engine::flags();
+        self.messages.send(&Message::Ready {
+            parameters,
+            total_steps,
+            device_name: device.name(),
+            libraries: result.libraries.clone(),
+        })
+    }
+
+    /// Everything between the first message and the last of a trial that only makes matrix
+    /// products.
+    fn multiply(mut self, shape: &Matmul) -> Result<Ending, TrialError> {
+        let plan = products::plan(self.file)?;
+        let mut products = Products::build(self.file, shape)?;
+        let Some(device) = products.device() else {
+            return Err(TrialError::Bad(NO_DEVICES.to_owned()));
+        };
+        self.announce(device, 0, plan.total_steps)?;
+        self.result.figures.flops_per_sample = shape.flops_per_sample(None);
+        let clock = step_clock(device, monotonic_nanoseconds());
+        let Self {
+            file,
+            tables,
+            messages,
+            is_interrupted,
+            result,
+        } = self;
+        let mut measurement = Measurement::new(file, plan, clock, tables, messages, is_interrupted);
+        let ended = guard_result(|| products.run(&mut measurement));
+        if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
+            // The allocator's figures lie on the host; reading them touches no device.
+            let peaks = products.allocator_peaks();
+            measurement.figures.raise_allocator(peaks);
+        }
+        Measured {
+            measurement: &measurement,
+            copying: Copying::default(),
+            step_note: None,
+            keeper: None,
+        }
+        .fill(result);
+        if ended.is_err() {
+            // The first error is the one to report; what was written until then is kept if it can
+            // be.
+            let _ = measurement.tables.sync();
+            // A device that failed is not to be touched again, not even to free its memory.
+            std::mem::forget(products);
+            std::mem::forget(measurement.clock);
+        }
+        result.figures.window_flops = window_flops(file, None, result);
+        ended
+    }
+
+    /// Everything between the first message and the last of a training.
+    fn train(mut self, registry: &Registry) -> Result<Ending, TrialError> {
+        let file = self.file;
+        let Prepared {
+            plan,
+            mut feed,
+            sampler,
+            responses,
+            input,
+            notice,
+        } = prepare(file, self.result)?;
+        let mut keeper = Keeper::new(file);
+        let (start, refused) = keeper
+            .as_mut()
+            .map_or(Ok((None, Vec::new())), Keeper::start)?;
+        let mut replicas = build_replicas(file, input, registry, start.as_ref())?;
+        let Some(learner) = replicas.first() else {
+            return Err(TrialError::Bad(NO_DEVICES.to_owned()));
+        };
+        self.announce(learner.device(), learner.parameters(), plan.total_steps)?;
+        self.note_model(learner, input);
+        notice
+            .into_iter()
+            .chain(refused)
+            .try_for_each(|text| self.messages.send(&Message::Notice { text }))?;
+        if let Some(start) = &start {
+            feed.loader.start_at(start.step * file.batches_per_step());
+            self.messages.send(&Message::Resumed { step: start.step })?;
+        }
+        let setting = TrainingSetting {
+            plan,
+            feed,
+            sampler,
+            responses,
+            tables: self.tables,
+            messages: self.messages,
+            is_interrupted: self.is_interrupted,
+            clock: step_clock(learner.device(), monotonic_nanoseconds()),
+            keeper,
+            start,
+        };
+        let result = self.result;
+        let ended = match replicas.pop() {
+            Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
+            last => train_with(
+                file,
+                setting,
+                Parallel::new(replicas.into_iter().chain(last).collect()),
+                result,
+            ),
+        };
+        result.figures.window_flops = window_flops(file, Some(input), result);
+        ended
+    }
+
+    fn note_model(&mut self, learner: &Learner, input: InputShape) {
+        let (file, result) = (self.file, &mut *self.result);
+        if let Some(weights) = &file.train.initial_weights {
+            result.notes.insert(
+                "initial_weights".to_owned(),
+                format!(
+                    "SHA-256 {}…",
+                    weights.sha256.chars().take(SUM_DIGITS).collect::<String>()
+                ),
+            );
+        }
+        result.figures.flops_per_sample = learner
+            .own_flops_per_sample()
+            .or(file.model.flops_per_sample(Some(input)));
+        if result.figures.flops_per_sample.is_none() && file.model.kind() == "custom" {
+            result
+                .notes
+                .insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
+        }
+    }
+}
+
+/// With the weights of the checkpoint to resume from, those of the file's `initial_weights`, or
+/// drawn ones.
+fn build_replicas(
     file: &TrialFile,
+    input: InputShape,
     registry: &Registry,
-    messages: &mut Messenger<'_, W>,
-    is_interrupted: &AtomicBool,
-    result: &mut TrialResult,
-) -> Result<Ending, TrialError> {
-    let tables = Tables::create(&file.folder)?;
-    let Prepared {
-        plan,
-        mut feed,
-        sampler,
-        responses,
-        input,
-        notice,
-    } = prepare(file, result)?;
-    let mut keeper = Keeper::new(file);
-    let (start, refused) = keeper
-        .as_mut()
-        .map_or(Ok((None, Vec::new())), Keeper::start)?;
+    start: Option<&ResumePoint>,
+) -> Result<Vec<Learner>, TrialError> {
     let saved = start
-        .as_ref()
         .map(|start| SavedLearner::read(&start.folder, start.optimizer))
         .transpose()?;
     let pretrained = file
@@ -146,73 +303,7 @@ fn train<W: Write>(
         (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
         (None, None) => Beginning::Drawn,
     };
-    let mut replicas = Learner::build_replicas(file, input, registry, beginning)?;
-    if let Some(weights) = &file.train.initial_weights {
-        result.notes.insert(
-            "initial_weights".to_owned(),
-            format!(
-                "SHA-256 {}…",
-                weights.sha256.chars().take(SUM_DIGITS).collect::<String>()
-            ),
-        );
-    }
-    drop((saved, pretrained)); // They are as large as the model and its moments.
-    let Some(learner) = replicas.first() else {
-        return Err(TrialError::Bad(NO_DEVICES.to_owned()));
-    };
-    result.figures.parameters = Some(learner.parameters());
-    result.figures.flops_per_sample = learner
-        .own_flops_per_sample()
-        .or(file.model.flops_per_sample(input));
-    if result.figures.flops_per_sample.is_none() && file.model.kind() == "custom" {
-        result
-            .notes
-            .insert("flops_per_sample".to_owned(), NO_FLOPS.to_owned());
-    }
-    result.device_name = Some(learner.device_name());
-    result.figures.cpu_threads = Some(learner.cpu_threads());
-    result.libraries = learner.libraries();
-    result.library_files = learner.library_files();
-    result.flags = learner.flags();
-    messages.send(&Message::Ready {
-        parameters: learner.parameters(),
-        total_steps: plan.total_steps,
-        device_name: learner.device_name(),
-        libraries: result.libraries.clone(),
-    })?;
-    notice
-        .into_iter()
-        .chain(refused)
-        .try_for_each(|text| messages.send(&Message::Notice { text }))?;
-    if let Some(start) = &start {
-        feed.iter_mut()
-            .for_each(|feed| feed.loader.start_at(start.step * file.batches_per_step()));
-        messages.send(&Message::Resumed { step: start.step })?;
-    }
-    let clock = learner.step_clock(monotonic_nanoseconds());
-    let setting = TrainingSetting {
-        plan,
-        feed,
-        sampler,
-        responses,
-        tables,
-        messages,
-        is_interrupted,
-        clock,
-        keeper,
-        start,
-    };
-    let ended = match replicas.pop() {
-        Some(learner) if replicas.is_empty() => train_with(file, setting, learner, result),
-        last => train_with(
-            file,
-            setting,
-            Parallel::new(replicas.into_iter().chain(last).collect()),
-            result,
-        ),
-    };
-    result.figures.window_flops = window_flops(file, input, result);
-    ended
+    Learner::build_replicas(file, Some(input), registry, beginning)
 }
 
 /// Model FLOPs of the samples of the window: where samples are of different lengths by the lengths
@@ -230,7 +321,7 @@ fn window_flops(file: &TrialFile, input: Option<InputShape>, result: &TrialResul
 /// Everything a training needs besides its file and its trainee.
 struct TrainingSetting<'a, 'b, W: Write> {
     plan: StepPlan,
-    feed: Option<Feed>,
+    feed: Feed,
     sampler: Option<TextSampler>,
     responses: Option<Responses>,
     tables: Tables,
@@ -256,29 +347,17 @@ fn train_with<T: Trainable, W: Write>(
         tables,
         messages,
         is_interrupted,
-        mut clock,
+        clock,
         keeper,
         start,
     } = setting;
-    let now = clock.now();
-    messages.restart(now);
-    clock.restart(now);
     let mut training = Training {
-        file,
-        plan,
+        measurement: Measurement::new(file, plan, clock, tables, messages, is_interrupted),
         trainee,
         feed,
         responses,
-        timing: Timing::new(&file.measure, now),
-        clock,
-        ledger: Ledger::new(file.measure.log_every, file.run_anchor_nanoseconds, plan),
-        tables,
-        messages,
-        is_interrupted,
-        measured: TrainingFigures::default(),
         plateau: Plateau::new(&file.train.learning_rate_schedule),
         early_stop: EarlyStopping::new(file.train.early_stop.as_ref()),
-        memory: MemoryWatch::new(file.train.memory.watch),
         keeper,
     };
     start
@@ -287,35 +366,17 @@ fn train_with<T: Trainable, W: Write>(
     let ended = guard_result(|| training.train());
     if matches!(ended, Err(TrialError::OutOfMemory { .. })) {
         // The allocator's figures lie on the host; reading them touches no device.
-        training
-            .measured
-            .raise_allocator(training.trainee.allocator_peaks());
+        let peaks = training.trainee.allocator_peaks();
+        training.measurement.figures.raise_allocator(peaks);
     }
-    let Training {
-        timing,
-        clock,
-        ledger,
-        measured,
-        feed,
-        trainee,
-        memory,
-        keeper,
-        ..
-    } = &training;
-    result.loader_threads = feed.as_ref().map(|feed| feed.loader.threads_started());
-    result.peak_batches_in_memory = feed.as_ref().map(|feed| feed.loader.peak_batches() as u64);
-    let (clock_failure, copying, step_note) =
-        (clock.failure(), trainee.copying(), trainee.step_note());
-    Trained {
-        plan,
-        timing,
-        ledger,
-        measured: *measured,
-        clock_failure,
-        copying,
-        step_note,
-        memory,
-        keeper: keeper.as_ref(),
+    let loader = &training.feed.loader;
+    result.loader_threads = Some(loader.threads_started());
+    result.peak_batches_in_memory = Some(loader.peak_batches() as u64);
+    Measured {
+        measurement: &training.measurement,
+        copying: training.trainee.copying(),
+        step_note: training.trainee.step_note(),
+        keeper: training.keeper.as_ref(),
     }
     .fill(result);
     // The measurements are already recorded; an error while texts are written does not change them.
@@ -327,10 +388,10 @@ fn train_with<T: Trainable, W: Write>(
     }
     if ended.is_err() || sampled.is_err() {
         // The first error is the one to report; what was written until then is kept if it can be.
-        let _ = training.tables.sync();
+        let _ = training.measurement.tables.sync();
         // A device that failed is not to be touched again, not even to free its memory.
         std::mem::forget(training.trainee);
-        std::mem::forget(training.clock);
+        std::mem::forget(training.measurement.clock);
     }
     ended
 }
@@ -338,26 +399,16 @@ fn train_with<T: Trainable, W: Write>(
 /// Everything that is known before the model is built.
 struct Prepared {
     plan: StepPlan,
-    feed: Option<Feed>,
+    feed: Feed,
     sampler: Option<TextSampler>,
     responses: Option<Responses>,
-    input: Option<InputShape>,
+    input: InputShape,
     notice: Option<String>,
 }
 
 /// Reads the data, plans the steps, and reports what is dropped.
 fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, TrialError> {
-    let Some(opened) = data::open(file).map_err(TrialError::Bad)? else {
-        let (sampler, responses) = (TextSampler::new(file, None)?, Responses::new(file, None)?);
-        return Ok(Prepared {
-            plan: plan_products(file)?,
-            feed: None,
-            sampler,
-            responses,
-            input: None,
-            notice: None,
-        });
-    };
+    let opened = data::open(file).map_err(TrialError::Bad)?;
     let input = opened.facts.input_shape();
     let (plan, schedule, feed) = plan_feed(file, &opened)?;
     let sampler = TextSampler::new(file, opened.vocabulary)?;
@@ -398,10 +449,10 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     result.left_out_of_data = opened.left_out;
     Ok(Prepared {
         plan,
-        feed: Some(feed),
+        feed,
         sampler,
         responses,
-        input: Some(input),
+        input,
         notice,
     })
 }

@@ -1,24 +1,17 @@
 //! Turns the end of a training, good or bad, into the result file, an outcome with a reason and an
 //! exit status.
 
-use std::path::Path;
+use std::{io::Write, path::Path};
 
 use kiln_core::{
-    kinds::Model,
     plan::{Outcome, TrialFile},
     record::{TrialResult, message::exit_status, run_file::write_json},
     units::Bytes,
 };
 
 use super::{
-    checkpoint::Keeper,
-    feed::{StepPlan, cores},
-    ledger::Ledger,
-    memory_watch::MemoryWatch,
-    tables::cannot_write,
-    timing::{Figures, Timing},
-    trainable::Copying,
-    training::{Ending, TrainingFigures},
+    checkpoint::Keeper, feed::cores, measurement::Measurement, tables::cannot_write,
+    timing::Figures, trainable::Copying, training::Ending,
 };
 use crate::TrialError;
 #[cfg(feature = "libtorch")]
@@ -38,31 +31,25 @@ pub(crate) fn empty_result(file: &TrialFile) -> TrialResult {
     result
 }
 
-/// State of a finished training, for its result.
-pub(crate) struct Trained<'a> {
-    pub(crate) plan: StepPlan,
-    pub(crate) timing: &'a Timing,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) measured: TrainingFigures,
-    /// The reason why steps were not timed, if any.
-    pub(crate) clock_failure: Option<&'a str>,
+/// State of a finished measurement, for its result.
+pub(crate) struct Measured<'a, 'b, 'c, W: Write> {
+    pub(crate) measurement: &'a Measurement<'b, 'c, W>,
     pub(crate) copying: Copying,
     /// Note on the way steps were run, if the file asks for more than operator by operator.
     pub(crate) step_note: Option<String>,
-    pub(crate) memory: &'a MemoryWatch,
     pub(crate) keeper: Option<&'a Keeper>,
 }
 
-impl Trained<'_> {
+impl<W: Write> Measured<'_, '_, '_, W> {
     /// Puts the figures into the result; each empty cell that a reader would ask about gets its
     /// reason.
     pub(crate) fn fill(&self, result: &mut TrialResult) {
-        let Self {
+        let Measurement {
             timing,
             ledger,
-            measured,
+            figures: measured,
             ..
-        } = self;
+        } = self.measurement;
         result.figures.steps = Some(measured.steps);
         result.figures.left_out_steps = Some(timing.left_out_steps());
         result.figures.train_loss = ledger.train_loss();
@@ -109,19 +96,19 @@ impl Trained<'_> {
     }
 
     fn fill_window(&self, result: &mut TrialResult, figures: &Figures) {
-        let samples = figures.steps * self.plan.samples_per_step;
+        let samples = figures.steps * self.measurement.plan.samples_per_step;
         result.figures.window_seconds = Some(figures.seconds);
         result.window_started_nanoseconds = Some(figures.started_nanoseconds);
         result.window_ended_nanoseconds = Some(figures.ended_nanoseconds);
-        result.window_cuts_nanoseconds = self.timing.cuts().to_vec();
+        result.window_cuts_nanoseconds = self.measurement.timing.cuts().to_vec();
         result.figures.window_samples = Some(samples);
         result.figures.samples_per_second = Some(samples as f64 / figures.seconds);
-        if self.plan.tokens_per_sample > 0.0 {
+        if self.measurement.plan.tokens_per_sample > 0.0 {
             result.figures.window_tokens = Some(figures.work.tokens);
             result.figures.tokens_per_second = Some(figures.work.tokens as f64 / figures.seconds);
         }
         result.window_pairs = Some(figures.work.pairs).filter(|pairs| pairs.rows > 0);
-        if self.plan.steps_per_epoch.is_some() {
+        if self.measurement.plan.steps_per_epoch.is_some() {
             result.figures.data_wait_fraction = Some(figures.data_wait_fraction);
             result.figures.load_seconds = Some(figures.load_seconds);
             result.figures.transfer_fraction = figures.transfer_fraction;
@@ -130,11 +117,12 @@ impl Trained<'_> {
             }
         }
         result.figures.communication_fraction = figures.communication_fraction;
-        result.figures.resident_slope_bytes_per_step = self.memory.resident().slope();
-        result.figures.allocated_slope_bytes_per_step = self.memory.allocated().slope();
+        let memory = &self.measurement.memory;
+        result.figures.resident_slope_bytes_per_step = memory.resident().slope();
+        result.figures.allocated_slope_bytes_per_step = memory.allocated().slope();
         for (column, series) in [
-            ("resident_slope_bytes_per_step", self.memory.resident()),
-            ("allocated_slope_bytes_per_step", self.memory.allocated()),
+            ("resident_slope_bytes_per_step", memory.resident()),
+            ("allocated_slope_bytes_per_step", memory.allocated()),
         ] {
             series
                 .clear_growth()
@@ -142,6 +130,7 @@ impl Trained<'_> {
                 .for_each(|growth| note(result, column, growth.to_string()));
         }
         result.figures.epoch_seconds = self
+            .measurement
             .plan
             .steps_per_epoch
             .map(|steps| steps as f64 * figures.seconds / figures.steps as f64);
@@ -153,7 +142,9 @@ impl Trained<'_> {
 
     fn why_not_timed(&self) -> String {
         let reason = self
-            .clock_failure
+            .measurement
+            .clock
+            .failure()
             .unwrap_or("the training ended before the times of its last steps were read");
         format!("not every step was timed on this device ({reason}); see samples_per_second")
     }
@@ -234,9 +225,10 @@ fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
         );
     }
     let steps = result.steps();
-    let remedy = match &file.model {
-        Model::Matmul(_) => "try a smaller `size`",
-        _ => "try a smaller `batch_size`",
+    let remedy = if file.model.trains() {
+        "try a smaller `batch_size`"
+    } else {
+        "try a smaller `size`"
     };
     format!(
         "ran out of memory at step {} with `batch_size` {} ({what}); {remedy}",
@@ -256,11 +248,14 @@ fn asked_for(text: &str) -> Option<u64> {
 }
 
 fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
-    if matches!(file.model, Model::Matmul(_)) {
+    if !file.model.trains() {
         note(
             result,
             "train_loss",
-            "matmul multiplies matrices and has no loss".to_string(),
+            format!(
+                "model kind `{}` trains nothing and has no loss",
+                file.model.kind()
+            ),
         );
         return;
     }

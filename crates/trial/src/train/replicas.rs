@@ -17,9 +17,10 @@ use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
     generation::Writing,
+    measurement::{AllocatorPeaks, DeviceWork},
     objective::Scores,
     optimizer::Counters,
-    trainable::{AllocatorPeaks, Copying, Trainable},
+    trainable::{Copying, Trainable},
 };
 #[cfg(feature = "libtorch")]
 use crate::engine::cuda;
@@ -143,7 +144,7 @@ impl ExchangeMoment {
 impl Parallel {
     /// `replicas` has at least one element; their parameters are equal to the bit.
     pub(super) fn new(replicas: Vec<Learner>) -> Self {
-        let on_cuda = replicas.iter().any(Learner::is_on_cuda);
+        let on_cuda = replicas.iter().any(|replica| replica.device().is_cuda());
         let clock = match on_cuda {
             #[cfg(feature = "libtorch")]
             true => ExchangeClock::Devices(replicas.len()),
@@ -233,6 +234,31 @@ fn lane_is_gone() -> TrialError {
     )
 }
 
+impl DeviceWork for Parallel {
+    fn wait(&mut self) -> Result<(), TrialError> {
+        self.each(DeviceWork::wait)
+    }
+
+    /// The peaks of the device with the highest values.
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        self.replicas
+            .iter()
+            .filter_map(DeviceWork::allocator_peaks)
+            .reduce(AllocatorPeaks::highest)
+    }
+
+    /// On all devices together.
+    fn allocated_bytes(&self) -> Option<u64> {
+        self.replicas.iter().map(DeviceWork::allocated_bytes).sum()
+    }
+
+    fn reset_allocator_peaks(&mut self) {
+        self.replicas
+            .iter_mut()
+            .for_each(DeviceWork::reset_allocator_peaks);
+    }
+}
+
 impl Trainable for Parallel {
     type Batch = DeviceBatch;
 
@@ -268,10 +294,6 @@ impl Trainable for Parallel {
         Learner::sum_gradients(&mut self.replicas)?;
         self.exchanges.push(began.zip(self.clock.all_done()));
         self.each(|replica| replica.update(learning_rate))
-    }
-
-    fn product(&mut self) -> Result<(), TrialError> {
-        self.each(|replica| replica.product())
     }
 
     /// Each replica has its targets' part of a step's mean.
@@ -324,29 +346,6 @@ impl Trainable for Parallel {
         on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError> {
         self.first().respond(writing, prompts, on_progress)
-    }
-
-    fn wait(&mut self) -> Result<(), TrialError> {
-        self.each(|replica| replica.wait())
-    }
-
-    /// The peaks of the device with the highest values.
-    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        self.replicas
-            .iter()
-            .filter_map(Trainable::allocator_peaks)
-            .reduce(AllocatorPeaks::highest)
-    }
-
-    /// On all devices together.
-    fn allocated_bytes(&self) -> Option<u64> {
-        self.replicas.iter().map(Trainable::allocated_bytes).sum()
-    }
-
-    fn reset_allocator_peaks(&mut self) {
-        self.replicas
-            .iter_mut()
-            .for_each(|replica| replica.reset_allocator_peaks());
     }
 
     fn copying(&self) -> Copying {

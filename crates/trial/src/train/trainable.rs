@@ -3,31 +3,12 @@
 
 use std::path::Path;
 
-use super::{DeviceBatch, Learner, generation::Writing, objective::Scores, optimizer::Counters};
+use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
 use crate::{TrialError, data::HostBatch, model::RecurrentMemory};
-
-/// Memory figures of the device's allocator since they were last reset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AllocatorPeaks {
-    pub(crate) allocated_bytes: u64,
-    pub(crate) reserved_bytes: u64,
-    pub(crate) retries: u64,
-}
-
-impl AllocatorPeaks {
-    /// The higher of each.
-    pub(crate) fn highest(self, other: Self) -> Self {
-        Self {
-            allocated_bytes: self.allocated_bytes.max(other.allocated_bytes),
-            reserved_bytes: self.reserved_bytes.max(other.reserved_bytes),
-            retries: self.retries.max(other.retries),
-        }
-    }
-}
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
 /// it.
-pub(crate) trait Trainable {
+pub(crate) trait Trainable: DeviceWork {
     /// A batch on the device.
     type Batch;
 
@@ -49,9 +30,6 @@ pub(crate) trait Trainable {
 
     /// One optimizer update from the gradients added up, which it clears.
     fn update(&mut self, learning_rate: f64) -> Result<(), TrialError>;
-
-    /// One step of a model that only makes matrix products.
-    fn product(&mut self) -> Result<(), TrialError>;
 
     /// Waits. The loss of each step since the last call, in order.
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError>;
@@ -92,17 +70,6 @@ pub(crate) trait Trainable {
         on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
     ) -> Result<Vec<Vec<u32>>, TrialError>;
 
-    /// Waits until the device has done all it was given.
-    fn wait(&mut self) -> Result<(), TrialError>;
-
-    /// `None` where the allocator keeps no figures.
-    fn allocator_peaks(&self) -> Option<AllocatorPeaks>;
-
-    /// Bytes of the device that tensors hold now; `None` if the allocator keeps no figures.
-    fn allocated_bytes(&self) -> Option<u64>;
-
-    fn reset_allocator_peaks(&mut self);
-
     /// The way in which batches were copied to the device.
     fn copying(&self) -> Copying;
 
@@ -130,103 +97,4 @@ pub(crate) struct Copying {
     pub(crate) from: Option<&'static str>,
     /// The reason why `data.pin_memory` had no effect.
     pub(crate) note: Option<String>,
-}
-
-impl Trainable for Learner {
-    type Batch = DeviceBatch;
-
-    fn begin_epoch(&mut self) {
-        Self::begin_epoch(self);
-    }
-
-    fn to_device(&mut self, batch: &HostBatch) -> Result<DeviceBatch, TrialError> {
-        Self::to_device(self, batch)
-    }
-
-    fn micro_step(
-        &mut self,
-        batch: DeviceBatch,
-        step: u64,
-        micro: u64,
-        total_targets: u64,
-    ) -> Result<(), TrialError> {
-        Self::micro_step(self, batch, step, micro, total_targets)
-    }
-
-    fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
-        Self::update(self, learning_rate)
-    }
-
-    fn product(&mut self) -> Result<(), TrialError> {
-        Self::product(self)
-    }
-
-    fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
-        Self::take_losses(self)
-    }
-
-    fn skipped_steps(&self) -> Option<u64> {
-        Self::skipped_steps(self)
-    }
-
-    fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
-        Self::evaluate(self, batch)
-    }
-
-    fn finish_evaluation(&mut self) -> Result<Scores, TrialError> {
-        Self::finish_evaluation(self)
-    }
-
-    fn predict(
-        &mut self,
-        tokens: &[u32],
-        memory: &mut RecurrentMemory,
-    ) -> Result<Vec<f64>, TrialError> {
-        Self::predict(self, tokens, memory)
-    }
-
-    fn respond(
-        &mut self,
-        writing: &Writing,
-        prompts: &[&[u32]],
-        on_progress: &mut dyn FnMut(usize) -> Result<(), TrialError>,
-    ) -> Result<Vec<Vec<u32>>, TrialError> {
-        Self::respond(self, writing, prompts, on_progress)
-    }
-
-    fn wait(&mut self) -> Result<(), TrialError> {
-        Self::wait(self)
-    }
-
-    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        let stats = self.allocator()?;
-        let allocated = stats
-            .peak_allocated_bytes
-            .max(self.recorded_peak_bytes().unwrap_or(0));
-        Some(AllocatorPeaks {
-            allocated_bytes: allocated,
-            reserved_bytes: stats.peak_reserved_bytes,
-            retries: stats.retries,
-        })
-    }
-
-    fn allocated_bytes(&self) -> Option<u64> {
-        Some(self.allocator()?.allocated_bytes)
-    }
-
-    fn reset_allocator_peaks(&mut self) {
-        Self::reset_allocator_peaks(self);
-    }
-
-    fn copying(&self) -> Copying {
-        Self::copying(self)
-    }
-
-    fn step_note(&self) -> Option<String> {
-        Self::step_note(self)
-    }
-
-    fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
-        Self::save(self, folder)
-    }
 }

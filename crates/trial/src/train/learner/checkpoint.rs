@@ -5,7 +5,7 @@ use std::{cell::RefCell, path::Path};
 use burn::tensor::{Tensor, TensorData};
 use kiln_core::{kinds::InputShape, plan::TrialFile};
 
-use super::{Learner, LearnerWork, Replica, not_trained};
+use super::{Learner, Replica};
 use crate::{
     engine::{LstmState, guard_result},
     error::TrialError,
@@ -121,23 +121,16 @@ impl Learner {
     }
 
     /// Writes parameters, running statistics, moments and memories into a folder, between two
-    /// steps; what else the optimizer remembers is returned. Waits for the device.
+    /// steps; what else the optimizer remembers is returned. The other replicas have the memories
+    /// of their micro-batches to themselves. Waits for the device.
     ///
-    /// Errors: a file cannot be written; `matmul` has nothing to save.
-    pub(crate) fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
-        self.save_with(&[], folder)
-    }
-
-    /// The same with what the other replicas have to themselves: the memories of their
-    /// micro-batches.
+    /// Errors: a file cannot be written.
     pub(in crate::train) fn save_with(
         &self,
         others: &[Self],
         folder: &Path,
     ) -> Result<Counters, TrialError> {
-        let LearnerWork::Training { state, .. } = &self.work else {
-            return Err(not_trained());
-        };
+        let state = &self.state;
         guard_result(|| {
             let mut model = optimizer::leaving_parameters(state.network());
             for (name, stats) in state.network().running_stats() {
@@ -162,10 +155,8 @@ impl Learner {
     }
 
     fn leaving_memories(&self) -> NamedTensors {
-        let LearnerWork::Training { state, .. } = &self.work else {
-            return NamedTensors::new();
-        };
-        let there = state
+        let there = self
+            .state
             .memories
             .iter()
             .enumerate()
@@ -184,9 +175,7 @@ impl Learner {
 
     /// Takes over the running statistics of norms.
     fn restore_statistics(&self, values: &ReadValues<'_>) -> Result<(), TrialError> {
-        let LearnerWork::Training { state, .. } = &self.work else {
-            return Err(not_trained());
-        };
+        let state = &self.state;
         guard_result(|| {
             for (name, stats) in state.network().running_stats() {
                 let [mean, variance] = stats.get();
@@ -205,20 +194,12 @@ impl Learner {
     fn restore(&mut self, saved: &SavedLearner) -> Result<(), TrialError> {
         let plain = self.device.plain().clone();
         let Self {
-            work:
-                LearnerWork::Training {
-                    state:
-                        StepState {
-                            updater, memories, ..
-                        },
-                    ..
-                },
+            state: StepState {
+                updater, memories, ..
+            },
             replica,
             ..
-        } = self
-        else {
-            return Err(not_trained());
-        };
+        } = self;
         guard_result(|| {
             updater.restore(&saved.counters, &saved.training)?;
             let tensor = |name: &str| -> Result<Tensor<3>, TrialError> {

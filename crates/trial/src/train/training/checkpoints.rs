@@ -13,14 +13,14 @@ use crate::{
 impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     /// Takes over what an attempt before knew after `step`.
     pub(crate) fn resume(&mut self, step: u64, state: &LoopState) {
-        self.measured.steps = step;
-        self.measured.resumed_at = Some(step);
-        self.measured.seconds_before = state.seconds;
-        self.measured.seconds_to_target = state.seconds_to_target;
-        self.measured.evaluated_at = (!state.owes_evaluation).then_some(step);
+        self.measurement.figures.steps = step;
+        self.measurement.figures.resumed_at = Some(step);
+        self.measurement.figures.seconds_before = state.seconds;
+        self.measurement.figures.seconds_to_target = state.seconds_to_target;
+        self.measurement.figures.evaluated_at = (!state.owes_evaluation).then_some(step);
         self.plateau.restore(&state.plateau);
         self.early_stop.restore(&state.early_stop);
-        self.ledger.restore(&state.ledger);
+        self.measurement.ledger.restore(&state.ledger);
     }
 
     /// Whether the state at the end of the training is kept: a finished one if requested, an
@@ -31,9 +31,11 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         };
         match ending {
             Ending::Completed | Ending::StoppedEarly(_) => {
-                keeper.is_due_at_end(self.loss_at(self.measured.steps))
+                keeper.is_due_at_end(self.loss_at(self.measurement.figures.steps))
             }
-            Ending::Interrupted => self.measured.steps > self.measured.resumed_at.unwrap_or(0),
+            Ending::Interrupted => {
+                self.measurement.figures.steps > self.measurement.figures.resumed_at.unwrap_or(0)
+            }
             Ending::Diverged(_) => false,
         }
     }
@@ -49,9 +51,13 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
                 Err(TrialError::NotSaved(error)) => Ok(Err(error)),
                 other => other.map(Ok),
             })?;
-        *self.measured.checkpoint_seconds.get_or_insert(0.0) += seconds;
+        *self
+            .measurement
+            .figures
+            .checkpoint_seconds
+            .get_or_insert(0.0) += seconds;
         match written {
-            Ok(Some(bytes)) => self.messages.send(&Message::Checkpointed {
+            Ok(Some(bytes)) => self.measurement.messages.send(&Message::Checkpointed {
                 step,
                 bytes,
                 seconds,
@@ -59,7 +65,8 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             Ok(None) => {}
             Err(error) => {
                 let text = format!("the checkpoint of step {step} could not be written: {error}");
-                self.messages
+                self.measurement
+                    .messages
                     .send(&Message::Notice { text: text.clone() })?;
                 self.keeper
                     .iter_mut()
@@ -85,11 +92,13 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
 
     fn loop_state(&self, step: u64) -> LoopState {
         LoopState {
-            seconds: self.seconds_trained(self.clock.now()),
-            seconds_to_target: self.measured.seconds_to_target,
+            seconds: self
+                .measurement
+                .seconds_trained(self.measurement.clock.now()),
+            seconds_to_target: self.measurement.figures.seconds_to_target,
             plateau: self.plateau.state(),
             early_stop: self.early_stop.state(),
-            ledger: self.ledger.state(),
+            ledger: self.measurement.ledger.state(),
             owes_evaluation: self.owes_evaluation(step),
         }
     }

@@ -12,6 +12,7 @@ use crate::{
     TrialError,
     train::{
         ledger::{EpochPlace, Evaluation},
+        measurement::Measurement,
         objective::Scores,
         responses::Responses,
         text_scores::TextScores,
@@ -21,38 +22,37 @@ use crate::{
 
 impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
     pub(super) fn has_validation(&self) -> bool {
-        self.feed
-            .as_ref()
-            .is_some_and(|feed| feed.validation.is_some())
+        self.feed.validation.is_some()
     }
 
     pub(super) fn evaluation_is_due(&self, step: u64) -> bool {
-        let by_plan = match self.file.train.evaluate.every {
+        let by_plan = match self.measurement.file.train.evaluate.every {
             EvaluateEvery::Steps(steps) => step.is_multiple_of(steps.max(1)),
-            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.plan.ends_epoch(step),
+            EvaluateEvery::Moment(EvaluateMoment::Epoch) => self.measurement.plan.ends_epoch(step),
             EvaluateEvery::Moment(EvaluateMoment::End) => false,
         };
-        self.has_validation() && (by_plan || step == self.plan.total_steps)
+        self.has_validation() && (by_plan || step == self.measurement.plan.total_steps)
     }
 
     pub(super) fn owes_evaluation(&self, step: u64) -> bool {
-        self.evaluation_is_due(step) && self.measured.evaluated_at != Some(step)
+        self.evaluation_is_due(step) && self.measurement.figures.evaluated_at != Some(step)
     }
 
     /// The loss of the evaluation after a step.
     pub(super) fn loss_at(&self, step: u64) -> Option<f64> {
-        self.measured
+        self.measurement
+            .figures
             .scores
-            .filter(|_| self.measured.evaluated_at == Some(step))
+            .filter(|_| self.measurement.figures.evaluated_at == Some(step))
             .map(|scores| scores.loss)
     }
 
     /// An attempt that was interrupted in an evaluation left it to this one.
     pub(super) fn evaluate_what_is_owed(&mut self) -> Result<Option<Ending>, TrialError> {
-        let step = self.measured.steps;
-        let is_owed = self.measured.resumed_at.is_some()
+        let step = self.measurement.figures.steps;
+        let is_owed = self.measurement.figures.resumed_at.is_some()
             && self.owes_evaluation(step)
-            && step < self.plan.total_steps;
+            && step < self.measurement.plan.total_steps;
         if !is_owed {
             return Ok(None);
         }
@@ -70,7 +70,11 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             return Ok(Some(diverged(divergence)));
         }
         let (scores, to, seconds) = self.aside(|training| training.validate(step))?;
-        *self.measured.evaluation_seconds.get_or_insert(0.0) += seconds;
+        *self
+            .measurement
+            .figures
+            .evaluation_seconds
+            .get_or_insert(0.0) += seconds;
         match scores {
             None => Ok(Some(Ending::Interrupted)),
             Some(Scores { loss, .. }) if !loss.is_finite() => Ok(Some(Ending::Diverged(format!(
@@ -81,7 +85,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
                 Ok(self
                     .early_stop
                     .hear(scores.loss)
-                    .filter(|_| step < self.plan.total_steps)
+                    .filter(|_| step < self.measurement.plan.total_steps)
                     .map(Ending::StoppedEarly))
             }
         }
@@ -89,14 +93,14 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
 
     /// Waits. `None` if interrupted.
     fn validate(&mut self, step: u64) -> Result<Option<Scores>, TrialError> {
-        let Some(validation) = self.feed.as_ref().and_then(|feed| feed.validation.as_ref()) else {
+        let Some(validation) = &self.feed.validation else {
             return Ok(None);
         };
         let mut loader = validation.loader();
         let batches = loader.total_batches();
         let total_batches = batches + self.responses.as_ref().map_or(0, Responses::batches) as u64;
         for index in 0..batches {
-            if self.is_interrupted() {
+            if self.measurement.is_interrupted() {
                 return Ok(None);
             }
             let batch = loader
@@ -110,7 +114,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
                 batch: index + 1,
                 total_batches,
             };
-            self.messages.sign_of_life(&message, self.clock.now())?;
+            self.measurement
+                .messages
+                .sign_of_life(&message, self.measurement.clock.now())?;
         }
         let scores = self.trainee.finish_evaluation()?;
         match self.respond(step, total_batches) {
@@ -133,10 +139,14 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let Self {
             responses: Some(asked),
             trainee,
-            messages,
-            is_interrupted,
-            file,
-            clock,
+            measurement:
+                Measurement {
+                    messages,
+                    is_interrupted,
+                    file,
+                    clock,
+                    ..
+                },
             ..
         } = self
         else {
@@ -170,30 +180,32 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         evaluation: Evaluation,
     ) -> Result<(), TrialError> {
         let loss = evaluation.scores.loss;
-        self.measured.scores = Some(evaluation.scores);
-        self.measured.evaluated_at = Some(step);
+        self.measurement.figures.scores = Some(evaluation.scores);
+        self.measurement.figures.evaluated_at = Some(step);
         self.plateau.hear(loss);
         let place = EpochPlace {
-            epoch: self.plan.epoch(step),
+            epoch: self.measurement.plan.epoch(step),
             step,
             at,
         };
-        self.ledger
-            .add_epoch(place, Some(evaluation), &mut self.tables)?;
-        self.tables.flush()?;
-        self.messages.send(&Message::Evaluated {
+        self.measurement
+            .ledger
+            .add_epoch(place, Some(evaluation), &mut self.measurement.tables)?;
+        self.measurement.tables.flush()?;
+        self.measurement.messages.send(&Message::Evaluated {
             step,
             valid_loss: loss,
         })?;
         let is_reached = self
+            .measurement
             .file
             .train
             .target
             .as_ref()
             .is_some_and(|target| loss <= target.valid_loss);
-        if is_reached && self.measured.seconds_to_target.is_none() {
-            self.measured.seconds_to_target = Some(self.seconds_trained(at));
-            self.messages.send(&Message::TargetReached {
+        if is_reached && self.measurement.figures.seconds_to_target.is_none() {
+            self.measurement.figures.seconds_to_target = Some(self.measurement.seconds_trained(at));
+            self.measurement.messages.send(&Message::TargetReached {
                 step,
                 monotonic_nanoseconds: at,
             })?;

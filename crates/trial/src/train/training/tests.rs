@@ -26,12 +26,15 @@ use crate::{
     model::RecurrentMemory,
     train::{
         TrainingSetting,
-        feed::Validation,
+        feed::{StepPlan, Validation},
         generation::Writing,
         learner::{MODEL_FILE, TRAINING_FILE},
+        measurement::{AllocatorPeaks, DeviceWork},
+        objective::Scores,
         optimizer::Counters,
         outcome::{conclude, empty_result},
-        step_clock::{StepSeconds, WallClock},
+        step_clock::{StepClock, StepSeconds, WallClock},
+        tables::Tables,
         train_with,
         trainable::Copying,
     },
@@ -166,6 +169,19 @@ struct Fake {
     is_interrupted: Arc<AtomicBool>,
 }
 
+impl DeviceWork for Fake {
+    fn wait(&mut self) -> Result<(), TrialError> {
+        Ok(())
+    }
+    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        None
+    }
+    fn allocated_bytes(&self) -> Option<u64> {
+        Some((1 << 30) + self.steps * self.leak)
+    }
+    fn reset_allocator_peaks(&mut self) {}
+}
+
 impl Trainable for Fake {
     type Batch = ();
 
@@ -202,9 +218,6 @@ impl Trainable for Fake {
         on_progress(1)?;
         Ok(vec![vec![self.steps as u32]; prompts.len()])
     }
-    fn product(&mut self) -> Result<(), TrialError> {
-        Ok(())
-    }
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
         Ok(std::mem::take(&mut self.open))
     }
@@ -227,16 +240,6 @@ impl Trainable for Fake {
         self.computing.pass(1);
         Ok(vec![0.0; 256])
     }
-    fn wait(&mut self) -> Result<(), TrialError> {
-        Ok(())
-    }
-    fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        None
-    }
-    fn allocated_bytes(&self) -> Option<u64> {
-        Some((1 << 30) + self.steps * self.leak)
-    }
-    fn reset_allocator_peaks(&mut self) {}
     fn copying(&self) -> Copying {
         Copying::default()
     }
@@ -403,10 +406,10 @@ fn attempt(
             tokens_per_sample: SEQ_LEN as f64,
             targets_per_sample: SEQ_LEN,
         },
-        feed: Some(Feed {
+        feed: Feed {
             loader,
             validation: Some(validation()),
-        }),
+        },
         sampler: TextSampler::new(&file, Some(Vocabulary::build(Tokenizer::Byte, "", ""))).unwrap(),
         tables: Tables::create(folder).unwrap(),
         messages: &mut messages,

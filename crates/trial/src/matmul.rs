@@ -1,22 +1,23 @@
-//! `matmul`: no training, N × N products: a first test of a device, and the measured peak for MFU.
+//! Matrix products, N × N: what `model.kind: matmul` makes instead of training, and `kiln calibrate`
+//! to find a device's peak.
 
 use burn::tensor::{FloatDType, Tensor};
 use kiln_core::{kinds, spec::Precision};
 
-use super::Init;
+use crate::model::Init;
 
 /// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the
 /// device rounds them.
 #[derive(Clone, Debug)]
-pub struct Matmul {
+pub(crate) struct Factors {
     left: Tensor<2>,  // [size, size]
     right: Tensor<2>, // [size, size]
 }
 
-impl Matmul {
+impl Factors {
     /// Factors of normal values, scaled so that the product's values are about 1 in size. Random:
     /// from the seed.
-    pub fn new(shape: &kinds::Matmul, precision: Precision, init: &Init) -> Self {
+    pub(crate) fn new(shape: &kinds::Matmul, precision: Precision, init: &Init) -> Self {
         let size = shape.size as usize;
         let deviation = 1.0 / (size as f64).powf(0.25);
         let factor = |name: &str| {
@@ -38,7 +39,7 @@ impl Matmul {
     }
 
     /// One product, [size, size].
-    pub fn product(&self) -> Tensor<2> {
+    pub(crate) fn product(&self) -> Tensor<2> {
         self.left.clone().matmul(self.right.clone())
     }
 }
