@@ -4,10 +4,14 @@
 //! In code and tables a number is plain and its unit is in its name (`step_seconds`,
 //! `peak_memory_bytes`).
 
+mod foreign;
+
 use std::{borrow::Cow, fmt, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use foreign::{is_hidden, shown_letter, without_controls};
 
 /// Formats names for a sentence: a long list ends after five, with the number of the rest.
 pub fn listed(names: &[String], separator: &str) -> String {
@@ -22,14 +26,6 @@ pub fn listed(names: &[String], separator: &str) -> String {
         text.push_str(&format!("{separator}and {} more", names.len() - MOST));
     }
     text
-}
-
-/// Makes foreign text safe for one line: characters that would move a terminal's cursor or end the
-/// line become spaces.
-pub fn without_controls(text: &str) -> String {
-    text.chars()
-        .map(|letter| if letter.is_control() { ' ' } else { letter })
-        .collect()
 }
 
 /// `1 trial`, `2 trials`.
