@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use kiln_units::without_controls;
+
 use super::{
     Absence, Gpu,
     fields::{FieldRow, property, rows},
@@ -157,9 +159,10 @@ impl Query {
         match column {
             QueryColumn::Timestamp => moment.strftime("%Y/%m/%d %H:%M:%S%.3f").to_string(),
             // A comma would be a column's end; nvidia-smi writes a question mark too.
-            QueryColumn::Row(row) => (row.cell)(gpu)
-                .query(self.format.has_units, row.is_bare)
-                .replace(',', "?"),
+            QueryColumn::Row(row) => {
+                let text = (row.cell)(gpu).query(self.format.has_units, row.is_bare);
+                without_controls(&text).replace(',', "?")
+            }
         }
     }
 }

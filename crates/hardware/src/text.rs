@@ -3,6 +3,8 @@
 //!
 //! Input: GPUs and a moment. Output: a string; nothing is printed here.
 
+use kiln_units::without_controls;
+
 use super::{
     Gpu, Reading,
     fields::{
@@ -77,8 +79,12 @@ struct TextPage {
 
 impl TextPage {
     fn heading(&mut self, depth: usize, heading: &str) {
-        self.out
-            .push_str(&format!("{:indent$}{heading}\n", "", indent = depth * 4));
+        self.out.push_str(&format!(
+            "{:indent$}{}\n",
+            "",
+            without_controls(heading),
+            indent = depth * 4
+        ));
     }
 
     fn line(&mut self, depth: usize, label: &str, value: &str) {
@@ -88,8 +94,9 @@ impl TextPage {
     fn aligned(&mut self, column: usize, depth: usize, label: &str, value: &str) {
         let indent = depth * 4;
         self.out.push_str(&format!(
-            "{:indent$}{label:<width$}: {value}\n",
+            "{:indent$}{label:<width$}: {}\n",
             "",
+            without_controls(value),
             width = column.saturating_sub(indent)
         ));
     }

@@ -1,7 +1,7 @@
 //! A snapshot as short labeled lines for beginners: activity, memory, limits, clocks, processes,
 //! and faults. Each line names the readings behind it; a value that was not read is unknown.
 
-use kiln_units::{Bytes, listed};
+use kiln_units::{Bytes, listed, without_controls};
 
 use super::{
     Gpu, HostFacts, Reading,
@@ -38,11 +38,11 @@ pub fn words(gpus: &[Gpu]) -> String {
             processes(gpu),
             health(gpu),
         ];
-        format!("GPU{index}, {name}:\n")
+        format!("GPU{index}, {}:\n", without_controls(name))
             + &sentences
                 .into_iter()
                 .flatten()
-                .map(|sentence| format!("  {sentence}\n"))
+                .map(|sentence| format!("  {}\n", without_controls(&sentence)))
                 .collect::<String>()
     };
     gpus.iter().map(about).collect()
@@ -50,10 +50,10 @@ pub fn words(gpus: &[Gpu]) -> String {
 
 /// The host in one or two sentences.
 pub fn host_words(host: &HostFacts) -> String {
-    let cpu = host
-        .cpu_model
-        .value()
-        .map_or("an unknown processor", String::as_str);
+    let cpu = host.cpu_model.value().map_or_else(
+        || "an unknown processor".to_owned(),
+        |cpu| without_controls(cpu),
+    );
     let memory = match (
         host.memory_available_bytes.value(),
         host.memory_bytes.value(),
