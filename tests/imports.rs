@@ -20,16 +20,18 @@ const CORE: &MayImport = &[
 
 const PROGRAM: &MayImport = &[
     ("fetch", &[]),
-    ("readings", &[]),
+    ("output", &[]),
+    ("readings", &["output"]),
     // `program` writes scripts for tests.
     ("preflight", &["readings", "program"]),
     ("schedule", &["readings", "preflight", "program"]),
-    ("report", &["readings"]),
-    ("progress", &["schedule"]),
+    ("report", &["output", "readings"]),
+    ("progress", &["output", "schedule"]),
     (
         "commands",
         &[
             "fetch",
+            "output",
             "preflight",
             "progress",
             "readings",

@@ -9,6 +9,10 @@
     clippy::panic,
     reason = "a test that cannot go on has failed"
 )]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reports on its own standard error"
+)]
 
 mod form;
 mod scripted_child;

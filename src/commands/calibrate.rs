@@ -2,14 +2,14 @@
 //! precision, stores the best result for MFU, prints both.
 
 use std::{
-    io::Write,
-    process::{Command, Stdio},
+    io::{self, BufRead, BufReader},
+    process::{Command, Output, Stdio},
+    thread,
 };
 
-use comfy_table::{Table, presets};
 use kiln_core::{
     record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
-    units::{Count, Fraction},
+    units::{Count, Fraction, without_controls},
 };
 use kiln_hardware::host::usable_cores;
 use serde::Deserialize;
@@ -17,9 +17,12 @@ use serde::Deserialize;
 use super::{
     Status, Stop,
     machine::{nvml_library, trial_program},
-    print,
+    note, print,
 };
-use crate::schedule::{self, Instruments, Lease, instruments::LeasedGpu};
+use crate::{
+    output::table::TextTable,
+    schedule::{self, Instruments, Lease, instruments::LeasedGpu},
+};
 
 /// A peak this fraction below the stored best one was probably measured under other conditions.
 const NOTABLE_LOSS: f64 = 0.1;
@@ -76,6 +79,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .unwrap_or_else(|| unnamed(&found));
     let peaks = named(&device, found);
     let (kept, place) = kept(peaks)?;
+    let place = without_controls(&place);
     print(&format!("{}\n{}{place}\n", printed(&kept), remarks(&kept)))?;
     Ok(Status::Success)
 }
@@ -119,7 +123,7 @@ fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop>
         }),
         CalibrationDevice::Cpu => {
             if asked == "auto" {
-                let _ = writeln!(std::io::stderr(), "{absence}; measuring the CPU");
+                note(&format!("{absence}; measuring the CPU"));
             }
             Ok(None)
         }
@@ -174,11 +178,8 @@ fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop
         .arg("--calibrate")
         .arg(gpu.map_or("cpu", |_| "cuda"))
         .arg(threads.to_string());
-    let ended = child
-        .env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid))
-        .stderr(Stdio::inherit())
-        .output();
-    let ended = ended.map_err(|error| {
+    child.env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid));
+    let ended = output(&mut child).map_err(|error| {
         let text = format!(
             "{} could not be started: {error}; build it with `cargo build --release`, or set \
              `KILN_TRIAL`",
@@ -199,6 +200,36 @@ fn measure(gpu: Option<&LeasedGpu>, threads: u64) -> Result<CalibrationRun, Stop
         );
         Stop::new(Status::Failed, text)
     })
+}
+
+/// How `kiln-trial` begins a line of its own.
+const CHILD: &str = "kiln-trial: ";
+
+/// Runs the child to its end; its standard error is printed line by line as it comes, and each line
+/// says that it is the child's.
+fn output(child: &mut Command) -> io::Result<Output> {
+    let mut child = child
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let lines = child.stderr.take().map(BufReader::new);
+    let show = move || {
+        let lines = lines.into_iter().flat_map(|lines| lines.split(b'\n'));
+        lines.map_while(Result::ok).for_each(|line| {
+            let line = String::from_utf8_lossy(&line);
+            note(&format!(
+                "{CHILD}{}",
+                line.strip_prefix(CHILD).unwrap_or(&line)
+            ));
+        });
+    };
+    let shown = thread::Builder::new()
+        .name("stderr".to_owned())
+        .spawn(show)?;
+    let ended = child.wait_with_output();
+    // The thread ends with the stream.
+    let _ = shown.join();
+    ended
 }
 
 fn answer(text: &[u8]) -> Result<CalibrationRun, String> {
@@ -266,8 +297,7 @@ fn kept(peaks: Vec<MeasuredPeak>) -> Result<(Vec<Kept>, String), Stop> {
 }
 
 fn printed(peaks: &[Kept]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header([
+    let mut table = TextTable::plain([
         "device",
         "precision",
         "measured",
@@ -291,7 +321,7 @@ fn printed(peaks: &[Kept]) -> String {
             libtorch,
         ]);
     }
-    table.to_string()
+    table.text()
 }
 
 fn per_second(flops: f64) -> String {
@@ -303,7 +333,7 @@ fn remarks(peaks: &[Kept]) -> String {
     peaks
         .iter()
         .filter_map(remark)
-        .map(|line| line + "\n")
+        .map(|line| without_controls(&line) + "\n")
         .collect()
 }
 

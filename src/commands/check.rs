@@ -1,16 +1,13 @@
 //! `kiln check`: lists every problem of every file at once.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use kiln_core::spec;
 
 use super::{
     Status, Stop,
     planned::{FactFinder, Planned, load_file, plan_loaded, prober, request},
-    print,
+    print_line,
 };
 
 #[derive(clap::Args)]
@@ -28,9 +25,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in args.files {
         match check(&file, &args.set) {
-            Ok(verdict) => print(&format!("{}: ok, {verdict}\n", file.display()))?,
+            Ok(verdict) => print_line(&format!("{}: ok, {verdict}", file.display()))?,
             Err(stop) => {
-                let _ = writeln!(std::io::stderr(), "{}", stop.message);
+                stop.print();
                 status = stop.status;
             }
         }
@@ -44,7 +41,7 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         .and_then(|folder| folder.file_name())
         .is_some_and(|name| name == "base");
     if in_base && set.is_empty() {
-        let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::bad_input);
+        let checked = spec::check_fragment(&request(file.to_owned(), set)).map_err(Stop::problems);
         return checked.map(|()| "a fragment for other files to extend".to_owned());
     }
     let loaded = load_file(file.to_owned(), set)?;

@@ -1,13 +1,17 @@
 //! `kiln compare`: lists what changed between two tables, and whether it is more than noise.
 
 use super::{
-    Status, Stop, note, page_style, print, rerun,
+    Status, Stop, note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
 };
-use crate::report::compare::{
-    Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction,
-    RowFact, Verdict, compare, facts, gate, unsaid, word,
+use crate::{
+    output::markdown,
+    report::compare::{
+        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction,
+        RowFact, Verdict, compare, facts, gate, unsaid, word,
+    },
 };
+use kiln_core::units::without_controls;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -164,16 +168,16 @@ pub(super) fn compare_and_print(
     closing: Option<Closing>,
 ) -> Result<Status, Stop> {
     judge(base, new, asked, closing, |page, closing| {
-        let closing = || {
+        let closing = |escape: fn(&str) -> String| {
             closing
-                .map(|closing| format!("\n{}\n", closing.sentence))
+                .map(|closing| format!("\n{}\n", escape(&closing.sentence)))
                 .unwrap_or_default()
         };
         match asked.format {
-            CompareFormat::Text => page.text(page_style()) + &closing(),
-            CompareFormat::Markdown => page.markdown() + &closing(),
-            CompareFormat::Csv => page.csv(),
-            CompareFormat::Json => page.json(),
+            CompareFormat::Text => print(&(page.text(page_style()) + &closing(without_controls))),
+            CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::line))),
+            CompareFormat::Csv => print(&page.csv()),
+            CompareFormat::Json => print_json(&page.json()),
         }
     })
 }
@@ -189,7 +193,7 @@ pub(super) fn compare_and_tell(
         let mut event = page.value();
         event["event"] = "comparison".into();
         event["closing"] = closing.map(|closing| closing.sentence.as_str()).into();
-        format!("{event}\n")
+        print_json(&format!("{event}\n"))
     })
 }
 
@@ -198,7 +202,7 @@ fn judge(
     new: &TableSource,
     asked: &CompareOptions,
     closing: Option<Closing>,
-    shown: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> String,
+    show: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> Result<(), Stop>,
 ) -> Result<Status, Stop> {
     let options = Options {
         by: asked.by.clone(),
@@ -211,7 +215,7 @@ fn judge(
     }
     let record = record(base, new);
     let closing = closing.map(|closing| closing(&found));
-    print(&shown(
+    show(
         &ComparisonPage {
             base: &base.name,
             new: &new.name,
@@ -219,7 +223,7 @@ fn judge(
             found: &found,
         },
         closing.as_ref(),
-    ))?;
+    )?;
     let of_closing = closing.map_or(Status::Success, |closing| {
         asked.cannot_tell.status(&closing.gate)
     });

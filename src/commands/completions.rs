@@ -2,7 +2,7 @@
 
 use clap_complete::{Shell, generate};
 
-use super::{Status, Stop, command_line, print};
+use super::{Status, Stop, command_line, print_own};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -13,6 +13,6 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut script = Vec::new();
     generate(args.shell, &mut command_line(), "kiln", &mut script);
-    print(&String::from_utf8_lossy(&script))?;
+    print_own(&String::from_utf8_lossy(&script))?;
     Ok(Status::Success)
 }

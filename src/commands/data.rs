@@ -1,22 +1,22 @@
 //! `kiln data`: lists and downloads data sets, and verifies files against their published hashes.
 
 use std::{
-    io::{IsTerminal, Write},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use clap::Subcommand;
-use comfy_table::{Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
 use kiln_core::units::Bytes;
 use kiln_data::{
     dataset::{self, Checksum, Dataset, DatasetFile, Origin},
     files, source,
 };
 
-use super::{Status, Stop, machine::can_draw, print};
-use crate::fetch::{self, Download, FetchPatience, FetchProgress};
+use super::{Status, Stop, machine::can_draw, note, print, print_line};
+use crate::{
+    fetch::{self, Download, FetchPatience, FetchProgress},
+    output::{bars::Bar, table::TextTable, terminal::stderr_is_terminal},
+};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -65,10 +65,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_header(["data.kind", "what", "size", "licence", "here"]);
+    let mut table = TextTable::plain(["data.kind", "what", "size", "licence", "here"]);
     for set in dataset::ALL {
         let here = place_of(set, data_folder)
             .map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
@@ -113,7 +110,7 @@ fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     print(&format!(
         "{}\n\n`kiln data fetch NAME` downloads a set, `kiln data verify` checks the files on this \
          machine.\n",
-        table.trim_fmt()
+        table.text()
     ))?;
     Ok(Status::Success)
 }
@@ -162,8 +159,8 @@ fn fetch_sets(args: &FetchArgs, data_folder: Option<&Path>) -> Result<Status, St
         .unwrap_or(Path::new("data"));
     let mut status = Status::Success;
     for set in named(&args.names)? {
-        print(&format!(
-            "{}: {}, licence {}\n",
+        print_line(&format!(
+            "{}: {}, licence {}",
             set.name, set.about, set.licence
         ))?;
         for file in set.files {
@@ -188,15 +185,15 @@ fn fetch_file(
                 format!("{fault}; kiln does not overwrite it; move it away and fetch again"),
             )
         })?;
-        print(&format!(
-            "{} is already here; its {} is as published\n",
+        print_line(&format!(
+            "{} is already here; its {} is as published",
             present.display(),
             file.checksum.algorithm()
         ))?;
         return Ok(Status::Success);
     }
     if source::is_unpacked(set, folder) {
-        print(&format!("{} is already here, unpacked\n", folder.display()))?;
+        print_line(&format!("{} is already here, unpacked", folder.display()))?;
         return Ok(Status::Success);
     }
     let name = file.published_name();
@@ -206,8 +203,8 @@ fn fetch_file(
         (None, Origin::Set) => format!("{}{name}", set.address),
         (None, Origin::Own(url)) => (*url).to_owned(),
         (None, Origin::Nowhere(what_to_do)) => {
-            print(&format!(
-                "{} cannot be fetched: {what_to_do}\n",
+            print_line(&format!(
+                "{} cannot be fetched: {what_to_do}",
                 destination.display()
             ))?;
             return Ok(Status::Failed);
@@ -242,8 +239,8 @@ fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(),
             .ok()
             .map(|file| file.len()),
     );
-    print(&format!(
-        "{} fetched ({size}); its {} is as published\n",
+    print_line(&format!(
+        "{} fetched ({size}); its {} is as published",
         download.destination.display(),
         file.checksum.algorithm()
     ))
@@ -254,23 +251,19 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 
 /// Shows progress: a bar on a terminal, else a line from time to time.
 enum DownloadBar {
-    Drawn(ProgressBar),
+    Drawn(Bar),
     Lines { last: Option<Instant> },
 }
 
 impl DownloadBar {
     fn new(file: &DatasetFile) -> Self {
-        if !can_draw(std::io::stderr().is_terminal()) {
+        if !can_draw(stderr_is_terminal()) {
             return Self::Lines { last: None };
         }
-        let bar = file
-            .bytes
-            .map_or_else(ProgressBar::no_length, ProgressBar::new);
-        if let Ok(style) = ProgressStyle::with_template(
+        let bar = Bar::new(
+            file.bytes,
             "{prefix} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left {msg}",
-        ) {
-            bar.set_style(style);
-        }
+        );
         bar.set_prefix(file.name);
         Self::Drawn(bar)
     }
@@ -299,7 +292,7 @@ impl DownloadBar {
                     .or(file.bytes)
                     .map(|total| format!(" of {}", Bytes(total)))
                     .unwrap_or_default();
-                say_plainly(&format!("{}: {}{of_total}", file.name, Bytes(done)));
+                note(&format!("{}: {}{of_total}", file.name, Bytes(done)));
             }
             (Self::Lines { .. }, _) => {}
         }
@@ -307,8 +300,8 @@ impl DownloadBar {
 
     fn say(&self, line: &str) {
         match self {
-            Self::Drawn(bar) => bar.println(line),
-            Self::Lines { .. } => say_plainly(line),
+            Self::Drawn(bar) => bar.print_line(line),
+            Self::Lines { .. } => note(line),
         }
     }
 
@@ -317,11 +310,6 @@ impl DownloadBar {
             bar.finish_and_clear();
         }
     }
-}
-
-fn say_plainly(line: &str) {
-    // The error is ignored if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> {
@@ -340,8 +328,8 @@ fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> 
                     .iter()
                     .map(|folder| folder.display().to_string())
                     .collect();
-                print(&format!(
-                    "{}: not here (looked in {}); `kiln data fetch {0}` downloads it\n",
+                print_line(&format!(
+                    "{}: not here (looked in {}); `kiln data fetch {0}` downloads it",
                     set.name,
                     places.join(", ")
                 ))?;
@@ -378,7 +366,7 @@ fn verify_set(set: &Dataset, folder: &Path) -> Result<Status, Stop> {
             status = Status::Failed;
         }
         let (Ok(line) | Err(line)) = line;
-        print(&format!("{}: {line}\n", set.name))?;
+        print_line(&format!("{}: {line}", set.name))?;
     }
     Ok(status)
 }

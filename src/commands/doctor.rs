@@ -1,7 +1,7 @@
 //! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements
 //! unreliable.
 
-use std::{io::IsTerminal, path::PathBuf};
+use std::path::PathBuf;
 
 use kiln_hardware::{Nvml, Patience};
 
@@ -9,9 +9,10 @@ use super::{
     Status, Stop,
     machine::{nvml_library, trial_program},
     planned::plan_file,
-    print,
+    print, print_json,
 };
 use crate::{
+    output::terminal::has_color,
     preflight::{
         ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask,
         diagnose, json, page,
@@ -66,7 +67,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         patience: &patience,
     };
     let diagnosis = diagnose(&PreflightFacts::gather(&sources, None, Some(answer)));
-    print(&shown(&diagnosis, args.json)?)?;
+    show(&diagnosis, args.json)?;
     Ok(if diagnosis.can_run {
         Status::Success
     } else {
@@ -74,12 +75,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     })
 }
 
-fn shown(diagnosis: &Diagnosis, as_json: bool) -> Result<String, Stop> {
+fn show(diagnosis: &Diagnosis, as_json: bool) -> Result<(), Stop> {
     if as_json {
         let text = serde_json::to_string_pretty(&json(diagnosis))
             .map_err(|error| Stop::new(Status::Failed, error))?;
-        return Ok(format!("{text}\n"));
+        return print_json(&format!("{text}\n"));
     }
-    let has_color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    Ok(page(diagnosis, TextStyle { has_color }))
+    let has_color = has_color();
+    print(&page(diagnosis, TextStyle { has_color }))
 }

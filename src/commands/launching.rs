@@ -8,6 +8,7 @@ use std::{
 use kiln_core::{
     plan::Trial,
     spec::{DeviceName, Devices, Engine, Experiment},
+    units::without_controls,
 };
 use kiln_data::files::sha256_of;
 
@@ -179,9 +180,9 @@ pub(super) fn place(request: &RunRequest, preview: &Preview) -> String {
     let notice = preview
         .notice
         .as_ref()
-        .map(|notice| format!("{notice}\n"))
+        .map(|notice| without_controls(notice) + "\n")
         .unwrap_or_default();
-    format!("{notice}{place}")
+    notice + &without_controls(&place)
 }
 
 pub(super) fn stopped(stop: schedule::RunStop) -> Stop {
@@ -190,5 +191,6 @@ pub(super) fn stopped(stop: schedule::RunStop) -> Stop {
         schedule::RunStop::CannotRun(_) => Status::CannotRun,
         schedule::RunStop::Interrupted(_) => Status::Interrupted,
     };
-    Stop::new(status, stop)
+    // The changes of an experiment are a list, one a line.
+    Stop::of_lines(status, stop.to_string().lines())
 }

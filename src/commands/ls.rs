@@ -16,7 +16,8 @@ use kiln_core::{
 };
 use serde::Serialize;
 
-use super::{Status, Stop, print};
+use super::{Status, Stop, print, print_json, print_line};
+use crate::output::table::TextTable;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -72,10 +73,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     if args.json {
         let text = serde_json::to_string_pretty(&lines)
             .map_err(|error| Stop::new(Status::Failed, error))?;
-        print(&format!("{text}\n"))?;
+        print_json(&format!("{text}\n"))?;
     } else if lines.is_empty() {
-        print(&format!(
-            "no runs under {}; `kiln run FILE` creates one\n",
+        print_line(&format!(
+            "no runs under {}; `kiln run FILE` creates one",
             results.display()
         ))?;
     } else {
@@ -206,9 +207,7 @@ fn size(folder: &Path) -> u64 {
 }
 
 fn table(lines: &[RunLine]) -> String {
-    let mut table = comfy_table::Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
-    table.set_header([
+    let mut table = TextTable::plain([
         "experiment",
         "run",
         "state",
@@ -241,5 +240,5 @@ fn table(lines: &[RunLine]) -> String {
             line.note.clone().unwrap_or_default(),
         ]);
     }
-    format!("{}\n", table.trim_fmt())
+    format!("{}\n", table.text())
 }

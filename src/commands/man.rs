@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap_mangen::Man;
 
-use super::{Status, Stop, command_line, print};
+use super::{Status, Stop, command_line, print_own};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -20,7 +20,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         Man::new(command_line())
             .render(&mut page)
             .map_err(|error| Stop::new(Status::Failed, error))?;
-        print(&String::from_utf8_lossy(&page))?;
+        print_own(&String::from_utf8_lossy(&page))?;
         return Ok(Status::Success);
     };
     if !folder.is_dir() {

@@ -25,13 +25,13 @@ mod sources;
 mod tune;
 mod watch;
 
-use std::{
-    fmt,
-    io::{IsTerminal, Write},
-    process::ExitCode,
-};
+use std::{ffi::OsString, fmt, io, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use kiln_core::{spec::Problems, units::without_controls};
+
+use crate::output::terminal;
+pub(crate) use crate::output::terminal::note;
 
 /// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
 /// tables to compare.
@@ -103,69 +103,91 @@ pub(crate) enum Status {
 #[derive(Debug)]
 pub(crate) struct Stop {
     pub(crate) status: Status,
+    /// One line, or several where a list was given.
     pub(crate) message: String,
 }
 
 impl Stop {
+    /// A message of one line: a line feed in a path or a value does not end it.
     pub(crate) fn new(status: Status, message: impl fmt::Display) -> Self {
+        Self::of_lines(status, [message])
+    }
+
+    /// A message of several lines.
+    pub(crate) fn of_lines(
+        status: Status,
+        lines: impl IntoIterator<Item = impl fmt::Display>,
+    ) -> Self {
+        let lines = lines
+            .into_iter()
+            .map(|line| without_controls(&line.to_string()));
         Self {
             status,
-            message: message.to_string(),
+            message: lines.collect::<Vec<_>>().join("\n"),
         }
     }
 
     pub(crate) fn bad_input(message: impl fmt::Display) -> Self {
         Self::new(Status::BadInput, message)
     }
-}
 
-/// Writes to standard output; a closed pipe (`kiln plan | head`) ends the command without a
-/// message.
-pub(crate) fn print(text: &str) -> Result<(), Stop> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(
-            Status::Failed,
-            format!("standard output could not be written: {error}"),
-        )),
-        _ => Ok(()),
+    /// Every problem of an experiment file, one a line.
+    pub(crate) fn problems(problems: Problems) -> Self {
+        Self::of_lines(Status::BadInput, problems.as_slice())
+    }
+
+    /// Prints the message to standard error.
+    pub(crate) fn print(&self) {
+        self.message.split('\n').for_each(note);
     }
 }
 
-/// Writes a line to standard error; ignores the error if it is closed.
-pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+/// Writes a page to standard output; a closed pipe (`kiln plan | head`) ends the command without a
+/// message. Values in the page must be on one line; a single line goes to [`print_line`].
+pub(crate) fn print(page: &str) -> Result<(), Stop> {
+    written(terminal::print(page)).map(drop)
+}
+
+/// Writes one line to standard output.
+pub(crate) fn print_line(line: &str) -> Result<(), Stop> {
+    written(terminal::print_line(line)).map(drop)
+}
+
+/// Writes JSON to standard output, for programs: its values stay exact.
+pub(crate) fn print_json(text: &str) -> Result<(), Stop> {
+    written(terminal::print_json(text)).map(drop)
+}
+
+/// Writes text made of kiln's own words alone to standard output, for a program.
+pub(crate) fn print_own(text: &str) -> Result<(), Stop> {
+    written(terminal::print_own(text)).map(drop)
+}
+
+/// Returns `false` once nobody reads standard output.
+pub(crate) fn written(result: io::Result<bool>) -> Result<bool, Stop> {
+    result.map_err(|error| {
+        Stop::new(
+            Status::Failed,
+            format!("standard output could not be written: {error}"),
+        )
+    })
 }
 
 /// As wide as the terminal; without a limit for a file or a pipe.
 pub(crate) fn page_style() -> crate::report::PageStyle {
-    let stdout = std::io::stdout();
-    if !stdout.is_terminal() {
-        return crate::report::PageStyle {
-            width: None,
-            has_color: false,
-        };
-    }
-    let width = rustix::termios::tcgetwinsize(&stdout)
-        .ok()
-        .map(|size| size.ws_col)
-        .filter(|columns| *columns > 0);
+    let width = terminal::size()
+        .map(|(_, columns)| columns)
+        .filter(|columns| *columns > 0 && terminal::stdout_is_terminal());
     crate::report::PageStyle {
         width,
-        has_color: std::env::var_os("NO_COLOR").is_none(),
+        has_color: terminal::has_color(),
     }
 }
 
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() {
-                Status::BadInput as u8
-            } else {
-                0
-            });
-        }
+        Err(error) => return ExitCode::from(print_parsed(&error) as u8),
     };
     match kiln_hardware::check_setting()
         .map_err(Stop::bad_input)
@@ -173,9 +195,41 @@ pub fn main() -> ExitCode {
     {
         Ok(status) => ExitCode::from(status as u8),
         Err(stop) => {
-            let _ = writeln!(std::io::stderr(), "{}", stop.message);
+            stop.print();
             ExitCode::from(stop.status as u8)
         }
+    }
+}
+
+/// Reads the command line. A message about it repeats what was typed, so the words are then read
+/// once more without hidden characters.
+fn parse() -> Result<Cli, clap::Error> {
+    let shown = |word: OsString| without_controls(&word.to_string_lossy());
+    Cli::try_parse().map_err(|error| {
+        Cli::try_parse_from(std::env::args_os().map(shown))
+            .err()
+            .unwrap_or(error)
+    })
+}
+
+/// Prints the help that was asked for, or what is wrong with the command line.
+fn print_parsed(error: &clap::Error) -> Status {
+    let rendered = error.render();
+    let text = |has_color: bool| {
+        if has_color {
+            rendered.ansi().to_string()
+        } else {
+            rendered.to_string()
+        }
+    };
+    if error.use_stderr() {
+        terminal::note_page(&text(terminal::stderr_has_color()));
+        return Status::BadInput;
+    }
+    // As for every page, a closed pipe is not an error.
+    match terminal::print(&text(terminal::has_color())) {
+        Ok(_) => Status::Success,
+        Err(_) => Status::Failed,
     }
 }
 

@@ -5,18 +5,20 @@ mod table;
 
 use std::{
     collections::HashMap,
-    io::Write,
     path::{Path, PathBuf},
 };
 
-use kiln_core::plan::{Outcome, TrialId};
+use kiln_core::{
+    plan::{Outcome, TrialId},
+    units::without_controls,
+};
 use serde_json::{Map, Value, json};
 
 use super::{
     Status, Stop, initial_weights,
     machine::nvml_library,
     planned::{Planned, plan_file},
-    print,
+    print, print_json,
 };
 use crate::schedule::{self, Instruments, WantedTrials};
 
@@ -43,10 +45,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
         match plan_file(file.clone(), &args.set) {
-            Ok(planned) => print(&show(&planned, &args)?)?,
+            Ok(planned) => show(&planned, &args)?,
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
-                let _ = writeln!(std::io::stderr(), "{}", stop.message);
+                stop.print();
                 status = stop.status;
             }
         }
@@ -68,21 +70,23 @@ fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
     schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
-fn show(planned: &Planned, args: &Args) -> Result<String, Stop> {
+fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
     let ended = ended(planned, &args.results);
     let faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
     if args.json {
-        return to_json(planned, &faults, &ended).map_err(|error| Stop::new(Status::Failed, error));
+        let text = to_json(planned, &faults, &ended);
+        return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
     let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
     let faults = faults
         .iter()
-        .map(|fault| format!("cannot run here: {fault}\n"));
+        .map(|fault| format!("cannot run here: {fault}"));
     let remarks: String = faults
-        .chain(planned.remarks.iter().map(|remark| format!("{remark}\n")))
+        .chain(planned.remarks.iter().cloned())
+        .map(|line| without_controls(&line) + "\n")
         .collect();
-    Ok(format!(
+    print(&format!(
         "{}\n\n{footer}{remarks}",
         table::table(&planned.plan)
     ))

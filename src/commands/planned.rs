@@ -43,7 +43,7 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
 
 /// Reads and checks an experiment with `--set` and environment variables applied.
 pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
-    spec::load(&request(file, set)).map_err(Stop::bad_input)
+    spec::load(&request(file, set)).map_err(Stop::problems)
 }
 
 /// Returns the generator of a search's trials. `find` finds data facts; `cores` is the number of
@@ -55,7 +55,7 @@ pub(super) fn prober<'a>(
     cores: u64,
     gpus: u64,
 ) -> Result<Prober<'a>, Stop> {
-    let refused = |faults: Vec<PlanProblem>| Stop::bad_input(placed(loaded, &faults));
+    let refused = |faults: Vec<PlanProblem>| Stop::problems(placed(loaded, &faults));
     let prober = Prober::new(&loaded.experiment, find, cores, gpus).map_err(refused)?;
     let Ask::Run(choices) = prober.strategy().ask(&[]) else {
         return Ok(prober);
@@ -79,10 +79,10 @@ pub(super) fn prober<'a>(
 pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     let finder = FactFinder::from_environment();
     let plan = plan::expand(&loaded.experiment, &|data| finder.find(data))
-        .map_err(|faults| Stop::bad_input(placed(&loaded, &faults)))?;
+        .map_err(|faults| Stop::problems(placed(&loaded, &faults)))?;
     let faults = finder.prompt_faults(&plan.trials);
     if !faults.is_empty() {
-        return Err(Stop::bad_input(placed(&loaded, &faults)));
+        return Err(Stop::problems(placed(&loaded, &faults)));
     }
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned {
@@ -116,7 +116,7 @@ pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
     if notes.is_empty() {
         Ok(())
     } else {
-        Err(Stop::new(Status::CannotRun, notes.join("\n")))
+        Err(Stop::of_lines(Status::CannotRun, notes))
     }
 }
 

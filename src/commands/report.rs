@@ -11,7 +11,7 @@ use kiln_core::{record::run_file::write_whole, units::counted};
 use super::{
     Status, Stop, note,
     own_file::{OwnMark, refuse_foreign},
-    page_style, print,
+    page_style, print, print_json, print_line,
     sources::{TableSource, newest, of_folder, source},
 };
 use crate::report::{self, Album, Subject};
@@ -72,7 +72,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
     let is_written = args.html.is_some() || args.svg.is_some();
     if let Some(format) = args.format.or((!is_written).then_some(ReportFormat::Text)) {
-        print(&printed(&subjects, format))?;
+        show(&subjects, format)?;
     }
     if is_written {
         write(&Album::of(&subjects), &args)?;
@@ -80,7 +80,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-fn printed(subjects: &[Subject<'_>], format: ReportFormat) -> String {
+fn show(subjects: &[Subject<'_>], format: ReportFormat) -> Result<(), Stop> {
     let all = |of: &dyn Fn(Subject<'_>) -> String| {
         subjects
             .iter()
@@ -88,11 +88,13 @@ fn printed(subjects: &[Subject<'_>], format: ReportFormat) -> String {
             .collect::<Vec<_>>()
     };
     match format {
-        ReportFormat::Text => all(&|subject| report::text(subject, page_style())).join("\n"),
-        ReportFormat::Markdown => all(&report::markdown).join("\n"),
+        ReportFormat::Text => {
+            print(&all(&|subject| report::text(subject, page_style())).join("\n"))
+        }
+        ReportFormat::Markdown => print(&all(&report::markdown).join("\n")),
         ReportFormat::Json => match &all(&report::json)[..] {
-            [one] => one.clone(),
-            several => format!("[{}]\n", several.join(",")),
+            [one] => print_json(one),
+            several => print_json(&format!("[{}]\n", several.join(","))),
         },
     }
 }
@@ -107,7 +109,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
             note(&text);
             Ok(())
         }
-        None => print(&format!("{text}\n")),
+        None => print_line(&text),
     };
     if let Some(file) = &args.html {
         write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;

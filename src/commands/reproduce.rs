@@ -10,6 +10,7 @@ use std::{
 use kiln_core::{
     plan::{Trial, TrialId},
     spec,
+    units::without_controls,
 };
 
 use super::{
@@ -23,6 +24,7 @@ use super::{
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
+    output::terminal::note_page,
     progress::ProgressMode,
     report::compare::{facts, now_different, reproduced},
     schedule::{self, Instruments, LaunchEnd, RunRequest},
@@ -55,7 +57,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         set: args.launch.settings(),
         variables: Vec::new(),
     };
-    let loaded = spec::load(&request).map_err(Stop::bad_input)?;
+    let loaded = spec::load(&request).map_err(Stop::problems)?;
     if loaded.experiment.sweep.search.is_some() {
         let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE \
                      --fresh` to search again";
@@ -145,9 +147,9 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
         base.experiment_value(),
         serde_yaml::from_str(request.resolved).ok(),
     ];
-    note(&format!(
-        "{}: {}",
-        base.name,
+    note_page(&format!(
+        "{}: {}\n",
+        without_controls(&base.name),
         now_different(&facts([Some(recorded), Some(&now)], experiments))
     ));
 }

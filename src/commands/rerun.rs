@@ -1,10 +1,7 @@
 //! `kiln compare --rerun`: runs both sides again, alternating trial by trial, and compares the new
 //! runs.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use kiln_core::{plan::TrialId, spec};
 
@@ -114,11 +111,7 @@ pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 
             for (side, trial) in turns {
                 let Some(trial) = trial else { continue };
                 done += 1;
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "rerun: {done} of {all}: {} {trial}",
-                    side.name
-                );
+                note(&format!("rerun: {done} of {all}: {} {trial}", side.name));
                 side.run(trial, &folder)?;
             }
         }
@@ -244,5 +237,5 @@ fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
         set,
         variables: Vec::new(),
     })
-    .map_err(Stop::bad_input)
+    .map_err(Stop::problems)
 }

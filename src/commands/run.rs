@@ -1,20 +1,19 @@
 //! `kiln run`: runs an experiment, or resumes its newest unfinished run.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Outcome, Trial},
     record::TrialTable,
     spec,
+    units::without_controls,
 };
 
 use super::{
     Status, Stop, initial_weights,
     launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
     machine::trial_program,
+    note,
     planned::{Planned, all_here, plan_file},
     print,
 };
@@ -116,7 +115,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     for asked in &asked {
         // A file that cannot run does not stop the others.
         let status = run_one(asked, &args, &program).unwrap_or_else(|stop| {
-            let _ = writeln!(std::io::stderr(), "{}", stop.message);
+            stop.print();
             stop.status
         });
         worst = worst.max(status);
@@ -225,7 +224,7 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
         }
         LaunchEnd::Finished => return,
     };
-    let _ = writeln!(std::io::stderr(), "{text}");
+    note(text);
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
@@ -245,18 +244,27 @@ fn summary(
         folder.run_file(),
         folder.experiment(),
     ];
-    let kept: Vec<String> = kept
-        .iter()
-        .map(|path| format!("  {}", path.display()))
-        .collect();
+    let kept: Vec<String> = kept.iter().map(|path| path_line(path)).collect();
     let purpose = description
-        .map(|text| format!("{}\n\n", text.trim_end()))
+        .map(|text| indented(text) + "\n")
         .unwrap_or_default();
     Ok(format!(
-        "\n{purpose}{page}\n{}Worth committing:\n{}\n",
+        "\n{purpose}{page}\n{}Worth committing:\n{}",
         texts(report),
-        kept.join("\n")
+        kept.concat()
     ))
+}
+
+/// The lines of a description; those after the first are indented, so that none of them can pass
+/// for a line of the page.
+fn indented(description: &str) -> String {
+    let lines = description.trim_end().lines().map(without_controls);
+    lines.collect::<Vec<_>>().join("\n  ") + "\n"
+}
+
+/// A line of a list of files.
+pub(super) fn path_line(path: &Path) -> String {
+    format!("  {}\n", without_controls(&path.display().to_string()))
 }
 
 /// Most paths of texts that are listed.
@@ -277,7 +285,7 @@ fn texts(report: &LaunchReport) -> String {
     let shown: String = paths
         .iter()
         .take(MOST_TEXTS)
-        .map(|path| format!("  {}\n", path.display()))
+        .map(|path| path_line(path))
         .collect();
     let more = if paths.len() > MOST_TEXTS {
         format!("  … and {} more\n", paths.len() - MOST_TEXTS)

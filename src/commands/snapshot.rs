@@ -1,8 +1,7 @@
 //! `kiln snapshot`: prints all readings of all GPUs once, as text like `nvidia-smi -q`, as CSV, as
 //! JSON or in words; or some properties, like `nvidia-smi --query-gpu`.
 
-use std::io::{IsTerminal, Write};
-
+use kiln_core::units::without_controls;
 use kiln_hardware::{
     Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Query, QueryFormat, properties},
@@ -16,7 +15,11 @@ use kiln_hardware::{
 };
 use serde_json::json;
 
-use super::{Status, Stop, machine, print};
+use super::{Status, Stop, machine, note, print, print_json};
+use crate::output::{
+    csv::line,
+    terminal::{note_page, stderr_is_terminal, stdout_is_terminal},
+};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -89,9 +92,7 @@ fn tell_silent(gpus: &[Gpu]) -> Status {
             ))
         })
         .collect();
-    silent
-        .iter()
-        .for_each(|line| drop(writeln!(std::io::stderr(), "{line}")));
+    silent.iter().for_each(|line| note(line));
     if silent.is_empty() {
         Status::Success
     } else {
@@ -128,13 +129,13 @@ fn show(
     moment: &jiff::Zoned,
 ) -> Result<(), Stop> {
     let no_gpu = absent
-        .map(|absent| format!("No GPU can be read: {absent}.\n"))
+        .map(|absent| without_controls(&format!("No GPU can be read: {absent}.")) + "\n")
         .unwrap_or_default();
     if args.csv {
         return print(&csv(gpus)?);
     }
     if args.json {
-        return print(&json(gpus, absent, moment));
+        return print_json(&json(gpus, absent, moment));
     }
     if args.words {
         return print(&(words(gpus) + &no_gpu + &host_words(&host::read())));
@@ -146,11 +147,10 @@ fn show(
     if args.host {
         print(&host_text(&host_items(&host::read())))?;
     }
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() && std::io::stdout().is_terminal() {
+    if stderr_is_terminal() && stdout_is_terminal() {
         // On a terminal the explanation follows the page, on standard error so that a pipe does not
         // receive it.
-        let _ = write!(stderr, "{}", words(gpus));
+        note_page(&words(gpus));
     }
     Ok(())
 }
@@ -162,10 +162,8 @@ fn csv(gpus: &[Gpu]) -> Result<String, Stop> {
             format!("the table could not be written: {error}"),
         )
     };
-    let mut table = csv::Writer::from_writer(Vec::new());
-    table
-        .write_record(["device", "section", "field", "value", "unit", "reason"])
-        .map_err(|error| failed(&error))?;
+    let line = |cells: [&str; 6]| line(cells).map_err(|error| failed(&error));
+    let mut table = line(["device", "section", "field", "value", "unit", "reason"])?;
     let snapshots =
         std::iter::once(host_snapshot(&host::read())).chain(gpus.iter().map(gpu_snapshot));
     for Snapshot { device, entries } in snapshots {
@@ -174,19 +172,17 @@ fn csv(gpus: &[Gpu]) -> Result<String, Stop> {
                 entry.value.value().cloned().unwrap_or_default(),
                 entry.value.reason().unwrap_or_default(),
             );
-            let record = [
+            table += &line([
                 device.as_str(),
                 entry.section,
                 &entry.field,
                 &value,
                 entry.unit,
                 &reason,
-            ];
-            table.write_record(record).map_err(|error| failed(&error))?;
+            ])?;
         }
     }
-    let bytes = table.into_inner().map_err(|error| failed(&error))?;
-    String::from_utf8(bytes).map_err(|error| failed(&error))
+    Ok(table)
 }
 
 fn json(gpus: &[Gpu], absent: Option<&NvmlAbsent>, moment: &jiff::Zoned) -> String {

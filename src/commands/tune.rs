@@ -1,17 +1,14 @@
 //! `kiln tune`: searches for a batch size, a number of workers or a setting with few trials,
 //! instead of running a full grid.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use kiln_core::{
     kinds::Data,
     plan::search::Recommendation,
     record::{RunFolder, TrialTable, run_file::write_whole},
     spec::{self, Loaded, Search},
-    units::counted,
+    units::{counted, without_controls},
 };
 use kiln_hardware::host::usable_cores;
 use serde_json::{Value, json};
@@ -20,9 +17,11 @@ use super::{
     Status, Stop, initial_weights,
     launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
     machine::trial_program,
+    note,
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
-    print,
+    print, print_json,
+    run::path_line,
 };
 use crate::{
     progress::ProgressMode,
@@ -254,7 +253,7 @@ fn conclude(
         let mut event = page.json();
         event["event"] = "recommendation".into();
         event["experiment"] = json!(chosen);
-        print(&format!("{event}\n"))?;
+        print_json(&format!("{event}\n"))?;
     } else {
         print(&format!(
             "\n{}\n{}",
@@ -263,10 +262,7 @@ fn conclude(
         ))?;
     }
     if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
-        let _ = writeln!(
-            std::io::stderr(),
-            "the search is already complete; `--fresh` starts a new one"
-        );
+        note("the search is already complete; `--fresh` starts a new one");
     }
     Ok(if found.chosen.is_some() {
         Status::Success
@@ -288,10 +284,13 @@ fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {
         .iter()
         .map(PathBuf::as_path)
         .chain(chosen)
-        .map(|path| format!("  {}\n", path.display()))
+        .map(path_line)
         .collect();
     let chosen = chosen
-        .map(|path| format!("The chosen experiment:\n  kiln run {}\n", path.display()))
+        .map(|path| {
+            let path = without_controls(&path.display().to_string());
+            format!("The chosen experiment:\n  kiln run {path}\n")
+        })
         .unwrap_or_default();
     format!("{chosen}Worth committing:\n{files}")
 }
@@ -313,7 +312,7 @@ fn write_chosen(
         .iter()
         .filter(|(key, _)| !(is_of_rounds && key == "train.steps"));
     let text = spec::write_chosen(&folder.experiment(), &loaded.experiment.name, values)
-        .map_err(|problems| Stop::new(Status::Failed, problems))?;
+        .map_err(|problems| Stop::of_lines(Status::Failed, problems.as_slice()))?;
     let path = args
         .output
         .clone()

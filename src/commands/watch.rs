@@ -7,7 +7,6 @@ mod query;
 mod view;
 
 use std::{
-    io::Write,
     path::PathBuf,
     sync::{
         Arc,
@@ -27,8 +26,12 @@ use signal_hook::{
 use super::{
     Status, Stop,
     machine::{named_gpus, nvml_library},
+    note, written,
 };
-use crate::readings::watch::{WatchRow, WatchWriter};
+use crate::{
+    output::terminal,
+    readings::watch::{WatchRow, WatchWriter},
+};
 use query::{WatchQuery, queries};
 use view::View;
 
@@ -191,7 +194,7 @@ impl WatchWork {
     /// Does one reading; `false` once nobody reads the output.
     fn look(&mut self) -> Result<bool, Stop> {
         match self {
-            Self::Query(asking) => view::write(&asking.look()?),
+            Self::Query(asking) => written(terminal::print(&asking.look()?)),
             Self::Samples {
                 watching,
                 view,
@@ -252,14 +255,12 @@ fn table(args: &Args) -> Result<Option<WatchWriter>, Stop> {
         Some(path) => {
             let (table, torn) = WatchWriter::file(path).map_err(cannot_open)?;
             if let Some(torn) = torn {
-                // The error is ignored if standard error is closed.
-                let _ = writeln!(
-                    std::io::stderr(),
+                note(&format!(
                     "{}:{}: an incomplete last line was removed: `{}`",
                     path.display(),
                     torn.line,
                     torn.text
-                );
+                ));
             }
             Ok(Some(table))
         }

@@ -1,7 +1,10 @@
 //! Formats a diagnosis as text and as JSON. One line per check, its remedy below; the last line is
 //! the conclusion.
 
-use kiln_core::record::{Check, CheckState};
+use kiln_core::{
+    record::{Check, CheckState},
+    units::without_controls,
+};
 use serde_json::{Value, json};
 
 use super::Diagnosis;
@@ -28,15 +31,15 @@ pub fn page(diagnosis: &Diagnosis, style: TextStyle) -> String {
         page.push_str(&format!(
             "{}  {:<widest$}  {}\n",
             state(check.state, style),
-            check.label(),
-            one_line(&check.evidence)
+            without_controls(&check.label()),
+            without_controls(&check.evidence)
         ));
         if let Some(remedy) = &check.remedy {
             page.push_str(&format!(
                 "{:9}{:widest$}  -> {}\n",
                 "",
                 "",
-                one_line(remedy)
+                without_controls(remedy)
             ));
         }
     }
@@ -58,13 +61,6 @@ fn state(state: CheckState, style: TextStyle) -> String {
     } else {
         word
     }
-}
-
-/// Removes line feeds and control characters from messages of a driver or loader.
-fn one_line(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
 }
 
 fn count(checks: &[Check], state: CheckState) -> usize {

@@ -6,41 +6,39 @@ use std::{
     time::Instant,
 };
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kiln_core::plan::TrialId;
 
 use super::{
     lines::print_line,
     words::{described, ended, figures, outlook, started},
 };
-use crate::schedule::{LaunchCounts, LaunchEvent, LaunchListener};
+use crate::{
+    output::bars::{Bar, BarGroup},
+    schedule::{LaunchCounts, LaunchEvent, LaunchListener},
+};
 
 /// Draws bars.
 #[derive(Debug)]
 pub(super) struct ProgressBars {
-    bars: MultiProgress,
-    launch: ProgressBar,
-    trials: RefCell<HashMap<TrialId, ProgressBar>>,
+    bars: BarGroup,
+    launch: Bar,
+    trials: RefCell<HashMap<TrialId, Bar>>,
     started: Cell<Instant>,
 }
 
 impl ProgressBars {
     pub(super) fn new() -> Self {
-        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        let style = template("{bar:24} {pos}/{len} trials{msg}");
         Self {
-            launch: ProgressBar::hidden().with_style(style),
-            bars,
+            launch: Bar::hidden("{bar:24} {pos}/{len} trials{msg}"),
+            bars: BarGroup::on_stderr(),
             trials: RefCell::default(),
             started: Cell::new(Instant::now()),
         }
     }
 
     fn line(&self, text: &str) {
-        if self.bars.is_hidden() {
+        if !self.bars.print_line(text) {
             print_line(self.started.get(), text);
-        } else {
-            let _ = self.bars.println(text);
         }
     }
 
@@ -48,7 +46,7 @@ impl ProgressBars {
         self.launch.set_length(counts.total as u64);
         self.launch.set_position(counts.plan.settled as u64);
         let elapsed = self.started.get().elapsed();
-        self.launch.set_message(outlook(counts, elapsed));
+        self.launch.set_message(&outlook(counts, elapsed));
     }
 }
 
@@ -63,14 +61,16 @@ impl LaunchListener for ProgressBars {
             } => {
                 self.started.set(Instant::now());
                 self.line(&started(folder, launch, counts));
-                self.bars.add(self.launch.clone());
+                self.bars.add(&self.launch);
                 self.show(counts);
             }
             LaunchEvent::TrialStarted { trial, .. } => {
-                let style = template("  {prefix} {bar:16} {pos}/{len} steps{msg}");
-                let bar = ProgressBar::new(trial.steps.unwrap_or(0)).with_style(style);
+                let bar = Bar::new(
+                    Some(trial.steps.unwrap_or(0)),
+                    "  {prefix} {bar:16} {pos}/{len} steps{msg}",
+                );
                 let bar = self.bars.insert_before(&self.launch, bar);
-                bar.set_prefix(format!("{} ({})", trial.id, described(trial)));
+                bar.set_prefix(&format!("{} ({})", trial.id, described(trial)));
                 self.trials.borrow_mut().insert(trial.id.clone(), bar);
             }
             LaunchEvent::TrialProgressed {
@@ -81,7 +81,7 @@ impl LaunchListener for ProgressBars {
                 if let Some(bar) = self.trials.borrow().get(trial) {
                     progress.total_steps.inspect(|total| bar.set_length(*total));
                     progress.step.inspect(|step| bar.set_position(*step));
-                    bar.set_message(figures(progress));
+                    bar.set_message(&figures(progress));
                 }
                 self.show(counts);
             }
@@ -97,8 +97,4 @@ impl LaunchListener for ProgressBars {
             LaunchEvent::RunEnded { .. } => self.launch.finish_and_clear(),
         }
     }
-}
-
-fn template(text: &str) -> ProgressStyle {
-    ProgressStyle::with_template(text).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

@@ -1,11 +1,14 @@
 //! Events for programs: one JSON object per line on standard output, as `docs/running.md` has them.
 
-use std::{io::Write, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::LastShown;
-use crate::schedule::{LaunchEvent, LaunchListener};
+use crate::{
+    output::terminal,
+    schedule::{LaunchEvent, LaunchListener},
+};
 
 /// Time between two events of one trial's progress.
 const EVERY: Duration = Duration::from_millis(500);
@@ -19,7 +22,8 @@ pub(super) struct JsonEvents {
 impl LaunchListener for JsonEvents {
     fn hear(&self, event: LaunchEvent<'_>) {
         if let Some(object) = self.object(event) {
-            let _ = writeln!(std::io::stdout().lock(), "{object}");
+            // As before each trial, a reader that is gone does not end the launch.
+            let _ = terminal::print_json(&format!("{object}\n"));
         }
     }
 }

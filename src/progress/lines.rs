@@ -2,7 +2,6 @@
 
 use std::{
     cell::Cell,
-    io::Write,
     time::{Duration, Instant},
 };
 
@@ -12,7 +11,10 @@ use super::{
     LastShown,
     words::{described, ended, figures, outlook, started},
 };
-use crate::schedule::{LaunchEvent, LaunchListener};
+use crate::{
+    output::terminal::note,
+    schedule::{LaunchEvent, LaunchListener},
+};
 
 /// Time between two lines of one trial's progress.
 const EVERY: Duration = Duration::from_secs(10);
@@ -41,7 +43,7 @@ impl ProgressLines {
 /// Prints a line on standard error with the time since the start of the launch.
 pub(super) fn print_line(started: Instant, text: &str) {
     let elapsed = Seconds(started.elapsed().as_secs_f64()).to_string();
-    let _ = writeln!(std::io::stderr().lock(), "{elapsed:>9}  {text}");
+    note(&format!("{elapsed:>9}  {text}"));
 }
 
 impl LaunchListener for ProgressLines {

@@ -6,12 +6,19 @@ mod json_events;
 mod lines;
 mod words;
 
-use std::{cell::RefCell, collections::HashMap, io::IsTerminal, time::Duration, time::Instant};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use kiln_core::plan::TrialId;
 
 use self::{bars::ProgressBars, json_events::JsonEvents, lines::ProgressLines};
-use crate::schedule::{LaunchEvent, LaunchListener};
+use crate::{
+    output::terminal::stderr_is_terminal,
+    schedule::{LaunchEvent, LaunchListener},
+};
 
 /// Form of the progress output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +35,7 @@ pub enum ProgressMode {
 impl ProgressMode {
     /// Bars if standard error is a terminal, else plain lines.
     pub fn for_terminal() -> Self {
-        if std::io::stderr().is_terminal() {
+        if stderr_is_terminal() {
             Self::Bars
         } else {
             Self::Plain

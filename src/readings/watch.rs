@@ -1,7 +1,7 @@
 //! The table of `kiln watch --csv`: one row per device and reading. Its device and host columns are
 //! those of `samples.csv`; columns of a trial are omitted.
 
-use std::{io, io::Write, path::Path};
+use std::{io, path::Path};
 
 use kiln_core::record::{
     columns::{Column, KILN_TABLE, column},
@@ -12,6 +12,7 @@ use kiln_hardware::{Tick, sampler::SampledTick};
 use serde_json::Value;
 
 use super::samples::sample_row;
+use crate::output::{csv, terminal};
 
 /// Version of the table, in every row.
 pub const WATCH_TABLE: &str = "watch/1";
@@ -168,16 +169,7 @@ impl WatchWriter {
 
 /// `false` if nobody reads.
 fn write_line(cells: &[String]) -> io::Result<bool> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(cells).map_err(io::Error::other)?;
-    let line = writer
-        .into_inner()
-        .map_err(|error| io::Error::other(error.to_string()))?;
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(&line).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written.map(|()| true),
-    }
+    terminal::print(&csv::line(cells)?)
 }
 
 /// The table's part of `docs/tables.md`.

@@ -8,9 +8,9 @@ use kiln_core::units::{
 
 use super::{
     diagnosis::{Evidence, RuleFinding, Threshold},
-    layout::escaped,
     points::UNSWEPT,
 };
+use crate::output::markdown;
 
 /// Largest number of lines at the end of a run.
 const MOST_LINES: usize = 5;
@@ -60,7 +60,12 @@ impl FindingGroup<'_> {
     /// `data-bound (3 of 18 trials, data.num_workers 0): the trainer waited …`
     fn line(&self, trials: usize) -> String {
         let worst = self.findings[0];
-        format!("{}{}: {}", self.rule, self.whose(trials), worst.says)
+        without_controls(&format!(
+            "{}{}: {}",
+            self.rule,
+            self.whose(trials),
+            worst.says
+        ))
     }
 
     fn whose(&self, trials: usize) -> String {
@@ -137,18 +142,22 @@ impl WordedFinding {
         let worst = point[0];
         let cell = |cell: &Evidence| ToldCell {
             column: cell.column,
-            whose: whose(cell),
-            value: shown(cell),
+            whose: without_controls(&whose(cell)),
+            value: without_controls(&shown(cell)),
         };
         Self {
-            head: head(point),
+            head: without_controls(&head(point)),
             is_fault: worst.is_fault,
-            says: worst.says.clone(),
+            says: without_controls(&worst.says),
             means: worst.means,
             refuted_by: worst.refuted_by,
             evidence: worst.evidence.iter().map(cell).collect(),
             thresholds: worst.thresholds.iter().map(sourced).collect(),
-            next_yaml: worst.next_yaml.clone(),
+            next_yaml: worst
+                .next_yaml
+                .lines()
+                .map(|line| without_controls(line) + "\n")
+                .collect(),
         }
     }
 }
@@ -214,13 +223,13 @@ fn as_text(finding: &WordedFinding) -> String {
 }
 
 fn as_markdown(finding: &WordedFinding) -> String {
-    let says = escaped(&capitalized(&finding.says));
+    let says = markdown::line(&capitalized(&finding.says));
     let (
         head,
         WordedFinding {
             means, refuted_by, ..
         },
-    ) = (escaped(&finding.head), finding);
+    ) = (markdown::inline(&finding.head), finding);
     let mut text = format!(
         "\n## {head}\n\n{says}. {means}\n\nRefuted by: {refuted_by}\n\n| column | value |\n\
          |---|---|\n"
@@ -230,8 +239,8 @@ fn as_markdown(finding: &WordedFinding) -> String {
             text,
             "| `{}`{} | {} |",
             cell.column,
-            escaped(&cell.whose),
-            escaped(&cell.value)
+            markdown::inline(&cell.whose),
+            markdown::inline(&cell.value)
         );
     }
     if !finding.thresholds.is_empty() {
@@ -240,7 +249,11 @@ fn as_markdown(finding: &WordedFinding) -> String {
     for threshold in &finding.thresholds {
         let _ = writeln!(text, "- {threshold}");
     }
-    let _ = write!(text, "\nNext:\n\n```yaml\n{}```\n", finding.next_yaml);
+    let _ = write!(
+        text,
+        "\nNext:\n\n{}",
+        markdown::fenced("yaml", &finding.next_yaml)
+    );
     text
 }
 
@@ -269,7 +282,7 @@ fn shown(cell: &Evidence) -> String {
         return cell
             .value
             .as_str()
-            .map_or_else(|| cell.value.to_string(), without_controls);
+            .map_or_else(|| cell.value.to_string(), str::to_owned);
     };
     match cell.column {
         name if name.ends_with("bytes_per_second") => {

@@ -1,9 +1,11 @@
 //! A table on a page: columns of cells, as wide as the terminal allows.
 
-use comfy_table::{
-    Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle,
-};
 use kiln_core::units::without_controls;
+
+use crate::output::{
+    markdown,
+    table::{LEAST_WIDTH, TextTable},
+};
 
 pub(super) use kiln_core::units::significant;
 
@@ -14,13 +16,6 @@ pub(super) const MARK: &str = "*";
 
 /// Columns worth at least this much stay however narrow the terminal is: axes and throughput.
 pub(super) const MUST_STAY: u8 = 200;
-
-/// Smallest width that can be laid out; on a narrower terminal lines are too long.
-const LEAST_WIDTH: u16 = 40;
-
-/// One rule below the head and nothing else: as many columns as possible fit.
-const RULE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// Width and color of the page.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +38,7 @@ impl PageColumn {
     /// A cell per row; a missing value is a dash.
     pub(super) fn new(head: &str, keep: u8, cells: impl Iterator<Item = Option<String>>) -> Self {
         Self {
-            head: head.to_owned(),
+            head: without_controls(head),
             cells: cells
                 .map(|cell| cell.map_or_else(|| NOTHING.to_owned(), |cell| without_controls(&cell)))
                 .collect(),
@@ -98,39 +93,18 @@ pub(super) fn fitting(columns: &[PageColumn], width: Option<u16>) -> Vec<&PageCo
 /// Lays the columns out; cells are wrapped where `width` requires it. A marked row is bold where
 /// color is on.
 pub(super) fn layout(columns: &[&PageColumn], width: Option<u16>, has_color: bool) -> String {
-    let mut table = Table::new();
-    table.load_style(RULE);
-    match width {
-        Some(width) => table
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_width(width.max(LEAST_WIDTH)),
-        None => table.set_content_arrangement(ContentArrangement::Disabled),
-    };
-    if has_color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    table.set_header(
-        columns
-            .iter()
-            .map(|column| Cell::new(&column.head).set_alignment(CellAlignment::Right)),
-    );
+    let heads = columns.iter().map(|column| &column.head);
+    let mut table = TextTable::ruled(heads, width, has_color);
     let rows = columns.first().map_or(0, |column| column.cells.len());
     for place in 0..rows {
-        table.add_row(columns.iter().map(|column| {
-            let cell = Cell::new(&column.cells[place]).set_alignment(CellAlignment::Right);
-            if has_color && columns[0].cells[place] == MARK {
-                cell.add_attribute(Attribute::Bold)
-            } else {
-                cell
-            }
-        }));
+        let row = columns.iter().map(|column| &column.cells[place]);
+        if columns[0].cells[place] == MARK {
+            table.add_best_row(row);
+        } else {
+            table.add_row(row);
+        }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    format!("{}\n", table.trim_fmt())
+    format!("{}\n", table.text())
 }
 
 pub(super) fn widest_line(page: &str) -> usize {
@@ -140,42 +114,15 @@ pub(super) fn widest_line(page: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// Escapes text for Markdown.
-pub(super) fn escaped(text: &str) -> String {
-    let mut plain = String::new();
-    for letter in without_controls(text).chars() {
-        match letter {
-            '&' => plain.push_str("&amp;"),
-            '<' => plain.push_str("&lt;"),
-            '|' | '*' | '`' | '[' | ']' | '\\' => plain.extend(['\\', letter]),
-            _ => plain.push(letter),
-        }
-    }
-    plain
-}
-
 /// The columns as a table of Markdown.
 pub(super) fn as_markdown(columns: &[PageColumn]) -> String {
-    let line = |cells: Vec<&str>| {
-        format!(
-            "| {} |\n",
-            cells
-                .iter()
-                .map(|cell| escaped(cell))
-                .collect::<Vec<_>>()
-                .join(" | ")
-        )
-    };
+    let heads: Vec<&str> = columns.iter().map(|column| column.head.as_str()).collect();
     let rows = columns.first().map_or(0, |column| column.cells.len());
-    let mut text = line(columns.iter().map(|column| column.head.as_str()).collect());
-    text.push_str(&format!("|{}\n", "---|".repeat(columns.len())));
-    (0..rows).for_each(|row| {
-        text.push_str(&line(
-            columns
-                .iter()
-                .map(|column| column.cells[row].as_str())
-                .collect(),
-        ))
-    });
-    text
+    let row = |place: usize| {
+        columns
+            .iter()
+            .map(|column| column.cells[place].as_str())
+            .collect()
+    };
+    markdown::table(&heads, (0..rows).map(row))
 }

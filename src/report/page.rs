@@ -4,6 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{RunFile, RunFolder, TrialRow, TrialTable},
+    units::without_controls,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,11 +12,12 @@ use serde_json::{Map, Value, json};
 use super::{
     diagnosis::{RuleFinding, diagnose},
     findings::{FindingForm, in_full},
-    layout::{PageStyle, escaped},
+    layout::PageStyle,
     notices,
     points::points,
     summary::summary_with,
 };
+use crate::output::markdown;
 
 /// Version of the JSON form.
 const KILN_REPORT: u32 = 1;
@@ -58,7 +60,7 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let page = summary_with(subject.table, subject.planned(), &findings, style);
     format!(
         "{}\n\n{page}{}",
-        subject.name,
+        without_controls(subject.name),
         in_full(&findings, FindingForm::Text)
     )
 }
@@ -76,21 +78,12 @@ pub fn markdown(subject: Subject<'_>) -> String {
             has_color: false,
         },
     );
-    // No name can close the code block.
-    let fence = "`".repeat(longest_run(&page, '`').max(2) + 1);
     format!(
-        "# {}\n\n{fence}\n{page}{fence}\n{}",
-        escaped(subject.name),
+        "# {}\n\n{}{}",
+        markdown::inline(subject.name),
+        markdown::fenced("", &page),
         in_full(&findings, FindingForm::Markdown)
     )
-}
-
-/// Returns the length of the longest run of one letter.
-fn longest_run(text: &str, letter: char) -> usize {
-    text.split(|other| other != letter)
-        .map(str::len)
-        .max()
-        .unwrap_or(0)
 }
 
 #[derive(Serialize)]

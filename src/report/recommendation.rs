@@ -9,9 +9,11 @@ use kiln_core::{
         search::{Cost, Probe, Recommendation, describe_values},
         show,
     },
-    units::{Bytes, Fraction, Seconds, counted, decimals},
+    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
 };
 use serde_json::{Map, Value, json};
+
+use crate::output::markdown;
 
 use super::{
     findings::capitalized,
@@ -31,7 +33,11 @@ pub struct SearchScope<'a> {
 impl SearchScope<'_> {
     /// For a terminal or a pipe, ending in a line feed.
     pub fn text(&self, style: PageStyle) -> String {
-        let mut page = format!("{}\n  {}\n\n", self.head(), self.found.why);
+        let mut page = format!(
+            "{}\n  {}\n\n",
+            without_controls(&self.head()),
+            without_controls(&self.found.why)
+        );
         let columns = self.evidence();
         page.push_str(&layout(
             &fitting(&columns, style.width),
@@ -40,7 +46,7 @@ impl SearchScope<'_> {
         ));
         page.push_str("\n* the choice\n");
         for (kind, text) in self.remarks() {
-            let _ = writeln!(page, "{kind}: {text}");
+            let _ = writeln!(page, "{kind}: {}", without_controls(&text));
         }
         page
     }
@@ -48,14 +54,15 @@ impl SearchScope<'_> {
     /// For a file that people commit.
     pub fn markdown(&self, title: &str) -> String {
         let mut page = format!(
-            "# {title}\n\n**{}.** {}.\n\n",
-            self.head(),
-            capitalized(&self.found.why)
+            "# {}\n\n**{}.** {}.\n\n",
+            markdown::inline(title),
+            markdown::inline(&self.head()),
+            markdown::inline(&capitalized(&self.found.why))
         );
         page.push_str(&as_markdown(&self.evidence()));
         page.push_str("\n\\*: the choice.\n\n");
         for (kind, text) in self.remarks() {
-            let _ = writeln!(page, "- {kind}: {text}");
+            let _ = writeln!(page, "- {kind}: {}", markdown::inline(&text));
         }
         page
     }

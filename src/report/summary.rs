@@ -75,7 +75,7 @@ fn remarks(table: &TrialTable, findings: &[RuleFinding]) -> String {
     }
     notices(table, findings)
         .iter()
-        .for_each(|notice| text.push_str(&format!("note: {notice}\n")));
+        .for_each(|notice| text.push_str(&format!("note: {}\n", without_controls(notice))));
     if text.is_empty() {
         text
     } else {
@@ -137,6 +137,7 @@ fn unmeasured(all: &[Point<'_>], axes: &[String]) -> String {
             .iter()
             .find_map(|row| row.note("window_seconds"))
             .unwrap_or("no reason was recorded");
+        let reason = without_controls(reason);
         let _ = writeln!(
             text,
             "  {}: samples/s -, loss {train}, valid loss {valid}{runs}; window_seconds: {reason}",
@@ -172,7 +173,8 @@ fn unfinished(table: &TrialTable) -> String {
         let _ = writeln!(
             text,
             "  {}  {:<11} {point}: {reason}",
-            row.trial, row.outcome
+            without_controls(&row.trial.0),
+            row.outcome
         );
     }
     if rows.len() > MOST_LISTED {
@@ -236,7 +238,7 @@ impl<'a> Ranking<'a> {
             page.push_str("no point has a measured rate; the points are ordered by step time\n");
         }
         if let Some(order) = &self.order {
-            let _ = writeln!(page, "{order}");
+            let _ = writeln!(page, "{}", without_controls(order));
         }
         if !left_out.is_empty() {
             let _ = writeln!(
@@ -347,7 +349,7 @@ impl<'a> Ranking<'a> {
                 })
                 .collect();
             PageColumn {
-                head,
+                head: without_controls(&head),
                 cells,
                 keep: u8::MAX,
             }

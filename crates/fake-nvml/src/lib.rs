@@ -5,6 +5,8 @@
 //! library (`abi`), or, from `convert`, a scenario made from the output of `nvidia-smi` on a real
 //! machine. The meaning and the format of the numbers are left to kiln.
 
+#![allow(clippy::disallowed_methods, reason = "a program for tests alone")]
+
 mod abi;
 pub mod answer;
 pub mod convert;

@@ -10,6 +10,11 @@
 //! step asks for, one a line; `step-speed --operators` alone picks them out of lines with depth and
 //! name on standard input (`benches/operators.sh`).
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a program of its own, for a benchmark"
+)]
+
 use std::{
     collections::BTreeMap,
     env,

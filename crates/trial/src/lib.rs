@@ -4,6 +4,11 @@
 //!
 //! The modules are in the order in which data passes through them.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "its standard output is the protocol, and kiln shows its standard error"
+)]
+
 pub mod error;
 
 mod program;

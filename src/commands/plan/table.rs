@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, fmt::Write, path::Path};
 
-use comfy_table::{CellAlignment, Table, presets};
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, show},
-    units::{Bytes, Count},
+    units::{Bytes, Count, without_controls},
 };
+
+use crate::output::table::TextTable;
 
 /// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
 /// batch, steps.
@@ -17,13 +18,12 @@ pub(super) fn table(plan: &Plan) -> String {
         header.push("seed".to_owned());
     }
     header.extend(["parameters", "FLOPs/sample", "effective batch", "steps"].map(str::to_owned));
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header);
-    table.add_rows(plan.trials.iter().map(|trial| row(trial, plan.repeats)));
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
+    let mut table = TextTable::plain(header);
+    for trial in &plan.trials {
+        table.add_row(row(trial, plan.repeats));
     }
-    table.trim_fmt()
+    table.align_right(2);
+    table.text()
 }
 
 fn row(trial: &Trial, repeats: u64) -> Vec<String> {
@@ -58,7 +58,10 @@ pub(super) fn footer(
 ) -> String {
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
-        Some(bytes) => format!("about {} under {}/", Bytes(bytes), folder.display()),
+        Some(bytes) => {
+            let folder = without_controls(&folder.display().to_string());
+            format!("about {} under {folder}/", Bytes(bytes))
+        }
         None => "disk unknown".to_owned(),
     };
     let order = serde_json::to_value(plan.order)
@@ -101,7 +104,7 @@ pub(super) fn footer(
         );
     }
     for note in notes {
-        let _ = writeln!(text, "unknown (?): {note}");
+        let _ = writeln!(text, "unknown (?): {}", without_controls(note));
     }
     text
 }

@@ -2,7 +2,6 @@
 //! `nvidia-smi --query-gpu=… -l`: one header, then lines.
 
 use std::{
-    io::Write,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -16,7 +15,7 @@ use kiln_hardware::{
     query::{Query, QueryFormat},
 };
 
-use crate::commands::{Status, Stop};
+use crate::commands::{Status, Stop, note};
 
 /// NVML's number for an unknown error; nvidia-smi prints `[Unknown Error]`.
 const UNKNOWN_ERROR: u32 = 999;
@@ -158,8 +157,7 @@ impl QueriedGpu {
     /// Prints the reason once each time the driver stops answering; a line has no room for it.
     fn say_silent(&mut self, why: &str) {
         if !std::mem::replace(&mut self.is_silent, true) {
-            // The error is ignored if standard error is closed.
-            let _ = writeln!(std::io::stderr(), "GPU {}: {why}", self.device.index);
+            note(&format!("GPU {}: {why}", self.device.index));
         }
     }
 

@@ -7,13 +7,14 @@
 mod columns;
 mod frame;
 
-use std::io::{self, IsTerminal, Write};
-
 use super::WatchReading;
-use crate::commands::{Status, Stop, machine::can_draw};
+use crate::{
+    commands::{Stop, machine::can_draw, written},
+    output::terminal,
+};
 use columns::{Columns, or_dash};
 use frame::{DrawnFrame, FramePage, Size};
-use kiln_core::units::Bytes;
+use kiln_core::units::{Bytes, without_controls};
 use kiln_hardware::{DeviceFacts, Tick};
 
 /// Lines between two headings when lines are not redrawn in place.
@@ -30,7 +31,7 @@ enum ViewShape {
 impl View {
     /// Redraws in place if the terminal can, else prints line after line.
     pub(super) fn new() -> Self {
-        let is_drawn = can_draw(io::stdout().is_terminal());
+        let is_drawn = can_draw(terminal::stdout_is_terminal());
         Self(if is_drawn {
             ViewShape::Terminal(DrawnFrame::default())
         } else {
@@ -50,21 +51,19 @@ impl View {
                 let size = Size::of_stdout();
                 let columns = Columns::within(size.line_width(), devices);
                 let page = page(&columns, devices, seen, utc).fitted(size);
-                write(&drawn.draw(&page, size))
+                written(terminal::draw(&drawn.draw(&page, size)))
             }
             ViewShape::Lines { shown } => {
                 let is_due = *shown % HEADING_EVERY == 0;
                 *shown += seen.len() as u64;
                 let page = page(&Columns::all(devices), devices, seen, utc);
-                write(
-                    &page
-                        .heading
-                        .filter(|_| is_due)
-                        .into_iter()
-                        .chain(page.lines)
-                        .map(|line| line + "\n")
-                        .collect::<String>(),
-                )
+                let lines = page
+                    .heading
+                    .filter(|_| is_due)
+                    .into_iter()
+                    .chain(page.lines);
+                let lines = lines.map(|line| without_controls(&line) + "\n");
+                written(terminal::print(&lines.collect::<String>()))
             }
         }
     }
@@ -74,7 +73,7 @@ impl Drop for View {
     fn drop(&mut self) {
         if let ViewShape::Terminal(drawn) = &self.0 {
             // A terminal that is gone cannot be reset; the error is ignored.
-            let _ = write(drawn.end());
+            let _ = terminal::draw(drawn.end());
         }
     }
 }
@@ -91,22 +90,6 @@ fn page(columns: &Columns, devices: &[DeviceFacts], seen: &[WatchReading], utc: 
         heading: has_devices.then(|| columns.heading()),
         lines: seen.iter().map(line).collect(),
         footer: columns.left_out().filter(|_| has_devices),
-    }
-}
-
-/// Writes to standard output and flushes; `false` if nobody reads it.
-pub(super) fn write(text: &str) -> Result<bool, Stop> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Stop::new(
-            Status::Failed,
-            format!("standard output could not be written: {error}"),
-        )),
     }
 }
 

@@ -3,6 +3,8 @@
 use kiln_core::units::exact;
 use serde_json::{Value, json};
 
+use crate::output::csv;
+
 use super::{
     Comparison, ComparisonPage,
     words::{design, word},
@@ -34,7 +36,6 @@ impl ComparisonPage<'_> {
     /// One line per comparison; numbers in the unit of their metric.
     pub fn csv(&self) -> String {
         let number = |value: Option<f64>| value.map(exact).unwrap_or_default();
-        let mut writer = csv::Writer::from_writer(Vec::new());
         let mut lines = vec![CSV_COLUMNS.map(str::to_owned)];
         let across = self
             .found
@@ -85,8 +86,8 @@ impl ComparisonPage<'_> {
         // Into memory: it cannot fail.
         lines
             .iter()
-            .for_each(|line| drop(writer.write_record(line)));
-        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+            .filter_map(|cells| csv::line(cells).ok())
+            .collect()
     }
 
     /// For programs: one object, a line feed at its end.

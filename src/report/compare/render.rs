@@ -13,8 +13,9 @@ use super::{
         verdict, visible, words,
     },
 };
-use crate::report::layout::{
-    MUST_STAY, PageColumn, PageStyle, as_markdown, escaped, fitting, layout,
+use crate::{
+    output::markdown,
+    report::layout::{MUST_STAY, PageColumn, PageStyle, as_markdown, fitting, layout},
 };
 
 /// Longest table that is printed, in lines.
@@ -44,7 +45,11 @@ enum TableForm {
 impl ComparisonPage<'_> {
     /// For a terminal or a pipe, ending in a line feed.
     pub fn text(&self, style: PageStyle) -> String {
-        let mut page = format!("base: {}\nnew:  {}\n", self.base, self.new);
+        let mut page = format!(
+            "base: {}\nnew:  {}\n",
+            without_controls(self.base),
+            without_controls(self.new)
+        );
         self.body(&mut page, &TableForm::Text(style));
         page
     }
@@ -53,9 +58,9 @@ impl ComparisonPage<'_> {
     pub fn markdown(&self) -> String {
         let mut page = format!(
             "# {}\n\nBase: {}, new: {}.\n",
-            escaped(&self.headline()),
-            escaped(self.base),
-            escaped(self.new)
+            markdown::inline(&self.headline()),
+            markdown::inline(self.base),
+            markdown::inline(self.new)
         );
         self.body(&mut page, &TableForm::Markdown);
         page
@@ -64,7 +69,7 @@ impl ComparisonPage<'_> {
     fn body(&self, page: &mut String, form: &TableForm) {
         self.record(page, form);
         if let TableForm::Text(_) = form {
-            let _ = writeln!(page, "\n{}", self.headline());
+            let _ = writeln!(page, "\n{}", self.plain(&self.headline(), form));
         }
         let order = sentences(self.found, self.base, self.new);
         if let TableForm::Markdown = form
@@ -109,7 +114,7 @@ impl ComparisonPage<'_> {
     fn plain(&self, line: &str, form: &TableForm) -> String {
         match form {
             TableForm::Text(_) => without_controls(line),
-            TableForm::Markdown => escaped(line),
+            TableForm::Markdown => markdown::line(line),
         }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::case::TrialContext;
+use crate::output::json;
 
 /// Keys of the next experiment. What the run's sweep varies and this one does not keeps the trial's
 /// value.
@@ -81,10 +82,11 @@ impl Next {
             .iter()
             .zip(case.point.values)
             .filter(|(axis, _)| varied.iter().all(|(key, _)| key != *axis));
-        let pinned = pinned.map(|(axis, cell)| format!("{axis}: [{}]", scalar(cell)));
+        let pinned = pinned.map(|(axis, cell)| format!("{}: [{}]", key(axis), scalar(cell)));
         let axis = |(key, values): &&(String, Vec<Value>)| {
             format!(
-                "{key}: [{}]",
+                "{}: [{}]",
+                self::key(key),
                 values.iter().map(value).collect::<Vec<_>>().join(", ")
             )
         };
@@ -95,7 +97,7 @@ impl Next {
             let zip: Vec<String> = case
                 .axes()
                 .iter()
-                .map(|axis| format!("{axis}: null"))
+                .map(|axis| format!("{}: null", key(axis)))
                 .collect();
             parts.push(format!(
                 "zip: {{{}}}, include: [], exclude: []",
@@ -154,8 +156,22 @@ fn scalar(cell: &str) -> String {
     match cell {
         "" => "null".to_owned(),
         cell if is_json || is_word(cell) => cell.to_owned(),
-        cell => Value::from(cell).to_string(),
+        cell => quoted(cell),
     }
+}
+
+/// A dotted key; one that a table names and no experiment can is quoted.
+fn key(axis: &str) -> String {
+    if axis.split('.').all(is_word) {
+        axis.to_owned()
+    } else {
+        quoted(axis)
+    }
+}
+
+/// Text in double quotes, on one line and without hidden characters.
+fn quoted(text: &str) -> String {
+    json::escaped(&Value::from(text).to_string())
 }
 
 #[cfg(test)]
@@ -209,6 +225,22 @@ mod tests {
             yaml(&["train.batch_size"], &[&["8"], &["16"]], &set),
             "sweep: {grid: {train.batch_size: [4]}}\n"
         );
+    }
+
+    #[test]
+    fn a_hostile_axis_is_one_key_and_its_value_one_text() {
+        let values = "a\nb: [c]\u{202e}";
+        let swept = yaml(
+            &["a.b", "x: {\ny"],
+            &[&["1", values]],
+            &Next::new().repeat(3),
+        );
+        assert_eq!(
+            swept,
+            "sweep: {grid: {a.b: [1], \"x: {\\ny\": [\"a\\nb: [c]\\u202e\"]}, repeats: 3}\n"
+        );
+        let read: Value = serde_yaml::from_str(&swept).unwrap();
+        assert_eq!(read["sweep"]["grid"]["x: {\ny"][0], values);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `scenario [--idle] [--prefer-table] CAPTURE > FILE`: converts a capture of a real machine into a
 //! scenario.
 
+#![allow(clippy::disallowed_methods, reason = "a program for tests alone")]
+
 use std::{env, fs, io::Write as _, process::ExitCode};
 
 use fake_nvml::convert::{Moment, Prefer, decode, scenario};

@@ -1,6 +1,10 @@
 //! Fits a page of lines to a terminal and draws it over the previous page, with one write for each
 //! reading.
 
+use kiln_core::units::without_controls;
+
+use crate::output::terminal;
+
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
@@ -11,11 +15,10 @@ pub(super) struct Size {
 impl Size {
     /// Size of the terminal at standard output; 24 lines of 80 characters if it is unknown.
     pub(super) fn of_stdout() -> Self {
-        let told = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
-        match told.filter(|size| size.ws_row > 0 && size.ws_col > 0) {
-            Some(size) => Self {
-                rows: size.ws_row.into(),
-                columns: size.ws_col.into(),
+        match terminal::size().filter(|(rows, columns)| *rows > 0 && *columns > 0) {
+            Some((rows, columns)) => Self {
+                rows: rows.into(),
+                columns: columns.into(),
             },
             None => Self {
                 rows: 24,
@@ -62,7 +65,7 @@ impl FramePage {
             .into_iter()
             .chain(lines)
             .chain(footer)
-            .map(|line| cut(&line, size.line_width()))
+            .map(|line| cut(&without_controls(&line), size.line_width()))
             .collect()
     }
 }
