@@ -25,6 +25,7 @@ mod compare;
 mod data;
 mod diagnosis;
 mod doctor;
+mod escape;
 mod experiments;
 mod foreign_trial;
 mod fuzz;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::scripted_child::{Ended, Place};
 
 /// A committed run with two axes.
-const RUN: &str = "results/quickstart-2core-epyc/latest";
+pub(crate) const RUN: &str = "results/quickstart-2core-epyc/latest";
 
 /// Where a name can stand that somebody else has chosen.
 const PLACES: [&str; 7] = [
@@ -47,13 +47,13 @@ fn harmless(place: &str) -> String {
         .collect()
 }
 
-fn in_repository(path: &str) -> PathBuf {
+pub(crate) fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// Copies a table of the committed run with names put in: `rename` gets a column and a cell, and
 /// the head's cells are under themselves.
-fn copy_table(name: &str, folder: &Path, rename: impl Fn(&str, &str) -> String) {
+pub(crate) fn copy_table(name: &str, folder: &Path, mut rename: impl FnMut(&str, &str) -> String) {
     let mut reader = csv::Reader::from_path(in_repository(RUN).join(name)).unwrap();
     let mut writer = csv::Writer::from_path(folder.join(name)).unwrap();
     let head = reader.headers().unwrap().clone();
