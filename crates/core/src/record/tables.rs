@@ -18,7 +18,11 @@ pub fn markdown() -> String {
          (of the fixed part) with a new version; older tables are still read, newer ones are \
          refused by name. A trial's id begins with a letter since `trials/6`, so that no reader \
          parses it as a number; kiln also reads ids without the letter, and one table has one form \
-         of an id.\n\nThis page is generated from the declarations of the tables \
+         of an id.\n\nCells hold texts of children, drivers and experiment files exactly as they \
+         came, also those that begin with `=`, `+`, `-` or `@`: a table must read back equal. A \
+         spreadsheet may take such a text for a formula; import the columns as text, or read a \
+         table of unknown origin with `kiln report`. In CSV that kiln prints (`--csv`, `--format \
+         csv`, `--query`) hidden characters and line feeds of a cell are replaced.\n\nThis page is generated from the declarations of the tables \
          (`crates/core/src/record`), and a test compares the two: `KILN_BLESS=1 cargo test \
          --release --test suite tables::` writes it again.\n",
     );
