@@ -369,7 +369,7 @@ pub(super) fn mended(tree: &Node) -> Node {
         };
         let names: Vec<&str> = section.split('.').collect();
         if mended.get_path(&names).is_none() {
-            mended.remove_path(std::slice::from_ref(&entry.key));
+            mended.remove_path(&[&entry.key]);
             mended.set_path(&names, entry.value.clone());
         }
     }

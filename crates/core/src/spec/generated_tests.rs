@@ -1,6 +1,6 @@
 //! Tests generated from the table of keys: each key misspelled, given a value of another type, and
-//! given twice, with the exact line, column and suggestion expected; each key changed; each key
-//! documented.
+//! given twice, with the exact line, column and suggestion expected; each key changed, in a layer and
+//! by a point of a sweep.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,12 +14,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    ExperimentRequest,
+    Experiment, ExperimentRequest, Problems, Train, apply_override,
+    axes::may_vary,
     keys::{self, KeyLookup, KnownKey},
     load,
     shapes::{KeyShape, join},
-    value::allowed,
 };
+use crate::kinds::{Data, Model};
 
 /// A file whose last line gives `key` (or a misspelling of its last name) the value, inside maps of
 /// the right kind.
@@ -49,6 +50,20 @@ fn document(known: &KnownKey, name: &str, value: &str) -> (String, usize, usize)
 struct Folder(TempDir);
 
 impl Folder {
+    /// A small experiment with these `--set`s.
+    fn with(&self, set: &[String]) -> Result<Experiment, Problems> {
+        let file = self.0.path().join("x.yaml");
+        let text = "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: \
+                    50}\n";
+        fs::write(&file, text).unwrap();
+        let request = ExperimentRequest {
+            file,
+            set: set.to_vec(),
+            ..ExperimentRequest::default()
+        };
+        load(&request).map(|loaded| loaded.experiment)
+    }
+
     fn problems(&self, text: &str) -> Vec<String> {
         let file: PathBuf = self.0.path().join("x.yaml");
         fs::write(&file, text).unwrap();
@@ -68,13 +83,13 @@ impl Folder {
     }
 }
 
-fn every_key() -> &'static [KnownKey] {
+pub(super) fn every_key() -> &'static [KnownKey] {
     let keys = keys::every_key();
     assert!(keys.len() > 80);
     keys
 }
 
-fn shape(known: &KnownKey) -> KeyShape {
+pub(super) fn shape(known: &KnownKey) -> KeyShape {
     let kinds = |path: &str| {
         known
             .kind
@@ -304,22 +319,12 @@ fn beside(known: &KnownKey) -> Vec<String> {
 
 #[test]
 fn every_key_changes_the_experiment() {
-    let folder = TempDir::new().unwrap();
-    let file = folder.path().join("x.yaml");
-    fs::write(
-        &file,
-        "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: {steps: 50}\n",
-    )
-    .unwrap();
+    let folder = Folder(TempDir::new().unwrap());
     let value_at = |path: &str, set: &[String]| {
-        let request = ExperimentRequest {
-            file: file.clone(),
-            set: set.to_vec(),
-            ..ExperimentRequest::default()
-        };
-        let loaded = load(&request).unwrap_or_else(|problems| panic!("{request:?}\n{problems}"));
-        let experiment = serde_json::to_value(loaded.experiment).unwrap();
-        experiment
+        let loaded = folder.with(set);
+        let experiment = loaded.unwrap_or_else(|problems| panic!("{set:?}\n{problems}"));
+        serde_json::to_value(experiment)
+            .unwrap()
             .pointer(&format!("/{}", path.replace('.', "/")))
             .cloned()
             .unwrap_or_default()
@@ -352,111 +357,79 @@ fn every_key_changes_the_experiment() {
     assert!(changed > 60, "{changed}");
 }
 
-/// The documentation's table of keys, generated from the types: a row per key, or several rows if
-/// kinds differ in it.
-fn documented_keys() -> String {
-    let schema = keys::derived();
-    let mut rows: Vec<(String, String, Vec<String>)> = Vec::new();
-    for known in every_key() {
-        let property = property(&schema, known);
-        let default = match property.as_ref().map(|property| &property["default"]) {
-            Some(Value::Object(map)) => map
-                .get("kind")
-                .and_then(Value::as_str)
-                .map(|kind| format!("kind `{kind}`"))
-                .unwrap_or_default(),
-            Some(Value::String(text)) => format!("`{}`", text.escape_debug()),
-            Some(Value::Array(_) | Value::Null) | None => String::new(),
-            Some(value) => format!("`{value}`"),
-        };
-        let holds = match shape(known) {
-            KeyShape::Map(_) | KeyShape::Tagged(_) => "a map".to_owned(),
-            KeyShape::Free => "axes".to_owned(),
-            KeyShape::List(_) => "a list of points".to_owned(),
-            shape => allowed(&shape),
-        };
-        let meaning = property
-            .and_then(|property| described(&schema, &property))
-            .unwrap_or_default();
-        let rest = format!("{holds} | {default} | {meaning} |");
-        let kind = known.kind.as_ref().map(|(_, kind)| format!("`{kind}`"));
-        match rows
-            .iter_mut()
-            .find(|(path, other, _)| *path == known.path && *other == rest)
-        {
-            Some((_, _, kinds)) => kinds.extend(kind),
-            None => rows.push((known.path.clone(), rest, kind.into_iter().collect())),
-        }
-    }
-    let mut table =
-        "| key | of kind | holds | default | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for (path, rest, kinds) in rows {
-        table.push_str(&format!("| `{path}` | {} | {rest}\n", kinds.join(", ")));
-    }
-    table
+/// The parts of an experiment that a sweep may vary, after a point has set a key.
+fn point(experiment: &Experiment, key: &str, value: &str) -> (Model, Data, Train, Value) {
+    let mut sections = serde_json::to_value(experiment).unwrap();
+    apply_override(&mut sections, key, &serde_yaml::from_str(value).unwrap());
+    let section = |name: &str| sections[name].clone();
+    (
+        serde_json::from_value(section("model")).unwrap(),
+        serde_json::from_value(section("data")).unwrap(),
+        serde_json::from_value(section("train")).unwrap(),
+        section("run"),
+    )
 }
 
-/// Returns the schema of a key under its kind.
-fn property(schema: &Value, known: &KnownKey) -> Option<Value> {
-    let mut here = schema.clone();
-    let mut path = String::new();
-    for name in known.path.split('.') {
-        here = here["properties"][name].clone();
-        path = join(&path, name);
-        let Some((_, kind)) = known.kind.as_ref().filter(|(map, _)| *map == path) else {
-            if path != known.path {
-                here = target(schema, &here);
-            }
-            continue;
-        };
-        let branches = target(schema, &here)["oneOf"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        here = branches
-            .into_iter()
-            .find(|branch| branch["properties"]["kind"]["const"] == kind.as_str())?;
-    }
-    Some(here).filter(|property| !property.is_null())
-}
-
-/// Returns the schema that a property refers to, or the property itself.
-fn target(schema: &Value, property: &Value) -> Value {
-    let reference = property["$ref"]
-        .as_str()
-        .or_else(|| property["anyOf"][0]["$ref"].as_str());
-    reference
-        .and_then(|reference| schema.pointer(reference.trim_start_matches('#')))
-        .unwrap_or(property)
-        .clone()
-}
-
-fn described(schema: &Value, property: &Value) -> Option<String> {
-    let referred = target(schema, property);
-    let text = property["description"]
-        .as_str()
-        .or_else(|| referred["description"].as_str())?;
-    Some(text.replace('\n', " ").replace('|', "\\|"))
+fn assert_point_is_like_set(folder: &Folder, base: &[String], key: &str, value: &str) {
+    let set = [base, &[format!("{key}={value}")]].concat();
+    let set = folder.with(&set).unwrap_or_else(|p| panic!("{set:?}\n{p}"));
+    let expected = (
+        (*set.model).clone(),
+        set.data,
+        set.train,
+        serde_json::to_value(set.run).unwrap(),
+    );
+    let base_experiment = folder.with(base).unwrap();
+    assert_eq!(
+        point(&base_experiment, key, value),
+        expected,
+        "{base:?} {key}={value}"
+    );
 }
 
 #[test]
-fn every_key_is_described_in_the_schema_and_in_the_documentation() {
-    let file =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/experiment-file.md");
-    let text = fs::read_to_string(&file).unwrap();
-    let (begin, end) = ("<!-- keys -->\n", "<!-- end of keys -->\n");
-    let from = text.find(begin).unwrap() + begin.len();
-    let to = text.find(end).unwrap();
-    let table = documented_keys();
-    for row in table.lines().filter(|row| !row.contains(".kind`")) {
-        assert!(!row.ends_with("|  |"), "no description: {row}");
+fn a_point_of_a_sweep_is_merged_like_a_set() {
+    let folder = Folder(TempDir::new().unwrap());
+    let custom = ["kind=custom", "name=mine", "reads=images", "stem.kernel=3"];
+    let custom = custom.map(|set| format!("model.{set}"));
+    let custom = [&custom[..], &["data.kind=generated-images".to_owned()]].concat();
+    for (base, key, value) in [
+        (&[][..], "train.optimizer", "{kind: sgd, momentum: 0.9}"),
+        (&[], "train.optimizer", "{learning_rate: 0.5, beta1: null}"),
+        (&[], "train.optimizer.kind", "sgd"),
+        (&[], "train.epochs", "3"),
+        (&[], "train.checkpoint", "{every_steps: 5}"),
+        (&[], "train.target.valid_loss", "2.5"),
+        (&[], "model", "{kind: mlp, hidden: 8}"),
+        (&[], "model.kind", "mlp"),
+        (&custom, "model.stem", "{stride: 2}"),
+        (&custom, "model.stem.kernel", "null"),
+        (&custom, "model.head.width", "9"),
+        (&custom, "model.stem", "null"),
+    ] {
+        assert_point_is_like_set(&folder, base, key, value);
     }
-    if std::env::var_os("KILN_BLESS").is_some() {
-        fs::write(&file, format!("{}{table}{}", &text[..from], &text[to..])).unwrap();
-    } else {
-        assert!(
-            text[from..to] == table,
-            "the table of keys in docs/experiment-file.md is old; write it with KILN_BLESS=1"
-        );
+    let mut compared = 0;
+    for known in every_key() {
+        let is_kind = known.path.ends_with(".kind");
+        // A size gives the defaults of other keys: a file that sweeps it leaves them open.
+        if !may_vary(&known.path) || is_kind || known.path == "model.size" {
+            continue;
+        }
+        let base = beside(known);
+        let now = serde_json::to_value(folder.with(&base).unwrap()).unwrap();
+        let now = now.pointer(&format!("/{}", known.path.replace('.', "/")));
+        let Some(value) = another(known, now.unwrap_or(&Value::Null)) else {
+            continue;
+        };
+        assert_point_is_like_set(&folder, &base, &known.path, &value);
+        let given = [base, vec![format!("{}={value}", known.path)]].concat();
+        // Some keys have no default.
+        let null = [&given[..], &[format!("{}=null", known.path)]].concat();
+        if folder.with(&null).is_ok() {
+            assert_point_is_like_set(&folder, &given, &known.path, "null");
+        }
+        compared += 1;
     }
+    assert!(compared > 60, "{compared}");
 }

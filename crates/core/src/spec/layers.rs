@@ -142,7 +142,7 @@ fn take_extends(
     problems: &mut Vec<Problem>,
 ) -> Option<(PathBuf, Option<Location>)> {
     let node = tree.get("extends")?.clone();
-    tree.remove_path(&["extends".to_owned()]);
+    tree.remove_path(&["extends"]);
     if node.is_null() {
         return None;
     }

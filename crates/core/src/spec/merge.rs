@@ -1,9 +1,9 @@
 //! Merges layers: figment decides which layer's value wins, and the trees of the layers record
 //! where each value is written.
 //!
-//! figment merges maps key by key and replaces lists as a whole; the other rules of merging
-//! (`null`, `kind`, `steps` and `epochs`) remove replaced keys from the lower layers first. figment
-//! sorts keys, so their order is restored from the trees.
+//! figment merges maps key by key and replaces lists as a whole; the other
+//! [rules](super::merge_rules) (`null`, `kind`, `steps` and `epochs`) remove replaced keys from the
+//! lower layers first. figment sorts keys, so their order is restored from the trees.
 
 use figment::{
     Figment, Metadata, Profile, Provider,
@@ -13,6 +13,7 @@ use figment::{
 use super::{
     axes::AXES,
     keys,
+    merge_rules::{Action, changes},
     node::{Node, NodeContent, NodeEntry},
     problem::Location,
     shapes::{KeyField, KeyShape, MapKeys},
@@ -122,17 +123,11 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
     if let Some(key) = layer.overrides.clone() {
         override_axis(&beneath, &key, &mut layer, layers);
     }
-    let mut paths = Vec::new();
-    displaced(
-        keys::table(),
-        &mut Vec::new(),
-        Some(&beneath),
-        &layer.tree,
-        &mut paths,
-    );
-    for lower in layers.iter_mut() {
-        for path in &paths {
-            lower.tree.remove_path(path);
+    for change in changes(&beneath, &layer.tree) {
+        if let Action::Reset(_) = change.action {
+            for lower in layers.iter_mut() {
+                lower.tree.remove_path(&change.path);
+            }
         }
     }
     layers.push(layer);
@@ -155,9 +150,7 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         section
     };
     for lower in layers.iter_mut() {
-        lower
-            .tree
-            .remove_path(&["sweep".to_owned(), "zip".to_owned(), key.to_owned()]);
+        lower.tree.remove_path(&["sweep", "zip", key]);
     }
     let location = value.location.clone();
     let axis = if value.is_null() {
@@ -169,85 +162,6 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
         }
     };
     layer.tree.set_path(&[section, &[key]].concat(), axis);
-}
-
-fn displaced(
-    fields: &MapKeys,
-    path: &mut Vec<String>,
-    beneath: Option<&Node>,
-    layer: &Node,
-    out: &mut Vec<Vec<String>>,
-) {
-    for entry in layer.entries() {
-        let Some(field) = fields.get(&entry.key) else {
-            if fields.is_open {
-                path.push(entry.key.clone());
-                nulls(path, &entry.value, out);
-                path.pop();
-            }
-            continue;
-        };
-        path.push(entry.key.clone());
-        let below = beneath.and_then(|node| node.get(&entry.key));
-        if entry.value.is_null() {
-            out.push(path.clone());
-        } else {
-            displaced_within(field, path, below, &entry.value, out);
-        }
-        path.pop();
-    }
-    if path.as_slice() == ["train"] {
-        for (given, other) in [("steps", "epochs"), ("epochs", "steps")] {
-            if layer.get(given).is_some_and(|value| !value.is_null()) && layer.get(other).is_none()
-            {
-                out.push(vec!["train".to_owned(), other.to_owned()]);
-            }
-        }
-    }
-}
-
-/// In a value of unknown keys only `null` replaces other keys.
-fn nulls(path: &mut Vec<String>, value: &Node, out: &mut Vec<Vec<String>>) {
-    if value.is_null() {
-        return out.push(path.clone());
-    }
-    for entry in value.entries() {
-        path.push(entry.key.clone());
-        nulls(path, &entry.value, out);
-        path.pop();
-    }
-}
-
-fn displaced_within(
-    field: &KeyField,
-    path: &mut Vec<String>,
-    below: Option<&Node>,
-    value: &Node,
-    out: &mut Vec<Vec<String>>,
-) {
-    match &field.shape {
-        KeyShape::Map(fields) => displaced(fields, path, below, value, out),
-        KeyShape::Tagged(tagged) => {
-            let kind_of = |node: Option<&Node>| {
-                node.and_then(|node| node.get("kind"))
-                    .and_then(Node::text)
-                    .map(str::to_owned)
-            };
-            let lower = kind_of(below).or(field.default_kind().map(str::to_owned));
-            let kind = kind_of(Some(value)).or(lower.clone());
-            if below.is_some() && kind != lower {
-                out.push(path.clone());
-            } else if let Some(fields) = kind.and_then(|kind| tagged.kind(&kind)) {
-                displaced(fields, path, below, value, out);
-            }
-        }
-        KeyShape::Free => {
-            for entry in value.entries().iter().filter(|entry| entry.value.is_null()) {
-                out.push([path.as_slice(), std::slice::from_ref(&entry.key)].concat());
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Removes the keys whose value is `null`, after they have been applied.

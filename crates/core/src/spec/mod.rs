@@ -10,6 +10,8 @@ mod check;
 mod checkpoint;
 mod condition;
 mod contradictions;
+#[cfg(test)]
+mod documentation_tests;
 mod experiment;
 mod future;
 mod generate;
@@ -21,6 +23,7 @@ mod keys;
 mod layering_tests;
 mod layers;
 mod merge;
+mod merge_rules;
 mod model_section;
 mod node;
 mod optimizer;
@@ -180,7 +183,7 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
         .map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned())
         .collect();
     for key in &faulty {
-        user.remove_path(&key.split('.').map(str::to_owned).collect::<Vec<_>>());
+        user.remove_path(&key.split('.').collect::<Vec<_>>());
     }
     let mut whole = user.clone();
     for (key, value) in [

@@ -79,7 +79,7 @@ pub(super) fn resolve_model(tree: &mut Node) {
     for (key, value) in missing {
         tree.set_path(&["model", key], value);
     }
-    tree.remove_path(&["model".to_owned(), SIZE.to_owned()]);
+    tree.remove_path(&["model", SIZE]);
 }
 
 /// Whether points differ in their size, or in a value that their common size sets.

@@ -147,15 +147,15 @@ impl Node {
     }
 
     /// Removes the value at a path, if there is one.
-    pub(super) fn remove_path(&mut self, path: &[String]) {
+    pub(super) fn remove_path(&mut self, path: &[&str]) {
         let NodeContent::Map(entries) = &mut self.content else {
             return;
         };
         match path {
             [] => {}
-            [last] => entries.retain(|entry| entry.key != *last),
+            [last] => entries.retain(|entry| entry.key != **last),
             [first, rest @ ..] => {
-                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *first) {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == **first) {
                     entry.value.remove_path(rest);
                 }
             }

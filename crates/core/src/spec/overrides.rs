@@ -1,26 +1,27 @@
-//! Applies one value of an axis to the resolved sections of an experiment by the rules of merging.
+//! Applies the values of one point of a sweep to the resolved sections of an experiment. Each value
+//! is one more layer, merged by the [rules](super::merge_rules) that layers of a file follow.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
-    keys,
     merge::default_field,
+    merge_rules::{Action, Change, DottedValue, changes},
     node::Node,
     problem::Location,
-    shapes::{KeyField, KeyShape, MapKeys, Tagged},
+    shapes::KeyField,
 };
 
-/// Sets a dotted key of the resolved sections `{model, data, train, run}`.
-///
-/// A map is merged key by key; another `kind` resets its map to that kind's defaults; `train.steps`
-/// replaces `train.epochs` and the reverse; `null` restores the default. An unknown key changes
-/// nothing: the check has refused it.
+/// Sets a dotted key of the resolved sections `{model, data, train, run}`. An unknown key changes
+/// nothing: the check has refused it, or it belongs to another kind.
 pub fn apply_override(sections: &mut Value, key: &str, value: &Value) {
-    let Some(map) = sections.as_object_mut() else {
-        return;
-    };
     let names: Vec<&str> = key.split('.').collect();
-    set(keys::table(), map, &names, value);
+    let layer = DottedValue {
+        names: &names,
+        value,
+    };
+    for change in changes(&*sections, layer) {
+        apply(sections, &change);
+    }
 }
 
 /// Sets all keys of one point. Whole maps and kinds come first, so that the order of the axes does
@@ -37,136 +38,47 @@ pub fn apply_point<'a>(
     }
 }
 
-fn set(fields: &MapKeys, map: &mut Map<String, Value>, names: &[&str], value: &Value) {
-    let Some((first, rest)) = names.split_first() else {
+fn apply(sections: &mut Value, change: &Change<'_, DottedValue<'_>>) {
+    let Some((name, parents)) = change.path.split_last() else {
         return;
     };
-    let Some(field) = fields.get(first) else {
-        if fields.is_open {
-            set_own(map, first, rest, value);
-        }
+    let parent = parents
+        .iter()
+        .try_fold(sections, |place, name| place.get_mut(*name));
+    let Some(map) = parent.and_then(Value::as_object_mut) else {
         return;
     };
-    match (&field.shape, rest) {
-        (_, []) => put(field, map, value),
-        (KeyShape::Tagged(_), ["kind"]) => put(field, map, &json!({ "kind": value })),
-        (KeyShape::Tagged(tagged), _) => {
-            let kind = kind_of(field, map).unwrap_or_default();
-            if let (Some(fields), Some(child)) = (tagged.kind(&kind), child(field, map)) {
-                set(fields, child, rest, value);
-            }
-        }
-        (KeyShape::Map(fields), _) => {
-            if let Some(child) = child(field, map) {
-                set(fields, child, rest, value);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Sets an unknown key, where such keys are allowed: maps are merged, `null` removes.
-fn set_own(map: &mut Map<String, Value>, name: &str, rest: &[&str], value: &Value) {
-    if let Some((next, rest)) = rest.split_first() {
-        let child = map.entry(name).or_insert_with(|| json!({}));
-        if !child.is_object() {
-            *child = json!({});
-        }
-        if let Value::Object(child) = child {
-            set_own(child, next, rest, value);
-        }
-        return;
-    }
+    let value = match change.action {
+        Action::Open(_) if map.get(*name).is_some_and(Value::is_object) => return,
+        Action::Open(kind) => opened(change.field, kind),
+        Action::Reset(kind) => change.field.and_then(|field| default_of(field, kind)),
+        Action::Set(given) => Some(given.value.clone()),
+    };
     match value {
-        Value::Null => drop(map.shift_remove(name)),
-        Value::Object(given) => given
-            .iter()
-            .for_each(|(key, value)| set_own(map, name, &[key.as_str()], value)),
-        _ => drop(map.insert(name.to_owned(), value.clone())),
+        Some(value) => drop(map.insert((*name).to_owned(), value)),
+        None => drop(map.shift_remove(*name)),
     }
 }
 
-fn put(field: &KeyField, map: &mut Map<String, Value>, value: &Value) {
-    match (&field.shape, value) {
-        (_, Value::Null) => match default_of(field, None) {
-            Some(default) => drop(map.insert(field.name.clone(), default)),
-            None => drop(map.shift_remove(&field.name)),
-        },
-        (KeyShape::Map(fields), Value::Object(given)) => {
-            let Some(child) = child(field, map) else {
-                return;
-            };
-            for (key, value) in given {
-                set(fields, child, &[key.as_str()], value);
-            }
-        }
-        (KeyShape::Tagged(tagged), Value::Object(given)) => put_tagged(field, tagged, map, given),
-        _ => {
-            map.insert(field.name.clone(), value.clone());
-        }
-    }
-    match field.name.as_str() {
-        "steps" if !value.is_null() => drop(map.shift_remove("epochs")),
-        "epochs" if !value.is_null() => drop(map.shift_remove("steps")),
-        _ => {}
-    }
-}
-
-fn put_tagged(
-    field: &KeyField,
-    tagged: &Tagged,
-    map: &mut Map<String, Value>,
-    given: &Map<String, Value>,
-) {
-    let now = kind_of(field, map);
-    let kind = given
-        .get("kind")
-        .and_then(Value::as_str)
-        .map(str::to_owned)
-        .or(now.clone());
-    if kind != now || !map.contains_key(&field.name) {
-        let Some(reset) = default_of(field, kind.as_deref()) else {
-            return;
-        };
-        map.insert(field.name.clone(), reset);
-    }
-    let Some(fields) = kind.as_deref().and_then(|kind| tagged.kind(kind)) else {
-        return;
+/// A map that the sections lack, with the defaults of its keys.
+fn opened(field: Option<&KeyField>, kind: Option<&str>) -> Option<Value> {
+    let Some(field) = field else {
+        return Some(json!({}));
     };
-    let Some(child) = map.get_mut(&field.name).and_then(Value::as_object_mut) else {
-        return;
-    };
-    for (key, value) in given.iter().filter(|(key, _)| *key != "kind") {
-        set(fields, child, &[key.as_str()], value);
-    }
-}
-
-/// The current or default kind of a map.
-fn kind_of(field: &KeyField, map: &Map<String, Value>) -> Option<String> {
-    let now = map
-        .get(&field.name)
-        .and_then(|value| value.get("kind"))
-        .and_then(Value::as_str);
-    now.or(field.default_kind()).map(str::to_owned)
-}
-
-/// The map under a key, created with its defaults if absent.
-fn child<'a>(
-    field: &KeyField,
-    map: &'a mut Map<String, Value>,
-) -> Option<&'a mut Map<String, Value>> {
-    if !map.get(&field.name).is_some_and(Value::is_object) {
-        let user = Node::empty_map(Location::named("default"));
-        let default = default_field(field, Some(&user), &user.location)?.to_json();
-        map.insert(field.name.clone(), default);
-    }
-    map.get_mut(&field.name)?.as_object_mut()
-}
-
-fn default_of(field: &KeyField, kind: Option<&str>) -> Option<Value> {
     let location = Location::named("default");
-    let user = kind.map(|kind| Node::from_json(&json!({ "kind": kind }), &location));
-    default_field(field, user.as_ref(), &location).map(|node| node.to_json())
+    let user = match kind {
+        Some(kind) => Node::from_json(&json!({ "kind": kind }), &location),
+        None => Node::empty_map(location.clone()),
+    };
+    default_field(field, Some(&user), &location).map(|node| node.to_json())
+}
+
+/// The default of a key, or of a map of this kind; `None` for a key without a default.
+fn default_of(field: &KeyField, kind: Option<&str>) -> Option<Value> {
+    if kind.is_some() {
+        return opened(Some(field), kind);
+    }
+    default_field(field, None, &Location::named("default")).map(|node| node.to_json())
 }
 
 #[cfg(test)]

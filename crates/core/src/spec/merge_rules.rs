@@ -1,0 +1,256 @@
+//! The rules of merging, for the layers of a file and for the points of a sweep: the changes that
+//! one layer makes to the values beneath it.
+//!
+//! Maps merge key by key, and a list replaces the list beneath. A map whose `kind` differs replaces
+//! the map beneath; a map without a `kind` keeps the kind beneath, or the default. `train.steps`
+//! replaces `train.epochs` and the reverse. `null` restores the default.
+//!
+//! In: the values beneath and the layer, two trees. Out: [`Change`]s in the order in
+//! which they apply. Applying them is left to [`merge`](super::merge), which keeps the places of
+//! values, and to [`overrides`](super::overrides), which works on resolved values.
+
+use serde_json::Value;
+
+use super::{
+    keys,
+    node::Node,
+    shapes::{KeyField, KeyShape, MapKeys, Tagged},
+};
+
+/// A view of a tree of values.
+pub(super) trait Tree<'a>: Copy {
+    /// The keys of a map and their values, in order; none for other values.
+    fn pairs(self) -> impl Iterator<Item = (&'a str, Self)>;
+    fn child(self, key: &str) -> Option<Self>;
+    fn word(self) -> Option<&'a str>;
+    fn is_absent(self) -> bool;
+    fn has_keys(self) -> bool;
+}
+
+impl<'a> Tree<'a> for &'a Node {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
+        self.entries()
+            .iter()
+            .map(|entry| (entry.key.as_str(), &entry.value))
+    }
+
+    fn child(self, key: &str) -> Option<Self> {
+        self.get(key)
+    }
+
+    fn word(self) -> Option<&'a str> {
+        self.text()
+    }
+
+    fn is_absent(self) -> bool {
+        self.is_null()
+    }
+
+    fn has_keys(self) -> bool {
+        self.is_map()
+    }
+}
+
+impl<'a> Tree<'a> for &'a Value {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let map = self.as_object().into_iter().flatten();
+        map.map(|(key, value)| (key.as_str(), value))
+    }
+
+    fn child(self, key: &str) -> Option<Self> {
+        self.get(key)
+    }
+
+    fn word(self) -> Option<&'a str> {
+        self.as_str()
+    }
+
+    fn is_absent(self) -> bool {
+        self.is_null()
+    }
+
+    fn has_keys(self) -> bool {
+        self.is_object()
+    }
+}
+
+/// The maps around one value that a dotted key stands for: `a.b` with 3 is `{a: {b: 3}}`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DottedValue<'a> {
+    /// The names that are not entered yet, outermost first.
+    pub(super) names: &'a [&'a str],
+    pub(super) value: &'a Value,
+}
+
+impl<'a> Tree<'a> for DottedValue<'a> {
+    fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let within = |names| move |value| DottedValue { names, value };
+        let outer = self.names.split_first();
+        let outer = outer.map(|(name, names)| (*name, within(names)(self.value)));
+        let value = self.names.is_empty().then_some(self.value);
+        let inner = value.into_iter().flat_map(Tree::pairs);
+        outer
+            .into_iter()
+            .chain(inner.map(move |(key, value)| (key, within(&[])(value))))
+    }
+
+    fn child(self, key: &str) -> Option<Self> {
+        self.pairs()
+            .find_map(|(name, value)| (name == key).then_some(value))
+    }
+
+    fn word(self) -> Option<&'a str> {
+        self.value.as_str().filter(|_| self.names.is_empty())
+    }
+
+    fn is_absent(self) -> bool {
+        self.names.is_empty() && self.value.is_null()
+    }
+
+    fn has_keys(self) -> bool {
+        !self.names.is_empty() || self.value.is_object()
+    }
+}
+
+/// One change to the values beneath a layer.
+pub(super) struct Change<'a, T> {
+    /// The names of the key, outermost first.
+    pub(super) path: Vec<&'a str>,
+    /// The key in the table; `None` for a key of a user's own model, or of a sweep.
+    pub(super) field: Option<&'static KeyField>,
+    pub(super) action: Action<'a, T>,
+}
+
+pub(super) enum Action<'a, T> {
+    /// The value beneath is removed, which restores the default: of this kind, if it is a map of
+    /// another kind.
+    Reset(Option<&'a str>),
+    /// A map is added with its defaults, of this kind if it has one, unless there is a map.
+    Open(Option<&'a str>),
+    /// The value replaces the value beneath.
+    Set(T),
+}
+
+/// Returns the changes that `layer` makes to the values `beneath`. Unknown keys change nothing: the
+/// check has refused them, or they belong to another kind.
+pub(super) fn changes<'a, 'b, T: Tree<'a>>(beneath: impl Tree<'b>, layer: T) -> Vec<Change<'a, T>> {
+    let mut walk = Walk {
+        path: Vec::new(),
+        changes: Vec::new(),
+    };
+    walk.fields(keys::table(), Some(beneath), layer);
+    walk.changes
+}
+
+struct Walk<'a, T> {
+    path: Vec<&'a str>,
+    changes: Vec<Change<'a, T>>,
+}
+
+impl<'a, T: Tree<'a>> Walk<'a, T> {
+    fn push(&mut self, field: Option<&'static KeyField>, action: Action<'a, T>) {
+        self.changes.push(Change {
+            path: self.path.clone(),
+            field,
+            action,
+        });
+    }
+
+    fn fields<'b>(&mut self, fields: &'static MapKeys, beneath: Option<impl Tree<'b>>, layer: T) {
+        for (key, value) in layer.pairs() {
+            let beneath = beneath.and_then(|beneath| beneath.child(key));
+            self.path.push(key);
+            match fields.get(key) {
+                Some(field) => self.field(field, beneath, value),
+                None if fields.is_open && key != "kind" => self.free(None, beneath, value),
+                None => {}
+            }
+            self.path.pop();
+        }
+        if self.path == ["train"] {
+            self.length(fields, layer);
+        }
+    }
+
+    fn field<'b>(&mut self, field: &'static KeyField, beneath: Option<impl Tree<'b>>, value: T) {
+        match &field.shape {
+            KeyShape::Map(fields) if value.has_keys() => {
+                self.open(Some(field), beneath, None);
+                self.fields(fields, beneath, value);
+            }
+            KeyShape::Tagged(tagged) if value.has_keys() => {
+                self.tagged(field, tagged, beneath, value)
+            }
+            KeyShape::Free => self.free(Some(field), beneath, value),
+            _ if value.is_absent() => self.push(Some(field), Action::Reset(None)),
+            _ => self.push(Some(field), Action::Set(value)),
+        }
+    }
+
+    fn tagged<'b>(
+        &mut self,
+        field: &'static KeyField,
+        tagged: &'static Tagged,
+        beneath: Option<impl Tree<'b>>,
+        value: T,
+    ) {
+        let given = value.child("kind").and_then(T::word);
+        let now = beneath.and_then(|beneath| beneath.child("kind")?.word());
+        let now = now.or(field.default_kind());
+        let is_another = beneath.is_some() && given.is_some_and(|given| now != Some(given));
+        let beneath = if is_another {
+            self.push(Some(field), Action::Reset(given));
+            None
+        } else {
+            self.open(Some(field), beneath, given.or(field.default_kind()));
+            beneath
+        };
+        if let Some(fields) = given.or(now).and_then(|kind| tagged.kind(kind)) {
+            self.fields(fields, beneath, value);
+        }
+    }
+
+    /// Keys that the table does not know: `null` removes them.
+    fn free<'b>(
+        &mut self,
+        field: Option<&'static KeyField>,
+        beneath: Option<impl Tree<'b>>,
+        value: T,
+    ) {
+        if value.is_absent() {
+            return self.push(field, Action::Reset(None));
+        }
+        if !value.has_keys() {
+            return self.push(field, Action::Set(value));
+        }
+        self.open(field, beneath, None);
+        for (key, value) in value.pairs() {
+            self.path.push(key);
+            self.free(None, beneath.and_then(|beneath| beneath.child(key)), value);
+            self.path.pop();
+        }
+    }
+
+    fn open<'b>(
+        &mut self,
+        field: Option<&'static KeyField>,
+        beneath: Option<impl Tree<'b>>,
+        kind: Option<&'a str>,
+    ) {
+        if !beneath.is_some_and(Tree::has_keys) {
+            self.push(field, Action::Open(kind));
+        }
+    }
+
+    /// `train.steps` replaces `train.epochs` and the reverse.
+    fn length(&mut self, fields: &'static MapKeys, train: T) {
+        for (given, other) in [("steps", "epochs"), ("epochs", "steps")] {
+            let is_given = train.child(given).is_some_and(|value| !value.is_absent());
+            if is_given && train.child(other).is_none() {
+                self.path.push(other);
+                self.push(fields.get(other), Action::Reset(None));
+                self.path.pop();
+            }
+        }
+    }
+}
