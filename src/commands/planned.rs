@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::{
     kinds::{
-        Data,
+        Data, KeyFault,
         data::{Counts, DataFacts, PairCounts},
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
@@ -120,32 +120,26 @@ pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
     }
 }
 
-/// Converts problems of the plan to problems of the file.
-fn placed(loaded: &Loaded, faults: &[PlanProblem]) -> Problems {
-    Problems::new(
-        faults
-            .iter()
-            .filter_map(|fault| {
-                Some(Problem::new(
-                    &place(loaded, fault)?,
-                    fault.key.clone(),
-                    fault.to_string(),
-                ))
-            })
-            .collect(),
-    )
+/// Gives the problems of a plan their places in the file.
+fn placed(loaded: &Loaded, problems: &[PlanProblem]) -> Problems {
+    let placed = problems.iter().filter_map(|problem| {
+        let at = place(loaded, problem)?;
+        let key = problem.fault.key.as_str();
+        Some(Problem::new(&at, key, problem.to_string()))
+    });
+    Problems::new(placed.collect())
 }
 
-fn place(loaded: &Loaded, fault: &PlanProblem) -> Option<Location> {
+fn place(loaded: &Loaded, problem: &PlanProblem) -> Option<Location> {
     let is_zip = |key: &str| loaded.experiment.sweep.zip.contains_key(key);
-    let place = fault.place(is_zip);
+    let place = problem.place(is_zip);
     match place
         .strip_prefix("sweep.")
         .and_then(|rest| rest.split_once('.'))
     {
         Some(_) if loaded.experiment.sweep.search.is_some() => loaded.locate("sweep.search"),
         Some((section @ ("grid" | "zip"), key)) => {
-            let chosen = fault
+            let chosen = problem
                 .axes
                 .iter()
                 .find(|(axis, _)| axis == key)
@@ -257,17 +251,9 @@ impl FactFinder {
                 .as_ref()
                 .map(|vocabulary| vocabulary.encode_prompt(&sample.prompt))
             {
-                let (key, message) = (
-                    "train.sample.prompt".to_owned(),
-                    format!("`train.sample.prompt` {why}"),
-                );
-                faults.push(PlanProblem {
-                    key,
-                    axes: trial.axes.clone(),
-                    alike: Vec::new(),
-                    points: 1,
-                    message,
-                });
+                let key = "train.sample.prompt";
+                let fault = KeyFault::new(key, format!("`{key}` {why}"));
+                faults.push(PlanProblem::of_point(fault, &trial.axes));
             }
         }
         faults

@@ -172,7 +172,7 @@ impl Refused {
             describe_values(&self.choice.values),
             self.problems
                 .iter()
-                .map(|problem| problem.message.as_str())
+                .map(|problem| problem.fault.message.as_str())
                 .collect::<Vec<_>>()
                 .join("; "),
         )

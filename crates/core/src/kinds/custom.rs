@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Content, Contradiction, InputShape, model::ModelKind};
+use super::{Content, InputShape, KeyFault, model::ModelKind};
 
 /// A user's own model, in the program that `$KILN_TRIAL` names. That program checks all further
 /// keys.
@@ -72,7 +72,7 @@ impl ModelKind for Custom {
         "own"
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         let message = match (self.reads, self.seq_len) {
             (Reads::Images, Some(_)) => {
                 "`seq_len` is for models that read text or a panel, and `reads` is `images`; \
@@ -88,7 +88,7 @@ impl ModelKind for Custom {
             }
             _ => return Vec::new(),
         };
-        vec![("seq_len", message.to_owned())]
+        vec![KeyFault::new("seq_len", message)]
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::kinds::Model;
 
-    fn contradictions(keys: &str) -> Vec<Contradiction> {
+    fn contradictions(keys: &str) -> Vec<KeyFault> {
         serde_yaml::from_str::<Model>(&format!("{{kind: custom, name: mine, {keys}}}"))
             .unwrap()
             .contradictions()
@@ -142,7 +142,7 @@ mod tests {
         ] {
             let found = contradictions(bad);
             assert!(
-                found.len() == 1 && found[0].0 == "seq_len" && found[0].1.contains(part),
+                found.len() == 1 && found[0].key == "seq_len" && found[0].message.contains(part),
                 "{found:?}"
             );
         }

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Contradiction, InputShape, model::ModelKind};
+use super::{Content, InputShape, KeyFault, model::ModelKind};
 
 /// Decoder-only transformer with its shape resolved; the `model` section is an [`AskedGpt`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -226,9 +226,9 @@ impl ModelKind for Gpt {
         &Self::KEYS_OF_SIZES
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         if self.num_heads > 0 && !self.d_model.is_multiple_of(self.num_heads) {
-            return vec![(
+            return vec![KeyFault::new(
                 "num_heads",
                 format!(
                     "`num_heads` {} does not divide `d_model` {}",
@@ -386,9 +386,9 @@ mod tests {
         };
         assert_eq!(
             gpt.contradictions(),
-            vec![(
+            vec![KeyFault::new(
                 "num_heads",
-                "`num_heads` 5 does not divide `d_model` 768".to_owned()
+                "`num_heads` 5 does not divide `d_model` 768"
             )]
         );
     }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Contradiction, InputShape, model::ModelKind};
+use super::{Content, InputShape, KeyFault, model::ModelKind};
 
 /// Recurrent language model: embedding, LSTM layers, output projection. With
 /// `data.sampling: contiguous` its state carries over from window to window. Source:
@@ -108,13 +108,13 @@ impl ModelKind for Lstm {
         "6N"
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         if self.tie_head && self.hidden != self.d_model {
             let text = format!(
                 "`tie_head` needs `hidden` equal to `d_model`, but they are {} and {}",
                 self.hidden, self.d_model
             );
-            return vec![("tie_head", text)];
+            return vec![KeyFault::new("tie_head", text)];
         }
         Vec::new()
     }
@@ -177,9 +177,9 @@ mod tests {
         };
         assert_eq!(
             unequal.contradictions(),
-            vec![(
+            vec![KeyFault::new(
                 "tie_head",
-                "`tie_head` needs `hidden` equal to `d_model`, but they are 100 and 200".to_owned()
+                "`tie_head` needs `hidden` equal to `d_model`, but they are 100 and 200"
             )]
         );
         assert!(published(true).contradictions().is_empty());

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Contradiction, InputShape, model::ModelKind};
+use super::{Content, InputShape, KeyFault, model::ModelKind};
 
 /// Next-token model without recurrence: embeds the last `context` tokens, concatenates them,
 /// applies one hidden layer, returns logits.
@@ -92,9 +92,9 @@ impl ModelKind for Mlp {
         "6N"
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         if self.seq_len < self.context {
-            return vec![(
+            return vec![KeyFault::new(
                 "context",
                 format!(
                     "`context` {} is longer than `seq_len` {}",
@@ -155,9 +155,9 @@ mod tests {
                 ..bengio()
             }
             .contradictions(),
-            vec![(
+            vec![KeyFault::new(
                 "context",
-                "`context` 8 is longer than `seq_len` 7".to_owned()
+                "`context` 8 is longer than `seq_len` 7"
             )]
         );
     }

@@ -3,6 +3,7 @@
 
 mod custom;
 mod gpt;
+mod key_fault;
 mod lstm;
 mod matmul;
 mod mlp;
@@ -18,10 +19,11 @@ pub mod samples;
 pub use custom::{Custom, Reads};
 pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
+pub use key_fault::KeyFault;
 pub use lstm::Lstm;
 pub use matmul::{Matmul, kind_trains};
 pub use mlp::Mlp;
-pub use model::{Contradiction, Model, ModelKind};
+pub use model::{Model, ModelKind};
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};
 pub use seq2seq::Seq2seq;

@@ -7,13 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Content, Custom, Gpt, InputShape, Lstm, Matmul, Mlp, PanelLstm, Resnet, Seq2seq,
+    Content, Custom, Gpt, InputShape, KeyFault, Lstm, Matmul, Mlp, PanelLstm, Resnet, Seq2seq,
     data::PairCounts,
 };
-
-/// A fault of one key that depends on other keys: ``("num_heads", "`num_heads` 6 does not divide
-/// `d_model` 256")``.
-pub type Contradiction = (&'static str, String);
 
 /// The facts that the settings of a model define. A [`Model`] of any kind has these methods. `input`
 /// is the shape of the data, if it is known.
@@ -66,8 +62,9 @@ pub trait ModelKind {
         &[]
     }
 
-    /// Contradictions among its keys.
-    fn contradictions(&self) -> Vec<Contradiction> {
+    /// Contradictions among its keys, such as `num_heads` with "`num_heads` 6 does not divide
+    /// `d_model` 256".
+    fn contradictions(&self) -> Vec<KeyFault> {
         Vec::new()
     }
 }

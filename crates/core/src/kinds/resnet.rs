@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Contradiction, InputShape, data::ImageShape, model::ModelKind};
+use super::{Content, InputShape, KeyFault, data::ImageShape, model::ModelKind};
 
 /// Residual network for images, version 1.5: the 3 × 3 convolution has the stride. Source: He et
 /// al. 2016 (arXiv 1512.03385).
@@ -231,9 +231,9 @@ impl ModelKind for Resnet {
         "6MAC"
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         if self.blocks().is_none() {
-            return vec![(
+            return vec![KeyFault::new(
                 "depth",
                 format!(
                     "`depth` is {}; it must be 18, 34, 50, 101 or 152",
@@ -344,9 +344,9 @@ mod tests {
         let contradictions = resnet(20).contradictions();
         assert_eq!(
             contradictions,
-            vec![(
+            vec![KeyFault::new(
                 "depth",
-                "`depth` is 20; it must be 18, 34, 50, 101 or 152".to_owned()
+                "`depth` is 20; it must be 18, 34, 50, 101 or 152"
             )]
         );
         assert!(resnet(101).contradictions().is_empty());

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, Contradiction, InputShape, data::PairCounts, model::ModelKind};
+use super::{Content, InputShape, KeyFault, data::PairCounts, model::ModelKind};
 
 /// Encoder-decoder transformer with its shape resolved; the `model` section is an [`AskedSeq2seq`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -272,10 +272,10 @@ impl ModelKind for Seq2seq {
         &Self::KEYS_OF_SIZES
     }
 
-    fn contradictions(&self) -> Vec<Contradiction> {
+    fn contradictions(&self) -> Vec<KeyFault> {
         let mut found = Vec::new();
         if !self.relative_buckets.is_multiple_of(2) {
-            found.push((
+            found.push(KeyFault::new(
                 "relative_buckets",
                 format!(
                     "`relative_buckets` {} is odd; it must be even, because half of the buckets \
@@ -291,7 +291,7 @@ impl ModelKind for Seq2seq {
                 self.relative_max_distance,
                 self.relative_buckets / 2
             );
-            found.push(("relative_max_distance", text));
+            found.push(KeyFault::new("relative_max_distance", text));
         }
         found
     }
@@ -395,7 +395,7 @@ mod tests {
             read(text)
                 .contradictions()
                 .into_iter()
-                .map(|(key, _)| key)
+                .map(|fault| fault.key)
                 .collect::<Vec<_>>()
         };
         assert_eq!(faults("{relative_buckets: 33}"), ["relative_buckets"]);

@@ -12,7 +12,7 @@ use super::{
     problem::PointProblems,
 };
 use crate::{
-    kinds::{Data, data::DataFacts, samples::Epoch},
+    kinds::{Data, KeyFault, data::DataFacts, samples::Epoch},
     spec::{Experiment, Order},
 };
 
@@ -142,8 +142,8 @@ impl Planner<'_> {
                     .collect()
             }
             Err(faults) => {
-                for (key, message) in faults {
-                    self.problems.add_for_point(axes, key, message);
+                for fault in faults {
+                    self.problems.add_for_point(axes, fault);
                 }
                 Vec::new()
             }
@@ -173,7 +173,7 @@ impl UsedIds {
                     trial.train.seed,
                     why_the_same(axes)
                 );
-                problems.add_for_point(axes, "sweep".to_owned(), message);
+                problems.add_for_point(axes, KeyFault::new("sweep", message));
                 return;
             }
         }

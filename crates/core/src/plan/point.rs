@@ -8,10 +8,10 @@ use super::{
     PlanProblem, Trial, TrialId,
     id::TrialIdentity,
     points::Choices,
-    settings::{PointFault, Sections, Settings},
+    settings::{Sections, Settings},
 };
 use crate::{
-    kinds::{Data, data::DataFacts, samples::Epoch},
+    kinds::{Data, KeyFault, data::DataFacts, samples::Epoch},
     spec::Experiment,
 };
 
@@ -86,7 +86,7 @@ impl<'a> PointMaker<'a> {
         axes: &[String],
         choices: &Choices,
         repeats: u64,
-    ) -> Result<CheckedPoint, Vec<PointFault>> {
+    ) -> Result<CheckedPoint, Vec<KeyFault>> {
         let chosen = axes
             .iter()
             .zip(choices)
@@ -107,7 +107,7 @@ impl<'a> PointMaker<'a> {
                 "`train.seed` {} and {repeats} repeats exceed the largest seed, {LAST_SEED}",
                 settings.train.seed
             );
-            return Err(vec![("train.seed".to_owned(), message)]);
+            return Err(vec![KeyFault::new("train.seed", message)]);
         }
         let identity = TrialIdentity::new(
             &settings.model,
@@ -115,7 +115,7 @@ impl<'a> PointMaker<'a> {
             &settings.train,
             settings.telling_run.clone(),
         );
-        let identity = identity.map_err(|error| vec![("model".to_owned(), error.to_string())])?;
+        let identity = identity.map_err(|error| vec![KeyFault::new("model", error.to_string())])?;
         let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
         Ok(CheckedPoint {
             first: first_trial(self.axis_values(axes, choices), settings, facts.as_ref()),

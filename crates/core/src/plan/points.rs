@@ -284,7 +284,7 @@ mod tests {
             expand(sweep)
                 .unwrap_err()
                 .into_iter()
-                .map(|problem| problem.key)
+                .map(|problem| problem.fault.key)
                 .collect::<Vec<_>>()
         };
         let sweep = "{grid: {a: [], b: 3, c: [1]}, zip: {c: [1, 2], d: [1]}, exclude: [{c: '>x'}]}";

@@ -42,13 +42,13 @@ impl<'a> Prober<'a> {
                 repeats: *repeats,
                 ..Sweep::default()
             };
-            let named = |problem: PlanProblem| PlanProblem {
-                key: problem.key.replacen("sweep.grid", "sweep.search.axes", 1),
-                ..problem
+            let named = |mut problem: PlanProblem| {
+                let key = &mut problem.fault.key;
+                *key = key.replacen("sweep.grid", "sweep.search.axes", 1);
+                problem
             };
-            let problems =
-                |problems: Vec<PlanProblem>| problems.into_iter().map(named).collect::<Vec<_>>();
-            expand_sweep(&settings, |_| serde_json::Value::Null).map_err(problems)?;
+            expand_sweep(&settings, |_| serde_json::Value::Null)
+                .map_err(|problems| problems.into_iter().map(named).collect::<Vec<_>>())?;
         }
         let points = PointMaker::new(experiment, facts)?;
         let train = &experiment.train;
@@ -92,13 +92,7 @@ impl<'a> Prober<'a> {
             .cloned()
             .map(|(key, value)| (key, Some(value)))
             .unzip();
-        let problem = |(key, message)| PlanProblem {
-            key,
-            axes: choice.values.clone(),
-            alike: Vec::new(),
-            points: 1,
-            message,
-        };
+        let problem = |fault| PlanProblem::of_point(fault, &choice.values);
         let point = self
             .points
             .point(&axes, &values, choice.repeat.saturating_add(1));

@@ -4,52 +4,60 @@ use std::{collections::HashMap, fmt};
 
 use serde_json::Value;
 
-/// One fault; the command adds `file:line:column`.
+use crate::kinds::KeyFault;
+
+/// The fault of a key, and the points of the sweep that it affects; the command adds
+/// `file:line:column`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanProblem {
-    /// Dotted key of the fault, as in the file: `train.batch_size`, `sweep.zip`,
+    /// The fault of the first point. Its key is as in the file: `train.batch_size`, `sweep.zip`,
     /// `sweep.exclude[1]`.
-    pub key: String,
+    pub fault: KeyFault,
     /// Axis values of the first affected point; empty if the fault does not belong to a point.
     pub axes: Vec<(String, Value)>,
     /// Axis values of the next points with the same fault, or one that differs only in its numbers.
     pub alike: Vec<Vec<(String, Value)>>,
     /// Number of affected points; 0 if the fault does not belong to a point.
     pub points: u64,
-    /// The message for the first point.
-    pub message: String,
 }
 
 impl PlanProblem {
     /// A fault of the sweep itself.
     pub(super) fn of_sweep(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            key: key.into(),
+            fault: KeyFault::new(key, message),
             axes: Vec::new(),
             alike: Vec::new(),
             points: 0,
-            message: message.into(),
+        }
+    }
+
+    /// A fault of the point with these axis values.
+    pub fn of_point(fault: KeyFault, axes: &[(String, Value)]) -> Self {
+        Self {
+            fault,
+            axes: axes.to_vec(),
+            alike: Vec::new(),
+            points: 1,
         }
     }
 
     /// The place in the file to report: the axis if the key is swept, else the key.
     pub fn place(&self, is_zip: impl Fn(&str) -> bool) -> String {
-        if !self.axes.iter().any(|(axis, _)| *axis == self.key) {
-            return self.key.clone();
+        let key = &self.fault.key;
+        if !self.axes.iter().any(|(axis, _)| axis == key) {
+            return key.clone();
         }
-        format!(
-            "sweep.{}.{}",
-            if is_zip(&self.key) { "zip" } else { "grid" },
-            self.key
-        )
+        format!("sweep.{}.{key}", if is_zip(key) { "zip" } else { "grid" })
     }
 }
 
 impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.message.contains(&format!("`{}`", self.key)) {
-            true => write!(f, "{}", self.message)?,
-            false => write!(f, "`{}`: {}", self.key, self.message)?,
+        let KeyFault { key, message, .. } = &self.fault;
+        match message.contains(&format!("`{key}`")) {
+            true => write!(f, "{message}")?,
+            false => write!(f, "`{key}`: {message}")?,
         }
         if self.axes.is_empty() {
             return Ok(());
@@ -95,11 +103,11 @@ pub(super) struct PointProblems {
 }
 
 impl PointProblems {
-    pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], key: String, message: String) {
+    pub(super) fn add_for_point(&mut self, axes: &[(String, Value)], fault: KeyFault) {
         let next = self.found.len();
         let place = *self
             .places
-            .entry((key.clone(), without_numbers(&message)))
+            .entry((fault.key.clone(), without_numbers(&fault.message)))
             .or_insert(next);
         match self.found.get_mut(place) {
             Some(known) => {
@@ -108,13 +116,7 @@ impl PointProblems {
                     known.alike.push(axes.to_vec());
                 }
             }
-            None => self.found.push(PlanProblem {
-                key,
-                axes: axes.to_vec(),
-                alike: Vec::new(),
-                points: 1,
-                message,
-            }),
+            None => self.found.push(PlanProblem::of_point(fault, axes)),
         }
     }
 
@@ -188,14 +190,12 @@ mod tests {
             let message = format!("`num_heads` 3 does not divide `d_model` {width}");
             problems.add_for_point(
                 &[("model.d_model".to_owned(), json!(width))],
-                "model.num_heads".to_owned(),
-                message,
+                KeyFault::new("model.num_heads", message),
             );
         }
         problems.add_for_point(
             &[("model.d_model".to_owned(), json!(7))],
-            "model.num_heads".to_owned(),
-            "`num_heads` is odd".to_owned(),
+            KeyFault::new("model.num_heads", "`num_heads` is odd"),
         );
         let found: Vec<String> = problems
             .none_or(())

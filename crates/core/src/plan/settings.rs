@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     kinds::{
-        Content, Data, Model,
+        Content, Data, KeyFault, Model,
         data::{Counts, DataFacts},
         samples::{self, Epoch},
     },
@@ -59,9 +59,6 @@ impl Sections {
     }
 }
 
-/// A fault of a point: dotted key and message.
-pub(super) type PointFault = (String, String);
-
 /// All settings of a point except its seed.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -81,7 +78,7 @@ impl Settings {
         base: &Sections,
         choices: impl Iterator<Item = (&'a String, &'a Value)>,
         axes: &[String],
-    ) -> Result<Self, Vec<PointFault>> {
+    ) -> Result<Self, Vec<KeyFault>> {
         let sections = base.with(choices);
         let mut faults = Vec::new();
         let model = typed::<Model>(&sections, "model", &mut faults);
@@ -156,7 +153,7 @@ impl Settings {
     }
 
     /// Adds everything that cannot work, with its key.
-    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<PointFault> {
+    pub(super) fn faults(&self, facts: Option<&DataFacts>) -> Vec<KeyFault> {
         let point = spec::ResolvedPoint {
             model: &self.model,
             data: &self.data,
@@ -165,10 +162,7 @@ impl Settings {
             devices: &self.devices,
             devices_per_trial: self.devices_per_trial,
         };
-        let mut faults: Vec<PointFault> = spec::contradictions(&point)
-            .into_iter()
-            .map(|fault| (fault.key, fault.message))
-            .collect();
+        let mut faults = spec::contradictions(&point);
         faults.extend(self.epochs_without_data());
         if let Some(facts) = facts {
             faults.extend(self.too_little_data(facts));
@@ -177,7 +171,7 @@ impl Settings {
         faults
     }
 
-    fn epochs_without_data(&self) -> Option<PointFault> {
+    fn epochs_without_data(&self) -> Option<KeyFault> {
         let message = || {
             format!(
                 "model kind `{}` reads no data, so it has no epochs; give `train.steps`",
@@ -185,10 +179,10 @@ impl Settings {
             )
         };
         (self.model.reads() == Content::Nothing && self.train.epochs.is_some())
-            .then(|| ("train.epochs".to_owned(), message()))
+            .then(|| KeyFault::new("train.epochs", message()))
     }
 
-    fn too_little_data(&self, facts: &DataFacts) -> Option<PointFault> {
+    fn too_little_data(&self, facts: &DataFacts) -> Option<KeyFault> {
         let epoch = self.epoch(facts)?;
         (epoch.steps == 0).then(|| {
             let step = self.effective_batch_size();
@@ -217,11 +211,11 @@ impl Settings {
                  `train.batch_size`{comma} `train.grad_accumulation`{devices}{or_shorter}",
                 epoch.samples,
             );
-            ("train.batch_size".to_owned(), message)
+            KeyFault::new("train.batch_size", message)
         })
     }
 
-    fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<PointFault> {
+    fn vocabulary_too_small(&self, facts: &DataFacts) -> Option<KeyFault> {
         let (own, data) = (
             self.model.vocabulary(None)?,
             facts.input_shape().vocabulary()?,
@@ -231,7 +225,7 @@ impl Settings {
                 "`model.vocabulary` is {own}, but the data has {data} tokens; set at least that, \
                  or remove the key"
             );
-            ("model.vocabulary".to_owned(), message)
+            KeyFault::new("model.vocabulary", message)
         })
     }
 }
@@ -239,7 +233,7 @@ impl Settings {
 fn typed<T: serde::de::DeserializeOwned>(
     sections: &Value,
     section: &str,
-    faults: &mut Vec<PointFault>,
+    faults: &mut Vec<KeyFault>,
 ) -> Option<T> {
     typed_at(&sections[section], section, faults)
 }
@@ -247,9 +241,9 @@ fn typed<T: serde::de::DeserializeOwned>(
 fn typed_at<T: serde::de::DeserializeOwned>(
     value: &Value,
     key: &str,
-    faults: &mut Vec<PointFault>,
+    faults: &mut Vec<KeyFault>,
 ) -> Option<T> {
     T::deserialize(value)
-        .map_err(|error| faults.push((key.to_owned(), error.to_string())))
+        .map_err(|error| faults.push(KeyFault::new(key, error.to_string())))
         .ok()
 }

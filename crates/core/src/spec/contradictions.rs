@@ -15,7 +15,7 @@ use super::{
     optimizer::{LearningRateSchedule, Optimizer},
     run_options::{DeviceName, Devices, Engine},
 };
-use crate::kinds::{Content, Data, Model, data::Tokenizer};
+use crate::kinds::{Content, Data, KeyFault, Model, data::Tokenizer};
 
 /// One point of a sweep, everything resolved.
 #[derive(Clone, Copy, Debug)]
@@ -28,31 +28,13 @@ pub struct ResolvedPoint<'a> {
     pub devices_per_trial: u64,
 }
 
-/// A contradiction: its place, the keys involved, the message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyFault {
-    /// Dotted key.
-    pub key: String,
-    /// Dotted keys, or sections, whose values decide the fault.
-    pub involved: Vec<&'static str>,
-    pub message: String,
-}
-
-fn fault(key: &str, involved: &[&'static str], message: impl Into<String>) -> KeyFault {
-    KeyFault {
-        key: key.to_owned(),
-        involved: involved.to_vec(),
-        message: message.into(),
-    }
-}
-
 /// Returns the contradictions among the keys of one point.
 pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let own = point
         .model
         .contradictions()
         .into_iter()
-        .map(|(key, message)| fault(&format!("model.{key}"), &["model"], message));
+        .map(|own| KeyFault::between(own.key, &["model"], own.message).within("model"));
     let others = of_length(point)
         .into_iter()
         .chain(data::of_data(point))
@@ -65,12 +47,12 @@ pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
 fn of_length(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let both = ["train.steps", "train.epochs"];
     match (point.train.steps, point.train.epochs, point.model) {
-        (None, None, _) => vec![fault(
+        (None, None, _) => vec![KeyFault::between(
             "train",
             &both,
             "neither `train.steps` nor `train.epochs` is given; give one of them",
         )],
-        (Some(_), Some(_), _) => vec![fault(
+        (Some(_), Some(_), _) => vec![KeyFault::between(
             "train.epochs",
             &both,
             "`train.steps` and `train.epochs` are both given; keep one of them",
@@ -92,7 +74,7 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
     {
         let message = "`plateau` needs the validation loss during training, but \
                        `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.learning_rate_schedule.kind",
             &["train.evaluate", "train.learning_rate_schedule"],
             message,
@@ -103,7 +85,7 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
     {
         let message = "`early_stop` needs the validation loss during training, but \
                        `train.evaluate.every` is `end`; set it to `epoch` or a number of steps";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.early_stop",
             &["train.evaluate", "train.early_stop"],
             message,
@@ -114,7 +96,7 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
             "the learning rate would still rise at the end: `warmup_steps` {warmup_steps} is more \
              than `train.steps` {steps}"
         );
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.learning_rate_schedule.warmup_steps",
             &["train.steps", "train.learning_rate_schedule"],
             message,
@@ -127,7 +109,7 @@ fn of_training(train: &Train) -> Vec<KeyFault> {
     } = train.optimizer
     {
         let message = "`nesterov` needs momentum; set `train.optimizer.momentum`, such as 0.9";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.optimizer.nesterov",
             &["train.optimizer"],
             message,
@@ -152,7 +134,7 @@ fn of_sample(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
             "`sample` writes text, but model kind `{kind}` reads {}; {instead}",
             reads.name()
         );
-        return vec![fault(
+        return vec![KeyFault::between(
             "train.sample",
             &["model.kind", "train.sample"],
             message,
@@ -162,7 +144,7 @@ fn of_sample(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     if is_blank && point.data.tokenizer() == Some(Tokenizer::Word) {
         let message = "`prompt` has no word and no newline, so it is not a token; give a word of \
                        the text, or `\"\\n\"`";
-        return vec![fault(
+        return vec![KeyFault::between(
             "train.sample.prompt",
             &["data", "train.sample"],
             message,
@@ -176,7 +158,7 @@ fn of_engine(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     if point.engine == Engine::Flex && point.train.precision != Precision::F32 {
         let message = "engine `flex` computes in `f32` only; set `train.precision: f32`, or \
                        `run.engine: libtorch`";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.precision",
             &["run.engine", "train.precision"],
             message,
@@ -188,7 +170,7 @@ fn of_engine(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     {
         let message = "`tf32` works on GPUs only, but `run.devices` is `cpu`; set \
                        `train.precision: f32`, or `run.devices` to a GPU";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.precision",
             &["run.engine", "run.devices", "train.precision"],
             message,
@@ -201,7 +183,7 @@ fn of_engine(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     if point.engine == Engine::Flex && gpu {
         let message = "engine `flex` runs on the CPU; set `run.devices: cpu`, or `run.engine: \
                        libtorch`";
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "run.devices",
             &["run.engine", "run.devices"],
             message,
@@ -231,7 +213,7 @@ fn of_devices(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
         "`run.devices` names {gpus}, {what} {each} that each trial uses (`run.devices_per_trial`)"
     );
     (named % each != 0).then(|| {
-        fault(
+        KeyFault::between(
             "run.devices_per_trial",
             &["run.devices", "run.devices_per_trial"],
             message,

@@ -48,7 +48,7 @@ use node::Node;
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
-pub use contradictions::{KeyFault, ResolvedPoint, contradictions};
+pub use contradictions::{ResolvedPoint, contradictions};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,
     Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target, Train,

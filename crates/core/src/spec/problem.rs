@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::units::without_controls;
+use crate::{kinds::KeyFault, units::without_controls};
 
 /// The place of a value: a file with line and column, or the name of a layer without lines
 /// (`--set train.steps=5`).
@@ -66,6 +66,11 @@ impl Problem {
             key: key.into(),
             message: message.into(),
         }
+    }
+
+    /// The fault of a key, at its place.
+    pub(super) fn at(location: &Location, fault: KeyFault) -> Self {
+        Self::new(location, fault.key, fault.message)
     }
 }
 

@@ -145,8 +145,8 @@ impl Network {
         input: Option<InputShape>,
         init: &Init,
     ) -> Result<Self, TrialError> {
-        if let Some((_, text)) = model.contradictions().into_iter().next() {
-            return Err(TrialError::Bad(text));
+        if let Some(fault) = model.contradictions().into_iter().next() {
+            return Err(TrialError::Bad(fault.message));
         }
         Self::build(registry, Facts { model, input }, init)
     }

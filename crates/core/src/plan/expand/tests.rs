@@ -57,7 +57,7 @@ fn problems(yaml: &str) -> Vec<(String, String)> {
     plan(yaml)
         .unwrap_err()
         .into_iter()
-        .map(|problem| (problem.key, problem.message))
+        .map(|problem| (problem.fault.key, problem.fault.message))
         .collect()
 }
 
@@ -468,15 +468,16 @@ fn devices_that_share_a_trial_multiply_its_batch_and_tell_it_apart() {
     .unwrap_err()
     .remove(0);
     assert_eq!(
-        (listed.key.as_str(), listed.points),
+        (listed.fault.key.as_str(), listed.points),
         ("run.devices_per_trial", 1)
     );
     assert!(
         listed
+            .fault
             .message
             .starts_with("`run.devices` names 2 GPUs, fewer than the 4 that each trial uses"),
         "{}",
-        listed.message
+        listed.fault.message
     );
 }
 

@@ -121,7 +121,7 @@ fn what_cannot_be_is_said_with_the_chosen_values() {
         .trial(&choice(json!({"train.batch_size": 4096}), 0))
         .unwrap_err();
     assert_eq!(
-        (refused.len(), refused[0].key.as_str()),
+        (refused.len(), refused[0].fault.key.as_str()),
         (1, "train.batch_size")
     );
     let said = refused[0].to_string();
@@ -132,7 +132,7 @@ fn what_cannot_be_is_said_with_the_chosen_values() {
     );
     assert!(said.ends_with("(at train.batch_size = 4096)"), "{said}");
     let none = Prober::new(&with(json!({})), &facts, 4, 0).err().unwrap();
-    assert_eq!(none[0].key, "sweep.search");
+    assert_eq!(none[0].fault.key, "sweep.search");
     let huge: Vec<u32> = (1..2000).collect();
     let axes = json!({"train.batch_size": huge, "model.d_model": huge});
     let huge = with(
@@ -147,16 +147,17 @@ fn a_search_is_no_plan() {
     assert_eq!(
         refused
             .iter()
-            .map(|problem| problem.key.as_str())
+            .map(|problem| problem.fault.key.as_str())
             .collect::<Vec<_>>(),
         ["sweep.search"]
     );
     assert!(
         refused[0]
+            .fault
             .message
             .starts_with("`sweep.search` is for `kiln tune`"),
         "{}",
-        refused[0].message
+        refused[0].fault.message
     );
 }
 

@@ -1,8 +1,8 @@
 //! Contradictions with the data: what a model reads, and what the data can be used for.
 
-use super::{KeyFault, ResolvedPoint, fault};
+use super::ResolvedPoint;
 use crate::{
-    kinds::{Content, Data},
+    kinds::{Content, Data, KeyFault},
     spec::checkpoint::AfterTraining,
 };
 
@@ -29,13 +29,13 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         .filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0))
     {
         let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
-        faults.push(fault(key, &["data", key], message));
+        faults.push(KeyFault::between(key, &["data", key], message));
     }
     if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
         let message = format!(
             "`label_smoothing` needs classes, and model kind `{model}` has none; remove it"
         );
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.label_smoothing",
             &["model.kind", "train.label_smoothing"],
             message,
@@ -46,7 +46,7 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
             "`generate` needs a sequence-to-sequence model, and model kind `{model}` is not one; \
              remove it"
         );
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "train.evaluate.generate",
             &["model.kind", "train.evaluate"],
             message,
@@ -57,7 +57,7 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     {
         let message = "`data.longest_first` makes the first steps longer than the others, but with \
                        `data.synthetic` all steps use one batch; keep one of them";
-        faults.push(fault("data.longest_first", &["data"], message));
+        faults.push(KeyFault::between("data.longest_first", &["data"], message));
     }
     faults.extend(of_images(point));
     faults.extend(of_panel(point.data));
@@ -72,7 +72,11 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
             "`sampling: contiguous` continues where the previous window ended, but `stride` is \
              {stride} and `seq_len` {seq_len}; remove `stride`"
         );
-        faults.push(fault("data.stride", &["data", "model"], message));
+        faults.push(KeyFault::between(
+            "data.stride",
+            &["data", "model"],
+            message,
+        ));
     }
     let (reads, holds) = (point.model.reads(), point.data.content());
     let example = match reads {
@@ -92,7 +96,7 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
             "model kind `{model}` reads {}, but `data.kind` is {held}; {example}",
             reads.name()
         );
-        faults.push(fault("data.kind", &involved, message));
+        faults.push(KeyFault::between("data.kind", &involved, message));
     }
     faults
 }
@@ -109,7 +113,11 @@ fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         && point.train.target.is_some()
     {
         let message = "`train.target` needs a validation loss, but `data.valid_images` is 0";
-        faults.push(fault("train.target", &["data", "train.target"], message));
+        faults.push(KeyFault::between(
+            "train.target",
+            &["data", "train.target"],
+            message,
+        ));
     }
     let padding = point
         .data
@@ -120,7 +128,7 @@ fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
             "`data.crop_padding` {padding} allows crops without any pixel of the image, which is \
              {size} pixels wide; make it smaller"
         );
-        faults.push(fault("data.crop_padding", &["data"], message));
+        faults.push(KeyFault::between("data.crop_padding", &["data"], message));
     }
     faults
 }
@@ -141,7 +149,7 @@ fn of_panel(data: &Data) -> Vec<KeyFault> {
              numbers",
             panel.date
         );
-        fault(key, &["data"], message)
+        KeyFault::between(key, &["data"], message)
     };
     let named = [
         ("data.price", panel.price == panel.date),
@@ -164,7 +172,7 @@ fn of_pairs(data: &Data) -> Vec<KeyFault> {
     if own.valid_path.is_some() && own.valid_fraction.is_some() {
         let message = "`data.valid_path` and `data.valid_fraction` are both given; keep one of \
                        them";
-        faults.push(fault("data.valid_fraction", &["data"], message));
+        faults.push(KeyFault::between("data.valid_fraction", &["data"], message));
     }
     if own.prompt_key == own.response_key {
         let message = format!(
@@ -172,7 +180,7 @@ fn of_pairs(data: &Data) -> Vec<KeyFault> {
              response",
             own.prompt_key
         );
-        faults.push(fault("data.response_key", &["data"], message));
+        faults.push(KeyFault::between("data.response_key", &["data"], message));
     }
     if own.end_token == own.unknown_token {
         let message = format!(
@@ -180,7 +188,7 @@ fn of_pairs(data: &Data) -> Vec<KeyFault> {
              the unknown token",
             own.end_token
         );
-        faults.push(fault("data.unknown_token", &["data"], message));
+        faults.push(KeyFault::between("data.unknown_token", &["data"], message));
     }
     faults
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{KeyFault, ResolvedPoint, contradictions, fault, search};
+use super::{ResolvedPoint, contradictions, search};
 use crate::{
+    kinds::KeyFault,
     spec::{
         axes::{AXES, axis_keys, may_vary},
         experiment::Experiment,
@@ -66,7 +67,7 @@ pub(in crate::spec) fn check(
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults
         .into_iter()
-        .map(|fault| Problem::new(&locate(tree, &fault.key, top), fault.key, fault.message))
+        .map(|fault| Problem::at(&locate(tree, &fault.key, top), fault))
         .collect();
     if !experiment.model.trains() && !varied("model.kind") {
         problems.extend(ignored_without_training(tree, experiment.model.kind()));
@@ -89,7 +90,7 @@ fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
              trial",
             measure.sample_interval
         );
-        faults.push(fault("measure.sample_interval", &[], message));
+        faults.push(KeyFault::new("measure.sample_interval", message));
     }
     if let Some(limit) = experiment
         .run
@@ -100,7 +101,7 @@ fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
             "`run.memory_limit` is {limit}; it must be at least {LEAST_MEMORY}: libtorch and its \
              threads take half of that by themselves"
         );
-        faults.push(fault("run.memory_limit", &[], message));
+        faults.push(KeyFault::new("run.memory_limit", message));
     }
     let spans = [("run.timeout", run.timeout), ("run.stall", Some(run.stall))];
     for (key, span) in spans
@@ -108,23 +109,21 @@ fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
         .filter_map(|(key, span)| Some((key, span?)))
     {
         if span.0 < Duration::from_secs(1) {
-            faults.push(fault(
+            faults.push(KeyFault::new(
                 key,
-                &[],
                 format!("`{key}` is {span}; it must be at least 1s, or no trial could start"),
             ));
         }
     }
     if !run.wait.0.is_zero() && !run.require_idle_device {
-        faults.push(fault(
+        faults.push(KeyFault::new(
             "run.wait",
-            &[],
             "`run.wait` has no effect: `run.require_idle_device` is `false`, so kiln does not wait \
              for a device",
         ));
     }
     if run.cool_down.is_some() && run.devices == Devices::Named(DeviceName::Cpu) {
-        faults.push(fault(
+        faults.push(KeyFault::between(
             "run.cool_down",
             &["run.devices"],
             "`run.cool_down` has no effect: `run.devices` is `cpu`, and cool-down applies to GPUs \

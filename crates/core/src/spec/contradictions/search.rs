@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::KeyFault;
 use crate::{
-    kinds::Content,
+    kinds::{Content, KeyFault},
     spec::{Experiment, Metric, OnOom, Search},
 };
 
@@ -20,13 +19,27 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
     let Some(search) = &experiment.sweep.search else {
         return Vec::new();
     };
-    let mut faults = match search {
+    let own = of_kind(experiment, search)
+        .into_iter()
+        .chain(of_too_short_trials(experiment, search))
+        .chain(of_mixed_lengths(experiment, search));
+    let mut faults: Vec<KeyFault> = own.map(|fault| fault.within("sweep.search")).collect();
+    if experiment.run.on_oom == OnOom::Shrink {
+        let message = "a search must see which trials run out of memory, so no smaller trial may \
+                       replace them; remove `run.on_oom: shrink`";
+        faults.push(KeyFault::between("run.on_oom", &["run.on_oom"], message));
+    }
+    faults
+}
+
+fn of_kind(experiment: &Experiment, search: &Search) -> Vec<KeyFault> {
+    match search {
         Search::LargestBatch {
             from,
             to,
             multiple_of,
             ..
-        } => of_range(*from, *to, *multiple_of),
+        } => of_range(*from, *to, *multiple_of).into_iter().collect(),
         Search::BestThroughputBatch {
             from,
             to,
@@ -34,91 +47,79 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
             keep_effective,
             ..
         } => {
-            let faults = of_range(*from, *to, *multiple_of);
-            if faults.is_empty() && *keep_effective {
-                of_effective(experiment, *from, *to, *multiple_of)
-            } else {
-                faults
-            }
+            let effective = || {
+                keep_effective
+                    .then(|| of_effective(experiment, *from, *to, *multiple_of))
+                    .flatten()
+            };
+            of_range(*from, *to, *multiple_of)
+                .or_else(effective)
+                .into_iter()
+                .collect()
         }
-        Search::Workers { .. } => of_workers(experiment),
+        Search::Workers { .. } => of_workers(experiment).into_iter().collect(),
         Search::SuccessiveHalving {
             axes,
             metric,
             steps,
             ..
         } => of_halving(experiment, axes, *metric, *steps),
-    };
-    if matches!(search, Search::LargestBatch { .. })
-        && experiment.model.trains()
-        && experiment.train.steps == Some(1)
-    {
-        let message = "the optimizer's moments exist only from the second step on, so a trial of \
-                       one step uses too little memory; set `train.steps` to 2 or more";
-        faults.extend(fault(
-            "kind",
-            &["train.steps", "model.kind"],
-            message.to_owned(),
-        ));
     }
+}
+
+/// The first step of a training uses less memory than the others.
+fn of_too_short_trials(experiment: &Experiment, search: &Search) -> Option<KeyFault> {
+    let trains = experiment.model.trains();
+    let is_short = trains && experiment.train.steps == Some(1);
+    let message = "the optimizer's moments exist only from the second step on, so a trial of one \
+                   step uses too little memory; set `train.steps` to 2 or more";
+    (matches!(search, Search::LargestBatch { .. }) && is_short)
+        .then(|| KeyFault::between("kind", &["train.steps", "model.kind"], message))
+}
+
+/// A search for a batch size needs trials that include the longest rows.
+fn of_mixed_lengths(experiment: &Experiment, search: &Search) -> Option<KeyFault> {
     let is_of_batch = matches!(
         search,
         Search::LargestBatch { .. } | Search::BestThroughputBatch { .. }
     );
-    if is_of_batch
-        && experiment
-            .data
-            .pairs()
-            .is_some_and(|pairs| !pairs.longest_first)
-    {
-        let message = "rows differ in length, and a short trial may miss the longest ones; set \
-                       `data.longest_first: true`, so that every trial includes them";
-        faults.extend(fault(
-            "kind",
-            &["data.longest_first", "data.kind"],
-            message.to_owned(),
-        ));
-    }
-    for fault in &mut faults {
-        fault.key.insert_str(0, "sweep.search.");
-    }
-    if experiment.run.on_oom == OnOom::Shrink {
-        let message = "a search must see which trials run out of memory, so no smaller trial may \
-                       replace them; remove `run.on_oom: shrink`";
-        faults.extend(fault("run.on_oom", &["run.on_oom"], message.to_owned()));
-    }
-    faults
+    let is_mixed = experiment
+        .data
+        .pairs()
+        .is_some_and(|pairs| !pairs.longest_first);
+    let message = "rows differ in length, and a short trial may miss the longest ones; set \
+                   `data.longest_first: true`, so that every trial includes them";
+    (is_of_batch && is_mixed)
+        .then(|| KeyFault::between("kind", &["data.longest_first", "data.kind"], message))
 }
 
-fn of_range(from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
+fn of_range(from: u64, to: u64, multiple_of: u64) -> Option<KeyFault> {
     if from > to {
-        return fault(
-            "to",
-            &[],
-            format!("`from` {from} is more than `to` {to}, so no batch size could be tried"),
-        );
+        let message =
+            format!("`from` {from} is more than `to` {to}, so no batch size could be tried");
+        return Some(KeyFault::new("to", message));
     }
-    if !has_batch(from, to, multiple_of) {
-        return fault(
-            "multiple_of",
-            &[],
-            format!(
-                "no batch size from {from} to {to} is a multiple of {multiple_of}; widen the range \
-                 or lower `multiple_of`"
-            ),
-        );
-    }
-    Vec::new()
+    let message = || {
+        format!(
+            "no batch size from {from} to {to} is a multiple of {multiple_of}; widen the range or \
+             lower `multiple_of`"
+        )
+    };
+    (!has_batch(from, to, multiple_of)).then(|| KeyFault::new("multiple_of", message()))
 }
 
-fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Vec<KeyFault> {
+fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Option<KeyFault> {
     if !experiment.model.trains() {
         let message = format!(
             "model kind `{}` accumulates no gradients, so its effective batch is its batch size; \
              remove `keep_effective`",
             experiment.model.kind()
         );
-        return fault("keep_effective", &["model.kind"], message);
+        return Some(KeyFault::between(
+            "keep_effective",
+            &["model.kind"],
+            message,
+        ));
     }
     let effective = experiment
         .train
@@ -137,25 +138,22 @@ fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -
         "no divisor of the effective batch size {effective} (`train.batch_size` × \
          `train.grad_accumulation`) is a multiple of {multiple_of} from {from} to {to}"
     );
-    if some {
-        Vec::new()
-    } else {
-        fault("keep_effective", &[], message)
-    }
+    (!some).then(|| KeyFault::new("keep_effective", message))
 }
 
-fn of_workers(experiment: &Experiment) -> Vec<KeyFault> {
-    if experiment.data.loader().is_none() {
-        let message = format!(
+fn of_workers(experiment: &Experiment) -> Option<KeyFault> {
+    let message = || {
+        format!(
             "model kind `{}` reads no data, so it needs no workers",
             experiment.model.kind()
-        );
-        return fault("kind", &["model.kind", "data.kind"], message);
-    }
-    Vec::new()
+        )
+    };
+    let involved = ["model.kind", "data.kind"];
+    let reads_none = experiment.data.loader().is_none();
+    reads_none.then(|| KeyFault::between("kind", &involved, message()))
 }
 
-/// Checks that trials have the metric.
+/// The keys that decide whether trials have a metric.
 const DECIDE_METRICS: [&str; 5] = [
     "model.kind",
     "model.reads",
@@ -172,16 +170,14 @@ fn of_halving(
 ) -> Vec<KeyFault> {
     let mut faults = Vec::new();
     if axes.is_empty() {
-        faults.extend(fault(
+        faults.push(KeyFault::new(
             "axes",
-            &[],
             "`axes` names no key, so there is nothing to choose from; give one, such as \
-             `train.batch_size: [4, 8]`"
-                .into(),
+             `train.batch_size: [4, 8]`",
         ));
     }
     if let Some(why) = absence(metric, experiment) {
-        faults.extend(fault(
+        faults.push(KeyFault::between(
             "metric",
             &DECIDE_METRICS,
             format!("{why}; choose another metric"),
@@ -192,7 +188,7 @@ fn of_halving(
             "the first trials have {steps} steps, more than the limit `train.steps` {most}; lower \
              `steps`"
         );
-        faults.extend(fault("steps", &[], message));
+        faults.push(KeyFault::new("steps", message));
     }
     faults
 }
@@ -233,12 +229,4 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
             metric.name()
         )
     })
-}
-
-fn fault(key: &str, involved: &[&'static str], message: String) -> Vec<KeyFault> {
-    vec![KeyFault {
-        key: key.to_owned(),
-        involved: involved.to_vec(),
-        message,
-    }]
 }
