@@ -6,13 +6,14 @@ use kiln_core::{
     record::Check,
     units::{Bytes, counted},
 };
-use kiln_hardware::{Absence, ProcessList, gpu::Activity};
+use kiln_hardware::{
+    Absence, ProcessList,
+    gpu::Activity,
+    limits::{HOT_MARGIN_CELSIUS, LIMITING_POWER},
+};
 
 use super::gpu::GpuFacts;
 use crate::readings::Privacy;
-
-/// Degrees below the slow-down temperature from which on a GPU counts as hot.
-const HOT_MARGIN: i64 = 5;
 
 /// Memory that driver and display use on an idle GPU; more without a visible process belongs to
 /// another program.
@@ -357,25 +358,22 @@ fn throttling(gpu: &GpuFacts) -> Option<Check> {
 
 /// Some idle boards report the power limit. It counts only if the power is near the limit.
 fn is_power_limited(gpu: &GpuFacts) -> bool {
-    /// From this fraction of the limit on, the power limit may reduce the clocks.
-    const NEAR: f64 = 0.8;
     let share = gpu
         .power_draw
         .value()
         .zip(gpu.power_limit.value())
         .map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
-    gpu.work() != Some(false) && share.is_none_or(|share| share >= NEAR)
+    gpu.work() != Some(false) && share.is_none_or(|share| share >= LIMITING_POWER)
 }
 
 fn temperature(gpu: &GpuFacts) -> Option<Check> {
     const NAME: &str = "temperature";
     let now = *gpu.temperature.value()?;
-    const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
     let remedy = "let it cool (`run.cool_down`), check fans and air flow";
     if gpu
         .event_reasons
         .value()
-        .is_some_and(|reasons| reasons & HEAT != 0)
+        .is_some_and(|reasons| reasons & Activity::HEAT != 0)
     {
         return Some(Check::warning(
             NAME,
@@ -387,7 +385,7 @@ fn temperature(gpu: &GpuFacts) -> Option<Check> {
     let Some(margin) = gpu.temperature_margin.value().copied().or(by_limit) else {
         return Some(Check::ok(NAME, format!("{now} °C")));
     };
-    Some(if margin <= HOT_MARGIN {
+    Some(if margin <= HOT_MARGIN_CELSIUS {
         Check::warning(
             NAME,
             format!("{now} °C, {margin} degrees below where it slows down"),

@@ -13,6 +13,7 @@ pub mod gpu;
 mod gpu_reader;
 pub mod host;
 pub mod host_id;
+pub mod limits;
 pub mod nvml;
 pub mod patient;
 mod process;

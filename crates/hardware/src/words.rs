@@ -6,16 +6,8 @@ use kiln_units::{Bytes, listed, without_controls};
 use super::{
     Gpu, HostFacts, Reading,
     gpu::{Activity, Process},
+    limits::{HOT_MARGIN_CELSIUS, LIMITING_POWER, NEAR_POWER},
 };
-
-/// From this share of the power limit on, the limit is near.
-const NEAR_POWER: f64 = 0.95;
-/// From this share of it on, it may be what holds the clocks down.
-const HOLDING_POWER: f64 = 0.8;
-/// The bits of a GPU that is slowed down for heat.
-const HEAT: u64 = Activity::HW_THERMAL_SLOWDOWN | Activity::SW_THERMAL_SLOWDOWN;
-/// At this many degrees below a limit, it is near.
-const NEAR_CELSIUS: i64 = 5;
 
 /// A few sentences per GPU, one a line.
 pub fn words(gpus: &[Gpu]) -> String {
@@ -163,13 +155,13 @@ fn heat(gpu: &Gpu) -> Option<String> {
         .activity
         .event_reasons
         .value()
-        .is_some_and(|reasons| reasons & HEAT != 0);
+        .is_some_and(|reasons| reasons & Activity::HEAT != 0);
     if is_slowed {
         return Some(format!(
             "temperature: {now} °C, too hot: the clocks are lowered (temperature.gpu {now})"
         ));
     }
-    let near = if left.0 <= NEAR_CELSIUS {
+    let near = if left.0 <= HOT_MARGIN_CELSIUS {
         "hot"
     } else {
         "normal"
@@ -201,7 +193,8 @@ fn is_power_limited(gpu: &Gpu) -> bool {
     let share = draw
         .zip(gpu.power.limits.current.value())
         .map(|(draw, limit)| *draw as f64 / (*limit).max(1) as f64);
-    gpu.activity.gpu_percent.value() != Some(&0) && share.is_none_or(|share| share >= HOLDING_POWER)
+    gpu.activity.gpu_percent.value() != Some(&0)
+        && share.is_none_or(|share| share >= LIMITING_POWER)
 }
 
 fn processes(gpu: &Gpu) -> Option<String> {

@@ -3,7 +3,7 @@
 
 use kiln_core::{
     record::TrialRow,
-    statistics::{Nature, TimedRun, WORTH},
+    statistics::{Nature, TimedRun, WORTH, WORTH_OF_LOSS},
 };
 use serde::Serialize;
 
@@ -167,10 +167,13 @@ impl ComparedMetric {
             .filter(|value| can_be_ratio(*value))
     }
 
-    /// Changes by less are none. 3 %: `docs/comparing.md`. Of a loss 1 %: a cross-entropy of 3 that
-    /// is 3 % lower is another model.
+    /// A smaller change does not count: `docs/comparing.md`.
     pub(super) fn worth(self) -> f64 {
-        if self == Self::Loss { 0.01 } else { WORTH }
+        if self == Self::Loss {
+            WORTH_OF_LOSS
+        } else {
+            WORTH
+        }
     }
 
     pub(super) fn is_better_high(self) -> bool {

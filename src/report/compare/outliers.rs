@@ -1,21 +1,15 @@
 //! Runs whose speed is far from that of the other runs of their point.
 
-use kiln_core::{record::TrialRow, statistics, units::decimals};
+use kiln_core::{
+    record::TrialRow,
+    statistics::{self, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS, WORTH},
+    units::decimals,
+};
 
 use super::{ComparedMetric, completed};
 
-/// Further from the median than this, in deviations estimated from the median of distances, is far
-/// (Iglewicz & Hoaglin 1993).
-const FAR: f64 = 3.5;
-
 /// Median distance from the median of a normal distribution, in standard deviations.
 const TO_DEVIATION: f64 = 0.6745;
-
-/// A run nearer to the median than this is not an outlier, however small the spread is.
-const NEAR: f64 = statistics::WORTH;
-
-/// Smallest number of runs in which an outlier can be recognized.
-const FEWEST_FOR_OUTLIERS: usize = 4;
 
 /// Returns the runs whose speed is far from that of the others. They are reported, never excluded.
 pub(super) fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
@@ -24,14 +18,14 @@ pub(super) fn outliers(side: &str, rows: &[&TrialRow]) -> Vec<String> {
         .iter()
         .filter_map(|row| Some((*row, ComparedMetric::Throughput.of(row)?)))
         .collect();
-    if speeds.len() < FEWEST_FOR_OUTLIERS {
+    if speeds.len() < OUTLIER_FEWEST_RUNS {
         return Vec::new();
     }
     let middle = statistics::median(speeds.iter().map(|(_, speed)| *speed));
     let distance = statistics::median(speeds.iter().map(|(_, speed)| (speed - middle).abs()));
     let is_far = |speed: f64| {
         let away = (speed - middle).abs();
-        away > NEAR * middle && away * TO_DEVIATION > FAR * distance
+        away > WORTH * middle && away * TO_DEVIATION > OUTLIER_DEVIATIONS * distance
     };
     let earliest = speeds
         .iter()

@@ -8,6 +8,7 @@ use kiln_core::{
 use super::{
     case::{FASTER, NeighborSides, TrialContext, mean_of},
     evidence::{Threshold, ThresholdUnit},
+    loading::NOTABLE_WAIT,
     next::Next,
     rule::{Rule, RuleMatch, Weight},
 };
@@ -53,7 +54,7 @@ const TINY_STEP: Threshold = Threshold::at_most(
 
 const FED: Threshold = Threshold::at_most(
     "`data_wait_fraction`",
-    0.10,
+    NOTABLE_WAIT,
     ThresholdUnit::Fraction,
     "docs/measurement.md 5: 10 % wait is worth a warning",
 );

@@ -6,6 +6,7 @@ use super::{
     batch::BATCH,
     case::TrialContext,
     evidence::{Threshold, ThresholdUnit},
+    loading::LIMITING_WAIT,
     next::Next,
     rule::{Rule, RuleMatch, Weight},
 };
@@ -18,7 +19,7 @@ const IDLE: Threshold = Threshold::at_most(
 );
 const COMMUNICATION: Threshold = Threshold::at_least(
     "`communication_fraction`",
-    0.20,
+    LIMITING_WAIT,
     ThresholdUnit::Fraction,
     "as data wait in docs/measurement.md 5: the devices wait in both cases",
 );

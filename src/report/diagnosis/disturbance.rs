@@ -5,6 +5,7 @@ use kiln_core::{
     record::note::BusyHost,
     units::{Fraction, counted, significant},
 };
+use kiln_hardware::limits::ENERGY_APART;
 
 use super::{
     case::{FASTER, TrialContext, mean_of},
@@ -51,7 +52,7 @@ const CORRECTED: Threshold = Threshold::at_least(
 );
 const APART: Threshold = Threshold::at_least(
     "distance of `energy_counter_joules` and `energy_integral_joules` / the larger",
-    0.15,
+    ENERGY_APART,
     ThresholdUnit::Fraction,
     "docs/measurement.md 12: a warning past 15 % apart",
 );

@@ -10,15 +10,20 @@ use super::{
 };
 use crate::report::{points::Point, rates::Gain};
 
+/// A device that waits for this share of the time, for data or otherwise, is worth a warning.
+pub(super) const NOTABLE_WAIT: f64 = 0.10;
+/// A device that waits for this share of the time is limited by what it waits for.
+pub(super) const LIMITING_WAIT: f64 = 0.20;
+
 const WAIT_MATTERS: Threshold = Threshold::at_least(
     "`data_wait_fraction`",
-    0.10,
+    NOTABLE_WAIT,
     ThresholdUnit::Fraction,
     "docs/measurement.md 5: 10 % wait is worth a warning",
 );
 const WAIT_LIMITS: Threshold = Threshold::at_least(
     "`data_wait_fraction`",
-    0.20,
+    LIMITING_WAIT,
     ThresholdUnit::Fraction,
     "docs/measurement.md 5: 20 % is a diagnosis",
 );
@@ -57,7 +62,7 @@ const MANY_WORKERS: Threshold = Threshold::at_least(
 );
 const TRANSFER_MATTERS: Threshold = Threshold::at_least(
     "`transfer_fraction`",
-    0.10,
+    NOTABLE_WAIT,
     ThresholdUnit::Fraction,
     "as data wait in docs/measurement.md 5: both make the device wait",
 );
@@ -459,4 +464,22 @@ fn transfer_bound(case: &TrialContext<'_>) -> Option<RuleMatch> {
         false => Next::new().vary("train.batch_size", case.larger_batches()),
     };
     Some(RuleMatch::new(says, Weight::Costs(share), next))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_names_the_shares_of_the_rules() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/measurement.md");
+        let text = std::fs::read_to_string(file).unwrap();
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let sentence = format!(
+            "{} wait is worth a warning, {} is a diagnosis",
+            percent(NOTABLE_WAIT),
+            percent(LIMITING_WAIT)
+        );
+        assert!(text.contains(&sentence), "{file} lacks: {sentence}");
+    }
 }

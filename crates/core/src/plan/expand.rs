@@ -74,9 +74,8 @@ pub fn expand(
     let repeats = experiment.sweep.repeats;
     let mut by_point: Vec<Vec<Trial>> = Vec::with_capacity(sweep.points.len());
     for (number, choices) in sweep.points.iter().enumerate() {
-        let axes = planner.points.axis_values(&planner.axes, choices);
-        let trials = planner.point(number as u64, choices, &axes, repeats);
-        ids.refuse_twins(number, &axes, &trials, &mut planner.problems);
+        let trials = planner.point(number as u64, choices, repeats);
+        ids.refuse_twins(number, &trials, &mut planner.problems);
         by_point.push(trials);
     }
     let (axes, epochs) = (planner.axes, planner.epochs);
@@ -124,13 +123,7 @@ struct Planner<'a> {
 impl Planner<'_> {
     /// Returns the trials of a point, one per seed; none if the point has a fault, which is added
     /// to the problems.
-    fn point(
-        &mut self,
-        number: u64,
-        choices: &Choices,
-        axes: &[(String, Value)],
-        repeats: u64,
-    ) -> Vec<Trial> {
+    fn point(&mut self, number: u64, choices: &Choices, repeats: u64) -> Vec<Trial> {
         match self.points.point(&self.axes, choices, repeats) {
             Ok(mut point) => {
                 self.epochs.push(point.epoch);
@@ -142,8 +135,9 @@ impl Planner<'_> {
                     .collect()
             }
             Err(faults) => {
+                let axes = self.points.axis_values(&self.axes, choices);
                 for fault in faults {
-                    self.problems.add_for_point(axes, fault);
+                    self.problems.add_for_point(&axes, fault);
                 }
                 Vec::new()
             }
@@ -156,13 +150,7 @@ impl Planner<'_> {
 struct UsedIds(HashMap<TrialId, usize>);
 
 impl UsedIds {
-    fn refuse_twins(
-        &mut self,
-        point: usize,
-        axes: &[(String, Value)],
-        trials: &[Trial],
-        problems: &mut PointProblems,
-    ) {
+    fn refuse_twins(&mut self, point: usize, trials: &[Trial], problems: &mut PointProblems) {
         for trial in trials {
             if let Some(other) = self.0.insert(trial.id.clone(), point) {
                 let message = format!(
@@ -171,9 +159,9 @@ impl UsedIds {
                     point + 1,
                     trial.id,
                     trial.train.seed,
-                    why_the_same(axes)
+                    why_the_same(&trial.axes)
                 );
-                problems.add_for_point(axes, KeyFault::new("sweep", message));
+                problems.add_for_point(&trial.axes, KeyFault::new("sweep", message));
                 return;
             }
         }

@@ -13,7 +13,7 @@ use figment::{
 use super::{
     axes::AXES,
     keys,
-    merge_rules::{Action, changes},
+    merge_rules::{LayerAction, changes},
     node::{Node, NodeContent, NodeEntry},
     problem::Location,
     shapes::{KeyField, KeyShape, MapKeys},
@@ -124,7 +124,7 @@ pub(super) fn lay(layers: &mut Vec<SpecLayer>, mut layer: SpecLayer) {
         override_axis(&beneath, &key, &mut layer, layers);
     }
     for change in changes(&beneath, &layer.tree) {
-        if let Action::Reset(_) = change.action {
+        if let LayerAction::Reset(_) = change.action {
             for lower in layers.iter_mut() {
                 lower.tree.remove_path(&change.path);
             }

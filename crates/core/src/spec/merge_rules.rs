@@ -5,7 +5,7 @@
 //! the map beneath; a map without a `kind` keeps the kind beneath, or the default. `train.steps`
 //! replaces `train.epochs` and the reverse. `null` restores the default.
 //!
-//! In: the values beneath and the layer, two trees. Out: [`Change`]s in the order in
+//! In: the values beneath and the layer, two trees. Out: [`LayerChange`]s in the order in
 //! which they apply. Applying them is left to [`merge`](super::merge), which keeps the places of
 //! values, and to [`overrides`](super::overrides), which works on resolved values.
 
@@ -18,7 +18,7 @@ use super::{
 };
 
 /// A view of a tree of values.
-pub(super) trait Tree<'a>: Copy {
+pub(super) trait ValueTree<'a>: Copy {
     /// The keys of a map and their values, in order; none for other values.
     fn pairs(self) -> impl Iterator<Item = (&'a str, Self)>;
     fn child(self, key: &str) -> Option<Self>;
@@ -27,7 +27,7 @@ pub(super) trait Tree<'a>: Copy {
     fn has_keys(self) -> bool;
 }
 
-impl<'a> Tree<'a> for &'a Node {
+impl<'a> ValueTree<'a> for &'a Node {
     fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
         self.entries()
             .iter()
@@ -51,7 +51,7 @@ impl<'a> Tree<'a> for &'a Node {
     }
 }
 
-impl<'a> Tree<'a> for &'a Value {
+impl<'a> ValueTree<'a> for &'a Value {
     fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
         let map = self.as_object().into_iter().flatten();
         map.map(|(key, value)| (key.as_str(), value))
@@ -82,13 +82,13 @@ pub(super) struct DottedValue<'a> {
     pub(super) value: &'a Value,
 }
 
-impl<'a> Tree<'a> for DottedValue<'a> {
+impl<'a> ValueTree<'a> for DottedValue<'a> {
     fn pairs(self) -> impl Iterator<Item = (&'a str, Self)> {
         let within = |names| move |value| DottedValue { names, value };
         let outer = self.names.split_first();
         let outer = outer.map(|(name, names)| (*name, within(names)(self.value)));
         let value = self.names.is_empty().then_some(self.value);
-        let inner = value.into_iter().flat_map(Tree::pairs);
+        let inner = value.into_iter().flat_map(ValueTree::pairs);
         outer
             .into_iter()
             .chain(inner.map(move |(key, value)| (key, within(&[])(value))))
@@ -113,15 +113,15 @@ impl<'a> Tree<'a> for DottedValue<'a> {
 }
 
 /// One change to the values beneath a layer.
-pub(super) struct Change<'a, T> {
+pub(super) struct LayerChange<'a, T> {
     /// The names of the key, outermost first.
     pub(super) path: Vec<&'a str>,
     /// The key in the table; `None` for a key of a user's own model, or of a sweep.
     pub(super) field: Option<&'static KeyField>,
-    pub(super) action: Action<'a, T>,
+    pub(super) action: LayerAction<'a, T>,
 }
 
-pub(super) enum Action<'a, T> {
+pub(super) enum LayerAction<'a, T> {
     /// The value beneath is removed, which restores the default: of this kind, if it is a map of
     /// another kind.
     Reset(Option<&'a str>),
@@ -133,8 +133,11 @@ pub(super) enum Action<'a, T> {
 
 /// Returns the changes that `layer` makes to the values `beneath`. Unknown keys change nothing: the
 /// check has refused them, or they belong to another kind.
-pub(super) fn changes<'a, 'b, T: Tree<'a>>(beneath: impl Tree<'b>, layer: T) -> Vec<Change<'a, T>> {
-    let mut walk = Walk {
+pub(super) fn changes<'a, 'b, T: ValueTree<'a>>(
+    beneath: impl ValueTree<'b>,
+    layer: T,
+) -> Vec<LayerChange<'a, T>> {
+    let mut walk = RuleWalk {
         path: Vec::new(),
         changes: Vec::new(),
     };
@@ -142,21 +145,26 @@ pub(super) fn changes<'a, 'b, T: Tree<'a>>(beneath: impl Tree<'b>, layer: T) -> 
     walk.changes
 }
 
-struct Walk<'a, T> {
+struct RuleWalk<'a, T> {
     path: Vec<&'a str>,
-    changes: Vec<Change<'a, T>>,
+    changes: Vec<LayerChange<'a, T>>,
 }
 
-impl<'a, T: Tree<'a>> Walk<'a, T> {
-    fn push(&mut self, field: Option<&'static KeyField>, action: Action<'a, T>) {
-        self.changes.push(Change {
+impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
+    fn push(&mut self, field: Option<&'static KeyField>, action: LayerAction<'a, T>) {
+        self.changes.push(LayerChange {
             path: self.path.clone(),
             field,
             action,
         });
     }
 
-    fn fields<'b>(&mut self, fields: &'static MapKeys, beneath: Option<impl Tree<'b>>, layer: T) {
+    fn fields<'b>(
+        &mut self,
+        fields: &'static MapKeys,
+        beneath: Option<impl ValueTree<'b>>,
+        layer: T,
+    ) {
         for (key, value) in layer.pairs() {
             let beneath = beneath.and_then(|beneath| beneath.child(key));
             self.path.push(key);
@@ -172,7 +180,12 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
         }
     }
 
-    fn field<'b>(&mut self, field: &'static KeyField, beneath: Option<impl Tree<'b>>, value: T) {
+    fn field<'b>(
+        &mut self,
+        field: &'static KeyField,
+        beneath: Option<impl ValueTree<'b>>,
+        value: T,
+    ) {
         match &field.shape {
             KeyShape::Map(fields) if value.has_keys() => {
                 self.open(Some(field), beneath, None);
@@ -182,8 +195,8 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
                 self.tagged(field, tagged, beneath, value)
             }
             KeyShape::Free => self.free(Some(field), beneath, value),
-            _ if value.is_absent() => self.push(Some(field), Action::Reset(None)),
-            _ => self.push(Some(field), Action::Set(value)),
+            _ if value.is_absent() => self.push(Some(field), LayerAction::Reset(None)),
+            _ => self.push(Some(field), LayerAction::Set(value)),
         }
     }
 
@@ -191,7 +204,7 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
         &mut self,
         field: &'static KeyField,
         tagged: &'static Tagged,
-        beneath: Option<impl Tree<'b>>,
+        beneath: Option<impl ValueTree<'b>>,
         value: T,
     ) {
         let given = value.child("kind").and_then(T::word);
@@ -199,7 +212,7 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
         let now = now.or(field.default_kind());
         let is_another = beneath.is_some() && given.is_some_and(|given| now != Some(given));
         let beneath = if is_another {
-            self.push(Some(field), Action::Reset(given));
+            self.push(Some(field), LayerAction::Reset(given));
             None
         } else {
             self.open(Some(field), beneath, given.or(field.default_kind()));
@@ -214,14 +227,14 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
     fn free<'b>(
         &mut self,
         field: Option<&'static KeyField>,
-        beneath: Option<impl Tree<'b>>,
+        beneath: Option<impl ValueTree<'b>>,
         value: T,
     ) {
         if value.is_absent() {
-            return self.push(field, Action::Reset(None));
+            return self.push(field, LayerAction::Reset(None));
         }
         if !value.has_keys() {
-            return self.push(field, Action::Set(value));
+            return self.push(field, LayerAction::Set(value));
         }
         self.open(field, beneath, None);
         for (key, value) in value.pairs() {
@@ -234,11 +247,11 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
     fn open<'b>(
         &mut self,
         field: Option<&'static KeyField>,
-        beneath: Option<impl Tree<'b>>,
+        beneath: Option<impl ValueTree<'b>>,
         kind: Option<&'a str>,
     ) {
-        if !beneath.is_some_and(Tree::has_keys) {
-            self.push(field, Action::Open(kind));
+        if !beneath.is_some_and(ValueTree::has_keys) {
+            self.push(field, LayerAction::Open(kind));
         }
     }
 
@@ -248,7 +261,7 @@ impl<'a, T: Tree<'a>> Walk<'a, T> {
             let is_given = train.child(given).is_some_and(|value| !value.is_absent());
             if is_given && train.child(other).is_none() {
                 self.path.push(other);
-                self.push(fields.get(other), Action::Reset(None));
+                self.push(fields.get(other), LayerAction::Reset(None));
                 self.path.pop();
             }
         }

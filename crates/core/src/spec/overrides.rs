@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     merge::default_field,
-    merge_rules::{Action, Change, DottedValue, changes},
+    merge_rules::{DottedValue, LayerAction, LayerChange, changes},
     node::Node,
     problem::Location,
     shapes::KeyField,
@@ -38,7 +38,7 @@ pub fn apply_point<'a>(
     }
 }
 
-fn apply(sections: &mut Value, change: &Change<'_, DottedValue<'_>>) {
+fn apply(sections: &mut Value, change: &LayerChange<'_, DottedValue<'_>>) {
     let Some((name, parents)) = change.path.split_last() else {
         return;
     };
@@ -49,14 +49,15 @@ fn apply(sections: &mut Value, change: &Change<'_, DottedValue<'_>>) {
         return;
     };
     let value = match change.action {
-        Action::Open(_) if map.get(*name).is_some_and(Value::is_object) => return,
-        Action::Open(kind) => opened(change.field, kind),
-        Action::Reset(kind) => change.field.and_then(|field| default_of(field, kind)),
-        Action::Set(given) => Some(given.value.clone()),
+        LayerAction::Open(_) if map.get(*name).is_some_and(Value::is_object) => return,
+        LayerAction::Open(kind) => opened(change.field, kind),
+        LayerAction::Reset(kind) => change.field.and_then(|field| default_of(field, kind)),
+        LayerAction::Set(given) => Some(given.value.clone()),
     };
-    match value {
-        Some(value) => drop(map.insert((*name).to_owned(), value)),
-        None => drop(map.shift_remove(*name)),
+    match (value, map.get_mut(*name)) {
+        (Some(value), Some(place)) => *place = value,
+        (Some(value), None) => drop(map.insert((*name).to_owned(), value)),
+        (None, _) => drop(map.shift_remove(*name)),
     }
 }
 

@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::{
-    Sides, TimedRun,
+    ALPHA, Sides, TimedRun,
     contrast::{Contrast, TrendLine},
     design::lay,
+    limits::{DRIFT_FEWEST_RUNS, DRIFT_WORTH},
 };
 
 /// A significant change of the machine from the first run to the last, as a ratio: 1.04 is 4 % more
@@ -19,18 +20,11 @@ pub struct Drift {
     pub of_new: Option<f64>,
 }
 
-/// A trend with a lower probability under chance is reported.
-const SURE: f64 = 0.05;
-/// A smaller change is not reported.
-const WORTH: f64 = 0.01;
-/// With fewer runs of one side it is unknown whether they follow a line.
-const FEWEST: usize = 4;
-
 impl Drift {
     /// The significant trends of the runs, as one of `looks` tests: the probability of a false
-    /// report among all of them is [`SURE`].
+    /// report among all of them is [`ALPHA`].
     pub fn of(sides: &Sides, looks: usize) -> Self {
-        let sure = SURE / looks.max(1) as f64;
+        let sure = ALPHA / looks.max(1) as f64;
         let laid = lay(sides);
         if laid.design.is_apart() {
             return Self {
@@ -55,11 +49,11 @@ impl Drift {
 }
 
 fn significant((change, p): (f64, f64), sure: f64) -> Option<f64> {
-    (p < sure && change.abs() >= WORTH).then(|| change.exp())
+    (p < sure && change.abs() >= DRIFT_WORTH).then(|| change.exp())
 }
 
 fn of_one(runs: &[TimedRun], sure: f64) -> Option<f64> {
-    if runs.len() < FEWEST || runs.iter().any(|run| run.seconds.is_none()) {
+    if runs.len() < DRIFT_FEWEST_RUNS || runs.iter().any(|run| run.seconds.is_none()) {
         return None;
     }
     let mut sorted: Vec<&TimedRun> = runs.iter().collect();

@@ -11,6 +11,7 @@ mod design;
 mod drift;
 mod family;
 mod field;
+mod limits;
 mod student;
 
 pub use contrast::Estimate;
@@ -18,32 +19,11 @@ pub use design::Design;
 pub use drift::Drift;
 pub use family::{Question, estimates};
 pub use field::Field;
-
-/// Probability of a false alarm over all questions asked together.
-pub const ALPHA: f64 = 0.05;
-/// Probability of detecting the smallest visible effect.
-pub const POWER: f64 = 0.8;
-/// Fewer runs on a side, or fewer pairs, say too little about their spread.
-pub const FEWEST_RUNS: usize = 3;
-/// Assumed correlation of successive runs: 0.54 was measured over sixty runs in a row
-/// (`results/verdict-spread`).
-pub const CORRELATION: f64 = 0.5;
-/// Assumed jump of a machine between two sessions: for sides that ran one after the other only a
-/// larger change is reported. Chosen, not a bound: 8 % in ten minutes (`results/verdict-spread`,
-/// `verdict-plain`) and 31 % in one (`results/quickstart-2core-epyc`) were seen on rented machines.
-pub const SESSION_JUMP: f64 = 0.05;
-
-/// If at least this fraction of a side's runs is disturbed, the machine was disturbed, not a single
-/// run: sides that ran one after the other may have seen two machine states. Chosen; a burst of six
-/// runs among sixty at half their speed was seen (`results/verdict-busy`).
-pub const MUCH_DISTURBED: f64 = 0.25;
-
-/// A smaller change of a time, a rate, memory or energy does not count, as a fraction:
-/// `docs/comparing.md`. The same for comparison, report, diagnosis and search.
-pub const WORTH: f64 = 0.03;
-/// Logarithms that differ by no more than this are of equal numbers: the difference is rounding,
-/// below the resolution of any instrument.
-pub(crate) const ROUNDING: f64 = 1e-9;
+pub use limits::{
+    ALPHA, CORRELATION, FEWEST_RUNS, MUCH_DISTURBED, OUTLIER_DEVIATIONS, OUTLIER_FEWEST_RUNS,
+    POWER, SESSION_JUMP, WORTH, WORTH_OF_LOSS,
+};
+pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
 
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

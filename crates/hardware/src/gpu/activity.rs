@@ -48,6 +48,8 @@ impl Activity {
     pub const HW_THERMAL_SLOWDOWN: u64 = 0x40;
     pub const HW_POWER_BRAKE: u64 = 0x80;
     pub const DISPLAY_CLOCKS: u64 = 0x100;
+    /// The clocks are lowered because of the temperature.
+    pub const HEAT: u64 = Self::HW_THERMAL_SLOWDOWN | Self::SW_THERMAL_SLOWDOWN;
 }
 
 /// Sessions of the video encoder or of frame-buffer capture.

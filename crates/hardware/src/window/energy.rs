@@ -4,6 +4,7 @@
 use super::{WindowSummary, note};
 use crate::{
     TrialReadings,
+    limits::ENERGY_APART,
     sampler::{GpuTick, Tick},
 };
 
@@ -15,9 +16,6 @@ const HOLE: u64 = 3;
 
 /// A shorter one is none: most boards give the mean power of the last second.
 const SHORTEST_HOLE_NANOSECONDS: u64 = 1_000_000_000;
-
-/// Counter and integral of energy further apart than this are worth a word.
-const ENERGY_APART: f64 = 0.15;
 
 pub(super) fn fill_energy(
     summary: &mut WindowSummary,

@@ -8,23 +8,19 @@ use super::{
     Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
     race::{Race, RaceEnd, Values, allowed},
     seen::Probes,
-    sizes::{BatchSizes, Fit, effective_batch, fit, too_large_because},
+    sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
     warning::speed,
 };
 use crate::{
-    statistics::WORTH,
+    statistics::{SEARCH_EQUAL, WORTH},
     units::{Fraction, counted},
 };
 
 /// A grid of fewer sizes is not reduced to a quarter if that is less than [`LEAST`] trials.
 const SMALL_GRID: usize = 24;
 const LEAST: u64 = 12;
-/// The rise continues only if a size is faster than all previous sizes by this fraction.
-const RISES: f64 = 0.01;
 /// This many sizes in a row without a gain end the rise.
 const MOST_FLAT: usize = 3;
-/// This many sizes in a row that neither complete nor are too large also end it.
-const MOST_BROKEN: usize = 2;
 /// Trials of the budget that the rise leaves for later.
 const AFTER_RISE: u64 = 5;
 
@@ -127,7 +123,7 @@ impl BestThroughputBatch {
                 Fit::Broken => broken += 1,
                 Fit::Fits => {
                     let rises = race.best().is_some_and(|now| {
-                        before.is_none_or(|before| now > before * (1.0 + RISES))
+                        before.is_none_or(|before| now > before * (1.0 + SEARCH_EQUAL))
                     });
                     (flat, broken) = (if rises { 0 } else { flat + 1 }, 0);
                 }

@@ -4,12 +4,9 @@
 use super::{
     Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer,
     seen::Probes,
-    sizes::{BatchSizes, Fit, effective_batch, fit, too_large_because},
+    sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
 };
 use crate::units::{Bytes, Fraction};
-
-/// This many trials in a row that fail for reasons other than memory end the rise.
-const MOST_BROKEN: usize = 2;
 
 /// The search for the largest batch size.
 pub(super) struct LargestBatch {

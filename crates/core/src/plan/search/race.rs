@@ -10,10 +10,8 @@
 use std::collections::BTreeMap;
 
 use super::{Probe, SearchTrial, seen::Probes};
-use crate::statistics::{Estimate, Field, ROUNDING, TimedRun, WORTH, middle};
+use crate::statistics::{Estimate, Field, ROUNDING, SEARCH_EQUAL, TimedRun, WORTH, middle};
 
-/// Two values that differ by no more than this are equal; the smaller one is chosen.
-const SAME: f64 = 0.01;
 /// Maximum trials in addition to the rise.
 const MOST_AFTER_RISE: u64 = 12;
 /// Trials reserved for repeats while values are explored.
@@ -430,7 +428,7 @@ impl<'a, V: Values> Race<'a, V> {
 
     /// The smallest value that is as fast as every tested value: none is faster by more than
     /// [`WORTH`], by its interval or because no larger one can be. A value that is slower by less
-    /// than that is chosen only within [`SAME`].
+    /// than that is chosen only within [`SEARCH_EQUAL`].
     fn decided(&self, standings: &Standings) -> Option<usize> {
         let fastest = standings.fastest()?;
         if standings.field.is_none() {
@@ -443,7 +441,7 @@ impl<'a, V: Values> Race<'a, V> {
                 .log(fastest)
                 .zip(standings.log(place))
                 .map_or(f64::INFINITY, |(fastest, own)| fastest - own);
-            (contenders.contains(&place) || highest <= SAME.ln_1p())
+            (contenders.contains(&place) || highest <= SEARCH_EQUAL.ln_1p())
                 && standings.places.iter().all(|other| {
                     let by_interval = || {
                         standings

@@ -3,6 +3,9 @@
 use super::{Probe, SearchContext, Warning, warning::RangeEnd};
 use crate::plan::Outcome;
 
+/// This many sizes in a row that fail for reasons other than memory end the rise.
+pub(super) const MOST_BROKEN: usize = 2;
+
 /// Batch sizes by index, from 0. Never empty if the file was checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum BatchSizes {
