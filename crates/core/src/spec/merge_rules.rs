@@ -116,7 +116,7 @@ impl<'a> ValueTree<'a> for DottedValue<'a> {
 pub(super) struct LayerChange<'a, T> {
     /// The names of the key, outermost first.
     pub(super) path: Vec<&'a str>,
-    /// The key in the table; `None` for a key of a user's own model, or of a sweep.
+    /// The key in the table; `None` if its default is absence.
     pub(super) field: Option<&'static KeyField>,
     pub(super) action: LayerAction<'a, T>,
 }
@@ -175,9 +175,6 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
             }
             self.path.pop();
         }
-        if self.path == ["train"] {
-            self.length(fields, layer);
-        }
     }
 
     fn field<'b>(
@@ -196,7 +193,10 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
             }
             KeyShape::Free => self.free(Some(field), beneath, value),
             _ if value.is_absent() => self.push(Some(field), LayerAction::Reset(None)),
-            _ => self.push(Some(field), LayerAction::Set(value)),
+            _ => {
+                self.push(Some(field), LayerAction::Set(value));
+                self.replace_other_length();
+            }
         }
     }
 
@@ -255,15 +255,17 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
         }
     }
 
-    /// `train.steps` replaces `train.epochs` and the reverse.
-    fn length(&mut self, fields: &'static MapKeys, train: T) {
-        for (given, other) in [("steps", "epochs"), ("epochs", "steps")] {
-            let is_given = train.child(given).is_some_and(|value| !value.is_absent());
-            if is_given && train.child(other).is_none() {
-                self.path.push(other);
-                self.push(fields.get(other), LayerAction::Reset(None));
-                self.path.pop();
-            }
-        }
+    /// `train.steps` replaces `train.epochs` and the reverse. Neither has a default.
+    fn replace_other_length(&mut self) {
+        let other = match self.path[..] {
+            ["train", "steps"] => "epochs",
+            ["train", "epochs"] => "steps",
+            _ => return,
+        };
+        self.changes.push(LayerChange {
+            path: vec!["train", other],
+            field: None,
+            action: LayerAction::Reset(None),
+        });
     }
 }
