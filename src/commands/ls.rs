@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder, TrialTable,
+        RunFile, RunFolder, TableRow, TrialTable,
         run_folder::{Holder, experiments, holder, runs},
     },
     units::{Bytes, Seconds},
@@ -156,16 +156,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             };
         }
     };
-    let last: HashMap<&TrialId, Outcome> = rows
-        .iter()
-        .map(|row| (&row.fixed.trial, row.fixed.outcome))
-        .collect();
-    let ends: Vec<Outcome> = file
-        .plan
-        .iter()
-        .filter_map(|trial| last.get(trial).copied())
-        .filter(|outcome| outcome.is_final())
-        .collect();
+    let ends = outcomes(&file, &rows);
     line.trials = file.plan.len();
     line.is_searching = file.is_searching;
     line.done = ends.len();
@@ -175,17 +166,27 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .last()
         .and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
-    line.state = match (
-        is_newest,
-        line.note.is_some(),
-        line.done == line.trials && !line.is_searching,
-    ) {
+    let is_complete = line.done == line.trials && !line.is_searching;
+    line.state = match (is_newest, line.note.is_some(), is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
         (true, ..) => RunState::Resumable,
         (false, ..) => RunState::Abandoned,
     };
     line
+}
+
+/// The final outcomes of the planned trials.
+fn outcomes(file: &RunFile, rows: &[TableRow]) -> Vec<Outcome> {
+    let last: HashMap<&TrialId, Outcome> = rows
+        .iter()
+        .map(|row| (&row.fixed.trial, row.fixed.outcome))
+        .collect();
+    let planned = file.plan.iter();
+    planned
+        .filter_map(|trial| last.get(trial).copied())
+        .filter(|outcome| outcome.is_final())
+        .collect()
 }
 
 /// Time since the start of the last launch.

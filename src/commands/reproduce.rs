@@ -27,7 +27,7 @@ use crate::{
     output::terminal::note_page,
     progress::ProgressMode,
     report::compare::{facts, now_different, reproduced},
-    schedule::{self, Instruments, LaunchEnd, RunRequest},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest},
 };
 
 #[derive(clap::Args)]
@@ -43,26 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let base = base(&args.run)?;
-    let Some(text) = base.experiment.clone() else {
-        return Err(Stop::bad_input(format!(
-            "{}: there is no `experiment.yaml` beside the table; name a run's folder",
-            base.name
-        )));
-    };
-    // The experiment is taken as resolved then: today's environment variables have no effect.
-    let file = Path::new(&base.name).with_file_name("experiment.yaml");
-    let request = spec::ExperimentRequest {
-        file: file.clone(),
-        text: Some(text),
-        set: args.launch.settings(),
-        variables: Vec::new(),
-    };
-    let loaded = spec::load(&request).map_err(Stop::problems)?;
-    if loaded.experiment.sweep.search.is_some() {
-        let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE \
-                     --fresh` to search again";
-        return Err(Stop::bad_input(format!("{}: {again}", file.display())));
-    }
+    let loaded = experiment_of(&base, &args.launch)?;
     let mut launch = args.launch;
     launch.fresh = true;
     let asked = PlannedFile::new(plan_loaded(loaded)?, launch.dry_run)?;
@@ -87,17 +68,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return Err(stopped(failure.clone()));
     }
     if report.end == LaunchEnd::Interrupted {
-        let (experiment, new) = (report.folder.experiment(), report.folder.path());
-        let (results, base) = (launch.results.display(), &base.name);
-        let how = format!(
-            "`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`",
-            experiment.display(),
-            new.display()
-        );
-        return Err(Stop::new(
-            Status::Interrupted,
-            format!("interrupted; {how}"),
-        ));
+        return Err(interrupted(&report, &launch, &base));
     }
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
@@ -105,6 +76,42 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         _ => compare_and_print(&base, &new, &args.comparing, Some(reproduced))?,
     };
     Ok(surer(status(&report), compared))
+}
+
+/// The experiment of a recorded run, as it was resolved then: today's environment variables have no
+/// effect.
+fn experiment_of(base: &TableSource, launch: &Launching) -> Result<spec::Loaded, Stop> {
+    let Some(text) = base.experiment.clone() else {
+        return Err(Stop::bad_input(format!(
+            "{}: there is no `experiment.yaml` beside the table; name a run's folder",
+            base.name
+        )));
+    };
+    let file = Path::new(&base.name).with_file_name("experiment.yaml");
+    let request = spec::ExperimentRequest {
+        file: file.clone(),
+        text: Some(text),
+        set: launch.settings(),
+        variables: Vec::new(),
+    };
+    let loaded = spec::load(&request).map_err(Stop::bad_input)?;
+    if loaded.experiment.sweep.search.is_some() {
+        let again = "this is a search run, which cannot be reproduced; run `kiln tune FILE \
+                     --fresh` to search again";
+        return Err(Stop::bad_input(format!("{}: {again}", file.display())));
+    }
+    Ok(loaded)
+}
+
+fn interrupted(report: &LaunchReport, launch: &Launching, base: &TableSource) -> Stop {
+    let (experiment, new) = (report.folder.experiment(), report.folder.path());
+    let (results, base) = (launch.results.display(), &base.name);
+    let how = format!(
+        "`kiln run {} --results {results}` resumes it; then run `kiln compare {base} {}`",
+        experiment.display(),
+        new.display()
+    );
+    Stop::new(Status::Interrupted, format!("interrupted; {how}"))
 }
 
 fn base(named: &str) -> Result<TableSource, Stop> {

@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::{plan::TrialId, spec};
+use kiln_core::{
+    plan::{Plan, TrialId},
+    spec,
+};
 
 use super::{
     Status, Stop,
@@ -144,25 +147,6 @@ impl Side {
                  its own values"
             )));
         }
-        let repeats = planned.plan.repeats;
-        let of_round = |round: u64| {
-            planned
-                .plan
-                .trials
-                .iter()
-                .filter(move |trial| trial.repeat == round)
-        };
-        let mut rounds: Vec<Vec<_>> = (0..repeats)
-            .map(|round| of_round(round).collect())
-            .collect();
-        // Both sides run in the order of the points, so that equal points run next to each other.
-        rounds
-            .iter_mut()
-            .for_each(|round| round.sort_by_key(|trial| trial.point));
-        let rounds = rounds
-            .into_iter()
-            .map(|round| round.into_iter().map(|trial| trial.id.clone()).collect())
-            .collect();
         let program = match program {
             Some(program) => std::path::absolute(program)
                 .map_err(|error| Stop::bad_input(format!("{}: {error}", program.display())))?,
@@ -177,10 +161,10 @@ impl Side {
         let launching = Launching::quiet_in(folder.join(name));
         Ok(Self {
             name,
+            rounds: rounds(&planned.plan),
             asked: PlannedFile::new(planned, false)?,
             program,
             launching,
-            rounds,
             report: None,
         })
     }
@@ -219,6 +203,18 @@ impl Side {
             .ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
         of_folder(&report.folder.trials_table())
     }
+}
+
+/// The trials of each repeat. Both sides run them in the order of the points, so that equal points
+/// run next to each other.
+fn rounds(plan: &Plan) -> Vec<Vec<TrialId>> {
+    let round = |repeat: u64| {
+        let trials = plan.trials.iter();
+        let mut round: Vec<_> = trials.filter(|trial| trial.repeat == repeat).collect();
+        round.sort_by_key(|trial| trial.point);
+        round.into_iter().map(|trial| trial.id.clone()).collect()
+    };
+    (0..plan.repeats).map(round).collect()
 }
 
 /// The experiment of a run, as it was resolved when it ran.

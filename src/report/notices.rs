@@ -40,31 +40,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
 /// `1 - real / synthetic` (`docs/measurement.md` 6). The largest cost of all pairs that chance does
 /// not explain.
 fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let at = axes.iter().position(|axis| axis == "data.synthetic")?;
-    let others = |point: &Point<'_>| -> Vec<String> {
-        point
-            .values
-            .iter()
-            .enumerate()
-            .filter(|(place, _)| *place != at)
-            .map(|(_, value)| value.clone())
-            .collect()
-    };
-    let of = |value: &'static str| {
-        (0..points.len()).filter(move |place| {
-            points[*place]
-                .values
-                .get(at)
-                .is_some_and(|found| found == value)
-        })
-    };
-    let twin = |real: usize| {
-        Some((
-            real,
-            of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?,
-        ))
-    };
-    let pairs: Vec<(usize, usize)> = of("false").filter_map(twin).collect();
+    let pairs = synthetic_twins(points, axes)?;
     let rates = Rates::of(points, |row| row.samples_per_second);
     let gains = || {
         pairs.iter().filter_map(|(real, synthetic)| {
@@ -107,6 +83,35 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
         Fraction(cost.max(0.0)),
         points[real].name(axes)
     ))
+}
+
+/// Pairs of points that differ only in `data.synthetic`: with real data, and without.
+fn synthetic_twins(points: &[Point<'_>], axes: &[String]) -> Option<Vec<(usize, usize)>> {
+    let at = axes.iter().position(|axis| axis == "data.synthetic")?;
+    let others = |point: &Point<'_>| -> Vec<String> {
+        point
+            .values
+            .iter()
+            .enumerate()
+            .filter(|(place, _)| *place != at)
+            .map(|(_, value)| value.clone())
+            .collect()
+    };
+    let of = |value: &'static str| {
+        (0..points.len()).filter(move |place| {
+            points[*place]
+                .values
+                .get(at)
+                .is_some_and(|found| found == value)
+        })
+    };
+    let twin = |real: usize| {
+        Some((
+            real,
+            of("true").find(|synthetic| others(&points[*synthetic]) == others(&points[real]))?,
+        ))
+    };
+    Some(of("false").filter_map(twin).collect())
 }
 
 /// An MFU above 100 % means that the peak was set too low.

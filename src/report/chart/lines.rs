@@ -66,6 +66,16 @@ pub(in crate::report) struct ChartMark {
     pub(in crate::report) interval: Option<(f64, f64)>,
 }
 
+impl ChartLine {
+    /// The heights of its marks and of the ends of their intervals.
+    pub(in crate::report) fn reach(&self) -> impl Iterator<Item = f64> {
+        self.marks.iter().flat_map(|mark| {
+            let ends = mark.interval.map(|(low, high)| [low, high]);
+            [mark.y].into_iter().chain(ends.into_iter().flatten())
+        })
+    }
+}
+
 impl ChartMark {
     pub(in crate::report) fn at(x: f64, y: f64) -> Self {
         Self {

@@ -372,6 +372,49 @@ impl MeasuredPair {
             passed_over,
         })
     }
+
+    /// The verdict from an estimate, if there is one; `looks` is the number of points in which a
+    /// drift is looked for.
+    fn compared(
+        self,
+        estimate: Option<Estimate>,
+        is_comparable: bool,
+        looks: usize,
+    ) -> Option<Comparison> {
+        let metric = self.metric;
+        let middle = |runs: &[statistics::TimedRun]| {
+            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
+        };
+        let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
+        let verdict = match &estimate {
+            _ if !is_comparable => Verdict::NotComparable,
+            None => Verdict::TooFewRuns,
+            Some(estimate) => verdict(metric, estimate),
+        };
+        Some(Comparison {
+            metric,
+            verdict,
+            column: self.column,
+            base_runs: self.sides.base.len(),
+            new_runs: self.sides.new.len(),
+            base_missing: self.missing[0],
+            new_missing: self.missing[1],
+            passed_over: self.passed_over,
+            base,
+            new,
+            ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
+            interval: estimate
+                .map(|estimate| [estimate.low, estimate.high])
+                .filter(|[_, high]| high.is_finite()),
+            visible: estimate.and_then(|estimate| estimate.visible),
+            design: estimate.map(|estimate| estimate.design),
+            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
+            drift: estimate
+                .filter(|_| metric.nature() == statistics::Nature::Drifting)
+                .map(|_| Drift::of(&self.sides, looks))
+                .unwrap_or_default(),
+        })
+    }
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
@@ -409,52 +452,11 @@ fn fill(pairs: &[MatchedPair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compare
     told.into_iter()
         .zip(found)
         .for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (
-        MeasuredPair {
-            place,
-            metric,
-            column,
-            sides,
-            missing,
-            passed_over,
-        },
-        estimate,
-    ) in measured.into_iter().zip(estimate_of)
-    {
-        let middle = |runs: &[statistics::TimedRun]| {
-            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
-        };
-        let (Some(base), Some(new)) = (middle(&sides.base), middle(&sides.new)) else {
-            continue;
-        };
-        let verdict = match &estimate {
-            _ if !compared[place].unlike.is_empty() => Verdict::NotComparable,
-            None => Verdict::TooFewRuns,
-            Some(estimate) => verdict(metric, estimate),
-        };
-        compared[place].comparisons.push(Comparison {
-            metric,
-            verdict,
-            column,
-            base_runs: sides.base.len(),
-            new_runs: sides.new.len(),
-            base_missing: missing[0],
-            new_missing: missing[1],
-            passed_over,
-            base,
-            new,
-            ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
-            interval: estimate
-                .map(|estimate| [estimate.low, estimate.high])
-                .filter(|[_, high]| high.is_finite()),
-            visible: estimate.and_then(|estimate| estimate.visible),
-            design: estimate.map(|estimate| estimate.design),
-            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
-            drift: estimate
-                .filter(|_| metric.nature() == statistics::Nature::Drifting)
-                .map(|_| Drift::of(&sides, looks))
-                .unwrap_or_default(),
-        });
+    for (one, estimate) in measured.into_iter().zip(estimate_of) {
+        let into = &mut compared[one.place];
+        let is_comparable = into.unlike.is_empty();
+        into.comparisons
+            .extend(one.compared(estimate, is_comparable, looks));
     }
 }
 

@@ -3,7 +3,10 @@
 
 use std::fmt::Write;
 
-use kiln_core::units::{Change, counted, listed, without_controls};
+use kiln_core::{
+    statistics::FEWEST_RUNS,
+    units::{Change, counted, listed, without_controls},
+};
 
 use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict,
@@ -260,44 +263,8 @@ impl ComparisonPage<'_> {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let mut remarks: Vec<String> = Vec::new();
-        for pair in &self.found.pairs {
-            if !pair.unlike.is_empty() {
-                let fields: Vec<&str> = pair
-                    .unlike
-                    .iter()
-                    .map(|unlike| unlike.field.name())
-                    .collect();
-                let differences: Vec<String> = pair.unlike.iter().map(difference).collect();
-                remarks.push(format!(
-                    "not comparable: {}: {}; `--across {}` compares them anyway",
-                    pair.name,
-                    differences.join(", "),
-                    fields.join(",")
-                ));
-            }
-            if let Some([base, new]) = &pair.ends {
-                remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
-            }
-            remarks.extend(
-                pair.comparisons
-                    .iter()
-                    .filter_map(|comparison| missing(&pair.name, comparison)),
-            );
-            let unusable = |column: &&str| {
-                format!(
-                    "not compared: {}: no run of one side has a `{column}` {USABLE}",
-                    pair.name
-                )
-            };
-            remarks.extend(pair.unusable.iter().map(unusable));
-            remarks.extend(disturbed(pair, self.found.is_clean));
-            remarks.extend(
-                pair.outliers
-                    .iter()
-                    .map(|outlier| format!("outlier: {}: {outlier}", pair.name)),
-            );
-        }
+        let pairs = &self.found.pairs;
+        let mut remarks: Vec<String> = pairs.iter().flat_map(|pair| self.about(pair)).collect();
         let left_out = remarks.len().saturating_sub(MOST_REMARKS);
         if left_out > 0 {
             remarks.truncate(MOST_REMARKS);
@@ -305,7 +272,7 @@ impl ComparisonPage<'_> {
                 "and {left_out} more of these (`--format json` has all)"
             ));
         }
-        let (losses, equal) = self.found.pairs.iter().fold((0, 0), |(all, equal), pair| {
+        let (losses, equal) = pairs.iter().fold((0, 0), |(all, equal), pair| {
             (all + pair.losses, equal + pair.equal_losses)
         });
         if losses > 0 {
@@ -322,15 +289,44 @@ impl ComparisonPage<'_> {
                 remarks.push(format!("only in {side}: {}", listed(names, "; ")));
             }
         }
-        if self.found.pairs.iter().any(|pair| {
-            pair.comparisons
-                .iter()
-                .any(|comparison| comparison.verdict == Verdict::TooFewRuns)
-        }) {
-            remarks.push(
-                "a verdict needs 3 runs of a point on both sides (`sweep.repeats: 5`)".to_owned(),
-            );
+        let mut comparisons = pairs.iter().flat_map(|pair| &pair.comparisons);
+        if comparisons.any(|comparison| comparison.verdict == Verdict::TooFewRuns) {
+            remarks.push(format!(
+                "a verdict needs {FEWEST_RUNS} runs of a point on both sides (`sweep.repeats: 5`)"
+            ));
         }
+        remarks
+    }
+
+    /// Remarks on one pair of points.
+    fn about(&self, pair: &Compared) -> Vec<String> {
+        let mut remarks: Vec<String> = Vec::new();
+        if !pair.unlike.is_empty() {
+            let fields = pair.unlike.iter().map(|unlike| unlike.field.name());
+            let fields: Vec<&str> = fields.collect();
+            let differences: Vec<String> = pair.unlike.iter().map(difference).collect();
+            remarks.push(format!(
+                "not comparable: {}: {}; `--across {}` compares them anyway",
+                pair.name,
+                differences.join(", "),
+                fields.join(",")
+            ));
+        }
+        if let Some([base, new]) = &pair.ends {
+            remarks.push(format!("not all completed: {}: {base} → {new}", pair.name));
+        }
+        let comparisons = pair.comparisons.iter();
+        remarks.extend(comparisons.filter_map(|comparison| missing(&pair.name, comparison)));
+        let unusable = |column: &&str| {
+            format!(
+                "not compared: {}: no run of one side has a `{column}` {USABLE}",
+                pair.name
+            )
+        };
+        remarks.extend(pair.unusable.iter().map(unusable));
+        remarks.extend(disturbed(pair, self.found.is_clean));
+        let outliers = pair.outliers.iter();
+        remarks.extend(outliers.map(|outlier| format!("outlier: {}: {outlier}", pair.name)));
         remarks
     }
 }

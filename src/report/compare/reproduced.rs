@@ -32,36 +32,11 @@ fn losses(found: &Comparisons) -> (Gate, String) {
     let (all, equal) = found.pairs.iter().fold((0, 0), |(all, equal), pair| {
         (all + pair.losses, equal + pair.equal_losses)
     });
-    let named = |is_so: &dyn Fn(&Compared) -> bool| {
-        found
-            .pairs
-            .iter()
-            .filter(|pair| is_so(pair))
-            .map(|pair| pair.name.clone())
-            .collect::<Vec<_>>()
-    };
-    let ended_otherwise = named(&|pair| pair.ends.as_ref().is_some_and(|[base, new]| base != new));
-    let missing = &found.only_base;
-    if missing.len() + ended_otherwise.len() > 0 {
-        let of = |count: usize, what: &str| {
-            (count > 0).then(|| format!("{} {what}", counted(count, "point")))
-        };
-        let why: Vec<String> = [
-            of(missing.len(), "did not run again"),
-            of(ended_otherwise.len(), "ended differently"),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        let sentence = format!(
-            "not reproduced: {}; losses equal to the bit: {equal} of {all}",
-            why.join(", ")
-        );
-        return (
-            Gate::Fail(missing.iter().cloned().chain(ended_otherwise).collect()),
-            sentence,
-        );
+    if let Some((names, why)) = not_repeated(found) {
+        let sentence = format!("not reproduced: {why}; losses equal to the bit: {equal} of {all}");
+        return (Gate::Fail(names), sentence);
     }
+    let named = |is_so: &dyn Fn(&Compared) -> bool| named(found, is_so);
     let apart = found
         .pairs
         .iter()
@@ -110,6 +85,30 @@ fn losses(found: &Comparisons) -> (Gate, String) {
             ),
         ),
     }
+}
+
+/// The points that did not run again or ended differently, and how many of each.
+fn not_repeated(found: &Comparisons) -> Option<(Vec<String>, String)> {
+    let missing = &found.only_base;
+    let ended_otherwise = named(found, &|pair| {
+        pair.ends.as_ref().is_some_and(|[base, new]| base != new)
+    });
+    let counts = [
+        (missing.len(), "did not run again"),
+        (ended_otherwise.len(), "ended differently"),
+    ];
+    let why: Vec<String> = counts
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", counted(count, "point")))
+        .collect();
+    let names = missing.iter().cloned().chain(ended_otherwise).collect();
+    (!why.is_empty()).then(|| (names, why.join(", ")))
+}
+
+fn named(found: &Comparisons, is_so: &dyn Fn(&Compared) -> bool) -> Vec<String> {
+    let pairs = found.pairs.iter().filter(|pair| is_so(pair));
+    pairs.map(|pair| pair.name.clone()).collect()
 }
 
 fn verb(number: usize) -> &'static str {

@@ -127,20 +127,6 @@ fn shell_word(path: &str) -> String {
 fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     let rows = || subject.table.rows.iter().map(|row| &row.fixed);
     let launch = subject.run.and_then(|file| file.launches.last());
-    let machine = |path: &[&str]| {
-        path.iter()
-            .try_fold(&launch?.machine, |value, key| value.get(key))
-            .cloned()
-    };
-    let cpu = machine(&["cpu", "model"]).and_then(|value| value.as_str().map(str::to_owned));
-    let cores = machine(&["cpu", "usable_cores"]).and_then(|value| value.as_u64());
-    let memory = machine(&["memory", "total", "value"]).and_then(|value| value.as_u64());
-    let host = [
-        cpu,
-        cores.map(|cores| counted(cores as usize, "core")),
-        memory.map(|bytes| Bytes(bytes).to_string()),
-    ];
-    let host = host.into_iter().flatten().collect::<Vec<_>>().join(", ");
     let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
         let short: String = git.commit.chars().take(12).collect();
         format!("{short}{}", if git.dirty { ", with changes" } else { "" })
@@ -167,7 +153,7 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
         ),
         ("model", distinct(rows().map(|row| row.model_kind.clone()))),
         ("data", distinct(rows().map(|row| row.data_kind.clone()))),
-        ("host", host),
+        ("host", launch.map(host).unwrap_or_default()),
         (
             "started",
             rows()
@@ -187,6 +173,24 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     all.into_iter()
         .filter(|(_, value)| !value.is_empty())
         .collect()
+}
+
+/// Processor, cores and memory of the machine.
+fn host(launch: &Launch) -> String {
+    let machine = |path: &[&str]| {
+        path.iter()
+            .try_fold(&launch.machine, |value, key| value.get(key))
+            .cloned()
+    };
+    let cpu = machine(&["cpu", "model"]).and_then(|value| value.as_str().map(str::to_owned));
+    let cores = machine(&["cpu", "usable_cores"]).and_then(|value| value.as_u64());
+    let memory = machine(&["memory", "total", "value"]).and_then(|value| value.as_u64());
+    let host = [
+        cpu,
+        cores.map(|cores| counted(cores as usize, "core")),
+        memory.map(|bytes| Bytes(bytes).to_string()),
+    ];
+    host.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn distinct(values: impl Iterator<Item = String>) -> String {

@@ -1,5 +1,7 @@
 //! A number over each axis, one line for each choice on the others.
 
+use std::collections::HashMap;
+
 use kiln_core::{plan::Outcome, units::counted};
 
 use super::{
@@ -30,23 +32,7 @@ pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
 /// `None` where fewer than two values of the axis have the number.
 pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> Option<Chart> {
     let values = spots.values(axis);
-    let places = ChartAxis::places(&values);
-    let place_of: std::collections::HashMap<&str, f64> =
-        values.iter().copied().zip(places).collect();
-    let at = |spot: &Spot<'_>| -> Option<ChartMark> {
-        let mean = spot.mean(measure)?;
-        Some(ChartMark {
-            x: place_of[spot.values[axis].as_str()],
-            y: mean.mean,
-            interval: mean.interval,
-        })
-    };
-    let mut found: Vec<(String, Vec<ChartMark>)> = spots
-        .lines(axis)
-        .into_iter()
-        .map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect()))
-        .collect();
-    found.retain(|(_, marks): &(String, Vec<ChartMark>)| !marks.is_empty());
+    let mut found = named_marks(spots, axis, measure);
     let mut met: Vec<f64> = found
         .iter()
         .flat_map(|(_, marks)| marks.iter().map(|mark| mark.x))
@@ -80,16 +66,7 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
         .enumerate()
         .map(|(place, (name, marks))| line(name, place, marks, unit, is_scale))
         .collect();
-    let reach = || {
-        lines.iter().flat_map(|line| &line.marks).flat_map(|mark| {
-            [
-                Some(mark.y),
-                mark.interval.map(|ends| ends.0),
-                mark.interval.map(|ends| ends.1),
-            ]
-        })
-    };
-    let ends: Vec<f64> = reach().flatten().collect();
+    let ends: Vec<f64> = lines.iter().flat_map(ChartLine::reach).collect();
     let y = if measure.is_from_zero {
         ChartAxis::from_zero("", ends)
     } else {
@@ -117,6 +94,30 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
             is_low: false,
         }),
     })
+}
+
+/// The marks of each line, with the line's name; lines without a mark are left out.
+fn named_marks(
+    spots: &Spots<'_>,
+    axis: usize,
+    measure: &PointMeasure,
+) -> Vec<(String, Vec<ChartMark>)> {
+    let values = spots.values(axis);
+    let places = ChartAxis::places(&values);
+    let place_of: HashMap<&str, f64> = values.into_iter().zip(places).collect();
+    let at = |spot: &Spot<'_>| -> Option<ChartMark> {
+        let mean = spot.mean(measure)?;
+        Some(ChartMark {
+            x: place_of[spot.values[axis].as_str()],
+            y: mean.mean,
+            interval: mean.interval,
+        })
+    };
+    let lines = spots.lines(axis).into_iter();
+    lines
+        .map(|(name, spots)| (name, spots.into_iter().filter_map(at).collect::<Vec<_>>()))
+        .filter(|(_, marks)| !marks.is_empty())
+        .collect()
 }
 
 /// The lines that reach the best value, in the order they were met.
@@ -227,34 +228,7 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
             "More points than a page shows: of each stretch the least and the largest.".to_owned(),
         );
     }
-    let missing: Vec<&Spot<'_>> = spots
-        .spots
-        .iter()
-        .filter(|spot| spot.mean(measure).is_none())
-        .collect();
-    if !missing.is_empty() {
-        let of = |outcome: Outcome| {
-            missing
-                .iter()
-                .filter(|spot| spot.point.rows.iter().any(|row| row.outcome == outcome))
-                .count()
-        };
-        let ended = Outcome::ALL
-            .into_iter()
-            .filter(|outcome| *outcome != Outcome::Completed && of(*outcome) > 0);
-        let ended: Vec<String> = ended
-            .map(|outcome| format!("{} {outcome}", of(outcome)))
-            .collect();
-        let why = if ended.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", ended.join(", "))
-        };
-        said.push(format!(
-            "{} without this number{why}.",
-            counted(missing.len(), "point")
-        ));
-    }
+    said.extend(missing(spots, measure));
     if spots.stand_ins > 0 {
         said.push(format!(
             "Not shown: {} that stand in for trials out of memory.",
@@ -262,4 +236,32 @@ fn caption(spots: &Spots<'_>, measure: &PointMeasure, shown: &Shown<'_>) -> Stri
         ));
     }
     said.join(" ")
+}
+
+/// The number of points without this number, and how their trials ended.
+fn missing(spots: &Spots<'_>, measure: &PointMeasure) -> Option<String> {
+    let all = spots.spots.iter();
+    let missing: Vec<&Spot<'_>> = all.filter(|spot| spot.mean(measure).is_none()).collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let of = |outcome: Outcome| {
+        missing
+            .iter()
+            .filter(|spot| spot.point.rows.iter().any(|row| row.outcome == outcome))
+            .count()
+    };
+    let ended = Outcome::ALL
+        .into_iter()
+        .filter(|outcome| *outcome != Outcome::Completed && of(*outcome) > 0);
+    let ended: Vec<String> = ended
+        .map(|outcome| format!("{} {outcome}", of(outcome)))
+        .collect();
+    let why = if ended.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", ended.join(", "))
+    };
+    let points = counted(missing.len(), "point");
+    Some(format!("{points} without this number{why}."))
 }

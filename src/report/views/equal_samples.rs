@@ -1,7 +1,7 @@
 //! Does a larger batch still learn as well? The loss of each effective batch after the same number
 //! of samples.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     record::{Course, TrialRow},
@@ -136,20 +136,64 @@ fn chart(
     at: f64,
     missing: usize,
 ) -> Option<Chart> {
-    let batch = |spot: &Spot<'_>| {
-        spot.point
-            .rows
-            .first()
-            .map_or(0, |row| row.effective_batch_size)
-    };
     let batches: BTreeSet<u64> = found.iter().map(|(spot, _)| batch(spot)).collect();
     if batches.len() < 2 {
         return None;
     }
     let values: Vec<String> = batches.iter().map(u64::to_string).collect();
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
-    let places = ChartAxis::places(&values);
-    // The parts of the effective batch do not separate lines.
+    let place_of: BTreeMap<u64, f64> = batches
+        .into_iter()
+        .zip(ChartAxis::places(&values))
+        .collect();
+    let mut lines = lines(spots, found, &place_of);
+    let single = lines.iter().filter(|line| line.marks.len() < 2).count();
+    lines.retain(|line| line.marks.len() > 1);
+    lines
+        .iter_mut()
+        .for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
+    let all = lines.len();
+    lines.truncate(MOST_LINES);
+    let heights: Vec<f64> = lines.iter().flat_map(ChartLine::reach).collect();
+    if heights.is_empty() {
+        return None;
+    }
+    let left_out = LeftOut {
+        missing,
+        single,
+        lines: (lines.len() < all).then_some((lines.len(), all)),
+    };
+    Some(Chart {
+        name: "loss-at-equal-samples".to_owned(),
+        title: format!(
+            "{} against effective batch, at equal samples",
+            match on {
+                On::Validation => "Validation loss",
+                On::Training => "Training loss",
+            }
+        ),
+        caption: caption(on, at, &left_out),
+        picture: Picture::Lines(Lines {
+            x: ChartAxis::of_values("effective batch size", &values),
+            y: ChartAxis::of_numbers("", heights),
+            lines,
+            bands: Vec::new(),
+            is_low: false,
+        }),
+    })
+}
+
+fn batch(spot: &Spot<'_>) -> u64 {
+    let first = spot.point.rows.first();
+    first.map_or(0, |row| row.effective_batch_size)
+}
+
+/// One line for each choice on the axes that do not make the effective batch.
+fn lines(
+    spots: &Spots<'_>,
+    found: &[(&Spot<'_>, PlacedMean)],
+    place_of: &BTreeMap<u64, f64>,
+) -> Vec<ChartLine> {
     let is_batch = |axis: &str| {
         [
             "train.batch_size",
@@ -166,12 +210,8 @@ fn chart(
     let mut lines: Vec<ChartLine> = Vec::new();
     for (spot, mean) in found {
         let name = spots.named(&others, spot);
-        let place = batches
-            .iter()
-            .position(|value| *value == batch(spot))
-            .map_or(0.0, |place| places[place]);
         let mark = ChartMark {
-            x: place,
+            x: place_of.get(&batch(spot)).copied().unwrap_or(0.0),
             y: mean.mean,
             interval: mean.interval,
         };
@@ -185,39 +225,28 @@ fn chart(
             }),
         }
     }
-    let single = lines.iter().filter(|line| line.marks.len() < 2).count();
-    lines.retain(|line| line.marks.len() > 1);
     lines
-        .iter_mut()
-        .for_each(|line| line.marks.sort_by(|one, other| one.x.total_cmp(&other.x)));
-    let all = lines.len();
-    lines.truncate(MOST_LINES);
-    let heights: Vec<f64> = lines
-        .iter()
-        .flat_map(|line| &line.marks)
-        .flat_map(|mark| {
-            [mark.y].into_iter().chain(
-                mark.interval
-                    .map(|ends| [ends.0, ends.1])
-                    .into_iter()
-                    .flatten(),
-            )
-        })
-        .collect();
-    if heights.is_empty() {
-        return None;
-    }
-    let (name, how) = match on {
-        On::Validation => (
-            "Validation loss",
-            "the evaluation at that place (within 2 %)".to_owned(),
+}
+
+/// Data that the picture does not show.
+struct LeftOut {
+    /// Points without a loss at that place.
+    missing: usize,
+    /// Choices with a single batch.
+    single: usize,
+    /// The lines shown, and all lines, if these are more.
+    lines: Option<(usize, usize)>,
+}
+
+fn caption(on: On, at: f64, left_out: &LeftOut) -> String {
+    let how = match on {
+        On::Validation => format!(
+            "the evaluation at that place (within {:.0} %)",
+            SAME * 100.0
         ),
-        On::Training => (
-            "Training loss",
-            format!(
-                "the mean over the last {:.0} % of the samples",
-                LAST_SHARE * 100.0
-            ),
+        On::Training => format!(
+            "the mean over the last {:.0} % of the samples",
+            LAST_SHARE * 100.0
         ),
     };
     let mut caption = format!(
@@ -225,31 +254,20 @@ fn chart(
          batch makes fewer.",
         label_of(at, 0)
     );
-    if missing > 0 {
+    if left_out.missing > 0 {
         caption.push_str(&format!(
             " Left out: {} without a loss at that place.",
-            counted(missing, "point")
+            counted(left_out.missing, "point")
         ));
     }
-    if single > 0 {
+    if left_out.single > 0 {
         caption.push_str(&format!(
             " Left out: {} of other keys with a single batch.",
-            counted(single, "choice")
+            counted(left_out.single, "choice")
         ));
     }
-    if lines.len() < all {
-        caption.push_str(&format!(" {} of {all} lines.", lines.len()));
+    if let Some((shown, all)) = left_out.lines {
+        caption.push_str(&format!(" {shown} of {all} lines."));
     }
-    Some(Chart {
-        name: "loss-at-equal-samples".to_owned(),
-        title: format!("{name} against effective batch, at equal samples"),
-        caption,
-        picture: Picture::Lines(Lines {
-            x: ChartAxis::of_values("effective batch size", &values),
-            y: ChartAxis::of_numbers("", heights),
-            lines,
-            bands: Vec::new(),
-            is_low: false,
-        }),
-    })
+    caption
 }

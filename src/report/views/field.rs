@@ -22,50 +22,26 @@ pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
 }
 
 fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
-    let varying = spots.varying();
-    let mut by_values: Vec<(usize, usize)> = varying
-        .iter()
-        .map(|axis| (spots.values(*axis).len(), *axis))
-        .collect();
-    // The same number of values: the axis that stands first.
-    by_values.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
-    let [(_, columns), (_, rows), ..] = by_values[..] else {
-        return None;
-    };
-    let rate = |spot: &Spot<'_>| spot.mean(measure).map(|mean| mean.mean);
-    let best = spots
-        .spots
-        .iter()
-        .filter(|spot| rate(spot).is_some())
-        .max_by(|one, other| {
-            rate(one)
-                .unwrap_or(0.0)
-                .total_cmp(&rate(other).unwrap_or(0.0))
-        })?;
-    let held: Vec<usize> = varying
-        .into_iter()
-        .filter(|axis| *axis != columns && *axis != rows)
-        .collect();
+    let plane = Plane::of(spots, measure)?;
+    let (columns, rows) = (plane.columns, plane.rows);
     let (all_columns, all_rows) = (spots.values(columns), spots.values(rows));
     let letters = all_columns
         .iter()
         .map(|value| shown(value).chars().count())
         .max()
         .unwrap_or(0);
-    let column_values = nearest(&all_columns, &best.values[columns], most_columns(letters));
-    let row_values = nearest(&all_rows, &best.values[rows], MOST_ROWS);
+    let best = &plane.best.values;
+    let column_values = nearest(&all_columns, &best[columns], most_columns(letters));
+    let row_values = nearest(&all_rows, &best[rows], MOST_ROWS);
     let is_cut = column_values.len() < all_columns.len() || row_values.len() < all_rows.len();
-    let is_held = |spot: &&Spot<'_>| {
-        held.iter()
-            .all(|axis| spot.values[*axis] == best.values[*axis])
-    };
-    let shown_spots: Vec<&Spot<'_>> = spots.spots.iter().filter(is_held).collect();
-    let is_large = rate(best).is_some_and(|rate| rate >= LARGE);
+    let rate = |spot: &Spot<'_>| spot.mean(measure).map(|mean| mean.mean);
+    let is_large = rate(plane.best).is_some_and(|rate| rate >= LARGE);
     let (size, thousands) = if is_large {
         (1000.0, "thousand ")
     } else {
         (1.0, "")
     };
+    let shown_spots = plane.spots(spots);
     let cell = |row: &str, column: &str| {
         let spot = shown_spots
             .iter()
@@ -76,27 +52,12 @@ fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
             text: short_number(value / size),
         })
     };
-    let cells: Vec<Vec<Option<HeatCell>>> = row_values
-        .iter()
-        .map(|row| {
-            column_values
-                .iter()
-                .map(|column| cell(row, column))
-                .collect()
-        })
-        .collect();
-    let mut caption =
-        "A deeper color means a larger number; an empty cell did not complete or was not planned."
-            .to_owned();
-    if !held.is_empty() {
-        caption.push_str(&format!(
-            " The other axes are held where the best point is: {}.",
-            spots.named(&held, best)
-        ));
-    }
-    if is_cut {
-        caption.push_str(" More values than fit: those around the best point.");
-    }
+    let cells = |row: &&str| {
+        column_values
+            .iter()
+            .map(|column| cell(row, column))
+            .collect()
+    };
     let words = |values: &[&str]| values.iter().map(|value| shown(value).to_owned()).collect();
     Some(Chart {
         name: format!(
@@ -110,15 +71,81 @@ fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
             spots.short(columns),
             spots.short(rows)
         ),
-        caption,
+        caption: plane.caption(spots, is_cut),
         picture: Picture::Heat(Heat {
             column_key: spots.axes[columns].clone(),
             columns: words(&column_values),
             row_key: spots.axes[rows].clone(),
             rows: words(&row_values),
-            cells,
+            cells: row_values.iter().map(cells).collect(),
         }),
     })
+}
+
+/// The two axes of a picture, by their indexes, and the point whose values hold the others.
+struct Plane<'a> {
+    columns: usize,
+    rows: usize,
+    held: Vec<usize>,
+    best: &'a Spot<'a>,
+}
+
+impl<'a> Plane<'a> {
+    /// The two axes with the most values; `None` if fewer than two vary, or no point has the number.
+    fn of(spots: &'a Spots<'a>, measure: &PointMeasure) -> Option<Self> {
+        let varying = spots.varying();
+        let mut by_values: Vec<(usize, usize)> = varying
+            .iter()
+            .map(|axis| (spots.values(*axis).len(), *axis))
+            .collect();
+        // The same number of values: the axis that stands first.
+        by_values.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.cmp(&other.1)));
+        let [(_, columns), (_, rows), ..] = by_values[..] else {
+            return None;
+        };
+        let rated = spots
+            .spots
+            .iter()
+            .filter_map(|spot| Some((spot, spot.mean(measure)?.mean)));
+        let (best, _) = rated.max_by(|one, other| one.1.total_cmp(&other.1))?;
+        let held = varying
+            .into_iter()
+            .filter(|axis| *axis != columns && *axis != rows)
+            .collect();
+        Some(Self {
+            columns,
+            rows,
+            held,
+            best,
+        })
+    }
+
+    /// The points that have the held values.
+    fn spots(&self, spots: &'a Spots<'a>) -> Vec<&'a Spot<'a>> {
+        let is_held = |axis: &usize, spot: &Spot<'_>| spot.values[*axis] == self.best.values[*axis];
+        spots
+            .spots
+            .iter()
+            .filter(|spot| self.held.iter().all(|axis| is_held(axis, spot)))
+            .collect()
+    }
+
+    fn caption(&self, spots: &Spots<'_>, is_cut: bool) -> String {
+        let mut caption =
+            "A deeper color means a larger number; an empty cell did not complete or \
+                           was not planned."
+                .to_owned();
+        if !self.held.is_empty() {
+            caption.push_str(&format!(
+                " The other axes are held where the best point is: {}.",
+                spots.named(&self.held, self.best)
+            ));
+        }
+        if is_cut {
+            caption.push_str(" More values than fit: those around the best point.");
+        }
+        caption
+    }
 }
 
 /// As many values as fit, with this one among them.

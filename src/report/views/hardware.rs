@@ -18,6 +18,9 @@ const MOST_TRIALS: usize = 6;
 
 type Cell = fn(&SampleRow) -> Option<f64>;
 
+/// Times and values by the place of the reading and the device.
+type DeviceSeries<'a> = BTreeMap<(usize, &'a str), Vec<(f64, f64)>>;
+
 /// One chart: readings of one kind.
 struct Panel {
     key: &'static str,
@@ -262,7 +265,46 @@ pub(super) fn throttled(samples: &[&SampleRow]) -> Vec<(f64, f64)> {
 
 impl Panel {
     fn chart(&self, scene: &Scene<'_>) -> Option<Chart> {
-        let mut series: BTreeMap<(usize, &str), Vec<(f64, f64)>> = BTreeMap::new();
+        let mut series = self.series(scene);
+        let all = series.len();
+        // By reading, then by device: the first readings of all devices stay.
+        while series.len() > MOST_LINES {
+            series.pop_last();
+        }
+        let cut = if series.len() < all {
+            format!(" {} of {all} lines.", series.len())
+        } else {
+            String::new()
+        };
+        let values = || series.values().flatten().map(|reading| reading.1);
+        values().next()?;
+        let unit = AxisUnit::of(self.quantity, values());
+        let lines = self.lines(&series, unit);
+        let marks = || lines.iter().flat_map(|line| &line.marks);
+        let times: Vec<f64> = marks().map(|mark| mark.x).collect();
+        // A share is of the whole.
+        let whole = (self.quantity == Quantity::Fraction).then_some(100.0);
+        let heights: Vec<f64> = marks().map(|mark| mark.y).chain(whole).collect();
+        Some(Chart {
+            name: format!("{}-{}", self.key, scene.row.trial),
+            title: unit.after(self.what),
+            caption: format!(
+                "Trial {}, attempt {}.{}{cut}",
+                scene.row.trial, scene.row.attempt, scene.said
+            ),
+            picture: Picture::Lines(Lines {
+                x: ChartAxis::spanning(scene.time.after("time since the trial began"), times),
+                y: ChartAxis::from_zero("", heights),
+                lines,
+                bands: scene.bands.clone(),
+                is_low: true,
+            }),
+        })
+    }
+
+    /// The readings of each device, of more than one sample.
+    fn series<'a>(&self, scene: &'a Scene<'_>) -> DeviceSeries<'a> {
+        let mut series = DeviceSeries::new();
         let first = scene.samples.first().map(|sample| sample.device.as_str());
         for sample in scene
             .samples
@@ -279,74 +321,33 @@ impl Panel {
             }
         }
         series.retain(|_, readings| readings.len() > 1);
-        let all = series.len();
-        // By reading, then by device: the first readings of all devices stay.
-        while series.len() > MOST_LINES {
-            series.pop_last();
-        }
-        let cut = if series.len() < all {
-            format!(" {} of {all} lines.", series.len())
-        } else {
-            String::new()
-        };
-        let values = || series.values().flatten().map(|reading| reading.1);
-        values().next()?;
-        let unit = AxisUnit::of(self.quantity, values());
+        series
+    }
+
+    /// Lines named by reading and device, each where there are several.
+    fn lines(&self, series: &DeviceSeries<'_>, unit: AxisUnit) -> Vec<ChartLine> {
         let devices: HashSet<&str> = series.keys().map(|(_, device)| *device).collect();
         let kinds: HashSet<usize> = series.keys().map(|(place, _)| *place).collect();
         let named = |place: usize, device: &str| {
-            let reading = if kinds.len() > 1 {
-                self.readings[place].0
-            } else {
-                ""
-            };
-            let parts = [reading, if devices.len() > 1 { device } else { "" }];
+            let reading = (kinds.len() > 1).then_some(self.readings[place].0);
+            let device = (devices.len() > 1).then_some(device);
+            let parts = reading.into_iter().chain(device);
             parts
-                .into_iter()
                 .filter(|part| !part.is_empty())
                 .collect::<Vec<_>>()
                 .join(" of ")
         };
-        let mut lines: Vec<ChartLine> = Vec::new();
-        for ((place, device), readings) in &series {
-            lines.push(ChartLine {
+        let line = |(color, ((place, device), readings)): (usize, (&(usize, &str), &Vec<_>))| {
+            let marks = enveloped(readings, MOST_MARKS).into_iter();
+            ChartLine {
                 label: named(*place, device),
-                color: lines.len(),
+                color,
                 shape: MarkShape::Plain,
-                marks: enveloped(readings, MOST_MARKS)
-                    .into_iter()
+                marks: marks
                     .map(|(x, y)| ChartMark::at(x, y / unit.size))
                     .collect(),
-            });
-        }
-        let times: Vec<f64> = lines
-            .iter()
-            .flat_map(|line| line.marks.iter().map(|mark| mark.x))
-            .collect();
-        // A share is of the whole.
-        let whole = (self.quantity == Quantity::Fraction).then_some(100.0);
-        let y = ChartAxis::from_zero(
-            "",
-            lines
-                .iter()
-                .flat_map(|line| line.marks.iter().map(|mark| mark.y))
-                .chain(whole)
-                .collect::<Vec<_>>(),
-        );
-        Some(Chart {
-            name: format!("{}-{}", self.key, scene.row.trial),
-            title: unit.after(self.what),
-            caption: format!(
-                "Trial {}, attempt {}.{}{cut}",
-                scene.row.trial, scene.row.attempt, scene.said
-            ),
-            picture: Picture::Lines(Lines {
-                x: ChartAxis::spanning(scene.time.after("time since the trial began"), times),
-                y,
-                lines,
-                bands: scene.bands.clone(),
-                is_low: true,
-            }),
-        })
+            }
+        };
+        series.iter().enumerate().map(line).collect()
     }
 }

@@ -45,20 +45,7 @@ fn chart<'a>(
     all: &[(usize, &'a Point<'a>)],
     is_on_gpu: bool,
 ) -> Option<Chart> {
-    let sizes: Vec<SizeSource> = runs.iter().map(SizeSource::of).collect();
-    let bar = |(run, point): &(usize, &'a Point<'a>)| {
-        let fullest = point
-            .completed()
-            .filter(|row| row.device_uuid.is_some() == is_on_gpu)
-            .max_by_key(|row| row.memory_held_bytes())?;
-        let parts = if is_on_gpu {
-            sizes[*run].on_gpu(fullest, point)?
-        } else {
-            sizes[*run].on_host(fullest, point)?
-        };
-        Some((parts.iter().sum::<f64>(), *run, *point, parts))
-    };
-    let mut bars: Vec<(f64, usize, &'a Point<'a>, Vec<f64>)> = all.iter().filter_map(bar).collect();
+    let mut bars = fullest_runs(runs, all, is_on_gpu);
     let known = bars.len();
     if known > MOST_BARS {
         bars.sort_by(|one, other| other.0.total_cmp(&one.0));
@@ -105,6 +92,28 @@ fn chart<'a>(
             bars: shown,
         }),
     })
+}
+
+/// The memory of the fullest run of each point, its run and point, and its parts.
+fn fullest_runs<'a>(
+    runs: &[RunView<'_>],
+    all: &[(usize, &'a Point<'a>)],
+    is_on_gpu: bool,
+) -> Vec<(f64, usize, &'a Point<'a>, Vec<f64>)> {
+    let sizes: Vec<SizeSource> = runs.iter().map(SizeSource::of).collect();
+    let bar = |(run, point): &(usize, &'a Point<'a>)| {
+        let fullest = point
+            .completed()
+            .filter(|row| row.device_uuid.is_some() == is_on_gpu)
+            .max_by_key(|row| row.memory_held_bytes())?;
+        let parts = if is_on_gpu {
+            sizes[*run].on_gpu(fullest, point)?
+        } else {
+            sizes[*run].on_host(fullest, point)?
+        };
+        Some((parts.iter().sum::<f64>(), *run, *point, parts))
+    };
+    all.iter().filter_map(bar).collect()
 }
 
 /// Sources of the sizes of a run's trials.

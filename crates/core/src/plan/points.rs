@@ -31,66 +31,25 @@ pub(super) fn expand_sweep(
     sweep: &Sweep,
     base: impl Fn(&str) -> Value,
 ) -> Result<Points, Vec<PlanProblem>> {
-    let mut problems = PointProblems::default();
-    let grid = read_axes("grid", &sweep.grid, &mut problems);
-    let zip = read_axes("zip", &sweep.zip, &mut problems);
-    let rows = zip_rows(&zip, &mut problems);
-    for (key, _) in zip.iter().filter(|(key, _)| sweep.grid.contains_key(*key)) {
-        problems.add(PlanProblem::of_sweep(
-            format!("sweep.zip.{key}"),
-            "it is also an axis of `sweep.grid`; keep one of them",
-        ));
-    }
-    let conditions = read_conditions(&sweep.exclude, &mut problems);
-    let count = grid
+    let read = SweepLists::read(sweep)?;
+    let mut axes: Vec<String> = read
+        .grid
         .iter()
-        .map(|(_, values)| values.len() as u64)
-        .try_fold(rows, u64::checked_mul);
-    if count
-        .and_then(|count| count.checked_mul(sweep.repeats))
-        .is_none_or(|count| count > MOST_POINTS)
-    {
-        let count = count.map_or_else(|| "far too many".to_owned(), |count| count.to_string());
-        problems.add(PlanProblem::of_sweep(
-            "sweep",
-            format!(
-                "it makes {count} points with {} repeats each; at most {MOST_POINTS} trials are \
-                 allowed in one experiment",
-                sweep.repeats
-            ),
-        ));
-    }
-    problems.none_or(())?;
-
-    let mut axes: Vec<String> = grid
-        .iter()
-        .chain(&zip)
+        .chain(&read.zip)
         .map(|(key, _)| (*key).clone())
         .collect();
     let mut points = if axes.is_empty() && !sweep.include.is_empty() {
         Vec::new()
     } else {
-        product(&grid, &zip, rows)
+        product(&read.grid, &read.zip, read.rows)
     };
     points.retain(|point| {
-        !conditions
+        !read
+            .conditions
             .iter()
             .any(|entry| excluded(entry, &axes, point, &base))
     });
-    for key in sweep.include.iter().flat_map(Map::keys) {
-        if !axes.contains(key) {
-            axes.push(key.clone());
-        }
-    }
-    for point in &mut points {
-        point.resize(axes.len(), None);
-    }
-    points.extend(
-        sweep
-            .include
-            .iter()
-            .map(|entry| axes.iter().map(|key| entry.get(key).cloned()).collect()),
-    );
+    include(&sweep.include, &mut axes, &mut points);
     if points.is_empty() {
         return Err(vec![PlanProblem::of_sweep(
             "sweep.exclude",
@@ -98,6 +57,75 @@ pub(super) fn expand_sweep(
         )]);
     }
     Ok(Points { axes, points })
+}
+
+/// Adds one point per entry, and the axes that only these have.
+fn include(entries: &[Map<String, Value>], axes: &mut Vec<String>, points: &mut Vec<Choices>) {
+    for key in entries.iter().flat_map(Map::keys) {
+        if !axes.contains(key) {
+            axes.push(key.clone());
+        }
+    }
+    for point in points.iter_mut() {
+        point.resize(axes.len(), None);
+    }
+    let of_entry = |entry: &Map<String, Value>| {
+        let value = |key| entry.get(key).cloned();
+        axes.iter().map(value).collect()
+    };
+    points.extend(entries.iter().map(of_entry));
+}
+
+/// The checked lists of a sweep.
+struct SweepLists<'a> {
+    grid: Vec<AxisValues<'a>>,
+    zip: Vec<AxisValues<'a>>,
+    /// Rows of the zip.
+    rows: u64,
+    /// The conditions of each entry of `exclude`.
+    conditions: Vec<Vec<(String, Condition)>>,
+}
+
+impl<'a> SweepLists<'a> {
+    fn read(sweep: &'a Sweep) -> Result<Self, Vec<PlanProblem>> {
+        let mut problems = PointProblems::default();
+        let grid = read_axes("grid", &sweep.grid, &mut problems);
+        let zip = read_axes("zip", &sweep.zip, &mut problems);
+        let rows = zip_rows(&zip, &mut problems);
+        for (key, _) in zip.iter().filter(|(key, _)| sweep.grid.contains_key(*key)) {
+            problems.add(PlanProblem::of_sweep(
+                format!("sweep.zip.{key}"),
+                "it is also an axis of `sweep.grid`; keep one of them",
+            ));
+        }
+        let conditions = read_conditions(&sweep.exclude, &mut problems);
+        if let Some(problem) = too_many(&grid, rows, sweep.repeats) {
+            problems.add(problem);
+        }
+        problems.none_or(Self {
+            grid,
+            zip,
+            rows,
+            conditions,
+        })
+    }
+}
+
+fn too_many(grid: &[AxisValues<'_>], rows: u64, repeats: u64) -> Option<PlanProblem> {
+    let points = grid
+        .iter()
+        .map(|(_, values)| values.len() as u64)
+        .try_fold(rows, u64::checked_mul);
+    let trials = points.and_then(|points| points.checked_mul(repeats));
+    if trials.is_some_and(|trials| trials <= MOST_POINTS) {
+        return None;
+    }
+    let points = points.map_or_else(|| "far too many".to_owned(), |points| points.to_string());
+    let message = format!(
+        "it makes {points} points with {repeats} repeats each; at most {MOST_POINTS} trials are \
+         allowed in one experiment"
+    );
+    Some(PlanProblem::of_sweep("sweep", message))
 }
 
 type AxisValues<'a> = (&'a String, &'a [Value]);

@@ -92,6 +92,25 @@ pub(super) fn lay(sides: &Sides) -> Laid {
                 .total_cmp(&other.0.seconds.unwrap_or_default())
         });
     }
+    let (design, pairs) = design(sides, &all, is_timed);
+    // Between sessions time says nothing about a drift; the order does.
+    let has_times = is_timed && !design.is_apart();
+    let position =
+        |place: usize, run: &TimedRun| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
+    let placed = |(place, (run, is_new)): (usize, &(TimedRun, bool))| Placed {
+        log: run.value.ln(),
+        is_new: *is_new,
+        position: position(place, run),
+    };
+    Laid {
+        design,
+        runs: all.iter().enumerate().map(placed).collect(),
+        pairs,
+    }
+}
+
+/// Classifies the order of all runs, and returns the pairs among them if they are paired.
+fn design(sides: &Sides, all: &[(TimedRun, bool)], is_timed: bool) -> (Design, Vec<(f64, f64)>) {
     let by_key = pairs_by_key(sides);
     let (design, pairs) = match sides.nature {
         Nature::Settled if by_key.len() == sides.base.len() && by_key.len() == sides.new.len() => (
@@ -110,12 +129,12 @@ pub(super) fn lay(sides: &Sides) -> Laid {
         ),
         Nature::Drifting if !is_timed => (Design::OrderUnknown, Vec::new()),
         Nature::Drifting => {
-            let neighbours = neighbours(&all);
+            let neighbours = neighbours(all);
             match neighbours.len() {
                 many if many >= FEWEST_RUNS && 2.0 * many as f64 >= PAIRED * all.len() as f64 => {
                     (Design::Paired { pairs: many }, neighbours)
                 }
-                _ if separation(&all) >= APART || !is_mixed(&all) => (Design::Apart, Vec::new()),
+                _ if separation(all) >= APART || !is_mixed(all) => (Design::Apart, Vec::new()),
                 _ => (Design::Mixed, Vec::new()),
             }
         }
@@ -127,20 +146,7 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     } else {
         design
     };
-    // Between sessions time says nothing about a drift; the order does.
-    let has_times = is_timed && !design.is_apart();
-    let position =
-        |place: usize, run: &TimedRun| run.seconds.filter(|_| has_times).unwrap_or(place as f64);
-    let placed = |(place, (run, is_new)): (usize, &(TimedRun, bool))| Placed {
-        log: run.value.ln(),
-        is_new: *is_new,
-        position: position(place, run),
-    };
-    Laid {
-        design,
-        runs: all.iter().enumerate().map(placed).collect(),
-        pairs,
-    }
+    (design, pairs)
 }
 
 /// True if `is_so` holds for a share of at least `MUCH_DISTURBED` of the runs of one side.

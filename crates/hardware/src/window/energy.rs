@@ -22,8 +22,13 @@ pub(super) fn fill_energy(
     readings: &TrialReadings,
     pieces: &[(u64, u64)],
 ) {
+    fill_integral(summary, readings, pieces);
+    fill_counter(summary, readings, pieces);
+    note_apart(summary);
+}
+
+fn fill_integral(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &[(u64, u64)]) {
     let power = ReadingSeries::new(&readings.ticks, |gpu| gpu.power_watts);
-    let counter = ReadingSeries::new(&readings.ticks, |gpu| gpu.energy_joules);
     match power.clipped(pieces, Hole::is_in) {
         Ok(found) => {
             let joules: f64 = found.iter().map(|points| integral(points)).sum();
@@ -40,7 +45,11 @@ pub(super) fn fill_energy(
         }
         Err(None) => {}
     }
-    // A counter keeps counting in a gap; only its value at an end of the window is unknown there.
+}
+
+/// A counter keeps counting in a gap; only its value at an end of the window is unknown there.
+fn fill_counter(summary: &mut WindowSummary, readings: &TrialReadings, pieces: &[(u64, u64)]) {
+    let counter = ReadingSeries::new(&readings.ticks, |gpu| gpu.energy_joules);
     match counter.clipped(pieces, Hole::is_over_an_end) {
         Ok(found)
             if found
@@ -65,6 +74,9 @@ pub(super) fn fill_energy(
         Err(Some(reason)) => note(summary, "energy_counter_joules", &reason),
         Err(None) => {}
     }
+}
+
+fn note_apart(summary: &mut WindowSummary) {
     if let (Some(counted), Some(integrated)) = (
         summary.energy_counter_joules,
         summary.energy_integral_joules,

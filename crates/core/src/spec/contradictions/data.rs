@@ -7,78 +7,96 @@ use crate::{
 };
 
 pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
-    let involved = ["model.kind", "data.kind"];
-    let (model, data) = (point.model.kind(), point.data.kind());
-    let mut faults = Vec::new();
-    let keeps_best = point
-        .train
-        .checkpoint
-        .as_ref()
-        .is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
+    let mut faults = of_validation(point);
+    faults.extend(of_labels(point));
+    faults.extend(of_generation(point));
+    faults.extend(of_synthetic(point.data));
+    faults.extend(of_images(point));
+    faults.extend(of_panel(point.data));
+    faults.extend(of_pairs(point.data));
+    faults.extend(of_windows(point));
+    faults.extend(of_content(point));
+    faults
+}
+
+/// Checks that what needs a validation loss gets one.
+fn of_validation(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
+    if point.data.valid_fraction() != Some(0.0) {
+        return Vec::new();
+    }
+    let train = point.train;
+    let checkpoint = train.checkpoint.as_ref();
+    let keeps_best = checkpoint.is_some_and(|checkpoint| checkpoint.after == AfterTraining::Best);
     let needs_validation = [
-        ("train.target", point.train.target.is_some()),
-        ("train.early_stop", point.train.early_stop.is_some()),
+        ("train.target", train.target.is_some()),
+        ("train.early_stop", train.early_stop.is_some()),
         ("train.checkpoint.after", keeps_best),
-        (
-            "train.evaluate.generate",
-            point.train.evaluate.generate.is_some(),
-        ),
+        ("train.evaluate.generate", train.evaluate.generate.is_some()),
     ];
-    for (key, _) in needs_validation
-        .into_iter()
-        .filter(|(_, is_given)| *is_given && point.data.valid_fraction() == Some(0.0))
-    {
+    let fault = |key: &'static str| {
         let message = format!("`{key}` needs a validation loss, but `data.valid_fraction` is 0");
-        faults.push(KeyFault::between(key, &["data", key], message));
-    }
-    if point.model.reads() == Content::Panel && point.train.label_smoothing > 0.0 {
+        KeyFault::between(key, &["data", key], message)
+    };
+    needs_validation
+        .into_iter()
+        .filter(|(_, is_given)| *is_given)
+        .map(|(key, _)| fault(key))
+        .collect()
+}
+
+fn of_labels(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
+    let is_smoothed = point.train.label_smoothing > 0.0;
+    (point.model.reads() == Content::Panel && is_smoothed).then(|| {
         let message = format!(
-            "`label_smoothing` needs classes, and model kind `{model}` has none; remove it"
+            "`label_smoothing` needs classes, and model kind `{}` has none; remove it",
+            point.model.kind()
         );
-        faults.push(KeyFault::between(
-            "train.label_smoothing",
-            &["model.kind", "train.label_smoothing"],
-            message,
-        ));
-    }
-    if point.train.evaluate.generate.is_some() && point.model.kind() != "seq2seq" {
+        let key = "train.label_smoothing";
+        KeyFault::between(key, &["model.kind", key], message)
+    })
+}
+
+fn of_generation(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
+    let model = point.model.kind();
+    let generates = point.train.evaluate.generate.is_some();
+    (generates && model != "seq2seq").then(|| {
         let message = format!(
             "`generate` needs a sequence-to-sequence model, and model kind `{model}` is not one; \
              remove it"
         );
-        faults.push(KeyFault::between(
-            "train.evaluate.generate",
-            &["model.kind", "train.evaluate"],
-            message,
-        ));
-    }
-    if point.data.pairs().is_some_and(|pairs| pairs.longest_first)
-        && point.data.loader().is_some_and(|loader| loader.synthetic)
-    {
-        let message = "`data.longest_first` makes the first steps longer than the others, but with \
-                       `data.synthetic` all steps use one batch; keep one of them";
-        faults.push(KeyFault::between("data.longest_first", &["data"], message));
-    }
-    faults.extend(of_images(point));
-    faults.extend(of_panel(point.data));
-    faults.extend(of_pairs(point.data));
+        let involved = ["model.kind", "train.evaluate"];
+        KeyFault::between("train.evaluate.generate", &involved, message)
+    })
+}
+
+fn of_synthetic(data: &Data) -> Option<KeyFault> {
+    let sorts = data.pairs().is_some_and(|pairs| pairs.longest_first);
+    let is_synthetic = data.loader().is_some_and(|loader| loader.synthetic);
+    let message = "`data.longest_first` makes the first steps longer than the others, but with \
+                   `data.synthetic` all steps use one batch; keep one of them";
+    (sorts && is_synthetic).then(|| KeyFault::between("data.longest_first", &["data"], message))
+}
+
+/// Checks that windows that continue one another do not overlap or leave gaps.
+fn of_windows(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
     let contiguous = point.data.sampling().filter(|_| point.data.is_contiguous());
-    if let (Some(stride), Some(seq_len)) = (
-        contiguous.and_then(|sampling| sampling.stride),
-        point.model.seq_len(),
-    ) && stride != seq_len
-    {
+    let (stride, seq_len) = (contiguous?.stride?, point.model.seq_len()?);
+    (stride != seq_len).then(|| {
         let message = format!(
             "`sampling: contiguous` continues where the previous window ended, but `stride` is \
              {stride} and `seq_len` {seq_len}; remove `stride`"
         );
-        faults.push(KeyFault::between(
-            "data.stride",
-            &["data", "model"],
-            message,
-        ));
-    }
+        KeyFault::between("data.stride", &["data", "model"], message)
+    })
+}
+
+/// Checks that the data holds what the model reads.
+fn of_content(point: &ResolvedPoint<'_>) -> Option<KeyFault> {
+    let (model, data) = (point.model.kind(), point.data.kind());
     let (reads, holds) = (point.model.reads(), point.data.content());
+    if reads == holds {
+        return None;
+    }
     let example = match reads {
         Content::Nothing => "remove the `data` section".to_owned(),
         Content::Text => such_as("generated"),
@@ -86,19 +104,17 @@ pub(super) fn of_data(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         Content::Panel => such_as("stocknet"),
         Content::Pairs => such_as("chatlm"),
     };
-    if reads != holds {
-        let held = if holds == Content::Nothing {
-            "`none`".to_owned()
-        } else {
-            format!("`{data}`, {}", holds.name())
-        };
-        let message = format!(
-            "model kind `{model}` reads {}, but `data.kind` is {held}; {example}",
-            reads.name()
-        );
-        faults.push(KeyFault::between("data.kind", &involved, message));
-    }
-    faults
+    let held = if holds == Content::Nothing {
+        "`none`".to_owned()
+    } else {
+        format!("`{data}`, {}", holds.name())
+    };
+    let message = format!(
+        "model kind `{model}` reads {}, but `data.kind` is {held}; {example}",
+        reads.name()
+    );
+    let involved = ["model.kind", "data.kind"];
+    Some(KeyFault::between("data.kind", &involved, message))
 }
 
 fn of_images(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
