@@ -415,12 +415,18 @@ fn run_of(
 fn row_of(claim: Claim, point: usize, points: usize) -> TrialRow {
     let mut fields = serde_json::to_value(TrialRow::default()).unwrap();
     let known = json!({
-        "kiln_table": TRIALS.version, "trial": "0000000000", "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,
-        "model_kind": "gpt", "data_kind": "generated", "engine": "libtorch", "device_name": "NVIDIA H200", "device_uuid": "GPU-1", "driver": "590.48.01",
-        "precision": "f32", "batch_size": 8, "grad_accumulation": 1, "effective_batch_size": 8, "num_workers": 2, "seed": 1, "steps": 900,
-        "window_seconds": 90.0, "left_out_steps": 10, "median_step_seconds": 0.09, "epoch_seconds": 600.0, "data_wait_fraction": 0.01,
-        "mean_gpu_utilization": 0.9, "mean_sm_active": 0.8, "peak_nvml_used_bytes": 60_000_000_000_u64, "memory_limit_bytes": 150_000_000_000_u64,
-        "foreign_processes": "none", "concurrent_trials": 1, "cpu_threads": 64, "devices_per_trial": 1,
+        "kiln_table": TRIALS.version, "trial": "0000000000",
+        "attempt": 1, "launch": 1, "number": 1, "outcome": "completed", "trial_seconds": 100.0,
+        "model_kind": "gpt", "data_kind": "generated", "engine": "libtorch", "precision": "f32",
+        "device_name": "NVIDIA H200", "device_uuid": "GPU-1", "driver": "590.48.01",
+        "batch_size": 8, "grad_accumulation": 1, "effective_batch_size": 8,
+        "num_workers": 2, "seed": 1, "steps": 900,
+        "window_seconds": 90.0, "left_out_steps": 10, "median_step_seconds": 0.09,
+        "epoch_seconds": 600.0, "data_wait_fraction": 0.01,
+        "mean_gpu_utilization": 0.9, "mean_sm_active": 0.8,
+        "peak_nvml_used_bytes": 60_000_000_000_u64, "memory_limit_bytes": 150_000_000_000_u64,
+        "foreign_processes": "none", "concurrent_trials": 1,
+        "cpu_threads": 64, "devices_per_trial": 1,
     });
     let known = known.as_object().unwrap().clone();
     fields.as_object_mut().unwrap().extend(known);

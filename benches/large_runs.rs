@@ -133,7 +133,8 @@ fn expansion(work: &Path) -> Result<Measure> {
     let fifty = numbers(50);
     let text = format!(
         "{{kiln: 1, name: x, model: {{kind: gpt}}, data: {{kind: generated}}, train: {{steps: 5}},
-        sweep: {{repeats: 2, grid: {{train.batch_size: [{fifty}], data.num_workers: [{fifty}], train.optimizer.kind: [sgd, adamw]}}}}}}"
+        sweep: {{repeats: 2, grid: {{train.batch_size: [{fifty}], data.num_workers: [{fifty}],
+        train.optimizer.kind: [sgd, adamw]}}}}}}"
     );
     let file = work.join("kinds.yaml");
     fs::write(&file, text)?;

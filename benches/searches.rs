@@ -369,7 +369,8 @@ fn main() {
         .and_then(|text| text.parse().ok())
         .unwrap_or(SEARCHES);
     let mut text = String::from(
-        "search,curve,noise,repeats,searches,right,choice_within_3_percent,cannot_tell,cannot_tell_right,median_run,median_named,most_named,median_cost,most_cost\n",
+        "search,curve,noise,repeats,searches,right,choice_within_3_percent,cannot_tell,\
+         cannot_tell_right,median_run,median_named,most_named,median_cost,most_cost\n",
     );
     let mut faults = Vec::new();
     for kind in [Kind::Batch, Kind::Workers] {

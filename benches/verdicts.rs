@@ -219,7 +219,8 @@ fn main() {
         results.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/results")));
     let measured = PLACES.map(|name| rates(&results.join(name).join("latest/trials.csv")));
     let mut text = String::from(
-        "noise,spread,order,base_runs,new_runs,slowdown,comparisons,slower,faster,same,ambiguous,cannot_tell,best_test,best_slower\n",
+        "noise,spread,order,base_runs,new_runs,slowdown,comparisons,slower,faster,same,ambiguous,\
+         cannot_tell,best_test,best_slower\n",
     );
     let mut faults = Vec::new();
     for noise in NOISES {
@@ -370,7 +371,8 @@ fn cell(
         let [slower, faster, same, ambiguous, cannot_tell] =
             counts.map(|count| format!("{:.4}", share(count)));
         let line = format!(
-            "{name},{spread},{},{},{},{slowdown},{comparisons},{slower},{faster},{same},{ambiguous},{cannot_tell},{best}",
+            "{name},{spread},{},{},{},{slowdown},{comparisons},{slower},{faster},{same},\
+             {ambiguous},{cannot_tell},{best}",
             order.name(),
             runs[0],
             runs[1]

@@ -99,7 +99,10 @@ pub enum FetchError {
         attempts: u32,
         reason: String,
     },
-    #[error("{url} has {} {found}, and the published file has {}; the file is kept as {}", .expected.algorithm(), .expected.hex(), .kept.display())]
+    #[error(
+        "{url} has {} {found}, and the published file has {}; the file is kept as {}",
+        .expected.algorithm(), .expected.hex(), .kept.display()
+    )]
     WrongHash {
         url: String,
         found: String,

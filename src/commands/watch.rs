@@ -45,7 +45,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(120);
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Seconds between readings.
-    #[arg(short = 'l', long = "loop", value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    #[arg(
+        short = 'l',
+        long = "loop",
+        value_name = "SECONDS",
+        default_value = "1"
+    )]
+    #[arg(value_parser = seconds)]
     every: Duration,
     /// Stop after this many readings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -55,7 +61,8 @@ pub(super) struct Args {
     ids: Vec<String>,
     /// Print these properties as CSV, with nvidia-smi's names, such as
     /// timestamp,name,utilization.gpu.
-    #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES", conflicts_with_all = ["csv", "host"])]
+    #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES")]
+    #[arg(conflicts_with_all = ["csv", "host"])]
     query: Option<String>,
     /// Format of `--query`: csv, optionally with noheader and nounits.
     #[arg(long, default_value = "csv", value_name = "WORDS", requires = "query")]

@@ -1,4 +1,4 @@
-//! Checks of the child and its libtorch: does it start, which libtorch is loaded, are matrix products
+//! Checks of the child and its libtorch: does it start, which libtorch is loaded, are its products
 //! correct. Converts the child's findings to checks.
 
 use kiln_core::{

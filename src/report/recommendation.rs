@@ -95,8 +95,18 @@ impl SearchScope<'_> {
             .map(|(choice, why)| json!({"choice": choice, "why": why}))
             .collect();
         json!({
-            "chosen": chosen, "cannot_be_told_apart": alike, "why": why, "warnings": warnings, "notes": notes, "refused": refused,
-            "cost": {"trials": trials, "seconds": seconds, "grid_trials": grid_trials, "grid_seconds": grid_seconds},
+            "chosen": chosen,
+            "cannot_be_told_apart": alike,
+            "why": why,
+            "warnings": warnings,
+            "notes": notes,
+            "refused": refused,
+            "cost": {
+                "trials": trials,
+                "seconds": seconds,
+                "grid_trials": grid_trials,
+                "grid_seconds": grid_seconds,
+            },
         })
     }
 

@@ -3,13 +3,13 @@
 
 /// From this fraction of the power limit on, the limit is near.
 pub const NEAR_POWER: f64 = 0.95;
-/// From this fraction of the power limit on, it may reduce the clocks. Some idle boards report it as
-/// a reason.
+/// From this fraction of the power limit on, it may reduce the clocks. Some idle boards report it
+/// as a reason.
 pub const LIMITING_POWER: f64 = 0.8;
 /// At this many degrees below the temperature at which it slows down, a GPU is hot.
 pub const HOT_MARGIN_CELSIUS: i64 = 5;
-/// If the counter and the integral of energy differ by more than this fraction of the larger, one of
-/// them is wrong.
+/// If the counter and the integral of energy differ by more than this fraction of the larger, one
+/// of them is wrong.
 pub const ENERGY_APART: f64 = 0.15;
 
 #[cfg(test)]

@@ -148,7 +148,8 @@ mod on_libtorch {
             engine::device::open_cuda(at)?;
         }
         tch::manual_seed(1);
-        let factor = || Tensor::randn([SIZE, SIZE], (Kind::Float, Device::Cpu)).to_kind(kind); // [row, column]
+        // [row, column]
+        let factor = || Tensor::randn([SIZE, SIZE], (Kind::Float, Device::Cpu)).to_kind(kind);
         let (left, right) = (factor(), factor());
         let exact = left
             .to_kind(Kind::Double)

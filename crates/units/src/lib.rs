@@ -136,7 +136,8 @@ impl<'de> Deserialize<'de> for TimeSpan {
 /// `1:30:00`, or ISO 8601 (`PT30M`).
 const TIME_SPAN_PATTERN: &str = concat!(
     r"^(\+?[Pp][Tt]?[0-9].*|\+?[0-9]+:[0-9]+:[0-9]+([.,][0-9]+)?|",
-    r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?|",
+    r"\+?([0-9]+([.,][0-9]+)?\s*(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|",
+    r"ms|msecs?|millis?|milliseconds?|",
     r"us|µs|μs|usecs?|micros?|microseconds?|ns|nsecs?|nanos?|nanoseconds?),?\s*)+)$"
 );
 
@@ -146,7 +147,12 @@ impl JsonSchema for TimeSpan {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "format": "time-span", "pattern": TIME_SPAN_PATTERN, "examples": ["500ms", "2s", "30m"]})
+        json_schema!({
+            "type": "string",
+            "format": "time-span",
+            "pattern": TIME_SPAN_PATTERN,
+            "examples": ["500ms", "2s", "30m"],
+        })
     }
 }
 
@@ -216,7 +222,12 @@ impl JsonSchema for ByteSize {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let pattern = r"^\s*[0-9]+(\.[0-9]+)?\s*([KkMmGgTtPpEe][Ii]?)?[Bb]\s*$";
-        json_schema!({"type": "string", "format": "byte-size", "pattern": pattern, "examples": ["512MiB", "1.5GiB", "8GB"]})
+        json_schema!({
+            "type": "string",
+            "format": "byte-size",
+            "pattern": pattern,
+            "examples": ["512MiB", "1.5GiB", "8GB"],
+        })
     }
 }
 

@@ -97,7 +97,12 @@ impl ComparisonPage<'_> {
 
     /// Returns that object.
     pub fn value(&self) -> Value {
-        let mut whole = json!({"kiln_compare": KILN_COMPARE, "base": self.base, "new": self.new, "facts": self.facts});
+        let mut whole = json!({
+            "kiln_compare": KILN_COMPARE,
+            "base": self.base,
+            "new": self.new,
+            "facts": self.facts,
+        });
         if let (Value::Object(whole), Ok(Value::Object(found))) =
             (&mut whole, serde_json::to_value(self.found))
         {

@@ -67,11 +67,6 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
         .map(|(place, (name, marks))| line(name, place, marks, unit, is_scale))
         .collect();
     let ends: Vec<f64> = lines.iter().flat_map(ChartLine::reach).collect();
-    let y = if measure.is_from_zero {
-        ChartAxis::from_zero("", ends)
-    } else {
-        ChartAxis::of_numbers("", ends)
-    };
     let name = &spots.axes[axis];
     Some(Chart {
         name: format!("{}-against-{name}", measure.key),
@@ -88,7 +83,10 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
         ),
         picture: Picture::Lines(Lines {
             x: ChartAxis::of_values(name.clone(), &values),
-            y,
+            y: match measure.is_from_zero {
+                true => ChartAxis::from_zero("", ends),
+                false => ChartAxis::of_numbers("", ends),
+            },
             lines,
             bands: Vec::new(),
             is_low: false,

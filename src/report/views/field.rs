@@ -91,7 +91,8 @@ struct Plane<'a> {
 }
 
 impl<'a> Plane<'a> {
-    /// The two axes with the most values; `None` if fewer than two vary, or no point has the number.
+    /// The two axes with the most values; `None` if fewer than two vary, or no point has the
+    /// number.
     fn of(spots: &'a Spots<'a>, measure: &PointMeasure) -> Option<Self> {
         let varying = spots.varying();
         let mut by_values: Vec<(usize, usize)> = varying

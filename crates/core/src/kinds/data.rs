@@ -174,7 +174,10 @@ impl JsonSchema for NumWorkers {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1024}, {"const": "auto"}]})
+        json_schema!({"anyOf": [
+            {"type": "integer", "minimum": 0, "maximum": 1024},
+            {"const": "auto"},
+        ]})
     }
 }
 

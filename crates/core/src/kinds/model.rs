@@ -1,5 +1,5 @@
-//! The registry of model kinds: each is one line here, and an implementation of [`ModelKind`] beside
-//! its settings.
+//! The registry of model kinds: each is one line here, and an implementation of [`ModelKind`]
+//! beside its settings.
 
 use std::ops::Deref;
 
@@ -11,8 +11,8 @@ use super::{
     data::PairCounts,
 };
 
-/// The facts that the settings of a model define. A [`Model`] of any kind has these methods. `input`
-/// is the shape of the data, if it is known.
+/// The facts that the settings of a model define. A [`Model`] of any kind has these methods.
+/// `input` is the shape of the data, if it is known.
 pub trait ModelKind {
     /// The name in `model.kind`.
     fn kind(&self) -> &'static str;
@@ -53,8 +53,8 @@ pub trait ModelKind {
     }
 
     /// Short name of the formula behind `flops_per_sample`: per token or row, with the letters of
-    /// `docs/measurement.md` 8; for `resnet` per multiply-add, for `matmul` per product of two N × N
-    /// matrices; `own` for the figure of a user's own model.
+    /// `docs/measurement.md` 8; for `resnet` per multiply-add, for `matmul` per product of two
+    /// N × N matrices; `own` for the figure of a user's own model.
     fn flops_formula(&self) -> &'static str;
 
     /// The keys that a named size (`model.size`) sets if they are absent.

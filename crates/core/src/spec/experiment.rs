@@ -255,7 +255,10 @@ impl JsonSchema for EvaluateEvery {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1_000_000_000}, {"enum": ["end", "epoch"]}]})
+        json_schema!({"anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": 1_000_000_000},
+            {"enum": ["end", "epoch"]},
+        ]})
     }
 }
 
@@ -301,7 +304,10 @@ impl JsonSchema for CpuThreads {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, {"const": "auto"}]})
+        json_schema!({"anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": 1024},
+            {"const": "auto"},
+        ]})
     }
 }
 

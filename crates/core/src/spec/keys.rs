@@ -2,7 +2,8 @@
 //! file.
 //!
 //! The source is the JSON Schema that schemars derives from [`Experiment`]; here it becomes a tree
-//! of [shapes](super::shapes), used by the checker, the merging and the sweep. Built once per process.
+//! of [shapes](super::shapes), used by the checker, the merging and the sweep. Built once per
+//! process.
 
 use std::sync::OnceLock;
 

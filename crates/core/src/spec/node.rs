@@ -114,7 +114,15 @@ impl Node {
     }
 
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.content, NodeContent::Scalar(scalar) if matches!(scalar.value, Resolved::Null))
+        self.scalar_value() == Some(Resolved::Null)
+    }
+
+    /// The meaning of a scalar; `None` for lists and maps.
+    pub(super) fn scalar_value(&self) -> Option<Resolved> {
+        match &self.content {
+            NodeContent::Scalar(scalar) => Some(scalar.value),
+            _ => None,
+        }
     }
 
     /// Puts a value at a path and creates the maps on the way; a value that is in the way is

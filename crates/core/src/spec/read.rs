@@ -135,12 +135,10 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
         }
     }
     match builder.root {
-        Some(tree) if !matches!(&tree.content, NodeContent::Scalar(scalar) if scalar.value == Resolved::Empty) => {
-            Ok(ReadTree {
-                tree,
-                problems: builder.problems,
-            })
-        }
+        Some(tree) if tree.scalar_value() != Some(Resolved::Empty) => Ok(ReadTree {
+            tree,
+            problems: builder.problems,
+        }),
         _ => {
             builder.problems.push(Problem::new(
                 &Location {

@@ -113,7 +113,10 @@ impl JsonSchema for Devices {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({"anyOf": [
             {"enum": ["auto", "cpu", "all"]},
-            {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1023}, {"type": "string", "pattern": "^(GPU|MIG)-.+$"}]}},
+            {"type": "array", "minItems": 1, "items": {"anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": 1023},
+                {"type": "string", "pattern": "^(GPU|MIG)-.+$"},
+            ]}},
         ]})
     }
 }

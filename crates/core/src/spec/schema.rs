@@ -178,14 +178,19 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
             .collect::<Map<String, Value>>()
             .into()
     };
-    let lists = section(
-        &|item| json!({"anyOf": [{"type": "array", "minItems": 1, "items": item}, {"type": "null"}]}),
-    );
+    let lists = section(&|item| {
+        let list = json!({"type": "array", "minItems": 1, "items": item});
+        json!({"anyOf": [list, {"type": "null"}]})
+    });
     let values = section(&|item| item);
-    let conditions = section(
-        &|item| json!({"anyOf": [item, {"type": "string", "pattern": format!("^ *({})", Operator::listed("|"))}]}),
-    );
-    schema["$defs"]["Axes"] = json!({"description": "The keys that a sweep may vary.", "properties": each(&Value::clone)});
+    let conditions = section(&|item| {
+        let pattern = format!("^ *({})", Operator::listed("|"));
+        json!({"anyOf": [item, {"type": "string", "pattern": pattern}]})
+    });
+    schema["$defs"]["Axes"] = json!({
+        "description": "The keys that a sweep may vary.",
+        "properties": each(&Value::clone),
+    });
     let properties = &mut schema["$defs"]["Sweep"]["properties"];
     for name in ["grid", "zip"] {
         properties[name]["properties"] = lists.clone();
@@ -195,7 +200,11 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     }
     for (name, properties_of) in [("include", values), ("exclude", conditions)] {
         properties[name]["items"] = json!({
-            "type": "object", "minProperties": 1, "properties": properties_of, "patternProperties": {OWN_AXIS: {}}, "additionalProperties": false,
+            "type": "object",
+            "minProperties": 1,
+            "properties": properties_of,
+            "patternProperties": {OWN_AXIS: {}},
+            "additionalProperties": false,
         });
     }
     let with_axes = schema["$defs"]["Search"]["oneOf"]

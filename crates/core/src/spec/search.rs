@@ -183,7 +183,10 @@ impl JsonSchema for MostWorkers {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "integer", "minimum": 1, "maximum": 1024}, {"const": "auto"}]})
+        json_schema!({"anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": 1024},
+            {"const": "auto"},
+        ]})
     }
 }
 

@@ -1,9 +1,9 @@
 //! The limits of verdicts and searches: from where on a difference counts, and how much evidence it
 //! takes.
 //!
-//! `docs/comparing.md` and `docs/tuning.md` name them to users; a test keeps the two equal. Limits of
-//! a single method stay beside it, with the measurements that they come from; limits of a diagnosis
-//! stay beside its rules.
+//! `docs/comparing.md`, `docs/tuning.md` and `docs/diagnosis.md` name them to users; a test keeps
+//! them equal. Limits of a single method stay beside it, with the measurements that they come from;
+//! limits of a diagnosis stay beside its rules.
 
 /// Probability of a false alarm over all questions asked together, and over all reports of a drift.
 pub const ALPHA: f64 = 0.05;
@@ -45,8 +45,9 @@ pub const OUTLIER_DEVIATIONS: f64 = 3.5;
 /// Smallest number of runs in which an outlier can be recognized.
 pub const OUTLIER_FEWEST_RUNS: usize = 4;
 
-/// Values of a search whose speeds differ by no more than this are equal: the smaller one is chosen,
-/// and a rise that gains no more has ended. Less than [`WORTH`], which only repeats can show.
+/// Values of a search whose speeds differ by no more than this are equal: the smaller one is
+/// chosen, and a rise that gains no more has ended. Less than [`WORTH`], which only repeats can
+/// show.
 pub(crate) const SEARCH_EQUAL: f64 = 0.01;
 
 #[cfg(test)]
@@ -89,7 +90,15 @@ mod tests {
             format!("the interval ends above {lowest}"),
             format!("more than {worth} above the best so far"),
         ];
-        for (name, sentences) in [("comparing.md", &comparing[..]), ("tuning.md", &tuning)] {
+        let diagnosis = [
+            format!("the ratio is {} or more", 1.0 + WORTH),
+            format!("the difference must be {} larger", percent(SESSION_JUMP)),
+        ];
+        for (name, sentences) in [
+            ("comparing.md", &comparing[..]),
+            ("tuning.md", &tuning),
+            ("diagnosis.md", &diagnosis),
+        ] {
             let page = page(name);
             for sentence in sentences {
                 assert!(page.contains(sentence), "docs/{name} lacks: {sentence}");

@@ -85,7 +85,10 @@ impl NvmlReader {
     }
 
     fn handle(&mut self, uuid: &str) -> &mut DeviceHandle {
-        let is_due = |handle: &DeviceHandle| matches!(handle, DeviceHandle::Closed { since, .. } if since.elapsed() >= RETRY);
+        let is_due = |handle: &DeviceHandle| match handle {
+            DeviceHandle::Closed { since, .. } => since.elapsed() >= RETRY,
+            DeviceHandle::Open(_) => false,
+        };
         if self.devices.get(uuid).is_none_or(is_due) {
             let opened = open(&self.nvml, uuid)
                 .map(|device| DeviceHandle::Open(Box::new(OpenedGpu::new(self.nvml, device))));

@@ -1,5 +1,6 @@
-//! The shim (`shim/*.cpp`) is C++ behind C functions: each file of this folder declares those that it
-//! calls. What these calls share: handles of tensors, and libtorch's messages as [`TrialError`].
+//! The shim (`shim/*.cpp`) is C++ behind C functions: each file of this folder declares those that
+//! it calls. What these calls share: handles of tensors, and libtorch's messages as
+//! [`TrialError`].
 
 use std::ffi::{CStr, c_char, c_int};
 

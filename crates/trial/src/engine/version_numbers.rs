@@ -1,5 +1,5 @@
-//! NVIDIA's libraries pack their versions into numbers, each in its own way; libtorch has its own in
-//! the description of its build.
+//! NVIDIA's libraries pack their versions into numbers, each in its own way; libtorch has its own
+//! in the description of its build.
 
 /// The value of `KEY=value` in libtorch's words on its build.
 pub(super) fn build_setting<'a>(build: &'a str, key: &str) -> Option<&'a str> {

@@ -285,9 +285,15 @@ impl<M: ModuleMapper> ErasedMapper for InnerWalk<'_, M> {
     fn map(&mut self, kind: TensorKind, mut param: Box<dyn Any>) -> Box<dyn Any> {
         of_axes!(D => {
             let mapped = match kind {
-                TensorKind::Float => param.downcast::<Param<Tensor<D>>>().map(|param| Box::new(self.0.map_float(*param)) as Box<dyn Any>),
-                TensorKind::Int => param.downcast::<Param<Tensor<D, Int>>>().map(|param| Box::new(self.0.map_int(*param)) as Box<dyn Any>),
-                TensorKind::Bool => param.downcast::<Param<Tensor<D, Bool>>>().map(|param| Box::new(self.0.map_bool(*param)) as Box<dyn Any>),
+                TensorKind::Float => param
+                    .downcast::<Param<Tensor<D>>>()
+                    .map(|param| Box::new(self.0.map_float(*param)) as Box<dyn Any>),
+                TensorKind::Int => param
+                    .downcast::<Param<Tensor<D, Int>>>()
+                    .map(|param| Box::new(self.0.map_int(*param)) as Box<dyn Any>),
+                TensorKind::Bool => param
+                    .downcast::<Param<Tensor<D, Bool>>>()
+                    .map(|param| Box::new(self.0.map_bool(*param)) as Box<dyn Any>),
             };
             match mapped {
                 Ok(mapped) => return mapped,

@@ -49,7 +49,8 @@ impl ComposedOps {
             keys_values.clone().narrow(2, 0, inner),
             keys_values.narrow(2, inner, inner),
         );
-        let mut scores = by_head(queries).matmul(by_head(keys).transpose()); // [batch, heads, time, time']
+        // [batch, heads, time, time']
+        let mut scores = by_head(queries).matmul(by_head(keys).transpose());
         if let Some(bias) = added.bias.clone() {
             scores = scores + bias.unsqueeze_dim::<4>(0);
         }
@@ -80,7 +81,8 @@ impl ComposedOps {
             if is_tracked { state.autodiff() } else { state }
         });
         let [_, time, _] = x.dims();
-        let from_input = self.linear(x, weights.input.clone(), Some(weights.input_bias.clone())); // [batch, time, 4 × hidden]
+        // [batch, time, 4 × hidden]
+        let from_input = self.linear(x, weights.input.clone(), Some(weights.input_bias.clone()));
         let mut outputs = Vec::with_capacity(time);
         for at in 0..time {
             let from_state = self.linear(
@@ -197,9 +199,11 @@ impl Operations for ComposedOps {
             .chunk(3, 2)
             .into_iter()
             .map(|part| part.reshape([batch, time, heads, head_dim]).swap_dims(1, 2));
-        let mut next = || parts.next().expect("three parts were asked for"); // [batch, heads, time, head_dim]
+        // [batch, heads, time, head_dim]
+        let mut next = || parts.next().expect("three parts were asked for");
         let (queries, keys, values) = (next(), next(), next());
-        let scores = queries.matmul(keys.transpose()) / (head_dim as f64).sqrt(); // [batch, heads, time, time]
+        // [batch, heads, time, time]
+        let scores = queries.matmul(keys.transpose()) / (head_dim as f64).sqrt();
         let later =
             Tensor::<2, Bool>::tril_mask([time, time], 0, &scores.device()).unsqueeze::<4>();
         let weights = self.dropout(
