@@ -6,7 +6,10 @@
 use std::{fs, thread, time::Duration};
 
 use kiln::readings::SampleWriter;
-use kiln_core::record::{SampleRow, Table, tables::SAMPLES};
+use kiln_core::{
+    folder::Folder,
+    record::{SampleRow, Table, tables::SAMPLES},
+};
 use kiln_hardware::{
     GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost,
     power_now_watts,
@@ -216,7 +219,7 @@ fn a_batch_and_the_chips_counters_reach_the_row_and_the_summary() {
 fn check_table(ticks: &[SampledTick]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
-    SampleWriter::open(&path, 1)
+    SampleWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 1)
         .unwrap()
         .0
         .append(ticks)

@@ -142,7 +142,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
     let read = RunFile::read(&run.run_file()).and_then(|file| {
         Ok((
             file,
-            TrialTable::read(&run.trials_table())
+            TrialTable::read_of(run)
                 .map_err(|error| error.to_string())?
                 .rows,
         ))
@@ -189,10 +189,12 @@ fn outcomes(file: &RunFile, rows: &[TableRow]) -> Vec<Outcome> {
         .collect()
 }
 
-/// Time since the start of the last launch.
+/// Time since the start of the last launch; `None` if it lies in the future, because a clock was
+/// wrong then or is wrong now.
 fn age_seconds(started_utc: &str) -> Option<f64> {
     let started: jiff::Timestamp = started_utc.parse().ok()?;
-    Some(jiff::Timestamp::now().duration_since(started).as_secs_f64())
+    let seconds = jiff::Timestamp::now().duration_since(started).as_secs_f64();
+    (seconds >= 0.0).then_some(seconds)
 }
 
 /// Bytes of all files below a folder; symbolic links are not followed.

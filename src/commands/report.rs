@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{record::run_file::write_whole, units::counted};
+use kiln_core::{folder::write_whole, units::counted};
 
 use super::{
     Status, Stop, note,

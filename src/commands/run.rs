@@ -233,8 +233,8 @@ fn summary(
     planned: usize,
     description: Option<&str>,
 ) -> Result<String, Stop> {
-    let table = TrialTable::read(&report.folder.trials_table())
-        .map_err(|error| Stop::new(Status::Failed, error))?;
+    let table =
+        TrialTable::read_of(&report.folder).map_err(|error| Stop::new(Status::Failed, error))?;
     let page = report::summary(&table, planned, super::page_style());
     let folder = &report.folder;
     let kept = [

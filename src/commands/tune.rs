@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
+    folder::write_whole,
     kinds::Data,
     plan::search::Recommendation,
-    record::{RunFolder, TrialTable, run_file::write_whole},
+    record::{RunFolder, TrialTable},
     spec::{self, Loaded, Search},
     units::{counted, without_controls},
 };
@@ -107,7 +108,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .launch
         .request(&wanted, &program, |request| schedule::run(request, opened))
         .map_err(stopped)?;
-    let rows = TrialTable::read(&report.folder.trials_table())
+    let rows = TrialTable::read_of(&report.folder)
         .map_err(|error| Stop::new(Status::Failed, error))?
         .rows;
     let progressed = tuning.progress(&rows);

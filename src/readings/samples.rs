@@ -2,10 +2,11 @@
 
 use std::{collections::HashSet, path::Path};
 
+use kiln_core::folder::Folder;
 use kiln_core::plan::TrialId;
 use kiln_core::record::{
     SampleRow,
-    table::{Table, TableError, TableWriter, TornLine, cells_of},
+    table::{Table, TableError, TableWriter, cells_of},
     tables::SAMPLES,
 };
 use kiln_hardware::sampler::{SampledTick, THROTTLED, throttle_names};
@@ -102,13 +103,14 @@ pub struct SampleWriter {
 }
 
 impl SampleWriter {
-    /// Opens or creates the table for one launch. A torn last line is cut and returned.
+    /// Opens or creates the table in the folder of a run, for one launch. A torn last line is cut; a
+    /// damaged table is moved aside, and its new name returned.
     ///
     /// # Errors
     /// When the file cannot be read or written, or has other columns.
-    pub fn open(path: &Path, launch: u64) -> Result<(Self, Option<TornLine>), TableError> {
-        let (table, torn) = TableWriter::open(path, SAMPLES.spec(&[]))?;
-        Ok((Self { table, launch }, torn))
+    pub fn open(folder: &Folder, launch: u64) -> Result<(Self, Option<String>), TableError> {
+        let (table, aside) = TableWriter::open_side(folder, SAMPLES.file, &SAMPLES.spec(&[]))?;
+        Ok((Self { table, launch }, aside))
     }
 
     /// Appends the ticks in one write.
@@ -167,7 +169,8 @@ mod tests {
             run_seconds: 2.0,
             ..on_gpu.clone()
         };
-        let (mut writer, _) = SampleWriter::open(&path, 3).unwrap();
+        let (mut writer, _) =
+            SampleWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 3).unwrap();
         writer.append(&[on_gpu, on_cpu]).unwrap();
         let rows: Vec<SampleRow> = Table::read(&path, SAMPLES.version).unwrap().rows().unwrap();
         assert_eq!(
@@ -209,7 +212,8 @@ mod tests {
                 },
             }
         };
-        let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
+        let (mut writer, _) =
+            SampleWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 1).unwrap();
         writer
             .append(&[
                 tick("a", Some(0x4)),

@@ -1,12 +1,13 @@
 //! `snapshots.csv`: facts of the host and the devices, one field per row: all fields at each
 //! launch, later only changes.
 
-use std::{collections::HashMap, path::Path};
+use std::collections::HashMap;
 
+use kiln_core::folder::Folder;
 use kiln_core::plan::TrialId;
 use kiln_core::record::{
     SnapshotMoment, SnapshotRow,
-    table::{TableError, TableWriter, TornLine, cells_of},
+    table::{TableError, TableWriter, cells_of},
     tables::SNAPSHOTS,
 };
 use kiln_hardware::{Entry, Reading, Snapshot};
@@ -24,16 +25,17 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Opens or creates the table. A torn last line is cut and returned.
+    /// Opens or creates the table in the folder of a run. A torn last line is cut; a damaged table is
+    /// moved aside, and its new name returned.
     ///
     /// # Errors
     /// When the file cannot be read or written, or has other columns.
     pub fn open(
-        path: &Path,
+        folder: &Folder,
         launch: u64,
         privacy: Privacy,
-    ) -> Result<(Self, Option<TornLine>), TableError> {
-        let (table, torn) = TableWriter::open(path, SNAPSHOTS.spec(&[]))?;
+    ) -> Result<(Self, Option<String>), TableError> {
+        let (table, aside) = TableWriter::open_side(folder, SNAPSHOTS.file, &SNAPSHOTS.spec(&[]))?;
         Ok((
             Self {
                 table,
@@ -42,7 +44,7 @@ impl SnapshotWriter {
                 run_seconds: None,
                 last: HashMap::new(),
             },
-            torn,
+            aside,
         ))
     }
 
@@ -182,7 +184,7 @@ mod tests {
         }
     }
 
-    fn rows(path: &Path) -> Vec<SnapshotRow> {
+    fn rows(path: &std::path::Path) -> Vec<SnapshotRow> {
         Table::read(path, SNAPSHOTS.version)
             .unwrap()
             .rows()
@@ -193,7 +195,12 @@ mod tests {
     fn a_launch_writes_all_and_a_trial_only_what_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("snapshots.csv");
-        let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
+        let (mut writer, _) = SnapshotWriter::open(
+            &Folder::open(path.parent().unwrap()).unwrap(),
+            1,
+            Privacy::Masked,
+        )
+        .unwrap();
         let trial = TrialId("0123456789".into());
         writer
             .write_all(&snapshot(vec![
@@ -259,7 +266,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for (privacy, wanted) in [(Privacy::Masked, MASKED), (Privacy::Full, "1650000000001")] {
             let path = folder.path().join(format!("{privacy:?}.csv"));
-            let (mut writer, _) = SnapshotWriter::open(&path, 1, privacy).unwrap();
+            let (mut writer, _) =
+                SnapshotWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 1, privacy)
+                    .unwrap();
             writer
                 .write_all(&snapshot(vec![
                     entry("name", "A", false),
@@ -278,7 +287,12 @@ mod tests {
     fn a_gap_keeps_its_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("snapshots.csv");
-        let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
+        let (mut writer, _) = SnapshotWriter::open(
+            &Folder::open(path.parent().unwrap()).unwrap(),
+            1,
+            Privacy::Masked,
+        )
+        .unwrap();
         let gap = Entry {
             value: Reading::absent("not supported, \"really\""),
             ..entry("fan", "", true)

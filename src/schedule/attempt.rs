@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     sync::mpsc::Sender,
     time::{Duration, Instant},
@@ -14,7 +14,6 @@ use kiln_core::{
         AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, TableRow, TrialResult,
         attempt::{attempts, result},
         message::exit_status,
-        run_file::write_whole,
     },
     spec::{AfterTraining, Precision, Run},
     units::ByteSize,
@@ -129,7 +128,6 @@ pub(super) fn start(
     let attempt = attempts(setting.folder, &trial.id)
         .last()
         .map_or(1, |last| last + 1);
-    let folder = setting.folder.attempt(&trial.id, attempt);
     let (started_utc, run_seconds) = (
         clock::utc_now(),
         clock::run_seconds(setting.run_anchor_nanoseconds),
@@ -138,7 +136,7 @@ pub(super) fn start(
     if setting.begins_anew {
         checkpoints(setting.folder, trial).delete()?;
     }
-    fs::create_dir_all(&folder)?;
+    let folder = setting.folder.make_attempt(&trial.id, attempt)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
         let start = ChildStart {
             program: setting.request.trial_program,
@@ -151,7 +149,7 @@ pub(super) fn start(
         child::start(&start, events).map_err(|error| named(error, setting.request.trial_program))
     });
     let child = started.inspect_err(|_| {
-        let _ = fs::remove_dir_all(&folder);
+        let _ = setting.folder.remove(&folder);
     })?;
     Ok(Attempt {
         token: setting.token,
@@ -218,10 +216,12 @@ fn write_files(
             uuids(setting.devices).join(DEVICE_SEPARATOR)
         },
     };
-    file.write(folder)?;
+    file.write(setting.folder)?;
     let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder))
         .map_err(io::Error::other)?;
-    write_whole(&setting.folder.trial_file(&trial.id), text.as_bytes())
+    setting
+        .folder
+        .write(&setting.folder.trial_file(&trial.id), text.as_bytes())
 }
 
 fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {

@@ -9,11 +9,11 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialTable,
-        TrialWriter,
+        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialStore,
+        TrialTable,
         attempt::attempts,
-        run_file::{RUN_FILE, write_whole},
-        run_folder::{create, runs},
+        run_file::RUN_FILE,
+        run_folder::{create, next_number, runs},
         tables::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
     },
     spec::{Experiment, Identity},
@@ -62,10 +62,21 @@ pub(super) struct OpenRun {
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
     pub(super) file: RunFile,
-    pub(super) table: TrialWriter,
-    pub(super) rows: Vec<TableRow>,
+    pub(super) store: TrialStore,
     /// Notices for the user.
     pub(super) notices: Vec<String>,
+}
+
+impl OpenRun {
+    /// Writes `run.json`, and `experiment.yaml` if somebody has removed it.
+    pub(super) fn write_files(&self, request: &RunRequest) -> io::Result<()> {
+        let experiment = self.folder.experiment();
+        if experiment.symlink_metadata().is_err() {
+            self.folder
+                .write(&experiment, resolved(request).as_bytes())?;
+        }
+        self.file.write(&self.folder)
+    }
 }
 
 /// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision
@@ -87,7 +98,7 @@ pub(super) fn find(
         ))
     };
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
-    let rows = TrialTable::read(&folder.trials_table())
+    let rows = TrialTable::read_of(&folder)
         .map_err(|error| unreadable(error.to_string()))?
         .rows;
     let history = History::of(&rows);
@@ -271,7 +282,8 @@ pub(super) fn open(
             );
             if changed.iter().any(KeyChange::is_of_the_device) {
                 // The run has no measurement yet; it now belongs to the new device.
-                write_whole(&folder.experiment(), resolved(request).as_bytes())
+                folder
+                    .write(&folder.experiment(), resolved(request).as_bytes())
                     .map_err(cannot_write(request))?;
                 file.experiment_sha256 = Some(experiment_sha256(request));
             }
@@ -280,19 +292,19 @@ pub(super) fn open(
                 .map(|change| (change.key, change.new.unwrap_or_default()))
                 .collect();
             file.launches.push(launch);
-            file.write(&folder.run_file())
-                .map_err(cannot_write(request))?;
+            file.write(&folder).map_err(cannot_write(request))?;
             (folder, file, number)
         }
     };
     // The children receive absolute paths, and are recognized by them.
     let folder = RunFolder::at(fs::canonicalize(folder.path()).map_err(cannot_write(request))?);
-    let refused = |error: TableError| RunStop::Refused(error.to_string());
-    let (table, torn) =
-        TrialWriter::open(&folder.trials_table(), &axes(request.trials)).map_err(refused)?;
-    let rows = TrialTable::read(&folder.trials_table())
-        .map_err(refused)?
-        .rows;
+    let (store, torn) =
+        TrialStore::open(&folder, &axes(request.trials)).map_err(|error| {
+            match matches!(error, TableError::Io { .. }) {
+                true => cannot_write(request)(error.into()),
+                false => RunStop::Refused(error.to_string()),
+            }
+        })?;
     let run_anchor_nanoseconds = file
         .launches
         .last()
@@ -302,12 +314,11 @@ pub(super) fn open(
         launch: launch_number,
         run_anchor_nanoseconds,
         file,
-        table,
-        rows,
+        store,
         notices,
     };
     if let Some(torn) = torn {
-        let path = open.table.path().display().to_string();
+        let path = open.folder.trials_table().display().to_string();
         open.notices.push(format!(
             "{path}:{}: the last line was incomplete and has been removed: {}",
             torn.line, torn.text
@@ -353,6 +364,7 @@ fn new_file(request: &RunRequest, launch: kiln_core::record::run_file::Launch) -
     RunFile {
         kiln_run: RUN_FILE,
         experiment: request.experiment.name.clone(),
+        number: next_number(request.results, &request.experiment.name),
         experiment_sha256: Some(experiment_sha256(request)),
         tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS]
             .iter()
@@ -394,9 +406,10 @@ pub(super) fn privacy(request: &RunRequest) -> Privacy {
 
 fn fill(folder: &RunFolder, request: &RunRequest, file: &RunFile) -> io::Result<()> {
     fs::create_dir(folder.trials())?;
-    write_whole(&folder.experiment(), resolved(request).as_bytes())?;
-    TrialWriter::open(&folder.trials_table(), &axes(request.trials))?;
-    file.write(&folder.run_file())
+    folder.write(&folder.experiment(), resolved(request).as_bytes())?;
+    let (mut store, _) = TrialStore::open(folder, &axes(request.trials))?;
+    store.sync()?;
+    file.write(folder)
 }
 
 /// Ends the processes that a killed parent left running, and writes a `killed` row for each attempt
@@ -406,6 +419,7 @@ fn adopt(
     request: &RunRequest,
     instruments: &Instruments,
 ) -> Result<(), RunStop> {
+    sweep_drafts(&open.folder, request.trials);
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
         open.notices.push(format!(
@@ -413,7 +427,8 @@ fn adopt(
         ));
     }
     let known: HashSet<(TrialId, u64)> = open
-        .rows
+        .store
+        .rows()
         .iter()
         .map(|row| (row.fixed.trial.clone(), row.fixed.attempt))
         .collect();
@@ -422,20 +437,32 @@ fn adopt(
         for attempt in attempts(&open.folder, &trial.id) {
             if !known.contains(&(trial.id.clone(), attempt)) {
                 let row = killed(open, trial, attempt, &devices);
-                open.table
-                    .append_synced(&row)
+                let changes = open
+                    .store
+                    .keep(row)
                     .map_err(io::Error::from)
                     .map_err(cannot_write(request))?;
+                open.notices.extend(changes.iter().map(ToString::to_string));
                 open.notices.push(format!(
                     "trial {} attempt {attempt} had no row because its parent was killed; its \
                      outcome is `killed`",
                     trial.id
                 ));
-                open.rows.push(row);
             }
         }
     }
     Ok(())
+}
+
+/// Removes the drafts of files that a killed launch left; an error leaves them.
+pub(super) fn sweep_drafts(folder: &RunFolder, trials: &[Trial]) {
+    let _ = folder.remove_drafts(folder.path());
+    for trial in trials {
+        let _ = folder.remove_drafts(&folder.trial(&trial.id));
+        for attempt in attempts(folder, &trial.id) {
+            let _ = folder.remove_drafts(&folder.attempt(&trial.id, attempt));
+        }
+    }
 }
 
 fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
@@ -506,9 +533,16 @@ fn stamp(utc: &str) -> String {
 /// The error of a file of the run that cannot be written.
 pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);
-    move |error| match super::disk::is_full(&error) {
-        true => RunStop::CannotRun(super::disk::full_message(&folder)),
-        false => RunStop::CannotRun(format!("{}: {error}", folder.display())),
+    move |error| {
+        if super::disk::is_full(&error) {
+            return RunStop::CannotRun(super::disk::full_message(&folder));
+        }
+        let text = error.to_string();
+        // Errors of files of the run name the file.
+        RunStop::CannotRun(match text.starts_with('/') {
+            true => text,
+            false => format!("{}: {text}", folder.display()),
+        })
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::{
     collections::HashMap,
-    io,
     path::Path,
     sync::{
         atomic::Ordering,
@@ -17,7 +16,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{TableRow, run_folder::repair_latest},
+    record::{StoreError, TableChange, TableRow, run_folder::repair_latest},
     spec::Order,
 };
 
@@ -83,6 +82,9 @@ fn run_on(
         .is_empty()
     {
         search::note_end(request, old)?;
+        // A launch that was killed after its last row has left them.
+        disk::release_reserve(&old.folder);
+        open::sweep_drafts(&old.folder, request.trials);
         let standing = old
             .history
             .standing(request.trials, request.experiment.run.retries);
@@ -123,10 +125,11 @@ fn run_on(
         return Err(interrupted());
     }
     refusals::mistaken_variable(request, &pools, &checks)?;
-    let open = open::open(request, found, &instruments, &checks)?;
-    instruments
+    let mut open = open::open(request, found, &instruments, &checks)?;
+    let notices = instruments
         .begin(sitting(request, &open))
         .map_err(open::cannot_write(request))?;
+    open.notices.extend(notices);
     instruments.heed_no_more();
     LaunchState::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
@@ -171,7 +174,7 @@ impl<'a> LaunchState<'a> {
         sender: Sender<Event>,
         has_room: HasRoom,
     ) -> Self {
-        let history = History::of(&open.rows);
+        let history = History::of(open.store.rows());
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
         let counts = LaunchCounts {
@@ -194,7 +197,7 @@ impl<'a> LaunchState<'a> {
             || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
         let slots = Slots::new(pools.devices, pools.slots);
-        bind_rounds(&mut queue, request, &open.rows, &slots.names());
+        bind_rounds(&mut queue, request, open.store.rows(), &slots.names());
         Self {
             request,
             trials: request.trials.to_vec(),
@@ -406,7 +409,7 @@ impl<'a> LaunchState<'a> {
             self.lose(&lost);
         }
         if self.open.file.add_libraries(&libraries, &flags)
-            && let Err(error) = self.open.file.write(&self.open.folder.run_file())
+            && let Err(error) = self.open.file.write(&self.open.folder)
         {
             self.fail(open::cannot_write(self.request)(error));
         }
@@ -443,16 +446,15 @@ impl<'a> LaunchState<'a> {
 
     /// Writes a row; on a full disk it uses the reserved space.
     fn keep(&mut self, row: TableRow, index: usize) {
-        let mut kept = self.open.table.append_synced(&row).map_err(io::Error::from);
-        if kept.as_ref().is_err_and(disk::is_full) {
+        let mut kept = self.open.store.keep(row.clone());
+        if kept.as_ref().is_err_and(StoreError::is_disk_full) {
             disk::release_reserve(&self.open.folder);
-            kept = self.open.table.append_synced(&row).map_err(io::Error::from);
+            kept = self.open.store.settle();
             let stop = self.disk_full();
             self.fail(stop);
         }
-        if let Err(error) = kept {
-            let stop = open::cannot_write(self.request)(error);
-            self.fail(stop);
+        self.tell_changes(kept);
+        if self.open.store.unwritten() > 0 {
             return;
         }
         let retries = self.request.experiment.run.retries;
@@ -471,9 +473,21 @@ impl<'a> LaunchState<'a> {
             self.settle_checkpoints(&self.trials[index]);
         }
         let is_out_of_memory = row.fixed.outcome == Outcome::Oom;
-        self.open.rows.push(row);
         if is_out_of_memory {
             self.let_a_smaller_one_stand_in(index);
+        }
+    }
+
+    /// Tells what became of a table that somebody else changed; an error ends the launch.
+    pub(super) fn tell_changes(&mut self, settled: Result<Vec<TableChange>, StoreError>) {
+        match settled {
+            Ok(changes) => changes
+                .iter()
+                .for_each(|change| self.notice(&change.to_string())),
+            Err(error) => {
+                let stop = open::cannot_write(self.request)(error.into());
+                self.fail(stop);
+            }
         }
     }
 

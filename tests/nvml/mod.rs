@@ -10,7 +10,10 @@ use std::{
 
 use fake_nvml::{Scenario, install::install};
 use kiln::readings::{Privacy, SampleWriter, SnapshotWriter};
-use kiln_core::record::{SampleRow, SnapshotRow, Table};
+use kiln_core::{
+    folder::Folder,
+    record::{SampleRow, SnapshotRow, Table},
+};
 use kiln_hardware::{GpuWatchdog, Nvml, ProcessList, Sampler, Watch, snapshot, window};
 
 use crate::scripted_child::wait_until;
@@ -94,7 +97,12 @@ fn a_snapshot_keeps_every_field_and_masks_what_identifies() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshots.csv");
-    let (mut writer, _) = SnapshotWriter::open(&path, 1, Privacy::Masked).unwrap();
+    let (mut writer, _) = SnapshotWriter::open(
+        &Folder::open(path.parent().unwrap()).unwrap(),
+        1,
+        Privacy::Masked,
+    )
+    .unwrap();
     writer.write_all(&snapshot).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(
@@ -188,7 +196,8 @@ fn samples_become_rows_and_the_window_has_its_energy() {
 fn check_rows(ticks: &[kiln_hardware::sampler::SampledTick]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.csv");
-    let (mut writer, _) = SampleWriter::open(&path, 1).unwrap();
+    let (mut writer, _) =
+        SampleWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 1).unwrap();
     writer.append(ticks).unwrap();
     let rows: Vec<SampleRow> = Table::read(&path, "samples/2").unwrap().rows().unwrap();
     assert_eq!(rows.len(), ticks.len());

@@ -1,6 +1,8 @@
 //! Types shared by kiln and its trials. Data flows one way: an experiment file (`spec`) becomes
 //! trials (`plan`), and their results become rows and messages (`record`). Nothing here starts a
-//! process, reads a data set or accesses a device.
+//! process, reads a data set or accesses a device. `folder` is how files of a run are written.
+
+pub mod folder;
 
 pub mod kinds;
 pub mod plan;

@@ -145,6 +145,13 @@ pub fn disk_free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// Files that can still be created in a folder's file system; `None` if it sets no limit (btrfs says
+/// 0 of 0) or does not say.
+pub fn disk_free_files(folder: &Path) -> Option<u64> {
+    let disk = disk(folder).ok()?;
+    (disk.f_files > 0).then_some(disk.f_favail)
+}
+
 fn disk(folder: &Path) -> io::Result<rustix::fs::StatVfs> {
     let absolute: PathBuf = std::path::absolute(folder)?;
     let there = absolute

@@ -1,6 +1,6 @@
 //! Readings during a launch: the sampler, the watch of each attempt, and their tables.
 
-use std::{fs, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use kiln_core::{
     plan::TrialId,
@@ -68,20 +68,18 @@ pub(super) struct Keeping {
 }
 
 impl Instruments {
-    /// Starts the sampler and writes the launch's snapshot.
+    /// Starts the sampler and writes the launch's snapshot; returns notices for the user.
     ///
     /// # Errors
     /// A table under the run's folder cannot be opened or written.
-    pub(in crate::schedule) fn begin(&mut self, sitting: LaunchContext) -> io::Result<()> {
+    pub(in crate::schedule) fn begin(&mut self, sitting: LaunchContext) -> io::Result<Vec<String>> {
         let nvml = self.nvml.as_ref().ok().map(Arc::clone);
-        let (samples, _) = SampleWriter::open(&sitting.folder.samples_table(), sitting.launch)
-            .map_err(io::Error::from)?;
-        let (mut snapshots, _) = SnapshotWriter::open(
-            &sitting.folder.snapshots_table(),
-            sitting.launch,
-            sitting.privacy,
-        )
-        .map_err(io::Error::from)?;
+        let folder = sitting.folder.open()?;
+        let (samples, damaged_samples) =
+            SampleWriter::open(&folder, sitting.launch).map_err(io::Error::from)?;
+        let (mut snapshots, damaged_snapshots) =
+            SnapshotWriter::open(&folder, sitting.launch, sitting.privacy)
+                .map_err(io::Error::from)?;
         snapshots.at(clock::run_seconds(sitting.run_anchor_nanoseconds));
         let gpus = self.read_gpus();
         for snapshot in
@@ -90,9 +88,10 @@ impl Instruments {
             snapshots.write_all(&snapshot).map_err(io::Error::from)?;
         }
         snapshots.sync().map_err(io::Error::from)?;
-        fs::write(
-            sitting.folder.snapshot_page(sitting.launch),
-            self.page(&gpus, sitting.privacy),
+        let page = self.page(&gpus, sitting.privacy);
+        sitting.folder.write(
+            &sitting.folder.snapshot_page(sitting.launch),
+            page.as_bytes(),
         )?;
         let sampler = Sampler::start(
             nvml,
@@ -111,7 +110,17 @@ impl Instruments {
             privacy,
             run_anchor_nanoseconds,
         });
-        Ok(())
+        let notice = |name| {
+            format!(
+                "a table was damaged, by a power failure or by another program; it was moved to \
+                 {name} and a new one begun"
+            )
+        };
+        Ok([damaged_samples, damaged_snapshots]
+            .into_iter()
+            .flatten()
+            .map(notice)
+            .collect())
     }
 
     /// Writes the launch's snapshot as text, for people to read and compare.
@@ -312,7 +321,7 @@ mod tests {
         Instruments::open(Some(Path::new("/nonexistent")))
             .begin(sitting)
             .unwrap();
-        let page = fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
+        let page = std::fs::read_to_string(run.path().join("snapshot-2.txt")).unwrap();
         assert!(
             page.starts_with("Host\n    cpu\n")
                 && page.contains("No GPU can be read: no NVML at /nonexistent"),

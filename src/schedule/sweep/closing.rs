@@ -15,12 +15,15 @@ use crate::schedule::{
 
 impl LaunchState<'_> {
     pub(super) fn close(mut self) -> Result<LaunchReport, RunStop> {
+        // The table may have been replaced after the last row.
+        let settled = self.open.store.settle();
+        self.tell_changes(settled);
         let mut report = report(
             self.request,
             &self.trials,
             self.open.folder.clone(),
             LaunchEnd::Finished,
-            &self.open.rows,
+            self.open.store.rows(),
         );
         if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
@@ -37,7 +40,7 @@ impl LaunchState<'_> {
                 how: self.paths.hide(&how),
             });
         }
-        let written = self.open.file.write(&self.open.folder.run_file());
+        let written = self.open.write_files(self.request);
         self.tell(LaunchEvent::RunEnded {
             how: &how,
             counts: self.counts,

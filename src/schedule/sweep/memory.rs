@@ -32,7 +32,8 @@ impl LaunchState<'_> {
         });
         let failed = failed.filter(|failed| {
             self.open
-                .rows
+                .store
+                .rows()
                 .iter()
                 .rev()
                 .find(|row| row.fixed.trial == failed.id)

@@ -11,7 +11,7 @@ impl LaunchState<'_> {
         let Some(search) = self.request.search else {
             return false;
         };
-        let progressed = search.progress(&self.open.rows);
+        let progressed = search.progress(self.open.store.rows());
         let new: Vec<Trial> = progressed
             .trials
             .into_iter()
@@ -33,7 +33,7 @@ impl LaunchState<'_> {
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
         self.open.file.is_searching = progressed.recommendation.is_none();
         // Written before they start, so that a killed run has them.
-        if let Err(error) = self.open.file.write(&self.open.folder.run_file()) {
+        if let Err(error) = self.open.file.write(&self.open.folder) {
             self.fail(open::cannot_write(self.request)(error));
         }
         is_more
@@ -54,6 +54,5 @@ pub(super) fn note_end(request: &RunRequest, old: &Old) -> Result<(), RunStop> {
             .collect(),
         ..old.file.clone()
     };
-    file.write(&old.folder.run_file())
-        .map_err(open::cannot_write(request))
+    file.write(&old.folder).map_err(open::cannot_write(request))
 }

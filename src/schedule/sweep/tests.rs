@@ -1,4 +1,4 @@
-use std::{cell::RefCell, fs, path::PathBuf};
+use std::{cell::RefCell, fs, io, path::PathBuf};
 
 use kiln_core::{
     plan::Trial,

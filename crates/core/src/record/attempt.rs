@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunFolder, TrialResult, run_file::write_json};
+use super::{RunFolder, TrialResult, run_file::json};
 use crate::plan::TrialId;
 
 /// Name of the file.
@@ -24,10 +24,13 @@ pub struct AttemptFile {
 }
 
 impl AttemptFile {
+    /// Writes it into the folder of its attempt.
+    ///
     /// # Errors
     /// The file cannot be written.
-    pub fn write(&self, folder: &Path) -> io::Result<()> {
-        write_json(&folder.join(ATTEMPT), self)
+    pub fn write(&self, run: &RunFolder) -> io::Result<()> {
+        let folder = run.attempt(&self.trial, self.attempt);
+        run.write(&folder.join(ATTEMPT), &json(self)?)
     }
 
     /// `None` if the file is missing or torn.

@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::{OsStr, OsString},
     fs::{self, File},
     io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
@@ -17,7 +18,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::run_file::write_json;
-use crate::plan::TrialId;
+use crate::{
+    folder::{self, Folder},
+    plan::TrialId,
+};
 
 /// Version of a checkpoint's files.
 pub const CHECKPOINT: u32 = 1;
@@ -72,7 +76,6 @@ pub struct Draft {
     trial: TrialId,
     step: u64,
     folder: PathBuf,
-    finished: PathBuf,
 }
 
 impl Checkpoints {
@@ -89,14 +92,15 @@ impl Checkpoints {
         if finished.exists() {
             return Ok(None);
         }
-        let folder = self.folder.join(format!(".{step}.new"));
-        remove(&folder)?;
-        fs::create_dir_all(&folder)?;
+        let (above, name) = folder::split(&self.folder)?;
+        let place = Folder::open(above)?.make_folder(Path::new(name))?;
+        let draft = OsString::from(format!(".{step}.new"));
+        place.remove(&draft)?;
+        place.make_new_folder(&draft)?;
         Ok(Some(Draft {
             trial: self.trial.clone(),
             step,
-            folder,
-            finished,
+            folder: self.folder.join(draft),
         }))
     }
 
@@ -188,12 +192,19 @@ impl Checkpoints {
         self.steps()
             .into_iter()
             .try_for_each(|step| self.remove(step))?;
-        remove(&self.folder)
+        let (above, name) = folder::split(&self.folder)?;
+        match Folder::open(above) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => opened?.remove(name),
+        }
     }
 
     /// The steps that have a checkpoint, in order.
     pub fn steps(&self) -> Vec<u64> {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
+        let Ok(Some(names)) = self
+            .open()
+            .and_then(|place| place.map(|it| it.names()).transpose())
+        else {
             return Vec::new();
         };
         // Only kiln's own spelling counts: kiln never writes `007`.
@@ -202,9 +213,9 @@ impl Checkpoints {
                 .ok()
                 .filter(|step: &u64| step.to_string() == name)
         };
-        let mut steps: Vec<u64> = entries
-            .flatten()
-            .filter_map(|entry| step(entry.file_name().to_str()?))
+        let mut steps: Vec<u64> = names
+            .iter()
+            .filter_map(|name| step(name.to_str()?))
             .collect();
         steps.sort_unstable();
         steps
@@ -246,34 +257,42 @@ impl Checkpoints {
         Ok(UsableCheckpoint { header, folder })
     }
 
+    /// The folder, without following a link in its place; `None` if it is missing.
+    fn open(&self) -> io::Result<Option<Folder>> {
+        match Folder::open(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
     /// Deletes a checkpoint after a rename to a name that is not a checkpoint's.
     fn remove(&self, step: u64) -> io::Result<()> {
-        let doomed = self.folder.join(format!(".{step}.old"));
-        remove(&doomed)?;
-        fs::rename(self.at(step), &doomed)?;
-        remove(&doomed)
+        let doomed = OsString::from(format!(".{step}.old"));
+        self.rename(step, &doomed)?;
+        Folder::open(&self.folder)?.remove(&doomed)
     }
 
     fn put_aside(&self, step: u64) -> io::Result<()> {
-        let aside = self.folder.join(format!("{step}.{REFUSED}"));
-        remove(&aside)?;
-        fs::rename(self.at(step), aside)
+        self.rename(step, format!("{step}.{REFUSED}").as_ref())
+    }
+
+    /// Gives a checkpoint another name; an entry that has that name is removed.
+    fn rename(&self, step: u64, name: &OsStr) -> io::Result<()> {
+        let place = Folder::open(&self.folder)?;
+        place.remove(name)?;
+        place.rename(step.to_string().as_ref(), name)
     }
 
     /// Removes checkpoints that are partly written or partly deleted.
     fn sweep(&self) -> io::Result<()> {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
+        let Some(place) = self.open()? else {
             return Ok(());
         };
-        let is_hidden = |path: &PathBuf| {
-            path.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with('.'))
-        };
-        entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(is_hidden)
-            .try_for_each(|path| remove(&path))
+        place
+            .names()?
+            .iter()
+            .filter(|name| name.to_string_lossy().starts_with('.'))
+            .try_for_each(|name| place.remove(name))
     }
 }
 
@@ -312,10 +331,10 @@ impl Draft {
             training,
         };
         write_json(&self.folder.join(HEADER), &header)?;
-        fs::rename(&self.folder, &self.finished)?;
-        if let Some(parent) = self.finished.parent() {
-            File::open(parent)?.sync_all()?;
-        }
+        let (above, name) = folder::split(&self.folder)?;
+        let place = Folder::open(above)?;
+        place.rename(name, self.step.to_string().as_ref())?;
+        place.sync()?;
         Ok(bytes)
     }
 }
@@ -324,7 +343,8 @@ impl Drop for Draft {
     fn drop(&mut self) {
         // A finished draft has been renamed. A folder that cannot be removed here is removed before
         // the next attempt.
-        let _ = remove(&self.folder);
+        let _ =
+            folder::split(&self.folder).and_then(|(above, name)| Folder::open(above)?.remove(name));
     }
 }
 
@@ -376,19 +396,6 @@ fn content(file: File) -> io::Result<FileContent> {
         let length = buffer.len();
         bytes += length as u64;
         reader.consume(length);
-    }
-}
-
-/// Maps a missing file or folder to `None`.
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = if path.is_dir() {
-        fs::remove_dir_all(path)
-    } else {
-        fs::remove_file(path)
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
     }
 }
 
@@ -608,5 +615,38 @@ mod tests {
             checkpoints.delete().unwrap();
             assert!(!checkpoints.folder.exists());
         }
+    }
+
+    #[test]
+    fn nothing_is_written_or_deleted_through_a_link() {
+        let (place, checkpoints) = checkpoints();
+        let home = place.path().join("home");
+        for name in [".profile", "4/work", "notes"] {
+            fs::create_dir_all(home.join(name).parent().unwrap()).unwrap();
+            fs::write(home.join(name), "mine").unwrap();
+        }
+        let list = || {
+            let mut names: Vec<_> = fs::read_dir(&home)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            names.sort();
+            names
+        };
+        std::os::unix::fs::symlink(&home, place.path().join("checkpoint")).unwrap();
+        assert!(checkpoints.begin(7).is_err());
+        assert!(checkpoints.newest(Ok).is_err());
+        assert!(checkpoints.steps().is_empty());
+        checkpoints.keep(0, false).unwrap();
+        checkpoints.delete().unwrap();
+        assert_eq!(list(), [".profile", "4", "notes"]);
+        assert!(!place.path().join("checkpoint").is_symlink());
+        // A link in place of one checkpoint.
+        write(&checkpoints, 8, None);
+        std::os::unix::fs::symlink(home.join("4"), place.path().join("checkpoint/4")).unwrap();
+        checkpoints.newest(Ok).unwrap();
+        checkpoints.keep(1, false).unwrap();
+        checkpoints.delete().unwrap();
+        assert_eq!(fs::read(home.join("4/work")).unwrap(), b"mine");
     }
 }

@@ -23,6 +23,7 @@ pub mod table;
 pub mod tables;
 pub mod trial_result;
 pub mod trial_row;
+pub mod trial_store;
 pub mod trials;
 
 pub use attempt::AttemptFile;
@@ -40,4 +41,5 @@ pub use steps::StepRow;
 pub use table::{Table, TableError, TableWriter, TornLine};
 pub use trial_result::TrialResult;
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};
+pub use trial_store::{StoreError, TableChange, TrialStore};
 pub use trials::{DEVICE_SEPARATOR, TableRow, TrialTable, TrialWriter};

@@ -1,18 +1,13 @@
 //! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a
 //! file, always complete (a temporary file, then a rename).
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    io::{self, Write},
-    path::Path,
-};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::preflight::Check;
-use crate::plan::TrialId;
+use super::{RunFolder, preflight::Check};
+use crate::{folder::write_whole, plan::TrialId};
 
 /// Version of the file.
 pub const RUN_FILE: u32 = 1;
@@ -23,6 +18,10 @@ pub struct RunFile {
     /// Format version, [`RUN_FILE`].
     pub kiln_run: u32,
     pub experiment: String,
+    /// Place among the runs of the experiment, from 1: a clock that was once ahead decides nothing.
+    /// 0 in runs older than this key.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
     /// SHA-256 of `experiment.yaml`, in hex; absent in runs older than this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub experiment_sha256: Option<String>,
@@ -34,6 +33,14 @@ pub struct RunFile {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_searching: bool,
     pub launches: Vec<Launch>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// One start of `kiln run` on the run's folder.
@@ -177,10 +184,12 @@ impl RunFile {
         }
     }
 
+    /// Writes it into the folder of its run.
+    ///
     /// # Errors
     /// The file cannot be written; the old one then stays unchanged.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
-        write_json(path, self)
+    pub fn write(&self, run: &RunFolder) -> io::Result<()> {
+        run.write(&run.run_file(), &json(self)?)
     }
 }
 
@@ -189,32 +198,17 @@ impl RunFile {
 /// # Errors
 /// As [`write_whole`].
 pub fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
-    text.push(b'\n');
-    write_whole(path, &text)
+    write_whole(path, &json(value)?)
 }
 
-/// Writes a file atomically: a temporary file beside it, synced, then renamed over it.
+/// A value as the pretty JSON of a file.
 ///
 /// # Errors
-/// The folder is missing, not writable or full; the old file then stays unchanged and the temporary
-/// file is removed.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.new"));
-    let written = File::create(&temporary).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    let renamed = written
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&temporary);
-        });
-    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
-        let _ = folder.sync_all();
-    }
-    renamed
+/// It cannot be written as JSON.
+pub(super) fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
+    text.push(b'\n');
+    Ok(text)
 }
 
 #[cfg(test)]

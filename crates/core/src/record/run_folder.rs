@@ -3,18 +3,24 @@
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read, Seek, Write},
     path::{Path, PathBuf},
 };
 
-use crate::plan::TrialId;
+use crate::{
+    folder::{self, Folder},
+    plan::TrialId,
+};
 
 /// The link to the newest run of an experiment.
 pub const LATEST: &str = "latest";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
+/// Bytes of a `run.json` that are read for its number; one of 100,000 trials has 2 MB.
+const LARGEST_RUN_FILE: u64 = 64 << 20;
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
 /// `run.json` is ignored.
 const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and \
@@ -33,6 +39,91 @@ impl RunFolder {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Opens the folder to write its files; no link below it is followed.
+    ///
+    /// # Errors
+    /// It is missing or a link.
+    pub fn open(&self) -> io::Result<Folder> {
+        Folder::open(&self.0)
+    }
+
+    /// Writes one of its files atomically.
+    ///
+    /// # Errors
+    /// The file or a folder on the way to it is a link, is missing, or cannot be written; the old
+    /// file then stays unchanged.
+    pub fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (folder, name) = folder::split(path)?;
+        self.open_below(folder)?.write_whole(name, bytes)
+    }
+
+    /// Creates the folder of an attempt that has none, and those above it.
+    ///
+    /// # Errors
+    /// It exists, one above it is a link, or it cannot be created.
+    pub fn make_attempt(&self, trial: &TrialId, attempt: u64) -> io::Result<PathBuf> {
+        let path = self.attempt(trial, attempt);
+        let (above, name) = folder::split(&path)?;
+        let below = self.relative(above)?;
+        self.open()?.make_folder(below)?.make_new_folder(name)?;
+        Ok(path)
+    }
+
+    /// Removes one of its files or folders, with everything in it, if it exists. What a link leads
+    /// to stays.
+    ///
+    /// # Errors
+    /// A folder on the way to it is a link, or it cannot be removed.
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = folder::split(path)?;
+        match self.open_below(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => opened?.remove(name),
+        }
+    }
+
+    /// Removes the drafts that a kill left in one of its folders: files of [`Folder::write_whole`]
+    /// that were not renamed.
+    ///
+    /// # Errors
+    /// A folder on the way to it is a link, or one cannot be removed.
+    pub fn remove_drafts(&self, folder: &Path) -> io::Result<()> {
+        match self.open_below(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            opened => opened?.remove_drafts(),
+        }
+    }
+
+    /// Its place among the runs of its experiment; 0 if it is not recorded.
+    fn number(&self) -> u64 {
+        #[derive(serde::Deserialize)]
+        struct Numbered {
+            #[serde(default)]
+            number: u64,
+        }
+        let read = || -> Option<Numbered> {
+            let file = self.open().ok()?.read("run.json".as_ref()).ok()?;
+            let mut text = Vec::new();
+            file.take(LARGEST_RUN_FILE).read_to_end(&mut text).ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        read().map_or(0, |found| found.number)
+    }
+
+    fn open_below(&self, path: &Path) -> io::Result<Folder> {
+        let below = self.relative(path)?;
+        self.open()?.folder(below)
+    }
+
+    fn relative<'a>(&self, path: &'a Path) -> io::Result<&'a Path> {
+        path.strip_prefix(&self.0).map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is not below {}", path.display(), self.0.display()),
+            )
+        })
     }
 
     /// The folder's own name, `<UTC>-<git short>`.
@@ -81,7 +172,7 @@ impl RunFolder {
     /// Folder of a trial in a run of an older kiln, under the id without its letter.
     pub fn trial(&self, trial: &TrialId) -> PathBuf {
         let older = self.trials().join(trial.digits());
-        if older.is_dir() {
+        if older.symlink_metadata().is_ok_and(|found| found.is_dir()) {
             older
         } else {
             self.trials().join(&trial.0)
@@ -117,18 +208,34 @@ pub fn create(
     fs::create_dir_all(&parent)?;
     refuse_latest_folder(&parent)?;
     write_gitignore(results)?;
-    remove_unborn(&parent);
-    let unborn = RunFolder(parent.join(format!("{UNBORN}{stamp}")));
-    fs::create_dir(&unborn.0)?;
-    let made = fill(&unborn).and_then(|()| {
-        let named = RunFolder(free_name(&parent, stamp));
-        fs::rename(&unborn.0, &named.0).map(|()| named)
+    let folder = Folder::follow(&parent)?;
+    remove_unborn(&folder);
+    let unborn = OsString::from(format!("{UNBORN}{stamp}"));
+    folder.make_new_folder(&unborn)?;
+    let run = RunFolder(parent.join(&unborn));
+    let made = fill(&run).and_then(|()| {
+        run.open()?.sync()?;
+        let named = free_name(&parent, stamp);
+        folder.rename(&unborn, named.file_name().unwrap_or_default())?;
+        Ok(RunFolder(named))
     });
     let made = made.inspect_err(|_| {
-        let _ = fs::remove_dir_all(&unborn.0);
+        let _ = folder.remove(&unborn);
     })?;
-    point_latest(&parent, &made.name())?;
+    point_latest(&folder, &made.name())?;
+    sync_all(results, &folder)?;
     Ok(made)
+}
+
+/// Waits until the names of the run's folder, of the experiment's and of the results' are on the
+/// disk.
+fn sync_all(results: &Path, folder: &Folder) -> io::Result<()> {
+    folder.sync()?;
+    Folder::follow(results)?.sync()?;
+    match results.parent() {
+        Some(above) => Folder::follow(above)?.sync(),
+        None => Ok(()),
+    }
 }
 
 /// Makes `latest` point to a run if it does not yet: the link may have been deleted, or dangle.
@@ -140,11 +247,12 @@ pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     refuse_latest_folder(parent)?;
     match fs::read_link(parent.join(LATEST)) {
         Ok(target) if target == Path::new(&run.name()) => Ok(()),
-        _ => point_latest(parent, &run.name()),
+        _ => point_latest(&Folder::follow(parent)?, &run.name()),
     }
 }
 
-/// The runs of one experiment, oldest first; a run without `run.json` is recognized by its name.
+/// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run without
+/// `run.json` is recognized by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
     let Ok(entries) = fs::read_dir(results.join(experiment)) else {
         return Vec::new();
@@ -159,8 +267,19 @@ pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
                 && (run.run_file().is_file() || is_run_name(&run.name()))
         })
         .collect();
-    runs.sort();
+    // A single run needs no order, and no file is read.
+    if runs.len() > 1 {
+        runs.sort_by_cached_key(|run| (run.number(), run.clone()));
+    }
     runs
+}
+
+/// The number for one more run of an experiment.
+pub fn next_number(results: &Path, experiment: &str) -> u64 {
+    let numbers = runs(results, experiment)
+        .into_iter()
+        .map(|run| run.number());
+    numbers.max().unwrap_or(0) + 1
 }
 
 /// Whether a name begins like a run's: `20261120T100809Z-`.
@@ -229,7 +348,8 @@ pub fn lock(
 
 /// Returns the current holder of the lock of an experiment, without taking it.
 pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
-    let mut file = File::open(results.join(experiment).join(LOCK)).ok()?;
+    let folder = Folder::follow(&results.join(experiment)).ok()?;
+    let mut file = folder.read(LOCK.as_ref()).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
         _ => {
@@ -256,17 +376,18 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
     }
 }
 
-/// Opens a lock file; an existing one is not opened for creation, which the kernel refuses in a
-/// sticky folder if the file belongs to another user (`fs.protected_regular`).
+/// Opens a lock file, which is a regular file with one name: what a link leads to is not
+/// overwritten. An existing one is not opened for creation, which the kernel refuses in a sticky
+/// folder if the file belongs to another user (`fs.protected_regular`).
 fn open_for_all(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::PermissionsExt;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    match options.open(path) {
+    let (folder, name) = folder::split(path)?;
+    let folder = Folder::follow(folder)?;
+    match folder.edit_existing(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         opened => return opened,
     }
-    let file = options.create(true).truncate(false).open(path)?;
+    let file = folder.edit(name)?;
     let _ = file.set_permissions(fs::Permissions::from_mode(0o666));
     Ok(file)
 }
@@ -296,10 +417,10 @@ fn write_gitignore(results: &Path) -> io::Result<()> {
 
 /// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other
 /// process uses them.
-fn remove_unborn(parent: &Path) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(UNBORN) {
-            let _ = fs::remove_dir_all(entry.path());
+fn remove_unborn(folder: &Folder) {
+    for name in folder.names().unwrap_or_default() {
+        if name.to_string_lossy().starts_with(UNBORN) {
+            let _ = folder.remove(&name);
         }
     }
 }
@@ -315,11 +436,12 @@ fn free_name(parent: &Path, stamp: &str) -> PathBuf {
     path
 }
 
-fn point_latest(parent: &Path, name: &str) -> io::Result<()> {
-    let link = parent.join(format!("{UNBORN}{LATEST}"));
-    let _ = fs::remove_file(&link);
-    std::os::unix::fs::symlink(name, &link)?;
-    fs::rename(&link, parent.join(LATEST))
+fn point_latest(folder: &Folder, name: &str) -> io::Result<()> {
+    let link = OsString::from(format!("{UNBORN}{LATEST}"));
+    folder.remove(&link)?;
+    folder.link(name.as_ref(), &link)?;
+    folder.rename(&link, LATEST.as_ref())?;
+    folder.sync()
 }
 
 /// A folder in place of the link, which some copy tools create, is not deleted.

@@ -8,19 +8,22 @@
 
 mod extent;
 mod head;
+mod writer;
 
 use std::{
+    borrow::Cow,
     fs::{File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
+pub use self::writer::TableWriter;
 use self::{
     extent::{check_rest, whole_extent},
-    head::{check_head, check_version},
+    head::check_version,
 };
 
 /// The column every table starts with; its cells name the table and its version, such as
@@ -30,7 +33,7 @@ pub const VERSION_COLUMN: &str = "kiln_table";
 /// A fault of a table, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
-    #[error("{path}: {doing} failed: {cause}", path = path.display())]
+    #[error("{path}: {doing} failed: {cause}", path = path.display(), cause = without_path(path, cause))]
     Io {
         path: PathBuf,
         doing: &'static str,
@@ -79,6 +82,13 @@ pub enum TableError {
     Row { path: PathBuf, problem: String },
 }
 
+/// The text of an error that may name the file already.
+fn without_path(path: &Path, cause: &io::Error) -> String {
+    let text = cause.to_string();
+    let named = format!("{}: ", path.display());
+    text.strip_prefix(&named).map(str::to_owned).unwrap_or(text)
+}
+
 impl TableError {
     /// Whether the disk (or a quota) is full: the run should then stop and report the space it
     /// needs.
@@ -113,137 +123,6 @@ pub struct TableSpec {
     /// Such as `trials/1`.
     pub version: &'static str,
     pub columns: Vec<String>,
-}
-
-/// Appends rows to one table file. Every file has one writer.
-#[derive(Debug)]
-pub struct TableWriter {
-    file: File,
-    path: PathBuf,
-    spec: TableSpec,
-    /// Bytes of complete rows.
-    length: u64,
-}
-
-impl TableWriter {
-    /// Opens or creates the table. A torn last line of an earlier writer is cut and returned.
-    ///
-    /// # Errors
-    /// The file cannot be read or written, or its first line is not this table's header: then it
-    /// stays unchanged.
-    pub fn open(path: &Path, spec: TableSpec) -> Result<(Self, Option<TornLine>), TableError> {
-        let mut file = open_plain(
-            path,
-            OpenOptions::new().read(true).append(true).create(true),
-        )?;
-        let at = |doing| {
-            move |cause| TableError::Io {
-                path: path.to_owned(),
-                doing,
-                cause,
-            }
-        };
-        // This comes first: a file that is not kiln's must stay unchanged.
-        check_head(&mut file, path, &spec)?;
-        let extent = whole_extent(&mut file).map_err(at("reading"))?;
-        check_rest(&mut file, path, &extent, spec.version)?;
-        if extent.torn.is_some() {
-            file.set_len(extent.bytes)
-                .map_err(at("cutting a torn line"))?;
-        }
-        let mut writer = Self {
-            file,
-            path: path.to_owned(),
-            spec,
-            length: extent.bytes,
-        };
-        if extent.bytes == 0 {
-            let header = line_of(writer.spec.columns.iter().map(String::as_str));
-            writer.write_whole(&header)?;
-        }
-        Ok((writer, extent.torn))
-    }
-
-    /// Appends one row and passes it to the operating system.
-    ///
-    /// # Errors
-    /// The row has a different number of cells, or the write fails; the file then ends with the
-    /// previous row.
-    pub fn append(&mut self, cells: &[String]) -> Result<(), TableError> {
-        self.append_all(std::iter::once(cells))
-    }
-
-    /// Appends several rows in one write; all of them or none.
-    ///
-    /// # Errors
-    /// As [`TableWriter::append`].
-    pub fn append_all<'a>(
-        &mut self,
-        rows: impl IntoIterator<Item = &'a [String]>,
-    ) -> Result<(), TableError> {
-        let mut bytes = Vec::new();
-        for cells in rows {
-            if cells.len() != self.spec.columns.len() {
-                let problem = format!(
-                    "it has {} cells, the table has {} columns",
-                    cells.len(),
-                    self.spec.columns.len()
-                );
-                return Err(TableError::Row {
-                    path: self.path.clone(),
-                    problem,
-                });
-            }
-            bytes.extend(line_of(cells.iter().map(String::as_str)));
-        }
-        self.write_whole(&bytes)
-    }
-
-    /// Appends a struct whose fields are exactly the columns.
-    ///
-    /// # Errors
-    /// As [`TableWriter::append`].
-    pub fn append_row<T: Serialize>(&mut self, row: &T) -> Result<(), TableError> {
-        let cells = cells_of(row).map_err(|problem| TableError::Row {
-            path: self.path.clone(),
-            problem,
-        })?;
-        self.append(&cells)
-    }
-
-    /// Waits until the rows are on the disk. Takes milliseconds; used once per trial.
-    ///
-    /// # Errors
-    /// The disk reports an error.
-    pub fn sync(&mut self) -> Result<(), TableError> {
-        self.file.sync_data().map_err(|cause| TableError::Io {
-            path: self.path.clone(),
-            doing: "syncing",
-            cause,
-        })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn write_whole(&mut self, bytes: &[u8]) -> Result<(), TableError> {
-        match self.file.write_all(bytes) {
-            Ok(()) => {
-                self.length += bytes.len() as u64;
-                Ok(())
-            }
-            Err(cause) => {
-                // Part of the row may remain in the file; the next opening cuts it if this fails.
-                let _ = self.file.set_len(self.length);
-                Err(TableError::Io {
-                    path: self.path.clone(),
-                    doing: "writing",
-                    cause,
-                })
-            }
-        }
-    }
 }
 
 /// Decides whether a row is kept, from the table's columns and its cells.
@@ -294,6 +173,28 @@ impl Table {
                 .and_then(|place| record.get(place))
                 .is_some_and(is_wanted)
         })
+    }
+
+    /// Reads a table that kiln began to write, perhaps only its name: `None` if a power failure left
+    /// no complete header, and so no row.
+    ///
+    /// # Errors
+    /// As [`Table::read`].
+    pub fn read_begun(
+        file: &mut File,
+        path: &Path,
+        version: &str,
+    ) -> Result<Option<Self>, TableError> {
+        let extent = whole_extent(file).map_err(|cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "reading",
+            cause,
+        })?;
+        check_rest(file, path, &extent, version)?;
+        if extent.has_no_header() {
+            return Ok(None);
+        }
+        Self::read_from(file, path, version).map(Some)
     }
 
     /// Reads a table from anything that can seek; `path` names it in messages.
@@ -511,10 +412,20 @@ fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {
         .from_reader(source)
 }
 
-fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
+/// One line of a table. A zero byte would be taken for the trace of a power failure when the table
+/// is read; the replacement character stands in its place.
+pub(super) fn line_of<'a>(cells: impl Iterator<Item = &'a str>) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Writing to memory cannot fail, and a single record cannot have unequal lengths.
-    let _ = writer.write_record(cells);
+    for cell in cells {
+        let plain = match cell.contains('\0') {
+            true => Cow::Owned(cell.replace('\0', "\u{fffd}")),
+            false => Cow::Borrowed(cell),
+        };
+        // Writing to memory cannot fail.
+        let _ = writer.write_field(plain.as_bytes());
+    }
+    // The end of a record; a single one cannot have unequal lengths.
+    let _ = writer.write_record(None::<&[u8]>);
     writer.into_inner().unwrap_or_default()
 }
 

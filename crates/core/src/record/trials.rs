@@ -9,11 +9,12 @@ use std::{
 use serde_json::Value;
 
 use super::{
+    RunFolder,
     columns::AXES_AT,
-    table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of},
+    table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of, line_of},
     trial_row::{TRIALS, TrialRow},
 };
-use crate::{plan::TrialId, units::listed};
+use crate::{folder::Folder, plan::TrialId, units::listed};
 
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
@@ -101,14 +102,28 @@ impl TrialWriter {
     /// # Errors
     /// The file cannot be read or written, or has other columns (from another sweep).
     pub fn open(path: &Path, axes: &[String]) -> Result<(Self, Option<TornLine>), TableError> {
-        let (table, torn) = TableWriter::open(path, TRIALS.spec(axes))?;
-        Ok((
-            Self {
-                table,
-                axes: axes.len(),
-            },
-            torn,
-        ))
+        let opened = TableWriter::open(path, TRIALS.spec(axes))?;
+        Ok(Self::of(opened, axes))
+    }
+
+    /// Opens or creates it in the folder of a run.
+    ///
+    /// # Errors
+    /// As [`TrialWriter::open`].
+    pub(super) fn open_in(
+        folder: Folder,
+        axes: &[String],
+    ) -> Result<(Self, Option<TornLine>), TableError> {
+        let opened = TableWriter::open_own(folder, TRIALS.file.into(), TRIALS.spec(axes))?;
+        Ok(Self::of(opened, axes))
+    }
+
+    fn of(
+        (table, torn): (TableWriter, Option<TornLine>),
+        axes: &[String],
+    ) -> (Self, Option<TornLine>) {
+        let axes = axes.len();
+        (Self { table, axes }, torn)
     }
 
     /// Appends one row.
@@ -117,6 +132,69 @@ impl TrialWriter {
     /// The row does not have one cell per axis, or the write fails; the file then ends with the
     /// previous row.
     pub fn append(&mut self, row: &TableRow) -> Result<(), TableError> {
+        let cells = self.cells(row)?;
+        self.table.append(&cells)
+    }
+
+    /// Appends one row and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// As [`TrialWriter::append`], and when the disk reports an error.
+    pub fn append_synced(&mut self, row: &TableRow) -> Result<(), TableError> {
+        self.append(row)?;
+        self.table.sync()
+    }
+
+    /// Appends rows in one write and waits until they are on the disk.
+    ///
+    /// # Errors
+    /// As [`TrialWriter::append_synced`]; then none of them, all, or all for now are in the file.
+    pub(super) fn append_all(&mut self, rows: &[TableRow]) -> Result<(), TableError> {
+        let cells = rows
+            .iter()
+            .map(|row| self.cells(row))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.table.append_all(cells.iter().map(Vec::as_slice))?;
+        self.table.sync()
+    }
+
+    /// Replaces the table by one of these rows.
+    ///
+    /// # Errors
+    /// It cannot be written; the old file then stays.
+    pub(super) fn rewrite(&mut self, rows: &[&TableRow]) -> Result<(), TableError> {
+        let cells = rows
+            .iter()
+            .map(|row| self.cells(row))
+            .collect::<Result<Vec<_>, _>>()?;
+        self.table.rewrite(cells.iter().map(Vec::as_slice))
+    }
+
+    /// [`TableWriter::sync`].
+    pub(super) fn sync(&mut self) -> Result<(), TableError> {
+        self.table.sync()
+    }
+
+    /// [`TableWriter::is_as_left`].
+    pub(super) fn is_as_left(&self) -> bool {
+        self.table.is_as_left()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.table.path()
+    }
+
+    /// A row as the bytes of its line.
+    ///
+    /// # Errors
+    /// The row does not have one cell per axis.
+    pub(super) fn line(&self, row: &TableRow) -> Result<Vec<u8>, TableError> {
+        let cells = self.cells(row)?;
+        Ok(line_of(cells.iter().map(String::as_str)))
+    }
+
+    /// The cells of a row, in the order of the columns.
+    fn cells(&self, row: &TableRow) -> Result<Vec<String>, TableError> {
         let refuse = |problem| TableError::Row {
             path: self.table.path().to_owned(),
             problem,
@@ -131,20 +209,7 @@ impl TrialWriter {
         }
         let mut cells = cells_of(&row.fixed).map_err(refuse)?;
         cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned());
-        self.table.append(&cells)
-    }
-
-    /// Appends one row and waits until it is on the disk.
-    ///
-    /// # Errors
-    /// As [`TrialWriter::append`], and when the disk reports an error.
-    pub fn append_synced(&mut self, row: &TableRow) -> Result<(), TableError> {
-        self.append(row)?;
-        self.table.sync()
-    }
-
-    pub fn path(&self) -> &Path {
-        self.table.path()
+        Ok(cells)
     }
 }
 
@@ -166,6 +231,31 @@ impl TrialTable {
         Self::of(&Table::read(path, TRIALS.version)?)
     }
 
+    /// Reads the table of a run on this machine. A power failure may have left it without its
+    /// header; then it has no rows.
+    ///
+    /// # Errors
+    /// As [`TrialTable::read`]; the file is a link.
+    pub fn read_of(run: &RunFolder) -> Result<Self, TableError> {
+        let path = run.trials_table();
+        let mut file = run
+            .open()
+            .and_then(|folder| folder.read(TRIALS.file.as_ref()))
+            .map_err(|cause| TableError::Io {
+                path: path.clone(),
+                doing: "opening",
+                cause,
+            })?;
+        match Table::read_begun(&mut file, &path, TRIALS.version)? {
+            Some(table) => Self::of(&table),
+            None => Ok(Self {
+                axes: Vec::new(),
+                rows: Vec::new(),
+                torn: None,
+            }),
+        }
+    }
+
     /// Reads a table from any seekable source (a file of another commit in memory); `path` names it
     /// in messages.
     ///
@@ -175,7 +265,7 @@ impl TrialTable {
         Self::of(&Table::read_from(source, path, TRIALS.version)?)
     }
 
-    fn of(table: &Table) -> Result<Self, TableError> {
+    pub(super) fn of(table: &Table) -> Result<Self, TableError> {
         check_columns(table)?;
         // An axis is a dotted key, a fixed column never has a dot.
         let axis_places: Vec<usize> = (0..table.columns.len())

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, path::Path};
 
-use kiln_core::{plan::TrialFile, record::run_file::write_whole};
+use kiln_core::{folder::write_whole, plan::TrialFile};
 use serde::Serialize;
 
 use super::{generation::Writing, tables::cannot_write, text_scores::TextScores};

@@ -10,12 +10,12 @@
 use std::path::Path;
 
 use kiln_core::{
+    folder::write_whole,
     kinds::{
         Model,
         random::{GAMMA, SplitMix64, mix},
     },
     plan::TrialFile,
-    record::run_file::write_whole,
     spec::Sample,
 };
 use kiln_data::tokenizer::Vocabulary;

@@ -5,12 +5,24 @@ use std::{
     path::Path,
 };
 
-use super::{TableError, TornLine, shorten};
+use super::{TableError, TornLine, VERSION_COLUMN, shorten};
 
 /// The part of a file that is complete rows.
 pub(super) struct Extent {
     pub(super) bytes: u64,
     pub(super) torn: Option<TornLine>,
+}
+
+impl Extent {
+    /// Whether a writer of kiln's did not come to the end of its first line: the file is empty, has
+    /// a part of a header, or zero bytes.
+    pub(super) fn has_no_header(&self) -> bool {
+        let is_begun = |torn: &TornLine| {
+            let text = torn.text.split('\0').next().unwrap_or_default();
+            text.starts_with(VERSION_COLUMN) || VERSION_COLUMN.starts_with(text)
+        };
+        self.bytes == 0 && self.torn.as_ref().is_none_or(is_begun)
+    }
 }
 
 /// Finds the end of the last complete row: the last line feed outside quotes. kiln always doubles

@@ -38,7 +38,9 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
     {
         return Ok(());
     }
+    // Zero bytes in a line are a damage, not another version.
     let is_kilns = line.ends_with(b"\n")
+        && !line.contains(&0)
         && (line.starts_with(b"kiln_table,") || line.trim_ascii_end() == VERSION_COLUMN.as_bytes());
     if !is_kilns {
         let found = shorten(String::from_utf8_lossy(&line).trim_end(), 60);

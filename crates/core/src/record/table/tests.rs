@@ -216,20 +216,6 @@ fn errors_name_record_line_column_and_cell() {
 }
 
 #[test]
-fn a_full_disk_is_known_as_one() {
-    let file = OpenOptions::new().append(true).open("/dev/full").unwrap();
-    let mut writer = TableWriter {
-        file,
-        path: PathBuf::from("t.csv"),
-        spec: spec(),
-        length: 7,
-    };
-    let error = writer.append_row(&row("x", 1.0)).unwrap_err();
-    assert!(error.is_disk_full(), "{error}");
-    assert_eq!(writer.length, 7);
-}
-
-#[test]
 fn a_row_of_another_length_changes_nothing() {
     let (_folder, path) = folder();
     let (mut writer, _) = TableWriter::open(&path, spec()).unwrap();

@@ -1,0 +1,640 @@
+//! A folder whose files kiln writes, deletes and trusts: no link below it is ever followed.
+//!
+//! In: the path of a folder. Out: an open folder; its files and folders are reached by name from
+//! the open folder, so that neither a link in it nor a rename of it leads anywhere else. A file is
+//! opened only if it is a regular file with one name; a whole file appears by a rename, and file
+//! and folder are synced.
+//!
+//! A results folder may come from somebody else. A link in it, such as `trials/<id>/checkpoint` to a
+//! home folder, must not make kiln write or delete there.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Write},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::{
+    fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat},
+    io::Errno,
+};
+
+/// Mode of a new file and of a new folder, before the umask.
+const FILE_MODE: u32 = 0o666;
+const FOLDER_MODE: u32 = 0o777;
+
+/// End of the name of a draft, which begins with a dot.
+const DRAFT: &str = ".new";
+
+/// An open folder.
+#[derive(Debug)]
+pub struct Folder {
+    handle: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Opens the folder at `path`. Links on the way to it are followed, but it must not be a link
+    /// itself.
+    ///
+    /// # Errors
+    /// It is missing, a link, or not a folder; the text names it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::open_as(path, OFlags::NOFOLLOW)
+    }
+
+    /// Opens a folder that the user named; it may be a link.
+    ///
+    /// # Errors
+    /// It is missing or not a folder; the text names it.
+    pub fn follow(path: &Path) -> io::Result<Self> {
+        Self::open_as(path, OFlags::empty())
+    }
+
+    fn open_as(path: &Path, more: OFlags) -> io::Result<Self> {
+        // The path of a file in the current folder has an empty parent.
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        match rustix::fs::openat(CWD, path, folder_flags() | more, Mode::empty()) {
+            Ok(handle) => Ok(Self {
+                handle,
+                path: path.to_owned(),
+            }),
+            Err(errno) => Err(named(path, folder_fault(stat_at(CWD, path), errno))),
+        }
+    }
+
+    /// Opens it once more.
+    ///
+    /// # Errors
+    /// The process has too many open files.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            handle: self.handle.try_clone()?,
+            path: self.path.clone(),
+        })
+    }
+
+    /// The path it was opened by, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether its path still leads to it: it was neither moved, replaced nor removed.
+    pub fn is_in_place(&self) -> bool {
+        let here = rustix::fs::fstat(&self.handle).ok();
+        let there = stat_at(CWD, &self.path).ok();
+        matches!((here, there), (Some(here), Some(there)) if is_same(&here, &there))
+    }
+
+    /// Whether it was removed, so that nothing can be written into it.
+    pub fn is_removed(&self) -> bool {
+        rustix::fs::fstat(&self.handle).is_ok_and(|found| found.st_nlink == 0)
+    }
+
+    /// Opens a folder below it; `below` may have several parts.
+    ///
+    /// # Errors
+    /// A part is missing, a link, or not a folder; the text names it.
+    pub fn folder(&self, below: &Path) -> io::Result<Self> {
+        self.walk(below, |_, _| Ok(()))
+    }
+
+    /// Opens a folder below it, creating each part that is missing.
+    ///
+    /// # Errors
+    /// As [`Folder::folder`], and if one cannot be created.
+    pub fn make_folder(&self, below: &Path) -> io::Result<Self> {
+        self.walk(below, |at, name| match at.make_new_folder(name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
+        })
+    }
+
+    /// Creates a folder that must not exist yet.
+    ///
+    /// # Errors
+    /// It exists, or cannot be created.
+    pub fn make_new_folder(&self, name: &OsStr) -> io::Result<()> {
+        rustix::fs::mkdirat(&self.handle, plain(name)?, Mode::from_raw_mode(FOLDER_MODE))
+            .map_err(|errno| self.fault(name, errno))
+    }
+
+    /// Opens a file to read.
+    ///
+    /// # Errors
+    /// It is missing, a link, or not a regular file; the text names it.
+    pub fn read(&self, name: &OsStr) -> io::Result<File> {
+        self.file(name, OFlags::RDONLY)
+    }
+
+    /// Opens a file to read and append, creating it if it is missing.
+    ///
+    /// # Errors
+    /// As [`Folder::read`]; it has a second name (a hard link), or cannot be created.
+    pub fn append(&self, name: &OsStr) -> io::Result<File> {
+        self.file(name, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE)
+    }
+
+    /// Opens a file to read and write from its beginning, creating it if it is missing.
+    ///
+    /// # Errors
+    /// As [`Folder::append`].
+    pub fn edit(&self, name: &OsStr) -> io::Result<File> {
+        self.file(name, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    /// Opens an existing file to read and write from its beginning.
+    ///
+    /// # Errors
+    /// As [`Folder::append`]; it is missing.
+    pub fn edit_existing(&self, name: &OsStr) -> io::Result<File> {
+        self.file(name, OFlags::RDWR)
+    }
+
+    /// Creates a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// The name exists, or the folder is not writable.
+    pub fn link(&self, target: &OsStr, name: &OsStr) -> io::Result<()> {
+        rustix::fs::symlinkat(target, &self.handle, plain(name)?)
+            .map_err(|errno| self.fault(name, errno))
+    }
+
+    /// Creates a file, or empties an existing one.
+    ///
+    /// # Errors
+    /// As [`Folder::append`].
+    pub fn create(&self, name: &OsStr) -> io::Result<File> {
+        let file = self.edit(name)?;
+        file.set_len(0)
+            .map_err(|error| self.in_words(name, error))?;
+        Ok(file)
+    }
+
+    /// Writes a file atomically: a temporary file beside it, synced, then renamed over it; then the
+    /// folder is synced.
+    ///
+    /// # Errors
+    /// The folder is not writable or full; the old file then stays unchanged and the temporary file
+    /// is removed. An error of the last sync leaves the new file.
+    pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        let temporary = temporary(name);
+        let written = self.new_file(&temporary).and_then(|mut file| {
+            file.write_all(bytes)
+                .and_then(|()| file.sync_all())
+                .map_err(|error| self.in_words(name, error))
+        });
+        written
+            .and_then(|()| self.rename(&temporary, name))
+            .inspect_err(|_| {
+                let _ = rustix::fs::unlinkat(&self.handle, temporary.as_os_str(), AtFlags::empty());
+            })?;
+        self.sync()
+    }
+
+    /// Renames an entry to a free name, `NAME.aside-1` and so on, and returns that name.
+    ///
+    /// # Errors
+    /// It is missing, or the folder is not writable.
+    pub fn put_aside(&self, name: &OsStr) -> io::Result<OsString> {
+        for number in 1_u32.. {
+            let mut free = name.to_owned();
+            free.push(format!(".aside-{number}"));
+            if self.kind(&free)?.is_none() {
+                self.rename(name, &free)?;
+                return Ok(free);
+            }
+        }
+        Err(self.fault(name, Errno::EXIST))
+    }
+
+    /// Removes the files that a kill left before [`Folder::write_whole`] could rename them.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn remove_drafts(&self) -> io::Result<()> {
+        for name in self.names()? {
+            let text = name.to_string_lossy();
+            if text.starts_with('.')
+                && text.ends_with(DRAFT)
+                && self.kind(&name)? != Some(FileType::Directory)
+            {
+                self.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames an entry; an existing file of the new name is replaced.
+    ///
+    /// # Errors
+    /// It is missing, or the folder is not writable.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        rustix::fs::renameat(&self.handle, plain(from)?, &self.handle, plain(to)?)
+            .map_err(|errno| self.fault(to, errno))
+    }
+
+    /// Removes a file, a link, or a folder with everything in it, if it exists. What a link leads
+    /// to stays.
+    ///
+    /// # Errors
+    /// One entry cannot be removed.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        let name = plain(name)?;
+        let Some(kind) = self.kind(name)? else {
+            return Ok(());
+        };
+        let flags = if kind == FileType::Directory {
+            let inside = self.folder(Path::new(name))?;
+            for entry in inside.names()? {
+                inside.remove(&entry)?;
+            }
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
+        match rustix::fs::unlinkat(&self.handle, name, flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.fault(name, errno)),
+        }
+    }
+
+    /// Names of its entries, sorted.
+    ///
+    /// # Errors
+    /// It cannot be listed.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        use std::os::unix::ffi::OsStrExt;
+        let failed = |errno: Errno| named(&self.path, errno.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.handle).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_bytes().to_owned();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(&name).to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Kind of an entry, without following it; `None` if it is missing.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn kind(&self, name: &OsStr) -> io::Result<Option<FileType>> {
+        match stat_at(&self.handle, Path::new(plain(name)?)) {
+            Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(self.fault(name, errno)),
+        }
+    }
+
+    /// Whether `file`, opened by this name, is still the entry of this name.
+    pub fn has(&self, name: &OsStr, file: &File) -> bool {
+        let here = rustix::fs::fstat(file).ok();
+        let there = stat_at(&self.handle, Path::new(name)).ok();
+        matches!((here, there), (Some(here), Some(there)) if is_same(&here, &there))
+    }
+
+    /// Waits until the entries of the folder are on the disk.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn sync(&self) -> io::Result<()> {
+        rustix::fs::fsync(&self.handle).map_err(|errno| named(&self.path, errno.into()))
+    }
+
+    fn walk(
+        &self,
+        below: &Path,
+        before: impl Fn(&Self, &OsStr) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let mut at = self.try_clone()?;
+        for part in below.components() {
+            let Component::Normal(name) = part else {
+                return Err(outside(below));
+            };
+            before(&at, name)?;
+            at = at.enter(name)?;
+        }
+        Ok(at)
+    }
+
+    fn enter(&self, name: &OsStr) -> io::Result<Self> {
+        let path = self.path.join(name);
+        let flags = folder_flags() | OFlags::NOFOLLOW;
+        match rustix::fs::openat(&self.handle, name, flags, Mode::empty()) {
+            Ok(handle) => Ok(Self { handle, path }),
+            Err(errno) => {
+                let found = stat_at(&self.handle, Path::new(name));
+                Err(named(&path, folder_fault(found, errno)))
+            }
+        }
+    }
+
+    /// Opens a regular file with one name. Does not wait for the other end of a pipe.
+    fn file(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(
+            &self.handle,
+            plain(name)?,
+            flags,
+            Mode::from_raw_mode(FILE_MODE),
+        );
+        let handle = opened.map_err(|errno| {
+            let fault = match stat_at(&self.handle, Path::new(name)) {
+                Ok(found) => kind_fault(&found, errno),
+                Err(_) => errno.into(),
+            };
+            self.in_words(name, fault)
+        })?;
+        let found = rustix::fs::fstat(&handle).map_err(|errno| self.fault(name, errno))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(self.in_words(name, kind_fault(&found, Errno::INVAL)));
+        }
+        if flags.intersects(OFlags::RDWR) && found.st_nlink > 1 {
+            return Err(self.in_words(
+                name,
+                invalid(
+                    "it has a second name (a hard link), so writing it would change another file; \
+                     replace it by a copy",
+                ),
+            ));
+        }
+        Ok(File::from(handle))
+    }
+
+    /// Creates a file that is not there; a file of that name that a kill has left is removed.
+    fn new_file(&self, name: &OsStr) -> io::Result<File> {
+        match rustix::fs::unlinkat(&self.handle, plain(name)?, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(self.fault(name, errno)),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.handle, name, flags, Mode::from_raw_mode(FILE_MODE))
+            .map(File::from)
+            .map_err(|errno| self.fault(name, errno))
+    }
+
+    fn fault(&self, name: &OsStr, errno: Errno) -> io::Error {
+        self.in_words(name, errno.into())
+    }
+
+    fn in_words(&self, name: &OsStr, error: io::Error) -> io::Error {
+        named(&self.path.join(name), error)
+    }
+}
+
+/// Writes a file atomically, as [`Folder::write_whole`] does, into a folder that may be a link.
+///
+/// # Errors
+/// The folder is missing, not writable or full; the old file then stays unchanged.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (folder, name) = split(path)?;
+    Folder::follow(folder)?.write_whole(name, bytes)
+}
+
+/// The folder of a path and the name in it.
+///
+/// # Errors
+/// The path ends in no name.
+pub fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let name = path
+        .file_name()
+        .ok_or_else(|| named(path, invalid("it does not end in the name of a file")))?;
+    Ok((path.parent().unwrap_or(Path::new("")), name))
+}
+
+/// Name of the temporary file of [`Folder::write_whole`]; a kill may leave it.
+fn temporary(name: &OsStr) -> OsString {
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(DRAFT);
+    hidden
+}
+
+fn folder_flags() -> OFlags {
+    OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+fn stat_at(folder: impl std::os::fd::AsFd, path: &Path) -> Result<Stat, Errno> {
+    rustix::fs::statat(folder, path, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// A name without parts of a path.
+fn plain(name: &OsStr) -> io::Result<&OsStr> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(name),
+        _ => Err(outside(Path::new(name))),
+    }
+}
+
+fn outside(path: &Path) -> io::Error {
+    named(path, invalid("it leads out of its folder"))
+}
+
+fn folder_fault(found: Result<Stat, Errno>, errno: Errno) -> io::Error {
+    match found.map(|found| FileType::from_raw_mode(found.st_mode)) {
+        Ok(FileType::Symlink) => is_link(),
+        Ok(FileType::Directory) | Err(_) => errno.into(),
+        Ok(_) => io::Error::new(io::ErrorKind::NotADirectory, "it is not a folder"),
+    }
+}
+
+fn kind_fault(found: &Stat, errno: Errno) -> io::Error {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => errno.into(),
+        FileType::Symlink => is_link(),
+        FileType::Directory => io::Error::new(io::ErrorKind::IsADirectory, "it is a folder"),
+        FileType::Fifo => invalid("it is a FIFO, not a regular file"),
+        FileType::CharacterDevice | FileType::BlockDevice => {
+            invalid("it is a device, not a regular file")
+        }
+        FileType::Socket => invalid("it is a socket, not a regular file"),
+        _ => invalid("it is not a regular file"),
+    }
+}
+
+fn is_link() -> io::Error {
+    invalid(
+        "it is a link, and kiln follows no link here; replace it by what it leads to, or remove it",
+    )
+}
+
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}
+
+/// Puts the path before the error; the kind stays.
+fn named(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Read, os::unix::fs::symlink};
+
+    use super::*;
+
+    fn name(text: &str) -> &OsStr {
+        OsStr::new(text)
+    }
+
+    /// A folder of kiln's, and somebody's folder beside it with one file, `kept`.
+    fn places() -> (tempfile::TempDir, Folder, PathBuf) {
+        let place = tempfile::tempdir().unwrap();
+        let (own, other) = (place.path().join("own"), place.path().join("other"));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("kept"), "mine").unwrap();
+        let folder = Folder::open(&own).unwrap();
+        (place, folder, other)
+    }
+
+    fn assert_untouched(other: &Path) {
+        let names: Vec<_> = fs::read_dir(other).unwrap().flatten().collect();
+        assert_eq!(names.len(), 1);
+        assert_eq!(fs::read(other.join("kept")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn no_file_is_written_or_read_through_a_link() {
+        let (_place, folder, other) = places();
+        symlink(other.join("kept"), folder.path().join("link")).unwrap();
+        symlink(other.join("new"), folder.path().join("dangling")).unwrap();
+        for link in ["link", "dangling"] {
+            for opened in [
+                folder.create(name(link)),
+                folder.append(name(link)),
+                folder.edit(name(link)),
+                folder.read(name(link)),
+            ] {
+                let error = opened.unwrap_err().to_string();
+                assert!(
+                    error.contains(&format!("own/{link}: it is a link")),
+                    "{error}"
+                );
+            }
+        }
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn no_folder_is_entered_through_a_link() {
+        let (place, folder, other) = places();
+        symlink(&other, folder.path().join("link")).unwrap();
+        for below in ["link", "link/further"] {
+            let error = folder.make_folder(Path::new(below)).unwrap_err();
+            assert!(
+                error.to_string().contains("own/link: it is a link"),
+                "{error}"
+            );
+        }
+        symlink(folder.path(), place.path().join("to-own")).unwrap();
+        assert!(Folder::open(&place.path().join("to-own")).is_err());
+        assert!(Folder::follow(&place.path().join("to-own")).is_ok());
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn a_file_written_whole_replaces_a_link_and_a_link_in_place_of_its_draft() {
+        let (_place, folder, other) = places();
+        for link in ["file", ".file.new"] {
+            symlink(other.join("kept"), folder.path().join(link)).unwrap();
+        }
+        folder.write_whole(name("file"), b"ours").unwrap();
+        assert_eq!(fs::read(folder.path().join("file")).unwrap(), b"ours");
+        assert_eq!(folder.names().unwrap(), ["file"]);
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn a_removed_link_or_folder_of_links_leaves_what_they_lead_to() {
+        let (_place, folder, other) = places();
+        let inside = folder.make_folder(Path::new("a/b")).unwrap();
+        symlink(&other, inside.path().join("link")).unwrap();
+        symlink(&other, folder.path().join("link")).unwrap();
+        fs::write(inside.path().join("file"), "").unwrap();
+        ["a", "link", "missing"]
+            .iter()
+            .for_each(|entry| folder.remove(name(entry)).unwrap());
+        assert!(folder.names().unwrap().is_empty());
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn a_file_with_a_second_name_is_not_written() {
+        let (_place, folder, other) = places();
+        fs::hard_link(other.join("kept"), folder.path().join("file")).unwrap();
+        assert!(
+            folder
+                .create(name("file"))
+                .unwrap_err()
+                .to_string()
+                .contains("a second name")
+        );
+        let mut text = String::new();
+        folder
+            .read(name("file"))
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
+        assert_eq!(text, "mine");
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn a_pipe_is_named_at_once() {
+        let (_place, folder, _) = places();
+        let path = folder.path().join("pipe");
+        rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        for opened in [folder.read(name("pipe")), folder.append(name("pipe"))] {
+            assert!(opened.unwrap_err().to_string().contains("it is a FIFO"));
+        }
+        assert!(
+            folder
+                .folder(Path::new("pipe"))
+                .unwrap_err()
+                .to_string()
+                .contains("not a folder")
+        );
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        let (_place, folder, other) = places();
+        for out in ["..", ".", "../other/kept", "/", "", "a/b"] {
+            assert!(folder.create(name(out)).is_err(), "{out}");
+            assert!(folder.remove(name(out)).is_err(), "{out}");
+            assert!(folder.rename(name("x"), name(out)).is_err(), "{out}");
+        }
+        assert!(folder.make_folder(Path::new("../other/x")).is_err());
+        assert_untouched(&other);
+    }
+
+    #[test]
+    fn a_moved_or_removed_folder_is_noticed() {
+        let (place, folder, _) = places();
+        assert!(folder.is_in_place() && !folder.is_removed());
+        let moved = place.path().join("moved");
+        fs::rename(folder.path(), &moved).unwrap();
+        assert!(!folder.is_in_place() && !folder.is_removed());
+        folder.write_whole(name("file"), b"x").unwrap();
+        assert!(moved.join("file").exists());
+        fs::create_dir(folder.path()).unwrap();
+        assert!(!folder.is_in_place());
+        fs::remove_dir_all(&moved).unwrap();
+        assert!(folder.is_removed());
+    }
+}

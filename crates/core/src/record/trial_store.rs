@@ -1,0 +1,551 @@
+//! The rows of a run in memory and in `trials.csv`: the one place that compares the two.
+//!
+//! In: rows, one by one. Out: a table on the disk that has every row once. A table may be replaced
+//! while a run goes on, by an editor, by `git stash`, by a copy; its rows are then written again from
+//! memory. What somebody else put in its place is kept: a table of this run keeps its rows, anything
+//! else is moved aside.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fmt, io,
+};
+
+use rustix::fs::FileType;
+
+use super::{
+    RunFolder,
+    table::{Table, TableError, TornLine},
+    trial_row::TRIALS,
+    trials::{TableRow, TrialTable, TrialWriter},
+};
+use crate::{folder::Folder, plan::TrialId, units::counted};
+
+/// Key of a row.
+type Attempt = (TrialId, u64);
+
+/// A change of the table that kiln did not make, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableChange {
+    /// This many rows were missing from the table and were written again.
+    Restored { rows: usize },
+    /// This many rows have other cells than kiln wrote; they stay as they are.
+    Edited { rows: usize },
+    /// The table was replaced by what cannot be read as one; that was moved to this name, and the
+    /// table was written anew.
+    PutAside { name: String },
+}
+
+impl fmt::Display for TableChange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let table = TRIALS.file;
+        match self {
+            Self::Restored { rows } => write!(
+                formatter,
+                "{table} was replaced during the run; {} missing from it, written again",
+                counted(*rows, "row")
+            ),
+            Self::Edited { rows } => write!(
+                formatter,
+                "{table} was replaced during the run; {} changed by somebody else, kept as changed",
+                counted(*rows, "row")
+            ),
+            Self::PutAside { name } => write!(
+                formatter,
+                "{table} was replaced by something that is not a table of this run; that was moved \
+                 to {name}, and the table was written anew"
+            ),
+        }
+    }
+}
+
+/// Why a row is not in the table of its run.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The rows are in the folder, but its path leads elsewhere.
+    #[error("{path}: the folder of the run was moved or replaced while the run went on; {rows} \
+             are in the folder that was moved: move it back and run the same command again", rows = counted(*.rows, "row"))]
+    Moved { path: String, rows: usize },
+    #[error("{path}: the folder of the run was removed while the run went on, with {rows}; run \
+             the same command again", rows = counted(*.rows, "row"))]
+    Removed { path: String, rows: usize },
+}
+
+impl StoreError {
+    /// [`TableError::is_disk_full`].
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Table(error) if error.is_disk_full())
+    }
+}
+
+impl From<StoreError> for io::Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Table(error) => error.into(),
+            gone => Self::other(gone),
+        }
+    }
+}
+
+/// The rows of one run.
+#[derive(Debug)]
+pub struct TrialStore {
+    folder: Folder,
+    axes: Vec<String>,
+    writer: TrialWriter,
+    /// Rows that are on the disk, in their order there.
+    rows: Vec<TableRow>,
+    /// Rows that are not yet known to be on the disk.
+    pending: Vec<TableRow>,
+}
+
+impl TrialStore {
+    /// Opens the table of a run, or begins it; `axes` are dotted keys in file order. A torn last
+    /// line is cut and returned.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, has other columns (from another sweep), or is a link.
+    pub fn open(run: &RunFolder, axes: &[String]) -> Result<(Self, Option<TornLine>), TableError> {
+        let folder = run.open().map_err(|cause| TableError::Io {
+            path: run.path().to_owned(),
+            doing: "opening",
+            cause,
+        })?;
+        let (writer, torn) = open_writer(&folder, axes)?;
+        let rows = TrialTable::read_of(run)?.rows;
+        let store = Self {
+            folder,
+            axes: axes.to_vec(),
+            writer,
+            rows,
+            pending: Vec::new(),
+        };
+        Ok((store, torn))
+    }
+
+    /// The rows that are on the disk.
+    pub fn rows(&self) -> &[TableRow] {
+        &self.rows
+    }
+
+    /// Number of rows that could not be written.
+    pub fn unwritten(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Adds a row, and waits until it is on the disk.
+    ///
+    /// # Errors
+    /// It is not on the disk; it stays in memory, and [`TrialStore::settle`] tries again.
+    pub fn keep(&mut self, row: TableRow) -> Result<Vec<TableChange>, StoreError> {
+        self.writer.line(&row)?; // A row that fits no table must not stay in memory.
+        self.pending.push(row);
+        self.settle()
+    }
+
+    /// Waits until the table and its name are on the disk.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn sync(&mut self) -> Result<(), TableError> {
+        self.writer.sync()
+    }
+
+    /// Makes the table on the disk have every row in memory. Does nothing if it has.
+    ///
+    /// # Errors
+    /// A row is not on the disk, or the folder has been moved or removed.
+    pub fn settle(&mut self) -> Result<Vec<TableChange>, StoreError> {
+        if self.folder.is_removed() {
+            return Err(StoreError::Removed {
+                path: self.shown(),
+                rows: self.rows.len() + self.pending.len(),
+            });
+        }
+        let changes = match self.writer.is_as_left() {
+            true => self.append_pending().map(|()| Vec::new()),
+            false => self.reconcile(),
+        }?;
+        if !self.folder.is_in_place() {
+            return Err(StoreError::Moved {
+                path: self.shown(),
+                rows: self.rows.len(),
+            });
+        }
+        Ok(changes)
+    }
+
+    fn shown(&self) -> String {
+        self.folder.path().display().to_string()
+    }
+
+    fn append_pending(&mut self) -> Result<(), TableError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        if self.writer.append_all(&self.pending).is_err() {
+            // After a failed sync the kernel may have dropped the rows, and would report no error
+            // again: only a new file is certain to have them.
+            return self.rewrite();
+        }
+        self.rows.append(&mut self.pending);
+        Ok(())
+    }
+
+    /// Writes all rows into a new file.
+    fn rewrite(&mut self) -> Result<(), TableError> {
+        let all: Vec<&TableRow> = self.rows.iter().chain(&self.pending).collect();
+        self.writer.rewrite(&all)?;
+        self.rows.append(&mut self.pending);
+        Ok(())
+    }
+
+    /// The table is another file than the one that was written, or has other content.
+    fn reconcile(&mut self) -> Result<Vec<TableChange>, TableError> {
+        let name = TRIALS.file.as_ref();
+        let failed = |cause| TableError::Io {
+            path: self.folder.path().join(TRIALS.file),
+            doing: "opening",
+            cause,
+        };
+        match self.folder.kind(name).map_err(failed)? {
+            None => {
+                let rows = self.rows.len();
+                self.rewrite()?;
+                Ok(vec![TableChange::Restored { rows }])
+            }
+            Some(FileType::RegularFile) => match self.read_replacement() {
+                Some(found) => self.complete(found),
+                None => self.put_aside(),
+            },
+            Some(_) => self.put_aside(),
+        }
+    }
+
+    /// The rows of the file that now has the table's name; `None` if it is not a table of this
+    /// run.
+    fn read_replacement(&self) -> Option<Vec<TableRow>> {
+        let path = self.folder.path().join(TRIALS.file);
+        let mut file = self.folder.read(TRIALS.file.as_ref()).ok()?;
+        let table = match Table::read_begun(&mut file, &path, TRIALS.version).ok()? {
+            Some(table) => table,
+            None => return Some(Vec::new()),
+        };
+        (table.columns == TRIALS.spec(&self.axes).columns)
+            .then(|| TrialTable::of(&table).ok())
+            .flatten()
+            .map(|table| table.rows)
+    }
+
+    /// Appends to a table the rows that it lacks.
+    fn complete(&mut self, found: Vec<TableRow>) -> Result<Vec<TableChange>, TableError> {
+        let (writer, _) = open_writer(&self.folder, &self.axes)?;
+        self.writer = writer;
+        let there: HashMap<Attempt, &TableRow> = found.iter().map(|row| (key(row), row)).collect();
+        let mut edited = 0;
+        for row in &self.rows {
+            if let Some(found) = there.get(&key(row)) {
+                edited += usize::from(self.writer.line(found)? != self.writer.line(row)?);
+            }
+        }
+        let mut seen: HashSet<Attempt> = there.keys().cloned().collect();
+        let mut missing = Vec::new();
+        let mut restored = 0;
+        for (row, was_written) in std::mem::take(&mut self.rows)
+            .into_iter()
+            .map(|row| (row, true))
+            .chain(
+                std::mem::take(&mut self.pending)
+                    .into_iter()
+                    .map(|row| (row, false)),
+            )
+        {
+            if seen.insert(key(&row)) {
+                restored += usize::from(was_written);
+                missing.push(row);
+            }
+        }
+        self.rows = found;
+        self.pending = missing;
+        self.append_pending()?;
+        let changes = [
+            (restored > 0).then_some(TableChange::Restored { rows: restored }),
+            (edited > 0).then_some(TableChange::Edited { rows: edited }),
+        ];
+        Ok(changes.into_iter().flatten().collect())
+    }
+
+    /// Moves away what stands in the table's place, and writes the table anew.
+    fn put_aside(&mut self) -> Result<Vec<TableChange>, TableError> {
+        let failed = |cause| TableError::Io {
+            path: self.folder.path().join(TRIALS.file),
+            doing: "moving away",
+            cause,
+        };
+        let name = self
+            .folder
+            .put_aside(TRIALS.file.as_ref())
+            .map_err(failed)?;
+        self.rewrite()?;
+        Ok(vec![TableChange::PutAside {
+            name: name.to_string_lossy().into_owned(),
+        }])
+    }
+}
+
+fn key(row: &TableRow) -> Attempt {
+    (row.fixed.trial.clone(), row.fixed.attempt)
+}
+
+fn open_writer(
+    folder: &Folder,
+    axes: &[String],
+) -> Result<(TrialWriter, Option<TornLine>), TableError> {
+    let again = folder.try_clone().map_err(|cause| TableError::Io {
+        path: folder.path().to_owned(),
+        doing: "opening",
+        cause,
+    })?;
+    TrialWriter::open_in(again, axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, OpenOptions},
+        io::Write,
+        os::unix::fs::symlink,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+    use crate::{plan::Outcome, record::TrialRow};
+
+    const AXIS: &str = "train.batch_size";
+
+    struct Place {
+        _results: tempfile::TempDir,
+        run: RunFolder,
+        store: TrialStore,
+    }
+
+    fn place(rows: u64) -> Place {
+        let results = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(results.path().join("run"));
+        fs::create_dir(run.path()).unwrap();
+        let (mut store, _) = TrialStore::open(&run, &[AXIS.to_owned()]).unwrap();
+        (0..rows).for_each(|number| {
+            assert_eq!(store.keep(row(number)).unwrap(), []);
+        });
+        Place {
+            _results: results,
+            run,
+            store,
+        }
+    }
+
+    fn row(number: u64) -> TableRow {
+        let fixed = TrialRow {
+            kiln_table: TRIALS.version.to_owned(),
+            trial: TrialId(format!("t{number:010}")),
+            attempt: 1,
+            outcome: Outcome::Completed,
+            samples_per_second: Some(number as f64 / 3.0),
+            ..TrialRow::default()
+        };
+        TableRow {
+            fixed,
+            axes: vec![number.to_string()],
+        }
+    }
+
+    impl Place {
+        fn table(&self) -> PathBuf {
+            self.run.trials_table()
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.table()).unwrap()
+        }
+
+        /// Each of so many rows stands once in the table, as kiln wrote it.
+        fn assert_has(&self, rows: u64) {
+            let mut found = TrialTable::read(&self.table()).unwrap().rows;
+            found.sort_by_key(key);
+            assert_eq!(found, (0..rows).map(row).collect::<Vec<_>>());
+            assert_eq!(self.store.rows().len() as u64, rows);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_replaced_table_go_to_the_file_that_has_its_name() {
+        let mut place = place(2);
+        let copy = place.run.path().join("copy");
+        fs::copy(place.table(), &copy).unwrap();
+        fs::rename(&copy, place.table()).unwrap();
+        assert_eq!(place.store.keep(row(2)).unwrap(), []);
+        place.assert_has(3);
+    }
+
+    #[test]
+    fn rows_that_an_older_copy_lacks_are_written_again() {
+        let mut place = place(1);
+        let older = place.text();
+        place.store.keep(row(1)).unwrap();
+        place.store.keep(row(2)).unwrap();
+        fs::write(place.table(), older).unwrap();
+        assert_eq!(
+            place.store.keep(row(3)).unwrap(),
+            [TableChange::Restored { rows: 2 }]
+        );
+        place.assert_has(4);
+    }
+
+    #[test]
+    fn a_removed_or_emptied_table_is_written_again_also_without_a_new_row() {
+        let mut place = place(2);
+        let whole = place.text();
+        fs::remove_file(place.table()).unwrap();
+        assert_eq!(
+            place.store.settle().unwrap(),
+            [TableChange::Restored { rows: 2 }]
+        );
+        assert_eq!(place.text(), whole);
+        fs::write(place.table(), "").unwrap();
+        assert_eq!(
+            place.store.settle().unwrap(),
+            [TableChange::Restored { rows: 2 }]
+        );
+        assert_eq!(place.text(), whole);
+        assert_eq!(place.store.settle().unwrap(), []);
+    }
+
+    #[test]
+    fn a_row_that_somebody_changed_stays_changed_and_is_told() {
+        let mut place = place(2);
+        let edited = place.text().replace("completed", "failed");
+        fs::write(place.table(), &edited).unwrap();
+        assert_eq!(
+            place.store.keep(row(2)).unwrap(),
+            [TableChange::Edited { rows: 2 }]
+        );
+        assert!(place.text().starts_with(&edited));
+    }
+
+    #[test]
+    fn what_is_no_table_of_the_run_is_moved_aside_and_kept() {
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        fs::write(elsewhere.path(), "mine").unwrap();
+        type Replace = fn(&Path, &Path);
+        let cases: [Replace; 4] = [
+            |table, _| fs::write(table, "a,b\n1,2\n").unwrap(),
+            |table, _| {
+                fs::remove_file(table).unwrap();
+                fs::create_dir(table).unwrap();
+            },
+            |table, elsewhere| {
+                fs::remove_file(table).unwrap();
+                symlink(elsewhere, table).unwrap();
+            },
+            |table, _| {
+                // A table with other columns.
+                let text = fs::read_to_string(table).unwrap();
+                fs::write(table, text.replacen(AXIS, "train.seed", 1)).unwrap();
+            },
+        ];
+        for replace in cases {
+            let mut place = place(2);
+            replace(&place.table(), elsewhere.path());
+            let name = "trials.csv.aside-1";
+            assert_eq!(
+                place.store.keep(row(2)).unwrap(),
+                [TableChange::PutAside { name: name.into() }]
+            );
+            place.assert_has(3);
+            assert!(place.run.path().join(name).symlink_metadata().is_ok());
+            assert_eq!(fs::read(elsewhere.path()).unwrap(), b"mine");
+        }
+    }
+
+    #[test]
+    fn rows_go_to_the_folder_that_was_moved_and_the_run_is_told() {
+        let mut place = place(2);
+        let moved = RunFolder::at(place.run.path().with_file_name("moved"));
+        fs::rename(place.run.path(), moved.path()).unwrap();
+        let error = place.store.keep(row(2)).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Moved { rows: 3, .. }),
+            "{error}"
+        );
+        assert_eq!(place.store.unwritten(), 0);
+        place.run = moved;
+        place.assert_has(3);
+    }
+
+    #[test]
+    fn the_rows_of_a_removed_folder_are_counted() {
+        let mut place = place(2);
+        fs::remove_dir_all(place.run.path()).unwrap();
+        let error = place.store.keep(row(2)).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Removed { rows: 3, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_somebody_appends_is_kept_and_a_torn_line_of_it_is_cut() {
+        let mut place = place(2);
+        let mut file = OpenOptions::new().append(true).open(place.table()).unwrap();
+        file.write_all(b"trials/6,half a ro").unwrap();
+        assert_eq!(place.store.keep(row(2)).unwrap(), []);
+        place.assert_has(3);
+    }
+
+    #[test]
+    fn a_row_with_a_zero_byte_is_read_back() {
+        let mut place = place(1);
+        let mut odd = row(1);
+        odd.fixed.device_name = Some("padded\0\0".to_owned());
+        odd.axes = vec!["a\0b".to_owned()];
+        place.store.keep(odd).unwrap();
+        place.store.keep(row(2)).unwrap();
+        let found = TrialTable::read(&place.table()).unwrap();
+        assert!(found.torn.is_none());
+        assert_eq!(found.rows.len(), 3);
+        assert_eq!(
+            found.rows[1].fixed.device_name.as_deref(),
+            Some("padded\u{fffd}\u{fffd}")
+        );
+        assert_eq!(found.rows[1].axes, ["a\u{fffd}b"]);
+    }
+
+    #[test]
+    fn a_table_that_a_power_failure_left_without_its_header_is_a_new_one() {
+        let header = place(0).text();
+        let whole = header.len();
+        let torn = |length: usize| header[..length].as_bytes().to_vec();
+        let zeroed = |length: usize| {
+            let mut bytes = torn(length);
+            bytes.resize(whole, 0);
+            bytes
+        };
+        for bytes in [
+            vec![],
+            torn(3),
+            torn(40),
+            torn(whole - 1),
+            zeroed(0),
+            zeroed(5),
+            zeroed(512),
+        ] {
+            let mut place = place(0);
+            fs::write(place.table(), &bytes).unwrap();
+            assert_eq!(TrialTable::read_of(&place.run).unwrap().rows, []);
+            (place.store, _) = TrialStore::open(&place.run, &[AXIS.to_owned()]).unwrap();
+            place.store.keep(row(0)).unwrap();
+            place.assert_has(1);
+        }
+    }
+}
