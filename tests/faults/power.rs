@@ -1,0 +1,221 @@
+//! Power cuts: from the recorded calls of a run, the folders that a disk may show after a cut at
+//! each call, and a resume from each of them.
+//!
+//! What was synced is there. Of the rest each change may be there or not, in any order, and the last
+//! writes may be torn or have left zero bytes (`disk`). This is the model of ALICE (Pillai et al.
+//! 2014): stricter than ext4, which keeps the order of changes to folders, so a case is marked
+//! `journal` if ext4 could show it, and `any order` if not.
+
+mod disk;
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use crate::{
+    ends::{Excuse, Violation},
+    figures::{Figures, add, conclude},
+    form::by_form,
+    interposer::{Kind, Record},
+    pool::try_each,
+    rows::{self, Key, Row},
+    scene::{FLEX, SCRIPTED, Scene, Workload},
+    undisturbed,
+};
+use disk::{Disk, Fate, Image};
+
+/// One image to resume from.
+struct Cut {
+    image: Image,
+    /// Rows that kiln had announced.
+    announced: BTreeSet<Key>,
+}
+
+/// Rows that were announced before the record at `end`.
+fn announced(records: &[Record]) -> BTreeSet<Key> {
+    let said: Vec<u8> = records
+        .iter()
+        .filter(|record| record.kind == Kind::Say)
+        .flat_map(|record| record.data.clone())
+        .collect();
+    rows::announced(&String::from_utf8_lossy(&said))
+        .into_keys()
+        .collect()
+}
+
+/// The fates of the pending changes that are tried at one cut: all kept, all lost, each one lost,
+/// each one kept, every subset of the last ones, torn and zeroed writes, and random ones.
+fn fates(disk: &Disk, pending: &[usize], random: &mut fastrand::Rng) -> Vec<Vec<Fate>> {
+    const SUBSET: usize = 6;
+    let count = pending.len();
+    let all = |fate: Fate| vec![fate; count];
+    let but = |mut fates: Vec<Fate>, place: usize, fate: Fate| {
+        fates[place] = fate;
+        fates
+    };
+    let mut found = vec![all(Fate::Kept), all(Fate::Lost)];
+    for place in 0..count {
+        found.push(but(all(Fate::Kept), place, Fate::Lost));
+        found.push(but(all(Fate::Lost), place, Fate::Kept));
+    }
+    let last = count.min(SUBSET);
+    for subset in 0..1_u32 << last {
+        for base in [Fate::Kept, Fate::Lost] {
+            let mut fates = all(base);
+            for (bit, fate) in fates.iter_mut().rev().take(last).enumerate() {
+                *fate = if subset >> bit & 1 == 1 {
+                    Fate::Kept
+                } else {
+                    Fate::Lost
+                };
+            }
+            found.push(fates);
+        }
+    }
+    for (place, change) in pending.iter().enumerate() {
+        for fate in disk.torn(*change) {
+            found.push(but(all(Fate::Kept), place, fate));
+        }
+    }
+    for _ in 0..10 {
+        let any = |random: &mut fastrand::Rng| {
+            if random.bool() {
+                Fate::Kept
+            } else {
+                Fate::Lost
+            }
+        };
+        found.push((0..count).map(|_| any(random)).collect());
+    }
+    found
+}
+
+/// All images of a recording, each once.
+fn cuts(workload: Workload) -> Vec<(String, Cut)> {
+    let known = undisturbed::of(workload);
+    let disk = Disk::of(&known.records);
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for end in 0..=known.records.len() {
+        let pending = disk.pending(end);
+        for fates in fates(&disk, &pending, &mut random) {
+            let image = disk.image(end, &pending, &fates);
+            if seen.insert((image.sum(), announced(&known.records[..end]).len())) {
+                let order = if disk.is_journal(end, &pending, &fates) {
+                    "journal"
+                } else {
+                    "any order"
+                };
+                let last = end.checked_sub(1).map(|last| &known.records[last]);
+                let at = last.map_or("nothing".to_owned(), |record| {
+                    let file = record.path.rsplit('/').next().unwrap_or_default();
+                    format!("{} {file}", record.kind.name())
+                });
+                let lost: Vec<String> = pending
+                    .iter()
+                    .zip(&fates)
+                    .filter(|(_, fate)| **fate != Fate::Kept)
+                    .map(|(change, fate)| disk.words(*change, *fate))
+                    .collect();
+                let name = format!(
+                    "{} cut {end} after {at}, {order}, without {}",
+                    workload.name,
+                    if lost.is_empty() {
+                        "loss".to_owned()
+                    } else {
+                        lost.join(" + ")
+                    }
+                );
+                let announced = announced(&known.records[..end]);
+                found.push((name, Cut { image, announced }));
+            }
+        }
+    }
+    found
+}
+
+/// At most so many of the cuts: all with everything kept or lost come first.
+fn sample(mut cuts: Vec<(String, Cut)>, most: usize) -> Vec<(String, Cut)> {
+    if std::env::var_os("KILN_FAULTS_ONLY").is_some() || cuts.len() <= most {
+        return cuts;
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    let (first, mut rest): (Vec<_>, Vec<_>) = cuts
+        .drain(..)
+        .partition(|(name, _)| name.ends_with("without loss"));
+    random.shuffle(&mut rest);
+    first.into_iter().chain(rest).take(most).collect()
+}
+
+fn resume(workload: Workload, cut: &Cut, original: &[Row]) -> Vec<Violation> {
+    let scene = Scene::new(workload);
+    cut.image.write(&scene.work(""));
+    let mut kept = scene.kept.borrow_mut();
+    for key in &cut.announced {
+        let row = original.iter().find(|row| row.key == *key).unwrap();
+        kept.insert(key.clone(), row.clone());
+    }
+    drop(kept);
+    scene.finish(Excuse::default())
+}
+
+fn cut_everywhere(test: &str, workload: Workload, most: usize) {
+    let figures = Figures::default();
+    let known = undisturbed::of(workload);
+    let original = Arc::new(disk_rows(&known.records));
+    let tried = try_each(sample(cuts(workload), most), |_, cut| {
+        add(&figures.images);
+        resume(workload, &cut, &original)
+    });
+    conclude(test, &figures, &tried);
+}
+
+/// The rows at the end of a recording.
+fn disk_rows(records: &[Record]) -> Vec<Row> {
+    let disk = Disk::of(records);
+    let pending = disk.pending(records.len());
+    let image = disk.image(records.len(), &pending, &vec![Fate::Kept; pending.len()]);
+    let scene = Scene::new(SCRIPTED);
+    image.write(&scene.work(""));
+    rows::read(&scene.table())
+}
+
+#[test]
+fn a_scripted_run_resumes_after_a_power_cut_at_every_call() {
+    cut_everywhere("power scripted", SCRIPTED, by_form(500, 100_000));
+}
+
+#[test]
+fn a_training_resumes_after_a_power_cut_at_every_call() {
+    cut_everywhere("power flex", FLEX, by_form(24, 20_000));
+}
+
+/// The recording is whole: replayed without a loss it gives the run's own folder.
+#[test]
+fn a_replay_without_a_loss_is_the_folder_itself() {
+    let known = undisturbed::of(SCRIPTED);
+    let rows = disk_rows(&known.records);
+    let trials: Vec<&String> = rows.iter().map(|row| &row.key.0).collect();
+    assert_eq!(trials, known.trials.iter().collect::<Vec<_>>());
+    let disk = Disk::of(&known.records);
+    let end = known.records.len();
+    let (pending, scene) = (disk.pending(end), Scene::new(SCRIPTED));
+    disk.image(end, &pending, &vec![Fate::Kept; pending.len()])
+        .write(&scene.work(""));
+    let replayed = crate::listing::list(&scene.work("results"));
+    let names = |listing: &crate::listing::Listing, base: &std::path::Path| -> BTreeSet<String> {
+        let relative =
+            |path: &std::path::PathBuf| path.strip_prefix(base).unwrap().display().to_string();
+        listing
+            .iter()
+            .map(|(path, content)| format!("{} {content}", relative(path)))
+            .collect()
+    };
+    assert_eq!(
+        names(&replayed, &scene.work("results")),
+        known.folder.clone(),
+        "calls are missing in the recording"
+    );
+}
