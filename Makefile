@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # If CXX is not set, make's built-in default is g++; c++ is used instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all test-faults check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -22,6 +22,10 @@ test: libtorch ## the tests in their short form, some minutes; without a GPU or 
 
 test-all: libtorch browser ## the tests in their long form: more cases and kills, the report's page in a browser, real data ($$KILN_DATA)
 	@scripts/test.sh long
+	@scripts/test-faults.sh
+
+test-faults: libtorch ## kiln under failing calls, kills, power cuts, full disks, hostile files; 5 minutes, hours with KILN_FAULTS=long
+	@scripts/test-faults.sh
 
 check: libtorch ## formatting, lints, tests
 	cargo fmt --all -- --check

@@ -119,10 +119,15 @@ impl Scene {
     /// Resumes the run with the same command, and checks all conditions. Returns the violations of
     /// the whole case.
     pub(crate) fn finish(self, excuse: Excuse) -> Vec<Violation> {
+        self.finish_beside(excuse)
+    }
+
+    /// The same for a scene that something else still uses.
+    pub(crate) fn finish_beside(&self, excuse: Excuse) -> Vec<Violation> {
         let launch = self.launch(&[], |_| ());
         let mut is_complete = launch.status == Some(0);
         if launch.status == Some(1) && excuse.failed_trials {
-            is_complete = self.launch(&["--rerun", "failed"], |_| ()).status == Some(0);
+            is_complete = self.launch(&["--rerun", "failed,timed-out"], |_| ()).status == Some(0);
         }
         if !is_complete {
             let kind = match launch.status {
@@ -132,7 +137,13 @@ impl Scene {
             let failed: Vec<String> = rows::read(&self.table())
                 .iter()
                 .filter(|row| row.is_final() && row.outcome() != "completed")
-                .map(|row| format!("{}: {}", row.outcome(), row.cells["reason"]))
+                .map(|row| {
+                    format!(
+                        "{}: {}",
+                        row.outcome(),
+                        row.cells.get("reason").map_or("", String::as_str)
+                    )
+                })
                 .collect();
             self.note(kind, format!("{}; {failed:?}", launch.words()));
         } else {
@@ -142,7 +153,7 @@ impl Scene {
         self.check_locks();
         self.check_processes();
         self.check_outside();
-        self.violations.take()
+        self.violations.borrow().clone()
     }
 
     /// Each trial has completed once, with the figures of an undisturbed run.

@@ -25,7 +25,11 @@ mod scene;
 mod undisturbed;
 
 mod calls;
+mod clocks;
+mod disks;
+mod hostile;
 mod kills;
 mod links;
 mod power;
 mod replaced;
+mod signals;

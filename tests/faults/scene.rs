@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Longest time of a launch on a busy machine; a launch that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Most memory of `kiln` itself.
 const MOST_MEMORY: u64 = 100 << 20;
 
@@ -287,7 +287,7 @@ impl Scene {
         self.start(more, change).end()
     }
 
-    /// Lets one waiting child go on.
+    /// Lets one child go on that waits for its turn, or all that wait for their release.
     pub(crate) fn give_turn(&self) {
         fs::write(self.work("turns"), "").unwrap();
     }

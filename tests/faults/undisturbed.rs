@@ -77,18 +77,8 @@ fn make(workload: Workload) -> Undisturbed {
     let rows = rows::read(&scene.table());
     let trials: Vec<String> = rows.iter().map(|row| row.key.0.clone()).collect();
     assert!(rows.iter().all(|row| row.outcome() == "completed"));
-    let results = scene.work("results");
-    let folder = list(&results)
-        .into_iter()
-        .map(|(path, content)| {
-            format!(
-                "{} {content}",
-                path.strip_prefix(&results).unwrap().display()
-            )
-        })
-        .collect();
     Undisturbed {
-        folder,
+        folder: content(&scene.work("results")),
         losses: losses(&scene.run_folder()),
         cells: rows
             .iter()
@@ -150,5 +140,21 @@ fn steps(path: &Path) -> Vec<(u64, String)> {
         .deserialize::<HashMap<String, String>>()
         .filter_map(Result::ok)
         .filter_map(|row| Some((row.get("step")?.parse().ok()?, row.get("loss")?.clone())))
+        .collect()
+}
+
+/// Each path below a folder with its content, without modes.
+pub(crate) fn content(folder: &Path) -> BTreeSet<String> {
+    list(folder)
+        .into_iter()
+        .map(|(path, about)| {
+            let path = path
+                .strip_prefix(folder)
+                .unwrap_or(&path)
+                .display()
+                .to_string();
+            let content = about.split_once(' ').map_or("", |(_, content)| content);
+            format!("{path} {content}")
+        })
         .collect()
 }

@@ -16,6 +16,8 @@ type Id = usize;
 const ROOT: Id = 0;
 /// The unit in which a disk writes.
 const SECTOR: usize = 512;
+/// The unit in which the system writes files.
+const PAGE: u64 = 4096;
 
 /// What becomes of a pending change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,6 +147,9 @@ impl Disk {
     /// Whether a file system could show this that keeps changes of folders in order, and writes all
     /// earlier ones at a sync.
     pub(crate) fn is_journal(&self, end: usize, pending: &[usize], fates: &[Fate]) -> bool {
+        if self.splits_a_page(pending, fates) {
+            return false;
+        }
         let synced = self.syncs.iter().filter(|sync| **sync < end).max();
         let mut is_lost = false;
         for (change, fate) in pending.iter().zip(fates) {
@@ -164,6 +169,33 @@ impl Disk {
             }
         }
         true
+    }
+
+    /// Whether a write is lost although a later one to the same page is kept: pages are written
+    /// whole.
+    fn splits_a_page(&self, pending: &[usize], fates: &[Fate]) -> bool {
+        let mut lost: Vec<(Id, std::ops::RangeInclusive<u64>)> = Vec::new();
+        for (change, fate) in pending.iter().zip(fates) {
+            for part in &self.changes[*change].parts {
+                let Part::Data {
+                    inode,
+                    offset,
+                    bytes,
+                } = part
+                else {
+                    continue;
+                };
+                let pages = offset / PAGE..=(offset + bytes.len() as u64) / PAGE;
+                if *fate != Fate::Kept {
+                    lost.push((*inode, pages));
+                } else if lost.iter().any(|(file, gone)| {
+                    file == inode && gone.end() >= pages.start() && gone.start() <= pages.end()
+                }) {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// The folder after a cut.
