@@ -19,6 +19,10 @@ result() { # version trial attempt outcome reason device notes
 finished() { say "{\"event\":\"finished\",\"outcome\":\"$1\",\"reason\":${2:-null}}"; }
 good() { result 1 "$trial" "$attempt" completed null "$@"; finished completed; }
 
+# A process that has left the group before the child ends.
+away=': >"$0"; exec sleep 302'
+until_away() { until [ -e "$folder/away" ]; do sleep 0.01; done; }
+
 case $HOSTILE in
   result_of_version_2) hello; result 2 "$trial" "$attempt" completed null; finished completed ;;
   result_of_another_trial) hello; result 1 t0123456789 "$attempt" completed null; finished completed ;;
@@ -42,8 +46,8 @@ case $HOSTILE in
   closes_stdout_and_stays) hello; exec >&- 2>&-; sleep 300 ;;
   never_ends) hello; finished completed; exec sleep 300 ;;
   forks) hello; sleep 300 & sleep 301 & good ;;
-  daemon) hello; setsid sleep 302 & good ;;
-  daemon_without_mark) hello; env -u KILN_ATTEMPT setsid sleep 303 & good ;;
+  daemon) hello; setsid sh -c "$away" "$folder/away" & until_away; good ;;
+  daemon_without_mark) hello; env -u KILN_ATTEMPT setsid sh -c "$away" "$folder/away" & until_away; good ;;
   stops_itself) hello; kill -STOP $$ ;;
   kills_its_group) hello; kill -KILL 0 ;;
   rewrites_the_table) hello; echo garbage >>"$folder/../../../trials.csv"; good ;;

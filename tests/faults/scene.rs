@@ -430,6 +430,9 @@ impl Running<'_> {
         if is_kiln {
             self.peak = self.peak.max(peak);
         }
+        if self.peak > 10 * MOST_MEMORY {
+            kill(self.pid(), "KILL");
+        }
         if self.begun.elapsed() > LIMIT {
             let last = fs::read_to_string(&self.stderr).unwrap_or_default();
             self.scene.note(

@@ -9,6 +9,7 @@ use std::{
 use crate::{
     ends::{Excuse, Violation},
     figures::{Figures, add, conclude},
+    form::by_form,
     pool::try_each,
     rows,
     scene::{FLEX, SCRIPTED, Scene, Workload, kill},
@@ -112,48 +113,55 @@ fn nohup_is_honoured() {
     conclude("nohup", &figures, &tried);
 }
 
-/// The parent is stopped longer than `run.stall`; its children were not silent.
+/// The parent alone is stopped (Ctrl-Z), or its child too (`docker pause`), longer than `run.stall`.
+fn paused(signal: &str, with_child: bool, figures: &Figures) -> Vec<Violation> {
+    let scene = Scene::new(SCRIPTED);
+    let stall = ["--set", "run.stall=1s"];
+    // The child speaks five times a second: only a parent that was away can take it for silent.
+    let mut running = scene.start(&stall, |command| {
+        command.env("SCRIPTED_CHILD", "hangs");
+    });
+    running.wait_until(|_| scene.attempts_with("at-work") == 1);
+    let mut all = vec![running.pid()];
+    if with_child {
+        all.extend(scene.children(running.pid()));
+    }
+    all.iter().for_each(|pid| kill(*pid, signal));
+    running.pause(Duration::from_millis(1600));
+    // The parent goes on first.
+    all.iter().for_each(|pid| kill(*pid, "CONT"));
+    add(&figures.faults);
+    running.pause(Duration::from_millis(500));
+    kill(running.pid(), "TERM");
+    running.end();
+    for row in rows::read(&scene.table()) {
+        if row.outcome() == "timed-out" {
+            scene.note(
+                "wrong outcome",
+                format!("timed-out: {}", row.cells["reason"]),
+            );
+        }
+    }
+    scene.finish(Excuse {
+        failed_trials: true,
+    })
+}
+
 #[test]
 fn a_stopped_parent_does_not_take_its_child_for_silent() {
     let figures = Figures::default();
-    let cases = ["STOP", "TSTP"].iter().flat_map(|signal| {
-        ["hangs", "waits_for_turn"]
-            .map(|scenario| (format!("SIG{signal} {scenario}"), (*signal, scenario)))
-    });
-    let tried = try_each(cases.collect(), |_, (signal, scenario)| {
-        let scene = Scene::new(SCRIPTED);
-        let stall = ["--set", "run.stall=1s"];
-        let mut running = scene.start(&stall, |command| {
-            command.env("SCRIPTED_CHILD", scenario);
-        });
-        running.wait_until(|_| scene.attempts_with("at-work") == 1);
-        kill(running.pid(), signal);
-        running.pause(Duration::from_millis(1600));
-        kill(running.pid(), "CONT");
-        add(&figures.faults);
-        if scenario == "hangs" {
-            // It speaks on and on: only a parent that was away can take it for silent.
-            running.pause(Duration::from_millis(500));
-            kill(running.pid(), "TERM");
-        } else {
-            running.wait_until(|_| {
-                if !scene.work("turns").exists() {
-                    scene.give_turn();
-                }
-                false
-            });
-        }
-        running.end();
-        let _ = std::fs::remove_file(scene.work("turns"));
-        for row in rows::read(&scene.table()) {
-            if row.outcome() == "timed-out" {
-                scene.note(
-                    "wrong outcome",
-                    format!("timed-out: {}", row.cells["reason"]),
-                );
+    let mut cases = Vec::new();
+    for signal in ["STOP", "TSTP"] {
+        for with_child in [false, true] {
+            for round in 0..by_form(3, 50) {
+                let who = if with_child { "both" } else { "parent" };
+                let name = format!("SIG{signal} of {who}, round {round}");
+                cases.push((name, (signal, with_child)));
             }
         }
-        scene.finish(Excuse::default())
+    }
+    let tried = try_each(cases, |_, (signal, with_child)| {
+        paused(signal, with_child, &figures)
     });
     conclude("pauses", &figures, &tried);
 }

@@ -128,6 +128,10 @@ pub(crate) fn losses(run: &Path) -> Losses {
 
 /// The steps of a table; a torn last line is not one of them.
 fn steps(path: &Path) -> Vec<(u64, String)> {
+    // A hostile child makes a pipe of it.
+    if !path.is_file() {
+        return Vec::new();
+    }
     let text = fs::read(path).unwrap_or_default();
     let whole = text
         .iter()
