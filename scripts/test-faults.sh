@@ -8,10 +8,11 @@ target=${CARGO_TARGET_DIR:-target}
 command -v "${CC:-cc}" >/dev/null || { echo "test-faults: no C compiler \`${CC:-cc}\` found; install gcc or clang, or name one in CC" >&2; exit 3; }
 rm -f "$target/faults.csv" "$target/faults-found.csv"
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-# The trainings are those of the program that a user has.
-cargo build --release -p kiln -p kiln-trial
+# The same packages as in scripts/test.sh, so that nothing is compiled again with other features; the trial's own suite brings
+# the program kiln-trial.
+cargo test --workspace --release --no-run --test suite --test faults
 status=0
-cargo test --release -p kiln --test faults -- --test-threads 1 "$@" || status=$?
+cargo test --workspace --release --test faults -- --test-threads 1 "$@" || status=$?
 if [ -f "$target/faults.csv" ]; then
   echo
   # One row for all tests.

@@ -76,7 +76,7 @@ fn moved(clocks: [i64; 2]) -> Vec<Violation> {
 
 #[test]
 fn a_wrong_clock_costs_no_row() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     type Case = fn() -> Vec<Violation>;
     let cases: [(&str, Case); 8] = [
         ("a finished run of 5 years ahead", || {

@@ -111,7 +111,7 @@ fn attempt(workload: Workload, left: Left, ended: usize, figures: &Figures) -> V
 }
 
 fn fill_up(test: &str, workload: Workload) {
-    let figures = Figures::default();
+    let figures = Figures::new();
     if !can_mount() {
         let _ = writeln!(
             io::stderr(),
@@ -163,7 +163,7 @@ fn a_full_disk_stops_a_training_which_resumes() {
 /// `ulimit -f` in blocks of 512 bytes.
 #[test]
 fn a_limit_on_the_size_of_files_stops_a_run_which_resumes() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let limits: Vec<u64> = by_form(
         vec![0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 64, 126],
         (0..130).collect(),

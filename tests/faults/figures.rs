@@ -10,12 +10,13 @@ use std::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use crate::pool::Tried;
 
 /// Columns of `target/faults.csv`.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "test",
     "form",
     "cases",
@@ -27,17 +28,30 @@ const COLUMNS: [&str; 11] = [
     "rows_changed",
     "losses_changed",
     "cases_failed",
+    "seconds",
 ];
 
 /// Counters that the cases of a test share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Figures {
+    begun: Instant,
     /// Calls that were disturbed, files that were replaced, and the like.
     pub(crate) faults: AtomicU64,
     /// Images of a disk after a power cut.
     pub(crate) images: AtomicU64,
     /// Signals that ended a process.
     pub(crate) kills: AtomicU64,
+}
+
+impl Figures {
+    pub(crate) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            faults: AtomicU64::new(0),
+            images: AtomicU64::new(0),
+            kills: AtomicU64::new(0),
+        }
+    }
 }
 
 /// Counts one more.
@@ -73,6 +87,7 @@ pub(crate) fn conclude(test: &str, figures: &Figures, tried: &[Tried]) {
         count("row changed").to_string(),
         count("loss changed").to_string(),
         failed.len().to_string(),
+        figures.begun.elapsed().as_secs().to_string(),
     ];
     write(&row, &failed);
     let words: Vec<String> = COLUMNS

@@ -74,7 +74,7 @@ fn attempt(scenario: &str, may_complete: bool, figures: &Figures) -> Vec<Violati
 
 #[test]
 fn hostile_children_are_rows_with_a_true_outcome() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let cases = SCENARIOS
         .iter()
         .map(|scenario| (scenario.0.to_owned(), *scenario));

@@ -150,7 +150,7 @@ fn cases() -> Vec<(String, (&'static str, Target))> {
 
 #[test]
 fn nothing_behind_a_link_is_changed() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let tried = try_each(cases(), |_, (place, of)| {
         attempt(CHECKPOINTS, place, of, &figures)
     });
@@ -159,7 +159,7 @@ fn nothing_behind_a_link_is_changed() {
 
 #[test]
 fn a_training_changes_nothing_behind_a_link() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let mut cases = cases();
     if !crate::form::is_long() {
         cases.retain(|(name, _)| name.contains("T2"));

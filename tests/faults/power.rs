@@ -162,7 +162,7 @@ fn resume(workload: Workload, cut: &Cut, original: &[Row]) -> Vec<Violation> {
 }
 
 fn cut_everywhere(test: &str, workload: Workload, most: usize) {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let known = undisturbed::of(workload);
     let original = Arc::new(disk_rows(&known.records));
     let tried = try_each(sample(cuts(workload), most), |_, cut| {

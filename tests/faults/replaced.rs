@@ -204,7 +204,7 @@ fn attempt(change: Change, ended: usize, figures: &Figures) -> Vec<Violation> {
 
 #[test]
 fn rows_reach_the_table_whoever_replaces_it() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let moments: &[usize] = by_form(&[1], &[1, 2]);
     let cases = CHANGES.iter().flat_map(|change| {
         moments.iter().map(|ended| {

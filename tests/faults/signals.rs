@@ -53,7 +53,7 @@ fn stopped(workload: Workload, signal: &str, scenario: &str, figures: &Figures) 
 
 #[test]
 fn signals_to_the_parent_end_the_run_and_it_resumes() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let mut cases = Vec::new();
     for workload in [SCRIPTED, FLEX] {
         for signal in ["INT", "TERM", "HUP"] {
@@ -74,7 +74,7 @@ fn signals_to_the_parent_end_the_run_and_it_resumes() {
 /// A signal that its user ignores, as `nohup` makes it.
 #[test]
 fn nohup_is_honoured() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let tried = try_each(vec![("nohup".to_owned(), ())], |_, ()| {
         let scene = Scene::new(SCRIPTED);
         let mut command = Command::new("sh");
@@ -149,7 +149,7 @@ fn paused(signal: &str, with_child: bool, figures: &Figures) -> Vec<Violation> {
 
 #[test]
 fn a_stopped_parent_does_not_take_its_child_for_silent() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let mut cases = Vec::new();
     for signal in ["STOP", "TSTP"] {
         for with_child in [false, true] {
@@ -169,7 +169,7 @@ fn a_stopped_parent_does_not_take_its_child_for_silent() {
 /// A signal to the child from outside is told by its name, and the trial runs again.
 #[test]
 fn signals_to_a_child_are_told_and_the_trial_runs_again() {
-    let figures = Figures::default();
+    let figures = Figures::new();
     let cases = ["KILL", "TERM", "INT", "HUP"].map(|signal| (format!("child SIG{signal}"), signal));
     let tried = try_each(cases.to_vec(), |_, signal| {
         let scene = Scene::new(SCRIPTED);
