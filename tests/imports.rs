@@ -11,11 +11,12 @@ use std::{
 type MayImport = [(&'static str, &'static [&'static str])];
 
 const CORE: &MayImport = &[
+    ("folder", &[]),
     ("statistics", &[]),
     ("kinds", &["units"]),
     ("spec", &["units", "kinds"]),
     ("plan", &["units", "kinds", "spec", "statistics"]),
-    ("record", &["units", "kinds", "plan"]),
+    ("record", &["folder", "units", "kinds", "plan"]),
 ];
 
 const PROGRAM: &MayImport = &[

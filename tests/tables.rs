@@ -321,7 +321,7 @@ fn what_is_no_plain_file_is_refused_and_not_read_forever() {
         .unwrap_err()
         .to_string();
     assert!(
-        message.contains("/dev/full: opening failed: it is not a regular file"),
+        message.contains("/dev/full: opening failed: it is a device, not a regular file"),
         "{message}"
     );
     assert!(TrialTable::read(Path::new("/dev/zero")).is_err());
