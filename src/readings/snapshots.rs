@@ -265,10 +265,11 @@ mod tests {
     fn identity_is_masked_unless_asked_for() {
         let folder = tempfile::tempdir().unwrap();
         for (privacy, wanted) in [(Privacy::Masked, MASKED), (Privacy::Full, "1650000000001")] {
-            let path = folder.path().join(format!("{privacy:?}.csv"));
+            let place = folder.path().join(format!("{privacy:?}"));
+            std::fs::create_dir(&place).unwrap();
+            let path = place.join("snapshots.csv");
             let (mut writer, _) =
-                SnapshotWriter::open(&Folder::open(path.parent().unwrap()).unwrap(), 1, privacy)
-                    .unwrap();
+                SnapshotWriter::open(&Folder::open(&place).unwrap(), 1, privacy).unwrap();
             writer
                 .write_all(&snapshot(vec![
                     entry("name", "A", false),

@@ -30,6 +30,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
         token: 7,
         begins_anew: false,
     };
+    std::fs::create_dir(place.join("run")).unwrap();
     let (sender, events) = channel();
     let attempt = start(&setting, 0, 0, sender).unwrap();
     while !attempt.folder.join("deaf").exists() {

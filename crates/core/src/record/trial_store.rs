@@ -129,6 +129,15 @@ impl TrialStore {
         &self.rows
     }
 
+    /// The highest attempt of a trial that has a row; 0 if none has.
+    pub fn last_attempt(&self, trial: &TrialId) -> u64 {
+        let rows = self.rows.iter().chain(&self.pending);
+        rows.filter(|row| row.fixed.trial == *trial)
+            .map(|row| row.fixed.attempt)
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Number of rows that could not be written.
     pub fn unwritten(&self) -> usize {
         self.pending.len()
