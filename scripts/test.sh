@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: `test.sh short` (make test) or `test.sh long` (make test-all: more cases, kills and seconds, a browser, real data).
 # Skips the tests that this machine cannot run, and lists them at the end: those that need real data
-# ($KILN_DATA), captures of nvidia-smi ($KILN_NVML_CAPTURES) or a browser (KILN_BROWSER=none).
+# ($KILN_DATA), captures of nvidia-smi ($KILN_NVML_CAPTURES), a control group ($KILN_TEST_GROUP) or a browser (KILN_BROWSER=none).
 # Further arguments go to `cargo test`, such as `--test suite -- compare::`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +13,29 @@ leave_out() { skips+=(--skip "$1"); left_out+=("$2"); }
 [ -n "${KILN_DATA:-}" ] || leave_out real_data "tests over real data: set KILN_DATA to a folder with the data sets (\`kiln data fetch\` makes one)"
 [ -n "${KILN_NVML_CAPTURES:-}" ] || [ -d ../shared/nvml ] ||
   leave_out real_captures "tests over captures of nvidia-smi: set KILN_NVML_CAPTURES to a folder with captures"
+# A control group in which a group with a memory limit can be made: this process's own (version 1), or
+# the one above it (version 2). A name with real_groups is that of a test which makes one.
+memory_group() {
+  local line group
+  while IFS= read -r line; do
+    case $line in
+      *:memory:*) group=/sys/fs/cgroup/memory${line#*:memory:} ;;
+      0::*) group=/sys/fs/cgroup$(dirname "${line#0::}") ;;
+      *) continue ;;
+    esac
+    if mkdir "$group/kiln-probe-$$" 2>/dev/null; then
+      if [ -w "$group/kiln-probe-$$/memory.max" ] || [ -w "$group/kiln-probe-$$/memory.limit_in_bytes" ]; then
+        rmdir "$group/kiln-probe-$$"
+        printf '%s' "$group"
+        return
+      fi
+      rmdir "$group/kiln-probe-$$"
+    fi
+  done </proc/self/cgroup
+}
+[ -n "${KILN_TEST_GROUP:-}" ] || KILN_TEST_GROUP=$(memory_group)
+export KILN_TEST_GROUP
+[ -n "$KILN_TEST_GROUP" ] || leave_out real_groups "tests in a control group of their own: none with a memory limit can be made here"
 if [ "$form" = long ] && [ "${KILN_BROWSER:-}" = none ]; then leave_out page:: "tests of the report's page in a browser: KILN_BROWSER is none"; fi
 
 # Several tests train at the same time on the same cores. If OpenMP's threads spun while they wait for

@@ -6,6 +6,7 @@
 
 pub mod commands;
 pub mod fetch;
+mod git;
 pub mod output;
 pub mod preflight;
 pub mod progress;

@@ -22,16 +22,18 @@ const CORE: &MayImport = &[
 const PROGRAM: &MayImport = &[
     ("fetch", &[]),
     ("output", &[]),
-    ("readings", &["output"]),
     // `program` writes scripts for tests.
+    ("git", &["program"]),
+    ("readings", &["output"]),
     ("preflight", &["readings", "program"]),
-    ("schedule", &["readings", "preflight", "program"]),
+    ("schedule", &["git", "readings", "preflight", "program"]),
     ("report", &["output", "readings"]),
     ("progress", &["output", "schedule"]),
     (
         "commands",
         &[
             "fetch",
+            "git",
             "output",
             "preflight",
             "progress",

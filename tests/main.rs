@@ -44,6 +44,7 @@ mod sampler;
 mod schema;
 mod signals;
 mod snapshot;
+mod strays;
 mod tables;
 mod tune;
 mod watch;

@@ -1,9 +1,11 @@
 //! Out of memory as data: what `run.on_oom` does to the trials after one that ran out, and
 //! `run.memory_limit` on real ones.
 
-use std::{collections::HashMap, fs};
+use std::{collections::HashMap, fs, path::PathBuf};
 
-use crate::scripted_child::{Ended, Place, REAL_WIDE, program::write_program, real_trial};
+use crate::scripted_child::{
+    Ended, Place, REAL_WIDE, program::write_program, read_until, real_trial,
+};
 
 /// A training that scripted children play: unlike products it can accumulate.
 fn training(place: &Place, lines: &str) {
@@ -314,4 +316,56 @@ fn a_shrunk_trial_has_the_losses_of_the_one_that_did_not_fit() {
     for (whole, shrunk) in losses(&whole).iter().zip(losses(&place)) {
         assert!((whole / shrunk - 1.0).abs() < 1e-4, "{whole} {shrunk}");
     }
+}
+
+/// The folder of a control group that counts memory and in which groups can be made; a test that
+/// asks for it has `real_groups` in its name. `scripts/test.sh` finds it.
+fn parent_group() -> PathBuf {
+    let folder = std::env::var_os("KILN_TEST_GROUP").filter(|folder| !folder.is_empty());
+    PathBuf::from(folder.expect("KILN_TEST_GROUP names no control group for memory"))
+}
+
+/// A group with a limit on memory, removed when dropped.
+struct LimitedGroup(PathBuf);
+
+impl LimitedGroup {
+    fn new(bytes: u64) -> Self {
+        let group = parent_group().join(format!("kiln-test-{}", std::process::id()));
+        fs::create_dir(&group).unwrap();
+        let limit = ["memory.max", "memory.limit_in_bytes"]
+            .map(|name| group.join(name))
+            .into_iter()
+            .find(|file| file.exists());
+        let group = Self(group);
+        fs::write(limit.unwrap(), bytes.to_string()).unwrap();
+        group
+    }
+}
+
+impl Drop for LimitedGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_kill_in_a_group_of_the_childs_own_is_out_of_memory_with_real_groups() {
+    let place = Place::with("train: {steps: 10}");
+    let group = LimitedGroup::new(32 << 20);
+    let mut kiln = place
+        .kiln(&["run", "x.yaml", "--progress", "json"])
+        .env("SCRIPTED_CHILD", "eats_its_group")
+        .env("SCRIPTED_CHILD_GROUP", &group.0)
+        .spawn()
+        .unwrap();
+    // The child is there when it says so. kiln looks for its group between any two events.
+    for _ in 0..2 {
+        read_until(kiln.stdout.as_mut().unwrap(), "\"step\":4");
+    }
+    place.release();
+    let ended = Ended::of(kiln.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(ends(&place), ["8x1 oom"]);
+    let reason = &place.column("reason")[0];
+    assert!(reason.contains("out-of-memory killer ended it"), "{reason}");
 }

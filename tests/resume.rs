@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, wait_until},
+    scripted_child::{Ended, Place, REAL_MLP, program::write_program, real_trial, wait_until},
 };
 
 const TWELVE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, \
@@ -448,6 +448,47 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
             .count(),
         30
     );
+}
+
+/// Inodes, a quota or another file system may be exhausted where kiln sees room.
+#[test]
+fn a_child_that_finds_no_room_is_interrupted_and_the_same_command_goes_on() {
+    let place = Place::with(TWO);
+    let stopped = place.run("no_room", &[]);
+    assert_eq!(stopped.status, Some(3), "{stopped:?}");
+    assert!(
+        stopped
+            .stderr
+            .contains("inodes, a quota or another file system"),
+        "{stopped:?}"
+    );
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    assert!(place.column("reason")[0].starts_with("the disk or a quota is full: "));
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!(
+        place.column("outcome"),
+        ["interrupted", "completed", "completed"]
+    );
+}
+
+#[test]
+fn a_real_trial_whose_table_cannot_grow_is_interrupted() {
+    let place = Place::with("");
+    fs::write(place.path("x.yaml"), REAL_MLP).unwrap();
+    let program = place.path("child.sh");
+    write_program(
+        &program,
+        &format!(
+            "#!/bin/sh\nln -s /dev/full \"$KILN_ATTEMPT/steps.csv\"\nexec {} \"$1\"\n",
+            real_trial().display()
+        ),
+    );
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    let ended = Ended::of(kiln.env("KILN_TRIAL", &program).output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    let reason = &place.column("reason")[0];
+    assert!(reason.contains("steps.csv cannot be written"), "{reason}");
 }
 
 fn first_id(place: &Place) -> String {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, fs, io::Read};
 
 use kiln_core::record::tables::TRIALS;
 
-use crate::scripted_child::{Ended, Place, read_until, wait_until};
+use crate::scripted_child::{Ended, Place, program::write_program, read_until, wait_until};
 
 const FOUR: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4]}}";
 
@@ -688,4 +688,82 @@ fn the_row_says_when_the_attempt_began_and_by_which_formula_it_counts() {
         memory["value"].is_u64() && memory["unit"] == "B",
         "{memory}"
     );
+}
+
+#[test]
+fn a_child_that_contradicts_itself_has_failed_and_nothing_of_its_result_is_kept() {
+    for (scenario, words) in [
+        (
+            "says_version_2",
+            vec!["`kiln_trial_result` is 2", "reads format 1"],
+        ),
+        (
+            "says_another_trial",
+            vec!["is of trial deadbeef00 attempt 1"],
+        ),
+        (
+            "says_two_outcomes",
+            vec!["message says `completed`", "`trial.json` says `diverged`"],
+        ),
+        (
+            "says_skipped",
+            vec!["`skipped`, which is not one of `completed`"],
+        ),
+        (
+            "completes_and_fails",
+            vec!["message says `completed`", "exit status says 1 (it failed)"],
+        ),
+    ] {
+        let place = Place::with("train: {steps: 10}");
+        let ended = place.run(scenario, &[]);
+        assert_eq!(ended.status, Some(1), "{scenario}: {ended:?}");
+        let row = place.rows().remove(0);
+        assert_eq!(row["outcome"], "failed", "{scenario}");
+        assert!(
+            words.iter().all(|words| row["reason"].contains(words)),
+            "{scenario}: {}",
+            row["reason"]
+        );
+        assert_eq!(row["train_loss"], "", "{scenario}");
+    }
+}
+
+#[test]
+fn events_that_nobody_can_get_are_a_failure_of_the_command() {
+    let place = Place::with("train: {steps: 10}");
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut kiln = place.kiln(&["run", "x.yaml", "--progress", "json"]);
+    let ended = Ended::of(
+        kiln.env("SCRIPTED_CHILD", "completes")
+            .stdout(full)
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("standard output could not be written"),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["completed"]);
+}
+
+#[test]
+fn a_git_that_hangs_is_given_up() {
+    let place = Place::with("train: {steps: 10}");
+    let programs = place.path("programs");
+    fs::create_dir(&programs).unwrap();
+    write_program(&programs.join("git"), "#!/bin/sh\nexec sleep 300\n");
+    let path = std::env::var("PATH").unwrap();
+    let mut kiln = place.kiln(&["run", "x.yaml"]);
+    let ended = Ended::of(
+        kiln.env("SCRIPTED_CHILD", "completes")
+            .env("PATH", format!("{}:{path}", programs.display()))
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let folder = fs::read_link(place.latest()).unwrap();
+    assert!(folder.to_string_lossy().ends_with("-nogit"), "{folder:?}");
 }

@@ -9,7 +9,9 @@ use std::{
 
 use kiln_core::record::run_folder::holder;
 
-use crate::scripted_child::{Ended, Place, hear, read_until, signal, wait_until};
+use crate::scripted_child::{
+    Ended, Place, REAL_MLP, hear, read_until, real_trial, send, signal, wait_until,
+};
 
 const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
 
@@ -24,6 +26,14 @@ fn started(place: &Place, scenario: &str) -> Child {
 
 fn end(kiln: Child) -> Ended {
     Ended::of(kiln.wait_with_output().unwrap())
+}
+
+/// The process of the only child: `sleep`s come and go, the script itself stays.
+fn script(place: &Place) -> u32 {
+    let is_script = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh")
+    };
+    place.processes().into_iter().find(is_script).unwrap()
 }
 
 #[test]
@@ -128,6 +138,122 @@ fn a_closed_terminal_stops_the_run_and_its_children() {
 }
 
 #[test]
+fn a_closed_terminal_gives_the_status_of_an_interruption() {
+    let place = Place::with(TWO);
+    // The system tells the shell that the terminal is gone. It hands the signal on, as an interactive
+    // one does, and outlives the terminal to keep the status. The first `wait` ends by the signal.
+    let run = "\"$PROGRAM\" run x.yaml & trap \"kill -HUP $!\" HUP; wait $!; wait $!; \
+               echo $? >status.new; mv status.new status";
+    let mut terminal = place
+        .commands_in_a_terminal(run)
+        .env("SCRIPTED_CHILD", "obeys_term")
+        .spawn()
+        .unwrap();
+    read_until(terminal.stdout.as_mut().unwrap(), "3/10 steps");
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    wait_until("the run has ended", || place.path("status").exists());
+    let status = fs::read_to_string(place.path("status")).unwrap();
+    assert_eq!(status.trim(), "130");
+}
+
+/// `nohup` ignores SIGHUP for what it starts.
+#[test]
+fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
+    let place = Place::with(TWO);
+    let kiln = place.kiln(&[]);
+    let mut nohup = std::process::Command::new("sh");
+    nohup
+        .args(["-c", "trap '' HUP; exec \"$0\" run x.yaml --progress plain"])
+        .arg(kiln.get_program())
+        .envs(
+            kiln.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("SCRIPTED_CHILD", "waits")
+        .current_dir(place.path(""))
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let mut kiln = nohup.spawn().unwrap();
+    wait_until("the first child is at work", || {
+        place.attempts_with("at-work") == 1
+    });
+    signal(&kiln, "HUP");
+    // The first signal that it heeds is this one.
+    signal(&kiln, "INT");
+    hear(&mut kiln, "finishing 1 running trial and starting no more");
+    place.release();
+    assert_eq!(end(kiln).status, Some(130));
+    assert_eq!(place.column("outcome"), ["completed"]);
+}
+
+#[test]
+fn a_trial_that_somebody_interrupts_says_which_signal_it_was() {
+    let place = Place::with("");
+    let endless = REAL_MLP.replace("steps: 3", "steps: 1000000");
+    fs::write(place.path("x.yaml"), endless).unwrap();
+    let mut kiln = place
+        .kiln(&["run", "x.yaml", "--progress", "json"])
+        .env("KILN_TRIAL", real_trial())
+        .spawn()
+        .unwrap();
+    read_until(kiln.stdout.as_mut().unwrap(), "\"step\":1");
+    let trial = place.processes()[0];
+    send(&trial.to_string(), "INT");
+    let ended = end(kiln);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["killed"]);
+    let reason = &place.column("reason")[0];
+    assert!(
+        reason.contains("by something other than kiln (SIGINT stopped the trial")
+            && !reason.contains("SIGTERM"),
+        "{reason}"
+    );
+}
+
+/// `docker pause` stops kiln and its children; so does a machine that sleeps.
+#[test]
+fn the_time_for_which_kiln_and_its_child_were_stopped_is_no_silence() {
+    const STALL: Duration = Duration::from_secs(4);
+    let place = Place::with(&format!(
+        "train: {{steps: 10}}\nrun: {{stall: {}s, timeout: 1h}}",
+        STALL.as_secs()
+    ));
+    let kiln = started(&place, "hangs");
+    let group = format!("-{}", script(&place));
+    let all = |name: &str| send(&group, name);
+    let looks = || {
+        let switches = || {
+            let status = fs::read_to_string(format!("/proc/{}/status", kiln.id())).unwrap();
+            let line = status
+                .lines()
+                .find(|line| line.starts_with("voluntary_ctxt"));
+            line.unwrap().to_owned()
+        };
+        for _ in 0..2 {
+            let before = switches();
+            wait_until("kiln has looked", || switches() != before);
+        }
+    };
+    all("STOP");
+    // Its last message is read.
+    looks();
+    signal(&kiln, "STOP");
+    // The stop itself must last longer than the limit.
+    std::thread::sleep(STALL + Duration::from_secs(1));
+    signal(&kiln, "CONT");
+    let woken = Instant::now();
+    // kiln looks at its silent child before the child goes on.
+    looks();
+    all("CONT");
+    assert!(woken.elapsed() < STALL, "the child was silent for too long");
+    signal(&kiln, "TERM");
+    let ended = end(kiln);
+    assert_eq!(ended.status, Some(130), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+}
+
+#[test]
 fn a_child_that_ignores_sigterm_is_killed_by_one_more_signal() {
     // A trial that keeps checkpoints has a minute to end after SIGTERM, so it is clear which of the
     // two ended it.
@@ -171,11 +297,7 @@ fn children_are_in_a_process_group_of_their_own() {
             .to_owned()
     };
     let own = group(kiln.id());
-    // `sleep`s come and go; the script itself stays.
-    let is_script = |pid: &u32| {
-        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "child.sh")
-    };
-    let script = place.processes().into_iter().find(is_script).unwrap();
+    let script = script(&place);
     assert_eq!(group(script), script.to_string());
     assert_ne!(group(script), own);
     place.release();

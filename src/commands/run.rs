@@ -144,20 +144,28 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
         return asked.request(&args.launch, program, dry_run);
     }
     let report = asked.request(&args.launch, program, start)?;
-    if args.launch.style() != ProgressMode::Json {
-        print(&summary(
-            &report,
-            report.trials,
-            asked.planned.loaded.experiment.description.as_deref(),
-        )?)?;
-    }
+    let shown = match &report.lost_events {
+        Some(why) => Err(Stop::new(Status::Failed, why)),
+        None if args.launch.style() == ProgressMode::Json => Ok(()),
+        None => show(&report, asked),
+    };
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
     if !args.launch.quiet {
         say_how_to_go_on(&report, args);
     }
-    Ok(status(&report))
+    let status = status(&report);
+    // A terminal that was closed can show nothing, but the interruption is what counts.
+    match shown {
+        Err(stop) if status < stop.status => Err(stop),
+        _ => Ok(status),
+    }
+}
+
+fn show(report: &LaunchReport, asked: &PlannedFile) -> Result<(), Stop> {
+    let description = &asked.planned.loaded.experiment.description;
+    print(&summary(report, report.trials, description.as_deref())?)
 }
 
 /// Runs the requested trials.

@@ -2,9 +2,8 @@
 //! `trials.csv`, or one of these in a git revision.
 
 use std::{
-    io::Cursor,
+    io::{self, Cursor},
     path::{Component, Path, PathBuf},
-    process::{Command, Stdio},
 };
 
 use kiln_core::record::{
@@ -14,7 +13,7 @@ use kiln_core::record::{
 use serde_json::Value;
 
 use super::{Stop, note};
-use crate::report::Subject;
+use crate::{git, report::Subject};
 
 /// A table with the run record beside it, if there is one.
 pub(super) struct TableSource {
@@ -275,31 +274,19 @@ fn plain(path: &Path) -> Option<PathBuf> {
 }
 
 fn git(arguments: &[&str]) -> Option<Vec<u8>> {
-    let output = Command::new("git")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    output.status.success().then_some(output.stdout)
+    git::stdout(arguments).ok()?
 }
 
 /// Returns the reason why git does not work in this folder: it is not a repository, or git does not
 /// trust it.
 fn git_says() -> String {
-    match Command::new("git")
-        .args(["rev-parse", "--git-dir"])
-        .stdin(Stdio::null())
-        .output()
-    {
-        Ok(output) if output.status.success() => String::new(),
-        Ok(output) => format!(
+    match git::ask(&["rev-parse", "--git-dir"]) {
+        Ok(answer) if answer.is_success => String::new(),
+        Ok(answer) => format!(
             " ({})",
-            String::from_utf8_lossy(&output.stderr)
-                .lines()
-                .next()
-                .unwrap_or("it gives no reason")
+            answer.stderr.lines().next().unwrap_or("it gives no reason")
         ),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(" ({error})"),
         Err(error) => format!(" (git cannot be started: {error})"),
     }
 }

@@ -1,6 +1,10 @@
 //! Events for programs: one JSON object per line on standard output, as `docs/running.md` has them.
 
-use std::time::Duration;
+use std::{
+    cell::RefCell,
+    io::{self, ErrorKind},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -17,14 +21,26 @@ const EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(super) struct JsonEvents {
     shown: LastShown,
+    /// The first error of writing; not that of a reader that went away on purpose.
+    failure: RefCell<Option<io::Error>>,
 }
 
 impl LaunchListener for JsonEvents {
     fn hear(&self, event: LaunchEvent<'_>) {
-        if let Some(object) = self.object(event) {
-            // As before each trial, a reader that is gone does not end the launch.
-            let _ = terminal::print_json(&format!("{object}\n"));
+        if let Some(object) = self.object(event)
+            && let Err(error) = terminal::print_json(&format!("{object}\n"))
+            && error.kind() != ErrorKind::BrokenPipe
+        {
+            self.failure.borrow_mut().get_or_insert(error);
         }
+    }
+
+    fn lost_events(&self) -> Option<String> {
+        let failure = self.failure.borrow();
+        let error = failure.as_ref()?;
+        Some(format!(
+            "standard output could not be written, so events are missing there: {error}"
+        ))
     }
 }
 

@@ -18,7 +18,7 @@ use kiln_core::{
     spec::{AfterTraining, Precision, Run},
     units::ByteSize,
 };
-use kiln_hardware::processor::has_bf16;
+use kiln_hardware::{OomKillWatch, processor::has_bf16};
 use rustix::process::Signal;
 
 use super::{
@@ -26,18 +26,14 @@ use super::{
     child::{self, ChildStart, Running},
     clock,
     instruments::{AttemptReadings, AttemptWatch, LeasedGpu},
-    judge::{AttemptEnding, Exit, StopCause, judge},
+    judge::{AttemptEnding, Exit, StopCause, Verdict, judge},
+    limits::{AttemptTimes, Due, SignsOfLife},
     listen::ChildState,
-    memory, oom_killer,
+    memory,
     row::{AttemptFacts, row},
+    supervisor::Supervisor,
+    testimony::{Testimony, contradiction},
 };
-
-/// Time from SIGTERM to SIGKILL.
-const GRACE: Duration = Duration::from_secs(5);
-/// The same for a trial that writes a checkpoint first.
-const CHECKPOINT_GRACE: Duration = Duration::from_secs(60);
-/// Longest time that a child may run after its `finished` message.
-const LINGER: Duration = Duration::from_secs(10);
 
 /// Setting of an attempt: its folder, devices and program.
 pub(super) struct AttemptSetting<'a> {
@@ -49,6 +45,8 @@ pub(super) struct AttemptSetting<'a> {
     /// Empty for the CPU.
     pub(super) devices: &'a [LeasedGpu],
     pub(super) token: u64,
+    /// The trial's highest attempt that has a row; 0 if none has.
+    pub(super) last_row: u64,
     /// True if it ignores the checkpoints of earlier attempts.
     pub(super) begins_anew: bool,
 }
@@ -68,11 +66,10 @@ pub(super) struct Attempt {
     started: Instant,
     started_utc: String,
     run_seconds: f64,
-    grace: Duration,
-    /// Cause and time of the stop; the first cause counts.
-    stopped: Option<(StopCause, Instant)>,
-    finished_since: Option<Instant>,
-    oom_kills: Option<u64>,
+    times: AttemptTimes,
+    /// The first cause of the stop.
+    stopped: Option<StopCause>,
+    oom_kills: OomKillWatch,
 }
 
 /// An ended attempt.
@@ -80,6 +77,8 @@ pub(super) struct Finished {
     pub(super) row: TableRow,
     /// The child reported that this machine cannot run it; no other trial would run either.
     pub(super) cannot_run: bool,
+    /// The reason, if the child could not write.
+    pub(super) disk_full: Option<String>,
     pub(super) lost: Option<Lost>,
     /// Libraries loaded into the child: name to version.
     pub(super) libraries: BTreeMap<String, String>,
@@ -111,6 +110,9 @@ pub(super) struct Surroundings<'a> {
     /// Whether the repeats run round by round.
     pub(super) has_blocks: bool,
     pub(super) cores: u64,
+    /// A full disk, or a folder that was moved away: then a failure is not the trial's, and not
+    /// final.
+    pub(super) fault_of_the_disk: Option<&'static str>,
 }
 
 /// Creates the attempt's folder and files and starts its child.
@@ -125,16 +127,19 @@ pub(super) fn start(
     events: Sender<Event>,
 ) -> io::Result<Attempt> {
     let trial = setting.trial;
-    let attempt = attempts(setting.folder, &trial.id)
-        .last()
-        .map_or(1, |last| last + 1);
+    // A copy of the run may have its rows without the folders of its attempts.
+    let last_folder = attempts(setting.folder, &trial.id).last().copied();
+    let attempt = last_folder.unwrap_or(0).max(setting.last_row) + 1;
     let (started_utc, run_seconds) = (
         clock::utc_now(),
         clock::run_seconds(setting.run_anchor_nanoseconds),
     );
-    let oom_kills = oom_killer::kills();
+    let oom_kills = OomKillWatch::start(Path::new("/"));
     if setting.begins_anew {
         checkpoints(setting.folder, trial).delete()?;
+    }
+    if trial.train.checkpoint.is_some() {
+        checkpoints(setting.folder, trial).check_folder()?;
     }
     let folder = setting.folder.make_attempt(&trial.id, attempt)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
@@ -162,13 +167,8 @@ pub(super) fn start(
         started: Instant::now(),
         started_utc,
         run_seconds,
-        grace: if trial.train.checkpoint.is_some() {
-            CHECKPOINT_GRACE
-        } else {
-            GRACE
-        },
+        times: AttemptTimes::new(trial.train.checkpoint.is_some()),
         stopped: None,
-        finished_since: None,
         oom_kills,
     })
 }
@@ -271,10 +271,23 @@ impl Attempt {
         }
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Notices a control group that the child has moved to.
+    pub(super) fn follow_memory_group(&mut self) {
+        self.oom_kills.follow(self.child.pid());
+    }
+
     /// Stops the child's process group with SIGTERM; the first cause counts.
     pub(super) fn stop(&mut self, cause: StopCause) {
         if self.stopped.is_none() {
-            self.stopped = Some((cause, Instant::now()));
+            self.stopped = Some(cause);
             self.child.signal(Signal::TERM);
         }
     }
@@ -285,38 +298,21 @@ impl Attempt {
         self.child.signal(Signal::KILL);
     }
 
-    /// Stops a child that speaks another protocol, exceeds its timeout, sends no message for too
-    /// long, ignores SIGTERM, or runs on after `finished`.
-    pub(super) fn keep_limits(&mut self, limits: &Run) {
-        let (finished, silent, is_foreign) = {
+    /// Does what is due `now` on the launch's clock ([`AttemptTimes::due`]).
+    pub(super) fn keep_limits(&mut self, limits: &Run, now: Duration) {
+        let signs = {
             let heard = self.child.ear.heard();
-            (
-                heard.finished.is_some(),
-                heard.last_message.elapsed(),
-                heard.foreign_protocol.is_some(),
-            )
-        };
-        match self.stopped {
-            Some((_, since)) if since.elapsed() >= self.grace => self.child.signal(Signal::KILL),
-            Some(_) => {}
-            None if is_foreign => self.stop(StopCause::Protocol),
-            None if finished => {
-                if self
-                    .finished_since
-                    .get_or_insert_with(Instant::now)
-                    .elapsed()
-                    >= LINGER
-                {
-                    self.stop(StopCause::Lingering);
-                }
+            SignsOfLife {
+                messages: heard.messages,
+                is_finished: heard.finished.is_some(),
+                is_foreign: heard.foreign_protocol.is_some(),
+                is_stopped: self.stopped.is_some(),
             }
-            None => match limits.timeout {
-                Some(timeout) if self.started.elapsed() >= timeout.0 => {
-                    self.stop(StopCause::Timeout(timeout))
-                }
-                _ if silent >= limits.stall.0 => self.stop(StopCause::Stall(limits.stall)),
-                _ => {}
-            },
+        };
+        match self.times.due(now, signs, limits) {
+            Some(Due::Stop(cause)) => self.stop(cause),
+            Some(Due::Kill) => self.child.signal(Signal::KILL),
+            None => {}
         }
     }
 
@@ -327,25 +323,22 @@ impl Attempt {
         (heard.clone(), notices)
     }
 
-    /// Reaps the child and makes the attempt's row. `disk_full`: a failure is the disk's, and not
-    /// final.
+    /// Reaps the child, ends what it left, and makes the attempt's row.
     pub(super) fn finish(
         self,
         trial: &Trial,
         around: &Surroundings,
         instruments: &mut Instruments,
-        disk_full: bool,
+        supervisor: &mut Supervisor,
     ) -> Finished {
         let seconds = self.started.elapsed().as_secs_f64();
         let ear = self.child.ear.clone();
-        let (exit, stderr_tail) = match self.child.reap() {
+        let (exit, stderr_tail) = match self.child.reap(supervisor) {
             Ok(ended) => (ended.exit, ended.stderr_tail),
             Err(error) => (Exit::Status(-1), error.to_string()),
         };
         let heard = ear.heard().clone();
-        let struck = oom_killer::kills()
-            .zip(self.oom_kills)
-            .is_some_and(|(after, before)| after > before);
+        let struck = self.oom_kills.struck();
         let stderr_path = format!("trials/{}/{}/stderr.txt", trial.id, self.attempt);
         let result = result(&self.folder);
         let window = result.as_ref().ok().and_then(|result| {
@@ -370,9 +363,17 @@ impl Attempt {
             trial: &trial.id,
             exit,
             finished: heard.finished.clone(),
-            stopped: self.stopped.map(|(cause, _)| cause),
+            stopped: self.stopped,
             seconds,
-            has_spoken: heard.has_spoken,
+            has_spoken: heard.messages > 0,
+            contradiction: contradiction(&Testimony {
+                trial: &trial.id,
+                attempt: self.attempt,
+                exit,
+                finished: heard.finished.as_ref().map(|(outcome, _)| *outcome),
+                finished_before: heard.finished_before,
+                result: result.as_ref(),
+            }),
             foreign_protocol: heard.foreign_protocol,
             step: heard.step,
             oom_killer_struck: struck,
@@ -380,7 +381,11 @@ impl Attempt {
             stderr_tail: &stderr_tail,
             stderr_path: &stderr_path,
         };
-        let (mut outcome, mut reason) = judge(&ending);
+        let Verdict {
+            mut outcome,
+            mut reason,
+            is_disk_full,
+        } = judge(&ending);
         if let (Outcome::Completed, Err(why)) = (outcome, &result) {
             outcome = Outcome::Failed;
             reason = Some(format!(
@@ -388,16 +393,19 @@ impl Attempt {
                 trial.id
             ));
         }
-        if outcome == Outcome::Failed && disk_full {
+        let full_for_the_child = reason.clone().filter(|_| is_disk_full);
+        if let (Outcome::Failed, Some(fault)) = (outcome, around.fault_of_the_disk) {
             outcome = Outcome::Interrupted;
-            reason = Some(format!("the disk is full: {}", reason.unwrap_or_default()));
+            reason = Some(format!("{fault}: {}", reason.unwrap_or_default()));
         }
         if outcome == Outcome::Oom && around.devices.is_empty() {
             reason = reason
                 .map(|reason| memory::with_what_was_held(reason, &readings, around.memory_limit));
         }
-        // The result of a child with another protocol may have another meaning.
-        let result = result.ok().filter(|_| heard.foreign_protocol.is_none());
+        // The figures of a child with another protocol may have another meaning, and those of one
+        // that contradicts itself may be another trial's.
+        let is_believed = heard.foreign_protocol.is_none() && ending.contradiction.is_none();
+        let result = result.ok().filter(|_| is_believed);
         let garbage = (heard.garbage_lines > 0).then(|| {
             (
                 "stdout".to_owned(),
@@ -407,7 +415,7 @@ impl Attempt {
         let is_absent = match exit {
             Exit::Status(exit_status::NO_DEVICE) => true,
             // The dynamic loader did not find a library, or the file is not a program.
-            Exit::Status(126 | 127) => !heard.has_spoken,
+            Exit::Status(126 | 127) => heard.messages == 0,
             _ => false,
         };
         let cannot_run = ending.stopped.is_none() && is_absent && lost.is_none();
@@ -444,6 +452,7 @@ impl Attempt {
         Finished {
             row,
             cannot_run,
+            disk_full: full_for_the_child,
             lost,
             libraries: heard.libraries,
             flags,

@@ -1,5 +1,5 @@
 //! The process of an attempt: starts it in its own process group, reads its output, stops it and
-//! reaps it. It ends with its parent.
+//! reaps it. It ends with its parent, and it is the parent of its own orphans.
 //!
 //! Children are started only by the scheduler's thread, which outlives them: the kernel sends the
 //! parent-death signal when the *thread* that started a child ends.
@@ -8,7 +8,7 @@ use std::{
     ffi::OsString,
     io,
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::Sender,
     thread::JoinHandle,
@@ -17,7 +17,7 @@ use std::{
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
-    set_parent_process_death_signal, setrlimit, waitid,
+    set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
 };
 
 use super::{
@@ -25,7 +25,8 @@ use super::{
     judge::Exit,
     listen::{ChildListener, keep_stderr},
     memory::Limit,
-    stray,
+    stray::MARK,
+    supervisor::Supervisor,
 };
 
 /// Longest time that the pipes of an ended child may stay open.
@@ -50,10 +51,9 @@ pub(super) struct ChildStart<'a> {
 pub(super) struct Running {
     child: Child,
     group: Pid,
-    folder: PathBuf,
     pub(super) ear: ChildListener,
     stdout: JoinHandle<()>,
-    stderr: JoinHandle<io::Result<String>>,
+    stderr: JoinHandle<String>,
 }
 
 /// The end of a child.
@@ -92,7 +92,6 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
     Ok(Running {
         child,
         group,
-        folder: start.folder.to_owned(),
         ear,
         stdout,
         stderr,
@@ -124,7 +123,7 @@ fn command(start: &ChildStart) -> Command {
     }
     command
         .env("CUDA_VISIBLE_DEVICES", start.visible_devices)
-        .env(stray::MARK, start.folder);
+        .env(MARK, start.folder);
     if let Limit::OfTensors(Some((name, value))) = &start.limit {
         command.env(name, value);
     }
@@ -141,6 +140,7 @@ fn command(start: &ChildStart) -> Command {
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
+            set_child_subreaper(Some(getpid()))?;
             if let Some(limit) = of_process {
                 setrlimit(Resource::Data, limit)?;
             }
@@ -205,26 +205,22 @@ impl Running {
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Reaps an ended child, and ends the processes that it left.
+    /// Reaps an ended child, and lets the supervisor end the processes that it left.
     ///
     /// # Errors
     /// If waiting for the child fails.
-    pub(super) fn reap(mut self) -> io::Result<ChildEnded> {
+    pub(super) fn reap(mut self, supervisor: &mut Supervisor) -> io::Result<ChildEnded> {
         self.signal(Signal::KILL);
-        let status = self.child.wait()?;
-        stray::end_strays(&self.folder);
+        let status = self.child.wait();
+        supervisor.end_left(self.child.id());
+        let status = status?;
         let deadline = Instant::now() + PIPES_MAY_LINGER;
         while !(self.stdout.is_finished() && self.stderr.is_finished()) && Instant::now() < deadline
         {
             std::thread::sleep(Duration::from_millis(5));
         }
         let stderr_tail = match self.stderr.is_finished() {
-            true => self
-                .stderr
-                .join()
-                .ok()
-                .and_then(Result::ok)
-                .unwrap_or_default(),
+            true => self.stderr.join().unwrap_or_default(),
             false => String::new(),
         };
         let exit = status

@@ -1,4 +1,7 @@
-//! The two clocks of a run: UTC for people, CLOCK_MONOTONIC for every number.
+//! The clocks of a run: UTC for people, CLOCK_MONOTONIC for every number, and for the limits of a
+//! trial the part of it in which kiln was there to watch.
+
+use std::time::{Duration, Instant};
 
 use kiln_core::record::run_file::Anchor;
 use kiln_hardware::host;
@@ -51,9 +54,48 @@ pub(super) fn run_anchor(run: &Anchor, launch: &Anchor) -> i64 {
         .saturating_sub(i64::try_from(since.max(0)).unwrap_or(i64::MAX))
 }
 
+/// Longest time between two ticks that counts as watched, five times the scheduler's tick. A longer
+/// one means that kiln was stopped (Ctrl-Z, `docker pause`) or waited for a disk.
+const LONGEST_GAP: Duration = Duration::from_secs(1);
+
+/// The time for which a launch has watched its trials. The rest of a long gap between two ticks is
+/// left out: nothing was read meanwhile, and the children may have been stopped too.
+#[derive(Clone, Debug)]
+pub(super) struct WatchClock {
+    ticked: Instant,
+    watched: Duration,
+}
+
+impl WatchClock {
+    pub(super) fn start(now: Instant) -> Self {
+        Self {
+            ticked: now,
+            watched: Duration::ZERO,
+        }
+    }
+
+    /// Returns the time watched until now; `now` is never before the last tick.
+    pub(super) fn tick(&mut self, now: Instant) -> Duration {
+        self.watched += now.saturating_duration_since(self.ticked).min(LONGEST_GAP);
+        self.ticked = now;
+        self.watched
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gap_in_the_watch_counts_as_a_second() {
+        let start = Instant::now();
+        let mut clock = WatchClock::start(start);
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        assert_eq!(clock.tick(at(0.25)), Duration::from_millis(250));
+        assert_eq!(clock.tick(at(1.0)), Duration::from_secs(1));
+        assert_eq!(clock.tick(at(3601.0)), Duration::from_secs(2));
+        assert_eq!(clock.tick(at(3601.5)), Duration::from_millis(2500));
+    }
 
     fn at(utc: &str, boot: &str, monotonic_nanoseconds: i64) -> Anchor {
         Anchor {

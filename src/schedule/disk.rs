@@ -21,6 +21,28 @@ pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
 }
 
+/// The system's words for ENOSPC and EDQUOT.
+const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
+
+/// Whether a program's text reports a full disk or quota.
+pub(super) fn speaks_of_full_disk(text: &str) -> bool {
+    let text = text.to_lowercase();
+    FULL.iter().any(|words| text.contains(words))
+}
+
+/// Returns the message for a child that could not write although kiln sees room: inodes, a quota or
+/// another file system may be exhausted.
+pub(super) fn full_in_the_child(reason: &str, path: &Path) -> String {
+    let free = free_bytes(path).map_or("an unknown amount".to_owned(), |free| {
+        Bytes(free).to_string()
+    });
+    format!(
+        "{reason}; {free} is free at {}, so inodes, a quota or another file system may be \
+         exhausted; make room and run the same command again",
+        path.display()
+    )
+}
+
 /// Returns the bytes that this user can still write at `path`; `None` if unknown.
 pub(super) fn free_bytes(path: &Path) -> Option<u64> {
     disk_free_bytes(path).ok()
@@ -64,4 +86,19 @@ pub(super) fn keep_reserve(run: &RunFolder) {
 /// Frees the reserve.
 pub(super) fn release_reserve(run: &RunFolder) {
     let _ = run.remove(&run.reserve());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_words_for_a_full_disk_and_a_quota_are_known() {
+        for code in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+            let error = io::Error::from(code);
+            assert!(is_full(&error), "{error}");
+            assert!(speaks_of_full_disk(&error.to_string()), "{error}");
+        }
+        assert!(!speaks_of_full_disk("no space left in the box"));
+    }
 }

@@ -81,4 +81,9 @@ pub enum LaunchEvent<'a> {
 /// Hears what happens in a launch, from the thread that runs it.
 pub trait LaunchListener {
     fn hear(&self, event: LaunchEvent<'_>);
+
+    /// The reason why events could not be passed on to their reader, if so.
+    fn lost_events(&self) -> Option<String> {
+        None
+    }
 }

@@ -7,6 +7,8 @@ use kiln_core::{
     units::{Seconds, TimeSpan},
 };
 
+use super::disk::speaks_of_full_disk;
+
 /// Exit of the child's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
@@ -44,6 +46,8 @@ pub(super) struct AttemptEnding<'a> {
     pub(super) seconds: f64,
     /// Whether it sent a valid message.
     pub(super) has_spoken: bool,
+    /// A predicate that says how its words contradict each other, if they do.
+    pub(super) contradiction: Option<String>,
     /// Its version of the protocol, if it differs from kiln's.
     pub(super) foreign_protocol: Option<u32>,
     /// The last reported step.
@@ -58,10 +62,58 @@ pub(super) struct AttemptEnding<'a> {
     pub(super) stderr_path: &'a str,
 }
 
-/// The outcome and its reason; the reason is empty for a plain `completed`.
-pub(super) fn judge(ending: &AttemptEnding) -> (Outcome, Option<String>) {
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) outcome: Outcome,
+    /// Empty for a plain `completed`.
+    pub(super) reason: Option<String>,
+    /// The child could not write, whatever room kiln itself sees.
+    pub(super) is_disk_full: bool,
+}
+
+pub(super) fn judge(ending: &AttemptEnding) -> Verdict {
+    let believed = ending.foreign_protocol.is_none() && ending.contradiction.is_none();
+    let (outcome, reason) = by_rules(ending);
+    if believed && ending.stopped.is_none() && is_for_the_disk(outcome, ending) {
+        return Verdict {
+            outcome: Outcome::Interrupted,
+            reason: reason.map(without_room),
+            is_disk_full: true,
+        };
+    }
+    Verdict {
+        outcome,
+        reason,
+        is_disk_full: false,
+    }
+}
+
+/// Whether a full disk or quota explains the end: the disk failed, not the trial.
+fn is_for_the_disk(outcome: Outcome, ending: &AttemptEnding) -> bool {
+    let said = ending.finished.as_ref();
+    let reason = said.and_then(|(_, reason)| reason.as_deref());
+    match (ending.exit, outcome) {
+        (Exit::Status(exit_status::DISK_FULL), Outcome::Failed | Outcome::Interrupted) => true,
+        (_, Outcome::Failed) => {
+            let words = reason.or(last_line(ending.stderr_tail));
+            words.is_some_and(speaks_of_full_disk)
+        }
+        _ => false,
+    }
+}
+
+fn without_room(reason: String) -> String {
+    format!("the disk or a quota is full: {reason}")
+}
+
+fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     if let Some(spoken) = ending.foreign_protocol {
         return (Outcome::Failed, Some(foreign(spoken, ending.trial)));
+    }
+    if let Some(contradiction) = &ending.contradiction {
+        let words = in_words(contradiction, Outcome::Failed, ending);
+        return (Outcome::Failed, Some(words));
     }
     if let Some(lost) = &ending.lost
         && is_fault_of_the_device(ending)
@@ -75,8 +127,16 @@ pub(super) fn judge(ending: &AttemptEnding) -> (Outcome, Option<String>) {
             )),
         );
     }
-    if let (Exit::Status(exit_status::NO_DEVICE), None, Some((Outcome::Failed, reason))) =
+    if let (Exit::Status(status), None, Some((outcome, reason))) =
         (ending.exit, ending.stopped, &ending.finished)
+        && matches!(
+            (status, outcome),
+            (exit_status::NO_DEVICE, Outcome::Failed)
+                | (
+                    exit_status::DISK_FULL,
+                    Outcome::Failed | Outcome::Interrupted
+                )
+        )
     {
         // The machine failed, not the trial: the next run retries it.
         return (
@@ -167,9 +227,17 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
 fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
     match status {
         exit_status::OOM => (Outcome::Oom, "ran out of memory".to_owned()),
-        exit_status::INTERRUPTED => (
-            Outcome::Killed,
-            "was told to stop (SIGTERM) by something other than kiln".to_owned(),
+        exit_status::INTERRUPTED => (Outcome::Killed, stopped_by_others(ending)),
+        exit_status::DISK_FULL => (
+            Outcome::Interrupted,
+            "could not write its files and ended".to_owned(),
+        ),
+        // A shell's word for a process of its own that SIGKILL ended.
+        KILLED_IN_A_SHELL if ending.oom_killer_struck => (
+            Outcome::Oom,
+            "ran out of host memory: the kernel's out-of-memory killer ended a process of it, and \
+             it ended with status 137"
+                .to_owned(),
         ),
         _ if speaks_of_memory(ending.stderr_tail) => (
             Outcome::Oom,
@@ -198,6 +266,18 @@ fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
         ),
         other => (Outcome::Failed, format!("ended with status {other}")),
     }
+}
+
+/// 128 and the signal.
+const KILLED_IN_A_SHELL: i32 = 128 + 9;
+
+/// The child itself knows which signal it was.
+fn stopped_by_others(ending: &AttemptEnding) -> String {
+    let said = match &ending.finished {
+        Some((Outcome::Interrupted, Some(reason))) => format!(" ({})", shortened(reason)),
+        _ => String::new(),
+    };
+    format!("was told to stop by something other than kiln{said} and ended")
 }
 
 /// Signals: 9 with the out-of-memory killer at work is memory; those a person or a system sends are
@@ -240,25 +320,26 @@ fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
         ending.trial,
         Seconds(ending.seconds)
     );
-    // The line above a backtrace is more useful than the backtrace.
-    let said = ending
-        .stderr_tail
-        .split("stack backtrace:")
-        .next()
-        .unwrap_or_default();
-    let last = said
-        .lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !line.starts_with("note: "));
     if ending.stopped.is_some() && outcome == Outcome::Interrupted {
         return text;
     }
     text.push_str(&format!("; see {}", ending.stderr_path));
-    if let Some(line) = last {
+    if let Some(line) = last_line(ending.stderr_tail) {
         text.push_str(&format!(": {}", shortened(line)));
     }
     text
+}
+
+/// The line above a backtrace is more useful than the backtrace.
+fn last_line(stderr_tail: &str) -> Option<&str> {
+    let said = stderr_tail
+        .split("stack backtrace:")
+        .next()
+        .unwrap_or_default();
+    said.lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with("note: "))
 }
 
 fn shortened(line: &str) -> String {
@@ -274,208 +355,4 @@ fn shortened(line: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMIT: TimeSpan = TimeSpan::from_secs(60);
-
-    fn judged(exit: Exit, change: impl FnOnce(&mut AttemptEnding)) -> (Outcome, String) {
-        let trial = TrialId("4f0c1a2b3d".to_owned());
-        let mut ending = AttemptEnding {
-            trial: &trial,
-            exit,
-            finished: None,
-            stopped: None,
-            seconds: 41.0,
-            has_spoken: true,
-            foreign_protocol: None,
-            step: Some(118),
-            oom_killer_struck: false,
-            lost: None,
-            stderr_tail: "",
-            stderr_path: "trials/4f0c1a2b3d/1/stderr.txt",
-        };
-        change(&mut ending);
-        let (outcome, reason) = judge(&ending);
-        (outcome, reason.unwrap_or_default())
-    }
-
-    #[test]
-    fn every_end_has_its_outcome() {
-        use Exit::{Signal, Status};
-        type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
-        let cases: [Case; 24] = [
-            (
-                Status(0),
-                |e| e.finished = Some((Outcome::Completed, None)),
-                Outcome::Completed,
-                "",
-            ),
-            (
-                Signal(11),
-                |e| e.finished = Some((Outcome::Completed, None)),
-                Outcome::Completed,
-                "",
-            ),
-            (
-                Status(0),
-                |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))),
-                Outcome::Diverged,
-                "loss is NaN",
-            ),
-            (
-                Status(1),
-                |e| e.finished = Some((Outcome::Failed, None)),
-                Outcome::Failed,
-                "gave no reason",
-            ),
-            (
-                Status(0),
-                |_| {},
-                Outcome::Failed,
-                "without a `finished` message",
-            ),
-            (
-                Status(1),
-                |_| {},
-                Outcome::Failed,
-                "failed after 41 s, at step 118",
-            ),
-            (Status(2), |_| {}, Outcome::Failed, "same version"),
-            (Status(3), |_| {}, Outcome::Interrupted, "engine or device"),
-            (
-                Status(3),
-                |e| e.finished = Some((Outcome::Failed, Some("no CUDA".into()))),
-                Outcome::Interrupted,
-                "no CUDA",
-            ),
-            (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
-            (Status(77), |_| {}, Outcome::Failed, "status 77"),
-            (
-                Status(1),
-                |e| e.stderr_tail = "CUDA out of memory. Tried",
-                Outcome::Oom,
-                "out of memory",
-            ),
-            (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
-            (
-                Status(130),
-                |e| e.stopped = Some(StopCause::Told),
-                Outcome::Interrupted,
-                "with the run",
-            ),
-            (
-                Signal(9),
-                |e| e.stopped = Some(StopCause::Timeout(LIMIT)),
-                Outcome::TimedOut,
-                "`run.timeout` 1m",
-            ),
-            (
-                Signal(15),
-                |e| e.stopped = Some(StopCause::Stall(LIMIT)),
-                Outcome::TimedOut,
-                "sent no message for 1m",
-            ),
-            (
-                Signal(9),
-                |_| {},
-                Outcome::Killed,
-                "killed from outside by signal 9 (SIGKILL) after 41 s, at step 118; see trials/",
-            ),
-            (
-                Signal(9),
-                |e| e.oom_killer_struck = true,
-                Outcome::Oom,
-                "out-of-memory killer",
-            ),
-            (Signal(15), |_| {}, Outcome::Killed, "signal 15"),
-            (
-                Signal(11),
-                |_| {},
-                Outcome::Failed,
-                "crashed by signal 11 (SIGSEGV)",
-            ),
-            (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
-            (
-                Signal(6),
-                |e| e.stderr_tail = "memory allocation of 9 bytes failed",
-                Outcome::Oom,
-                "ran out of memory",
-            ),
-            (
-                Status(0),
-                |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))),
-                Outcome::Failed,
-                "speaks version 2",
-            ),
-            (
-                Signal(9),
-                |e| e.stopped = Some(StopCause::RunFailed),
-                Outcome::Interrupted,
-                "could not continue",
-            ),
-        ];
-        for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
-            let (found, reason) = judged(exit, change);
-            assert_eq!(found, outcome, "case {number}: {reason}");
-            assert!(reason.contains(words), "case {number}: {reason}");
-        }
-    }
-
-    #[test]
-    fn a_result_that_arrived_beside_a_stop_is_kept() {
-        let (outcome, _) = judged(Exit::Status(0), |e| {
-            e.finished = Some((Outcome::Completed, None));
-            e.stopped = Some(StopCause::Timeout(LIMIT));
-        });
-        assert_eq!(outcome, Outcome::Completed);
-        let (outcome, _) = judged(Exit::Status(130), |e| {
-            e.finished = Some((Outcome::Interrupted, None));
-            e.stopped = Some(StopCause::Timeout(LIMIT));
-        });
-        assert_eq!(outcome, Outcome::TimedOut);
-    }
-
-    #[test]
-    fn a_lost_device_is_the_reason_of_a_failure_and_of_nothing_else() {
-        let lost = |change: fn(&mut AttemptEnding)| {
-            judged(Exit::Signal(6), |e| {
-                e.lost = Some("GPU 0 (H200) was lost (NVML: it is lost)".into());
-                change(e);
-            })
-        };
-        let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
-        assert_eq!(outcome, Outcome::Failed);
-        assert!(
-            reason.starts_with(
-                "trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after \
-                 41 s, at step 118; see "
-            ),
-            "{reason}"
-        );
-        for change in [
-            (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into()))))
-                as fn(&mut AttemptEnding),
-            |e| e.stopped = Some(StopCause::DeviceLost),
-            |e| e.stopped = Some(StopCause::Stall(LIMIT)),
-        ] {
-            assert!(lost(change).1.contains("was lost (NVML"));
-        }
-        assert_eq!(
-            lost(|e| e.finished = Some((Outcome::Completed, None))).0,
-            Outcome::Completed
-        );
-        assert_eq!(
-            lost(|e| e.stopped = Some(StopCause::Told)).0,
-            Outcome::Interrupted
-        );
-    }
-
-    #[test]
-    fn the_reason_ends_with_the_last_line_of_standard_error() {
-        let (_, reason) = judged(Exit::Status(1), |e| {
-            e.stderr_tail = "first\n\u{1b}[31mlast\n\n"
-        });
-        assert!(reason.ends_with("stderr.txt:  [31mlast"), "{reason}");
-    }
-}
+mod tests;

@@ -1,12 +1,7 @@
 //! Collects the facts of a launch for `run.json`: code, programs, machine and environment, without
 //! private data.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{collections::BTreeMap, io, path::Path};
 
 use kiln_core::record::{
     Check,
@@ -15,6 +10,7 @@ use kiln_core::record::{
 use serde_json::{Value, json};
 
 use super::{instruments::Instruments, machine::machine_id};
+use crate::git;
 
 /// Environment variables that affect results; none holds a secret or a path.
 const VARIABLES: [&str; 14] = [
@@ -81,28 +77,22 @@ pub(super) struct FactSources<'a> {
 /// The commit of kiln's working directory; `None` outside a repository or without git. Files of
 /// runs under `results` do not make the tree dirty.
 pub(super) fn git(results: &Path) -> Option<Git> {
-    let commit = ask_git(&["rev-parse", "HEAD"])?;
+    let asked = git::stdout(&["rev-parse", "HEAD"]).ok()??;
     let all = ["status", "--porcelain", "--untracked-files=no", "--", ":/"];
     let but_results = format!(":(exclude){}", results.display());
-    // A folder outside the repository cannot be named to git.
-    let changes = ask_git(&[all.as_slice(), &[&but_results]].concat()).or_else(|| ask_git(&all));
+    let changes = match git::stdout(&[all.as_slice(), &[&but_results]].concat()) {
+        // A folder outside the repository cannot be named to git.
+        Ok(None) => git::stdout(&all),
+        // One that gives no answer is not asked again.
+        answered => answered,
+    };
     Some(Git {
-        commit,
-        dirty: changes.is_none_or(|changes| !changes.is_empty()),
+        commit: String::from_utf8_lossy(&asked).trim().to_owned(),
+        dirty: changes
+            .ok()
+            .flatten()
+            .is_none_or(|changes| !changes.trim_ascii().is_empty()),
     })
-}
-
-fn ask_git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git")
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn devices(instruments: &Instruments) -> Value {

@@ -13,6 +13,7 @@ use super::{
     clock,
     devices::{DeviceChoice, busy},
     instruments::{Instruments, LeasedGpu},
+    process_record::end_earlier,
 };
 
 /// The default folder of the locks, without `$KILN_LOCKS`.
@@ -114,6 +115,8 @@ pub fn take_first_idle(
     folder: &Path,
     what: &str,
 ) -> Result<Lease, String> {
+    // They may hold a device.
+    end_earlier(folder);
     let who = format!(
         "process {} since {} ({what})",
         std::process::id(),
@@ -200,7 +203,7 @@ fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
 ///
 /// # Errors
 /// It cannot be created, is a link, or is one in which anyone can replace the locks of others.
-fn make_folder(folder: &Path) -> io::Result<()> {
+pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
     match fs::symlink_metadata(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(folder)?;

@@ -4,10 +4,9 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     fs::File,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
 };
 
 use kiln_core::{
@@ -30,9 +29,8 @@ const TAIL_BYTES: usize = 64 << 10;
 /// State of a child, from its messages so far.
 #[derive(Clone, Debug)]
 pub(super) struct ChildState {
-    pub(super) last_message: Instant,
-    /// Whether any message arrived.
-    pub(super) has_spoken: bool,
+    /// Number of messages so far.
+    pub(super) messages: u64,
     /// The child's protocol version, if this kiln does not support it.
     pub(super) foreign_protocol: Option<u32>,
     pub(super) ready: bool,
@@ -50,6 +48,8 @@ pub(super) struct ChildState {
     /// Token and total, while the trained model generates a text.
     pub(super) sampling: Option<(u64, u64)>,
     pub(super) finished: Option<(Outcome, Option<String>)>,
+    /// The outcome of an earlier `finished` message that said something else.
+    pub(super) finished_before: Option<Outcome>,
     /// Notices that have not been read yet.
     pub(super) notices: Vec<String>,
     /// Number of lines that are not messages.
@@ -92,8 +92,7 @@ pub(super) struct ChildListener {
 impl ChildListener {
     pub(super) fn new(pid: u32) -> Self {
         let heard = ChildState {
-            last_message: Instant::now(),
-            has_spoken: false,
+            messages: 0,
             foreign_protocol: None,
             ready: false,
             step: None,
@@ -106,6 +105,7 @@ impl ChildListener {
             evaluating: None,
             sampling: None,
             finished: None,
+            finished_before: None,
             notices: Vec::new(),
             garbage_lines: 0,
             peak_resident_bytes: None,
@@ -171,8 +171,7 @@ impl ChildListener {
 
 impl ChildState {
     fn take(&mut self, message: Message) {
-        self.has_spoken = true;
-        self.last_message = Instant::now();
+        self.messages += 1;
         if !matches!(
             message,
             Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown
@@ -212,7 +211,13 @@ impl ChildState {
                 total_batches,
                 ..
             } => self.evaluating = Some((batch, total_batches)),
-            Message::Finished { outcome, reason } => self.finished = Some((outcome, reason)),
+            Message::Finished { outcome, reason } => {
+                let before = self.finished.replace((outcome, reason));
+                let before = before.map(|(before, _)| before);
+                self.finished_before = self
+                    .finished_before
+                    .or(before.filter(|before| *before != outcome));
+            }
             Message::Notice { text } => self.note(text),
             Message::WindowStarted { step, .. }
             | Message::WindowEnded { step, .. }
@@ -238,12 +243,10 @@ impl ChildState {
 }
 
 /// Copies standard error to its file, the first MiB as it arrives and the last 64 KiB at the end;
-/// returns the tail as text.
-///
-/// # Errors
-/// If the file cannot be created. If the disk fills up later, copying stops and reading continues.
-pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<String> {
-    let mut file = Some(File::create(path)?);
+/// returns the tail as text. If the file cannot be made or the disk fills up, copying stops and
+/// reading continues: a child whose standard error nobody reads would end or block.
+pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> String {
+    let mut file = File::create(path).ok();
     let mut tail = VecDeque::new();
     let (mut total, mut written) = (0_u64, 0_usize);
     let mut chunk = vec![0; 16 << 10];
@@ -274,7 +277,7 @@ pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> io::Result<Stri
         );
         let _ = file.write_all(&tail[tail.len() - unwritten..]);
     }
-    Ok(String::from_utf8_lossy(&tail).into_owned())
+    String::from_utf8_lossy(&tail).into_owned()
 }
 
 #[cfg(test)]
@@ -335,7 +338,7 @@ mod tests {
         let mut text = b"first line\n".to_vec();
         text.extend(vec![b'e'; 4 << 20]);
         text.extend(b"\nlast line\n");
-        let tail = keep_stderr(text.as_slice(), &path).unwrap();
+        let tail = keep_stderr(text.as_slice(), &path);
         let kept = std::fs::read_to_string(&path).unwrap();
         assert!(
             kept.starts_with("first line\n")
@@ -349,10 +352,36 @@ mod tests {
     }
 
     #[test]
+    fn standard_error_is_read_to_its_end_even_if_its_file_cannot_be_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gone/stderr.txt");
+        let text = [vec![b'e'; 1 << 20], b"\nlast line\n".to_vec()].concat();
+        let mut stream = text.as_slice();
+        assert!(keep_stderr(&mut stream, &path).ends_with("last line\n"));
+        assert!(stream.is_empty(), "{} bytes were not read", stream.len());
+    }
+
+    #[test]
+    fn a_second_finished_message_does_not_hide_what_the_first_one_said() {
+        let ear = ChildListener::new(std::process::id());
+        let finished =
+            |outcome: &str| format!("{{\"event\":\"finished\",\"outcome\":\"{outcome}\"}}\n");
+        ear.listen(finished("failed").repeat(2).as_bytes(), || {});
+        assert_eq!(ear.heard().finished_before, None);
+        ear.listen(finished("completed").repeat(2).as_bytes(), || {});
+        let heard = ear.heard();
+        assert_eq!(heard.finished_before, Some(Outcome::Failed));
+        assert_eq!(
+            (heard.messages, heard.finished.clone()),
+            (4, Some((Outcome::Completed, None)))
+        );
+    }
+
+    #[test]
     fn short_standard_error_is_kept_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stderr.txt");
-        assert_eq!(keep_stderr(b"a\nb".as_slice(), &path).unwrap(), "a\nb");
+        assert_eq!(keep_stderr(b"a\nb".as_slice(), &path), "a\nb");
         assert_eq!(std::fs::read(&path).unwrap(), b"a\nb");
     }
 }

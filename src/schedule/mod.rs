@@ -17,18 +17,22 @@ pub mod instruments;
 mod judge;
 mod launch;
 mod lease;
+mod limits;
 mod listen;
 mod machine;
 mod memory;
-mod oom_killer;
 mod open;
 mod pools;
+mod process_record;
+mod processes;
 mod queue;
 mod remaining;
 mod row;
 mod signals;
 mod stray;
+mod supervisor;
 mod sweep;
+mod testimony;
 mod tuning;
 
 use std::{
@@ -143,6 +147,8 @@ pub struct LaunchReport {
     pub rows: Vec<TableRow>,
     /// Reason why no more trials were started, if the machine could not continue.
     pub failure: Option<RunStop>,
+    /// Reason why not all events reached their reader.
+    pub lost_events: Option<String>,
 }
 
 /// Reason why a run could not start or continue.
@@ -175,7 +181,12 @@ pub struct Preview {
 /// # Errors
 /// See [`RunStop`]. A trial that fails is a row, not an error.
 pub fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
-    sweep::run(request, instruments)
+    supervisor::receive_orphans();
+    let report = sweep::run(request, instruments)?;
+    Ok(LaunchReport {
+        lost_events: request.listener.lost_events(),
+        ..report
+    })
 }
 
 /// Returns what [`run`] would do, without side effects. `instruments` are opened if the result

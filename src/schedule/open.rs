@@ -9,8 +9,8 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptFile, Check, DEVICE_SEPARATOR, RunFile, RunFolder, TableError, TableRow, TrialStore,
-        TrialTable,
+        AttemptFile, Check, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableError,
+        TableRow, TrialStore, TrialTable,
         attempt::attempts,
         run_file::RUN_FILE,
         run_folder::{create, next_number, runs},
@@ -422,9 +422,7 @@ fn adopt(
     sweep_drafts(&open.folder, request.trials);
     let strays = stray::end_strays(open.folder.path());
     if strays > 0 {
-        open.notices.push(format!(
-            "ended leftover processes of an earlier launch: {strays}"
-        ));
+        open.notices.push(ended_strays(strays));
     }
     let known: HashSet<(TrialId, u64)> = open
         .store
@@ -459,10 +457,18 @@ pub(super) fn sweep_drafts(folder: &RunFolder, trials: &[Trial]) {
     let _ = folder.remove_drafts(folder.path());
     for trial in trials {
         let _ = folder.remove_drafts(&folder.trial(&trial.id));
+        if trial.train.checkpoint.is_some() {
+            let _ = Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone()).sweep();
+        }
         for attempt in attempts(folder, &trial.id) {
             let _ = folder.remove_drafts(&folder.attempt(&trial.id, attempt));
         }
     }
+}
+
+/// The notice about processes that killed launches left.
+pub(super) fn ended_strays(count: usize) -> String {
+    format!("ended leftover processes of an earlier launch: {count}")
 }
 
 fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {

@@ -1,7 +1,7 @@
 //! Converts signals from the user and the system to requests to a running sweep.
 
 use std::{
-    io,
+    fs, io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -44,13 +44,17 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Also makes a file-size limit an error of the write instead of a signal that ends kiln.
+    /// Also makes a file-size limit an error of the write instead of a signal that ends kiln. A
+    /// SIGHUP that is ignored at the start (`nohup`) stays ignored.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
     pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let heeded = [SIGINT, SIGTERM].into_iter();
+        let mut signals =
+            Signals::new(heeded.chain((!is_ignored(&status, SIGHUP)).then_some(SIGHUP)))?;
         let handle = signals.handle();
         let asked = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&asked);
@@ -79,9 +83,29 @@ impl Drop for Listener {
     }
 }
 
+/// Whether `/proc/<pid>/status` says that the process ignores a signal.
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask_of_the_process() {
+        // Of a process under `nohup`, and of a usual one.
+        let status =
+            |mask: &str| format!("SigBlk:\t0000000000000003\nSigIgn:\t{mask}\nSigCgt:\t0\n");
+        assert!(is_ignored(&status("0000000000001001"), SIGHUP));
+        assert!(!is_ignored(&status("0000000000001001"), SIGINT));
+        assert!(!is_ignored(&status("0000000000001000"), SIGHUP));
+        assert!(!is_ignored("", SIGHUP));
+    }
 
     #[test]
     fn the_first_ctrl_c_drains_the_second_stops_and_sigterm_stops_at_once() {

@@ -11,7 +11,7 @@ use std::{
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use kiln_core::{
@@ -24,16 +24,18 @@ use super::{
     Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
     attempt,
     attempt::{Attempt, Lost},
+    clock::WatchClock,
     disk,
     instruments::LaunchContext,
-    judge::StopCause,
     known_trials,
     machine::MachineIdentity,
     open::{self, ExistingRun, OpenRun, privacy},
     pools::{self, Pools},
+    process_record::end_earlier,
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
     signals::{Listener, StopRequest},
+    supervisor::Supervisor,
     tuning::Tuning,
 };
 use crate::readings::Paths;
@@ -114,6 +116,8 @@ fn run_on(
     let interrupted = || {
         RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned())
     };
+    // They may hold the devices that this launch is about to lease.
+    let strays = end_earlier(request.locks);
     let pools =
         pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
             // After a signal a driver that does not answer counts as busy.
@@ -126,6 +130,9 @@ fn run_on(
     }
     refusals::mistaken_variable(request, &pools, &checks)?;
     let mut open = open::open(request, found, &instruments, &checks)?;
+    if strays > 0 {
+        open.notices.push(open::ended_strays(strays));
+    }
     let notices = instruments
         .begin(sitting(request, &open))
         .map_err(open::cannot_write(request))?;
@@ -155,6 +162,8 @@ struct LaunchState<'a> {
     slots: Slots,
     queue: Queue,
     running: Vec<Attempt>,
+    supervisor: Supervisor,
+    clock: WatchClock,
     sender: Sender<Event>,
     next_token: u64,
     asked: Option<StopRequest>,
@@ -207,6 +216,8 @@ impl<'a> LaunchState<'a> {
             slots,
             queue,
             running: Vec::new(),
+            supervisor: Supervisor::new(request.locks),
+            clock: WatchClock::start(Instant::now()),
             sender,
             next_token: 0,
             asked: None,
@@ -300,6 +311,7 @@ impl<'a> LaunchState<'a> {
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
             devices: &gpus,
             token: self.next_token,
+            last_row: self.open.store.last_attempt(&trial.id),
             begins_anew: matches!(
                 self.history.last(&trial.id),
                 Some(Outcome::Completed | Outcome::Diverged)
@@ -310,6 +322,7 @@ impl<'a> LaunchState<'a> {
         let started = attempt::start(&setting, index, slot, self.sender.clone())
             .map_err(open::cannot_write(self.request))?;
         self.next_token += 1;
+        let recorded = self.supervisor.add(started.pid(), started.folder());
         let watched = self.instruments.watch(started.watch(trial, &gpus));
         self.tell(LaunchEvent::TrialStarted {
             trial,
@@ -325,31 +338,8 @@ impl<'a> LaunchState<'a> {
             let stop = open::cannot_write(self.request)(error);
             self.fail(stop);
         }
+        self.note_unrecorded(recorded);
         Ok(())
-    }
-
-    fn tick(&mut self) {
-        if let Err(error) = self.instruments.tick() {
-            let stop = open::cannot_write(self.request)(error);
-            self.fail(stop);
-        }
-        for attempt in &mut self.running {
-            attempt.keep_limits(&self.request.experiment.run);
-            let id = &self.trials[attempt.index].id;
-            if self.instruments.lost(id).is_some() {
-                attempt.stop(StopCause::DeviceLost);
-            }
-            let (heard, notices) = attempt.look();
-            for notice in notices {
-                let text = format!("trial {id}: {notice}");
-                self.request.listener.hear(LaunchEvent::Notice(&text));
-            }
-            self.request.listener.hear(LaunchEvent::TrialProgressed {
-                trial: id,
-                progress: heard.progress(),
-                counts: self.counts,
-            });
-        }
     }
 
     fn mark(&self, token: u64) {
@@ -372,6 +362,7 @@ impl<'a> LaunchState<'a> {
         self.slots.rest(slot);
         let gpus = self.slots.gpus(slot);
         let trial = &self.trials[index].clone();
+        let full = !(self.has_room)(self.open.folder.path());
         let facts = attempt::Surroundings {
             launch: self.open.launch,
             memory_limit: self.request.experiment.run.memory_limit,
@@ -383,15 +374,22 @@ impl<'a> LaunchState<'a> {
             has_blocks: self.request.search.is_none()
                 && self.request.experiment.sweep.order != Order::Listed,
             cores: open::cores(),
+            fault_of_the_disk: if full {
+                Some("the disk is full")
+            } else if !self.open.store.is_in_place() {
+                Some("the folder of the run was moved or removed")
+            } else {
+                None
+            },
         };
-        let full = !(self.has_room)(self.open.folder.path());
         let attempt::Finished {
             mut row,
             cannot_run,
+            disk_full,
             lost,
             libraries,
             flags,
-        } = attempt.finish(trial, &facts, &mut self.instruments, full);
+        } = attempt.finish(trial, &facts, &mut self.instruments, &mut self.supervisor);
         if cannot_run {
             self.fail(RunStop::CannotRun(cannot_run_here(
                 &trial.id,
@@ -403,6 +401,10 @@ impl<'a> LaunchState<'a> {
             .flatten()
         {
             *cell = self.paths.hide(cell);
+        }
+        if let Some(reason) = disk_full.filter(|_| !full) {
+            let stop = disk::full_in_the_child(&reason, self.open.folder.path());
+            self.start_no_more(RunStop::CannotRun(stop));
         }
         self.keep(row, index);
         if let Some(lost) = lost {
@@ -549,3 +551,4 @@ mod slots;
 mod stopping;
 #[cfg(test)]
 pub(super) mod tests;
+mod watching;

@@ -40,6 +40,12 @@ wait_for_release() { at_work; while [ ! -e "$SCRIPTED_CHILD_RELEASE" ]; do later
 # Of many children each takes one file of the test's.
 wait_for_turn() { at_work; until [ -e "$SCRIPTED_CHILD_RELEASE" ] && mv "$SCRIPTED_CHILD_RELEASE" "$folder/turn"; do later 0.02; done; }
 
+# A process that nothing connects to this one: another session, another parent, no environment.
+escape() {
+  (env -i setsid sh -c 'echo $$ >"$0.new"; mv "$0.new" "$0"; exec sleep 300' "$folder/stray" &)
+  while [ ! -e "$folder/stray" ]; do later 0.02; done
+}
+
 case $scenario in
   completes) hello; step 5; finish completed ;;
   measures)
@@ -72,6 +78,16 @@ case $scenario in
   huge_stderr) hello; head -c 8000000 /dev/zero | tr '\0' e >&2; echo >&2; echo 'the end of it' >&2; exit 1 ;;
   grandchild) hello; sleep 300 & echo $! >"$folder/grandchild"; finish completed ;;
   grandchild_waits) hello; sleep 300 & step 1; at_work; wait ;;
+  escapes) hello; step 1; escape; finish completed ;;
+  escapes_and_waits) hello; step 1; escape; at_work; while :; do later 0.2; step 1; done ;;
+  says_version_2) hello; finish completed; sed -i 's/"kiln_trial_result":1/"kiln_trial_result":2/' "$folder/trial.json" ;;
+  says_another_trial) hello; finish completed; sed -i "s/$trial/deadbeef00/" "$folder/trial.json" ;;
+  says_two_outcomes) hello; finish completed; sed -i 's/completed/diverged/' "$folder/trial.json" ;;
+  says_skipped) hello; finish skipped ;;
+  completes_and_fails) hello; finish completed; exit 1 ;;
+  no_room) hello; step 3; echo 'OSError: [Errno 28] No space left on device' >&2; exit 1 ;;
+  eats_its_group) # moves to the control group $SCRIPTED_CHILD_GROUP and takes all of its memory
+    hello; echo $$ >"$SCRIPTED_CHILD_GROUP/cgroup.procs"; step 4; wait_for_release; exec tail /dev/zero ;;
   environment) hello; env >"$folder/environment"; finish completed ;;
   speaks_2) hello_of 2; finish completed ;;
   speaks_2_on_and_on) say '{"event":"hello","protocol":2}'; while :; do later 0.2; step 4; done ;;

@@ -83,14 +83,16 @@ impl Place {
     /// `kiln` with these arguments in a terminal of 40 × 120 characters, whose text comes out of
     /// standard output. Ending the process closes the terminal.
     pub(crate) fn in_a_terminal(&self, arguments: &[&str]) -> Command {
-        let kiln = self.kiln(arguments);
+        self.commands_in_a_terminal(&format!("exec \"$PROGRAM\" {}", arguments.join(" ")))
+    }
+
+    /// The same for a shell's commands; `$PROGRAM` is `kiln`.
+    pub(crate) fn commands_in_a_terminal(&self, commands: &str) -> Command {
+        let kiln = self.kiln(&[]);
         let mut terminal = Command::new("script");
         terminal.args([
             "-qec",
-            &format!(
-                "stty rows 40 cols 120; exec \"$PROGRAM\" {}",
-                arguments.join(" ")
-            ),
+            &format!("stty rows 40 cols 120; {commands}"),
             "/dev/null",
         ]);
         terminal
@@ -283,9 +285,14 @@ pub(crate) fn read_until(stream: &mut impl Read, words: &str) -> String {
 
 /// Sends a signal as a user would.
 pub(crate) fn signal(child: &Child, name: &str) {
+    send(&child.id().to_string(), name);
+}
+
+/// Sends a signal to a process by its id, or to a process group by its id after `-`.
+pub(crate) fn send(target: &str, name: &str) {
     assert!(
         Command::new("kill")
-            .args([format!("-{name}"), child.id().to_string()])
+            .args([&format!("-{name}"), "--", target])
             .status()
             .unwrap()
             .success()

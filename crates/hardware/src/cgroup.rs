@@ -36,6 +36,35 @@ pub(super) fn limits(root: &Path) -> Limits {
     found
 }
 
+/// A control group that may count the memory of a process.
+pub(super) struct MemoryGroup {
+    pub(super) folder: PathBuf,
+    /// 1 or 2.
+    pub(super) version: u8,
+}
+
+/// The groups of a process that may count its memory: for each mounted file system the process's
+/// own group and those above it. `process` is its name in `/proc`: `self` or an id.
+pub(super) fn memory_groups(root: &Path, process: &str) -> Vec<Vec<MemoryGroup>> {
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let (groups, mounts) = (
+        read(&format!("proc/{process}/cgroup")),
+        read("proc/self/mountinfo"),
+    );
+    let chain = |mount: Mount| {
+        let version = mount.version();
+        let group = group_of(&groups, &mount).filter(|_| mount.may_count_memory())?;
+        let folders = folders(root, &mount, group).into_iter();
+        let groups = folders.map(|folder| MemoryGroup { folder, version });
+        Some(groups.collect())
+    };
+    mounts
+        .lines()
+        .filter_map(Mount::parse)
+        .filter_map(chain)
+        .collect()
+}
+
 /// One mounted group file system. Version 2 has no controllers in its options.
 struct Mount {
     /// The group that the mount point shows.
@@ -67,6 +96,13 @@ impl Mount {
 
     fn version(&self) -> u8 {
         if self.controllers.is_some() { 1 } else { 2 }
+    }
+
+    /// In version 2 the files of a group say whether it does.
+    fn may_count_memory(&self) -> bool {
+        self.controllers
+            .as_ref()
+            .is_none_or(|names| names.iter().any(|name| name == "memory"))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod host;
 pub mod host_id;
 pub mod limits;
 pub mod nvml;
+mod oom_kills;
 pub mod patient;
 mod process;
 pub mod processor;
@@ -35,6 +36,7 @@ pub use gpu_reader::{
 };
 pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
+pub use oom_kills::OomKillWatch;
 pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
 pub use process::peak_resident_bytes;
 pub use reading::{Absence, Reading};

@@ -1,6 +1,6 @@
 //! The ways in which a trial's child can fail. The kind decides the outcome.
 
-use std::any::Any;
+use std::{any::Any, error::Error, io};
 
 use thiserror::Error;
 
@@ -22,10 +22,37 @@ pub enum TrialError {
     /// A file that is not part of the result could not be written; training can continue without
     /// it.
     #[error("{0}")]
-    NotSaved(std::io::Error),
+    NotSaved(io::Error),
+    /// A file of the result could not be written because the disk or a quota is full: the disk
+    /// failed, not the trial.
+    #[error("{0}")]
+    DiskFull(String),
     /// The child received a signal to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl TrialError {
+    /// The error of a file that could not be written; `text` has its place.
+    pub(crate) fn of_writing(text: String, error: &(dyn Error + 'static)) -> Self {
+        match is_full(error) {
+            true => Self::DiskFull(text),
+            false => Self::Failed(text),
+        }
+    }
+}
+
+/// Whether an error or one of its causes means that the disk or a quota is full.
+pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return matches!(error.kind(), StorageFull | QuotaExceeded);
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// The words of a panic that was caught.

@@ -28,6 +28,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
         run_anchor_nanoseconds: 0,
         devices: &[],
         token: 7,
+        last_row: 0,
         begins_anew: false,
     };
     std::fs::create_dir(place.join("run")).unwrap();
@@ -40,65 +41,34 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
     (attempt, events)
 }
 
-fn limits(timeout: Option<u64>, stall: u64) -> Run {
-    Run {
-        timeout: timeout.map(TimeSpan::from_secs),
-        stall: TimeSpan::from_secs(stall),
-        ..Run::default()
-    }
-}
-
-/// Returns the cause of a stop by the limits, as if the attempt had not been stopped before.
-fn stopped_for(attempt: &mut Attempt, limits: &Run) -> Option<StopCause> {
-    attempt.keep_limits(limits);
-    attempt.stopped.take().map(|(cause, _)| cause)
-}
-
 #[test]
-fn each_limit_stops_a_trial_at_its_time_and_one_that_ignores_it_is_killed_after_the_grace() {
+fn a_child_that_ignores_sigterm_is_killed_after_the_grace_and_leaves_nothing() {
     let place = tempfile::tempdir().unwrap();
     let (mut attempt, events) = deaf(place.path());
-    let ago = |seconds: u64| Instant::now() - Duration::from_secs(seconds);
+    let mut supervisor = Supervisor::new(&place.path().join("locks"));
+    supervisor.add(attempt.pid(), attempt.folder()).unwrap();
+    let limits = Run {
+        timeout: Some(TimeSpan::from_secs(60)),
+        ..Run::default()
+    };
+    let at = Duration::from_secs;
 
-    // It has run for an hour and has just spoken.
-    attempt.started = ago(3600);
-    attempt.child.ear.heard().last_message = Instant::now();
-    assert_eq!(stopped_for(&mut attempt, &limits(None, 600)), None);
-    assert_eq!(
-        stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)),
-        None
-    );
-    assert_eq!(
-        stopped_for(&mut attempt, &limits(Some(1800), 600)),
-        Some(StopCause::Timeout(TimeSpan::from_secs(1800)))
-    );
-    attempt.child.ear.heard().last_message = ago(601);
-    assert_eq!(
-        stopped_for(&mut attempt, &limits(Some(2 * 3600), 600)),
-        Some(StopCause::Stall(TimeSpan::from_secs(600)))
-    );
+    attempt.keep_limits(&limits, at(0));
+    assert_eq!(attempt.stopped, None);
+    attempt.keep_limits(&limits, at(60));
+    let timeout = Some(StopCause::Timeout(TimeSpan::from_secs(60)));
+    assert_eq!(attempt.stopped, timeout);
+    attempt.stop(StopCause::Told);
+    assert_eq!(attempt.stopped, timeout, "the first cause counts");
 
-    // Once it has said `finished` it has a while to end, whatever the limits say.
-    attempt.child.ear.heard().finished = Some((Outcome::Completed, None));
-    assert_eq!(stopped_for(&mut attempt, &limits(Some(1800), 600)), None);
-    attempt.finished_since = Some(ago(LINGER.as_secs()));
-    assert_eq!(
-        stopped_for(&mut attempt, &limits(None, 600)),
-        Some(StopCause::Lingering)
-    );
-
-    attempt.child.ear.heard().foreign_protocol = Some(2);
-    assert_eq!(
-        stopped_for(&mut attempt, &limits(None, 600)),
-        Some(StopCause::Protocol)
-    );
-
-    // SIGTERM did nothing so far. After the grace comes SIGKILL.
-    attempt.stopped = Some((StopCause::Told, ago(GRACE.as_secs())));
-    attempt.keep_limits(&limits(None, 600));
+    // SIGTERM did nothing. After the grace comes SIGKILL.
+    attempt.keep_limits(&limits, at(61));
+    assert!(events.try_recv().is_err());
+    attempt.keep_limits(&limits, at(3600));
     assert!(matches!(
         events.recv_timeout(Duration::from_secs(60)),
         Ok(Event::Ended(7))
     ));
-    assert_eq!(attempt.child.reap().unwrap().exit, Exit::Signal(9));
+    let ended = attempt.child.reap(&mut supervisor).unwrap();
+    assert_eq!(ended.exit, Exit::Signal(9));
 }

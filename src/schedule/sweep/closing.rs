@@ -86,5 +86,6 @@ pub(super) fn report(
         asked_left: asked.into_iter().filter(is_left).count(),
         rows,
         failure: None,
+        lost_events: None,
     }
 }

@@ -2,9 +2,10 @@
 
 use kiln_core::units::counted;
 
-use super::{Attempt, LaunchState, StopCause};
+use super::{Attempt, LaunchState};
 use crate::schedule::{
     RunStop, disk,
+    judge::StopCause,
     signals::{StopRequest, ask},
 };
 

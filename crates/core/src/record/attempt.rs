@@ -1,11 +1,14 @@
 //! The folder of one attempt, `trials/<id>/<n>/`: the files that the parent writes at its start,
 //! and the list of attempts.
 
-use std::{fs, io, path::Path};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunFolder, TrialResult, run_file::json};
+use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
 use crate::plan::TrialId;
 
 /// Name of the file.
@@ -52,12 +55,76 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
     numbers
 }
 
+/// Reason why there is no result of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResultError {
+    /// `trial.json` is missing, torn or not a result; the text says which.
+    #[error("{0}")]
+    Unreadable(String),
+    #[error(
+        "{}: `kiln_trial_result` is {found}; this kiln reads format {TRIAL_RESULT}",
+        path.display()
+    )]
+    Version { path: PathBuf, found: u64 },
+}
+
 /// Reads the result that the child of an attempt wrote at its end.
 ///
 /// # Errors
-/// `trial.json` is missing, torn or not a result; the text says which.
-pub fn result(folder: &Path) -> Result<TrialResult, String> {
+/// See [`ResultError`].
+pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
+    /// The field that every version has.
+    #[derive(Deserialize)]
+    struct Version {
+        kiln_trial_result: u64,
+    }
     let path = folder.join("trial.json");
-    let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
+    let unreadable =
+        |error: &dyn fmt::Display| ResultError::Unreadable(format!("{}: {error}", path.display()));
+    let bytes = fs::read(&path).map_err(|error| unreadable(&error))?;
+    // A result of another version may lack fields of this version.
+    if let Ok(Version { kiln_trial_result }) = serde_json::from_slice(&bytes)
+        && kiln_trial_result != u64::from(TRIAL_RESULT)
+    {
+        return Err(ResultError::Version {
+            path,
+            found: kiln_trial_result,
+        });
+    }
+    serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::run_file::write_json;
+
+    #[test]
+    fn a_result_of_another_version_is_refused_by_its_number_whatever_else_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trial.json");
+        let trial = TrialId("4f0c1a2b3d".to_owned());
+        let mut written = TrialResult::empty(trial, 1);
+        write_json(&path, &written).unwrap();
+        assert_eq!(result(folder.path()), Ok(written.clone()));
+        written.kiln_trial_result = 2;
+        write_json(&path, &written).unwrap();
+        for text in [
+            fs::read_to_string(&path).unwrap(),
+            r#"{"kiln_trial_result": 0, "of": "the past"}"#.to_owned(),
+        ] {
+            fs::write(&path, text).unwrap();
+            let refused = result(folder.path()).unwrap_err();
+            assert!(
+                matches!(&refused, ResultError::Version { found: 0 | 2, .. })
+                    && refused.to_string().contains("this kiln reads format 1"),
+                "{refused}"
+            );
+        }
+        fs::write(&path, "{").unwrap();
+        assert!(matches!(
+            result(folder.path()),
+            Err(ResultError::Unreadable(_))
+        ));
+    }
 }

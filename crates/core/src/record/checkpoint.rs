@@ -257,6 +257,14 @@ impl Checkpoints {
         Ok(UsableCheckpoint { header, folder })
     }
 
+    /// Checks that a link or a file does not stand in place of the folder.
+    ///
+    /// # Errors
+    /// One does; the text names it.
+    pub fn check_folder(&self) -> io::Result<()> {
+        self.open().map(|_| ())
+    }
+
     /// The folder, without following a link in its place; `None` if it is missing.
     fn open(&self) -> io::Result<Option<Folder>> {
         match Folder::open(&self.folder) {
@@ -284,7 +292,10 @@ impl Checkpoints {
     }
 
     /// Removes checkpoints that are partly written or partly deleted.
-    fn sweep(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn sweep(&self) -> io::Result<()> {
         let Some(place) = self.open()? else {
             return Ok(());
         };

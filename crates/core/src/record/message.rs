@@ -25,6 +25,8 @@ pub mod exit_status {
     pub const NO_DEVICE: i32 = 3;
     /// Host or device memory ran out.
     pub const OOM: i32 = 4;
+    /// A file could not be written because the disk or a quota is full.
+    pub const DISK_FULL: i32 = 5;
     /// The child stopped after SIGTERM.
     pub const INTERRUPTED: i32 = 130;
 }

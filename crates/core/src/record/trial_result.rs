@@ -11,10 +11,13 @@ use crate::{
     plan::{Outcome, TrialId},
 };
 
+/// Format of `trial.json`.
+pub const TRIAL_RESULT: u32 = 1;
+
 /// All measurements of one attempt inside the child. Missing is `None`, never 0 or NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrialResult {
-    /// Format version, 1.
+    /// [`TRIAL_RESULT`].
     pub kiln_trial_result: u32,
     pub trial: TrialId,
     pub attempt: u64,
@@ -78,7 +81,7 @@ impl TrialResult {
     /// A result that contains nothing yet: `failed`, without a step.
     pub fn empty(trial: TrialId, attempt: u64) -> Self {
         Self {
-            kiln_trial_result: 1,
+            kiln_trial_result: TRIAL_RESULT,
             trial,
             attempt,
             outcome: Outcome::Failed,

@@ -138,6 +138,11 @@ impl TrialStore {
             .unwrap_or(0)
     }
 
+    /// Whether the path of the run's folder leads to it: it was not moved, replaced or removed.
+    pub fn is_in_place(&self) -> bool {
+        self.folder.is_in_place()
+    }
+
     /// Number of rows that could not be written.
     pub fn unwritten(&self) -> usize {
         self.pending.len()

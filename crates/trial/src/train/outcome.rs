@@ -10,12 +10,12 @@ use kiln_core::{
 };
 
 use super::{
-    checkpoint::Keeper, feed::cores, measurement::Measurement, tables::cannot_write,
-    timing::Figures, trainable::Copying, training::Ending,
+    checkpoint::Keeper, feed::cores, interrupt::interrupting_signal, measurement::Measurement,
+    tables::cannot_write, timing::Figures, trainable::Copying, training::Ending,
 };
-use crate::TrialError;
 #[cfg(feature = "libtorch")]
 use crate::engine;
+use crate::{TrialError, error::is_full};
 
 /// A trial that came to its end.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,7 +186,8 @@ pub(crate) fn conclude(
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
             let reason = format!(
-                "a signal stopped the trial; its last step was {}",
+                "{} stopped the trial; its last step was {}",
+                interrupting_signal().unwrap_or("a signal"),
                 result.steps()
             );
             (Outcome::Interrupted, Some(reason), exit_status::INTERRUPTED)
@@ -200,6 +201,14 @@ pub(crate) fn conclude(
             (Outcome::Failed, Some(reason), exit_status::NO_DEVICE)
         }
         Err(TrialError::Bad(reason)) => (Outcome::Failed, Some(reason), exit_status::BAD_FILE),
+        Err(TrialError::DiskFull(reason)) => {
+            (Outcome::Interrupted, Some(reason), exit_status::DISK_FULL)
+        }
+        Err(TrialError::NotSaved(error)) if is_full(&error) => (
+            Outcome::Interrupted,
+            Some(format!("a checkpoint could not be written: {error}")),
+            exit_status::DISK_FULL,
+        ),
         Err(TrialError::NotSaved(error)) => (
             Outcome::Failed,
             Some(format!("a checkpoint could not be written: {error}")),

@@ -2,7 +2,7 @@
 //! losses, synced at the end.
 
 use std::{
-    fmt::Display,
+    error::Error,
     fs::File,
     path::{Path, PathBuf},
 };
@@ -90,6 +90,36 @@ impl SeriesTable {
 }
 
 /// The error of a file that cannot be written, with its place.
-pub(crate) fn cannot_write(path: &Path, error: impl Display) -> TrialError {
-    TrialError::Failed(format!("{} cannot be written: {error}", path.display()))
+pub(crate) fn cannot_write(path: &Path, error: impl Error + 'static) -> TrialError {
+    let text = format!("{} cannot be written: {error}", path.display());
+    TrialError::of_writing(text, &error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every write to it fails as on a full disk.
+    const FULL: &str = "/dev/full";
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures_of_a_table() {
+        let refused = SeriesTable::create(PathBuf::from(FULL), &["a"])
+            .err()
+            .unwrap();
+        assert!(matches!(refused, TrialError::DiskFull(_)), "{refused:?}");
+        let file = File::options().write(true).open(FULL).unwrap();
+        let mut table = SeriesTable {
+            path: PathBuf::from(FULL),
+            writer: csv::WriterBuilder::new()
+                .buffer_capacity(1)
+                .from_writer(file),
+        };
+        let refused = table.add(&"a row").unwrap_err();
+        assert!(matches!(refused, TrialError::DiskFull(_)), "{refused:?}");
+        let refused = SeriesTable::create(PathBuf::from("/nowhere/x"), &["a"])
+            .err()
+            .unwrap();
+        assert!(matches!(refused, TrialError::Failed(_)), "{refused:?}");
+    }
 }

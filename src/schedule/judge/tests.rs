@@ -1,0 +1,259 @@
+//! Every end of an attempt with its outcome.
+
+use super::*;
+
+const LIMIT: TimeSpan = TimeSpan::from_secs(60);
+
+fn judged(exit: Exit, change: impl FnOnce(&mut AttemptEnding)) -> (Outcome, String) {
+    let trial = TrialId("4f0c1a2b3d".to_owned());
+    let mut ending = AttemptEnding {
+        trial: &trial,
+        exit,
+        finished: None,
+        stopped: None,
+        seconds: 41.0,
+        has_spoken: true,
+        contradiction: None,
+        foreign_protocol: None,
+        step: Some(118),
+        oom_killer_struck: false,
+        lost: None,
+        stderr_tail: "",
+        stderr_path: "trials/4f0c1a2b3d/1/stderr.txt",
+    };
+    change(&mut ending);
+    let Verdict {
+        outcome, reason, ..
+    } = judge(&ending);
+    (outcome, reason.unwrap_or_default())
+}
+
+#[test]
+fn every_end_has_its_outcome() {
+    use Exit::{Signal, Status};
+    type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
+    let cases: [Case; 34] = [
+        (
+            Status(0),
+            |e| e.finished = Some((Outcome::Completed, None)),
+            Outcome::Completed,
+            "",
+        ),
+        (
+            Signal(11),
+            |e| e.finished = Some((Outcome::Completed, None)),
+            Outcome::Completed,
+            "",
+        ),
+        (
+            Status(0),
+            |e| e.finished = Some((Outcome::Diverged, Some("loss is NaN".into()))),
+            Outcome::Diverged,
+            "loss is NaN",
+        ),
+        (
+            Status(1),
+            |e| e.finished = Some((Outcome::Failed, None)),
+            Outcome::Failed,
+            "gave no reason",
+        ),
+        (
+            Status(0),
+            |_| {},
+            Outcome::Failed,
+            "without a `finished` message",
+        ),
+        (
+            Status(1),
+            |_| {},
+            Outcome::Failed,
+            "failed after 41 s, at step 118",
+        ),
+        (Status(2), |_| {}, Outcome::Failed, "same version"),
+        (Status(3), |_| {}, Outcome::Interrupted, "engine or device"),
+        (
+            Status(3),
+            |e| e.finished = Some((Outcome::Failed, Some("no CUDA".into()))),
+            Outcome::Interrupted,
+            "no CUDA",
+        ),
+        (Status(4), |_| {}, Outcome::Oom, "ran out of memory"),
+        (Status(77), |_| {}, Outcome::Failed, "status 77"),
+        (
+            Status(1),
+            |e| e.stderr_tail = "CUDA out of memory. Tried",
+            Outcome::Oom,
+            "out of memory",
+        ),
+        (Status(130), |_| {}, Outcome::Killed, "other than kiln"),
+        (
+            Status(130),
+            |e| e.stopped = Some(StopCause::Told),
+            Outcome::Interrupted,
+            "with the run",
+        ),
+        (
+            Signal(9),
+            |e| e.stopped = Some(StopCause::Timeout(LIMIT)),
+            Outcome::TimedOut,
+            "`run.timeout` 1m",
+        ),
+        (
+            Signal(15),
+            |e| e.stopped = Some(StopCause::Stall(LIMIT)),
+            Outcome::TimedOut,
+            "sent no message for 1m",
+        ),
+        (
+            Signal(9),
+            |_| {},
+            Outcome::Killed,
+            "killed from outside by signal 9 (SIGKILL) after 41 s, at step 118; see trials/",
+        ),
+        (
+            Signal(9),
+            |e| e.oom_killer_struck = true,
+            Outcome::Oom,
+            "out-of-memory killer",
+        ),
+        (Signal(15), |_| {}, Outcome::Killed, "signal 15"),
+        (
+            Signal(11),
+            |_| {},
+            Outcome::Failed,
+            "crashed by signal 11 (SIGSEGV)",
+        ),
+        (Signal(6), |_| {}, Outcome::Failed, "SIGABRT"),
+        (
+            Signal(6),
+            |e| e.stderr_tail = "memory allocation of 9 bytes failed",
+            Outcome::Oom,
+            "ran out of memory",
+        ),
+        (
+            Status(0),
+            |e| (e.foreign_protocol, e.finished) = (Some(2), Some((Outcome::Completed, None))),
+            Outcome::Failed,
+            "speaks version 2",
+        ),
+        (
+            Signal(9),
+            |e| e.stopped = Some(StopCause::RunFailed),
+            Outcome::Interrupted,
+            "could not continue",
+        ),
+        (
+            Status(130),
+            |e| e.finished = Some((Outcome::Interrupted, Some("SIGINT stopped it".into()))),
+            Outcome::Killed,
+            "was told to stop by something other than kiln (SIGINT stopped it) and ended after",
+        ),
+        (Signal(2), |_| {}, Outcome::Killed, "signal 2 (SIGINT)"),
+        (
+            Status(137),
+            |e| e.oom_killer_struck = true,
+            Outcome::Oom,
+            "out-of-memory killer",
+        ),
+        (Status(137), |_| {}, Outcome::Failed, "status 137"),
+        (
+            Status(0),
+            |e| {
+                e.finished = Some((Outcome::Completed, None));
+                e.contradiction = Some("contradicts itself; it ended".into());
+            },
+            Outcome::Failed,
+            "trial 4f0c1a2b3d contradicts itself; it ended after 41 s",
+        ),
+        (
+            Status(5),
+            |e| e.finished = Some((Outcome::Interrupted, Some("no room for steps.csv".into()))),
+            Outcome::Interrupted,
+            "the disk or a quota is full: no room for steps.csv",
+        ),
+        (Status(5), |_| {}, Outcome::Interrupted, "could not write"),
+        (
+            Status(1),
+            |e| e.stderr_tail = "OSError: [Errno 28] No space left on device\n",
+            Outcome::Interrupted,
+            "the disk or a quota is full: trial 4f0c1a2b3d failed after",
+        ),
+        (
+            Status(1),
+            |e| {
+                let reason = "steps.csv cannot be written: Disk quota exceeded (os error 122)";
+                e.finished = Some((Outcome::Failed, Some(reason.into())));
+            },
+            Outcome::Interrupted,
+            "quota exceeded",
+        ),
+        (
+            Status(1),
+            |e| e.stderr_tail = "retry: No space left on device\nValueError: bad shape\n",
+            Outcome::Failed,
+            "bad shape",
+        ),
+    ];
+    for (number, (exit, change, outcome, words)) in cases.into_iter().enumerate() {
+        let (found, reason) = judged(exit, change);
+        assert_eq!(found, outcome, "case {number}: {reason}");
+        assert!(reason.contains(words), "case {number}: {reason}");
+    }
+}
+
+#[test]
+fn a_result_that_arrived_beside_a_stop_is_kept() {
+    let (outcome, _) = judged(Exit::Status(0), |e| {
+        e.finished = Some((Outcome::Completed, None));
+        e.stopped = Some(StopCause::Timeout(LIMIT));
+    });
+    assert_eq!(outcome, Outcome::Completed);
+    let (outcome, _) = judged(Exit::Status(130), |e| {
+        e.finished = Some((Outcome::Interrupted, None));
+        e.stopped = Some(StopCause::Timeout(LIMIT));
+    });
+    assert_eq!(outcome, Outcome::TimedOut);
+}
+
+#[test]
+fn a_lost_device_is_the_reason_of_a_failure_and_of_nothing_else() {
+    let lost = |change: fn(&mut AttemptEnding)| {
+        judged(Exit::Signal(6), |e| {
+            e.lost = Some("GPU 0 (H200) was lost (NVML: it is lost)".into());
+            change(e);
+        })
+    };
+    let (outcome, reason) = lost(|e| e.stderr_tail = "CUDA error: out of memory");
+    assert_eq!(outcome, Outcome::Failed);
+    assert!(
+        reason.starts_with(
+            "trial 4f0c1a2b3d lost its device: GPU 0 (H200) was lost (NVML: it is lost) after \
+             41 s, at step 118; see "
+        ),
+        "{reason}"
+    );
+    for change in [
+        (|e| e.finished = Some((Outcome::Failed, Some("CUDA error".into()))))
+            as fn(&mut AttemptEnding),
+        |e| e.stopped = Some(StopCause::DeviceLost),
+        |e| e.stopped = Some(StopCause::Stall(LIMIT)),
+    ] {
+        assert!(lost(change).1.contains("was lost (NVML"));
+    }
+    assert_eq!(
+        lost(|e| e.finished = Some((Outcome::Completed, None))).0,
+        Outcome::Completed
+    );
+    assert_eq!(
+        lost(|e| e.stopped = Some(StopCause::Told)).0,
+        Outcome::Interrupted
+    );
+}
+
+#[test]
+fn the_reason_ends_with_the_last_line_of_standard_error() {
+    let (_, reason) = judged(Exit::Status(1), |e| {
+        e.stderr_tail = "first\n\u{1b}[31mlast\n\n"
+    });
+    assert!(reason.ends_with("stderr.txt:  [31mlast"), "{reason}");
+}

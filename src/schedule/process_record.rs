@@ -1,0 +1,284 @@
+//! The file in which a launch records the processes of its trials, beside the leases of the
+//! devices. If the launch is killed, the next launch of this user finds there what was left, in
+//! whatever folder and for whatever experiment it runs.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use kiln_hardware::host;
+use rustix::{fs::OFlags, process::geteuid};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    processes::ProcessId,
+    stray::{self, Evidence},
+};
+
+/// Version of the file.
+const FORMAT: u32 = 1;
+const PREFIX: &str = "processes-";
+/// Largest file that is read, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// Content of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ProcessRecord {
+    kiln_processes: u32,
+    #[serde(flatten)]
+    place: Place,
+    launcher: ProcessId,
+    /// The trials' children and all that descends from them.
+    pub(super) processes: BTreeSet<ProcessId>,
+    /// The folders of their attempts, as their environment names them.
+    pub(super) folders: BTreeSet<PathBuf>,
+}
+
+/// Where ids of processes mean the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    boot_id: String,
+    /// Containers of one machine may share the folder, but not their process ids.
+    pid_namespace: String,
+}
+
+impl Place {
+    fn here() -> Self {
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        Self {
+            boot_id: host::boot_id().into_value().unwrap_or_default(),
+            pid_namespace: namespace.to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// The record of this launch; its file is removed when this is dropped.
+#[derive(Debug)]
+pub(super) struct RecordFile {
+    path: PathBuf,
+    record: ProcessRecord,
+    is_written: bool,
+}
+
+impl RecordFile {
+    /// Writes nothing yet. `None` if this process cannot be read from `/proc`.
+    pub(super) fn new(folder: &Path) -> Option<Self> {
+        let launcher = ProcessId::own()?;
+        let ProcessId { pid, started } = launcher;
+        Some(Self {
+            path: folder.join(format!("{PREFIX}{pid}-{started}.json")),
+            record: ProcessRecord {
+                kiln_processes: FORMAT,
+                place: Place::here(),
+                launcher,
+                processes: BTreeSet::new(),
+                folders: BTreeSet::new(),
+            },
+            is_written: false,
+        })
+    }
+
+    /// Writes the record if it has changed.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or the file cannot be written.
+    pub(super) fn keep(
+        &mut self,
+        processes: BTreeSet<ProcessId>,
+        folders: BTreeSet<PathBuf>,
+    ) -> io::Result<()> {
+        if processes == self.record.processes && folders == self.record.folders {
+            return Ok(());
+        }
+        (self.record.processes, self.record.folders) = (processes, folders);
+        self.write().map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+        })
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if let Some(folder) = self.path.parent() {
+            super::lease::make_folder(folder)?;
+        }
+        let draft = self.path.with_extension("new");
+        let _ = fs::remove_file(&draft);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)?;
+        // It need not survive a power cut: no process does.
+        file.write_all(&serde_json::to_vec(&self.record).map_err(io::Error::other)?)?;
+        fs::rename(&draft, &self.path)?;
+        self.is_written = true;
+        Ok(())
+    }
+}
+
+impl Drop for RecordFile {
+    fn drop(&mut self) {
+        if self.is_written {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Ends what killed launches of this user left running, and removes their records; returns how many
+/// processes were ended.
+pub(super) fn end_earlier(folder: &Path) -> usize {
+    let here = Place::here();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let paths = entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with(PREFIX) && name.ends_with(".json")
+        })
+        .map(|entry| entry.path());
+    paths.map(|path| end_recorded(&path, &here)).sum()
+}
+
+fn end_recorded(path: &Path, here: &Place) -> usize {
+    let Some(record) = read(path) else {
+        return 0;
+    };
+    let is_of_this_boot = record.place.boot_id == here.boot_id;
+    if is_of_this_boot && (record.place != *here || record.launcher.is_alive()) {
+        return 0;
+    }
+    let mut ended = 0;
+    if is_of_this_boot {
+        let seen: HashSet<ProcessId> = record.processes.iter().copied().collect();
+        ended = stray::end(&Evidence {
+            seen: &seen,
+            folders: &record
+                .folders
+                .iter()
+                .map(PathBuf::as_path)
+                .collect::<Vec<_>>(),
+            expected: None,
+        });
+    }
+    let _ = fs::remove_file(path);
+    ended
+}
+
+/// `None` for anything but a whole record that this user wrote: the folder is shared by all users,
+/// and a record decides which processes are ended.
+fn read(path: &Path) -> Option<ProcessRecord> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file: File = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits() as i32)
+        .open(path)
+        .ok()?;
+    let found = file.metadata().ok()?;
+    if !found.is_file() || found.uid() != geteuid().as_raw() || found.len() > LARGEST {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.take(LARGEST).read_to_end(&mut text).ok()?;
+    let record: ProcessRecord = serde_json::from_slice(&text).ok()?;
+    (record.kiln_processes == FORMAT).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::process::ExitStatusExt,
+        process::{Child, Command},
+    };
+
+    use super::*;
+
+    /// A process that nothing but its id and start time connects to a launch.
+    fn stranger() -> Child {
+        Command::new("sleep").arg("60").env_clear().spawn().unwrap()
+    }
+
+    /// The record of a launcher that is gone, which lists these processes.
+    fn left(folder: &Path, processes: &[ProcessId]) -> RecordFile {
+        let mut file = RecordFile::new(folder).unwrap();
+        // This process runs, but began at another time: its id is used again.
+        file.record.launcher.started += 1;
+        file.keep(processes.iter().copied().collect(), BTreeSet::new())
+            .unwrap();
+        file
+    }
+
+    #[test]
+    fn only_the_recorded_processes_of_a_launch_that_is_gone_are_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut ours, mut other) = (stranger(), stranger());
+        let id = ProcessId::of(ours.id()).unwrap();
+        let reused = ProcessId {
+            started: ProcessId::of(other.id()).unwrap().started + 1,
+            pid: other.id(),
+        };
+        let mut file = left(folder.path(), &[id, reused]);
+
+        // As long as the launch runs, its processes are its own.
+        file.record.launcher.started -= 1;
+        file.write().unwrap();
+        assert_eq!(end_earlier(folder.path()), 0);
+        // A record of another boot, or of another container, says nothing about these.
+        file.record.launcher.started += 1;
+        let here = file.record.place.clone();
+        file.record.place.pid_namespace = "pid:[1]".to_owned();
+        file.write().unwrap();
+        assert_eq!(end_earlier(folder.path()), 0);
+        assert!(file.path.exists());
+        file.record.place = Place {
+            boot_id: "another".to_owned(),
+            ..here.clone()
+        };
+        file.write().unwrap();
+        assert_eq!((end_earlier(folder.path()), file.path.exists()), (0, false));
+
+        assert!(ours.try_wait().unwrap().is_none());
+        file.record.place = here;
+        file.write().unwrap();
+        let waited = std::thread::spawn(move || ours.wait().unwrap().signal());
+        assert_eq!((end_earlier(folder.path()), file.path.exists()), (1, false));
+        assert_eq!(waited.join().unwrap(), Some(9));
+        assert_eq!(other.try_wait().unwrap(), None, "its id was used again");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn a_record_that_is_a_link_a_pipe_or_damaged_ends_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = stranger();
+        let file = left(folder.path(), &[ProcessId::of(process.id()).unwrap()]);
+        let target = folder.path().join("elsewhere");
+        fs::rename(&file.path, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &file.path).unwrap();
+        assert_eq!(end_earlier(folder.path()), 0);
+        fs::remove_file(&file.path).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &file.path, rustix::fs::Mode::RUSR).unwrap();
+        assert_eq!(end_earlier(folder.path()), 0);
+        fs::remove_file(&file.path).unwrap();
+        fs::write(&file.path, &fs::read(&target).unwrap()[1..]).unwrap();
+        assert_eq!(end_earlier(folder.path()), 0);
+        assert_eq!(process.try_wait().unwrap(), None);
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    #[test]
+    fn the_file_goes_with_the_launch() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = RecordFile::new(folder.path()).unwrap();
+        file.keep(BTreeSet::from([ProcessId::own().unwrap()]), BTreeSet::new())
+            .unwrap();
+        let path = file.path.clone();
+        assert_eq!(read(&path).unwrap(), file.record);
+        drop(file);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,45 @@
+//! What a launch does at each tick: it reads the instruments, and looks at its running trials.
+
+use std::{io, time::Instant};
+
+use super::LaunchState;
+use crate::schedule::{LaunchEvent, judge::StopCause, open};
+
+impl LaunchState<'_> {
+    pub(super) fn tick(&mut self) {
+        if let Err(error) = self.instruments.tick() {
+            let stop = open::cannot_write(self.request)(error);
+            self.fail(stop);
+        }
+        let now = self.clock.tick(Instant::now());
+        let recorded = self.supervisor.look(now);
+        self.note_unrecorded(recorded);
+        for attempt in &mut self.running {
+            attempt.keep_limits(&self.request.experiment.run, now);
+            attempt.follow_memory_group();
+            let id = &self.trials[attempt.index].id;
+            if self.instruments.lost(id).is_some() {
+                attempt.stop(StopCause::DeviceLost);
+            }
+            let (heard, notices) = attempt.look();
+            for notice in notices {
+                let text = format!("trial {id}: {notice}");
+                self.request.listener.hear(LaunchEvent::Notice(&text));
+            }
+            self.request.listener.hear(LaunchEvent::TrialProgressed {
+                trial: id,
+                progress: heard.progress(),
+                counts: self.counts,
+            });
+        }
+    }
+
+    /// A launch continues without the record of its processes.
+    pub(super) fn note_unrecorded(&self, recorded: io::Result<()>) {
+        if let Err(error) = recorded {
+            self.notice(&format!(
+                "{error}; if kiln is killed, processes that a trial started beside itself may stay"
+            ));
+        }
+    }
+}
