@@ -12,7 +12,9 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 # the program kiln-trial.
 cargo test --workspace --release --no-run --test suite --test faults
 status=0
-cargo test --workspace --release --test faults -- --test-threads 1 "$@" || status=$?
+hearing=()
+if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP); fi
+${hearing[@]+"${hearing[@]}"} cargo test --workspace --release --test faults -- --test-threads 1 "$@" || status=$?
 if [ -f "$target/faults.csv" ]; then
   echo
   # One row for all tests.

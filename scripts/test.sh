@@ -41,8 +41,11 @@ if [ "$form" = long ] && [ "${KILN_BROWSER:-}" = none ]; then leave_out page:: "
 # Several tests train at the same time on the same cores. If OpenMP's threads spun while they wait for
 # each other, the tests would take ten times as long.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+# A SIGHUP that is ignored here (nohup) would stay ignored in the programs that the tests send one.
+hearing=()
+if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP); fi
 status=0
-run() { cargo test --workspace --release "$@" || status=$?; }
+run() { ${hearing[@]+"${hearing[@]}"} cargo test --workspace --release "$@" || status=$?; }
 
 if [ $# -gt 0 ]; then
   run "$@"
