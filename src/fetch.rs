@@ -8,14 +8,18 @@
 mod part;
 
 use std::{
-    fmt, fs,
+    fmt,
     io::{self, Read},
     net::IpAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use kiln_core::units::Bytes;
+use kiln_core::{
+    input,
+    limits::{DOWNLOAD_BYTES, LimitExceeded, STATE_BYTES},
+    units::Bytes,
+};
 use kiln_data::dataset::Checksum;
 use ureq::{
     Agent, Body,
@@ -31,6 +35,8 @@ pub struct Download {
     pub url: String,
     pub destination: PathBuf,
     pub checksum: Checksum,
+    /// The most bytes that the published file has; `None` if its size is unknown.
+    pub most_bytes: Option<u64>,
     /// PEM file of the certificates to trust instead of the built-in ones (`SSL_CERT_FILE`): those
     /// of a network whose proxy signs its own.
     pub certificates: Option<PathBuf>,
@@ -109,6 +115,20 @@ pub enum FetchError {
         expected: Checksum,
         kept: PathBuf,
     },
+    #[error(
+        "{url} sends {}, and the published file has {}, so it is another file; nothing of it is \
+         kept", sent(.announced, .most), Bytes(*.most)
+    )]
+    TooLong {
+        url: String,
+        announced: Option<u64>,
+        most: u64,
+    },
+    #[error("{url} sends too much: {exceeded}; nothing of it is kept")]
+    OverLimit {
+        url: String,
+        exceeded: LimitExceeded,
+    },
     #[error("the disk is full at {}: {} are done, {} are missing; free some space, then run the \
              same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
     DiskFull {
@@ -126,6 +146,13 @@ fn missing(total: &Option<u64>, done: &u64) -> String {
     total.map_or_else(
         || "some bytes".to_owned(),
         |total| Bytes(total.saturating_sub(*done)).to_string(),
+    )
+}
+
+fn sent(announced: &Option<u64>, most: &u64) -> String {
+    announced.map_or_else(
+        || format!("more than {}", Bytes(*most)),
+        |bytes| Bytes(bytes).to_string(),
     )
 }
 
@@ -197,7 +224,7 @@ fn roots(path: &Path) -> Result<RootCerts, FetchError> {
         path: path.to_owned(),
         reason,
     };
-    let pem = fs::read(path).map_err(|error| none(error.to_string()))?;
+    let pem = input::read(path, &STATE_BYTES).map_err(|error| none(error.to_string()))?;
     let found: Vec<Certificate<'static>> = parse_pem(&pem)
         .filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
@@ -291,11 +318,11 @@ impl Session<'_> {
             StatusCode::OK => {
                 part.start_over(etag_of(&response))?;
                 let total = number(&response, header::CONTENT_LENGTH);
-                take(response.into_body(), part, total, progress)
+                self.take(response.into_body(), part, total, progress)
             }
             StatusCode::PARTIAL_CONTENT => match content_range(&response) {
                 Some((start, total)) if start == part.done => {
-                    take(response.into_body(), part, total, progress)
+                    self.take(response.into_body(), part, total, progress)
                 }
                 _ => {
                     part.start_over(None)?;
@@ -316,6 +343,73 @@ impl Session<'_> {
             }
             status => Err(trouble_of_status(url, status)),
         }
+    }
+
+    /// Appends what the server sends, unless it is more than the file can have.
+    fn take(
+        &self,
+        body: Body,
+        part: &mut PartFile,
+        total: Option<u64>,
+        progress: &mut dyn FnMut(FetchProgress),
+    ) -> Result<(), Trouble> {
+        let most = self.most_bytes();
+        if let Some(total) = total.filter(|total| *total > most) {
+            return Err(self.too_long(part, Some(total)).into());
+        }
+        let mut reader = body.into_reader();
+        let mut buffer = vec![0; 1 << 16];
+        progress(FetchProgress::Bytes {
+            done: part.done,
+            total,
+        });
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) if part.done + count as u64 > most => {
+                    return Err(self.too_long(part, None).into());
+                }
+                Ok(count) => part.append(&buffer[..count], total)?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Trouble::Passing(error.to_string())),
+            }
+            progress(FetchProgress::Bytes {
+                done: part.done,
+                total,
+            });
+        }
+        match total {
+            Some(total) if part.done < total => Err(Trouble::Passing(format!(
+                "it ended after {} of {total} bytes",
+                part.done
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn most_bytes(&self) -> u64 {
+        self.download
+            .most_bytes
+            .unwrap_or_else(|| DOWNLOAD_BYTES.value())
+    }
+
+    /// The error of a download that is too long; empties the part.
+    fn too_long(&self, part: &mut PartFile, announced: Option<u64>) -> FetchError {
+        if let Err(error) = part.start_over(None) {
+            return error;
+        }
+        let (url, most) = (self.download.url.clone(), self.most_bytes());
+        if self.download.most_bytes.is_some() {
+            return FetchError::TooLong {
+                url,
+                announced,
+                most,
+            };
+        }
+        let exceeded = announced
+            .and_then(|bytes| DOWNLOAD_BYTES.check(bytes).err())
+            .unwrap_or_else(|| DOWNLOAD_BYTES.exceeded(most));
+        FetchError::OverLimit { url, exceeded }
     }
 }
 
@@ -347,39 +441,6 @@ fn trouble_of(url: &str, error: ureq::Error) -> Trouble {
             reason: error.to_string(),
         }
         .into(),
-    }
-}
-
-fn take(
-    body: Body,
-    part: &mut PartFile,
-    total: Option<u64>,
-    progress: &mut dyn FnMut(FetchProgress),
-) -> Result<(), Trouble> {
-    let mut reader = body.into_reader();
-    let mut buffer = vec![0; 1 << 16];
-    progress(FetchProgress::Bytes {
-        done: part.done,
-        total,
-    });
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(count) => part.append(&buffer[..count], total)?,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Trouble::Passing(error.to_string())),
-        }
-        progress(FetchProgress::Bytes {
-            done: part.done,
-            total,
-        });
-    }
-    match total {
-        Some(total) if part.done < total => Err(Trouble::Passing(format!(
-            "it ended after {} of {total} bytes",
-            part.done
-        ))),
-        _ => Ok(()),
     }
 }
 

@@ -150,7 +150,9 @@ fn files_that_cannot_be_read_are_plain_errors() {
         ),
         (
             "huge.yaml",
-            "huge.yaml: is larger than 1 MiB; an experiment file is a few kilobytes\n",
+            "huge.yaml: it has 1.4 MiB, more than the 1.0 MiB allowed for an experiment file; set \
+             KILN_LIMIT_EXPERIMENT_BYTES=1500000 to allow more; an experiment file is a few \
+             kilobytes\n",
         ),
         (
             "nothing.yaml",

@@ -25,6 +25,8 @@ enum Answer {
     CutAfter(usize),
     /// Sends the whole whatever is asked for.
     WholeOnly,
+    /// Sends the body again and again, without a length, until the client goes.
+    Endless,
     Status(u16),
     /// Sends the client elsewhere with this status; in the location, `HERE` is the server's own
     /// address.
@@ -155,6 +157,12 @@ fn respond(
         Answer::Ranges => (range, None),
         Answer::CutAfter(bytes) => (range, Some(bytes)),
         Answer::WholeOnly => (None, None),
+        Answer::Endless => {
+            write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")?;
+            loop {
+                stream.write_all(body)?;
+            }
+        }
     };
     let rest = &body[start.unwrap_or(0).min(body.len())..];
     match start {
@@ -228,6 +236,7 @@ fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected:
         url: format!("{}/set/file.txt", server.address),
         destination: destination.clone(),
         checksum: checksum(expected),
+        most_bytes: None,
         certificates: None,
     };
     let mut progress = Vec::new();
@@ -239,6 +248,68 @@ fn fetch_from(answers: &[Answer], part: Option<(&[u8], Option<&str>)>, expected:
         destination,
         _folder: folder,
     }
+}
+
+/// Fetches a file that has at most so many bytes; with the error the names that are left.
+fn fetch_at_most(answer: Answer, most_bytes: Option<u64>) -> (String, Vec<String>) {
+    let server = Server::start(body(), &[answer]);
+    let folder = tempfile::tempdir().unwrap();
+    let download = Download {
+        url: format!("{}/file.txt", server.address),
+        destination: folder.path().join("set/file.txt"),
+        checksum: checksum(&body()),
+        most_bytes,
+        certificates: None,
+    };
+    let error = fetch(&download, QUICK, &mut |_| {}).unwrap_err();
+    let left = names_beside(&download.destination)
+        .into_iter()
+        .filter(|name| {
+            let place = folder.path().join("set").join(name);
+            std::fs::metadata(place).unwrap().len() > 0
+        })
+        .collect();
+    (error.to_string().replace(&server.address, "HERE"), left)
+}
+
+#[test]
+fn a_file_longer_than_published_is_given_up_at_once_and_fills_no_disk() {
+    let nothing: [String; 0] = [];
+    let (error, left) = fetch_at_most(Answer::Ranges, Some(1_000_000));
+    assert_eq!(
+        error,
+        "HERE/file.txt sends 1.1 MiB, and the published file has 976.6 KiB, so it is another \
+         file; nothing of it is kept"
+    );
+    assert_eq!(left, nothing);
+    let (error, left) = fetch_at_most(Answer::Endless, Some(20_000_000));
+    assert!(
+        error.starts_with("HERE/file.txt sends more than 19.1 MiB, and the published file has "),
+        "{error}"
+    );
+    assert_eq!(left, nothing);
+}
+
+#[test]
+fn a_download_of_unknown_size_ends_at_its_limit() {
+    let server = Server::start(body(), &[Answer::Endless]);
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+        .args(["data", "fetch", "stocknet", "--to"])
+        .arg(folder.path())
+        .args(["--from", &server.address])
+        .env("KILN_LIMIT_DOWNLOAD_BYTES", "5MiB")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains(
+            "sends too much: it has more than the 5.0 MiB allowed for a download of unpublished \
+             size; set KILN_LIMIT_DOWNLOAD_BYTES=10485760 to allow more; nothing of it is kept"
+        ),
+        "{}",
+        stderr(&output)
+    );
 }
 
 fn names_beside(path: &Path) -> Vec<String> {
@@ -399,6 +470,7 @@ fn fetch_named(
         url: format!("{}/{name}", server.address),
         destination: folder.path().join(name),
         checksum,
+        most_bytes: None,
         certificates: None,
     };
     let result = fetch(&download, QUICK, &mut |_| {});
@@ -577,6 +649,7 @@ fn fetch_with_tls(
         url: format!("{}/x", server.address.replace("127.0.0.1", host)),
         destination: folder.path().join("x"),
         checksum: checksum(&body()),
+        most_bytes: None,
         certificates: certificates.map(PathBuf::from),
     };
     let ended = fetch(&download, QUICK, &mut |_| {});
@@ -630,6 +703,7 @@ fn nobody_at_the_address_is_an_error_that_asks_for_a_network() {
         url: format!("http://127.0.0.1:{port}/x"),
         destination: folder.path().join("x"),
         checksum: checksum(b""),
+        most_bytes: None,
         certificates: None,
     };
     let error = fetch(&download, QUICK, &mut |_| {})
@@ -647,6 +721,7 @@ fn two_at_once_do_not_write_one_file() {
         url: "http://127.0.0.1:1/x".to_owned(),
         destination: folder.path().join("x"),
         checksum: checksum(b""),
+        most_bytes: None,
         certificates: None,
     };
     assert!(matches!(

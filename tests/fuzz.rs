@@ -1,42 +1,36 @@
-//! Experiment files and tables are changed at random: cut, joined, filled with bytes and words that
-//! do not belong there. The result is read, planned, reported and compared. Nothing may panic or
-//! compute for long, and an experiment that is read must be the same after it was written and read
-//! again.
+//! Experiment files, tables, records, messages and tokenizers are changed at random: cut, joined,
+//! filled with bytes and words that do not belong there. The result is read, planned, reported and
+//! compared. Nothing may panic or compute for long, and an experiment or a record that is read must
+//! be the same after it was written and read again. `kiln-trial` does the same with tensors.
 //!
 //! Two seconds for each kind in the short form, a minute in the long one; `KILN_FUZZ_SECONDS=3600
-//! cargo test --release -p kiln --test suite fuzz::` goes on for an hour. The short form always
-//! makes the same inputs, the long one others each time; `KILN_FUZZ_SEED` repeats a run.
+//! cargo test --release --workspace fuzz` goes on for an hour, `KILN_FUZZ_INPUTS=1000000` for so
+//! many inputs of each kind. The short form always makes the same inputs, the long one others each
+//! time; `KILN_FUZZ_SEED` repeats a run. Each kind prints its inputs a second.
 //! `tests/fuzz/` holds inputs that once broke something; all of them are tried first.
 
 use std::{
     fs,
-    io::{Cursor, Write},
-    panic::{AssertUnwindSafe, catch_unwind},
+    io::Cursor,
     path::{Path, PathBuf},
-    time::{Duration, Instant, SystemTime},
 };
 
-use crate::form::by_form;
-use fastrand::Rng;
+use crate::fuzzing::{MOST_BYTES, fire};
 use kiln::report::{
     self, Album, PageStyle, Subject,
     compare::{ComparisonPage, Options, compare},
 };
 use kiln_core::{
+    kinds::{Data, data::DataFacts},
     plan::{self, TrialId},
-    record::{EpochRow, RunFile, RunFolder, SampleRow, SnapshotRow, StepRow, Table, TrialTable},
+    record::{
+        AttemptFile, EpochRow, Message, RunFile, RunFolder, SampleRow, SnapshotRow, StepRow, Table,
+        TrialResult, TrialTable, checkpoint::Header,
+    },
     spec,
 };
-use rustix::time::{ClockId, clock_gettime};
-
-/// Processor time that one input may take; most take milliseconds. Other programs of a busy machine
-/// do not add to it, so it is no limit of the clock.
-const MOST_PROCESSOR_TIME: Duration = Duration::from_secs(10);
-/// Inputs that are made whatever time is left: a machine that is slow for a moment tries some all
-/// the same.
-const FEWEST_INPUTS: u64 = 100;
-/// Larger inputs only take longer.
-const MOST_BYTES: usize = 20_000;
+use kiln_data::pairs;
+use serde::{Serialize, de::DeserializeOwned};
 
 /// What experiment files are made of, and what their readers stumble over.
 const YAML_WORDS: [&str; 62] = [
@@ -147,168 +141,6 @@ const CSV_WORDS: [&str; 40] = [
     "none",
     "_",
 ];
-
-/// Makes inputs out of others.
-struct Spoiler {
-    random: Rng,
-    seeds: Vec<Vec<u8>>,
-    words: &'static [&'static str],
-}
-
-impl Spoiler {
-    fn next(&mut self) -> Vec<u8> {
-        let mut bytes = self.seed().clone();
-        for _ in 0..=self.random.usize(..4) {
-            self.spoil(&mut bytes);
-        }
-        bytes.truncate(MOST_BYTES);
-        bytes
-    }
-
-    fn seed(&mut self) -> &Vec<u8> {
-        let place = self.random.usize(..self.seeds.len());
-        &self.seeds[place]
-    }
-
-    fn spoil(&mut self, bytes: &mut Vec<u8>) {
-        let at = self.random.usize(..=bytes.len());
-        let to = at + self.random.usize(..=(bytes.len() - at).min(200));
-        match self.random.u8(..10) {
-            0 => bytes.truncate(at),
-            1 => drop(bytes.drain(at..to)),
-            2 => {
-                let again = bytes[at..to].to_vec();
-                bytes.splice(at..at, again);
-            }
-            3 if at < bytes.len() => bytes[at] = self.random.u8(..),
-            4 => {
-                let other = self.seed().clone();
-                let from = self.random.usize(..=other.len());
-                bytes.truncate(at);
-                bytes.extend(&other[from..]);
-            }
-            5 => self.change_number(bytes, at),
-            6 => self.move_line(bytes),
-            _ => {
-                let word = self.words[self.random.usize(..self.words.len())]
-                    .as_bytes()
-                    .to_vec();
-                let end = if self.random.bool() {
-                    at
-                } else {
-                    to.min(at + word.len())
-                };
-                bytes.splice(at..end, word);
-            }
-        }
-    }
-
-    /// The next number behind a place becomes another.
-    fn change_number(&mut self, bytes: &mut Vec<u8>, at: usize) {
-        let Some(from) = bytes[at..]
-            .iter()
-            .position(u8::is_ascii_digit)
-            .map(|ahead| at + ahead)
-        else {
-            return;
-        };
-        let to = bytes[from..]
-            .iter()
-            .position(|byte| !byte.is_ascii_digit())
-            .map_or(bytes.len(), |ahead| from + ahead);
-        const NUMBERS: [&str; 9] = [
-            "0",
-            "1",
-            "-1",
-            "2",
-            "65536",
-            "1048577",
-            "18446744073709551615",
-            "0.5",
-            "1e9",
-        ];
-        bytes.splice(
-            from..to,
-            NUMBERS[self.random.usize(..NUMBERS.len())].bytes(),
-        );
-    }
-
-    fn move_line(&mut self, bytes: &mut Vec<u8>) {
-        let mut lines: Vec<Vec<u8>> = bytes
-            .split_inclusive(|byte| *byte == b'\n')
-            .map(<[u8]>::to_vec)
-            .collect();
-        if lines.is_empty() {
-            return;
-        }
-        let line = lines.remove(self.random.usize(..lines.len()));
-        lines.insert(self.random.usize(..=lines.len()), line);
-        *bytes = lines.concat();
-    }
-}
-
-/// Processor time of this thread so far.
-fn processor_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-/// Tries the kept inputs and then new ones until the time is over; one that breaks something is
-/// kept and named.
-fn fire(name: &str, seeds: Vec<Vec<u8>>, words: &'static [&'static str], try_one: impl Fn(&[u8])) {
-    let known = fs::read_dir(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/fuzz")
-            .join(name),
-    )
-    .into_iter()
-    .flatten()
-    .flatten();
-    let known: Vec<Vec<u8>> = known.map(|entry| fs::read(entry.path()).unwrap()).collect();
-    let variable = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .map(|value| value.parse::<u64>().unwrap())
-    };
-    let seed = variable("KILN_FUZZ_SEED")
-        .unwrap_or_else(|| by_form(1, SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()));
-    let seconds = variable("KILN_FUZZ_SECONDS").unwrap_or(by_form(2, 60));
-    let mut spoiler = Spoiler {
-        random: Rng::with_seed(seed),
-        seeds: [seeds, known.clone()].concat(),
-        words,
-    };
-    assert!(spoiler.seeds.len() > 5, "nothing to begin with");
-    let began = Instant::now();
-    let (mut tried, mut kept) = (0_u64, known.into_iter());
-    while let Some(bytes) = kept.next().or_else(|| {
-        (tried < FEWEST_INPUTS || began.elapsed().as_secs() < seconds).then(|| spoiler.next())
-    }) {
-        let before = processor_time();
-        let survived = catch_unwind(AssertUnwindSafe(|| try_one(&bytes))).is_ok();
-        let took = processor_time() - before;
-        if !survived || took > MOST_PROCESSOR_TIME {
-            let place = std::env::temp_dir().join(format!("kiln-fuzz-{name}-{seed}-{tried}"));
-            fs::write(&place, &bytes).unwrap();
-            let what = if survived {
-                format!("took {took:?} of processor time")
-            } else {
-                "broke a promise".to_owned()
-            };
-            panic!(
-                "input {tried} of seed {seed} {what}; it is kept in {}: repair the reader, and put \
-                 the input into tests/fuzz/{name}/",
-                place.display()
-            );
-        }
-        tried += 1;
-    }
-    let _ = writeln!(
-        std::io::stderr(),
-        "{name}: {tried} inputs in {:?}, seed {seed}",
-        began.elapsed()
-    );
-}
 
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -511,4 +343,199 @@ fn tables_under_fire() {
         &CSV_WORDS,
         try_table,
     );
+}
+
+/// What JSON files are made of.
+const JSON_WORDS: [&str; 36] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "\\u0000",
+    "\\ud800",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "-1",
+    "0.1",
+    "1e308",
+    "1e400",
+    "18446744073709551616",
+    "9223372036854775808",
+    "\"\"",
+    "[]",
+    "{}",
+    "[[[[[[[[",
+    "\"kiln_run\":1",
+    "\"event\":\"finished\"",
+    "\"outcome\":\"completed\"",
+    "\"trial\":",
+    "\"step\":",
+    "\"notes\":{}",
+    "é",
+    "\u{0}",
+    "\u{feff}",
+    "NaN",
+    "\n",
+];
+
+/// What is read is the same after it was written and read again.
+fn try_as<T: DeserializeOwned + Serialize>(bytes: &[u8]) {
+    if let Ok(read) = serde_json::from_slice::<T>(bytes) {
+        let written = serde_json::to_value(&read).unwrap();
+        let again: T = serde_json::from_str(&written.to_string()).unwrap();
+        assert_eq!(serde_json::to_value(&again).unwrap(), written);
+    }
+}
+
+#[test]
+fn run_files_under_fire() {
+    let path = Path::new("results/x/run.json");
+    fire(
+        "run",
+        contents(files("results", "run.json")),
+        &JSON_WORDS,
+        |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            match RunFile::parse(&text, path) {
+                Ok(_) => try_as::<RunFile>(bytes),
+                Err(error) => assert!(error.starts_with("results/x/run.json: "), "{error}"),
+            }
+        },
+    );
+}
+
+/// Files of an attempt, of a checkpoint and of the cache.
+const RECORDS: [&str; 6] = [
+    r#"{"kiln_trial_result": 1, "trial": "t000000000", "attempt": 1, "outcome": "completed", "reason": null, "train_loss": 2.25, "samples_per_second": 64.0, "window_started_nanoseconds": 5, "window_cuts_nanoseconds": [[1, 2], [3, 4]], "notes": {"mfu": "no peak"}, "libraries": {"libtorch": "2.9.1"}, "flags": {}, "left_out_of_data": {"rows of null": 3}, "device_name": "cpu"}"#,
+    r#"{"kiln_trial_result": 1, "trial": "t000000000", "attempt": 18446744073709551615, "outcome": "failed", "reason": "out of \u0000 words", "window_pairs": {"rows": 1, "prompt_tokens": 2}}"#,
+    r#"{"trial": "t000000000", "attempt": 1, "launch": 1, "started_utc": "2026-01-01T00:00:00Z", "device": "cpu"}"#,
+    r#"{"kiln_checkpoint": 1, "trial": "t000000000", "step": 500, "valid_loss": 1.5, "files": {"model.safetensors": {"bytes": 10, "sha256": "00"}}, "training": {"loop": {"seconds": 1.0}, "optimizer": {"steps": 1}}}"#,
+    r#"{"counts": {"text": {"train_tokens": 9, "valid_tokens": 1, "vocabulary": 3}}, "sha256": "00"}"#,
+    r#"{"kiln_peaks": 1, "peaks": [{"device": "GPU-1", "name": "NVIDIA H200", "libtorch": "2.9", "precision": "f32", "flops": 6.7e13, "size": 8192}]}"#,
+];
+
+#[test]
+fn records_of_attempts_under_fire() {
+    let seeds = RECORDS.map(|text| text.as_bytes().to_vec()).to_vec();
+    fire("records", seeds, &JSON_WORDS, |bytes| {
+        try_as::<TrialResult>(bytes);
+        try_as::<AttemptFile>(bytes);
+        try_as::<Header>(bytes);
+        try_as::<DataFacts>(bytes);
+    });
+}
+
+const MESSAGES: [&str; 8] = [
+    r#"{"event":"hello","protocol":1,"kiln_trial":"0.1.0","pid":1}"#,
+    r#"{"event":"ready","parameters":5,"total_steps":9,"device_name":"cpu","libraries":{"a":"1"}}"#,
+    r#"{"event":"progress","step":3,"total_steps":9,"loss":2.5,"samples_per_second":1e3}"#,
+    r#"{"event":"window_started","step":1,"monotonic_nanoseconds":12}"#,
+    r#"{"event":"evaluated","step":1,"valid_loss":2.0}"#,
+    r#"{"event":"checkpointed","step":1,"seconds":0.5,"bytes":100}"#,
+    r#"{"event":"finished","outcome":"completed","reason":null}"#,
+    r#"{"event":"notice","text":"words"}"#,
+];
+
+#[test]
+fn messages_of_a_child_under_fire() {
+    let seeds = MESSAGES.map(|text| text.as_bytes().to_vec()).to_vec();
+    fire("messages", seeds, &JSON_WORDS, |bytes| {
+        bytes
+            .split(|byte| *byte == b'\n')
+            .for_each(try_as::<Message>);
+    });
+}
+
+/// Tokenizer files of every kind of model, each with other parts around it.
+fn tokenizers() -> Vec<Vec<u8>> {
+    let special = r#"[{"id": 0, "content": "[PAD]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}, {"id": 1, "content": "[EOS]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}]"#;
+    let vocabulary =
+        r###"{"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "a": 3, "b": 4, "ab": 5, "c": 6, "##c": 7}"###;
+    // A map that replaces `a` by `b`, as SentencePiece packs it.
+    let mut units = vec![0_u32; 1024];
+    units[0] = 256 << 10;
+    units[0x161] = 0x61 | 1 << 8 | (0x161 ^ 768) << 10;
+    units[768] = 1 << 31;
+    let mut charsmap = (4 * 1024_u32).to_le_bytes().to_vec();
+    charsmap.extend(units.iter().flat_map(|unit| unit.to_le_bytes()));
+    charsmap.extend(b"b\0");
+    let charsmap = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, charsmap);
+    let file = |normalizer: &str, before: &str, decoder: &str, model: &str| {
+        format!(
+            r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": {special}, "normalizer": {normalizer}, "pre_tokenizer": {before}, "post_processor": null, "decoder": {decoder}, "model": {model}}}"#
+        )
+        .into_bytes()
+    };
+    let word = format!(r#"{{"type": "WordLevel", "vocab": {vocabulary}, "unk_token": "[UNK]"}}"#);
+    let piece = format!(
+        r###"{{"type": "WordPiece", "vocab": {vocabulary}, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100}}"###
+    );
+    let bpe = format!(
+        r#"{{"type": "BPE", "dropout": null, "unk_token": "[UNK]", "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "vocab": {vocabulary}, "merges": ["a b"]}}"#
+    );
+    let unigram = r#"{"type": "Unigram", "unk_id": 2, "vocab": [["[PAD]", 0.0], ["[EOS]", 0.0], ["[UNK]", 0.0], ["a", -1.5], ["b", -2.0], ["ab", -1.0]]}"#;
+    let mapped = format!(r#"{{"type": "Precompiled", "precompiled_charsmap": "{charsmap}"}}"#);
+    let several = format!(
+        r#"{{"type": "Sequence", "normalizers": [{{"type": "NFKC"}}, {{"type": "Lowercase"}}, {{"type": "Strip", "strip_left": true, "strip_right": true}}, {mapped}]}}"#
+    );
+    let metaspace =
+        r#"{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true}"#;
+    let bytes = r#"{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}"#;
+    let split = r#"{"type": "Split", "pattern": {"Regex": "[a-z]+|\\s"}, "behavior": "Isolated", "invert": false}"#;
+    vec![
+        file("null", r#"{"type": "WhitespaceSplit"}"#, "null", &word),
+        file(
+            r#"{"type": "NFC"}"#,
+            r#"{"type": "BertPreTokenizer"}"#,
+            r###"{"type": "WordPiece", "prefix": "##", "cleanup": true}"###,
+            &piece,
+        ),
+        file("null", bytes, bytes, &bpe),
+        file(&mapped, metaspace, metaspace, unigram),
+        file(&several, split, r#"{"type": "Fuse"}"#, &bpe),
+        file(
+            r#"{"type": "Replace", "pattern": {"String": "a"}, "content": "b"}"#,
+            r#"{"type": "Punctuation", "behavior": "Isolated"}"#,
+            r#"{"type": "Strip", "content": "a", "start": 1, "stop": 0}"#,
+            &word,
+        ),
+    ]
+}
+
+#[test]
+fn tokenizers_under_fire() {
+    let folder = tempfile::tempdir().unwrap();
+    let (rows, file) = (
+        folder.path().join("rows.jsonl"),
+        folder.path().join("tokenizer.json"),
+    );
+    fs::write(
+        &rows,
+        "{\"prompt\": \"abc a\", \"response\": \"Ab é 🔥 c\"}\n",
+    )
+    .unwrap();
+    let data: Data = serde_yaml::from_str(&format!(
+        "{{kind: sft-jsonl, path: {}, tokenizer: {}, valid_fraction: 0}}",
+        rows.display(),
+        file.display()
+    ))
+    .unwrap();
+    fire("tokenizer", tokenizers(), &JSON_WORDS, |bytes| {
+        fs::write(&file, bytes).unwrap();
+        match pairs::load(&data, None) {
+            Ok(loaded) => {
+                let pair = &loaded.train[0];
+                let _ = loaded.tokens.decode(&pair.prompt);
+                let _ = loaded.tokens.decode(&[0, 1, 2, 3, u32::MAX]);
+            }
+            Err(error) => assert!(error.to_string().contains("tokenizer.json"), "{error}"),
+        }
+    });
 }

@@ -12,11 +12,16 @@ type MayImport = [(&'static str, &'static [&'static str])];
 
 const CORE: &MayImport = &[
     ("folder", &[]),
+    ("limits", &["units"]),
+    ("input", &["limits"]),
     ("statistics", &[]),
     ("kinds", &["units"]),
-    ("spec", &["units", "kinds"]),
-    ("plan", &["units", "kinds", "spec", "statistics"]),
-    ("record", &["folder", "units", "kinds", "plan"]),
+    ("spec", &["units", "limits", "input", "kinds"]),
+    ("plan", &["units", "limits", "kinds", "spec", "statistics"]),
+    (
+        "record",
+        &["folder", "units", "limits", "input", "kinds", "plan"],
+    ),
 ];
 
 const PROGRAM: &MayImport = &[

@@ -216,11 +216,19 @@ fn fetch_file(
             url,
             destination,
             checksum: file.checksum.clone(),
+            most_bytes: most_bytes(file),
             certificates: std::env::var_os("SSL_CERT_FILE").map(PathBuf::from),
         },
         args.attempts,
     )
     .map(|()| Status::Success)
+}
+
+/// A mirror may compress a file in another way where the checksum is that of the content.
+fn most_bytes(file: &DatasetFile) -> Option<u64> {
+    let is_of_content = matches!(file.checksum, Checksum::Sha256(_)) && !file.ending.is_empty();
+    file.bytes
+        .map(|bytes| if is_of_content { 2 * bytes } else { bytes })
 }
 
 fn download(file: &DatasetFile, download: Download, attempts: u32) -> Result<(), Stop> {

@@ -149,7 +149,12 @@ impl Launching {
 /// The command line as typed.
 fn command_line() -> Vec<String> {
     std::iter::once("kiln".to_owned())
-        .chain(std::env::args().skip(1))
+        // A file may have any name.
+        .chain(
+            std::env::args_os()
+                .skip(1)
+                .map(|argument| argument.to_string_lossy().into_owned()),
+        )
         .collect()
 }
 

@@ -12,7 +12,7 @@ use kiln_core::{
         RunFile, RunFolder, TableRow, TrialTable,
         run_folder::{Holder, experiments, holder, runs},
     },
-    units::{Bytes, Seconds},
+    units::{Bytes, Seconds, clock},
 };
 use serde::Serialize;
 
@@ -193,7 +193,7 @@ fn outcomes(file: &RunFile, rows: &[TableRow]) -> Vec<Outcome> {
 /// wrong then or is wrong now.
 fn age_seconds(started_utc: &str) -> Option<f64> {
     let started: jiff::Timestamp = started_utc.parse().ok()?;
-    let seconds = jiff::Timestamp::now().duration_since(started).as_secs_f64();
+    let seconds = clock::utc_now().duration_since(started).as_secs_f64();
     (seconds >= 0.0).then_some(seconds)
 }
 

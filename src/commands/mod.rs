@@ -190,6 +190,7 @@ pub fn main() -> ExitCode {
         Err(error) => return ExitCode::from(print_parsed(&error) as u8),
     };
     match kiln_hardware::check_setting()
+        .and_then(|()| kiln_core::limits::check_setting())
         .map_err(Stop::bad_input)
         .and_then(|()| perform(cli.verb))
     {

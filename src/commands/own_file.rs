@@ -1,10 +1,11 @@
 //! Checks of output files that a command line names: only a file that kiln wrote is overwritten.
 
 use std::{
-    fs::File,
     io::{ErrorKind, Read},
     path::Path,
 };
+
+use kiln_core::input;
 
 use super::Stop;
 
@@ -38,7 +39,7 @@ pub(super) fn refuse_foreign(file: &Path, own: OwnMark) -> Result<(), Stop> {
         Ok(_) => {}
     }
     let mut head = Vec::new();
-    match File::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
+    match input::open(file).and_then(|kept| kept.take(HEAD).read_to_end(&mut head)) {
         Err(error) => refuse(&error.to_string()),
         Ok(0) => Ok(()),
         // A template has a brace in the place of the version.

@@ -21,6 +21,8 @@ use kiln_data::{
     tokenizer::Vocabulary,
 };
 
+use serde_json::Value;
+
 use super::{Status, Stop};
 
 /// One experiment, read, checked and planned.
@@ -122,43 +124,66 @@ pub(super) fn all_here(notes: &[String]) -> Result<(), Stop> {
 
 /// Gives the problems of a plan their places in the file.
 fn placed(loaded: &Loaded, problems: &[PlanProblem]) -> Problems {
+    let mut places = AxisPlaces {
+        loaded,
+        indices: HashMap::new(),
+    };
     let placed = problems.iter().filter_map(|problem| {
-        let at = place(loaded, problem)?;
+        let at = places.of(problem)?;
         let key = problem.fault.key.as_str();
         Some(Problem::new(&at, key, problem.to_string()))
     });
     Problems::new(placed.collect())
 }
 
-fn place(loaded: &Loaded, problem: &PlanProblem) -> Option<Location> {
-    let is_zip = |key: &str| loaded.experiment.sweep.zip.contains_key(key);
-    let place = problem.place(is_zip);
-    match place
-        .strip_prefix("sweep.")
-        .and_then(|rest| rest.split_once('.'))
-    {
-        Some(_) if loaded.experiment.sweep.search.is_some() => loaded.locate("sweep.search"),
-        Some((section @ ("grid" | "zip"), key)) => {
-            let chosen = problem
-                .axes
-                .iter()
-                .find(|(axis, _)| axis == key)
-                .map(|(_, value)| value);
-            let values = if section == "zip" {
-                &loaded.experiment.sweep.zip
-            } else {
-                &loaded.experiment.sweep.grid
-            };
-            let index = values
-                .get(key)?
-                .as_array()?
-                .iter()
-                .position(|value| Some(value) == chosen);
-            loaded
-                .axis_location(section, key, index)
-                .or_else(|| loaded.locate("sweep"))
+/// Finds the places of faults in the file.
+struct AxisPlaces<'a> {
+    loaded: &'a Loaded,
+    /// The index of each value of an axis, by section and key of the axis: there may be as many
+    /// faults as values.
+    indices: HashMap<(String, String), HashMap<String, usize>>,
+}
+
+impl AxisPlaces<'_> {
+    fn of(&mut self, fault: &PlanProblem) -> Option<Location> {
+        let sweep = &self.loaded.experiment.sweep;
+        let place = fault.place(|key| sweep.zip.contains_key(key));
+        match place
+            .strip_prefix("sweep.")
+            .and_then(|rest| rest.split_once('.'))
+        {
+            Some(_) if sweep.search.is_some() => self.loaded.locate("sweep.search"),
+            Some((section @ ("grid" | "zip"), key)) => {
+                let chosen = fault.axes.iter().find(|(axis, _)| axis == key);
+                let index = chosen.and_then(|(_, value)| self.index(section, key, value));
+                self.loaded
+                    .axis_location(section, key, index)
+                    .or_else(|| self.loaded.locate("sweep"))
+            }
+            _ => self.loaded.locate(&place),
         }
-        _ => loaded.locate(&place),
+    }
+
+    /// The index of the first such value of an axis.
+    fn index(&mut self, section: &str, key: &str, value: &Value) -> Option<usize> {
+        let sweep = &self.loaded.experiment.sweep;
+        let indices = self
+            .indices
+            .entry((section.to_owned(), key.to_owned()))
+            .or_insert_with(|| {
+                let axes = if section == "zip" {
+                    &sweep.zip
+                } else {
+                    &sweep.grid
+                };
+                let mut first = HashMap::new();
+                let values = axes.get(key).and_then(Value::as_array);
+                for (index, value) in values.into_iter().flatten().enumerate() {
+                    first.entry(value.to_string()).or_insert(index);
+                }
+                first
+            });
+        indices.get(&value.to_string()).copied()
     }
 }
 

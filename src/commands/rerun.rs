@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     plan::{Plan, TrialId},
     spec,
+    units::clock,
 };
 
 use super::{
@@ -70,7 +71,7 @@ struct Side {
 pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 2], Stop> {
     let folder = args.results.join(format!(
         "rerun-{}",
-        jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ")
+        clock::utc_now().strftime("%Y%m%dT%H%M%SZ")
     ));
     let mut base = Side::of(
         "base",

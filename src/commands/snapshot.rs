@@ -1,7 +1,7 @@
 //! `kiln snapshot`: prints all readings of all GPUs once, as text like `nvidia-smi -q`, as CSV, as
 //! JSON or in words; or some properties, like `nvidia-smi --query-gpu`.
 
-use kiln_core::units::without_controls;
+use kiln_core::units::{clock, without_controls};
 use kiln_hardware::{
     Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Query, QueryFormat, properties},
@@ -64,7 +64,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         None => None,
     };
     let nvml = Nvml::open(machine::nvml_library().as_deref());
-    let moment = jiff::Zoned::now();
+    let moment = clock::local_now();
     let gpus = read(&nvml, &args.id)?;
     match (query, &nvml) {
         (Some(_), Err(absent)) => {

@@ -6,9 +6,14 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use kiln_core::record::{
-    RunFile, RunFolder, TrialTable,
-    run_folder::{experiments, runs},
+use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
+    record::{
+        RunFile, RunFolder, TrialTable,
+        run_folder::{experiments, runs},
+    },
+    spec,
 };
 use serde_json::Value;
 
@@ -71,7 +76,8 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     tell_torn(path, &table);
     let experiment = beside
         .as_ref()
-        .and_then(|folder| std::fs::read_to_string(folder.experiment()).ok());
+        .and_then(|folder| input::read_text(&folder.experiment(), &RESOLVED_BYTES).ok())
+        .filter(|text| spec::check_growth(text).is_ok());
     Ok(TableSource {
         name: path.display().to_string(),
         table,

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::record::TableError;
+use kiln_core::{record::TableError, units::clock};
 use kiln_hardware::{DeviceFacts, GpuWatchdog, Nvml, Patience, Tick, host, sampler::HostSeries};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
@@ -207,7 +207,7 @@ impl WatchWork {
                 view,
                 table,
             } => {
-                let utc = jiff::Timestamp::now()
+                let utc = clock::utc_now()
                     .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
                     .to_string();
                 let seen = watching.look();

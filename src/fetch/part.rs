@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kiln_core::{input, limits::STATE_BYTES};
 use kiln_data::source;
 
 use super::{Download, FetchError};
@@ -38,20 +39,20 @@ impl PartFile {
         if let Some(folder) = destination.parent() {
             fs::create_dir_all(folder).map_err(failed)?;
         }
-        let mut file = OpenOptions::new()
+        let options = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
+            .to_owned();
+        let mut file = input::open_with(&path, &options).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FetchError::Busy { path }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
         let done = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let etag = fs::read_to_string(beside(&path, ".etag"))
+        let etag = input::read_text(&beside(&path, ".etag"), &STATE_BYTES)
             .ok()
             .filter(|_| done > 0);
         Ok(Self {

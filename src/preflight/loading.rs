@@ -2,10 +2,11 @@
 //! (glibc's, in English); the library, its fault and the searched folders come out.
 
 use std::{
-    fs::File,
     io::{self, Read},
     path::Path,
 };
+
+use kiln_core::input;
 
 /// An error of the loader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +123,7 @@ pub(super) fn cut_off(debug: &str) -> Option<String> {
 /// Whether a 64-bit little-endian ELF file ends before its section table does. A linker writes that
 /// table last.
 fn is_cut_off(path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = input::open(path)?;
     let mut header = [0; 64];
     file.read_exact(&mut header)?;
     let number = |at: usize, bytes: usize| {

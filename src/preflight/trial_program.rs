@@ -137,14 +137,18 @@ fn hear(mut child: Child, time_limit: Duration) -> ExaminedChild {
     }
 }
 
+/// Most bytes of an answer; an examination has some kilobytes.
+const MOST_ANSWER_BYTES: u64 = 16 << 20;
+
 /// Reads a stream to its end in a separate thread, so that the child never blocks.
 fn drain(stream: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(mut stream) = stream {
-            // Bytes read before an error are used.
-            let _ = stream.read_to_end(&mut bytes);
+        if let Some(stream) = stream {
+            // Bytes read before an error are used. A program that writes without end then waits
+            // for its full pipe until its time is over.
+            let _ = stream.take(MOST_ANSWER_BYTES).read_to_end(&mut bytes);
         }
         let _ = sender.send(bytes);
     });

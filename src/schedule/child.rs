@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::limits;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
     set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
@@ -167,7 +168,8 @@ const WAITING: [&str; 2] = ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY"];
 const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
 
 /// Returns the changes of a child's environment to kiln's own: experiment keys are removed, the
-/// folders of program settings are made absolute, and waiting threads sleep soon.
+/// folders of program settings are made absolute, and waiting threads sleep soon. Limits of what is
+/// read stay.
 fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, Option<OsString>)> {
@@ -176,9 +178,11 @@ fn environment(
     let decides =
         |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);
     let spins = (!own.iter().any(decides)).then(|| (SPINS.0.into(), Some(SPINS.1.into())));
-    let settings = own
-        .into_iter()
-        .filter(|(name, _)| name.to_string_lossy().starts_with("KILN_") && name != CUDA_BRANCHES);
+    let is_left = |name: &str| name == CUDA_BRANCHES || name.starts_with(limits::PREFIX);
+    let settings = own.into_iter().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        name.starts_with("KILN_") && !is_left(&name)
+    });
     settings
         .map(|(name, value)| {
             let is_folder = FOLDERS.iter().any(|folder| name == *folder) && !value.is_empty();
@@ -242,6 +246,7 @@ mod tests {
             ("KILN_LIBTORCH", "cpu"),
             ("PATH", "/bin"),
             (CUDA_BRANCHES, "1"),
+            ("KILN_LIMIT_DATA_BYTES", "1GiB"),
         ];
         let child = environment(own.iter().map(|(name, value)| (name.into(), value.into())));
         let found = |name: &str| {
@@ -258,8 +263,8 @@ mod tests {
         );
         assert_eq!(found("KILN_LIBTORCH"), Some(Some("cpu".into())));
         assert_eq!(
-            [found("PATH"), found(CUDA_BRANCHES)],
-            [None, None],
+            ["PATH", CUDA_BRANCHES, "KILN_LIMIT_DATA_BYTES"].map(found),
+            [None, None, None],
             "left as they are"
         );
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use kiln_core::record::run_file::Anchor;
+use kiln_core::{record::run_file::Anchor, units::clock};
 use kiln_hardware::host;
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
@@ -18,7 +18,7 @@ pub(super) fn run_seconds(run_anchor_nanoseconds: i64) -> f64 {
 
 /// Now, RFC 3339, to the millisecond.
 pub(super) fn utc_now() -> String {
-    jiff::Timestamp::now()
+    clock::utc_now()
         .strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
         .to_string()
 }
@@ -27,7 +27,7 @@ pub(super) fn utc_now() -> String {
 pub(super) fn anchor() -> Anchor {
     let boot_id = host::boot_id().into_value().unwrap_or_default();
     Anchor {
-        started_utc: jiff::Timestamp::now().to_string(),
+        started_utc: clock::utc_now().to_string(),
         boot_id,
         monotonic_nanoseconds: monotonic_nanoseconds(),
     }

@@ -7,6 +7,8 @@ use std::{
 };
 
 use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
     plan::{Outcome, Trial, TrialId},
     record::{
         AttemptFile, Check, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableError,
@@ -16,7 +18,7 @@ use kiln_core::{
         run_folder::{create, next_number, runs},
         tables::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
     },
-    spec::{Experiment, Identity},
+    spec::{self, Experiment, Identity},
 };
 use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
@@ -150,10 +152,12 @@ fn compare(
     rows: &[TableRow],
 ) -> Result<Vec<KeyChange>, String> {
     let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
-    let text = fs::read_to_string(folder.experiment())
-        .map_err(|error| format!("  experiment.yaml: {error}"))?;
-    let old: Experiment = serde_yaml::from_str(&text)
-        .map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))?;
+    let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
+        .map_err(|error| format!("  experiment.yaml: {error}"))
+        .and_then(|text| {
+            spec::read_yaml(&text)
+                .map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))
+        })?;
     let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
         .into_iter()
         .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));

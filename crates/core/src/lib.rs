@@ -4,7 +4,9 @@
 
 pub mod folder;
 
+pub mod input;
 pub mod kinds;
+pub mod limits;
 pub mod plan;
 pub mod record;
 pub mod spec;

@@ -10,7 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::kinds::data::{Content, Data, DataFacts};
+use kiln_core::{
+    input,
+    kinds::data::{Content, Data, DataFacts},
+    limits::STATE_BYTES,
+};
 use sha2::{Digest, Sha256};
 
 use super::{dataset, error::DataError, images, pairs, panel, text};
@@ -115,7 +119,7 @@ fn cache_key(data: &Data, sha256: &str) -> String {
 }
 
 fn read_entry(path: &Path) -> Option<DataFacts> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&input::read(path, &STATE_BYTES).ok()?).ok()
 }
 
 /// Writes a temporary file and renames it, so that two commands at the same time never leave a

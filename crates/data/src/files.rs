@@ -1,11 +1,14 @@
 //! Files of data: the folders where they may be, and their bytes, plain, `.gz` or `.xz`.
 
 use std::{
-    fs::File,
     io::{self, BufReader, Read},
     path::{Path, PathBuf},
 };
 
+use kiln_core::{
+    input::{self, Bounded, Counted},
+    limits::{DATA_BYTES, Limit},
+};
 use sha2::{Digest, Sha256};
 
 use super::{error::DataError, suffix::COMPRESSED};
@@ -40,20 +43,89 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     PathBuf::from(whole)
 }
 
-/// Streams a file's uncompressed bytes; the suffix of `named` selects the decompression.
-pub(super) fn open(path: &Path, named: &Path) -> io::Result<Box<dyn Read>> {
-    let file = BufReader::new(File::open(path)?);
+/// Memory that unpacking xz may take; a file of `xz -9` takes 65 MiB.
+const MOST_XZ_MEMORY: u64 = 256 << 20;
+
+/// Streams a file's uncompressed bytes, at most the limit; the suffix of `named` selects the
+/// decompression.
+pub(super) fn open(path: &Path, named: &Path, limit: &'static Limit) -> io::Result<Box<dyn Read>> {
+    open_at_most(path, named, limit, limit.value())
+}
+
+fn open_at_most(
+    path: &Path,
+    named: &Path,
+    limit: &'static Limit,
+    most: u64,
+) -> io::Result<Box<dyn Read>> {
+    let (file, packed) = Counted::new(input::open_within(path, limit)?);
+    let file = BufReader::new(file);
     Ok(match named.extension().and_then(|ending| ending.to_str()) {
-        Some("gz") => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        Some("xz") => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
-        _ => Box::new(file),
+        Some("gz") => {
+            let unpacked = flate2::bufread::MultiGzDecoder::new(file);
+            Box::new(Bounded::at_most(unpacked, limit, most).unpacking(packed))
+        }
+        Some("xz") => {
+            let stream = liblzma::stream::Stream::new_stream_decoder(
+                MOST_XZ_MEMORY,
+                liblzma::stream::CONCATENATED,
+            )?;
+            let unpacked = liblzma::bufread::XzDecoder::new_stream(file, stream);
+            Box::new(Bounded::at_most(unpacked, limit, most).unpacking(packed))
+        }
+        _ => Box::new(Bounded::at_most(file, limit, most)),
     })
 }
 
-/// All uncompressed bytes of a file.
-pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
+/// All uncompressed bytes of a file of data; at most `most` if that is known.
+pub(super) fn read(path: &Path, most: Option<u64>) -> Result<Vec<u8>, DataError> {
+    let most = most.unwrap_or(u64::MAX).min(DATA_BYTES.value());
+    read_stream(path, open_at_most(path, path, &DATA_BYTES, most))
+}
+
+/// All uncompressed bytes of a file, at most the limit.
+pub(super) fn read_within(path: &Path, limit: &'static Limit) -> Result<Vec<u8>, DataError> {
+    read_stream(path, open(path, path, limit))
+}
+
+/// The same as [`read`], of a text whose lines have at most the limit.
+pub(super) fn read_lines(
+    path: &Path,
+    most: Option<u64>,
+    limit: &'static Limit,
+) -> Result<Vec<u8>, DataError> {
+    let most = most.unwrap_or(u64::MAX).min(DATA_BYTES.value());
+    let read = || {
+        let mut stream = open_at_most(path, path, &DATA_BYTES, most)?;
+        let (longest, mut line, mut length) = (limit.value(), 1_u64, 0_u64);
+        let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            let count = stream.read(&mut piece)?;
+            if count == 0 {
+                return Ok(bytes);
+            }
+            for part in piece[..count].split_inclusive(|byte| *byte == b'\n') {
+                length += part.len() as u64;
+                if length > longest {
+                    let message = format!("line {line}: {}", limit.exceeded(longest));
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+                }
+                if part.ends_with(b"\n") {
+                    (line, length) = (line + 1, 0);
+                }
+            }
+            bytes.extend_from_slice(&piece[..count]);
+        }
+    };
+    read().map_err(|error| DataError::Read {
+        path: path.to_owned(),
+        error,
+    })
+}
+
+fn read_stream(path: &Path, opened: io::Result<Box<dyn Read>>) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
-    let result = open(path, path).and_then(|mut reader| reader.read_to_end(&mut bytes));
+    let result = opened.and_then(|mut reader| reader.read_to_end(&mut bytes));
     result.map(|_| bytes).map_err(|error| DataError::Read {
         path: path.to_owned(),
         error,
@@ -66,7 +138,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, DataError> {
 /// # Errors
 /// The file cannot be read, or is not a complete archive.
 pub fn sha256_of(path: &Path, named: &Path) -> io::Result<(String, u64)> {
-    digest_of::<Sha256>(&mut open(path, named)?)
+    digest_of::<Sha256>(&mut open(path, named, &DATA_BYTES)?)
 }
 
 /// Returns the digest of all remaining bytes, in hex, and their number.
@@ -94,7 +166,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text.xz");
         std::fs::write(&path, b"no xz at all").unwrap();
-        let error = read(&path).unwrap_err().to_string();
+        let error = read(&path, None).unwrap_err().to_string();
         assert!(error.contains("text.xz"), "{error}");
     }
 }

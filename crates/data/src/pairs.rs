@@ -4,13 +4,15 @@
 //! length and end with the end token; the trial forms batches. `docs/data.md` documents each
 //! number.
 
+mod charsmap;
 mod rows;
 mod tokens;
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::kinds::data::{
-    Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN,
+use kiln_core::{
+    kinds::data::{Counts, Data, DataFacts, PairCounts, PairSampling, SftJsonl, UNKNOWN_TOKEN},
+    limits::{JSONL_LINE_BYTES, TOKENIZER_BYTES},
 };
 use sha2::{Digest, Sha256};
 
@@ -132,7 +134,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
     };
     let mut hasher = Sha256::new();
     let mut read_rows = |path: &Path| {
-        let bytes = files::read(path)?;
+        let bytes = files::read_lines(path, source::most_bytes(data), &JSONL_LINE_BYTES)?;
         hasher.update(&bytes);
         rows::read(
             path,
@@ -156,7 +158,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<ReadPairs,
         "valid_rows",
         valid_path.unwrap_or(train_path),
     )?;
-    let tokenizer_bytes = files::read(&tokenizer)?;
+    let tokenizer_bytes = files::read_within(&tokenizer, &TOKENIZER_BYTES)?;
     hasher.update(&tokenizer_bytes);
     Ok(ReadPairs {
         train,

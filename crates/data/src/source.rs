@@ -1,12 +1,11 @@
 //! Finds the files of data in `data.path`, `$KILN_DATA/<folder>` or `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
 
 use std::{
-    fs::File,
     io,
     path::{Path, PathBuf},
 };
 
-use kiln_core::kinds::data::Data;
+use kiln_core::{input, kinds::data::Data, limits::DATA_BYTES};
 use md5::Md5;
 
 use super::{
@@ -162,6 +161,16 @@ fn locate_either(
     found.ok_or_else(|| not_found(data, looked()))
 }
 
+/// A file of a published set has at most so many times the bytes of the whole set: it may be
+/// published compressed, and a folder may have a version of the user's own.
+const OF_PUBLISHED: u64 = 10;
+
+/// The most uncompressed bytes that a file of this data has, if its published size is known.
+pub(super) fn most_bytes(data: &Data) -> Option<u64> {
+    let published = dataset::of(data)?.bytes()?;
+    Some(published.saturating_mul(OF_PUBLISHED))
+}
+
 /// Returns all of these files, if all are in the folder.
 fn whole(folder: &Path, names: &[&str]) -> Option<Vec<PathBuf>> {
     names
@@ -204,7 +213,7 @@ fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
 pub fn checksum_of(path: &Path, named: &Path, published: &Checksum) -> io::Result<(String, u64)> {
     match published {
         Checksum::Sha256(_) => sha256_of(path, named),
-        Checksum::Md5(_) => digest_of::<Md5>(&mut File::open(path)?),
+        Checksum::Md5(_) => digest_of::<Md5>(&mut input::open_within(path, &DATA_BYTES)?),
         Checksum::Panel(_) => panel::published_sha256(path, named).map_err(io::Error::other),
     }
 }
@@ -237,7 +246,7 @@ mod tests {
         });
         assert_eq!(sums[0].1, text.len() as u64);
         assert!(sums.iter().all(|sum| sum == &sums[0]));
-        assert_eq!(read(&folder.path().join("c.xz")).unwrap(), text);
+        assert_eq!(read(&folder.path().join("c.xz"), None).unwrap(), text);
         let md5 = |name| {
             checksum_of(
                 &folder.path().join(name),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, Tokenizer};
 use sha2::{Digest, Sha256};
 
-use super::{error::DataError, files, generated, tokenizer::Vocabulary};
+use super::{error::DataError, files, generated, source::most_bytes, tokenizer::Vocabulary};
 
 pub use super::source::{absolute_path, locate};
 
@@ -70,7 +70,7 @@ pub(super) fn read(data: &Data, data_folder: Option<&Path>) -> Result<SplitText,
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
     for path in locate(data, data_folder)? {
-        let bytes = files::read(&path)?;
+        let bytes = files::read(&path, most_bytes(data))?;
         hasher.update(&bytes);
         parts.push(utf8(path, bytes)?);
     }

@@ -1,11 +1,11 @@
 //! Files of trained parameters, identified by their content.
 
 use std::{
-    fs::{self, File},
     io,
     path::{Path, PathBuf},
 };
 
+use kiln_core::{input, limits::WEIGHTS_BYTES};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -34,7 +34,8 @@ pub enum WeightsError {
 /// # Errors
 /// It cannot be read, or its SHA-256 differs.
 pub fn check(path: &Path, sha256: &str) -> Result<(), WeightsError> {
-    let sum = File::open(path).and_then(|mut file| digest_of::<Sha256>(&mut file));
+    let sum = input::open_within(path, &WEIGHTS_BYTES)
+        .and_then(|mut file| digest_of::<Sha256>(&mut file));
     let (found, _) = sum.map_err(|error| unreadable(path, error))?;
     same(path, found, sha256)
 }
@@ -44,7 +45,7 @@ pub fn check(path: &Path, sha256: &str) -> Result<(), WeightsError> {
 /// # Errors
 /// As [`check`].
 pub fn read(path: &Path, sha256: &str) -> Result<Vec<u8>, WeightsError> {
-    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+    let bytes = input::read(path, &WEIGHTS_BYTES).map_err(|error| unreadable(path, error))?;
     same(path, hex::encode(Sha256::digest(&bytes)), sha256).map(|()| bytes)
 }
 
@@ -69,6 +70,8 @@ fn same(path: &Path, found: String, wanted: &str) -> Result<(), WeightsError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -47,7 +47,13 @@ pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
     use io::ErrorKind::{QuotaExceeded, StorageFull};
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
+        // An error of the CSV writer does not name its cause as a source.
+        let of_table = error.downcast_ref().map(csv::Error::kind);
+        let of_system = match of_table {
+            Some(csv::ErrorKind::Io(error)) => Some(error),
+            _ => error.downcast_ref(),
+        };
+        if let Some(error) = of_system {
             return matches!(error.kind(), StorageFull | QuotaExceeded);
         }
         cause = error.source();

@@ -31,3 +31,7 @@ pub use burn;
 pub use error::TrialError;
 pub use model::Registry;
 pub use program::main;
+
+#[cfg(test)]
+#[path = "../../../tests/fuzzing.rs"]
+mod fuzzing;

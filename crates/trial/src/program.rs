@@ -3,15 +3,17 @@
 use std::{
     ffi::OsString,
     fmt::Display,
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use kiln_core::{
+    input,
+    limits::{self, STATE_BYTES},
     plan::{TRIAL_FILE, TrialFile},
     record::message::exit_status,
+    spec,
 };
 
 use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, train};
@@ -86,7 +88,7 @@ fn parse(arguments: Vec<OsString>) -> Result<ProgramRequest, String> {
 }
 
 fn run(path: &Path, registry: &Registry) -> i32 {
-    let file = match read(path) {
+    let file = match limits::check_setting().and_then(|()| read(path)) {
         Ok(file) => file,
         Err(reason) => return refuse(reason),
     };
@@ -112,10 +114,10 @@ fn answered(answer: Result<(), TrialError>) -> i32 {
 /// Reads a trial file of the format this program knows, with an absolute folder that is there.
 fn read(path: &Path) -> Result<TrialFile, String> {
     let place = path.display();
-    let text =
-        fs::read_to_string(path).map_err(|error| format!("{place} cannot be read: {error}"))?;
-    let file: TrialFile = serde_yaml::from_str(&text)
-        .map_err(|error| format!("{place} is not a trial file: {error}"))?;
+    let text = input::read_text(path, &STATE_BYTES)
+        .map_err(|error| format!("{place} cannot be read: {error}"))?;
+    let file: TrialFile =
+        spec::read_yaml(&text).map_err(|error| format!("{place} is not a trial file: {error}"))?;
     if file.kiln_trial != TRIAL_FILE {
         return Err(format!(
             "{place}: `kiln_trial` is {}; this program reads format {TRIAL_FILE}",

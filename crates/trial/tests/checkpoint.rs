@@ -7,11 +7,13 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    path::Path,
     thread,
     time::Duration,
 };
 
-use kiln_core::{kinds::random::SplitMix64, plan::Outcome};
+use kiln_core::{kinds::random::SplitMix64, plan::Outcome, record::checkpoint::Header};
+use kiln_data::files::sha256_of;
 
 use crate::{
     common::attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, Trial, goes_on_after_a_kill},
@@ -242,6 +244,56 @@ fn a_torn_checkpoint_is_told_of_and_the_one_before_it_serves() {
     assert_eq!(
         (fourth.result.unwrap().figures.resumed_at_step, fourth.steps),
         (None, first.steps)
+    );
+}
+
+#[test]
+fn right_hashes_over_broken_tensors_and_a_step_beyond_the_end_are_refused_too() {
+    let trial = Trial::new(
+        Case {
+            engine: "flex",
+            train: "batch_size: 4, steps: 30",
+            ..MLP
+        },
+        "every_steps: 10, keep: 3, after: last",
+    );
+    let first = trial.complete_here(1);
+    let folder = |step: u64| trial.folder.path().join(format!("checkpoint/{step}"));
+    let change = |step: u64, change: &dyn Fn(&mut Header)| {
+        let path = folder(step).join("checkpoint.json");
+        let mut header = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut header);
+        fs::write(&path, serde_json::to_vec(&header).unwrap()).unwrap();
+    };
+    fs::write(folder(30).join("model.safetensors"), "no tensors").unwrap();
+    change(30, &|header| {
+        let content = header.files.get_mut("model.safetensors").unwrap();
+        content.bytes = 10;
+        content.sha256 = sha256_of(&folder(30).join("model.safetensors"), Path::new(""))
+            .unwrap()
+            .0;
+    });
+    change(20, &|header| header.step = 500);
+    fs::rename(folder(20), folder(500)).unwrap();
+    let second = trial.complete_here(2);
+    let notices = second.notices();
+    assert!(
+        notices.len() == 2
+            && notices[0].ends_with(
+                "renamed to `500.refused`: checkpoint.json is of step 500, and the trial has 30 \
+                 steps"
+            )
+            && notices[1].contains("renamed to `30.refused`: ")
+            && notices[1].contains("model.safetensors"),
+        "{notices:?}"
+    );
+    assert_eq!(second.result.unwrap().figures.resumed_at_step, Some(10));
+    assert!(
+        second
+            .steps
+            .iter()
+            .all(|(step, loss)| first.steps[step] == *loss)
+            && second.steps.len() == 20
     );
 }
 

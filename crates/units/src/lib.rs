@@ -4,6 +4,7 @@
 //! In code and tables a number is plain and its unit is in its name (`step_seconds`,
 //! `peak_memory_bytes`).
 
+pub mod clock;
 mod foreign;
 
 use std::{borrow::Cow, fmt, time::Duration};

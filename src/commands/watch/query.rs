@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kiln_core::units::clock;
 use kiln_hardware::{
     Absence, DeviceFacts, Gpu, Nvml, Reading,
     query::{Query, QueryFormat},
@@ -89,7 +90,7 @@ impl WatchQuery {
         } else {
             &self.later
         };
-        Ok(query.answer(&gpus, &jiff::Zoned::now()))
+        Ok(query.answer(&gpus, &clock::local_now()))
     }
 }
 

@@ -5,6 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 use kiln_core::{
     plan::TrialId,
     record::{RunFolder, SnapshotMoment, note::BusyHost},
+    units::clock::local_now,
 };
 use kiln_hardware::{
     Gpu, Sampler, Snapshot, WindowSummary,
@@ -144,7 +145,7 @@ impl Instruments {
                         silence_of(gpu)?
                     ))
                 });
-                host + &text(&read, &jiff::Zoned::now(), naming) + &silences.collect::<String>()
+                host + &text(&read, &local_now(), naming) + &silences.collect::<String>()
             }
             Err(absent) => format!("{host}\nNo GPU can be read: {absent}.\n"),
         }

@@ -27,6 +27,16 @@ impl Condition {
         }
     }
 
+    /// The same text for equal values: numbers compare by value, maps without the order of their
+    /// keys.
+    pub(super) fn identity(value: &Value) -> String {
+        match value.as_f64() {
+            // Zero has two signs.
+            Some(number) => format!("{:e}", number + 0.0),
+            None => sorted(value),
+        }
+    }
+
     /// Whether a value of a point matches; a value that is not a number matches no comparison.
     pub(super) fn matches(&self, found: &Value) -> bool {
         match self {
@@ -42,6 +52,24 @@ impl Condition {
     }
 }
 
+fn sorted(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Value::from(key.as_str()), sorted(value)))
+                .collect();
+            entries.sort_unstable();
+            format!("{{{}}}", entries.join(","))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(sorted).collect();
+            format!("[{}]", items.join(","))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -50,6 +78,34 @@ mod tests {
 
     fn matches(asked: Value, found: Value) -> bool {
         Condition::read(&asked).unwrap().matches(&found)
+    }
+
+    #[test]
+    fn equal_values_have_one_identity() {
+        let values = [
+            json!(1),
+            json!(1.0),
+            json!(0),
+            json!(-0.0),
+            json!("1"),
+            json!(null),
+            json!(true),
+            json!({"a": 1, "b": [2]}),
+            json!({"b": [2], "a": 1}),
+            json!({"a": 1.0, "b": [2]}),
+            json!([1, 2]),
+            json!([2, 1]),
+            json!(u64::MAX),
+        ];
+        for one in &values {
+            for other in &values {
+                assert_eq!(
+                    Condition::identity(one) == Condition::identity(other),
+                    Condition::Equals(one.clone()).matches(other),
+                    "{one} {other}"
+                );
+            }
+        }
     }
 
     #[test]

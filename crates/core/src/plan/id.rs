@@ -27,23 +27,49 @@ pub(super) struct TrialIdentity {
     sections: Map<String, Value>,
 }
 
+/// The part of an identity that the points of a sweep often share.
+#[derive(Clone)]
+pub(super) struct SharedIdentity {
+    model: Value,
+    data: Value,
+}
+
+impl SharedIdentity {
+    pub(super) fn new(model: &Model, data: &Data) -> serde_json::Result<Self> {
+        let mut shared = Self {
+            model: serde_json::to_value(model)?,
+            data: identity_of_data(data, model)?,
+        };
+        leave_out_defaults(&mut shared.model, "model", &FORMAT_1_DEFAULTS["model"]);
+        leave_out_defaults(&mut shared.data, "data", &FORMAT_1_DEFAULTS["data"]);
+        Ok(shared)
+    }
+}
+
 impl TrialIdentity {
     /// `telling_run` holds the keys of `run` that are part of the id, without the prefix.
     pub(super) fn new(
-        model: &Model,
-        data: &Data,
+        shared: SharedIdentity,
         train: &Train,
         telling_run: Map<String, Value>,
     ) -> serde_json::Result<Self> {
-        let mut sections = Map::new();
-        sections.insert("model".to_owned(), serde_json::to_value(model)?);
-        sections.insert("data".to_owned(), identity_of_data(data, model)?);
-        sections.insert("train".to_owned(), identity_of_training(train)?);
-        sections.insert("run".to_owned(), Value::Object(telling_run));
-        for (section, value) in &mut sections {
+        let mut train = identity_of_training(train)?;
+        let mut run = Value::Object(telling_run);
+        for (section, value) in [("train", &mut train), ("run", &mut run)] {
             leave_out_defaults(value, section, &FORMAT_1_DEFAULTS[section]);
         }
-        Ok(Self { sections })
+        let sections = [
+            ("model", shared.model),
+            ("data", shared.data),
+            ("train", train),
+            ("run", run),
+        ];
+        Ok(Self {
+            sections: sections
+                .into_iter()
+                .map(|(section, value)| (section.to_owned(), value))
+                .collect(),
+        })
     }
 
     /// Returns the id for this seed instead of `train.seed`.
@@ -119,7 +145,12 @@ fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
 
 /// 1 and 1.0 are the same value.
 fn same(value: &Value, default: &Value) -> bool {
-    !default.is_null() && canonical(value) == canonical(default)
+    match (value, default) {
+        (_, Value::Null) => false,
+        // Texts and switches have one form only.
+        (Value::String(_) | Value::Bool(_) | Value::Null, _) => value == default,
+        _ => value == default || canonical(value) == canonical(default),
+    }
 }
 
 fn canonical(value: &Value) -> String {
@@ -183,7 +214,7 @@ mod tests {
         let Value::Object(run) = run else {
             panic!("a map")
         };
-        TrialIdentity::new(&model, &data, &train, run)
+        TrialIdentity::new(SharedIdentity::new(&model, &data).unwrap(), &train, run)
             .unwrap()
             .with_seed(train.seed)
             .digits()

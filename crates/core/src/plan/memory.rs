@@ -3,7 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Trial, TrialId, id::TrialIdentity};
+use super::{
+    Trial, TrialId,
+    id::{SharedIdentity, TrialIdentity},
+};
 
 /// Keys of batch, sequence and width: a trial with higher values needs more memory.
 const GROWING: [&str; 13] = [
@@ -114,9 +117,13 @@ impl Trial {
             )])
             .collect();
         Some(
-            TrialIdentity::new(&self.model, &self.data, &self.train, telling)
-                .ok()?
-                .with_seed(self.train.seed),
+            TrialIdentity::new(
+                SharedIdentity::new(&self.model, &self.data).ok()?,
+                &self.train,
+                telling,
+            )
+            .ok()?
+            .with_seed(self.train.seed),
         )
     }
 }

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::{
     PlanProblem, Trial, TrialId,
-    id::TrialIdentity,
+    id::{SharedIdentity, TrialIdentity},
     points::Choices,
     settings::{Sections, Settings},
 };
 use crate::{
-    kinds::{Data, KeyFault, data::DataFacts, samples::Epoch},
+    kinds::{Data, KeyFault, Model, data::DataFacts, samples::Epoch},
     spec::Experiment,
 };
 
@@ -24,6 +24,8 @@ pub(super) struct PointMaker<'a> {
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
     /// Facts by data source, so that each source is read once.
     known: RefCell<HashMap<String, Option<DataFacts>>>,
+    /// The model and the data of the last point.
+    last: RefCell<Option<(Model, Data, SharedIdentity)>>,
 }
 
 /// A point without faults.
@@ -60,6 +62,7 @@ impl<'a> PointMaker<'a> {
             sections,
             facts,
             known: RefCell::default(),
+            last: RefCell::default(),
         })
     }
 
@@ -109,12 +112,7 @@ impl<'a> PointMaker<'a> {
             );
             return Err(vec![KeyFault::new("train.seed", message)]);
         }
-        let identity = TrialIdentity::new(
-            &settings.model,
-            &settings.data,
-            &settings.train,
-            settings.telling_run.clone(),
-        );
+        let identity = self.identity_of(&settings);
         let identity = identity.map_err(|error| vec![KeyFault::new("model", error.to_string())])?;
         let epoch = facts.as_ref().and_then(|facts| settings.epoch(facts));
         Ok(CheckedPoint {
@@ -122,6 +120,22 @@ impl<'a> PointMaker<'a> {
             identity,
             epoch,
         })
+    }
+
+    fn identity_of(&self, settings: &Settings) -> serde_json::Result<TrialIdentity> {
+        let (model, data) = (&settings.model, &settings.data);
+        let mut last = self.last.borrow_mut();
+        let shared = match &*last {
+            Some((of_model, of_data, shared)) if of_model == model && of_data == data => {
+                shared.clone()
+            }
+            _ => {
+                let shared = SharedIdentity::new(model, data)?;
+                *last = Some((model.clone(), data.clone(), shared.clone()));
+                shared
+            }
+        };
+        TrialIdentity::new(shared, &settings.train, settings.telling_run.clone())
     }
 
     fn facts_of(&self, data: &Data) -> Option<DataFacts> {

@@ -4,16 +4,18 @@
 //! A file without axes is one point. If the sweep has only `include` entries, these are the only
 //! points.
 
+mod exclude;
+
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
-use super::{
-    condition::Condition,
-    problem::{PlanProblem, PointProblems},
+use self::exclude::Exclusion;
+use super::problem::{PlanProblem, PointProblems};
+use crate::{
+    limits::{AXES, LimitExceeded, POINTS, TRIALS},
+    spec::Sweep,
 };
-use crate::spec::Sweep;
-
-/// More points than this are an error in the file, and would soon exhaust memory.
-const MOST_POINTS: u64 = 1_000_000;
 
 /// One choice per axis, in the order of the axes; `None` keeps the file's base value.
 pub(super) type Choices = Vec<Option<Value>>;
@@ -31,49 +33,22 @@ pub(super) fn expand_sweep(
     sweep: &Sweep,
     base: impl Fn(&str) -> Value,
 ) -> Result<Points, Vec<PlanProblem>> {
-    let read = SweepLists::read(sweep)?;
-    let mut axes: Vec<String> = read
-        .grid
-        .iter()
-        .chain(&read.zip)
-        .map(|(key, _)| (*key).clone())
-        .collect();
-    let mut points = if axes.is_empty() && !sweep.include.is_empty() {
+    let lists = SweepLists::read(sweep)?;
+    let axes: Vec<AxisValues<'_>> = lists.grid.iter().chain(&lists.zip).copied().collect();
+    let mut places = if axes.is_empty() && !sweep.include.is_empty() {
         Vec::new()
     } else {
-        product(&read.grid, &read.zip, read.rows)
+        product(&lists.grid, lists.zip.len(), lists.rows)
     };
-    points.retain(|point| {
-        !read
-            .conditions
-            .iter()
-            .any(|entry| excluded(entry, &axes, point, &base))
-    });
-    include(&sweep.include, &mut axes, &mut points);
-    if points.is_empty() {
+    lists.exclusion.drop_from(&mut places, &axes, &base);
+    let points = with_included(sweep, &axes, &places);
+    if points.points.is_empty() {
         return Err(vec![PlanProblem::of_sweep(
             "sweep.exclude",
             "it drops every point, so no trial is left; loosen it or add `include`",
         )]);
     }
-    Ok(Points { axes, points })
-}
-
-/// Adds one point per entry, and the axes that only these have.
-fn include(entries: &[Map<String, Value>], axes: &mut Vec<String>, points: &mut Vec<Choices>) {
-    for key in entries.iter().flat_map(Map::keys) {
-        if !axes.contains(key) {
-            axes.push(key.clone());
-        }
-    }
-    for point in points.iter_mut() {
-        point.resize(axes.len(), None);
-    }
-    let of_entry = |entry: &Map<String, Value>| {
-        let value = |key| entry.get(key).cloned();
-        axes.iter().map(value).collect()
-    };
-    points.extend(entries.iter().map(of_entry));
+    Ok(points)
 }
 
 /// The checked lists of a sweep.
@@ -82,8 +57,7 @@ struct SweepLists<'a> {
     zip: Vec<AxisValues<'a>>,
     /// Rows of the zip.
     rows: u64,
-    /// The conditions of each entry of `exclude`.
-    conditions: Vec<Vec<(String, Condition)>>,
+    exclusion: Exclusion,
 }
 
 impl<'a> SweepLists<'a> {
@@ -98,35 +72,68 @@ impl<'a> SweepLists<'a> {
                 "it is also an axis of `sweep.grid`; keep one of them",
             ));
         }
-        let conditions = read_conditions(&sweep.exclude, &mut problems);
-        if let Some(problem) = too_many(&grid, rows, sweep.repeats) {
-            problems.add(problem);
+        let exclusion = Exclusion::read(&sweep.exclude, &mut problems);
+        if let Err(exceeded) = check_count(sweep, &grid, rows) {
+            problems.add(PlanProblem::of_sweep("sweep", exceeded.to_string()));
         }
         problems.none_or(Self {
             grid,
             zip,
             rows,
-            conditions,
+            exclusion,
         })
     }
 }
 
-fn too_many(grid: &[AxisValues<'_>], rows: u64, repeats: u64) -> Option<PlanProblem> {
-    let points = grid
+/// Counts the axes and the points before any is made.
+fn check_count(sweep: &Sweep, grid: &[AxisValues<'_>], rows: u64) -> Result<(), LimitExceeded> {
+    let count = grid
         .iter()
         .map(|(_, values)| values.len() as u64)
-        .try_fold(rows, u64::checked_mul);
-    let trials = points.and_then(|points| points.checked_mul(repeats));
-    if trials.is_some_and(|trials| trials <= MOST_POINTS) {
-        return None;
-    }
-    let points = points.map_or_else(|| "far too many".to_owned(), |points| points.to_string());
-    let message = format!(
-        "it makes {points} points with {repeats} repeats each; at most {MOST_POINTS} trials are \
-         allowed in one experiment"
-    );
-    Some(PlanProblem::of_sweep("sweep", message))
+        .fold(rows, u64::saturating_mul)
+        .saturating_add(sweep.include.len() as u64);
+    let keys: HashSet<&String> = sweep
+        .grid
+        .keys()
+        .chain(sweep.zip.keys())
+        .chain(sweep.include.iter().flat_map(Map::keys))
+        .collect();
+    AXES.check(keys.len() as u64)?;
+    POINTS.check(count)?;
+    TRIALS.check(count.saturating_mul(sweep.repeats))
 }
+
+/// The choices of the points at these places, and the points of `include`.
+fn with_included(sweep: &Sweep, grid_and_zip: &[AxisValues<'_>], places: &[Place]) -> Points {
+    let mut axes: Vec<String> = grid_and_zip.iter().map(|(key, _)| (*key).clone()).collect();
+    let mut known: HashSet<&str> = grid_and_zip.iter().map(|(key, _)| key.as_str()).collect();
+    for key in sweep.include.iter().flat_map(Map::keys) {
+        if known.insert(key) {
+            axes.push(key.clone());
+        }
+    }
+    let of_place = |place: &Place| {
+        let chosen = grid_and_zip
+            .iter()
+            .zip(place)
+            .map(|((_, values), index)| values.get(*index as usize).cloned());
+        let mut choices: Choices = chosen.collect();
+        choices.resize(axes.len(), None);
+        choices
+    };
+    let of_entry = |entry: &Map<String, Value>| -> Choices {
+        axes.iter().map(|key| entry.get(key).cloned()).collect()
+    };
+    let points = places
+        .iter()
+        .map(of_place)
+        .chain(sweep.include.iter().map(of_entry))
+        .collect();
+    Points { axes, points }
+}
+
+/// The index of a point's value on each axis of the grid, then of the zip.
+type Place = Vec<u32>;
 
 type AxisValues<'a> = (&'a String, &'a [Value]);
 
@@ -172,72 +179,24 @@ fn zip_rows(zip: &[AxisValues<'_>], problems: &mut PointProblems) -> u64 {
     values.len() as u64
 }
 
-fn product(grid: &[AxisValues<'_>], zip: &[AxisValues<'_>], rows: u64) -> Vec<Choices> {
-    let mut points: Vec<Choices> = vec![Vec::new()];
+/// The places of the grid, the last axis fastest, each with every row of the zip.
+fn product(grid: &[AxisValues<'_>], zip_axes: usize, rows: u64) -> Vec<Place> {
+    let mut places: Vec<Place> = vec![Vec::new()];
     for (_, values) in grid {
-        points = points
+        let with = |place: &Place, index: usize| [place.as_slice(), &[index as u32]].concat();
+        places = places
             .iter()
-            .flat_map(|point| values.iter().map(|value| chain(point, [value])))
+            .flat_map(|place| (0..values.len()).map(move |index| with(place, index)))
             .collect();
     }
-    let rows: Vec<Vec<&Value>> = (0..rows as usize)
-        .map(|row| {
-            zip.iter()
-                .filter_map(|(_, values)| values.get(row))
-                .collect()
-        })
-        .collect();
-    points
+    let with_row = |place: &Place, row: u64| {
+        let row = std::iter::repeat_n(row as u32, zip_axes);
+        place.iter().copied().chain(row).collect()
+    };
+    places
         .iter()
-        .flat_map(|point| rows.iter().map(|row| chain(point, row.iter().copied())))
+        .flat_map(|place| (0..rows).map(move |row| with_row(place, row)))
         .collect()
-}
-
-fn chain<'a>(point: &Choices, values: impl IntoIterator<Item = &'a Value>) -> Choices {
-    point
-        .iter()
-        .cloned()
-        .chain(values.into_iter().cloned().map(Some))
-        .collect()
-}
-
-fn read_conditions(
-    exclude: &[Map<String, Value>],
-    problems: &mut PointProblems,
-) -> Vec<Vec<(String, Condition)>> {
-    let mut entries = Vec::new();
-    for (index, entry) in exclude.iter().enumerate() {
-        let mut conditions = Vec::new();
-        for (key, asked) in entry {
-            match Condition::read(asked) {
-                Ok(condition) => conditions.push((key.clone(), condition)),
-                Err(message) => problems.add(PlanProblem::of_sweep(
-                    format!("sweep.exclude[{index}].{key}"),
-                    message,
-                )),
-            }
-        }
-        entries.push(conditions);
-    }
-    entries
-}
-
-fn excluded(
-    entry: &[(String, Condition)],
-    axes: &[String],
-    point: &Choices,
-    base: &impl Fn(&str) -> Value,
-) -> bool {
-    entry.iter().all(|(key, condition)| {
-        let chosen = axes
-            .iter()
-            .position(|axis| axis == key)
-            .and_then(|axis| point[axis].as_ref());
-        chosen.map_or_else(
-            || condition.matches(&base(key)),
-            |value| condition.matches(value),
-        )
-    })
 }
 
 #[cfg(test)]

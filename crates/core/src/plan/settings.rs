@@ -1,5 +1,8 @@
 //! One point with its choices applied: typed settings, and the contradictions among them.
 
+use std::{cell::RefCell, collections::HashMap};
+
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -17,6 +20,65 @@ pub(super) struct Sections {
     asked: Value,
     /// With the values that a size sets written out.
     resolved: Value,
+    models: SectionMemo<Model>,
+    data: SectionMemo<Data>,
+}
+
+/// The choices of a point, dotted key and value.
+type Chosen<'a> = [(&'a str, &'a Value)];
+
+/// A section with the choices of a point applied, for each different set of choices: most points
+/// of a large sweep share theirs.
+struct SectionMemo<T> {
+    section: &'static str,
+    made: RefCell<HashMap<String, T>>,
+}
+
+/// Sections that are kept of one kind.
+const MOST_KEPT: usize = 1000;
+
+impl<T: DeserializeOwned + Clone> SectionMemo<T> {
+    fn new(section: &'static str) -> Self {
+        Self {
+            section,
+            made: RefCell::default(),
+        }
+    }
+
+    fn get(&self, asked: &Value, chosen: &Chosen<'_>) -> Result<T, KeyFault> {
+        let own = of_section(self.section, chosen);
+        let key: String = own
+            .iter()
+            .map(|(key, value)| format!("{key} {value}\n"))
+            .collect();
+        if let Some(made) = self.made.borrow().get(&key) {
+            return Ok(made.clone());
+        }
+        let made: T = typed_at(&with(asked, self.section, &own), self.section)?;
+        let mut kept = self.made.borrow_mut();
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(key, made.clone());
+        Ok(made)
+    }
+}
+
+/// The choices among these that change a section.
+fn of_section<'a>(section: &str, chosen: &Chosen<'a>) -> Vec<(&'a str, &'a Value)> {
+    let is_own = |key: &str| key.split('.').next() == Some(section);
+    chosen
+        .iter()
+        .copied()
+        .filter(|(key, _)| is_own(key))
+        .collect()
+}
+
+/// One section with its own choices applied.
+fn with(asked: &Value, section: &str, own: &Chosen<'_>) -> Value {
+    let mut alone = json!({ section: asked[section].clone() });
+    spec::apply_point(&mut alone, own.iter().copied());
+    alone[section].take()
 }
 
 impl Sections {
@@ -33,7 +95,12 @@ impl Sections {
         });
         let mut resolved = asked.clone();
         resolved["model"] = serde_json::to_value(&*experiment.model)?;
-        Ok(Self { asked, resolved })
+        Ok(Self {
+            asked,
+            resolved,
+            models: SectionMemo::new("model"),
+            data: SectionMemo::new("data"),
+        })
     }
 
     /// The value of a dotted key; `null` if it is not set.
@@ -48,14 +115,9 @@ impl Sections {
             .unwrap_or_default()
     }
 
-    /// Returns the sections with the chosen values applied.
-    fn with<'a>(&self, choices: impl Iterator<Item = (&'a String, &'a Value)>) -> Value {
-        let mut sections = self.asked.clone();
-        spec::apply_point(
-            &mut sections,
-            choices.map(|(key, value)| (key.as_str(), value)),
-        );
-        sections
+    /// Returns a section with the chosen values applied.
+    fn with(&self, section: &str, chosen: &Chosen<'_>) -> Value {
+        with(&self.asked, section, &of_section(section, chosen))
     }
 }
 
@@ -79,22 +141,25 @@ impl Settings {
         choices: impl Iterator<Item = (&'a String, &'a Value)>,
         axes: &[String],
     ) -> Result<Self, Vec<KeyFault>> {
-        let sections = base.with(choices);
+        let chosen: Vec<(&str, &Value)> =
+            choices.map(|(key, value)| (key.as_str(), value)).collect();
+        let run = base.with("run", &chosen);
         let mut faults = Vec::new();
-        let model = typed::<Model>(&sections, "model", &mut faults);
-        let data = typed::<Data>(&sections, "data", &mut faults);
-        let train = typed::<Train>(&sections, "train", &mut faults);
-        let engine = typed_at::<Engine>(&sections["run"]["engine"], "run.engine", &mut faults);
-        let devices = typed_at::<Devices>(&sections["run"]["devices"], "run.devices", &mut faults);
-        let devices_per_trial = typed_at::<u64>(
-            &sections["run"]["devices_per_trial"],
-            "run.devices_per_trial",
+        let model = or_fault(base.models.get(&base.asked, &chosen), &mut faults);
+        let data = or_fault(base.data.get(&base.asked, &chosen), &mut faults);
+        let train: Option<Train> =
+            or_fault(typed_at(&base.with("train", &chosen), "train"), &mut faults);
+        let engine: Option<Engine> = or_fault(typed_at(&run["engine"], "run.engine"), &mut faults);
+        let devices: Option<Devices> =
+            or_fault(typed_at(&run["devices"], "run.devices"), &mut faults);
+        let devices_per_trial: Option<u64> = or_fault(
+            typed_at(&run["devices_per_trial"], "run.devices_per_trial"),
             &mut faults,
         );
         let swept = axes.iter().filter_map(|axis| axis.strip_prefix("run."));
         let telling = swept.chain(["devices_per_trial"]);
         let telling_run = telling
-            .map(|key| (key.to_owned(), sections["run"][key].clone()))
+            .map(|key| (key.to_owned(), run[key].clone()))
             .collect();
         match (model, data, train, engine, devices, devices_per_trial) {
             (
@@ -230,20 +295,10 @@ impl Settings {
     }
 }
 
-fn typed<T: serde::de::DeserializeOwned>(
-    sections: &Value,
-    section: &str,
-    faults: &mut Vec<KeyFault>,
-) -> Option<T> {
-    typed_at(&sections[section], section, faults)
+fn typed_at<T: DeserializeOwned>(value: &Value, key: &str) -> Result<T, KeyFault> {
+    T::deserialize(value).map_err(|error| KeyFault::new(key, error.to_string()))
 }
 
-fn typed_at<T: serde::de::DeserializeOwned>(
-    value: &Value,
-    key: &str,
-    faults: &mut Vec<KeyFault>,
-) -> Option<T> {
-    T::deserialize(value)
-        .map_err(|error| faults.push(KeyFault::new(key, error.to_string())))
-        .ok()
+fn or_fault<T>(made: Result<T, KeyFault>, faults: &mut Vec<KeyFault>) -> Option<T> {
+    made.map_err(|fault| faults.push(fault)).ok()
 }

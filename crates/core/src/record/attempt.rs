@@ -9,7 +9,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
-use crate::plan::TrialId;
+use crate::{
+    input,
+    limits::{RESULT_BYTES, STATE_BYTES},
+    plan::TrialId,
+};
 
 /// Name of the file.
 const ATTEMPT: &str = "attempt.json";
@@ -38,7 +42,7 @@ impl AttemptFile {
 
     /// `None` if the file is missing or torn.
     pub fn read(folder: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(folder.join(ATTEMPT)).ok()?).ok()
+        serde_json::from_slice(&input::read(&folder.join(ATTEMPT), &STATE_BYTES).ok()?).ok()
     }
 }
 
@@ -81,7 +85,7 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
     let path = folder.join("trial.json");
     let unreadable =
         |error: &dyn fmt::Display| ResultError::Unreadable(format!("{}: {error}", path.display()));
-    let bytes = fs::read(&path).map_err(|error| unreadable(&error))?;
+    let bytes = input::read(&path, &RESULT_BYTES).map_err(|error| unreadable(&error))?;
     // A result of another version may lack fields of this version.
     if let Ok(Version { kiln_trial_result }) = serde_json::from_slice(&bytes)
         && kiln_trial_result != u64::from(TRIAL_RESULT)

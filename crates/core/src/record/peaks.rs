@@ -13,6 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{datasheet, run_file::write_json};
+use crate::{input, limits::STATE_BYTES};
 
 /// Version of the file.
 const PEAKS_FILE: u32 = 1;
@@ -214,7 +215,7 @@ fn replace(peaks: &mut Vec<MeasuredPeak>, measured: &MeasuredPeak) -> Kept {
 
 /// A missing file contains no peaks.
 fn read(path: &Path) -> io::Result<Vec<MeasuredPeak>> {
-    let text = match fs::read_to_string(path) {
+    let text = match input::read_text(path, &STATE_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         read => read?,
     };

@@ -1,13 +1,13 @@
 //! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a
 //! file, always complete (a temporary file, then a rename).
 
-use std::{collections::BTreeMap, fs, io, path::Path};
+use std::{collections::BTreeMap, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{RunFolder, preflight::Check};
-use crate::{folder::write_whole, plan::TrialId};
+use crate::{folder::write_whole, input, limits::RUN_FILE_BYTES, plan::TrialId};
 
 /// Version of the file.
 pub const RUN_FILE: u32 = 1;
@@ -159,10 +159,11 @@ impl RunFile {
     /// Reads `run.json`.
     ///
     /// # Errors
-    /// The file is missing, torn or of a newer format; the text names the file.
+    /// The file is missing, torn, too large or of a newer format; the text names the file.
     pub fn read(path: &Path) -> Result<Self, String> {
         Self::parse(
-            &fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?,
+            &input::read_text(path, &RUN_FILE_BYTES)
+                .map_err(|error| format!("{}: {error}", path.display()))?,
             path,
         )
     }
@@ -213,6 +214,8 @@ pub(super) fn json(value: &impl Serialize) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

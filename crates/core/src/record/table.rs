@@ -25,6 +25,10 @@ use self::{
     extent::{check_rest, whole_extent},
     head::check_version,
 };
+use crate::{
+    input,
+    limits::{Limit, SAMPLES_BYTES, TABLE_BYTES},
+};
 
 /// The column every table starts with; its cells name the table and its version, such as
 /// `trials/1`.
@@ -151,7 +155,7 @@ impl Table {
     /// The file cannot be read, a line is not a valid record, or it is another table or a newer
     /// version.
     pub fn read(path: &Path, version: &str) -> Result<Self, TableError> {
-        let mut file = open_plain(path, OpenOptions::new().read(true))?;
+        let mut file = open_plain(path, OpenOptions::new().read(true), &TABLE_BYTES)?;
         Self::read_from(&mut file, path, version)
     }
 
@@ -165,7 +169,7 @@ impl Table {
         column: &str,
         is_wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Self, TableError> {
-        let mut file = open_plain(path, OpenOptions::new().read(true))?;
+        let mut file = open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES)?;
         Self::read_some(&mut file, path, version, &|columns, record| {
             columns
                 .iter()
@@ -388,18 +392,19 @@ pub fn cell_of(value: &Value) -> String {
     }
 }
 
-/// Opens a regular file: reading a device or a pipe might never end.
-fn open_plain(path: &Path, options: &OpenOptions) -> Result<File, TableError> {
-    let plain = options
-        .open(path)
-        .and_then(|file| match file.metadata()?.is_file() {
-            true => Ok(file),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is not a regular file",
-            )),
-        });
-    plain.map_err(|cause| TableError::Io {
+/// Opens a regular file that is within the limit: reading a device or a pipe might never end.
+fn open_plain(
+    path: &Path,
+    options: &OpenOptions,
+    limit: &'static Limit,
+) -> Result<File, TableError> {
+    let opened = input::open_with(path, options).and_then(|file| {
+        limit
+            .check(file.metadata()?.len())
+            .map_err(input::refused)?;
+        Ok(file)
+    });
+    opened.map_err(|cause| TableError::Io {
         path: path.to_owned(),
         doing: "opening",
         cause,

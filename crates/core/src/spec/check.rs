@@ -29,23 +29,26 @@ pub(super) fn walk(tree: &Node, whole: bool, top: &Location) -> Vec<Problem> {
     checker.problems
 }
 
-/// Returns the faults of a value (or a map of keys) for `key` outside its section: a value of an
-/// axis.
-pub(super) fn value(key: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
+/// A key whose values stand outside its section: an axis. Made once for many values.
+pub(super) fn field_of(key: &str, shape: KeyShape) -> KeyField {
+    KeyField {
+        name: String::new(),
+        shape,
+        default: keys::field(key).and_then(|field| field.default.clone()),
+        required: false,
+    }
+}
+
+/// Returns the faults of a value (or a map of keys) of `key` outside its section: a value of an
+/// axis. `field` is [`field_of`] the key.
+pub(super) fn value(key: &str, field: &KeyField, node: &Node) -> Vec<Problem> {
     let mut checker = Checker {
         problems: Vec::new(),
         whole: true,
         kind_given: true,
         may_be_axis: false,
     };
-    let default = keys::field(key).and_then(|field| field.default.clone());
-    let field = KeyField {
-        name: String::new(),
-        shape: shape.clone(),
-        default,
-        required: false,
-    };
-    checker.field(key, &field, node, &node.location);
+    checker.field(key, field, node, &node.location);
     checker.problems
 }
 

@@ -44,7 +44,8 @@ mod value;
 
 use std::path::PathBuf;
 
-use node::Node;
+use node::{Node, NodeContent};
+use serde::de::DeserializeOwned;
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
@@ -218,6 +219,23 @@ fn with_defaults(user: Node) -> Node {
     ])
 }
 
+/// Reads a YAML text that kiln wrote, such as a resolved experiment.
+///
+/// # Errors
+/// It does not fit the type, or its aliases make it too large.
+pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    check_growth(text)?;
+    serde_yaml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Refuses a YAML text whose aliases would make it too large; kiln writes none.
+///
+/// # Errors
+/// The fault, with its place.
+pub fn check_growth(text: &str) -> Result<(), String> {
+    read::check_growth(text).map_err(|problems| Problems::new(problems).to_string())
+}
+
 /// Checks a file that other files extend: every key in it; missing keys are allowed.
 ///
 /// # Errors
@@ -301,6 +319,8 @@ fn own_faults(layer: &merge::SpecLayer) -> Vec<Problem> {
         );
         return vec![Problem::new(&layer.tree.location, "", message)];
     }
+    let mut problems = Vec::new();
+    refuse_nul(&layer.tree, "", &mut problems);
     let given = |key| {
         layer
             .tree
@@ -308,19 +328,50 @@ fn own_faults(layer: &merge::SpecLayer) -> Vec<Problem> {
             .and_then(|train| train.entry(key))
             .filter(|entry| !entry.value.is_null())
     };
-    match (given("steps"), given("epochs")) {
-        (Some(steps), Some(epochs)) => {
-            let later = if steps.key_location > epochs.key_location {
-                steps
-            } else {
-                epochs
-            };
-            vec![Problem::new(
-                &later.key_location,
-                "train.epochs",
-                "`train.steps` and `train.epochs` are both given; keep one of them",
-            )]
+    if let (Some(steps), Some(epochs)) = (given("steps"), given("epochs")) {
+        let later = if steps.key_location > epochs.key_location {
+            steps
+        } else {
+            epochs
+        };
+        problems.push(Problem::new(
+            &later.key_location,
+            "train.epochs",
+            "`train.steps` and `train.epochs` are both given; keep one of them",
+        ));
+    }
+    problems
+}
+
+/// Refuses NUL characters in texts and keys: in a table they stand for bytes that a power failure
+/// has lost.
+fn refuse_nul(node: &Node, path: &str, problems: &mut Vec<Problem>) {
+    let has_nul = |text: &str| text.contains('\0');
+    let message = |path: &str, what: &str| {
+        format!(
+            "`{path}` {what} a NUL character (`\\0`), which no table can hold; remove it, or \
+             write a space instead"
+        )
+    };
+    match &node.content {
+        NodeContent::Scalar(scalar) if has_nul(&scalar.text) => {
+            problems.push(Problem::new(&node.location, path, message(path, "has")));
         }
-        _ => Vec::new(),
+        NodeContent::Scalar(_) => {}
+        NodeContent::List(items) => {
+            for item in items {
+                refuse_nul(item, path, problems);
+            }
+        }
+        NodeContent::Map(entries) => {
+            for entry in entries {
+                let full = shapes::join(path, &entry.key);
+                if has_nul(&entry.key) {
+                    let text = message(&full, "is a key with");
+                    problems.push(Problem::new(&entry.key_location, full.clone(), text));
+                }
+                refuse_nul(&entry.value, &full, problems);
+            }
+        }
     }
 }

@@ -27,6 +27,15 @@ pub(super) struct NodeEntry {
     pub(super) value: Node,
 }
 
+/// The size of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeSize {
+    pub(super) nodes: usize,
+    pub(super) depth: usize,
+    /// Bytes of its scalars and keys.
+    pub(super) text_bytes: u64,
+}
+
 impl Node {
     pub(super) fn empty_map(location: Location) -> Self {
         Self {
@@ -170,16 +179,38 @@ impl Node {
         }
     }
 
-    /// Returns the number of nodes in this tree, and its depth.
-    pub(super) fn size(&self) -> (usize, usize) {
-        let children: Vec<&Node> = match &self.content {
-            NodeContent::Scalar(_) => return (1, 0),
+    /// The size of this tree.
+    pub(super) fn size(&self) -> NodeSize {
+        let own = NodeSize {
+            nodes: 1,
+            depth: 0,
+            text_bytes: self.own_text_bytes(),
+        };
+        let children: Vec<&Self> = match &self.content {
+            NodeContent::Scalar(_) => return own,
             NodeContent::List(items) => items.iter().collect(),
             NodeContent::Map(entries) => entries.iter().map(|entry| &entry.value).collect(),
         };
         let sizes = children.into_iter().map(Self::size);
-        let (count, depth) = sizes.fold((1, 0), |(count, depth), (n, d)| (count + n, depth.max(d)));
-        (count, depth + 1)
+        let whole = sizes.fold(own, |whole, child| NodeSize {
+            nodes: whole.nodes + child.nodes,
+            depth: whole.depth.max(child.depth),
+            text_bytes: whole.text_bytes + child.text_bytes,
+        });
+        NodeSize {
+            depth: whole.depth + 1,
+            ..whole
+        }
+    }
+
+    /// Bytes of a scalar's text, or of a map's keys.
+    pub(super) fn own_text_bytes(&self) -> u64 {
+        let bytes = match &self.content {
+            NodeContent::Scalar(scalar) => scalar.text.len(),
+            NodeContent::List(_) => 0,
+            NodeContent::Map(entries) => entries.iter().map(|entry| entry.key.len()).sum(),
+        };
+        bytes as u64
     }
 
     /// Describes the node for an error message: `` `8` ``, `a list`, `a map`.

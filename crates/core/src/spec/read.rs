@@ -4,25 +4,20 @@
 //! and merge keys, several documents, tags, aliases that grow too large. The checker interprets the
 //! keys.
 
-use std::{collections::HashMap, fs, io::Read, path::Path, sync::Arc};
+use std::{collections::HashMap, fs, path::Path, sync::Arc};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use super::{
-    node::{Node, NodeContent, NodeEntry},
+    node::{Node, NodeContent, NodeEntry, NodeSize},
     problem::{Location, Problem},
     scalar::{Resolved, Scalar},
     suggest::nearest,
 };
-
-/// Maximum size of a file, in bytes.
-const MOST_BYTES: u64 = 1 << 20;
-/// Maximum nesting depth of maps and lists.
-const MOST_DEPTH: usize = 64;
-/// Maximum number of values in one file, with aliases expanded: nested aliases grow exponentially.
-const MOST_NODES: usize = 100_000;
-/// Maximum number of keys in one map; kiln knows about 120.
-const MOST_KEYS: usize = 1000;
+use crate::{
+    input,
+    limits::{EXPERIMENT_BYTES, YAML_DEPTH, YAML_KEYS, YAML_TEXT_BYTES, YAML_VALUES},
+};
 
 /// A file as a tree, and its faults; if there are faults, the tree holds the part that could be
 /// read.
@@ -51,18 +46,15 @@ fn read_text(path: &Path) -> Result<String, String> {
     if found.is_dir() {
         return Err("is a folder; name a YAML file in it".to_owned());
     }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(|error| cannot_read(path, &error))?;
-    file.take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| cannot_read(path, &error))?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err("is larger than 1 MiB; an experiment file is a few kilobytes".to_owned());
-    }
-    decode(bytes)
+    input::read(path, &EXPERIMENT_BYTES)
+        .map_err(|error| cannot_read(path, &error))
+        .and_then(decode)
 }
 
 fn cannot_read(path: &Path, error: &std::io::Error) -> String {
+    if input::exceeded(error).is_some() {
+        return format!("{error}; an experiment file is a few kilobytes");
+    }
     if error.kind() != std::io::ErrorKind::NotFound {
         return format!("cannot be read: {error}");
     }
@@ -120,10 +112,7 @@ fn decode(bytes: Vec<u8>) -> Result<String, String> {
 /// Reads a text in memory.
 pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTree, Vec<Problem>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut builder = NodeBuilder {
-        source: Arc::clone(source),
-        ..NodeBuilder::default()
-    };
+    let mut builder = NodeBuilder::new(source);
     for event in Parser::new_from_str(text) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -153,26 +142,68 @@ pub(super) fn read_text_as_tree(text: &str, source: &Arc<str>) -> Result<ReadTre
     }
 }
 
+/// Refuses a text whose aliases would make it larger than the limits allow; one without aliases
+/// cannot grow.
+pub(super) fn check_growth(text: &str) -> Result<(), Vec<Problem>> {
+    if !text.contains('*') {
+        return Ok(());
+    }
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((Event::Alias(_), _)) => return read_text_as_tree(text, &"line".into()).map(drop),
+            Ok(_) => {}
+            // The reader of the values says it in its own words.
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
 /// Builds a tree from the parser's events, without recursion.
 struct NodeBuilder {
     source: Arc<str>,
     open: Vec<OpenNode>,
     root: Option<Node>,
     documents: usize,
-    anchors: HashMap<usize, (Node, usize, usize)>,
+    anchors: HashMap<usize, Anchor>,
+    /// With the aliases written out.
     nodes: usize,
+    /// Bytes of the scalars and keys in the tree and in the anchors, each of which is a copy.
+    text_bytes: u64,
+    limits: ReadLimits,
     problems: Vec<Problem>,
 }
 
-impl Default for NodeBuilder {
-    fn default() -> Self {
+/// A value that aliases may name.
+struct Anchor {
+    node: Node,
+    size: NodeSize,
+}
+
+/// The values of the limits: they are compared at each value.
+struct ReadLimits {
+    depth: usize,
+    values: usize,
+    keys: usize,
+    text_bytes: u64,
+}
+
+impl NodeBuilder {
+    fn new(source: &Arc<str>) -> Self {
         Self {
-            source: "".into(),
+            source: Arc::clone(source),
             open: Vec::new(),
             root: None,
             documents: 0,
             anchors: HashMap::new(),
             nodes: 0,
+            text_bytes: 0,
+            limits: ReadLimits {
+                depth: YAML_DEPTH.size(),
+                values: YAML_VALUES.size(),
+                keys: YAML_KEYS.size(),
+                text_bytes: YAML_TEXT_BYTES.value(),
+            },
             problems: Vec::new(),
         }
     }
@@ -285,8 +316,8 @@ impl NodeBuilder {
         if let Some(tag) = tag {
             self.refuse_tag(&location, tag, "");
         }
-        if self.open.len() >= MOST_DEPTH {
-            return Err(Problem::new(&location, "", too_deep()));
+        if self.open.len() >= self.limits.depth {
+            return Err(Problem::new(&location, "", too_deep(self.limits.depth)));
         }
         self.open.push(OpenNode {
             node: Node { content, location },
@@ -298,56 +329,76 @@ impl NodeBuilder {
     }
 
     fn alias(&mut self, anchor: usize, location: &Location) -> Result<(), Problem> {
-        let Some((node, count, depth)) = self.anchors.get(&anchor) else {
+        let Some(size) = self.anchors.get(&anchor).map(|anchor| anchor.size) else {
             return Err(Problem::new(
                 location,
                 self.path(),
                 "this alias is inside the value it names; write the value out",
             ));
         };
-        if self.open.len() + depth > MOST_DEPTH {
+        if self.open.len() + size.depth > self.limits.depth {
+            let most = self.limits.depth;
             return Err(Problem::new(
                 location,
                 "",
-                format!("nested more than {MOST_DEPTH} deep once its aliases are written out"),
+                format!(
+                    "nested more than {most} deep once its aliases are written out; {}",
+                    YAML_DEPTH.remedy(None)
+                ),
             ));
         }
-        self.nodes += count;
-        let node = node.clone();
-        self.count(location)?;
-        self.place(node)
+        // Counted before anything is copied.
+        self.count(size.nodes + 1, size.text_bytes, location)?;
+        match self.anchors.get(&anchor).map(|anchor| anchor.node.clone()) {
+            Some(node) => self.place(node),
+            None => Ok(()),
+        }
     }
 
-    fn count(&mut self, location: &Location) -> Result<(), Problem> {
-        self.nodes += 1;
-        if self.nodes > MOST_NODES {
-            return Err(Problem::new(
-                location,
-                "",
-                format!("holds more than {MOST_NODES} values once its aliases are written out"),
-            ));
-        }
-        Ok(())
+    fn count(&mut self, nodes: usize, text_bytes: u64, location: &Location) -> Result<(), Problem> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        self.text_bytes = self.text_bytes.saturating_add(text_bytes);
+        let most = self.limits.values;
+        let too_large = if self.nodes > most {
+            format!(
+                "holds more than {most} values once its aliases are written out; {}",
+                YAML_VALUES.remedy(None)
+            )
+        } else if self.text_bytes > self.limits.text_bytes {
+            YAML_TEXT_BYTES.exceeded(self.limits.text_bytes).to_string()
+        } else {
+            return Ok(());
+        };
+        Err(Problem::new(location, "", too_large))
     }
 
     /// Stores a finished node under its anchor, then puts it into its parent.
     fn add(&mut self, node: Node, anchor: usize) -> Result<(), Problem> {
-        self.count(&node.location)?;
+        self.count(1, node.own_text_bytes(), &node.location)?;
         if anchor != 0 {
-            let (count, depth) = node.size();
-            self.anchors.insert(anchor, (node.clone(), count, depth));
+            let size = node.size();
+            self.count(0, size.text_bytes, &node.location)?;
+            self.anchors.insert(
+                anchor,
+                Anchor {
+                    node: node.clone(),
+                    size,
+                },
+            );
         }
         self.place(node)
     }
 
     fn place(&mut self, node: Node) -> Result<(), Problem> {
         let path = self.path();
-        if let Some(open) = self.open.last().filter(|open| open.lines.len() > MOST_KEYS) {
+        let most = self.limits.keys;
+        if let Some(open) = self.open.last().filter(|open| open.lines.len() > most) {
             return Err(Problem::new(
                 &open.node.location,
                 path,
                 format!(
-                    "a map here has more than {MOST_KEYS} keys; this is not an experiment file"
+                    "a map here has more than {most} keys; this is not an experiment file, or {}",
+                    YAML_KEYS.remedy(None)
                 ),
             ));
         }
@@ -400,7 +451,7 @@ impl NodeBuilder {
             return Problem::new(
                 &Location::at(&self.source, line.max(1), column),
                 "",
-                too_deep(),
+                too_deep(self.limits.depth),
             );
         }
         let lines: Vec<&str> = text.lines().collect();
@@ -446,8 +497,11 @@ fn bare_comparison(line: &str) -> Option<&str> {
     number.parse::<f64>().ok().map(|_| value)
 }
 
-fn too_deep() -> String {
-    format!("nested more than {MOST_DEPTH} deep; an experiment file needs five levels")
+fn too_deep(most: usize) -> String {
+    format!(
+        "nested more than {most} deep; an experiment file needs five levels, or {}",
+        YAML_DEPTH.remedy(None)
+    )
 }
 
 /// Returns the key of a map's next entry, or why it is invalid.
@@ -611,5 +665,30 @@ mod tests {
                 .unwrap_err()
                 .contains("holds more than 100000 values")
         );
+    }
+
+    #[test]
+    fn the_text_of_aliases_is_counted_before_it_is_copied() {
+        // A gigabyte, in a file of 110 kB.
+        let long = "x".repeat(100_000);
+        let many = vec!["*a"; 10_000].join(", ");
+        let text = format!("a: &a {long}\nb: [{many}]\n");
+        let error = read(&text).unwrap_err();
+        assert!(
+            error.starts_with(
+                "x.yaml:2:"
+            ) && error.contains(
+                "it has more than the 16.0 MiB allowed for the text of an experiment file with its \
+                 aliases written out; set KILN_LIMIT_YAML_TEXT_BYTES=33554432 to allow more"
+            ),
+            "{error}"
+        );
+        // Keys count as well, and the copies that nested anchors keep.
+        let keys = format!("a: &a {{{long}: 1}}\nb: [{many}]\n");
+        assert!(read(&keys).unwrap_err().contains("YAML_TEXT_BYTES"));
+        let nested: String = (0..60).map(|level| format!("[&b{level} ")).collect();
+        let nested = format!("a: {nested}{}{}\n", "x".repeat(500_000), "]".repeat(60));
+        assert!(read(&nested).unwrap_err().contains("YAML_TEXT_BYTES"));
+        assert!(read(&format!("a: &a {long}\nb: [*a, *a]\n")).is_ok());
     }
 }

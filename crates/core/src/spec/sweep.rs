@@ -4,6 +4,7 @@
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
+    rc::Rc,
 };
 
 use serde_json::Value;
@@ -20,6 +21,11 @@ use super::{
     shapes::{KeyField, KeyShape, join},
     suggest::{listed, nearest},
 };
+use crate::limits::{AXIS_VALUES, EXCLUDE_ENTRIES, Limit, POINTS};
+
+/// Faults of one sweep after which the entries of `include` and `exclude` are not checked any
+/// further: each fault looks for the nearest key.
+const MOST_FAULTS: usize = 1000;
 
 /// Checks the section in a merged tree.
 pub(super) fn check(tree: &Node) -> Vec<Problem> {
@@ -31,7 +37,10 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
         sweep,
         problems: Vec::new(),
         kinds: RefCell::default(),
+        fields: HashMap::new(),
+        varying: HashSet::new(),
     };
+    checker.varying = checker.every_value().map(|(key, _)| key).collect();
     for place in AXES {
         checker.axes(place);
     }
@@ -52,7 +61,14 @@ struct SweepChecker<'a> {
     problems: Vec<Problem>,
     /// Cached per path: a sweep may list thousands of points.
     kinds: RefCell<HashMap<String, Vec<String>>>,
+    /// The allowed values of the keys so far.
+    fields: HashMap<String, Fields>,
+    /// The keys to which the sweep gives a value.
+    varying: HashSet<&'a str>,
 }
+
+/// The allowed values of a key; several if they depend on the kind.
+type Fields = Rc<[KeyField]>;
 
 impl<'a> SweepChecker<'a> {
     fn push(&mut self, location: &Location, key: &str, message: impl Into<String>) {
@@ -78,7 +94,7 @@ impl<'a> SweepChecker<'a> {
 
     fn axis(&mut self, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
-        let Some(shapes) = self.shapes(&full, entry) else {
+        let Some(fields) = self.fields(&full, entry) else {
             return;
         };
         let NodeContent::List(values) = &entry.value.content else {
@@ -97,9 +113,12 @@ impl<'a> SweepChecker<'a> {
                 format!("`{full}` is an empty list; an axis needs at least one value"),
             );
         }
+        if !self.is_within(&AXIS_VALUES, values.len(), &entry.value.location, &full) {
+            return;
+        }
         let mut seen = HashSet::new();
         for value in values {
-            self.value(&entry.key, &shapes, value);
+            self.value(&entry.key, &fields, value);
             // For keys that vary together, only whole rows must differ.
             if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
                 self.push(
@@ -114,13 +133,38 @@ impl<'a> SweepChecker<'a> {
         }
     }
 
+    /// Whether a list is within its limit; if not, a problem says so.
+    fn is_within(
+        &mut self,
+        limit: &'static Limit,
+        found: usize,
+        location: &Location,
+        path: &str,
+    ) -> bool {
+        let within = limit.check(found as u64);
+        if let Err(exceeded) = within {
+            self.push(location, path, format!("`{path}`: {exceeded}"));
+        }
+        within.is_ok()
+    }
+
     /// Returns the allowed values of an axis or point; `None`, with a problem, if the key cannot
     /// vary.
-    fn shapes(&mut self, full: &str, entry: &NodeEntry) -> Option<Vec<KeyShape>> {
+    fn fields(&mut self, full: &str, entry: &NodeEntry) -> Option<Fields> {
         let key = entry.key.as_str();
+        if let Some(known) = self.fields.get(key) {
+            return Some(Rc::clone(known));
+        }
         let known = keys::find(key, &|path| self.kinds(path));
         let message = match known {
-            KeyLookup::Shapes(shapes) if may_vary(key) => return Some(shapes),
+            KeyLookup::Shapes(shapes) if may_vary(key) => {
+                let fields: Fields = shapes
+                    .into_iter()
+                    .map(|shape| check::field_of(key, shape))
+                    .collect();
+                self.fields.insert(key.to_owned(), Rc::clone(&fields));
+                return Some(fields);
+            }
             KeyLookup::Shapes(_) if entry.value.is_map() => {
                 let inner = entry
                     .value
@@ -224,8 +268,8 @@ impl<'a> SweepChecker<'a> {
         listed.chain(points.map(|entry| (entry.key.as_str(), &entry.value)))
     }
 
-    fn value(&mut self, key: &str, shapes: &[KeyShape], value: &Node) {
-        let mut faults = shapes.iter().map(|shape| check::value(key, shape, value));
+    fn value(&mut self, key: &str, fields: &[KeyField], value: &Node) {
+        let mut faults = fields.iter().map(|field| check::value(key, field, value));
         let first = faults.next().unwrap_or_default();
         if !first.is_empty() && faults.all(|others| !others.is_empty()) {
             self.problems.extend(first);
@@ -399,7 +443,22 @@ impl<'a> SweepChecker<'a> {
             );
             return self.push(&node.location, &path, message);
         };
+        let limit = if section == "exclude" {
+            &EXCLUDE_ENTRIES
+        } else {
+            &POINTS
+        };
+        if !self.is_within(limit, points.len(), &node.location, &path) {
+            return;
+        }
         for (index, point) in points.iter().enumerate() {
+            if self.problems.len() >= MOST_FAULTS {
+                let message = format!(
+                    "`{path}` is checked up to here only: the sweep has {MOST_FAULTS} faults; \
+                     correct them first"
+                );
+                return self.push(&point.location, &path, message);
+            }
             let path = format!("{path}[{index}]");
             if point.entries().is_empty() {
                 self.push(
@@ -420,13 +479,13 @@ impl<'a> SweepChecker<'a> {
 
     fn point_key(&mut self, section: &str, path: &str, entry: &'a NodeEntry) {
         let full = format!("{path}.{}", entry.key);
-        let Some(shapes) = self.shapes(&full, entry) else {
+        let Some(fields) = self.fields(&full, entry) else {
             return;
         };
         if section == "include" {
-            return self.value(&entry.key, &shapes, &entry.value);
+            return self.value(&entry.key, &fields, &entry.value);
         }
-        if !self.every_value().any(|(key, _)| key == entry.key) {
+        if !self.varying.contains(entry.key.as_str()) {
             let message = format!(
                 "`{}` is not an axis of this sweep, so no point can match it",
                 entry.key
@@ -442,28 +501,28 @@ impl<'a> SweepChecker<'a> {
             return self.push(&entry.value.location, &full, message);
         }
         match entry.value.text().and_then(condition) {
-            Some((operator, number)) => self.condition(&full, &shapes, entry, operator, number),
-            None => self.value(&entry.key, &shapes, &entry.value),
+            Some((operator, number)) => self.condition(&full, &fields, entry, operator, number),
+            None => self.value(&entry.key, &fields, &entry.value),
         }
     }
 
     fn condition(
         &mut self,
         full: &str,
-        shapes: &[KeyShape],
+        fields: &[KeyField],
         entry: &NodeEntry,
         operator: Operator,
         number: &str,
     ) {
         let operator = operator.text();
-        let numeric = |shape: &KeyShape| match shape {
+        let numeric = |field: &KeyField| match &field.shape {
             KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Anything => true,
             KeyShape::Any(shapes) => shapes
                 .iter()
                 .any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
             _ => false,
         };
-        if !shapes.iter().any(numeric) {
+        if !fields.iter().any(numeric) {
             let message = format!(
                 "`{}` does not hold numbers, so the comparison `{operator}` is not possible; name \
                  one of its values",

@@ -1,6 +1,8 @@
 //! Checks one value against the shape of its key: type, range, pattern, choice. The checker handles
 //! maps.
 
+use std::collections::HashSet;
+
 use super::{
     future,
     node::{Node, NodeContent},
@@ -63,11 +65,9 @@ fn list_faults(path: &str, item: &KeyShape, nodes: &[Node], list: &Node) -> Vec<
         .enumerate()
         .flat_map(|(index, node)| item_faults(&format!("{path}[{index}]"), item, node))
         .collect();
-    for (index, node) in nodes.iter().enumerate() {
-        if nodes[..index]
-            .iter()
-            .any(|earlier| earlier.to_json() == node.to_json())
-        {
+    let mut seen = HashSet::new();
+    for node in nodes {
+        if !seen.insert(node.to_json().to_string()) {
             problems.push(Problem::new(
                 &node.location,
                 path,

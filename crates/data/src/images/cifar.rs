@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::kinds::data::{Data, ImageShape};
+use kiln_core::{
+    kinds::data::{Data, ImageShape},
+    limits::ARCHIVE_BYTES,
+};
 use sha2::{Digest, Sha256};
 
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
@@ -48,7 +51,7 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
             .map(|path| {
                 Ok(Batch {
                     path: path.clone(),
-                    bytes: files::read(path)?,
+                    bytes: files::read(path, source::most_bytes(data))?,
                 })
             })
             .collect::<Result<_, DataError>>()?,
@@ -85,7 +88,7 @@ fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
 
 fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; CIFAR10_BATCHES.len()]> {
     let mut found: [Option<Vec<u8>>; CIFAR10_BATCHES.len()] = Default::default();
-    for entry in tar::Archive::new(files::open(archive, archive)?).entries()? {
+    for entry in tar::Archive::new(files::open(archive, archive, &ARCHIVE_BYTES)?).entries()? {
         let mut entry = entry?;
         let place = entry
             .path()?

@@ -32,7 +32,12 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
     let mut hasher = Sha256::new();
     let mut parts = Vec::new();
     for pair in paths.chunks_exact(2) {
-        let (images, labels) = (read(&pair[0], &mut hasher)?, read(&pair[1], &mut hasher)?);
+        let mut read = |path: &Path| {
+            let bytes = files::read(path, source::most_bytes(data))?;
+            hasher.update(&bytes);
+            Ok::<_, DataError>(bytes)
+        };
+        let (images, labels) = (read(&pair[0])?, read(&pair[1])?);
         parts.push(part(&pair[0], images, &pair[1], &labels)?);
     }
     let parts = <[Images; 2]>::try_from(parts).map_err(|_| DataError::OtherContent {
@@ -44,12 +49,6 @@ pub(super) fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImag
         parts,
         hex::encode(hasher.finalize()),
     ))
-}
-
-fn read(path: &Path, hasher: &mut Sha256) -> Result<Vec<u8>, DataError> {
-    let bytes = files::read(path)?;
-    hasher.update(&bytes);
-    Ok(bytes)
 }
 
 fn part(

@@ -455,3 +455,40 @@ fn chatlm_cut_shorter_has_the_counts_of_the_reference() {
         None
     );
 }
+
+#[test]
+fn a_damaged_charsmap_is_an_error_and_not_the_end_of_the_program() {
+    let place = Place::with(&row("why it", "so is"));
+    // An empty trie; one that leads out of itself; one that claims 4 GiB.
+    for charsmap in ["AAAAAA==", "BAAAAAAAAEA=", "/////w==", "", "?"] {
+        let normalizer = format!(
+            r#""normalizer": {{"type": "Precompiled", "precompiled_charsmap": "{charsmap}"}}"#
+        );
+        place.write(
+            "tokenizer.json",
+            &TOKENIZER.replace(r#""normalizer": null"#, &normalizer),
+        );
+        let error = place.error(", valid_fraction: 0");
+        assert!(
+            error.starts_with(
+                "HERE/tokenizer.json is not a tokenizer: its `precompiled_charsmap` is damaged: "
+            ),
+            "{charsmap}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_long_line_is_named_before_the_rest_is_read() {
+    let place = Place::with(&row("why it", "so is"));
+    let long = "x".repeat(17 << 20);
+    place.write("rows.jsonl", &format!("{}{long}", row("a", "b")));
+    let error = place.error("");
+    assert!(
+        error.starts_with(
+            "HERE/rows.jsonl could not be read: line 2: it has more than the 16.0 MiB allowed for \
+             a line of a JSONL file; "
+        ),
+        "{error}"
+    );
+}

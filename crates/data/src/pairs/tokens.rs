@@ -1,10 +1,17 @@
 //! Encodes and decodes text with a tokenizer file.
 
-use std::path::{Path, PathBuf};
+use std::{
+    any::Any,
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook},
+    path::{Path, PathBuf},
+    sync::Once,
+};
 
 use kiln_core::kinds::data::UNKNOWN_TOKEN;
 use tokenizers::{ModelWrapper, Tokenizer};
 
+use super::charsmap;
 use crate::error::PairsError;
 
 /// A tokenizer.json of Hugging Face's `tokenizers`, and its three special tokens.
@@ -33,8 +40,8 @@ impl TokenFile {
             file: file.to_owned(),
             reason,
         };
-        let mut tokenizer =
-            Tokenizer::from_bytes(bytes).map_err(|error| unreadable(error.to_string()))?;
+        charsmap::check_all(bytes).map_err(unreadable)?;
+        let mut tokenizer = guarded(|| Tokenizer::from_bytes(bytes)).map_err(unreadable)?;
         if let ModelWrapper::BPE(model) = tokenizer.get_model()
             && let Some(dropout) = model.dropout.filter(|dropout| *dropout > 0.0)
         {
@@ -109,18 +116,15 @@ impl TokenFile {
     /// # Errors
     /// The tokenizer cannot encode the text and has no unknown token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, PairsError> {
-        self.tokenizer
-            .encode_fast(text, false)
+        guarded(|| self.tokenizer.encode_fast(text, false))
             .map(|found| found.get_ids().to_vec())
-            .map_err(|error| self.cannot_encode(&error))
+            .map_err(|reason| self.cannot_encode(reason))
     }
 
     /// Same as [`TokenFile::encode`], for many texts at once, on all cores.
     pub(super) fn encode_many(&self, texts: Vec<&str>) -> Result<Vec<Vec<u32>>, PairsError> {
-        let found = self
-            .tokenizer
-            .encode_batch_fast(texts, false)
-            .map_err(|error| self.cannot_encode(&error))?;
+        let found = guarded(|| self.tokenizer.encode_batch_fast(texts, false))
+            .map_err(|reason| self.cannot_encode(reason))?;
         Ok(found
             .iter()
             .map(|encoding| encoding.get_ids().to_vec())
@@ -132,7 +136,7 @@ impl TokenFile {
     /// A file without a decoder joins its tokens with spaces.
     pub fn decode(&self, ids: &[u32]) -> String {
         // Only a decoder in the file can fail; then the tokens are still returned.
-        self.tokenizer.decode(ids, true).unwrap_or_else(|_| {
+        guarded(|| self.tokenizer.decode(ids, true)).unwrap_or_else(|_| {
             let tokens: Vec<String> = ids
                 .iter()
                 .filter_map(|id| self.tokenizer.id_to_token(*id))
@@ -141,12 +145,54 @@ impl TokenFile {
         })
     }
 
-    fn cannot_encode(&self, error: &tokenizers::Error) -> PairsError {
+    fn cannot_encode(&self, reason: String) -> PairsError {
         PairsError::Encode {
             file: self.file.clone(),
-            reason: error.to_string(),
+            reason,
         }
     }
+}
+
+/// Calls the library of tokenizers. It trusts the file in places, such as indices in tables, and
+/// panics where a damaged one misleads it; here, at its only boundary, that becomes an error.
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    IN_LIBRARY.set(true);
+    stay_silent_in_library();
+    let ended = catch_unwind(AssertUnwindSafe(call));
+    IN_LIBRARY.set(false);
+    match ended {
+        Ok(found) => found.map_err(|error| error.to_string()),
+        Err(panicked) => Err(format!(
+            "the file misleads its reader ({})",
+            panic_text(panicked.as_ref())
+        )),
+    }
+}
+
+thread_local! {
+    /// Whether this thread is inside the library.
+    static IN_LIBRARY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Keeps the report of a panic off the terminal where [`guarded`] makes an error of it.
+fn stay_silent_in_library() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let report = take_hook();
+        set_hook(Box::new(move |panicked| {
+            if !IN_LIBRARY.get() {
+                report(panicked);
+            }
+        }));
+    });
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied())
+        .unwrap_or("no reason given")
 }
 
 fn special_tokens(tokenizer: &Tokenizer) -> Vec<String> {

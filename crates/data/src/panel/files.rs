@@ -3,9 +3,16 @@
 
 use std::{
     borrow::Cow,
-    fs::{self, File},
+    cell::Cell,
+    fs,
     io::{self, BufReader, Read},
     path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use kiln_core::{
+    input::{self, Bounded},
+    limits::{ARCHIVE_BYTES, DATA_BYTES},
 };
 
 use crate::{
@@ -35,14 +42,12 @@ impl CsvFile {
     pub(super) fn bytes(&self) -> Result<Cow<'_, [u8]>, DataError> {
         match &self.content {
             PanelContent::Read(bytes) => Ok(Cow::Borrowed(bytes)),
-            PanelContent::OnDisk => {
-                fs::read(&self.path)
-                    .map(Cow::Owned)
-                    .map_err(|error| DataError::Read {
-                        path: self.path.clone(),
-                        error,
-                    })
-            }
+            PanelContent::OnDisk => input::read(&self.path, &DATA_BYTES)
+                .map(Cow::Owned)
+                .map_err(|error| DataError::Read {
+                    path: self.path.clone(),
+                    error,
+                }),
         }
     }
 }
@@ -259,7 +264,7 @@ fn members(archive: &Path, named: &Path) -> Result<Vec<Member>, DataError> {
 }
 
 fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
-    let mut tar = tar::Archive::new(files::open(archive, named)?);
+    let mut tar = tar::Archive::new(files::open(archive, named, &ARCHIVE_BYTES)?);
     let mut members = Vec::new();
     for entry in tar.entries()? {
         let mut entry = entry?;
@@ -282,8 +287,10 @@ fn tar_members(archive: &Path, named: &Path) -> io::Result<Vec<Member>> {
 }
 
 fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
-    let mut zip = zip::ZipArchive::new(BufReader::new(File::open(archive)?))?;
-    let mut members = Vec::new();
+    let file = input::open_within(archive, &ARCHIVE_BYTES)?;
+    let packed = Rc::new(Cell::new(file.metadata()?.len()));
+    let mut zip = zip::ZipArchive::new(BufReader::new(file))?;
+    let (mut members, mut left) = (Vec::new(), ARCHIVE_BYTES.value());
     for index in 0..zip.len() {
         let Some(name) = zip
             .name_for_index(index)
@@ -294,7 +301,11 @@ fn zip_members(archive: &Path) -> io::Result<Vec<Member>> {
             continue;
         };
         let mut bytes = Vec::new();
-        zip.by_index(index)?.read_to_end(&mut bytes)?;
+        let member = Bounded::at_most(zip.by_index(index)?, &ARCHIVE_BYTES, left);
+        member
+            .unpacking(Rc::clone(&packed))
+            .read_to_end(&mut bytes)?;
+        left -= bytes.len() as u64;
         members.push((name, bytes));
     }
     Ok(members)

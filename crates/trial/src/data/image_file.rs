@@ -3,13 +3,13 @@
 //! Shrinking averages over what a pixel covers (bilinear, its width stretched by the scale), as
 //! torchvision and Pillow do. The orientation tag of an image (EXIF) is ignored, as they do.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use fast_image_resize::{
     FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer,
     images::{Image, ImageRef},
 };
-use kiln_core::kinds::data::Crop;
+use kiln_core::{input, kinds::data::Crop, limits::IMAGE_BYTES};
 
 use super::{
     order::Stream,
@@ -48,7 +48,7 @@ pub(super) fn read(
 ) -> Result<Vec<u8>, String> {
     let failed =
         |reason: String| format!("{} could not be read as an image: {reason}", path.display());
-    let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
+    let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
     let image = pixels::decode(&bytes).map_err(&failed)?;
     let piece = match crop {
         Crop::Center => middle(image.width, image.height),
@@ -131,6 +131,8 @@ fn between(share: f64, [least, most]: [f64; 2]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// Saves what `pixel(column, row)` says, as JPEG where the name ends so, else as PNG.

@@ -5,14 +5,16 @@
 
 use std::io::Cursor;
 
+use kiln_core::limits::IMAGE_PIXELS;
 use png::{BitDepth, ColorType, Transformations};
 use zune_jpeg::{
     JpegDecoder,
     zune_core::{bytestream::ZCursor, colorspace::ColorSpace, options::DecoderOptions},
 };
 
-/// A decoded image may take this many bytes: a file of some kilobytes can claim any size.
-const LARGEST_BYTES: usize = 512 << 20;
+/// Bytes that a pixel may take while it is decoded, of those that [`IMAGE_PIXELS`] allows: a file of
+/// some kilobytes can claim any size.
+const PIXEL_BYTES: u64 = 3;
 /// The first bytes of a PNG file. Source: PNG specification, third edition, 5.2.
 const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 /// The first bytes of a JPEG file: start of image, then another marker. Source: ITU-T T.81,
@@ -107,18 +109,14 @@ fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
 
 /// The bytes that the decoded image takes, if they are few enough.
 fn checked(width: u32, height: u32, bytes: Option<usize>) -> Result<usize, String> {
-    let too_large = || {
-        format!(
-            "it has {width} × {height} pixels, more than {} MiB",
-            LARGEST_BYTES >> 20
-        )
-    };
-    let as_rgb = usize::try_from(3 * u64::from(width) * u64::from(height)).ok();
-    bytes
-        .filter(|bytes| {
-            *bytes <= LARGEST_BYTES && as_rgb.is_some_and(|bytes| bytes <= LARGEST_BYTES)
-        })
-        .ok_or_else(too_large)
+    let pixels = u64::from(width) * u64::from(height);
+    let bytes = bytes.unwrap_or(usize::MAX);
+    // Deep and transparent images take more than three bytes for a pixel.
+    let taken = (bytes as u64).div_ceil(PIXEL_BYTES).max(pixels);
+    match IMAGE_PIXELS.check(taken) {
+        Ok(()) => Ok(bytes),
+        Err(exceeded) => Err(format!("it has {width} × {height} pixels: {exceeded}")),
+    }
 }
 
 /// Writes a PNG file of [height, width, 3].
@@ -224,6 +222,10 @@ mod tests {
         sum.update(&file[12..29]);
         file[29..33].copy_from_slice(&sum.sum().to_be_bytes());
         let error = decode(&file).err().unwrap();
-        assert_eq!(error, "it has 65536 × 65536 pixels, more than 512 MiB");
+        assert_eq!(
+            error,
+            "it has 65536 × 65536 pixels: it has 4294967296 pixels, more than the 178956970 \
+             pixels allowed for an image; set KILN_LIMIT_IMAGE_PIXELS=4294967296 to allow more"
+        );
     }
 }

@@ -56,6 +56,9 @@ pub(crate) struct ResumePoint {
     pub(crate) folder: PathBuf,
 }
 
+/// The point to resume from, and its tensors.
+type Found<T> = (ResumePoint, T);
+
 /// Keeps a trial's checkpoints.
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -83,13 +86,25 @@ impl Keeper {
         })
     }
 
-    /// The checkpoint to resume from, and the reasons why newer ones were refused.
+    /// The checkpoint to resume from with what `read` makes of its tensors, and the reasons why
+    /// newer ones were refused: also those that `read` gives. `total_steps` is the trial's.
     ///
     /// Errors: the folder cannot be read, or its content cannot be removed.
-    pub(crate) fn start(&mut self) -> Result<(Option<ResumePoint>, Vec<String>), TrialError> {
+    pub(crate) fn start<T>(
+        &mut self,
+        total_steps: u64,
+        read: impl Fn(&ResumePoint) -> Result<T, TrialError>,
+    ) -> Result<(Option<Found<T>>, Vec<String>), TrialError> {
         let unreadable =
             |error| TrialError::Failed(format!("the trial's checkpoints cannot be read: {error}"));
-        let found = self.checkpoints.newest(understood).map_err(unreadable)?;
+        let found = self
+            .checkpoints
+            .newest(|usable| {
+                let start = understood(usable, total_steps)?;
+                let saved = read(&start).map_err(|error| error.to_string())?;
+                Ok((start, saved))
+            })
+            .map_err(unreadable)?;
         self.lowest = self.checkpoints.lowest_loss().unwrap_or(f64::INFINITY);
         Ok(found)
     }
@@ -168,7 +183,14 @@ impl Keeper {
 /// Reads the training state of a checkpoint.
 fn understood(
     UsableCheckpoint { header, folder }: UsableCheckpoint,
+    total_steps: u64,
 ) -> Result<ResumePoint, String> {
+    if header.step > total_steps {
+        return Err(format!(
+            "{HEADER} is of step {}, and the trial has {total_steps} steps",
+            header.step
+        ));
+    }
     let missing = [MODEL_FILE, TRAINING_FILE]
         .into_iter()
         .find(|name| !header.files.contains_key(*name));

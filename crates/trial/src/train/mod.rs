@@ -215,10 +215,14 @@ impl<W: Write> Launch<'_, '_, W> {
             notice,
         } = prepare(file, self.result)?;
         let mut keeper = Keeper::new(file);
-        let (start, refused) = keeper
-            .as_mut()
-            .map_or(Ok((None, Vec::new())), Keeper::start)?;
-        let mut replicas = build_replicas(file, input, registry, start.as_ref())?;
+        let (start, refused) = keeper.as_mut().map_or(Ok((None, Vec::new())), |keeper| {
+            keeper.start(plan.total_steps, |start| {
+                SavedLearner::read(&start.folder, start.optimizer)
+            })
+        })?;
+        let (start, saved) = start.unzip();
+        let mut replicas = build_replicas(file, input, registry, saved.as_ref())?;
+        drop(saved); // It is as large as the model and its moments.
         let Some(learner) = replicas.first() else {
             return Err(TrialError::Bad(NO_DEVICES.to_owned()));
         };
@@ -286,11 +290,8 @@ fn build_replicas(
     file: &TrialFile,
     input: InputShape,
     registry: &Registry,
-    start: Option<&ResumePoint>,
+    saved: Option<&SavedLearner>,
 ) -> Result<Vec<Learner>, TrialError> {
-    let saved = start
-        .map(|start| SavedLearner::read(&start.folder, start.optimizer))
-        .transpose()?;
     let pretrained = file
         .train
         .initial_weights
@@ -298,7 +299,7 @@ fn build_replicas(
         .filter(|_| saved.is_none())
         .map(|named| Pretrained::read(named, &file.model))
         .transpose()?;
-    let beginning = match (&saved, &pretrained) {
+    let beginning = match (saved, &pretrained) {
         (Some(saved), _) => Beginning::Saved(saved),
         (None, Some(pretrained)) => Beginning::Pretrained(pretrained),
         (None, None) => Beginning::Drawn,

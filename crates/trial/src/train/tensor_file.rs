@@ -1,9 +1,10 @@
 //! Tensors in safetensors files: writing and reading. Tensors are copied from their device one by
 //! one, so that host memory holds at most one extra tensor.
 
-use std::{borrow::Cow, collections::HashMap, fs, path::Path};
+use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use burn::tensor::{DType, Tensor, f16};
+use kiln_core::{input, limits::WEIGHTS_BYTES};
 use safetensors::{
     Dtype, SafeTensorError, SafeTensors, View, serialize_to_file,
     tensor::{Metadata, TensorInfo},
@@ -100,7 +101,7 @@ impl TensorFile {
     ///
     /// Errors: the file cannot be read, or is not a safetensors file.
     pub(crate) fn read(path: &Path) -> Result<Self, TrialError> {
-        let bytes = fs::read(path)
+        let bytes = input::read(path, &WEIGHTS_BYTES)
             .map_err(|error| TrialError::Failed(format!("{}: {error}", path.display())))?;
         Self::of(path, bytes, Purpose::Checkpoint)
     }
@@ -237,6 +238,8 @@ impl TensorFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use burn::tensor::{Device, FloatDType};
 
     use super::*;
@@ -315,5 +318,63 @@ mod tests {
         );
         fs::write(&path, "no tensors").unwrap();
         assert!(TensorFile::read(&path).is_err());
+    }
+
+    /// Files of several shapes and formats.
+    fn seeds() -> Vec<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.safetensors");
+        let tensor = |rows: usize, format: FloatDType| {
+            OutgoingTensor::new(Tensor::<2>::zeros([rows, 3], &Device::flex()).cast(format))
+        };
+        let formats = [FloatDType::F32, FloatDType::BF16, FloatDType::F16];
+        let saved = |(count, format): (usize, FloatDType)| {
+            let tensors = (0..count)
+                .map(|number| (format!("memory.{number}.hidden"), tensor(count, format)))
+                .collect();
+            let said = Said::from([("kiln_model".to_owned(), "{\"kind\":\"mlp\"}".to_owned())]);
+            write(&path, tensors, (count > 1).then_some(said)).unwrap();
+            fs::read(&path).unwrap()
+        };
+        (1..4)
+            .flat_map(|count| formats.map(|format| (count, format)))
+            .map(saved)
+            .collect()
+    }
+
+    #[test]
+    fn tensors_under_fuzz() {
+        const WORDS: [&str; 16] = [
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"",
+            "0",
+            "-1",
+            "18446744073709551615",
+            "\"F32\"",
+            "\"BOOL\"",
+            "\"shape\":[]",
+            "\"data_offsets\":[0,0]",
+            "__metadata__",
+            " ",
+        ];
+        crate::fuzzing::fire("safetensors", seeds(), &WORDS, |bytes| {
+            for purpose in [Purpose::Checkpoint, Purpose::InitialWeights] {
+                let read = TensorFile::of(Path::new("x.safetensors"), bytes.to_vec(), purpose);
+                let Ok(file) = read else { continue };
+                for name in file.names() {
+                    let shape = file.shape(&name).unwrap().to_vec();
+                    let (format, bits) = file.bits(&name).unwrap();
+                    let values = file.values(&name, shape.iter().product());
+                    assert!(values.is_err() || bits.len() <= bytes.len(), "{format:?}");
+                    assert!(file.values(&name, usize::MAX).is_err());
+                }
+                assert!(file.said("none of this name").is_none());
+            }
+        });
     }
 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{TableError, TornLine, VERSION_COLUMN, shorten};
+use crate::limits::ROW_BYTES;
 
 /// The part of a file that is complete rows.
 pub(super) struct Extent {
@@ -34,6 +35,7 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
     let (mut position, mut whole, mut quoted) = (0_u64, 0_u64, false);
     let (mut line, mut whole_lines) = (0_u64, 0_u64);
     let mut has_hole = false;
+    let most = ROW_BYTES.value();
     loop {
         let chunk = io::BufRead::fill_buf(&mut reader)?;
         if chunk.is_empty() {
@@ -46,6 +48,11 @@ pub(super) fn whole_extent<R: Read + Seek>(source: &mut R) -> io::Result<Extent>
                 b'\n' => {
                     line += 1;
                     if !quoted && !has_hole {
+                        if position - whole > most {
+                            let row = ROW_BYTES.exceeded(most);
+                            let place = format!("line {line}: {row}");
+                            return Err(io::Error::new(io::ErrorKind::InvalidData, place));
+                        }
                         (whole, whole_lines) = (position, line);
                     }
                     has_hole = false;
@@ -94,14 +101,22 @@ pub(super) fn check_rest<R: Read + Seek>(
         cause,
     };
     source.seek(SeekFrom::Start(extent.bytes)).map_err(failed)?;
-    let lines = io::BufRead::split(io::BufReader::new(source), b'\n');
+    let mut reader = io::BufReader::new(source);
+    io::BufRead::skip_until(&mut reader, b'\n').map_err(failed)?;
+    // Only the beginning of a line is kept: a line may be as long as the file.
+    let begin = format!("{kind}/").into_bytes();
     let mut rows = 0;
-    for line in lines.skip(1) {
-        let is_row = line
-            .map_err(failed)?
-            .strip_prefix(kind.as_bytes())
-            .is_some_and(|rest| rest.starts_with(b"/"));
-        rows += u64::from(is_row);
+    loop {
+        let mut found = Vec::new();
+        let mut head = Read::take(&mut reader, begin.len() as u64);
+        io::BufRead::read_until(&mut head, b'\n', &mut found).map_err(failed)?;
+        if found.is_empty() {
+            break;
+        }
+        rows += u64::from(found == begin);
+        if !found.ends_with(b"\n") {
+            io::BufRead::skip_until(&mut reader, b'\n').map_err(failed)?;
+        }
     }
     match rows {
         0 => Ok(()),

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{TableError, TableSpec, VERSION_COLUMN, csv_reader, line_of, plain, shorten};
+use crate::limits::ROW_BYTES;
 
 /// Maximum length of the first line; kiln's own headers have a few kilobytes.
 const LONGEST_HEADER: u64 = 1 << 20;
@@ -51,7 +52,7 @@ pub(super) fn check_head(file: &mut File, path: &Path, spec: &TableSpec) -> Resu
         });
     }
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let mut reader = csv_reader(&mut *file);
+    let mut reader = csv_reader((&mut *file).take(ROW_BYTES.value()));
     let bad = |error: csv::Error| TableError::Record {
         path: path.to_owned(),
         line: 1,

@@ -2,12 +2,13 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File},
+    fs,
     io::{self, BufReader},
     path::{Path, PathBuf},
 };
 
 use imagesize::ImageError;
+use kiln_core::{input, limits::IMAGE_BYTES};
 
 use super::unfit;
 use crate::error::DataError;
@@ -208,7 +209,7 @@ fn has_image_header(path: &Path) -> Result<bool, DataError> {
         path: path.to_owned(),
         error,
     };
-    let file = File::open(path).map_err(failed)?;
+    let file = input::open_within(path, &IMAGE_BYTES).map_err(failed)?;
     match imagesize::reader_size(BufReader::new(file)) {
         Ok(size) => Ok(size.width > 0 && size.height > 0),
         Err(ImageError::IoError(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {

@@ -389,12 +389,15 @@ fn attempt(
 ) -> Trained {
     let file = file(folder, keys);
     let mut keeper = Keeper::new(&file);
-    let start = keeper.as_mut().and_then(|keeper| keeper.start().unwrap().0);
+    let total_steps = file.train.steps.unwrap();
+    let start = keeper.as_mut().and_then(|keeper| {
+        let (found, _) = keeper.start(total_steps, |_| Ok(())).unwrap();
+        found.map(|(start, ())| start)
+    });
     if let Some(start) = &start {
         trainee.steps = start.step;
         loader.start_at(start.step * file.batches_per_step());
     }
-    let total_steps = file.train.steps.unwrap();
     let mut out = Vec::new();
     let mut messages = Messenger::new(&mut out, 0);
     let setting = TrainingSetting {

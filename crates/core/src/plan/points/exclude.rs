@@ -1,0 +1,273 @@
+//! Drops the points that an entry of `exclude` matches.
+//!
+//! An entry matches if each of its keys does. Comparing every entry with every point would take
+//! minutes for thousands of each: instead, each value of an axis knows the entries that it does not
+//! rule out, as bits, and the entries that match a point are what its values have in common.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::{AxisValues, Place};
+use crate::plan::{
+    condition::Condition,
+    problem::{PlanProblem, PointProblems},
+};
+
+/// The entries of `exclude`, each as the conditions on its keys.
+pub(super) struct Exclusion {
+    entries: Vec<Vec<(String, Condition)>>,
+}
+
+/// Entries that are matched at once, 64 per word: it bounds the memory of axes with many values.
+const WORDS: usize = 16;
+/// One bit per entry.
+type EntryBits = [u64; WORDS];
+
+impl Exclusion {
+    /// Reads the conditions; a text that is not one is a problem.
+    pub(super) fn read(exclude: &[Map<String, Value>], problems: &mut PointProblems) -> Self {
+        let mut entries = Vec::new();
+        for (index, entry) in exclude.iter().enumerate() {
+            let mut conditions = Vec::new();
+            for (key, asked) in entry {
+                match Condition::read(asked) {
+                    Ok(condition) => conditions.push((key.clone(), condition)),
+                    Err(message) => problems.add(PlanProblem::of_sweep(
+                        format!("sweep.exclude[{index}].{key}"),
+                        message,
+                    )),
+                }
+            }
+            entries.push(conditions);
+        }
+        Self { entries }
+    }
+
+    /// Removes the places that an entry matches. `base` returns the value of a key that is not an
+    /// axis.
+    pub(super) fn drop_from(
+        self,
+        places: &mut Vec<Place>,
+        axes: &[AxisValues<'_>],
+        base: &impl Fn(&str) -> Value,
+    ) {
+        let is_axis: HashMap<&str, usize> = axes
+            .iter()
+            .enumerate()
+            .map(|(axis, (key, _))| (key.as_str(), axis))
+            .collect();
+        // A key that does not vary decides for all points at once.
+        let holds = |(key, condition): &(String, Condition)| {
+            is_axis.contains_key(key.as_str()) || condition.matches(&base(key))
+        };
+        let entries: Vec<_> = self
+            .entries
+            .into_iter()
+            .filter(|entry| entry.iter().all(holds))
+            .collect();
+        let values: Vec<ValueIndex<'_>> = axes
+            .iter()
+            .map(|(_, values)| ValueIndex::of(values))
+            .collect();
+        for entries in entries.chunks(64 * WORDS) {
+            if places.is_empty() {
+                return;
+            }
+            let bits: Vec<Vec<EntryBits>> = values
+                .iter()
+                .enumerate()
+                .map(|(axis, values)| {
+                    values.possible(entries.iter().map(|entry| {
+                        let of_axis = entry
+                            .iter()
+                            .find(|(key, _)| is_axis.get(key.as_str()) == Some(&axis));
+                        of_axis.map(|(_, condition)| condition)
+                    }))
+                })
+                .collect();
+            let all = first_bits(entries.len());
+            places.retain(|place| {
+                let mut left = all;
+                for (axis, index) in bits.iter().zip(place) {
+                    let possible = &axis[*index as usize];
+                    left.iter_mut()
+                        .zip(possible)
+                        .for_each(|(left, possible)| *left &= possible);
+                }
+                left.iter().all(|word| *word == 0)
+            });
+        }
+    }
+}
+
+/// The bits of so many entries.
+fn first_bits(count: usize) -> EntryBits {
+    let mut bits = [0; WORDS];
+    (0..count).for_each(|entry| set(&mut bits, entry));
+    bits
+}
+
+fn set(bits: &mut EntryBits, entry: usize) {
+    bits[entry / 64] |= 1 << (entry % 64);
+}
+
+/// The values of an axis, to be found by what they equal.
+struct ValueIndex<'a> {
+    values: &'a [Value],
+    numbers: Vec<Option<f64>>,
+    equal: HashMap<String, Vec<usize>>,
+}
+
+impl<'a> ValueIndex<'a> {
+    fn of(values: &'a [Value]) -> Self {
+        let mut equal: HashMap<String, Vec<usize>> = HashMap::new();
+        for (index, value) in values.iter().enumerate() {
+            equal
+                .entry(Condition::identity(value))
+                .or_default()
+                .push(index);
+        }
+        Self {
+            values,
+            numbers: values.iter().map(Value::as_f64).collect(),
+            equal,
+        }
+    }
+
+    /// For each value the entries whose condition on this axis it fulfils; an entry without a
+    /// condition on it is possible for all.
+    fn possible<'c>(
+        &self,
+        conditions: impl Iterator<Item = Option<&'c Condition>>,
+    ) -> Vec<EntryBits> {
+        let mut free = [0; WORDS];
+        let mut bits = vec![[0; WORDS]; self.values.len()];
+        for (entry, condition) in conditions.enumerate() {
+            match condition {
+                None => set(&mut free, entry),
+                Some(Condition::Equals(asked)) => {
+                    let equal = self.equal.get(&Condition::identity(asked));
+                    equal
+                        .into_iter()
+                        .flatten()
+                        .for_each(|index| set(&mut bits[*index], entry));
+                }
+                Some(Condition::Compares(operator, number)) => {
+                    for (found, bits) in self.numbers.iter().zip(&mut bits) {
+                        let ordering = found.and_then(|found| found.partial_cmp(number));
+                        if ordering.is_some_and(|ordering| operator.holds(ordering)) {
+                            set(bits, entry);
+                        }
+                    }
+                }
+            }
+        }
+        for bits in &mut bits {
+            bits.iter_mut()
+                .zip(free)
+                .for_each(|(bits, free)| *bits |= free);
+        }
+        bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastrand::Rng;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A value or a condition of a few, so that many match.
+    fn any(random: &mut Rng, conditions: bool) -> Value {
+        let values = [
+            json!(1),
+            json!(1.0),
+            json!(2),
+            json!(-3.5),
+            json!("auto"),
+            json!(true),
+            json!(null),
+            json!({"a": 1, "b": 2}),
+            json!({"b": 2, "a": 1}),
+            json!([1, 2]),
+        ];
+        let asked = [json!(">1"), json!("<=2"), json!("!=1"), json!("==1")];
+        match conditions && random.bool() {
+            true => asked[random.usize(..asked.len())].clone(),
+            false => values[random.usize(..values.len())].clone(),
+        }
+    }
+
+    #[test]
+    fn bits_drop_the_points_that_comparing_one_by_one_drops() {
+        let mut random = Rng::with_seed(1);
+        let mut dropped = 0;
+        for _ in 0..300 {
+            let names = ["a", "b", "c", "fixed"].map(str::to_owned);
+            let lists: Vec<Vec<Value>> = (0..3)
+                .map(|_| {
+                    (0..random.usize(1..6))
+                        .map(|_| any(&mut random, false))
+                        .collect()
+                })
+                .collect();
+            let axes: Vec<AxisValues<'_>> =
+                names.iter().zip(lists.iter().map(Vec::as_slice)).collect();
+            let entry = |random: &mut Rng| -> Map<String, Value> {
+                let mut entry = Map::new();
+                for name in &names {
+                    if random.bool() {
+                        entry.insert(name.clone(), any(random, true));
+                    }
+                }
+                entry
+            };
+            let count = random.usize(..2 * 64 * WORDS / 100);
+            let exclude: Vec<Map<String, Value>> = (0..count)
+                .map(|_| entry(&mut random))
+                .filter(|entry| entry.len() > 1)
+                .collect();
+            let base = |_: &str| json!(1);
+            let mut places = super::super::product(&axes, 0, 1);
+            let all = places.clone();
+            let mut problems = PointProblems::default();
+            Exclusion::read(&exclude, &mut problems).drop_from(&mut places, &axes, &base);
+            let matches = |place: &Place, entry: &Map<String, Value>| {
+                entry.iter().all(|(key, asked)| {
+                    let axis = names.iter().position(|name| name == key).unwrap();
+                    let found = lists
+                        .get(axis)
+                        .map_or(json!(1), |values| values[place[axis] as usize].clone());
+                    Condition::read(asked).unwrap().matches(&found)
+                })
+            };
+            let kept: Vec<Place> = all
+                .iter()
+                .filter(|place| !exclude.iter().any(|entry| matches(place, entry)))
+                .cloned()
+                .collect();
+            dropped += all.len() - kept.len();
+            assert_eq!(places, kept, "{exclude:?}");
+        }
+        assert!(dropped > 1000, "{dropped}: the entries match too little");
+    }
+
+    #[test]
+    fn entries_beyond_one_piece_count_too() {
+        let name = "a".to_owned();
+        let values: Vec<Value> = (0..3000).map(|number| json!(number)).collect();
+        let axes = [(&name, values.as_slice())];
+        let exclude: Vec<Map<String, Value>> = (0..2999)
+            .map(|number| Map::from_iter([("a".to_owned(), json!(number))]))
+            .collect();
+        let mut places = super::super::product(&axes, 0, 1);
+        Exclusion::read(&exclude, &mut PointProblems::default()).drop_from(
+            &mut places,
+            &axes,
+            &|_| Value::Null,
+        );
+        assert_eq!(places, [[2999]]);
+    }
+}
