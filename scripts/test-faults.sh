@@ -13,7 +13,7 @@ export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 cargo test --workspace --release --no-run --test suite --test faults
 status=0
 hearing=()
-if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP); fi
+if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP --default-signal=INT); fi
 ${hearing[@]+"${hearing[@]}"} cargo test --workspace --release --test faults -- --test-threads 1 "$@" || status=$?
 if [ -f "$target/faults.csv" ]; then
   echo

@@ -41,9 +41,10 @@ if [ "$form" = long ] && [ "${KILN_BROWSER:-}" = none ]; then leave_out page:: "
 # Several tests train at the same time on the same cores. If OpenMP's threads spun while they wait for
 # each other, the tests would take ten times as long.
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-# A SIGHUP that is ignored here (nohup) would stay ignored in the programs that the tests send one.
+# A signal that is ignored here (nohup, a job in the background) would stay ignored in the programs
+# that the tests send it to.
 hearing=()
-if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP); fi
+if env --default-signal=HUP true 2>/dev/null; then hearing=(env --default-signal=HUP --default-signal=INT); fi
 status=0
 run() { ${hearing[@]+"${hearing[@]}"} cargo test --workspace --release "$@" || status=$?; }
 

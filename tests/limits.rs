@@ -393,7 +393,9 @@ const FILES: [(&str, ReadFile); 12] = [
             .to_string()
     }),
     ("trial.json", |path| {
-        attempt::result(path.parent().unwrap()).unwrap_err().to_string()
+        attempt::result(path.parent().unwrap())
+            .unwrap_err()
+            .to_string()
     }),
     ("checkpoint.json", |path| {
         let folder = path.with_file_name("checkpoint");

@@ -25,7 +25,12 @@ mod sources;
 mod tune;
 mod watch;
 
-use std::{ffi::OsString, fmt, io, process::ExitCode};
+use std::{
+    ffi::OsString,
+    fmt, io,
+    process::ExitCode,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use clap::{Parser, Subcommand};
 use kiln_core::{spec::Problems, units::without_controls};
@@ -185,6 +190,11 @@ pub(crate) fn page_style() -> crate::report::PageStyle {
 }
 
 pub fn main() -> ExitCode {
+    // A limit on the size of files is then an error of the write, and not a signal that ends kiln.
+    let _ = signal_hook::flag::register(
+        signal_hook::consts::SIGXFSZ,
+        Arc::new(AtomicBool::new(false)),
+    );
     let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print_parsed(&error) as u8),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::{Handle, Signals},
 };
 
@@ -44,13 +44,11 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Also makes a file-size limit an error of the write instead of a signal that ends kiln. A
-    /// SIGHUP that is ignored at the start (`nohup`) stays ignored.
+    /// A SIGHUP that is ignored at the start (`nohup`) stays ignored.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
     pub(super) fn start(events: Sender<Event>) -> io::Result<Self> {
-        signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let heeded = [SIGINT, SIGTERM].into_iter();
         let mut signals =

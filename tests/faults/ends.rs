@@ -49,7 +49,13 @@ impl Scene {
         self.announced
             .borrow_mut()
             .extend(rows::announced(&launch.stdout));
-        let found = rows::read(&self.table());
+        // A person finds the rows in the folder that was moved, as kiln says.
+        let moved = self.work("moved/x/latest/trials.csv");
+        let table = match !self.work("results").exists() && moved.is_file() {
+            true => moved,
+            false => self.table(),
+        };
+        let found = rows::read(&table);
         self.compare_rows(&found, &launch.words());
         if launch.stderr.contains("panicked") || matches!(launch.status, Some(101 | 134)) {
             self.note("panic", launch.words());

@@ -4,6 +4,7 @@
 use std::{
     error::Error,
     fs::File,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -23,7 +24,61 @@ pub(crate) struct Tables {
 
 struct SeriesTable {
     path: PathBuf,
-    writer: csv::Writer<File>,
+    writer: csv::Writer<WholeWrites<File>>,
+}
+
+/// A file in which a write that failed leaves nothing: the writer of rows keeps its buffer after an
+/// error, and would write the rows that are partly there once more.
+struct WholeWrites<F> {
+    file: F,
+    /// Bytes of writes that succeeded.
+    length: u64,
+    failed: Option<io::ErrorKind>,
+}
+
+/// A file that can be cut.
+trait Cut: Write {
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Cut for File {
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
+impl<F: Cut> WholeWrites<F> {
+    fn new(file: F) -> Self {
+        Self {
+            file,
+            length: 0,
+            failed: None,
+        }
+    }
+}
+
+impl<F: Cut> Write for WholeWrites<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(kind) = self.failed {
+            return Err(kind.into());
+        }
+        match self.file.write_all(bytes) {
+            Ok(()) => {
+                self.length += bytes.len() as u64;
+                Ok(bytes.len())
+            }
+            Err(error) => {
+                self.failed = Some(error.kind());
+                // A part of the bytes may remain if this fails too; readers cut a torn last line.
+                let _ = self.file.cut(self.length);
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl Tables {
@@ -61,7 +116,7 @@ impl SeriesTable {
         let file = File::create(&path).map_err(|error| cannot_write(&path, error))?;
         let mut writer = csv::WriterBuilder::new()
             .has_headers(false)
-            .from_writer(file);
+            .from_writer(WholeWrites::new(file));
         writer
             .write_record(columns)
             .map_err(|error| cannot_write(&path, error))?;
@@ -84,6 +139,7 @@ impl SeriesTable {
     fn sync(&mut self) -> Result<(), TrialError> {
         self.writer
             .get_ref()
+            .file
             .sync_all()
             .map_err(|error| cannot_write(&self.path, error))
     }
@@ -99,6 +155,49 @@ pub(crate) fn cannot_write(path: &Path, error: impl Error + 'static) -> TrialErr
 mod tests {
     use super::*;
 
+    /// Takes so many bytes, in pieces of four, and then no more.
+    struct SmallDisk {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for SmallDisk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(4).min(self.room - self.bytes.len());
+            if taken == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.extend(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Cut for SmallDisk {
+        fn cut(&mut self, length: u64) -> io::Result<()> {
+            self.bytes.truncate(length as usize);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_nothing_and_none_follows_it() {
+        let disk = SmallDisk {
+            bytes: Vec::new(),
+            room: 15,
+        };
+        let mut whole = WholeWrites::new(disk);
+        whole.write_all(b"1,3.25\n").unwrap();
+        for _ in 0..2 {
+            let refused = whole.write_all(b"2,3.53864574432\n").unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        }
+        assert_eq!(whole.file.bytes, b"1,3.25\n");
+    }
+
     /// Every write to it fails as on a full disk.
     const FULL: &str = "/dev/full";
 
@@ -113,7 +212,7 @@ mod tests {
             path: PathBuf::from(FULL),
             writer: csv::WriterBuilder::new()
                 .buffer_capacity(1)
-                .from_writer(file),
+                .from_writer(WholeWrites::new(file)),
         };
         let refused = table.add(&"a row").unwrap_err();
         assert!(matches!(refused, TrialError::DiskFull(_)), "{refused:?}");
