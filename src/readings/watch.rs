@@ -111,7 +111,7 @@ impl WatchRow<'_> {
 /// Destination of the rows.
 #[derive(Debug)]
 pub enum WatchWriter {
-    File(TableWriter),
+    File(Box<TableWriter>),
     /// Standard output; `false` once nobody reads it any more.
     Stdout {
         is_read: bool,
@@ -131,7 +131,7 @@ impl WatchWriter {
                 columns: names(),
             },
         )
-        .map(|(table, torn)| (Self::File(table), torn))
+        .map(|(table, torn)| (Self::File(Box::new(table)), torn))
     }
 
     /// Begins on standard output with the header.

@@ -130,6 +130,9 @@ impl Drop for RecordFile {
 /// Ends what killed launches of this user left running, and removes their records; returns how many
 /// processes were ended.
 pub(super) fn end_earlier(folder: &Path) -> usize {
+    if folder.is_symlink() {
+        return 0; // Nothing is removed where a link leads to.
+    }
     let here = Place::here();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let paths = entries

@@ -50,7 +50,7 @@ fn run_of_the_future(ahead: i64) -> Vec<Violation> {
     cut_short(&scene, running);
     let listed = scene.kiln(&["ls"]).output().unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    if listed.contains("abandoned") || listed.split_whitespace().any(|word| is_negative(word)) {
+    if listed.contains("abandoned") || listed.split_whitespace().any(is_negative) {
         scene.note(
             "clock",
             format!("`kiln ls`: {}", listed.replace('\n', " / ")),

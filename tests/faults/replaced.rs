@@ -59,7 +59,7 @@ const CHANGES: [Change; 14] = [
     },
     Change {
         name: "trials.csv cut to its header",
-        make: |scene| keep(scene, |text| header(text)),
+        make: |scene| keep(scene, header),
         is_of_rows: true,
     },
     Change {

@@ -539,7 +539,7 @@ mod tests {
     fn a_table_that_a_power_failure_left_without_its_header_is_a_new_one() {
         let header = place(0).text();
         let whole = header.len();
-        let torn = |length: usize| header[..length].as_bytes().to_vec();
+        let torn = |length: usize| header.as_bytes()[..length].to_vec();
         let zeroed = |length: usize| {
             let mut bytes = torn(length);
             bytes.resize(whole, 0);
