@@ -92,7 +92,7 @@ impl Folder {
         matches!((here, there), (Some(here), Some(there)) if is_same(&here, &there))
     }
 
-    /// Whether it was removed, so that nothing can be written into it.
+    /// Whether the folder has been deleted. Nothing can be written into it then.
     pub fn is_removed(&self) -> bool {
         rustix::fs::fstat(&self.handle).is_ok_and(|found| found.st_nlink == 0)
     }

@@ -20,8 +20,8 @@ pub trait ModelKind {
     /// Content of its samples.
     fn reads(&self) -> Content;
 
-    /// Whether it learns. What does not is a workload of the device: it has no loss, no optimizer
-    /// and no batch, and the keys of `train` about them do not apply.
+    /// Whether the model is trained. `false` for a pure workload such as matrix products: it has no
+    /// loss, no optimizer and no batch, and the keys of `train` about them do not apply.
     fn trains(&self) -> bool {
         true
     }

@@ -11,6 +11,8 @@ use std::{
 
 use crate::{
     folder::{self, Folder},
+    input,
+    limits::RUN_FILE_BYTES,
     plan::TrialId,
 };
 
@@ -19,8 +21,6 @@ pub const LATEST: &str = "latest";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
-/// Bytes of a `run.json` that are read for its number; one of 100,000 trials has 2 MB.
-const LARGEST_RUN_FILE: u64 = 64 << 20;
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
 /// `run.json` is ignored.
 const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and \
@@ -103,13 +103,10 @@ impl RunFolder {
             #[serde(default)]
             number: u64,
         }
-        let read = || -> Option<Numbered> {
-            let file = self.open().ok()?.read("run.json".as_ref()).ok()?;
-            let mut text = Vec::new();
-            file.take(LARGEST_RUN_FILE).read_to_end(&mut text).ok()?;
-            serde_json::from_slice(&text).ok()
-        };
-        read().map_or(0, |found| found.number)
+        input::read(&self.run_file(), &RUN_FILE_BYTES)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .map_or(0, |found: Numbered| found.number)
     }
 
     fn open_below(&self, path: &Path) -> io::Result<Folder> {

@@ -189,11 +189,13 @@ impl Table {
         path: &Path,
         version: &str,
     ) -> Result<Option<Self>, TableError> {
-        let extent = whole_extent(file).map_err(|cause| TableError::Io {
-            path: path.to_owned(),
-            doing: "reading",
-            cause,
-        })?;
+        let extent = check_size(file, &TABLE_BYTES)
+            .and_then(|()| whole_extent(file))
+            .map_err(|cause| TableError::Io {
+                path: path.to_owned(),
+                doing: "reading",
+                cause,
+            })?;
         check_rest(file, path, &extent, version)?;
         if extent.has_no_header() {
             return Ok(None);
@@ -399,9 +401,7 @@ fn open_plain(
     limit: &'static Limit,
 ) -> Result<File, TableError> {
     let opened = input::open_with(path, options).and_then(|file| {
-        limit
-            .check(file.metadata()?.len())
-            .map_err(input::refused)?;
+        check_size(&file, limit)?;
         Ok(file)
     });
     opened.map_err(|cause| TableError::Io {
@@ -409,6 +409,10 @@ fn open_plain(
         doing: "opening",
         cause,
     })
+}
+
+fn check_size(file: &File, limit: &'static Limit) -> io::Result<()> {
+    limit.check(file.metadata()?.len()).map_err(input::refused)
 }
 
 fn csv_reader<R: Read>(source: R) -> csv::Reader<R> {

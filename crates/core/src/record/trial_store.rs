@@ -536,6 +536,15 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_a_run_is_read_up_to_its_limit() {
+        let place = place(1);
+        let file = OpenOptions::new().write(true).open(place.table()).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let refused = TrialTable::read_of(&place.run).unwrap_err().to_string();
+        assert!(refused.contains("KILN_LIMIT_TABLE_BYTES"), "{refused}");
+    }
+
+    #[test]
     fn a_table_that_a_power_failure_left_without_its_header_is_a_new_one() {
         let header = place(0).text();
         let whole = header.len();
