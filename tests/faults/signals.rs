@@ -41,7 +41,7 @@ fn stopped(workload: Workload, signal: &str, scenario: &str, figures: &Figures) 
     if signal == "INT" {
         // The first one lets the running trial finish. The system does not count signals: a second
         // one that comes before kiln has seen the first would be the same.
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         kill(running.pid(), signal);
     }
     add(&figures.kills);
