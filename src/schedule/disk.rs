@@ -1,6 +1,6 @@
 //! The disk under `results/`: free space, the minimum for a run, and the reserve for its last rows.
 
-use std::{io, path::Path};
+use std::path::Path;
 
 use kiln_core::{
     record::RunFolder,
@@ -14,12 +14,6 @@ const NEEDED_BYTES: u64 = 2 << 20;
 const NEEDED_FILES: u64 = 16;
 /// Bytes reserved for the rows of the running trials when the disk fills up.
 const RESERVE_BYTES: usize = 64 << 10;
-
-/// Whether an error means that no more can be written.
-pub(super) fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
-}
 
 /// The system's words for ENOSPC and EDQUOT.
 const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
@@ -90,6 +84,10 @@ pub(super) fn release_reserve(run: &RunFolder) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
+    use kiln_core::folder::is_full;
+
     use super::*;
 
     #[test]

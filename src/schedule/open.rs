@@ -7,6 +7,7 @@ use std::{
 };
 
 use kiln_core::{
+    folder::is_full,
     input,
     limits::RESOLVED_BYTES,
     plan::{Outcome, Trial, TrialId},
@@ -544,7 +545,7 @@ fn stamp(utc: &str) -> String {
 pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
     let folder = request.results.join(&request.experiment.name);
     move |error| {
-        if super::disk::is_full(&error) {
+        if is_full(&error) {
             return RunStop::CannotRun(super::disk::full_message(&folder));
         }
         let text = error.to_string();

@@ -4,14 +4,16 @@
 
 use std::{
     collections::{BTreeSet, HashSet},
-    fs::{self, File, OpenOptions},
+    ffi::OsStr,
+    fs::{self, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
+use kiln_core::folder::Folder;
 use kiln_hardware::host;
-use rustix::{fs::OFlags, process::geteuid};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -130,23 +132,21 @@ impl Drop for RecordFile {
 /// Ends what killed launches of this user left running, and removes their records; returns how many
 /// processes were ended.
 pub(super) fn end_earlier(folder: &Path) -> usize {
-    if folder.is_symlink() {
-        return 0; // Nothing is removed where a link leads to.
-    }
+    // A link in place of the folder is not followed: nothing is removed where it leads to.
+    let Ok(folder) = Folder::open(folder) else {
+        return 0;
+    };
     let here = Place::here();
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let paths = entries
-        .filter(|entry| {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            name.starts_with(PREFIX) && name.ends_with(".json")
-        })
-        .map(|entry| entry.path());
-    paths.map(|path| end_recorded(&path, &here)).sum()
+    let names = folder.names().unwrap_or_default();
+    let records = names.iter().filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with(PREFIX) && name.ends_with(".json")
+    });
+    records.map(|name| end_recorded(&folder, name, &here)).sum()
 }
 
-fn end_recorded(path: &Path, here: &Place) -> usize {
-    let Some(record) = read(path) else {
+fn end_recorded(folder: &Folder, name: &OsStr, here: &Place) -> usize {
+    let Some(record) = read(folder, name) else {
         return 0;
     };
     let is_of_this_boot = record.place.boot_id == here.boot_id;
@@ -166,21 +166,16 @@ fn end_recorded(path: &Path, here: &Place) -> usize {
             expected: None,
         });
     }
-    let _ = fs::remove_file(path);
+    let _ = folder.remove(name);
     ended
 }
 
 /// `None` for anything but a whole record that this user wrote: the folder is shared by all users,
 /// and a record decides which processes are ended.
-fn read(path: &Path) -> Option<ProcessRecord> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(path)
-        .ok()?;
+fn read(folder: &Folder, name: &OsStr) -> Option<ProcessRecord> {
+    let file = folder.read(name).ok()?;
     let found = file.metadata().ok()?;
-    if !found.is_file() || found.uid() != geteuid().as_raw() || found.len() > LARGEST {
+    if found.uid() != geteuid().as_raw() || found.len() > LARGEST {
         return None;
     }
     let mut text = Vec::new();
@@ -280,7 +275,11 @@ mod tests {
         file.keep(BTreeSet::from([ProcessId::own().unwrap()]), BTreeSet::new())
             .unwrap();
         let path = file.path.clone();
-        assert_eq!(read(&path).unwrap(), file.record);
+        let folder = Folder::open(folder.path()).unwrap();
+        assert_eq!(
+            read(&folder, path.file_name().unwrap()).unwrap(),
+            file.record
+        );
         drop(file);
         assert!(!path.exists());
     }

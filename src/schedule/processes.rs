@@ -3,6 +3,7 @@
 
 use std::{collections::HashSet, fs, path::Path};
 
+use kiln_hardware::children;
 use rustix::{
     io::Errno,
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
@@ -123,22 +124,6 @@ pub(super) fn descendants(pid: u32) -> HashSet<ProcessId> {
         open.extend(new.filter(|id| found.insert(*id)).map(|id| id.pid));
     }
     found
-}
-
-/// The children of all threads of a process.
-pub(super) fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-    let lists = threads
-        .flatten()
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|child| child.parse().ok())
-                .collect::<Vec<u32>>()
-        })
-        .collect()
 }
 
 #[cfg(test)]

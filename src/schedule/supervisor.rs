@@ -14,11 +14,12 @@ use std::{
     time::Duration,
 };
 
+use kiln_hardware::children;
 use rustix::process::{child_subreaper, getpid, set_child_subreaper};
 
 use super::{
     process_record::RecordFile,
-    processes::{ProcessId, children, descendants},
+    processes::{ProcessId, descendants},
     stray::{self, Evidence},
 };
 

@@ -391,6 +391,13 @@ impl Folder {
     }
 }
 
+/// Whether an error means that no more can be written: the disk, a quota or a limit on the size of
+/// files is full.
+pub fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | FileTooLarge | QuotaExceeded)
+}
+
 /// Writes a file atomically, as [`Folder::write_whole`] does, into a folder that may be a link.
 ///
 /// # Errors

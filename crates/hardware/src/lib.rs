@@ -38,7 +38,7 @@ pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use oom_kills::OomKillWatch;
 pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
-pub use process::peak_resident_bytes;
+pub use process::{children, peak_resident_bytes};
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};

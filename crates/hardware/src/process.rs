@@ -50,7 +50,7 @@ pub(super) fn family(pid: u32) -> Vec<u32> {
 }
 
 /// Processes that any thread of a process started. Empty if the kernel does not list them.
-fn children(pid: u32) -> Vec<u32> {
+pub fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()

@@ -26,7 +26,7 @@ use self::{
     head::check_version,
 };
 use crate::{
-    input,
+    folder, input,
     limits::{Limit, SAMPLES_BYTES, TABLE_BYTES},
 };
 
@@ -97,7 +97,7 @@ impl TableError {
     /// Whether the disk (or a quota) is full: the run should then stop and report the space it
     /// needs.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Io { cause, .. } if matches!(cause.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge))
+        matches!(self, Self::Io { cause, .. } if folder::is_full(cause))
     }
 }
 
