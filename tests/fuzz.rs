@@ -345,7 +345,7 @@ fn tables_under_fire() {
     );
 }
 
-/// What JSON files are made of.
+/// Pieces of JSON files.
 const JSON_WORDS: [&str; 36] = [
     "{",
     "}",

@@ -39,7 +39,7 @@ pub(super) struct SignsOfLife {
     pub(super) is_stopped: bool,
 }
 
-/// What is to be done with a child.
+/// Action on a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Stop(StopCause),

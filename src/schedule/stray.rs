@@ -21,7 +21,7 @@ pub(super) const MARK: &str = "KILN_ATTEMPT";
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What shows that a process belongs to attempts that have ended.
+/// Evidence that a process belongs to attempts that have ended.
 pub(super) struct Evidence<'a> {
     /// Processes that were seen below the attempts' children.
     pub(super) seen: &'a HashSet<ProcessId>,

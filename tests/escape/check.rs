@@ -1,4 +1,4 @@
-//! What a page must not hold, by medium. In comes a page, out come its faults.
+//! Checks of a page, by medium. In: a page. Out: the characters and tags that it must not contain.
 
 use serde_json::Value;
 

@@ -20,7 +20,7 @@ use crate::{
 const BYTES: u64 = 8 << 20;
 const INODES: u64 = 400;
 
-/// What is left of the disk while a trial is at work.
+/// Free space of the disk while a trial runs.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Bytes(u64),

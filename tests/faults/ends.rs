@@ -32,7 +32,7 @@ impl Violation {
     }
 }
 
-/// What a case excuses.
+/// Violations that a case allows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Excuse {
     /// A trial may have failed for good: an error was injected into the child that is its own.

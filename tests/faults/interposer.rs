@@ -84,7 +84,7 @@ impl Kind {
     }
 }
 
-/// What happens at the disturbed call.
+/// The disturbance of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// It fails with this error.

@@ -44,7 +44,7 @@ const PLACES: [&str; 24] = [
     "../../../locks",
 ];
 
-/// What a link points at.
+/// Target of a link.
 #[derive(Clone, Copy, Debug)]
 enum Target {
     /// A file or folder of somebody else.

@@ -145,7 +145,7 @@ fn folder_in_place(scene: &Scene) {
     fs::create_dir(scene.table()).unwrap();
 }
 
-/// What a person does whom kiln told of the fault: puts back what was there.
+/// The repair that the message of kiln asks for: the file or folder is put back.
 fn repair(scene: &Scene, copy: &str, run_file: &[u8]) {
     if !scene.work("results").exists() && scene.work("moved").is_dir() {
         fs::rename(scene.work("moved"), scene.work("results")).unwrap();

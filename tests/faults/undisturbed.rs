@@ -18,7 +18,7 @@ use crate::{
 /// Cells of a completed row that no fault may change.
 const SAME: [&str; 3] = ["steps", "train_loss", "valid_loss"];
 
-/// What a workload gives.
+/// Result of a workload.
 pub(crate) struct Undisturbed {
     /// The ids of its trials, in the order of the plan.
     pub(crate) trials: Vec<String>,

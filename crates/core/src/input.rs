@@ -30,7 +30,7 @@ impl fmt::Display for NotAFile {
     }
 }
 
-/// What a path is, unless it is a regular file: `a folder`, `a FIFO`, `a device`, `a socket`.
+/// Name of the kind of a file that is not regular: `a folder`, `a FIFO`, `a device`, `a socket`.
 fn other_kind(kind: FileType) -> Option<&'static str> {
     match kind {
         kind if kind.is_file() => None,

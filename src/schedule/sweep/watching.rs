@@ -1,4 +1,4 @@
-//! What a launch does at each tick: it reads the instruments, and looks at its running trials.
+//! The tick of a launch: it reads the instruments and checks the running trials.
 
 use std::{io, time::Instant};
 

@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 /// The unit in which the system writes files.
 const PAGE: u64 = 4096;
 
-/// What becomes of a pending change.
+/// Fate of a change that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
     Kept,

@@ -59,7 +59,7 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
     numbers
 }
 
-/// Reason why there is no result of an attempt.
+/// The result of an attempt cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResultError {
     /// `trial.json` is missing, torn or not a result; the text says which.

@@ -25,7 +25,7 @@ const KEY: &str = "precompiled_charsmap";
 /// are not.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// A description of the damage.
 pub(super) fn check_all(file: &[u8]) -> Result<(), String> {
     let WithNormalizer { normalizer } =
         serde_json::from_slice(file).map_err(|error| error.to_string())?;

@@ -1,5 +1,5 @@
-//! What a loop of steps measures, whatever a step is: the window, the times of its steps, their rows,
-//! memory, and the messages about them. Training and matrix products both run under it.
+//! The measurement of a loop of steps: the window, the times of the steps, their rows, memory, and
+//! the messages about them. Training and matrix products both run under it.
 //!
 //! In: the ends of steps, and the losses read. Out: `steps.csv`, `epochs.csv`, messages, and the
 //! figures that the result is made of, which stay readable after an error. Waits for the device: at

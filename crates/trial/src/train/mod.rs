@@ -126,8 +126,8 @@ pub fn run(
     }
 }
 
-/// What a trial is run with, whether it trains or not; `result` learns what is known as soon as it
-/// is.
+/// The inputs and outputs of a trial, trained or not. `result` is filled as facts become known, so
+/// that an error leaves what was known before it.
 struct Launch<'a, 'b, W: Write> {
     file: &'a TrialFile,
     tables: Tables,

@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// What the batches since the last end of an evaluation add up to.
+/// Sums over the batches of the current evaluation.
 #[derive(Debug, Default)]
 pub(super) struct Evaluator {
     sums: Option<Sums>,
