@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::{
     ends::{Excuse, Violation},
     figures::{Figures, add, conclude},
-    form::{by_form, is_long},
+    form::by_form,
     interposer::{Call, Disturbance, Fault, Kind, Page, Role, calls},
     pool::try_each,
-    scene::{FLEX, LIBTORCH, SCRIPTED, Scene, Workload},
+    scene::{FLEX, LIBTORCH, REPRODUCE_FLEX, SCRIPTED, Scene, TUNE, Workload},
     undisturbed,
 };
 
@@ -40,14 +40,20 @@ const OF_CHILD: [(Fault, bool); 11] = [
     (Fault::KillGroup, false),
 ];
 
-/// How many calls a case of the short form stands for.
+/// How many calls a case stands for.
 struct Stride {
     parent: usize,
     child: usize,
 }
 
-/// All faults of all calls, or in the short form every so many-th of them and all of the first and
-/// last calls and of those on the tables.
+impl Stride {
+    fn of(parent: usize, child: usize) -> Self {
+        Self { parent, child }
+    }
+}
+
+/// Every so many-th of all faults of all calls, and all faults of the first and last calls and of
+/// those on the tables.
 fn cases(workload: Workload, stride: &Stride) -> Vec<(String, Disturbance)> {
     let all = calls(&undisturbed::of(workload).records);
     let mut found = Vec::new();
@@ -58,8 +64,7 @@ fn cases(workload: Workload, stride: &Stride) -> Vec<(String, Disturbance)> {
         let of_role: Vec<&Call> = all.iter().filter(|call| call.role == role).collect();
         for (place, call) in of_role.iter().enumerate() {
             for (number, (fault, is_lasting)) in faults.into_iter().enumerate() {
-                let is_due = is_long()
-                    || (place + number).is_multiple_of(stride)
+                let is_due = (place + number).is_multiple_of(stride)
                     || (role == Role::Parent
                         && stride < 10
                         && is_important(call, place, of_role.len()));
@@ -161,10 +166,25 @@ fn no_failing_call_of_a_scripted_run_costs_a_row() {
     disturb(
         "calls scripted",
         SCRIPTED,
-        &Stride {
-            parent: 4,
-            child: 3,
-        },
+        &by_form(Stride::of(4, 3), Stride::of(1, 1)),
+    );
+}
+
+#[test]
+fn no_failing_call_of_a_search_costs_a_row() {
+    disturb(
+        "calls tune",
+        TUNE,
+        &by_form(Stride::of(101, 103), Stride::of(5, 5)),
+    );
+}
+
+#[test]
+fn no_failing_call_of_a_reproduction_costs_a_row_or_changes_a_loss() {
+    disturb(
+        "calls reproduce",
+        REPRODUCE_FLEX,
+        &by_form(Stride::of(401, 397), Stride::of(31, 29)),
     );
 }
 
@@ -173,10 +193,7 @@ fn no_failing_call_of_a_training_costs_a_row_or_changes_a_loss() {
     disturb(
         "calls flex",
         FLEX,
-        &Stride {
-            parent: 101,
-            child: 113,
-        },
+        &by_form(Stride::of(101, 113), Stride::of(7, 5)),
     );
 }
 
@@ -185,16 +202,7 @@ fn no_failing_call_of_a_training_with_libtorch_costs_a_row_or_changes_a_loss() {
     disturb(
         "calls libtorch",
         LIBTORCH,
-        &by_form(
-            Stride {
-                parent: 401,
-                child: 397,
-            },
-            Stride {
-                parent: 1,
-                child: 1,
-            },
-        ),
+        &by_form(Stride::of(401, 397), Stride::of(31, 29)),
     );
 }
 

@@ -130,6 +130,23 @@ impl Scene {
 
     /// The same for a scene that something else still uses.
     pub(crate) fn finish_beside(&self, excuse: Excuse) -> Vec<Violation> {
+        if self.resume(excuse) {
+            self.check_results();
+            self.check_leftovers();
+        }
+        self.check_surroundings()
+    }
+
+    /// The same for a workload that is too large to be run without a disturbance first.
+    pub(crate) fn finish_without_undisturbed(self, excuse: Excuse) -> Vec<Violation> {
+        if self.resume(excuse) {
+            self.check_leftovers();
+        }
+        self.check_surroundings()
+    }
+
+    /// Runs the command again; whether every trial has completed then.
+    fn resume(&self, excuse: Excuse) -> bool {
         let launch = self.launch(&[], |_| ());
         let mut is_complete = launch.status == Some(0);
         if launch.status == Some(1) && excuse.failed_trials {
@@ -152,10 +169,11 @@ impl Scene {
                 })
                 .collect();
             self.note(kind, format!("{}; {failed:?}", launch.words()));
-        } else {
-            self.check_results();
-            self.check_leftovers();
         }
+        is_complete
+    }
+
+    fn check_surroundings(&self) -> Vec<Violation> {
         self.check_locks();
         self.check_processes();
         self.check_outside();

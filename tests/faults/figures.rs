@@ -141,7 +141,7 @@ fn write(row: &[String], failed: &[&Tried]) {
 }
 
 /// A table in the target folder, with its header if it is new. `make test-faults` begins with none.
-fn table(name: &str, columns: &[&str]) -> csv::Writer<File> {
+pub(crate) fn table(name: &str, columns: &[&str]) -> csv::Writer<File> {
     let path = folder().join(name);
     let is_new = !path.exists();
     let file = OpenOptions::new()

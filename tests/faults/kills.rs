@@ -5,20 +5,24 @@ use crate::{
     figures::{Figures, add, conclude},
     form::by_form,
     pool::try_each,
-    scene::{FLEX, LIBTORCH, Running, Scene, TWELVE, Workload, kill},
+    scene::{
+        FLEX, LIBTORCH, REPRODUCE_FLEX, REPRODUCE_LIBTORCH, Running, Scene, TUNE, TUNE_LIBTORCH,
+        TWELVE, Workload, kill,
+    },
     undisturbed,
 };
 
 /// Who is killed.
 #[derive(Clone, Copy, Debug)]
-enum Target {
+pub(crate) enum Target {
     Parent,
     Child,
     Both,
     Group,
 }
 
-const TARGETS: [Target; 4] = [Target::Parent, Target::Child, Target::Both, Target::Group];
+pub(crate) const TARGETS: [Target; 4] =
+    [Target::Parent, Target::Child, Target::Both, Target::Group];
 
 /// When.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +33,8 @@ enum Moment {
     Shares([f64; 4]),
 }
 
-fn strike(running: &Running<'_>, scene: &Scene, target: Target) {
+/// Kills the target now.
+pub(crate) fn strike(running: &Running<'_>, scene: &Scene, target: Target) {
     let parent = running.pid();
     match target {
         Target::Parent => kill(parent, "KILL"),
@@ -106,17 +111,52 @@ fn kill_all(test: &str, workload: Workload, stride: usize, rounds: usize) {
 
 #[test]
 fn kills_of_scripted_runs_cost_no_row() {
-    kill_all("kills scripted", TWELVE, 1, by_form(24, 1500));
+    kill_all("kills scripted", TWELVE, 1, by_form(24, 300));
 }
 
 #[test]
 fn kills_of_trainings_cost_no_row_and_change_no_loss() {
-    kill_all("kills flex", FLEX, by_form(4, 1), by_form(4, 1500));
+    kill_all("kills flex", FLEX, by_form(4, 1), by_form(4, 300));
 }
 
 #[test]
 fn kills_of_trainings_with_libtorch_cost_no_row_and_change_no_loss() {
-    kill_all("kills libtorch", LIBTORCH, by_form(11, 1), by_form(1, 500));
+    kill_all("kills libtorch", LIBTORCH, by_form(11, 1), by_form(1, 150));
+}
+
+#[test]
+fn kills_of_searches_cost_no_row() {
+    kill_all("kills tune", TUNE, by_form(5, 1), by_form(4, 100));
+}
+
+#[test]
+fn kills_of_searches_with_libtorch_cost_no_row_and_change_no_loss() {
+    kill_all(
+        "kills tune libtorch",
+        TUNE_LIBTORCH,
+        by_form(23, 2),
+        by_form(1, 60),
+    );
+}
+
+#[test]
+fn kills_of_reproductions_cost_no_row_and_change_no_loss() {
+    kill_all(
+        "kills reproduce flex",
+        REPRODUCE_FLEX,
+        by_form(17, 2),
+        by_form(2, 60),
+    );
+}
+
+#[test]
+fn kills_of_reproductions_with_libtorch_cost_no_row_and_change_no_loss() {
+    kill_all(
+        "kills reproduce libtorch",
+        REPRODUCE_LIBTORCH,
+        by_form(29, 2),
+        by_form(1, 60),
+    );
 }
 
 /// A second launch beside the first is refused, and costs the first one nothing.

@@ -34,6 +34,8 @@ mod disks;
 mod hostile;
 mod kills;
 mod links;
+mod many;
 mod power;
 mod replaced;
 mod signals;
+mod soak;

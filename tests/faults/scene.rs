@@ -17,19 +17,35 @@ use tempfile::TempDir;
 
 use crate::{
     ends::Violation,
+    form::by_form,
     listing::{Listing, list},
     rows::{self, Key, Row},
+    undisturbed,
 };
 
-/// Longest time of a launch on a busy machine; a launch that takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(60);
+/// Longest time of a launch on a busy machine; a launch that takes longer hangs. The long form may
+/// run beside other work.
+fn usual_limit() -> Duration {
+    Duration::from_secs(by_form(60, 600))
+}
 /// Most memory of `kiln` itself.
 const MOST_MEMORY: u64 = 100 << 20;
+
+/// The command under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Run,
+    Tune,
+    /// `kiln reproduce` of a finished run; after it was interrupted, `kiln run` of the new run's
+    /// `experiment.yaml`, as kiln says then.
+    Reproduce,
+}
 
 /// An experiment, and the children that run it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
+    pub(crate) verb: Verb,
     pub(crate) yaml: &'static str,
     /// Whether `kiln-trial` runs it; otherwise the scripted child does.
     pub(crate) is_real: bool,
@@ -38,6 +54,7 @@ pub(crate) struct Workload {
 /// Three trials of the scripted child.
 pub(crate) const SCRIPTED: Workload = Workload {
     name: "scripted",
+    verb: Verb::Run,
     yaml: "kiln: 1\nname: x\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 10}\n\
            sweep: {grid: {train.batch_size: [1, 2, 3]}}\n",
     is_real: false,
@@ -46,6 +63,7 @@ pub(crate) const SCRIPTED: Workload = Workload {
 /// Twelve trials of the scripted child, for many kills.
 pub(crate) const TWELVE: Workload = Workload {
     name: "twelve",
+    verb: Verb::Run,
     yaml: "kiln: 1\nname: x\nmodel: {kind: matmul, size: 8}\ntrain: {steps: 10}\n\
            sweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]}}\n",
     is_real: false,
@@ -54,6 +72,7 @@ pub(crate) const TWELVE: Workload = Workload {
 /// Three trials that keep checkpoints, on the engine that starts fastest.
 pub(crate) const FLEX: Workload = Workload {
     name: "flex",
+    verb: Verb::Run,
     yaml: "kiln: 1\nname: x\nmodel: {kind: mlp, seq_len: 8, d_model: 8, hidden: 16, context: 4}\n\
            data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n\
            train: {steps: 24, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 4}, \
@@ -66,6 +85,7 @@ pub(crate) const FLEX: Workload = Workload {
 /// The same with libtorch, and a transformer.
 pub(crate) const LIBTORCH: Workload = Workload {
     name: "libtorch",
+    verb: Verb::Run,
     yaml: "kiln: 1\nname: x\n\
            model: {kind: gpt, seq_len: 8, d_model: 8, num_heads: 2, num_layers: 1}\n\
            data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n\
@@ -79,8 +99,46 @@ pub(crate) const LIBTORCH: Workload = Workload {
 /// Three trials that keep checkpoints, played by the scripted child.
 pub(crate) const CHECKPOINTS: Workload = Workload {
     name: "checkpoints",
+    verb: Verb::Run,
     yaml: FLEX.yaml,
     is_real: false,
+};
+
+/// A search whose trials are played by the scripted child.
+pub(crate) const TUNE: Workload = Workload {
+    name: "tune",
+    verb: Verb::Tune,
+    yaml: "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 8, hidden: 16, seq_len: 16}\n\
+           data: {kind: generated}\ntrain: {steps: 10, batch_size: 8}\n\
+           sweep: {search: {kind: best-throughput-batch, to: 64}}\n",
+    is_real: false,
+};
+
+/// A search that trains with libtorch.
+pub(crate) const TUNE_LIBTORCH: Workload = Workload {
+    name: "tune libtorch",
+    verb: Verb::Tune,
+    yaml: "kiln: 1\nname: x\n\
+           model: {kind: gpt, seq_len: 8, d_model: 8, num_heads: 2, num_layers: 1}\n\
+           data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n\
+           train: {steps: 24, batch_size: 2, cpu_threads: 1, checkpoint: {every_steps: 4}}\n\
+           measure: {warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}\n\
+           sweep: {search: {kind: largest-batch, to: 8}}\n",
+    is_real: true,
+};
+
+/// The run of [`FLEX`] is reproduced.
+pub(crate) const REPRODUCE_FLEX: Workload = Workload {
+    name: "reproduce flex",
+    verb: Verb::Reproduce,
+    ..FLEX
+};
+
+/// The run of [`LIBTORCH`] is reproduced.
+pub(crate) const REPRODUCE_LIBTORCH: Workload = Workload {
+    name: "reproduce libtorch",
+    verb: Verb::Reproduce,
+    ..LIBTORCH
 };
 
 /// A folder with `work` (the experiment and its results), and with a home and a canary that nobody
@@ -88,6 +146,8 @@ pub(crate) const CHECKPOINTS: Workload = Workload {
 pub(crate) struct Scene {
     folder: TempDir,
     pub(crate) workload: Workload,
+    /// Longest time of a launch.
+    limit: Duration,
     launches: Cell<u32>,
     /// Rows as they were seen first.
     pub(crate) kept: RefCell<BTreeMap<Key, Row>>,
@@ -141,9 +201,14 @@ fn new_folder() -> TempDir {
 
 impl Scene {
     pub(crate) fn new(workload: Workload) -> Self {
+        Self::with_limit(workload, usual_limit())
+    }
+
+    pub(crate) fn with_limit(workload: Workload, limit: Duration) -> Self {
         let scene = Self {
             folder: new_folder(),
             workload,
+            limit,
             launches: Cell::new(0),
             kept: RefCell::default(),
             announced: RefCell::default(),
@@ -164,6 +229,13 @@ impl Scene {
             .unwrap();
         }
         fs::write(scene.work("x.yaml"), workload.yaml).unwrap();
+        if workload.verb == Verb::Reproduce {
+            for (path, bytes) in undisturbed::original(workload).iter() {
+                let path = scene.path("original").join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, bytes).unwrap();
+            }
+        }
         *scene.untouched.borrow_mut() = scene.outside();
         scene
     }
@@ -207,6 +279,7 @@ impl Scene {
     pub(crate) fn outside(&self) -> Listing {
         let mut all = list(&self.path("home"));
         all.extend(list(&self.path("canary")));
+        all.extend(list(&self.path("original")));
         let own = ["results", "locks", "cache", "moved", "turns"];
         let entries = fs::read_dir(self.work("")).unwrap().flatten();
         for entry in entries {
@@ -247,17 +320,32 @@ impl Scene {
             command.env_remove("KILN_TRIAL");
         } else {
             let child = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+            let scenario = match self.workload.verb {
+                Verb::Tune => "tuned",
+                Verb::Run | Verb::Reproduce => "completes",
+            };
             command
                 .env("KILN_TRIAL", child)
-                .env("SCRIPTED_CHILD", "completes")
+                .env("SCRIPTED_CHILD", scenario)
                 .env("SCRIPTED_CHILD_RELEASE", self.work("turns"));
         }
     }
 
-    /// Starts `kiln run x.yaml` in a process group of its own.
+    /// The command by which a user begins the run, or goes on with it.
+    fn arguments(&self) -> [&'static str; 2] {
+        const RESOLVED: &str = "results/x/latest/experiment.yaml";
+        match self.workload.verb {
+            Verb::Run => ["run", "x.yaml"],
+            Verb::Tune => ["tune", "x.yaml"],
+            Verb::Reproduce if self.work(RESOLVED).is_file() => ["run", RESOLVED],
+            Verb::Reproduce => ["reproduce", "../original"],
+        }
+    }
+
+    /// Starts the workload's command in a process group of its own.
     pub(crate) fn start(&self, more: &[&str], change: impl FnOnce(&mut Command)) -> Running<'_> {
-        let mut command = self.kiln(&["run", "x.yaml", "--progress", "json"]);
-        command.args(more);
+        let mut command = self.kiln(&self.arguments());
+        command.args(["--progress", "json"]).args(more);
         change(&mut command);
         self.spawn(command)
     }
@@ -282,7 +370,7 @@ impl Scene {
         }
     }
 
-    /// `kiln run x.yaml` to its end.
+    /// The workload's command to its end.
     pub(crate) fn launch(&self, more: &[&str], change: impl FnOnce(&mut Command)) -> Launch {
         self.start(more, change).end()
     }
@@ -433,11 +521,11 @@ impl Running<'_> {
         if self.peak > 10 * MOST_MEMORY {
             kill(self.pid(), "KILL");
         }
-        if self.begun.elapsed() > LIMIT {
+        if self.begun.elapsed() > self.scene.limit {
             let last = fs::read_to_string(&self.stderr).unwrap_or_default();
             self.scene.note(
                 "hangs",
-                format!("a launch took longer than {LIMIT:?}: {last}"),
+                format!("a launch took longer than {:?}: {last}", self.scene.limit),
             );
             kill(self.pid(), "KILL");
             return Some(self.child.wait().unwrap());

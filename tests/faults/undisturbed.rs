@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -12,7 +12,7 @@ use crate::{
     interposer::{Page, Record, records},
     listing::list,
     rows,
-    scene::{Scene, Workload},
+    scene::{Scene, Verb, Workload},
 };
 
 /// Cells of a completed row that no fault may change.
@@ -49,6 +49,45 @@ pub(crate) fn of(workload: Workload) -> Arc<Undisturbed> {
             .entry(workload.name)
             .or_insert_with(|| Arc::new(make(workload))),
     )
+}
+
+/// Files of a run: the path below its folder, and the content.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// The finished run that a workload reproduces; made once.
+pub(crate) fn original(workload: Workload) -> Arc<Files> {
+    static MADE: Mutex<Option<HashMap<&'static str, Arc<Files>>>> = Mutex::new(None);
+    let mut made = MADE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let files = made
+        .get_or_insert_default()
+        .entry(workload.name)
+        .or_insert_with(|| {
+            let scene = Scene::new(Workload {
+                verb: Verb::Run,
+                ..workload
+            });
+            let launch = scene.launch(&[], |_| ());
+            assert_eq!(launch.status, Some(0), "{}", launch.words());
+            let mut files = Files::new();
+            let folder = fs::canonicalize(scene.run_folder()).unwrap();
+            read_files(&folder, &folder, &mut files);
+            Arc::new(files)
+        });
+    Arc::clone(files)
+}
+
+fn read_files(root: &Path, folder: &Path, files: &mut Files) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let (path, kind) = (entry.path(), entry.file_type().unwrap());
+        if kind.is_dir() {
+            read_files(root, &path, files);
+        } else if kind.is_file() {
+            let name = path.strip_prefix(root).unwrap().to_owned();
+            files.push((name, fs::read(&path).unwrap()));
+        }
+    }
 }
 
 fn make(workload: Workload) -> Undisturbed {
