@@ -66,8 +66,12 @@ pub(super) fn contradiction(said: &Testimony) -> Option<String> {
     if let Some(before) = said.finished_before {
         return against(format!("an earlier one says `{before}`"));
     }
+    // The message comes last: the file was written, and could not be synced on a full disk.
+    let is_unsynced =
+        finished == Outcome::Interrupted && said.exit == Exit::Status(exit_status::DISK_FULL);
     if let Ok(result) = said.result
         && result.outcome != finished
+        && !is_unsynced
     {
         return against(format!("its `trial.json` says `{}`", result.outcome));
     }
@@ -152,6 +156,12 @@ mod tests {
             let words = judged(Ok((outcome, own, 2)), Some(outcome), exit);
             assert_eq!(words, "", "{outcome} {exit:?}");
         }
+        let unsynced = judged(
+            Ok((Completed, own, 2)),
+            Some(Interrupted),
+            Exit::Status(5),
+        );
+        assert_eq!(unsynced, "", "the result could not be synced");
         let missing = || Err(ResultError::Unreadable("trial.json: not found".to_owned()));
         assert_eq!(judged(missing(), Some(Failed), Exit::Status(1)), "");
         assert_eq!(judged(missing(), None, Exit::Signal(9)), "");
