@@ -156,11 +156,7 @@ mod tests {
             let words = judged(Ok((outcome, own, 2)), Some(outcome), exit);
             assert_eq!(words, "", "{outcome} {exit:?}");
         }
-        let unsynced = judged(
-            Ok((Completed, own, 2)),
-            Some(Interrupted),
-            Exit::Status(5),
-        );
+        let unsynced = judged(Ok((Completed, own, 2)), Some(Interrupted), Exit::Status(5));
         assert_eq!(unsynced, "", "the result could not be synced");
         let missing = || Err(ResultError::Unreadable("trial.json: not found".to_owned()));
         assert_eq!(judged(missing(), Some(Failed), Exit::Status(1)), "");

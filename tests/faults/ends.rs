@@ -11,7 +11,7 @@ use std::{
 use crate::{
     listing::difference,
     rows::{self, Key, Row},
-    scene::{Launch, Scene},
+    scene::{Launch, Scene, Verb},
     undisturbed,
 };
 
@@ -131,7 +131,10 @@ impl Scene {
     /// The same for a scene that something else still uses.
     pub(crate) fn finish_beside(&self, excuse: Excuse) -> Vec<Violation> {
         if self.resume(excuse) {
-            self.check_results();
+            // A search goes on without a setting that failed, to other settings.
+            if !(excuse.failed_trials && self.workload.verb == Verb::Tune) {
+                self.check_results();
+            }
             self.check_leftovers();
         }
         self.check_surroundings()
