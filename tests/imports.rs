@@ -20,7 +20,9 @@ const CORE: &MayImport = &[
     ("plan", &["units", "limits", "kinds", "spec", "statistics"]),
     (
         "record",
-        &["folder", "units", "limits", "input", "kinds", "plan"],
+        &[
+            "folder", "units", "limits", "input", "kinds", "spec", "plan",
+        ],
     ),
 ];
 

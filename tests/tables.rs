@@ -616,7 +616,13 @@ fn tables_that_people_broke_are_refused_with_line_and_column() {
 
 /// `docs/tables.md`, whole.
 fn whole_page() -> String {
-    tables::markdown() + &kiln::readings::watch::markdown()
+    let page = tables::markdown();
+    let (opening, tables) = page.split_once("\n## ").unwrap();
+    let summary = kiln::report::point_table_manual();
+    format!(
+        "{opening}\n{summary}## {tables}{}",
+        kiln::readings::watch::markdown()
+    )
 }
 
 #[test]

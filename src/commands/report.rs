@@ -32,6 +32,9 @@ pub(super) struct Args {
     /// Write each plot into this folder.
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
+    /// Write `summary.csv`, the narrow table with a row per point, beside each `trials.csv`.
+    #[arg(long)]
+    write: bool,
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -70,11 +73,16 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             .collect::<Result<_, _>>()?,
     };
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();
-    let is_written = args.html.is_some() || args.svg.is_some();
+    let is_written = args.html.is_some() || args.svg.is_some() || args.write;
     if let Some(format) = args.format.or((!is_written).then_some(ReportFormat::Text)) {
         show(&subjects, format)?;
     }
-    if is_written {
+    if args.write {
+        sources
+            .iter()
+            .try_for_each(|source| write_summary(source, &args))?;
+    }
+    if args.html.is_some() || args.svg.is_some() {
         write(&Album::of(&subjects), &args)?;
     }
     Ok(Status::Success)
@@ -103,14 +111,7 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
     for fault in album.faults() {
         note(&format!("not shown: {fault}"));
     }
-    // Standard output may be read by a program.
-    let tell = |text: String| match args.format {
-        Some(_) => {
-            note(&text);
-            Ok(())
-        }
-        None => print_line(&text),
-    };
+    let tell = |text: String| tell(&text, args);
     if let Some(file) = &args.html {
         write_whole(file, album.html().as_bytes()).map_err(|error| failed(file, &error))?;
         tell(format!("wrote {}", file.display()))?;
@@ -135,6 +136,35 @@ fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
         ))?;
     }
     Ok(())
+}
+
+/// Says what was written. Standard output may be read by a program.
+fn tell(text: &str, args: &Args) -> Result<(), Stop> {
+    match args.format {
+        Some(_) => {
+            note(text);
+            Ok(())
+        }
+        None => print_line(text),
+    }
+}
+
+fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
+    let Some(folder) = &source.folder else {
+        return Err(Stop::bad_input(format!(
+            "{}: this table is in no folder to write beside; name a run's folder",
+            source.name
+        )));
+    };
+    let subject = source.subject();
+    let (path, text) = (
+        folder.summary_table(),
+        report::point_table(&source.table, subject.objective()),
+    );
+    folder
+        .write(&path, text.as_bytes())
+        .map_err(|error| failed(&path, &error))?;
+    tell(&format!("wrote {}", path.display()), args)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Stop {

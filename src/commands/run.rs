@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     plan::{Outcome, Trial},
     record::TrialTable,
-    spec,
+    spec::{self, Experiment},
     units::without_controls,
 };
 
@@ -144,6 +144,7 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
         return asked.request(&args.launch, program, dry_run);
     }
     let report = asked.request(&args.launch, program, start)?;
+    write_point_table(&report, asked.planned.loaded.experiment.objective);
     let shown = match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
         None if args.launch.style() == ProgressMode::Json => Ok(()),
@@ -164,8 +165,7 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
 }
 
 fn show(report: &LaunchReport, asked: &PlannedFile) -> Result<(), Stop> {
-    let description = &asked.planned.loaded.experiment.description;
-    print(&summary(report, report.trials, description.as_deref())?)
+    print(&summary(report, &asked.planned.loaded.experiment)?)
 }
 
 /// Runs the requested trials.
@@ -236,16 +236,18 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
-fn summary(
-    report: &LaunchReport,
-    planned: usize,
-    description: Option<&str>,
-) -> Result<String, Stop> {
+fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Stop> {
     let table =
         TrialTable::read_of(&report.folder).map_err(|error| Stop::new(Status::Failed, error))?;
-    let page = report::summary(&table, planned, super::page_style());
+    let page = report::summary(
+        &table,
+        report.trials,
+        experiment.objective,
+        super::page_style(),
+    );
     let folder = &report.folder;
     let kept = [
+        folder.summary_table(),
         folder.trials_table(),
         folder.snapshots_table(),
         folder.path().join("snapshot-*.txt"),
@@ -253,7 +255,9 @@ fn summary(
         folder.experiment(),
     ];
     let kept: Vec<String> = kept.iter().map(|path| path_line(path)).collect();
-    let purpose = description
+    let purpose = experiment
+        .description
+        .as_deref()
         .map(|text| indented(text) + "\n")
         .unwrap_or_default();
     Ok(format!(
@@ -261,6 +265,29 @@ fn summary(
         texts(report),
         kept.concat()
     ))
+}
+
+/// Writes `summary.csv`. A run is complete without it, so a fault is only told.
+pub(super) fn write_point_table(report: &LaunchReport, objective: Option<spec::Objective>) {
+    if report.end == LaunchEnd::NothingToDo {
+        return;
+    }
+    let folder = &report.folder;
+    let path = folder.summary_table();
+    let Some(table) = TrialTable::read_of(folder)
+        .ok()
+        .filter(|table| !table.rows.is_empty())
+    else {
+        return;
+    };
+    let text = report::point_table(&table, objective);
+    if let Err(error) = folder.write(&path, text.as_bytes()) {
+        note(&format!(
+            "{}: {error}; `kiln report --write {}` writes it",
+            path.display(),
+            folder.path().display()
+        ));
+    }
 }
 
 /// The lines of a description; those after the first are indented, so that none of them can pass

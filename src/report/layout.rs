@@ -10,7 +10,7 @@ use crate::output::{
 pub(super) use kiln_core::units::significant;
 
 /// Text of a cell without a value.
-const NOTHING: &str = "-";
+pub(super) const NOTHING: &str = "–";
 /// In the first column: the row that matters most.
 pub(super) const MARK: &str = "*";
 

@@ -4,6 +4,7 @@
 use kiln_core::{
     plan::Outcome,
     record::{RunFile, RunFolder, TrialRow, TrialTable},
+    spec,
     units::without_controls,
 };
 use serde::Serialize;
@@ -14,7 +15,8 @@ use super::{
     findings::{FindingForm, in_full},
     layout::PageStyle,
     notices,
-    points::points,
+    points::{Point, points},
+    ranking::Ranking,
     summary::summary_with,
 };
 use crate::output::markdown;
@@ -48,6 +50,11 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// The experiment's own objective.
+    pub fn objective(&self) -> Option<spec::Objective> {
+        spec::objective_of(self.experiment?)
+    }
+
     /// Number of trials of the plan; 0 if unknown.
     pub(super) fn planned(&self) -> usize {
         self.run.map_or(0, |run| run.plan.len())
@@ -57,7 +64,13 @@ impl<'a> Subject<'a> {
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let findings = diagnose(subject.table);
-    let page = summary_with(subject.table, subject.planned(), &findings, style);
+    let page = summary_with(
+        subject.table,
+        subject.planned(),
+        subject.objective(),
+        &findings,
+        style,
+    );
     format!(
         "{}\n\n{page}{}",
         without_controls(subject.name),
@@ -72,6 +85,7 @@ pub fn markdown(subject: Subject<'_>) -> String {
     let page = summary_with(
         subject.table,
         subject.planned(),
+        subject.objective(),
         &findings,
         PageStyle {
             width: None,
@@ -92,6 +106,7 @@ struct ReportPage {
     table: String,
     planned: usize,
     outcomes: Map<String, Value>,
+    objective: Value,
     points: Vec<Value>,
     findings: Vec<RuleFinding>,
     notices: Vec<String>,
@@ -106,12 +121,38 @@ pub fn json(subject: Subject<'_>) -> String {
         table: subject.name.to_owned(),
         planned: subject.planned(),
         outcomes: outcomes(table),
+        objective: objective(subject),
         points: all_points(table),
         notices: notices(table, &findings),
         findings,
     };
     // Maps with text for keys and finite numbers always become JSON.
     serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
+}
+
+/// The metric that ranks the points, the best of them by their axes, and the answer in words.
+fn objective(subject: Subject<'_>) -> Value {
+    let (table, all) = (subject.table, points(subject.table));
+    let ranking = Ranking::new(&all, table, subject.objective());
+    let best: Vec<Value> = ranking
+        .points
+        .iter()
+        .filter(|ranked| ranked.is_marked)
+        .map(|ranked| axes_of(table, ranked.point))
+        .collect();
+    json!({
+        "metric": ranking.objective.column(table),
+        "ranked": ranking.objective.superlative(),
+        "is_trade_off": ranking.objective.is_trade_off,
+        "best": best,
+        "verdict": ranking.verdict(),
+    })
+}
+
+/// A point's value of each axis.
+fn axes_of(table: &TrialTable, point: &Point<'_>) -> Value {
+    let values = point.values.iter().map(|value| Value::from(value.as_str()));
+    Value::Object(table.axes.iter().cloned().zip(values).collect())
 }
 
 fn outcomes(table: &TrialTable) -> Map<String, Value> {
@@ -131,22 +172,19 @@ fn outcomes(table: &TrialTable) -> Map<String, Value> {
 /// Each point with its axes, its trials, and the means over those that completed.
 fn all_points(table: &TrialTable) -> Vec<Value> {
     type Cell = fn(&TrialRow) -> Option<f64>;
-    const MEANS: [(&str, Cell); 5] = [
+    const MEANS: [(&str, Cell); 8] = [
         ("samples_per_second", |row| row.samples_per_second),
         ("tokens_per_second", |row| row.tokens_per_second),
         ("data_wait_fraction", |row| row.data_wait_fraction),
         ("mfu", |row| row.mfu),
+        ("train_loss", |row| row.train_loss),
         ("valid_loss", |row| row.valid_loss),
+        ("valid_top1", |row| row.valid_top1),
+        ("valid_hit_rate", |row| row.valid_hit_rate),
     ];
-    let of = |point: &super::points::Point<'_>| {
-        let axes: Map<String, Value> = table
-            .axes
-            .iter()
-            .cloned()
-            .zip(point.values.iter().map(|value| Value::from(value.as_str())))
-            .collect();
+    let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
-        let mut told = json!({"axes": axes, "trials": trials});
+        let mut told = json!({"axes": axes_of(table, point), "trials": trials});
         for (name, cell) in MEANS {
             if let Some(value) = point.statistic(cell) {
                 told[name] = json!({"mean": value.mean, "deviation": value.deviation});

@@ -70,6 +70,13 @@ impl Point<'_> {
     }
 }
 
+impl Point<'_> {
+    /// `batch_size 8, num_workers 4`: the last part of each key, where it is unique.
+    pub(super) fn short_name(&self, axes: &[String]) -> String {
+        self.name(&short_names(axes))
+    }
+}
+
 /// The last part of each key, where it is unique.
 pub(super) fn short_names(axes: &[String]) -> Vec<String> {
     let last = |axis: &str| axis.rsplit('.').next().unwrap_or_default().to_owned();

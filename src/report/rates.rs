@@ -36,6 +36,9 @@ pub(super) struct Blocks<'a> {
     /// Whether the rows have a `block`. Blocks inferred from the order always go through the points
     /// in one direction, as in older tables, so that a drift favors the same points each time.
     are_told: bool,
+    /// Whether the runs of a block are alike in the state of the machine, and not only in their
+    /// seed.
+    are_of_time: bool,
 }
 
 impl<'a> Blocks<'a> {
@@ -49,11 +52,24 @@ impl<'a> Blocks<'a> {
             return Self {
                 of: told,
                 are_told: true,
+                are_of_time: true,
             };
         }
         Self {
             of: by_order(points).unwrap_or_default(),
             are_told: false,
+            are_of_time: true,
+        }
+    }
+
+    /// Blocks for what is learned: runs with the same seed. The state of the machine has no effect
+    /// on it.
+    pub(super) fn of_seeds(points: &[Point<'a>]) -> Self {
+        let rows = points.iter().flat_map(|point| point.rows.iter());
+        Self {
+            of: rows.map(|row| (&row.trial, row.seed)).collect(),
+            are_told: true,
+            are_of_time: false,
         }
     }
 }
@@ -162,7 +178,7 @@ impl Rates {
     pub(super) fn within(
         points: &[Point<'_>],
         blocks: &Blocks<'_>,
-        rate: fn(&TrialRow) -> Option<f64>,
+        rate: impl Fn(&TrialRow) -> Option<f64>,
     ) -> Self {
         let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
         let run = |row: &TrialRow| {
@@ -171,7 +187,7 @@ impl Rates {
                 value,
                 seconds: row.started_seconds(),
                 block,
-                is_disturbed: !row.disturbances().is_empty(),
+                is_disturbed: blocks.are_of_time && !row.disturbances().is_empty(),
                 is_at_once: false,
             })
         };
@@ -248,47 +264,67 @@ impl Rates {
     }
 }
 
-/// Sentence about the order of the best two of `count` points; `None` where the order is certain or
-/// no point is repeated.
-pub(super) fn order_of_best(
-    rates: &Rates,
-    best: usize,
-    next: usize,
-    points: usize,
-) -> Option<String> {
+/// Reason to doubt the order of the best two points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Doubt {
+    /// Repeats did not take turns.
+    Apart,
+    /// One of the two ran only once beside the others.
+    Once,
+    /// Both are equal in every block.
+    Equal,
+    /// The lead, with its interval unless it is too wide to be useful.
+    Noise { lead: f64, interval: Option<Gain> },
+}
+
+impl Doubt {
+    /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`.
+    pub(super) fn in_words(&self, superlative: &str) -> String {
+        match self {
+            Self::Apart => "no point was repeated in turns with the others: the order may come \
+                            from drift of the machine"
+                .to_owned(),
+            Self::Once => {
+                "the best or the next ran only once beside the others: their order may be noise"
+                    .to_owned()
+            }
+            Self::Equal => format!(
+                "the best and the next are equal in every block, so more than one point is the \
+                 {superlative}"
+            ),
+            Self::Noise { lead, interval } => {
+                let interval = interval
+                    .map_or("too few repeats for an interval".to_owned(), |gain| {
+                        gain.to_string()
+                    });
+                format!(
+                    "the best is {} ahead of the next ({interval}): their order may be noise",
+                    Fraction(*lead)
+                )
+            }
+        }
+    }
+}
+
+/// Reason to doubt the order of the best two of so many `points`; `None` where the order is certain
+/// or no point is repeated.
+pub(super) fn doubt(rates: &Rates, best: usize, next: usize, points: usize) -> Option<Doubt> {
     match rates.unknown() {
         Some(Unknown::Single) => return None,
-        Some(Unknown::Apart) => {
-            return Some(
-                "no point was repeated in turns with the others: the order may come from drift of \
-                 the machine"
-                    .to_owned(),
-            );
-        }
+        Some(Unknown::Apart) => return Some(Doubt::Apart),
         None => {}
     }
     // The best two were picked after all had been seen: each point could have been ahead of each
     // other.
     let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
-        return Some(
-            "the best or the next ran only once beside the others: their order may be noise"
-                .to_owned(),
-        );
+        return Some(Doubt::Once);
     };
     if gain.is_equal() {
-        return Some(
-            "the best and the next are equally fast in every block: their order means nothing"
-                .to_owned(),
-        );
+        return Some(Doubt::Equal);
     }
-    let ahead = Fraction(gain.ratio - 1.0);
-    let how_sure = if gain.estimate.high < FAR {
-        gain.to_string()
-    } else {
-        "too few repeats for an interval".to_owned()
-    };
-    (!gain.is_ahead()).then(|| {
-        format!("the best is {ahead} ahead of the next ({how_sure}): their order may be noise")
+    (!gain.is_ahead()).then(|| Doubt::Noise {
+        lead: gain.ratio - 1.0,
+        interval: (gain.estimate.high < FAR).then_some(gain),
     })
 }
 
@@ -393,20 +429,13 @@ mod tests {
             assert_eq!(faster(&table(1.029)), None, "{level}");
             let equal = table(1.0);
             let points = points(&equal);
-            let said = order_of_best(
+            let found = doubt(
                 &Rates::of(&points, |row| row.samples_per_second),
                 1,
                 0,
                 points.len(),
             );
-            assert_eq!(
-                said.as_deref(),
-                Some(
-                    "the best and the next are equally fast in every block: their order means \
-                     nothing"
-                ),
-                "{level}"
-            );
+            assert_eq!(found, Some(Doubt::Equal), "{level}");
         }
     }
 
@@ -452,12 +481,13 @@ mod tests {
     fn the_order_of_the_best_two_is_said_to_be_chance_where_it_may_be() {
         let said = |table: &TrialTable| {
             let points = points(table);
-            order_of_best(
+            doubt(
                 &Rates::of(&points, |row| row.samples_per_second),
                 1,
                 0,
                 points.len(),
             )
+            .map(|doubt| doubt.in_words("fastest"))
         };
         assert_eq!(said(&run_of(&QUIET, in_turns, true)), None);
         let equal = said(&run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true)).unwrap();

@@ -1,14 +1,15 @@
-//! Prints the table at the end of `kiln run`: one line per point, fastest first, then trials that
-//! did not complete, findings and notices.
+//! Prints the table at the end of `kiln run`: the answer, then one line per point, best first, then
+//! trials that did not complete, findings and notices.
 //!
 //! In comes `trials.csv` as read; out comes text. Repeats of a point are one line with their mean;
 //! the spread is their sample standard deviation. Nothing is measured or looked up here.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write};
 
 use kiln_core::{
     plan::Outcome,
     record::{TableRow, TrialRow, TrialTable},
+    spec::{self, Metric},
     units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
 };
 
@@ -17,44 +18,51 @@ use super::{
     findings::lines,
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
     notices,
-    points::{Point, Speed, lengths_differ, pieces, points, short_names, shown, speed},
-    rates::{Rates, order_of_best},
+    objective::RankedBy,
+    points::{Point, Speed, pieces, points, short_names, shown},
+    ranking::{Ranking, metric_with_spread, unequal_samples},
 };
 
 /// Trials that did not complete are listed up to so many.
 const MOST_LISTED: usize = 20;
 
-/// The whole page, ending in a line feed. `planned` is how many trials the plan has.
-pub fn summary(table: &TrialTable, planned: usize, style: PageStyle) -> String {
-    summary_with(table, planned, &diagnose(table), style)
+/// The whole page, ending in a line feed. `planned` is how many trials the plan has, `objective` the
+/// experiment's own.
+pub fn summary(
+    table: &TrialTable,
+    planned: usize,
+    objective: Option<spec::Objective>,
+    style: PageStyle,
+) -> String {
+    summary_with(table, planned, objective, &diagnose(table), style)
 }
 
 /// Whether the page says nothing against the order of its best two points.
 pub fn is_order_certain(table: &TrialTable) -> bool {
-    let all = points(table);
-    let ranking = Ranking::new(&all, speed(&all, &table.axes));
-    ranking.has_repeats && ranking.order.is_none()
+    Ranking::new(&points(table), table, None).is_certain()
 }
 
 /// The same page, with findings that the caller computed.
 pub(super) fn summary_with(
     table: &TrialTable,
     planned: usize,
+    objective: Option<spec::Objective>,
     findings: &[RuleFinding],
     style: PageStyle,
 ) -> String {
     let all = points(table);
-    let ranking = Ranking::new(&all, speed(&all, &table.axes));
+    let ranking = Ranking::new(&all, table, objective);
     let mut page = format!("{}\n", counts(table, planned));
-    if !ranking.points.is_empty() {
-        let _ = write!(page, "\n{}", ranking.render(&table.axes, style));
+    if let Some(verdict) = ranking.verdict() {
+        let _ = write!(page, "\n{verdict}\n");
     }
-    let unmeasured = unmeasured(&all, &table.axes);
-    if !unmeasured.is_empty() {
-        let _ = write!(
-            page,
-            "\nCompleted, but too short to measure speed:\n{unmeasured}"
-        );
+    if !ranking.points.is_empty() {
+        let table = RankedTable(&ranking);
+        let _ = write!(page, "\n{}", table.render(style));
+        page.push_str(&table.without_rate());
+        if let Some(words) = unequal_samples(&all) {
+            let _ = writeln!(page, "{words}");
+        }
     }
     let unfinished = unfinished(table);
     if !unfinished.is_empty() {
@@ -110,50 +118,6 @@ pub(super) fn counts(table: &TrialTable, planned: usize) -> String {
     format!("{trials}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// A line for each point whose trials, or some of them, completed and have no rate: they cannot be
-/// ranked.
-fn unmeasured(all: &[Point<'_>], axes: &[String]) -> String {
-    let rate: Speed = if lengths_differ(axes) {
-        |row| row.tokens_per_second
-    } else {
-        |row| row.samples_per_second
-    };
-    let points: Vec<Point<'_>> = all.iter().filter_map(|point| point.lacking(rate)).collect();
-    let mut text = String::new();
-    for point in points.iter().take(MOST_LISTED) {
-        let mean = |of: fn(&TrialRow) -> Option<f64>| {
-            point
-                .statistic(of)
-                .map_or("-".to_owned(), |value| decimals(value.mean, 3))
-        };
-        let (train, valid) = (mean(|row| row.train_loss), mean(|row| row.valid_loss));
-        let runs = if point.rows.len() > 1 {
-            format!(", n {}", point.rows.len())
-        } else {
-            String::new()
-        };
-        let reason = point
-            .rows
-            .iter()
-            .find_map(|row| row.note("window_seconds"))
-            .unwrap_or("no reason was recorded");
-        let reason = without_controls(reason);
-        let _ = writeln!(
-            text,
-            "  {}: samples/s -, loss {train}, valid loss {valid}{runs}; window_seconds: {reason}",
-            point.name(axes)
-        );
-    }
-    if points.len() > MOST_LISTED {
-        let _ = writeln!(
-            text,
-            "  and {} more, see trials.csv",
-            points.len() - MOST_LISTED
-        );
-    }
-    text
-}
-
 fn unfinished(table: &TrialTable) -> String {
     let rows: Vec<_> = table
         .last_attempts()
@@ -187,40 +151,17 @@ fn unfinished(table: &TrialTable) -> String {
     text
 }
 
-/// Points with a speed, fastest first.
-struct Ranking<'a> {
-    points: Vec<&'a Point<'a>>,
-    /// Sentence about how certain the order of the first two points is.
-    order: Option<String>,
-    /// The throughput by which they are ranked.
-    rate: Speed,
-    /// Whether any point has repeats.
-    has_repeats: bool,
-}
+/// The table of the ranked points.
+struct RankedTable<'a>(&'a Ranking<'a>);
 
-impl<'a> Ranking<'a> {
-    fn new(all: &'a [Point<'a>], rate: Speed) -> Self {
-        let mut ranked: Vec<(f64, usize)> = all
-            .iter()
-            .enumerate()
-            .filter_map(|(place, point)| Some((point.statistic(rate)?.mean, place)))
-            .collect();
-        ranked.sort_by(|one, other| other.0.total_cmp(&one.0));
-        let order = ranked.first().zip(ranked.get(1)).and_then(|(best, next)| {
-            order_of_best(&Rates::of(all, rate), best.1, next.1, ranked.len())
-        });
-        let points: Vec<&Point<'_>> = ranked.into_iter().map(|(_, place)| &all[place]).collect();
-        let has_repeats = points.iter().any(|point| Self::runs(point, rate) > 1);
-        Self {
-            points,
-            order,
-            rate,
-            has_repeats,
-        }
+impl RankedTable<'_> {
+    fn points(&self) -> impl Iterator<Item = &Point<'_>> {
+        self.0.points.iter().map(|ranked| ranked.point)
     }
 
-    fn render(&self, axes: &[String], style: PageStyle) -> String {
-        let columns = self.columns(axes);
+    fn render(&self, style: PageStyle) -> String {
+        let ranking = self.0;
+        let columns = self.columns();
         let kept = fitting(&columns, style.width);
         let left_out: Vec<&str> = columns
             .iter()
@@ -228,17 +169,23 @@ impl<'a> Ranking<'a> {
             .map(|column| column.head.as_str())
             .collect();
         let mut page = layout(&kept, style.width, style.has_color);
-        page.push_str(if self.has_repeats {
-            "\n* the best; ± is the standard deviation over the n runs of a point, and a single \
-             run has none\n"
-        } else {
-            "\n* the best; one run per point (n = 1), so the spread is unknown\n"
-        });
-        if self.is_of_steps() {
-            page.push_str("no point has a measured rate; the points are ordered by step time\n");
+        let spread = match ranking.has_repeats {
+            true => {
+                "± is the standard deviation over the n runs of a point, and a single run has none"
+            }
+            false => "one run per point (n = 1), so the spread is unknown",
+        };
+        let mark = ranking.points.iter().any(|ranked| ranked.is_marked);
+        let mark = match mark {
+            true => format!("{}; ", ranking.mark_in_words()),
+            false => String::new(),
+        };
+        let _ = write!(page, "\n{mark}{spread}\n");
+        if ranking.objective.why.is_some() || ranking.is_of_steps() {
+            let _ = writeln!(page, "{}", without_controls(&ranking.order_in_words()));
         }
-        if let Some(order) = &self.order {
-            let _ = writeln!(page, "{}", without_controls(order));
+        if ranking.is_of_steps() {
+            page.push_str("no point has a measured rate; the points are ordered by step time\n");
         }
         if !left_out.is_empty() {
             let _ = writeln!(
@@ -250,111 +197,134 @@ impl<'a> Ranking<'a> {
         page
     }
 
-    /// Whether the points can be ranked by step time only.
-    fn is_of_steps(&self) -> bool {
-        let has_rate =
-            |row: &TrialRow| row.samples_per_second.is_some() || row.tokens_per_second.is_some();
-        !self
-            .points
-            .iter()
-            .flat_map(|point| point.completed())
-            .any(has_rate)
-    }
-
-    /// Number of trials of a point that have the rate.
-    fn runs(point: &Point<'_>, rate: fn(&TrialRow) -> Option<f64>) -> usize {
-        point.completed().filter_map(rate).count()
-    }
-
-    fn columns(&self, axes: &[String]) -> Vec<PageColumn> {
-        let best = self
-            .points
-            .first()
-            .and_then(|point| point.statistic(self.rate))
-            .map_or(f64::NAN, |rate| rate.mean);
-        let has_gpu = self.points.iter().any(|point| {
-            point
-                .statistic(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64))
-                .is_some()
-        });
-        let memory: fn(&TrialRow) -> Option<f64> = if has_gpu {
-            |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)
-        } else {
-            |row| row.peak_resident_bytes.map(|bytes| bytes as f64)
+    /// A line for each reason why points have no rate.
+    fn without_rate(&self) -> String {
+        let rate: Speed = match self.has(|row| row.tokens_per_second) {
+            true => |row| row.tokens_per_second.or(row.samples_per_second),
+            false => |row| row.samples_per_second,
         };
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for point in self.points().filter_map(|point| point.lacking(rate)) {
+            let told = point.rows.iter().find_map(|row| row.note("window_seconds"));
+            let reason = without_controls(told.unwrap_or("no reason was recorded"));
+            *reasons.entry(reason).or_default() += point.rows.len();
+        }
+        let line = |(reason, trials): (String, usize)| {
+            format!(
+                "– {} without a rate: window_seconds: {reason}\n",
+                counted(trials, "trial")
+            )
+        };
+        reasons.into_iter().map(line).collect()
+    }
+
+    /// Whether any point has the number.
+    fn has(&self, of: Speed) -> bool {
+        self.points()
+            .flat_map(Point::completed)
+            .any(|row| of(row).is_some())
+    }
+
+    fn columns(&self) -> Vec<PageColumn> {
+        let ranking = self.0;
         let mut columns = vec![PageColumn::of_marks(
-            (0..self.points.len()).map(|place| place == 0),
+            ranking.points.iter().map(|ranked| ranked.is_marked),
         )];
-        columns.extend(self.axis_columns(axes));
-        columns.extend(self.pieces(axes));
-        columns.push(self.column("samples/s", MUST_STAY, |point| {
-            Some(point.statistic(|row| row.samples_per_second)?.with_spread())
-        }));
-        columns.push(self.column("tokens/s", 20, |point| {
-            Some(point.statistic(|row| row.tokens_per_second)?.with_spread())
-        }));
-        columns.push(self.column("vs best", 80, |point| {
-            point
-                .statistic(self.rate)
-                .filter(|_| best > 0.0)
-                .map(|rate| format!("{:.0} %", rate.mean / best * 100.0))
-        }));
-        columns.push(self.mean(
-            "data wait",
-            70,
-            |row| row.data_wait_fraction,
-            |share| Fraction(share).to_string(),
-        ));
-        columns.push(self.mean(
-            "step",
-            if self.is_of_steps() { MUST_STAY } else { 40 },
-            |row| row.median_step_seconds,
-            |seconds| Seconds(seconds).to_string(),
-        ));
-        columns.push(self.mean("loss", 50, |row| row.train_loss, |loss| decimals(loss, 3)));
-        columns.push(self.mean(
-            "valid loss",
-            75,
-            |row| row.valid_loss,
-            |loss| decimals(loss, 3),
-        ));
-        columns.push(self.mean(
-            if has_gpu { "GPU memory" } else { "memory" },
-            60,
-            memory,
-            |bytes| Bytes(bytes as u64).to_string(),
-        ));
-        columns.push(self.mean(
-            "MFU",
-            30,
-            |row| row.mfu,
-            |share| Fraction(share).to_string(),
-        ));
-        if self.has_repeats {
-            columns.push(self.column("n", 90, |point| {
-                Some(Self::runs(point, self.rate).to_string())
+        columns.extend(self.axis_columns());
+        columns.extend(self.pieces());
+        if let RankedBy::Metric(metric, _) = ranking.objective.by {
+            columns.push(self.column(metric_head(metric), MUST_STAY, |point| {
+                let value = point.statistic(|row| ranking.objective.value(row))?;
+                Some(metric_with_spread(metric, value))
             }));
+        }
+        columns.extend(self.rates());
+        for (metric, keep) in [
+            (Metric::TrainLoss, 50),
+            (Metric::ValidLoss, 75),
+            (Metric::ValidTop1, 76),
+            (Metric::ValidHitRate, 74),
+            (Metric::ValidBleu4, 73),
+        ] {
+            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric) {
+                columns.push(self.metric(metric, keep));
+            }
+        }
+        columns.extend(self.resources());
+        if ranking.has_repeats {
+            columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
         }
         columns.retain(PageColumn::says_something);
         columns
     }
 
-    fn axis_columns(&self, axes: &[String]) -> Vec<PageColumn> {
+    fn rates(&self) -> Vec<PageColumn> {
+        let rate = self.0.rate;
+        let best = self
+            .points()
+            .filter_map(|point| Some(point.statistic(rate)?.mean))
+            .fold(f64::NAN, f64::max);
+        vec![
+            self.column("samples/s", MUST_STAY, |point| {
+                Some(point.statistic(|row| row.samples_per_second)?.with_spread())
+            }),
+            self.column("tokens/s", 20, |point| {
+                Some(point.statistic(|row| row.tokens_per_second)?.with_spread())
+            }),
+            self.column("vs fastest", 80, |point| {
+                let rate = point.statistic(rate).filter(|_| best > 0.0)?;
+                Some(format!("{:.0} %", rate.mean / best * 100.0))
+            }),
+            self.mean(
+                "data wait",
+                70,
+                |row| row.data_wait_fraction,
+                |share| Fraction(share).to_string(),
+            ),
+            self.mean(
+                "step",
+                if self.0.is_of_steps() { MUST_STAY } else { 40 },
+                |row| row.median_step_seconds,
+                |seconds| Seconds(seconds).to_string(),
+            ),
+        ]
+    }
+
+    fn resources(&self) -> Vec<PageColumn> {
+        let has_gpu = self.has(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64));
+        let memory: fn(&TrialRow) -> Option<f64> = if has_gpu {
+            |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)
+        } else {
+            |row| row.peak_resident_bytes.map(|bytes| bytes as f64)
+        };
+        vec![
+            self.mean(
+                if has_gpu { "GPU memory" } else { "memory" },
+                60,
+                memory,
+                |bytes| Bytes(bytes as u64).to_string(),
+            ),
+            self.mean(
+                "MFU",
+                30,
+                |row| row.mfu,
+                |share| Fraction(share).to_string(),
+            ),
+        ]
+    }
+
+    fn axis_columns(&self) -> Vec<PageColumn> {
         let column = |(place, head): (usize, String)| {
-            let cells = self
-                .points
-                .iter()
-                .map(|point| {
-                    without_controls(point.values.get(place).map_or("-", |value| shown(value)))
-                })
-                .collect();
+            let cell = |point: &Point<'_>| {
+                without_controls(point.values.get(place).map_or("–", |value| shown(value)))
+            };
             PageColumn {
                 head: without_controls(&head),
-                cells,
+                cells: self.points().map(cell).collect(),
                 keep: u8::MAX,
             }
         };
-        short_names(axes)
+        short_names(self.0.axes)
             .into_iter()
             .enumerate()
             .map(column)
@@ -363,19 +333,18 @@ impl<'a> Ranking<'a> {
 
     /// Columns of batch size and accumulation, where a smaller trial replaces one that ran out of
     /// memory and no axis shows them.
-    fn pieces(&self, axes: &[String]) -> Vec<PageColumn> {
+    fn pieces(&self) -> Vec<PageColumn> {
         type Cell = fn(&TrialRow) -> u64;
         const KEYS: [(&str, Cell); 2] = [
             ("batch_size", |row| row.batch_size),
             ("grad_accumulation", |row| row.grad_accumulation),
         ];
         let has_pieces = self
-            .points
-            .iter()
+            .points()
             .any(|point| point.rows.iter().any(|row| pieces(row).is_some()));
         let untold = KEYS
             .iter()
-            .filter(|(key, _)| has_pieces && !axes.contains(&format!("train.{key}")));
+            .filter(|(key, _)| has_pieces && !self.0.axes.contains(&format!("train.{key}")));
         let column = |(key, of): &(&str, Cell)| PageColumn {
             keep: u8::MAX,
             ..self.column(key, 0, |point| Some(of(point.rows.first()?).to_string()))
@@ -389,7 +358,7 @@ impl<'a> Ranking<'a> {
         keep: u8,
         cell: impl Fn(&Point<'_>) -> Option<String>,
     ) -> PageColumn {
-        PageColumn::new(head, keep, self.points.iter().map(|point| cell(point)))
+        PageColumn::new(head, keep, self.points().map(cell))
     }
 
     fn mean(
@@ -402,6 +371,31 @@ impl<'a> Ranking<'a> {
         self.column(head, keep, |point| {
             point.statistic(&of).map(|value| print(value.mean))
         })
+    }
+
+    /// Means of a metric.
+    fn metric(&self, metric: Metric, keep: u8) -> PageColumn {
+        let print = |value: f64| match metric {
+            Metric::ValidTop1 | Metric::ValidHitRate => Fraction(value).to_string(),
+            _ => decimals(value, 3),
+        };
+        self.mean(
+            metric_head(metric),
+            keep,
+            move |row| row.metric(metric),
+            print,
+        )
+    }
+}
+
+/// Head of a metric's column.
+fn metric_head(metric: Metric) -> &'static str {
+    match metric {
+        Metric::TrainLoss => "loss",
+        Metric::ValidLoss => "valid loss",
+        Metric::ValidTop1 => "top-1",
+        Metric::SecondsToTarget => "to target",
+        other => super::objective::words(other),
     }
 }
 
@@ -444,17 +438,17 @@ mod tests {
                 (full(4, 200.0), &["8"]),
             ],
         );
-        let page = summary(&table, 0, WIDE);
+        let page = summary(&table, 0, None, WIDE);
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines[0], "4 trials: 4 completed");
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let place = lines
             .iter()
-            .position(|line| line.contains("batch_size"))
+            .position(|line| line.contains("data wait"))
             .unwrap();
         assert_eq!(
             squeezed(lines[place]),
-            "batch_size samples/s tokens/s vs best data wait step loss valid loss GPU memory MFU n"
+            "batch_size samples/s tokens/s vs fastest data wait step loss valid loss GPU memory MFU n"
         );
         let body: Vec<String> = lines[place..]
             .iter()
@@ -489,6 +483,7 @@ mod tests {
                 vec![(huge(1), &["4"]), (huge(2), &["4"]), (huge(3), &["4"])],
             ),
             0,
+            None,
             WIDE,
         );
         let squeezed: Vec<String> = page
@@ -511,6 +506,7 @@ mod tests {
                 vec![(row(1, 1.5), &["4"]), (row(2, 12.25), &["8"])],
             ),
             0,
+            None,
             WIDE,
         );
         assert!(
@@ -541,12 +537,14 @@ mod tests {
                 vec![(row(1, 10.0), &["4"]), (oom, &["32"])],
             ),
             0,
+            None,
             WIDE,
         );
         assert!(page.starts_with("2 trials: 1 completed, 1 oom\n"), "{page}");
         let stopped = summary(
             &table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]),
             3,
+            None,
             WIDE,
         );
         assert!(
@@ -559,54 +557,144 @@ mod tests {
             ),
             "{page}"
         );
-        let nothing = summary(&table(&[], vec![]), 0, WIDE);
+        let nothing = summary(&table(&[], vec![]), 0, None, WIDE);
         assert_eq!(nothing, "no trial has ended yet\n");
     }
 
     #[test]
-    fn what_completed_without_a_rate_is_listed_with_its_losses_and_the_reason() {
+    fn what_completed_without_a_rate_stands_in_the_table_and_below_is_the_reason() {
         let short = TrialRow {
             samples_per_second: None,
+            tokens_per_second: None,
             notes: Some("mfu: no peak; window_seconds: only 2 steps".into()),
             ..full(2, 0.0)
         };
         let again = TrialRow {
             train_loss: Some(5.5),
-            valid_loss: None,
-            ..short.clone()
-        };
-        let again = TrialRow {
             trial: row(3, 0.0).trial,
-            ..again
+            ..short.clone()
         };
         let page = summary(
             &table(
-                &["train.steps"],
+                &["data.num_workers"],
+                vec![(full(1, 10.0), &["9"]), (short, &["2"]), (again, &["2"])],
+            ),
+            0,
+            None,
+            WIDE,
+        );
+        let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            page.lines()
+                .any(|line| squeezed(line) == "2 – – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
+            "{page}"
+        );
+        assert!(
+            page.contains("\n– 2 trials without a rate: window_seconds: only 2 steps\n"),
+            "{page}"
+        );
+        assert!(
+            !summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, None, WIDE)
+                .contains("without a rate")
+        );
+    }
+
+    #[test]
+    fn a_sweep_of_what_is_learned_puts_the_lowest_loss_first_and_says_so() {
+        let trained = |id, rate, loss, seed| TrialRow {
+            valid_loss: Some(loss),
+            seed,
+            steps: Some(100),
+            ..row(id, rate)
+        };
+        let page = summary(
+            &table(
+                &["train.optimizer.learning_rate"],
                 vec![
-                    (full(1, 10.0), &["9"]),
-                    (short.clone(), &["2"]),
-                    (again, &["2"]),
+                    (trained(1, 200.0, 2.5, 1), &["1"]),
+                    (trained(2, 100.0, 1.25, 1), &["0.01"]),
+                    (trained(3, 201.0, 2.6, 2), &["1"]),
+                    (trained(4, 101.0, 1.26, 2), &["0.01"]),
                 ],
             ),
             0,
+            None,
             WIDE,
         );
-        let wanted = "\nCompleted, but too short to measure speed:\n  train.steps 2: samples/s -, \
-                      loss 5.000, valid loss 4.750, n 2; window_seconds: only 2 steps\n";
-        assert!(page.contains(wanted), "{page}");
-        assert!(page.contains("one run per point (n = 1)"), "{page}");
-        let alone = summary(&table(&[], vec![(short, &[])]), 0, WIDE);
         assert!(
-            alone.contains(
-                "  all trials: samples/s -, loss 4.500, valid loss 4.750; window_seconds: only 2 \
-                 steps\n"
+            page.contains("\nlearning_rate 0.01 has the lowest validation loss: 1.2550 ± 0.0071; "),
+            "{page}"
+        );
+        let best = page
+            .lines()
+            .find(|line| line.trim_start().starts_with("* "))
+            .unwrap();
+        assert!(best.contains("0.01") && best.contains("100 ±"), "{page}");
+        assert!(
+            page.contains("* lowest validation loss; ")
+                && page.contains(
+                    "lowest validation loss first, because `learning_rate` changes what is learned"
+                ),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn axes_of_both_kinds_mark_the_pareto_front() {
+        let trained = |id, rate, loss| TrialRow {
+            valid_loss: Some(loss),
+            ..row(id, rate)
+        };
+        let page = summary(
+            &table(
+                &["model.d_model", "train.batch_size"],
+                vec![
+                    (trained(1, 100.0, 1.0), &["64", "4"]),
+                    (trained(2, 300.0, 2.0), &["16", "4"]),
+                    (trained(3, 90.0, 1.5), &["64", "8"]),
+                ],
             ),
-            "{alone}"
+            0,
+            None,
+            WIDE,
         );
+        let marked = page
+            .lines()
+            .filter(|line| line.starts_with("* ") || line.starts_with(" * "))
+            .count();
+        // Two rows, and the line that says what the mark means.
+        assert_eq!(marked, 3, "{page}");
         assert!(
-            !summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, WIDE)
-                .contains("too short to measure speed")
+            page.contains("2 points are on the Pareto front; d_model 16, batch_size 4 is the")
+                && page.contains("* Pareto front: "),
+            "{page}"
         );
+    }
+
+    #[test]
+    fn losses_after_different_numbers_of_samples_are_said_to_be() {
+        let trained = |id, batch| TrialRow {
+            train_loss: Some(1.0),
+            steps: Some(100),
+            effective_batch_size: batch,
+            ..row(id, 10.0)
+        };
+        let page = |batches: [u64; 2]| {
+            summary(
+                &table(
+                    &["train.batch_size"],
+                    vec![
+                        (trained(1, batches[0]), &["4"]),
+                        (trained(2, batches[1]), &["8"]),
+                    ],
+                ),
+                0,
+                None,
+                WIDE,
+            )
+        };
+        assert!(page([4, 8]).contains("different numbers of samples (400 to 800)"));
+        assert!(!page([4, 4]).contains("different numbers"));
     }
 
     #[test]
@@ -627,15 +715,18 @@ mod tests {
                     },
                 )
             });
-            summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE)
+            summary(&table(&["train.batch_size"], rows.collect()), 0, None, WIDE)
         };
         let chance = page([[100.0, 99.0], [110.0, 108.0], [98.0, 101.0], [105.0, 103.0]]);
         assert!(
-            chance.contains("\nthe best is 0.4 % ahead of the next (interval -"),
+            chance.contains("; the best is 0.4 % ahead of the next (interval -"),
             "{chance}"
         );
         let sure = page([[100.0, 90.0], [110.0, 99.5], [98.0, 88.0], [105.0, 94.0]]);
-        assert!(!sure.contains("may be"), "{sure}");
+        assert!(
+            sure.contains("; its lead is larger than noise\n") && !sure.contains("may be"),
+            "{sure}"
+        );
         let listed = [
             (1, 100.0, "4"),
             (2, 110.0, "4"),
@@ -652,10 +743,10 @@ mod tests {
                 },
             )
         });
-        let listed = summary(&table(&["train.batch_size"], rows.collect()), 0, WIDE);
+        let listed = summary(&table(&["train.batch_size"], rows.collect()), 0, None, WIDE);
         assert!(
             listed.contains(
-                "\nno point was repeated in turns with the others: the order may come from drift \
+                "; no point was repeated in turns with the others: the order may come from drift \
                  of the machine\n"
             ),
             "{listed}"
@@ -664,7 +755,10 @@ mod tests {
             &["train.batch_size"],
             vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])],
         );
-        assert!(!summary(&single, 0, WIDE).contains("may be"));
+        assert!(
+            summary(&single, 0, None, WIDE)
+                .contains("batch_size 4 is fastest: 10.0 samples/s; one run per point")
+        );
     }
 
     #[test]
@@ -679,7 +773,7 @@ mod tests {
                 &[][..],
             )
         };
-        let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, WIDE);
+        let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, None, WIDE);
         assert!(page.contains("and 5 more, see trials.csv"), "{page}");
         assert!(page.contains("no reason was recorded"));
     }
@@ -697,14 +791,17 @@ mod tests {
             let page = summary(
                 &table,
                 0,
+                None,
                 PageStyle {
                     width: Some(width),
                     has_color: false,
                 },
             );
+            // Sentences wrap; the table does not.
             let body: Vec<&str> = page
                 .lines()
-                .take_while(|line| !line.starts_with('*'))
+                .skip_while(|line| !line.starts_with("   batch_size"))
+                .take_while(|line| !line.starts_with("* fastest"))
                 .collect();
             assert!(
                 widest_line(&body.join("\n")) <= usize::from(width),
@@ -718,6 +815,7 @@ mod tests {
         let narrow = summary(
             &table,
             0,
+            None,
             PageStyle {
                 width: Some(60),
                 has_color: false,
@@ -733,6 +831,7 @@ mod tests {
             !summary(
                 &table,
                 0,
+                None,
                 PageStyle {
                     width: Some(80),
                     has_color: false
@@ -744,6 +843,7 @@ mod tests {
             summary(
                 &table,
                 0,
+                None,
                 PageStyle {
                     width: Some(80),
                     has_color: true
@@ -766,6 +866,7 @@ mod tests {
         let page = summary(
             &table(&["model.seq_len"], vec![(short, &["2"]), (long, &["100"])]),
             0,
+            None,
             WIDE,
         );
         let best = page

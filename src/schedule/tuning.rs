@@ -119,7 +119,7 @@ impl<'a> Tuning<'a> {
             memory_held_bytes: row.memory_held_bytes(),
             memory_limit_bytes: row.memory_limit_bytes,
             data_wait_fraction: row.data_wait_fraction,
-            metric: self.metric.and_then(|metric| cell(row, metric)),
+            metric: self.metric.and_then(|metric| row.metric(metric)),
             seconds: row.trial_seconds,
             is_disturbed: !row.disturbances().is_empty(),
         }
@@ -148,20 +148,6 @@ impl Progressed {
             point,
             ..trial
         });
-    }
-}
-
-fn cell(row: &TrialRow, metric: Metric) -> Option<f64> {
-    match metric {
-        Metric::ValidLoss => row.valid_loss,
-        Metric::TrainLoss => row.train_loss,
-        Metric::SamplesPerSecond => row.samples_per_second,
-        Metric::TokensPerSecond => row.tokens_per_second,
-        Metric::ValidTop1 => row.valid_top1,
-        Metric::ValidMeanAbsoluteError => row.valid_mean_absolute_error,
-        Metric::ValidHitRate => row.valid_hit_rate,
-        Metric::ValidBleu4 => row.valid_bleu4,
-        Metric::ValidChrf => row.valid_chrf,
     }
 }
 

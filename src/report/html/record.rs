@@ -17,6 +17,7 @@ use kiln_core::{
 
 use crate::report::{
     compare::{Fact, RowFact, facts},
+    findings::capitalized,
     page::Subject,
     summary::counts,
     views::RunView,
@@ -33,6 +34,8 @@ pub(super) struct RunPart<'a> {
     pub(super) again: Option<String>,
     pub(super) is_search: bool,
     pub(super) description: Option<String>,
+    /// The answer in a sentence.
+    pub(super) verdict: Option<String>,
     pub(super) counts: String,
     pub(super) facts: Vec<(&'static str, String)>,
     pub(super) launches: Vec<LaunchPart>,
@@ -86,6 +89,7 @@ impl<'a> RunPart<'a> {
                 .map(|folder| again(folder, is_search)),
             is_search,
             description: description.filter(|text| !text.is_empty()),
+            verdict: run.ranking().verdict().map(|verdict| capitalized(&verdict)),
             counts: counts(subject.table, subject.planned()),
             facts: header(subject),
             launches: subject

@@ -9,8 +9,8 @@ use kiln_core::{
 use crate::report::{
     findings::capitalized,
     layout::significant,
-    points::{Point, Speed, pieces, shown, speed},
-    rates::{Rates, order_of_best},
+    points::{Point, Speed, pieces, shown},
+    ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
 
@@ -63,7 +63,7 @@ struct NumberColumn {
     has_units: bool,
 }
 
-const NUMBERS: [NumberColumn; 11] = [
+const NUMBERS: [NumberColumn; 14] = [
     NumberColumn {
         head: "step",
         meaning: "median time of a step",
@@ -103,6 +103,27 @@ const NUMBERS: [NumberColumn; 11] = [
         head: "valid loss",
         meaning: "validation loss at the end",
         of: |row| row.valid_loss,
+        print: loss,
+        has_units: false,
+    },
+    NumberColumn {
+        head: "top-1",
+        meaning: "share of validation images whose label has the highest output",
+        of: |row| row.valid_top1,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    NumberColumn {
+        head: "hit rate",
+        meaning: "share of validation returns whose direction was right",
+        of: |row| row.valid_hit_rate,
+        print: |value| Fraction(value).to_string(),
+        has_units: false,
+    },
+    NumberColumn {
+        head: "BLEU-4",
+        meaning: "of the validation responses, as a fraction of 1",
+        of: |row| row.valid_bleu4,
         print: loss,
         has_units: false,
     },
@@ -150,64 +171,49 @@ fn loss(value: f64) -> String {
 /// A point, prepared for the table.
 struct HtmlLine<'a> {
     run: usize,
-    /// Among the points of its run.
-    place: usize,
     values: Vec<String>,
     point: &'a Point<'a>,
-    rate: Option<f64>,
+    /// The speed of its run.
+    rate: Speed,
+    is_best: bool,
 }
 
 impl PointTable {
     pub(super) fn of(runs: &[RunView<'_>], spots: &Spots<'_>) -> Self {
-        let speeds: Vec<Speed> = runs
-            .iter()
-            .map(|run| speed(&run.points, &spots.axes))
-            .collect();
-        let rate = |run: usize, point: &Point<'_>| {
-            point
-                .statistic(speeds[run])
-                .map(|rate| rate.mean)
-                .filter(|rate| rate.is_finite())
-        };
+        let rankings: Vec<Ranking<'_>> = runs.iter().map(RunView::ranking).collect();
         let mut lines: Vec<HtmlLine<'_>> = Vec::new();
+        // Run by run; of each the best first, then the plan's order. Runs are not ranked among each
+        // other: they may not compare.
         for (run, of) in runs.iter().enumerate() {
-            let values = |point| {
-                spots
+            let ranking = &rankings[run];
+            let line = |point, is_best| HtmlLine {
+                run,
+                values: spots
                     .axes
                     .iter()
                     .map(|axis| value_of(of, point, axis))
-                    .collect()
-            };
-            lines.extend(of.points.iter().enumerate().map(|(place, point)| HtmlLine {
-                run,
-                place,
-                values: values(point),
+                    .collect(),
                 point,
-                rate: rate(run, point),
-            }));
+                rate: ranking.rate,
+                is_best,
+            };
+            let ranked = ranking.points.iter();
+            lines.extend(ranked.map(|ranked| line(ranked.point, ranked.is_marked)));
+            let is_ranked =
+                |place: &usize| ranking.points.iter().any(|ranked| ranked.place == *place);
+            let others = (0..of.points.len()).filter(|place| !is_ranked(place));
+            lines.extend(others.map(|place| line(&of.points[place], false)));
         }
-        // Run by run; of each the fastest first, then the plan's order. Runs are not ranked among
-        // each other: they may not compare.
-        lines.sort_by(|one, other| {
-            one.run.cmp(&other.run).then(
-                other
-                    .rate
-                    .unwrap_or(-1.0)
-                    .total_cmp(&one.rate.unwrap_or(-1.0)),
-            )
-        });
         let mut table = Self {
-            caption: caption(runs, &lines, &speeds),
+            caption: caption(runs, &rankings),
             columns: Vec::new(),
             rows: Vec::new(),
             choices: choices(spots),
         };
-        let is_first = |place: usize| place == 0 || lines[place - 1].run != lines[place].run;
         table.rows = lines
             .iter()
-            .enumerate()
-            .map(|(place, line)| HtmlRow {
-                is_best: is_first(place) && line.rate.is_some(),
+            .map(|line| HtmlRow {
+                is_best: line.is_best,
                 cells: Vec::new(),
             })
             .collect();
@@ -318,23 +324,24 @@ impl PointTable {
                 );
             }
         }
-        let best = |run: usize| {
-            lines
-                .iter()
-                .find(|line| line.run == run)
-                .and_then(|line| line.rate)
-                .filter(|best| *best > 0.0)
+        let rate = |line: &HtmlLine<'_>| {
+            let rate = line.point.statistic(line.rate)?.mean;
+            (rate.is_finite() && rate > 0.0).then_some(rate)
         };
-        let bests: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run))
-            .map(best)
+        let fastest = |run: usize| {
+            let of_run = lines.iter().filter(|line| line.run == run);
+            of_run.filter_map(rate).reduce(f64::max)
+        };
+        let fastest: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run))
+            .map(fastest)
             .collect();
-        if bests.iter().any(Option::is_some) {
+        if fastest.iter().any(Option::is_some) {
             let share = |line: &HtmlLine<'_>| {
-                Some(format!("{:.0} %", line.rate? / bests[line.run]? * 100.0))
+                Some(format!("{:.0} %", rate(line)? / fastest[line.run]? * 100.0))
             };
-            let meaning = "speed over that of the best point of its run";
+            let meaning = "speed over that of the fastest point of its run";
             self.add(
-                "vs best",
+                "vs fastest",
                 meaning,
                 true,
                 lines
@@ -428,42 +435,27 @@ fn reason(point: &Point<'_>) -> String {
     }
 }
 
-fn caption(runs: &[RunView<'_>], lines: &[HtmlLine<'_>], speeds: &[Speed]) -> String {
-    let order = if lines.iter().any(|line| line.rate.is_some()) {
-        "fastest first"
-    } else {
-        "in the plan's order: no point has a comparable speed"
-    };
-    let mut said = match lines.iter().any(|line| line.point.completed().count() > 1) {
-        true => format!(
-            "Means over the n runs of a point, {order}; ± is their standard deviation, and a \
-             single run has none."
-        ),
-        false => format!("One run per point (n = 1), {order}: the spread is unknown."),
-    };
-    for (run, of) in runs.iter().enumerate() {
-        let ranked: Vec<usize> = lines
-            .iter()
-            .filter(|line| line.run == run && line.rate.is_some())
-            .map(|line| line.place)
-            .collect();
-        let [best, next, ..] = ranked[..] else {
-            continue;
-        };
-        if let Some(order) = order_of_best(
-            &Rates::of(&of.points, speeds[run]),
-            best,
-            next,
-            ranked.len(),
-        ) {
-            let whose = if runs.len() > 1 {
-                format!("Of {}, ", of.label)
-            } else {
-                String::new()
-            };
-            let sentence = capitalized(&format!("{whose}{order}"));
-            said.push_str(&format!(" {sentence}."));
+fn caption(runs: &[RunView<'_>], rankings: &[Ranking<'_>]) -> String {
+    let spread = match rankings.iter().any(|ranking| ranking.has_repeats) {
+        true => {
+            "Means over the n runs of a point; ± is their standard deviation, and a single run has \
+             none."
         }
+        false => "One run per point (n = 1): the spread is unknown.",
+    };
+    let mut said = spread.to_owned();
+    for (run, ranking) in runs.iter().zip(rankings) {
+        let whose = if runs.len() > 1 {
+            format!("Of {}: ", run.label)
+        } else {
+            String::new()
+        };
+        let order = if ranking.points.iter().any(|ranked| ranked.value.is_some()) {
+            ranking.order_in_words()
+        } else {
+            "in the plan's order: no point has a comparable speed".to_owned()
+        };
+        said.push_str(&format!(" {}.", capitalized(&format!("{whose}{order}"))));
     }
     said
 }

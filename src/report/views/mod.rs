@@ -21,6 +21,7 @@ pub(super) use spots::{Spots, value_of};
 use super::{
     chart::Chart,
     points::{Point, points, short_names},
+    ranking::Ranking,
 };
 
 /// Largest number of lines in a picture: more colors are hard to distinguish.
@@ -54,6 +55,15 @@ impl<'a> RunView<'a> {
             settings: None,
             folder: None,
         }
+    }
+
+    /// Its points by its objective.
+    pub(super) fn ranking(&self) -> Ranking<'_> {
+        let asked = self
+            .settings
+            .as_ref()
+            .and_then(|settings| serde_json::from_value(settings.get("objective")?.clone()).ok());
+        Ranking::new(&self.points, self.table, asked)
     }
 
     /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be

@@ -23,8 +23,8 @@ const UNBORN: &str = ".new-";
 const LOCK: &str = ".kiln-lock";
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
 /// `run.json` is ignored.
-const IGNORED: &str = "# kiln commits experiment.yaml, run.json, trials.csv, snapshots.csv and \
-                       snapshot-*.txt; the rest is large or local\n\
+const IGNORED: &str = "# kiln commits summary.csv, experiment.yaml, run.json, trials.csv, \
+                       snapshots.csv and snapshot-*.txt; the rest is large or local\n\
                        */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
@@ -142,6 +142,11 @@ impl RunFolder {
 
     pub fn trials_table(&self) -> PathBuf {
         self.0.join("trials.csv")
+    }
+
+    /// The narrow table of the points, for people.
+    pub fn summary_table(&self) -> PathBuf {
+        self.0.join("summary.csv")
     }
 
     pub fn snapshots_table(&self) -> PathBuf {

@@ -14,7 +14,7 @@ use super::{
     table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of, line_of},
     trial_row::{TRIALS, TrialRow},
 };
-use crate::{folder::Folder, plan::TrialId, units::listed};
+use crate::{folder::Folder, plan::TrialId, spec::Metric, units::listed};
 
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
@@ -26,6 +26,22 @@ pub fn host_id_kind(id: &str) -> &str {
 }
 
 impl TrialRow {
+    /// The value of a metric.
+    pub fn metric(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::ValidLoss => self.valid_loss,
+            Metric::TrainLoss => self.train_loss,
+            Metric::SamplesPerSecond => self.samples_per_second,
+            Metric::TokensPerSecond => self.tokens_per_second,
+            Metric::ValidTop1 => self.valid_top1,
+            Metric::ValidMeanAbsoluteError => self.valid_mean_absolute_error,
+            Metric::ValidHitRate => self.valid_hit_rate,
+            Metric::ValidBleu4 => self.valid_bleu4,
+            Metric::ValidChrf => self.valid_chrf,
+            Metric::SecondsToTarget => self.seconds_to_target,
+        }
+    }
+
     /// Other processes on the device during the attempt; `None` if there were none or it is
     /// unknown.
     pub fn others_on_device(&self) -> Option<&str> {

@@ -15,6 +15,7 @@ use super::{
     generate::Generate,
     initial_weights::InitialWeights,
     model_section::AskedModel,
+    objective::Objective,
     optimizer::{LearningRateSchedule, Optimizer},
     run_options::Run,
     sample::Sample,
@@ -38,6 +39,8 @@ pub struct Experiment {
     /// Purpose of the experiment, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
     #[schemars(with = "Model")]
     pub model: AskedModel,
     #[serde(default)]

@@ -289,6 +289,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
         {
             &["data=null"]
         }
+        "objective.goal" => &["objective.metric=valid_loss"],
         "train.optimizer.nesterov" => &["train.optimizer.momentum=0.5"],
         "train.early_stop.patience" => &["train.evaluate.every=10"],
         "train.checkpoint.keep" | "train.checkpoint.after" => &["train.checkpoint.every_steps=10"],

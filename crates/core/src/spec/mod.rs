@@ -26,6 +26,7 @@ mod merge;
 mod merge_rules;
 mod model_section;
 mod node;
+mod objective;
 mod optimizer;
 mod overrides;
 mod problem;
@@ -57,6 +58,7 @@ pub use experiment::{
 pub use generate::Generate;
 pub use initial_weights::InitialWeights;
 pub use model_section::AskedModel;
+pub use objective::{Goal, Metric, Objective};
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
@@ -64,7 +66,7 @@ pub use resolved::{ValueOrigin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use sample::Sample;
 pub use schema::schema;
-pub use search::{Metric, MostWorkers, Search};
+pub use search::{MostWorkers, Search};
 pub use search_choice::{CHOSEN_BY_TUNE, write_chosen};
 
 /// The requested experiment.
@@ -226,6 +228,15 @@ fn with_defaults(user: Node) -> Node {
 pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     check_growth(text)?;
     serde_yaml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// The `objective` of a YAML text that kiln wrote; `None` if it has none or cannot be read.
+pub fn objective_of(text: &str) -> Option<Objective> {
+    #[derive(serde::Deserialize)]
+    struct Part {
+        objective: Option<Objective>,
+    }
+    read_yaml::<Part>(text).ok()?.objective
 }
 
 /// Refuses a YAML text whose aliases would make it too large; kiln writes none.

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::objective::Metric;
 use crate::kinds::data::Auto;
 
 /// The goal of a search, which replaces a grid of all values. For `kiln tune`.
@@ -187,45 +188,5 @@ impl JsonSchema for MostWorkers {
             {"type": "integer", "minimum": 1, "maximum": 1024},
             {"const": "auto"},
         ]})
-    }
-}
-
-/// A column of `trials.csv` that ranks settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    ValidLoss,
-    TrainLoss,
-    SamplesPerSecond,
-    TokensPerSecond,
-    ValidTop1,
-    ValidMeanAbsoluteError,
-    ValidHitRate,
-    ValidBleu4,
-    ValidChrf,
-}
-
-impl Metric {
-    /// Name of its column.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ValidLoss => "valid_loss",
-            Self::TrainLoss => "train_loss",
-            Self::SamplesPerSecond => "samples_per_second",
-            Self::TokensPerSecond => "tokens_per_second",
-            Self::ValidTop1 => "valid_top1",
-            Self::ValidMeanAbsoluteError => "valid_mean_absolute_error",
-            Self::ValidHitRate => "valid_hit_rate",
-            Self::ValidBleu4 => "valid_bleu4",
-            Self::ValidChrf => "valid_chrf",
-        }
-    }
-
-    /// Whether a higher value is better.
-    pub fn is_better_high(self) -> bool {
-        !matches!(
-            self,
-            Self::ValidLoss | Self::TrainLoss | Self::ValidMeanAbsoluteError
-        )
     }
 }

@@ -64,6 +64,7 @@ pub(in crate::spec) fn check(
     let mut faults = contradictions(&point);
     faults.extend(of_run(experiment));
     faults.extend(search::faults(experiment));
+    faults.extend(search::of_objective(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults
         .into_iter()

@@ -193,6 +193,18 @@ fn of_halving(
     faults
 }
 
+/// Returns the fault of an `objective` that the trials do not have.
+pub(super) fn of_objective(experiment: &Experiment) -> Option<KeyFault> {
+    let why = absence(experiment.objective?.metric, experiment)?;
+    let involved = [
+        "model.kind",
+        "data.kind",
+        "data.valid_fraction",
+        "train.target",
+    ];
+    Some(KeyFault::between("objective.metric", &involved, why))
+}
+
 /// Returns why trials of this experiment lack this number; `None` if they have it.
 fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
     let (model, data, train) = (&*experiment.model, &experiment.data, &experiment.train);
@@ -205,7 +217,7 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
     let has = match metric {
         Metric::SamplesPerSecond => true,
         Metric::TokensPerSecond => matches!(read, Content::Text | Content::Pairs),
-        Metric::TrainLoss | Metric::ValidLoss => model.trains(),
+        Metric::TrainLoss | Metric::ValidLoss | Metric::SecondsToTarget => model.trains(),
         Metric::ValidTop1 => read == Content::Images,
         Metric::ValidMeanAbsoluteError | Metric::ValidHitRate => read == Content::Panel,
         Metric::ValidBleu4 | Metric::ValidChrf => read == Content::Pairs,
@@ -221,6 +233,9 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
             "`{}` needs validation data, but `data.valid_fraction` is 0",
             metric.name()
         ));
+    }
+    if metric == Metric::SecondsToTarget && train.target.is_none() {
+        return Some("`seconds_to_target` needs a target; set `train.target`".to_owned());
     }
     let answers = matches!(metric, Metric::ValidBleu4 | Metric::ValidChrf);
     (answers && train.evaluate.generate.is_none()).then(|| {

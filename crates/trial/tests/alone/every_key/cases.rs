@@ -232,6 +232,27 @@ fn of_top() -> Vec<Case> {
         )
         .by(Child::Scripted("completes")),
         case(
+            "objective.metric",
+            &mlp(),
+            ["train_loss", "samples_per_second"],
+            Shows::Holds(|one, other| {
+                one.stdout().contains("* lowest training loss")
+                    && other.stdout().contains("* fastest")
+            }),
+        )
+        .by(Child::Scripted("completes")),
+        case(
+            "objective.goal",
+            &mlp(),
+            ["min", "max"],
+            Shows::Holds(|one, other| {
+                one.stdout().contains("* lowest training loss")
+                    && other.stdout().contains("* highest training loss")
+            }),
+        )
+        .with(&["objective.metric=train_loss"])
+        .by(Child::Scripted("completes")),
+        case(
             "extends",
             &without_steps,
             ["base/short.yaml", "base/long.yaml"],

@@ -1,0 +1,261 @@
+//! What a run is about: the metric that ranks its points, from the experiment's `objective` or from
+//! the axes of its table.
+
+use kiln_core::{
+    record::{TrialRow, TrialTable},
+    spec::{self, Goal, Metric},
+};
+
+use super::points::{lengths_differ, short_names};
+
+/// Axes that change how fast a trial trains, and are not meant to change what it learns.
+const OF_SPEED: [&str; 13] = [
+    "train.batch_size",
+    "train.grad_accumulation",
+    "train.precision",
+    "train.cpu_threads",
+    "train.cuda_graph",
+    "train.cudnn_benchmark",
+    "data.num_workers",
+    "data.prefetch",
+    "data.pin_memory",
+    "data.persistent_workers",
+    "data.synthetic",
+    "data.length_bucket",
+    "data.sort_by_length",
+];
+/// The same for all axes below these.
+const SECTIONS_OF_SPEED: [&str; 5] = [
+    "run.",
+    "train.memory",
+    "train.checkpoint",
+    "train.evaluate",
+    "train.sample",
+];
+/// An axis that only repeats.
+const SEED: &str = "train.seed";
+
+/// What an axis changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AxisKind {
+    Speed,
+    Learned,
+    Repeat,
+}
+
+impl AxisKind {
+    fn of(axis: &str) -> Self {
+        if axis == SEED {
+            Self::Repeat
+        } else if OF_SPEED.contains(&axis)
+            || SECTIONS_OF_SPEED
+                .iter()
+                .any(|section| axis.starts_with(section))
+        {
+            Self::Speed
+        } else {
+            Self::Learned
+        }
+    }
+}
+
+/// The quantity that ranks points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RankedBy {
+    /// Samples per second, or tokens where samples have different lengths.
+    Speed,
+    Metric(Metric, Goal),
+}
+
+/// How the points of a run are ranked, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Objective {
+    pub(super) by: RankedBy,
+    /// Whether the axes also change the speed, so that no point is the best at both.
+    pub(super) is_trade_off: bool,
+    /// The reason, if it needs to be said.
+    pub(super) why: Option<String>,
+}
+
+impl Objective {
+    /// `asked` is the experiment's own objective.
+    pub(super) fn of(table: &TrialTable, asked: Option<spec::Objective>) -> Self {
+        if let Some(asked) = asked {
+            return Self::asked(asked);
+        }
+        let speed = Self {
+            by: RankedBy::Speed,
+            is_trade_off: false,
+            why: None,
+        };
+        let kinds: Vec<AxisKind> = table.axes.iter().map(|axis| AxisKind::of(axis)).collect();
+        let Some(first) = kinds.iter().position(|kind| *kind == AxisKind::Learned) else {
+            return speed;
+        };
+        let Some(metric) = learned_metric(table) else {
+            return speed;
+        };
+        let names = short_names(&table.axes);
+        let goal = spec::Objective { metric, goal: None }.goal();
+        let changing = format!("`{}` changes what is learned", names[first]);
+        let fast = kinds.iter().position(|kind| *kind == AxisKind::Speed);
+        Self {
+            by: RankedBy::Metric(metric, goal),
+            is_trade_off: fast.is_some(),
+            why: Some(match fast {
+                Some(fast) => format!("{changing}, and `{}` how fast", names[fast]),
+                None => changing,
+            }),
+        }
+    }
+
+    fn asked(asked: spec::Objective) -> Self {
+        let by = match asked.metric {
+            Metric::SamplesPerSecond | Metric::TokensPerSecond if asked.goal() == Goal::Max => {
+                RankedBy::Speed
+            }
+            metric => RankedBy::Metric(metric, asked.goal()),
+        };
+        Self {
+            by,
+            is_trade_off: false,
+            why: Some("`objective` of the experiment".to_owned()),
+        }
+    }
+
+    /// The value of a row; `None` for speed.
+    pub(super) fn value(&self, row: &TrialRow) -> Option<f64> {
+        match self.by {
+            RankedBy::Speed => None,
+            RankedBy::Metric(metric, _) => row.metric(metric).filter(|value| value.is_finite()),
+        }
+    }
+
+    /// Whether this value is better.
+    pub(super) fn is_better(&self, one: f64, other: f64) -> bool {
+        match self.by {
+            RankedBy::Metric(_, Goal::Min) => one < other,
+            _ => one > other,
+        }
+    }
+
+    /// `fastest`, `lowest validation loss`.
+    pub(super) fn superlative(&self) -> String {
+        match self.by {
+            RankedBy::Speed => "fastest".to_owned(),
+            RankedBy::Metric(metric, Goal::Min) => format!("lowest {}", words(metric)),
+            RankedBy::Metric(metric, Goal::Max) => format!("highest {}", words(metric)),
+        }
+    }
+
+    /// Name of the column of `trials.csv`.
+    pub(super) fn column(&self, table: &TrialTable) -> &'static str {
+        match self.by {
+            RankedBy::Metric(metric, _) => metric.name(),
+            RankedBy::Speed if lengths_differ(&table.axes) => Metric::TokensPerSecond.name(),
+            RankedBy::Speed => Metric::SamplesPerSecond.name(),
+        }
+    }
+}
+
+/// The metric of what is learned: the accuracy of images, else the validation loss, else the
+/// training loss; `None` if nothing was trained.
+fn learned_metric(table: &TrialTable) -> Option<Metric> {
+    [Metric::ValidTop1, Metric::ValidLoss, Metric::TrainLoss]
+        .into_iter()
+        .find(|metric| {
+            table
+                .rows
+                .iter()
+                .any(|row| row.fixed.metric(*metric).is_some())
+        })
+}
+
+/// A metric in words.
+pub(super) fn words(metric: Metric) -> &'static str {
+    match metric {
+        Metric::ValidLoss => "validation loss",
+        Metric::TrainLoss => "training loss",
+        Metric::SamplesPerSecond => "samples/s",
+        Metric::TokensPerSecond => "tokens/s",
+        Metric::ValidTop1 => "top-1 accuracy",
+        Metric::ValidMeanAbsoluteError => "mean absolute error",
+        Metric::ValidHitRate => "hit rate",
+        Metric::ValidBleu4 => "BLEU-4",
+        Metric::ValidChrf => "chrF",
+        Metric::SecondsToTarget => "time to the target",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::tests::{row, table},
+        *,
+    };
+
+    fn trained(axes: &[&str], top1: Option<f64>) -> Objective {
+        let fixed = TrialRow {
+            valid_loss: Some(2.0),
+            valid_top1: top1,
+            ..row(1, 10.0)
+        };
+        let cells: Vec<&str> = axes.iter().map(|_| "1").collect();
+        Objective::of(&table(axes, vec![(fixed, &cells)]), None)
+    }
+
+    #[test]
+    fn axes_that_only_change_the_speed_rank_by_it() {
+        for axes in [
+            &[][..],
+            &["train.batch_size"],
+            &["data.num_workers", "run.engine"],
+            &["train.seed"],
+            &["train.checkpoint.every_steps", "train.precision"],
+        ] {
+            let found = trained(axes, None);
+            assert_eq!(found.by, RankedBy::Speed, "{axes:?}");
+            assert!(!found.is_trade_off && found.why.is_none());
+        }
+    }
+
+    #[test]
+    fn an_axis_that_changes_what_is_learned_ranks_by_loss_or_accuracy() {
+        let found = trained(&["train.optimizer.learning_rate"], None);
+        assert_eq!(found.superlative(), "lowest validation loss");
+        assert!(!found.is_trade_off);
+        assert_eq!(
+            found.why.unwrap(),
+            "`learning_rate` changes what is learned"
+        );
+        let images = trained(&["model.depth", "train.seed"], Some(0.5));
+        assert_eq!(images.superlative(), "highest top-1 accuracy");
+        let both = trained(&["train.batch_size", "model.d_model"], None);
+        assert!(both.is_trade_off);
+        assert_eq!(
+            both.why.unwrap(),
+            "`d_model` changes what is learned, and `batch_size` how fast"
+        );
+    }
+
+    #[test]
+    fn a_run_without_losses_ranks_by_speed() {
+        let products = table(&["model.size"], vec![(row(1, 10.0), &["64"])]);
+        assert_eq!(Objective::of(&products, None).by, RankedBy::Speed);
+    }
+
+    #[test]
+    fn the_experiments_own_objective_counts() {
+        let asked = |metric, goal| {
+            let table = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]);
+            Objective::of(&table, Some(spec::Objective { metric, goal }))
+        };
+        assert_eq!(
+            asked(Metric::ValidLoss, None).superlative(),
+            "lowest validation loss"
+        );
+        assert_eq!(asked(Metric::TokensPerSecond, None).by, RankedBy::Speed);
+        let slow = asked(Metric::SamplesPerSecond, Some(Goal::Min));
+        assert!(slow.is_better(1.0, 2.0));
+    }
+}

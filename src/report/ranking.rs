@@ -1,0 +1,323 @@
+//! Ranks the points of a run by its objective, and says how certain the first place is.
+
+use kiln_core::{
+    record::{TrialRow, TrialTable},
+    spec::{self, Goal, Metric},
+    units::{counted, decimals, without_controls},
+};
+
+use super::{
+    layout::significant,
+    objective::{Objective, RankedBy, words},
+    points::{Point, Speed, Statistic, lengths_differ, speed},
+    rates::{Blocks, Doubt, Rates, doubt},
+};
+
+/// The points of a run with a completed trial, best first.
+pub(super) struct Ranking<'a> {
+    pub(super) objective: Objective,
+    /// Those without a value of the objective come last, in the plan's order.
+    pub(super) points: Vec<RankedPoint<'a>>,
+    /// The throughput of the run: samples, tokens or steps per second.
+    pub(super) rate: Speed,
+    /// Whether any point has repeats.
+    pub(super) has_repeats: bool,
+    /// Whether any point has several values of the objective.
+    has_repeated_values: bool,
+    doubt: Option<Doubt>,
+    pub(super) axes: &'a [String],
+}
+
+/// A point and its place.
+pub(super) struct RankedPoint<'a> {
+    pub(super) point: &'a Point<'a>,
+    /// Among the points of the run, in the plan's order.
+    pub(super) place: usize,
+    /// Mean of the objective.
+    pub(super) value: Option<f64>,
+    /// Whether it is the best, or one of the Pareto front.
+    pub(super) is_marked: bool,
+}
+
+impl<'a> Ranking<'a> {
+    pub(super) fn new(
+        all: &'a [Point<'a>],
+        table: &'a TrialTable,
+        asked: Option<spec::Objective>,
+    ) -> Self {
+        let objective = Objective::of(table, asked);
+        let rate = match asked.map(|asked| asked.metric) {
+            Some(Metric::SamplesPerSecond) => |row: &TrialRow| row.samples_per_second,
+            Some(Metric::TokensPerSecond) => |row: &TrialRow| row.tokens_per_second,
+            _ => speed(all, &table.axes),
+        };
+        let value = |row: &TrialRow| match objective.by {
+            RankedBy::Speed => rate(row),
+            RankedBy::Metric(..) => objective.value(row),
+        };
+        let mut points: Vec<RankedPoint<'_>> = all
+            .iter()
+            .enumerate()
+            .filter(|(_, point)| point.completed().next().is_some())
+            .map(|(place, point)| RankedPoint {
+                point,
+                place,
+                value: point.statistic(value).map(|value| value.mean),
+                is_marked: false,
+            })
+            .collect();
+        points.sort_by(|one, other| match (one.value, other.value) {
+            (Some(one), Some(other)) if objective.is_better(one, other) => std::cmp::Ordering::Less,
+            (Some(one), Some(other)) if objective.is_better(other, one) => {
+                std::cmp::Ordering::Greater
+            }
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+        let is_repeated = |of: &dyn Fn(&TrialRow) -> Option<f64>| {
+            points
+                .iter()
+                .any(|ranked| ranked.point.completed().filter_map(of).count() > 1)
+        };
+        let (has_repeats, has_repeated_values) = (is_repeated(&|_| Some(1.0)), is_repeated(&value));
+        let mut ranking = Self {
+            doubt: doubt_of_first(all, &objective, rate, &points),
+            objective,
+            points,
+            rate,
+            has_repeats,
+            has_repeated_values,
+            axes: &table.axes,
+        };
+        ranking.mark();
+        ranking
+    }
+
+    /// Points with a value of the objective.
+    fn with_value(&self) -> usize {
+        self.points.iter().filter(|of| of.value.is_some()).count()
+    }
+
+    fn mark(&mut self) {
+        let front: Vec<bool> = match self.objective.is_trade_off {
+            true => self.front(),
+            false => (0..self.points.len()).map(|place| place == 0).collect(),
+        };
+        for (ranked, is_marked) in self.points.iter_mut().zip(front) {
+            ranked.is_marked = is_marked && ranked.value.is_some();
+        }
+    }
+
+    /// Whether each point is on the Pareto front: no other is at least as good in the metric and in
+    /// speed, and better in one of them. A point without a speed is there if its metric is the
+    /// best.
+    fn front(&self) -> Vec<bool> {
+        let of = |ranked: &RankedPoint<'_>| {
+            let speed = ranked.point.statistic(self.rate);
+            (ranked.value, speed.map_or(0.0, |speed| speed.mean))
+        };
+        let dominates = |(one, one_speed): (Option<f64>, f64), (other, other_speed)| {
+            let (Some(one), Some(other)) = (one, other) else {
+                return false;
+            };
+            let is_worse = self.objective.is_better(other, one) || other_speed > one_speed;
+            let is_better = self.objective.is_better(one, other) || one_speed > other_speed;
+            is_better && !is_worse
+        };
+        let values: Vec<_> = self.points.iter().map(of).collect();
+        values
+            .iter()
+            .map(|own| !values.iter().any(|other| dominates(*other, *own)))
+            .collect()
+    }
+
+    /// Whether nothing speaks against the order of the best two.
+    pub(super) fn is_certain(&self) -> bool {
+        self.has_repeated_values && self.doubt.is_none()
+    }
+
+    /// Whether the points can be ranked by step time only.
+    pub(super) fn is_of_steps(&self) -> bool {
+        let has_rate =
+            |row: &TrialRow| row.samples_per_second.is_some() || row.tokens_per_second.is_some();
+        self.objective.by == RankedBy::Speed
+            && self.with_value() > 0
+            && !self
+                .points
+                .iter()
+                .flat_map(|ranked| ranked.point.completed())
+                .any(has_rate)
+    }
+
+    /// The answer in a sentence; `None` for a run of one point, or without a value.
+    pub(super) fn verdict(&self) -> Option<String> {
+        let first = self.points.first().filter(|first| first.value.is_some())?;
+        if self.axes.is_empty() || self.with_value() < 2 {
+            return None;
+        }
+        let name = without_controls(&first.point.short_name(self.axes));
+        let value = self.told(first)?;
+        let said = match self.objective.by {
+            RankedBy::Speed => format!("{name} is fastest: {value}"),
+            RankedBy::Metric(..) => {
+                format!("{name} has the {}: {value}", self.objective.superlative())
+            }
+        };
+        let certainty = match &self.doubt {
+            Some(doubt) => doubt.in_words(&self.objective.superlative()),
+            None if !self.has_repeated_values => {
+                "one run per point: the order may be noise".to_owned()
+            }
+            None => "its lead is larger than noise".to_owned(),
+        };
+        let front = self.front_in_words().unwrap_or_default();
+        Some(format!("{said}; {certainty}{front}"))
+    }
+
+    fn front_in_words(&self) -> Option<String> {
+        let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
+        let fastest = marked
+            .iter()
+            .filter_map(|of| Some((of.point.statistic(self.rate)?.mean, of)))
+            .max_by(|one, other| one.0.total_cmp(&other.0))?
+            .1;
+        (self.objective.is_trade_off && marked.len() > 1).then(|| {
+            format!(
+                ". {} are on the Pareto front; {} is the fastest of them: {}",
+                counted(marked.len(), "point"),
+                without_controls(&fastest.point.short_name(self.axes)),
+                fastest
+                    .point
+                    .statistic(self.rate)
+                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit()))
+                    .unwrap_or_default()
+            )
+        })
+    }
+
+    /// Unit of the rate.
+    fn unit(&self) -> &'static str {
+        let has = |rate: Speed| {
+            let mut rows = self.points.iter().flat_map(|of| of.point.completed());
+            rows.any(|row| rate(row).is_some() && rate(row) == (self.rate)(row))
+        };
+        if has(|row| row.tokens_per_second) && lengths_differ(self.axes) {
+            "tokens/s"
+        } else if has(|row| row.samples_per_second) {
+            "samples/s"
+        } else if has(|row| row.tokens_per_second) {
+            "tokens/s"
+        } else {
+            "steps/s"
+        }
+    }
+
+    /// A point's value of the objective: `1901 ± 6.8 % samples/s`, `0.5120`.
+    fn told(&self, ranked: &RankedPoint<'_>) -> Option<String> {
+        Some(match self.objective.by {
+            RankedBy::Speed => format!(
+                "{} {}",
+                ranked.point.statistic(self.rate)?.with_spread(),
+                self.unit()
+            ),
+            RankedBy::Metric(metric, _) => {
+                let value = ranked.point.statistic(|row| self.objective.value(row))?;
+                metric_with_spread(metric, value)
+            }
+        })
+    }
+
+    /// Line on how the points are ordered.
+    pub(super) fn order_in_words(&self) -> String {
+        let order = match self.objective.by {
+            RankedBy::Speed if self.is_of_steps() => "shortest step".to_owned(),
+            _ => self.objective.superlative(),
+        };
+        match &self.objective.why {
+            Some(why) => format!("{order} first, because {why}").replace(
+                "because `objective` of the experiment",
+                "as `objective` of the experiment says",
+            ),
+            None => format!("{order} first"),
+        }
+    }
+
+    /// Meaning of the mark.
+    pub(super) fn mark_in_words(&self) -> String {
+        match self.objective.is_trade_off {
+            true => format!(
+                "* Pareto front: no other point is as good in {} and in speed, and better in one",
+                match self.objective.by {
+                    RankedBy::Metric(metric, _) => words(metric),
+                    RankedBy::Speed => "speed",
+                }
+            ),
+            false => format!("* {}", self.objective.superlative()),
+        }
+    }
+}
+
+/// A metric with its standard deviation over the runs, in its own unit.
+pub(super) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
+    let print = |value: f64| match metric {
+        Metric::ValidTop1 | Metric::ValidHitRate => format!("{} %", decimals(100.0 * value, 2)),
+        Metric::SecondsToTarget => format!("{} s", significant(value)),
+        Metric::SamplesPerSecond | Metric::TokensPerSecond => significant(value),
+        _ => decimals(value, 4),
+    };
+    match value.deviation {
+        Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
+        None => print(value.mean),
+    }
+}
+
+/// Reason to doubt the order of the best two points.
+fn doubt_of_first(
+    all: &[Point<'_>],
+    objective: &Objective,
+    rate: Speed,
+    points: &[RankedPoint<'_>],
+) -> Option<Doubt> {
+    let ranked: Vec<usize> = points
+        .iter()
+        .filter(|of| of.value.is_some())
+        .map(|of| of.place)
+        .collect();
+    let [best, next, ..] = ranked[..] else {
+        return None;
+    };
+    let rates = match objective.by {
+        RankedBy::Speed => Rates::of(all, rate),
+        RankedBy::Metric(_, goal) => {
+            let higher_is_better = |row: &TrialRow| {
+                let value = objective.value(row).filter(|value| *value > 0.0)?;
+                Some(if goal == Goal::Min {
+                    1.0 / value
+                } else {
+                    value
+                })
+            };
+            Rates::within(all, &Blocks::of_seeds(all), higher_is_better)
+        }
+    };
+    doubt(&rates, best, next, ranked.len())
+}
+
+/// Whether the losses of a table were reached after different numbers of samples, in words.
+pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
+    let mut seen: Vec<u64> = points
+        .iter()
+        .flat_map(Point::completed)
+        .filter(|row| row.train_loss.is_some() || row.valid_loss.is_some())
+        .filter_map(|row| Some(row.steps? * row.effective_batch_size))
+        .collect();
+    seen.sort_unstable();
+    let (least, most) = (*seen.first()?, *seen.last()?);
+    // The last partial batch of an epoch is dropped, so batch sizes differ by less than one batch.
+    (most as f64 > 1.05 * least as f64).then(|| {
+        format!(
+            "the losses were reached after different numbers of samples ({least} to {most}): a \
+             lower loss may only have seen more; `train.epochs` in place of `train.steps` gives \
+             every point the same"
+        )
+    })
+}
