@@ -23,7 +23,7 @@ const LATE: Threshold = Threshold::at_least(
 );
 const GREW: Threshold = Threshold::at_least(
     "growth over the window (the median of each quarter of the readings above the one before)",
-    8388608.0,
+    MemoryGrowth::LEAST_BYTES.0 as f64,
     ThresholdUnit::Bytes,
     "docs/measurement.md 7: and 1 %; the trial's note says so",
 );
