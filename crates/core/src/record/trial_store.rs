@@ -21,7 +21,7 @@ use super::{
 use crate::{folder::Folder, plan::TrialId, units::counted};
 
 /// Key of a row.
-type Attempt = (TrialId, u64);
+type AttemptKey = (TrialId, u64);
 
 /// A change of the table that kiln did not make, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -256,14 +256,15 @@ impl TrialStore {
     fn complete(&mut self, found: Vec<TableRow>) -> Result<Vec<TableChange>, TableError> {
         let (writer, _) = open_writer(&self.folder, &self.axes)?;
         self.writer = writer;
-        let there: HashMap<Attempt, &TableRow> = found.iter().map(|row| (key(row), row)).collect();
+        let there: HashMap<AttemptKey, &TableRow> =
+            found.iter().map(|row| (key(row), row)).collect();
         let mut edited = 0;
         for row in &self.rows {
             if let Some(found) = there.get(&key(row)) {
                 edited += usize::from(self.writer.line(found)? != self.writer.line(row)?);
             }
         }
-        let mut seen: HashSet<Attempt> = there.keys().cloned().collect();
+        let mut seen: HashSet<AttemptKey> = there.keys().cloned().collect();
         let mut missing = Vec::new();
         let mut restored = 0;
         for (row, was_written) in std::mem::take(&mut self.rows)
@@ -308,7 +309,7 @@ impl TrialStore {
     }
 }
 
-fn key(row: &TableRow) -> Attempt {
+fn key(row: &TableRow) -> AttemptKey {
     (row.fixed.trial.clone(), row.fixed.attempt)
 }
 

@@ -165,7 +165,7 @@ struct NodeBuilder {
     open: Vec<OpenNode>,
     root: Option<Node>,
     documents: usize,
-    anchors: HashMap<usize, Anchor>,
+    anchors: HashMap<usize, AnchoredNode>,
     /// With the aliases written out.
     nodes: usize,
     /// Bytes of the scalars and keys in the tree and in the anchors, each of which is a copy.
@@ -175,7 +175,7 @@ struct NodeBuilder {
 }
 
 /// A value that aliases may name.
-struct Anchor {
+struct AnchoredNode {
     node: Node,
     size: NodeSize,
 }
@@ -380,7 +380,7 @@ impl NodeBuilder {
             self.count(0, size.text_bytes, &node.location)?;
             self.anchors.insert(
                 anchor,
-                Anchor {
+                AnchoredNode {
                     node: node.clone(),
                     size,
                 },
