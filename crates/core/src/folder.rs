@@ -214,21 +214,22 @@ impl Folder {
         Err(self.fault(name, Errno::EXIST))
     }
 
-    /// Removes the files that a kill left before [`Folder::write_whole`] could rename them.
+    /// Removes the files that a kill left before [`Folder::write_whole`] could rename them, and
+    /// returns the names of the other entries.
     ///
     /// # Errors
-    /// One cannot be removed.
-    pub fn remove_drafts(&self) -> io::Result<()> {
-        for name in self.names()? {
-            let text = name.to_string_lossy();
-            if text.starts_with('.')
-                && text.ends_with(DRAFT)
-                && self.kind(&name)? != Some(FileType::Directory)
-            {
+    /// It cannot be listed, or one cannot be removed.
+    pub fn remove_drafts(&self) -> io::Result<Vec<OsString>> {
+        let (drafts, mut others): (Vec<_>, Vec<_>) =
+            self.names()?.into_iter().partition(|name| is_draft(name));
+        for name in drafts {
+            if self.kind(&name)? == Some(FileType::Directory) {
+                others.push(name);
+            } else {
                 self.remove(&name)?;
             }
         }
-        Ok(())
+        Ok(others)
     }
 
     /// Renames an entry; an existing file of the new name is replaced.
@@ -424,6 +425,11 @@ fn temporary(name: &OsStr) -> OsString {
     hidden.push(name);
     hidden.push(DRAFT);
     hidden
+}
+
+fn is_draft(name: &OsStr) -> bool {
+    let text = name.to_string_lossy();
+    text.starts_with('.') && text.ends_with(DRAFT)
 }
 
 fn folder_flags() -> OFlags {

@@ -8,7 +8,7 @@ use kiln_core::{
 use super::*;
 use crate::{
     program::write_program,
-    schedule::{LaunchEvent, LaunchListener, Selection, instruments::LeasedGpu},
+    schedule::{LaunchEnd, LaunchListener, Selection},
 };
 
 /// A listener for tests that read rows.

@@ -85,13 +85,14 @@ impl RunFolder {
     }
 
     /// Removes the drafts that a kill left in one of its folders: files of [`Folder::write_whole`]
-    /// that were not renamed.
+    /// that were not renamed. Returns the names of the other entries; none if there is no such
+    /// folder.
     ///
     /// # Errors
-    /// A folder on the way to it is a link, or one cannot be removed.
-    pub fn remove_drafts(&self, folder: &Path) -> io::Result<()> {
+    /// A folder on the way to it is a link, it cannot be listed, or a draft cannot be removed.
+    pub fn remove_drafts(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         match self.open_below(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             opened => opened?.remove_drafts(),
         }
     }
