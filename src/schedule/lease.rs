@@ -3,7 +3,7 @@
 
 use std::{io, path::Path};
 
-use kiln_core::record::run_folder::{Lock, lock_file};
+use kiln_core::record::lock::{Lock, lock_file};
 
 use super::{
     clock,
