@@ -7,6 +7,7 @@ use super::{
     ALPHA, Estimate, Nature, Sides, TimedRun,
     contrast::{Contrast, without_rounding},
     design::lay,
+    matrix::dot,
 };
 
 /// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise
@@ -193,10 +194,6 @@ fn block_equations(
         }
     }
     (known, totals)
-}
-
-fn dot(one: &[f64], other: &[f64]) -> f64 {
-    one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
 /// Inverts a matrix by Gauss–Jordan elimination with pivots; `None` for a singular matrix.
