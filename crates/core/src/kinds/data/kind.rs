@@ -5,7 +5,8 @@ use super::{
     Tokenizer,
 };
 
-/// The facts that the settings of a data set define. A [`Data`](super::Data) of any kind has these methods.
+/// The facts that the settings of a data set define. A [`Data`](super::Data) of any kind has these
+/// methods.
 pub trait DataKind {
     /// The name in `data.kind`.
     fn kind(&self) -> &'static str;
