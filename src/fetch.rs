@@ -129,8 +129,8 @@ pub enum FetchError {
         url: String,
         exceeded: LimitExceeded,
     },
-    #[error("the disk is full at {}: {} are done, {} are missing; free some space, then run the \
-             same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
+    #[error("the disk, a quota or the file-size limit is full at {}: {} are done, {} are missing; \
+             free some space, then run the same command to resume", .path.display(), Bytes(*.done), missing(.total, .done))]
     DiskFull {
         path: PathBuf,
         done: u64,

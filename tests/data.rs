@@ -12,7 +12,7 @@ use std::{
 
 use crate::scripted_child::real_data;
 use kiln::fetch::{Download, FetchError, FetchPatience, FetchProgress, fetch};
-use kiln_data::dataset::{ALL, Checksum};
+use kiln_data::dataset::{Checksum, all};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use sha2::{Digest, Sha256};
 
@@ -788,7 +788,7 @@ fn an_unknown_set_is_bad_input_with_a_suggestion() {
         "unknown data set `wikitext`; did you mean `wikitext2`?\n"
     );
     let output = kiln(folder.path(), None, &["data", "verify", "imagenet"]);
-    let known: Vec<&str> = ALL.iter().map(|set| set.name).collect();
+    let known: Vec<&str> = all().iter().map(|set| set.name).collect();
     assert_eq!(
         stderr(&output),
         format!(

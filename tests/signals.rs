@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kiln_core::record::run_folder::holder;
+use kiln_core::record::lock::holder;
 
 use crate::scripted_child::{
     Ended, Place, REAL_MLP, hear, read_until, real_trial, send, signal, wait_until,

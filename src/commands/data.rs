@@ -66,7 +66,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn list(data_folder: Option<&Path>) -> Result<Status, Stop> {
     let mut table = TextTable::plain(["data.kind", "what", "size", "licence", "here"]);
-    for set in dataset::ALL {
+    for set in dataset::all() {
         let here = place_of(set, data_folder)
             .map_or_else(|| "–".to_owned(), |folder| folder.display().to_string());
         table.add_row([set.name, set.about, &size(set.bytes()), set.licence, &here]);
@@ -140,7 +140,7 @@ fn named(names: &[String]) -> Result<Vec<&'static Dataset>, Stop> {
 }
 
 fn unknown(name: &str) -> Stop {
-    let names = dataset::ALL.map(|set| set.name);
+    let names: Vec<&str> = dataset::all().iter().map(|set| set.name).collect();
     let near = names
         .iter()
         .find(|known| strsim::damerau_levenshtein(known, name) <= 3);
@@ -323,7 +323,7 @@ impl DownloadBar {
 fn verify(names: &[String], data_folder: Option<&Path>) -> Result<Status, Stop> {
     let asked = named(names)?;
     let sets = if asked.is_empty() {
-        dataset::ALL.to_vec()
+        dataset::all()
     } else {
         asked
     };

@@ -10,7 +10,8 @@ use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         RunFile, RunFolder, TableRow, TrialTable,
-        run_folder::{Holder, experiments, holder, runs},
+        lock::{Holder, holder},
+        run_folder::{experiments, runs},
     },
     units::{Bytes, Seconds, clock},
 };

@@ -6,7 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{folder::write_whole, units::counted};
+use kiln_core::{
+    folder::{is_full, write_whole},
+    units::counted,
+};
 
 use super::{
     Status, Stop, note,
@@ -169,7 +172,7 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
 
 fn failed(path: &Path, error: &std::io::Error) -> Stop {
     let hint = match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space",
+        _ if is_full(error) => "free some space",
         ErrorKind::NotFound => "its folder does not exist; create it first",
         _ => "choose another path",
     };

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{input, limits::STATE_BYTES};
+use kiln_core::{folder::is_full, input, limits::STATE_BYTES};
 use kiln_data::source;
 
 use super::{Download, FetchError};
@@ -64,17 +64,12 @@ impl PartFile {
     }
 
     fn failed(&self, error: io::Error, total: Option<u64>) -> FetchError {
-        match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FetchError::DiskFull {
-                path: self.path.clone(),
-                done: self.done,
-                total,
-            },
-            _ => FetchError::Write {
-                path: self.path.clone(),
-                error,
-            },
+        let path = self.path.clone();
+        if is_full(&error) {
+            let done = self.done;
+            return FetchError::DiskFull { path, done, total };
         }
+        FetchError::Write { path, error }
     }
 
     /// Empties the file, and stores the ETag of the new version.

@@ -25,7 +25,7 @@ use super::{
     Event,
     judge::Exit,
     listen::{ChildListener, keep_stderr},
-    memory::Limit,
+    memory::MemoryLimit,
     stray::MARK,
     supervisor::Supervisor,
 };
@@ -42,7 +42,7 @@ pub(super) struct ChildStart<'a> {
     pub(super) folder: &'a Path,
     /// `CUDA_VISIBLE_DEVICES`: a UUID, or empty for the CPU.
     pub(super) visible_devices: &'a str,
-    pub(super) limit: Limit,
+    pub(super) limit: MemoryLimit,
     /// Identifies the child in [`Event::Ended`].
     pub(super) token: u64,
 }
@@ -125,11 +125,11 @@ fn command(start: &ChildStart) -> Command {
     command
         .env("CUDA_VISIBLE_DEVICES", start.visible_devices)
         .env(MARK, start.folder);
-    if let Limit::OfTensors(Some((name, value))) = &start.limit {
+    if let MemoryLimit::OfTensors(Some((name, value))) = &start.limit {
         command.env(name, value);
     }
     let of_process = match start.limit {
-        Limit::OfProcess(bytes) => Some(Rlimit {
+        MemoryLimit::OfProcess(bytes) => Some(Rlimit {
             current: Some(bytes),
             maximum: Some(bytes),
         }),

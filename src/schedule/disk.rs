@@ -15,10 +15,14 @@ const NEEDED_FILES: u64 = 16;
 /// Bytes reserved for the rows of the running trials when the disk fills up.
 const RESERVE_BYTES: usize = 64 << 10;
 
-/// The system's words for ENOSPC and EDQUOT.
-const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
+/// The system's words for ENOSPC, EDQUOT and EFBIG.
+const FULL: [&str; 3] = [
+    "no space left on device",
+    "disk quota exceeded",
+    "file too large",
+];
 
-/// Whether a program's text reports a full disk or quota.
+/// Whether a program's text reports a full disk, quota or file-size limit.
 pub(super) fn speaks_of_full_disk(text: &str) -> bool {
     let text = text.to_lowercase();
     FULL.iter().any(|words| text.contains(words))
@@ -91,8 +95,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_systems_words_for_a_full_disk_and_a_quota_are_known() {
-        for code in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+    fn the_systems_words_for_a_full_disk_a_quota_and_a_size_limit_are_known() {
+        use rustix::io::Errno;
+        for code in [Errno::NOSPC, Errno::DQUOT, Errno::FBIG] {
             let error = io::Error::from(code);
             assert!(is_full(&error), "{error}");
             assert!(speaks_of_full_disk(&error.to_string()), "{error}");

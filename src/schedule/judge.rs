@@ -64,7 +64,7 @@ pub(super) struct AttemptEnding<'a> {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct Judgment {
     pub(super) outcome: Outcome,
     /// Empty for a plain `completed`.
     pub(super) reason: Option<String>,
@@ -72,17 +72,17 @@ pub(super) struct Verdict {
     pub(super) is_disk_full: bool,
 }
 
-pub(super) fn judge(ending: &AttemptEnding) -> Verdict {
+pub(super) fn judge(ending: &AttemptEnding) -> Judgment {
     let believed = ending.foreign_protocol.is_none() && ending.contradiction.is_none();
     let (outcome, reason) = by_rules(ending);
     if believed && ending.stopped.is_none() && is_for_the_disk(outcome, ending) {
-        return Verdict {
+        return Judgment {
             outcome: Outcome::Interrupted,
             reason: reason.map(without_room),
             is_disk_full: true,
         };
     }
-    Verdict {
+    Judgment {
         outcome,
         reason,
         is_disk_full: false,

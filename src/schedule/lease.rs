@@ -1,23 +1,17 @@
 //! Leases on GPUs: a file lock per UUID in one folder for all users of the machine, held as long as
 //! the run (or a command that measures) holds the device.
 
-use std::{
-    fs, io,
-    os::unix::fs::{MetadataExt, PermissionsExt},
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 
-use kiln_core::record::run_folder::{Lock, lock_file};
+use kiln_core::record::lock::{Lock, lock_file};
 
 use super::{
     clock,
     devices::{DeviceChoice, busy},
     instruments::{Instruments, LeasedGpu},
+    locks_folder,
     process_record::end_earlier,
 };
-
-/// The default folder of the locks, without `$KILN_LOCKS`.
-const FOLDER: &str = "/tmp/kiln-locks";
 
 /// A device that this run holds; released when dropped.
 #[derive(Debug)]
@@ -53,13 +47,6 @@ pub(super) enum Refusal {
     Busy(String),
     /// The locks' folder cannot be used.
     Broken(String),
-}
-
-/// `$KILN_LOCKS`, else the fixed folder.
-pub fn folder() -> PathBuf {
-    std::env::var_os("KILN_LOCKS")
-        .filter(|value| !value.is_empty())
-        .map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
 }
 
 /// Leases the chosen devices for trials of `each` GPUs: all of them or none. `held` are devices
@@ -171,7 +158,7 @@ fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
             path.display()
         ))
     };
-    make_folder(terms.folder).map_err(broken)?;
+    locks_folder::make(terms.folder).map_err(broken)?;
     let lock = match lock_file(&path, terms.who).map_err(broken)? {
         Ok(lock) => lock,
         Err(holder) => {
@@ -199,35 +186,6 @@ fn take_one(device: &LeasedGpu, terms: &Terms) -> Result<Lease, Refusal> {
     })
 }
 
-/// Creates the folder for all users: anyone can add a lock, but not remove a lock of another user.
-///
-/// # Errors
-/// It cannot be created, is a link, or is one in which anyone can replace the locks of others.
-pub(super) fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(folder)?;
-            fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
-        }
-        found => refuse_unsafe(&found?),
-    }
-}
-
-fn refuse_unsafe(folder: &fs::Metadata) -> io::Result<()> {
-    const OTHERS_WRITE: u32 = 0o002;
-    const STICKY: u32 = 0o1000;
-    let problem = if folder.is_symlink() {
-        "its folder is a link"
-    } else if !folder.is_dir() {
-        "its folder is not a folder"
-    } else if folder.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
-        "in its folder anyone may remove the locks of others (the sticky bit is missing: `chmod +t`)"
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, problem))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,31 +198,6 @@ mod tests {
             memory_total_bytes: Some(1),
             ..LeasedGpu::default()
         }
-    }
-
-    #[test]
-    fn a_folder_of_locks_that_anyone_may_change_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let made = place.path().join("made");
-        make_folder(&made).unwrap();
-        make_folder(&made).unwrap();
-        let link = place.path().join("link");
-        std::os::unix::fs::symlink(&made, &link).unwrap();
-        assert!(
-            make_folder(&link)
-                .unwrap_err()
-                .to_string()
-                .contains("a link")
-        );
-        fs::set_permissions(&made, fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(
-            make_folder(&made)
-                .unwrap_err()
-                .to_string()
-                .contains("sticky")
-        );
-        fs::set_permissions(&made, fs::Permissions::from_mode(0o700)).unwrap();
-        make_folder(&made).unwrap();
     }
 
     #[test]

@@ -10,7 +10,7 @@ const ALLOCATOR_VARIABLES: [&str; 2] = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLO
 
 /// The memory limit of a child.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Limit {
+pub(super) enum MemoryLimit {
     None,
     /// On the CPU: bytes of private memory that the process may allocate (`RLIMIT_DATA`), used or
     /// not.
@@ -21,10 +21,10 @@ pub(super) enum Limit {
 }
 
 /// Returns the limit of a trial on these devices; no devices means the CPU.
-pub(super) fn limit(asked: Option<ByteSize>, devices: &[LeasedGpu]) -> Limit {
+pub(super) fn limit(asked: Option<ByteSize>, devices: &[LeasedGpu]) -> MemoryLimit {
     match (asked, devices) {
-        (None, _) => Limit::None,
-        (Some(limit), []) => Limit::OfProcess(limit.0),
+        (None, _) => MemoryLimit::None,
+        (Some(limit), []) => MemoryLimit::OfProcess(limit.0),
         (Some(limit), _) => {
             let of_the_smallest = devices
                 .iter()
@@ -33,7 +33,7 @@ pub(super) fn limit(asked: Option<ByteSize>, devices: &[LeasedGpu]) -> Limit {
             let share = of_the_smallest
                 .map(|total| limit.0 as f64 / total as f64)
                 .filter(|share| *share < 1.0);
-            Limit::OfTensors(
+            MemoryLimit::OfTensors(
                 share.map(|share| allocator_setting(share, |name| std::env::var(name).ok())),
             )
         }
@@ -102,9 +102,9 @@ mod tests {
         let four = Some(ByteSize(4 << 30));
         assert_eq!(
             (limit(None, &[]), limit(four, &[])),
-            (Limit::None, Limit::OfProcess(4 << 30))
+            (MemoryLimit::None, MemoryLimit::OfProcess(4 << 30))
         );
-        let Limit::OfTensors(Some((_, value))) =
+        let MemoryLimit::OfTensors(Some((_, value))) =
             limit(four, &[gpu(Some(16 << 30)), gpu(Some(8 << 30))])
         else {
             panic!("a setting")
@@ -118,7 +118,7 @@ mod tests {
                 limit(four, &[gpu(Some(4 << 30))]),
                 limit(four, &[gpu(None)])
             ),
-            (Limit::OfTensors(None), Limit::OfTensors(None))
+            (MemoryLimit::OfTensors(None), MemoryLimit::OfTensors(None))
         );
     }
 

@@ -12,13 +12,16 @@ mod clock;
 mod devices;
 mod disk;
 mod events;
+mod existing_run;
 mod gpus;
 pub mod instruments;
 mod judge;
 mod launch;
 mod lease;
+mod leftovers;
 mod limits;
 mod listen;
+mod locks_folder;
 mod machine;
 mod memory;
 mod open;
@@ -44,17 +47,18 @@ use std::{
 pub use devices::restrict as visible_gpus;
 pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;
-pub use lease::{Lease, folder as locks_folder, take_first_idle};
+pub use lease::{Lease, take_first_idle};
+pub use locks_folder::path as locks_folder;
 pub use remaining::{Selection, find_ids};
 pub use tuning::{Progressed, Refused, Tuning};
 
+use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{RunFile, RunFolder, TableRow},
     spec::Experiment,
 };
 use machine::MachineIdentity;
-use open::ExistingRun;
 use remaining::History;
 
 /// The experiment to run, and how to run it.
@@ -69,7 +73,7 @@ pub struct RunRequest<'a> {
     pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
     pub trial_program: &'a Path,
-    /// The folder of the devices' locks; [`locks_folder`].
+    /// The folder of the devices' locks; [`locks_folder()`].
     pub locks: &'a Path,
     /// `CUDA_VISIBLE_DEVICES` of kiln's own environment, which restricts what may be leased.
     pub visible_devices: Option<&'a str>,
@@ -198,7 +202,7 @@ pub fn preview(
     request: &RunRequest,
     instruments: &dyn Fn() -> Instruments,
 ) -> Result<Preview, RunStop> {
-    let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments()))?;
+    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments()))?;
     let trials = known_trials(request, &found);
     let (resumes, notice, history) = match found {
         ExistingRun::New { notice } => (None, notice, History::default()),
@@ -246,7 +250,7 @@ pub fn ended(
     wanted: &WantedTrials,
     instruments: &dyn Fn() -> Instruments,
 ) -> HashMap<TrialId, Outcome> {
-    match open::find(wanted, &|| MachineIdentity::of(&instruments())) {
+    match existing_run::find(wanted, &|| MachineIdentity::of(&instruments())) {
         Ok(ExistingRun::Old(old)) => wanted
             .trials
             .iter()

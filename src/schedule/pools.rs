@@ -14,8 +14,8 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
     devices::{DeviceChoice, DeviceOffer, choose_each, restrict},
+    existing_run::ExistingRun,
     lease::{self, Lease, Refusal, Terms},
-    open::ExistingRun,
     queue::{DeviceRequest, wish},
     remaining::{History, remaining},
 };

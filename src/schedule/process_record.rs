@@ -17,8 +17,9 @@ use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    locks_folder,
     processes::ProcessId,
-    stray::{self, Evidence},
+    stray::{self, StrayEvidence},
 };
 
 /// Version of the file.
@@ -32,7 +33,7 @@ const LARGEST: u64 = 4 << 20;
 pub(super) struct ProcessRecord {
     kiln_processes: u32,
     #[serde(flatten)]
-    place: Place,
+    namespace: ProcessNamespace,
     launcher: ProcessId,
     /// The trials' children and all that descends from them.
     pub(super) processes: BTreeSet<ProcessId>,
@@ -40,15 +41,15 @@ pub(super) struct ProcessRecord {
     pub(super) folders: BTreeSet<PathBuf>,
 }
 
-/// Where ids of processes mean the same.
+/// Where a process id always means the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+struct ProcessNamespace {
     boot_id: String,
     /// Containers of one machine may share the folder, but not their process ids.
     pid_namespace: String,
 }
 
-impl Place {
+impl ProcessNamespace {
     fn here() -> Self {
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Self {
@@ -75,7 +76,7 @@ impl RecordFile {
             path: folder.join(format!("{PREFIX}{pid}-{started}.json")),
             record: ProcessRecord {
                 kiln_processes: FORMAT,
-                place: Place::here(),
+                namespace: ProcessNamespace::here(),
                 launcher,
                 processes: BTreeSet::new(),
                 folders: BTreeSet::new(),
@@ -104,7 +105,7 @@ impl RecordFile {
 
     fn write(&mut self) -> io::Result<()> {
         if let Some(folder) = self.path.parent() {
-            super::lease::make_folder(folder)?;
+            locks_folder::make(folder)?;
         }
         let draft = self.path.with_extension("new");
         let _ = fs::remove_file(&draft);
@@ -136,7 +137,7 @@ pub(super) fn end_earlier(folder: &Path) -> usize {
     let Ok(folder) = Folder::open(folder) else {
         return 0;
     };
-    let here = Place::here();
+    let here = ProcessNamespace::here();
     let names = folder.names().unwrap_or_default();
     let records = names.iter().filter(|name| {
         let name = name.to_string_lossy();
@@ -145,18 +146,18 @@ pub(super) fn end_earlier(folder: &Path) -> usize {
     records.map(|name| end_recorded(&folder, name, &here)).sum()
 }
 
-fn end_recorded(folder: &Folder, name: &OsStr, here: &Place) -> usize {
+fn end_recorded(folder: &Folder, name: &OsStr, here: &ProcessNamespace) -> usize {
     let Some(record) = read(folder, name) else {
         return 0;
     };
-    let is_of_this_boot = record.place.boot_id == here.boot_id;
-    if is_of_this_boot && (record.place != *here || record.launcher.is_alive()) {
+    let is_of_this_boot = record.namespace.boot_id == here.boot_id;
+    if is_of_this_boot && (record.namespace != *here || record.launcher.is_alive()) {
         return 0;
     }
     let mut ended = 0;
     if is_of_this_boot {
         let seen: HashSet<ProcessId> = record.processes.iter().copied().collect();
-        ended = stray::end(&Evidence {
+        ended = stray::end(&StrayEvidence {
             seen: &seen,
             folders: &record
                 .folders
@@ -225,12 +226,12 @@ mod tests {
         assert_eq!(end_earlier(folder.path()), 0);
         // A record of another boot, or of another container, says nothing about these.
         file.record.launcher.started += 1;
-        let here = file.record.place.clone();
-        file.record.place.pid_namespace = "pid:[1]".to_owned();
+        let here = file.record.namespace.clone();
+        file.record.namespace.pid_namespace = "pid:[1]".to_owned();
         file.write().unwrap();
         assert_eq!(end_earlier(folder.path()), 0);
         assert!(file.path.exists());
-        file.record.place = Place {
+        file.record.namespace = ProcessNamespace {
             boot_id: "another".to_owned(),
             ..here.clone()
         };
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!((end_earlier(folder.path()), file.path.exists()), (0, false));
 
         assert!(ours.try_wait().unwrap().is_none());
-        file.record.place = here;
+        file.record.namespace = here;
         file.write().unwrap();
         let waited = std::thread::spawn(move || ours.wait().unwrap().signal());
         assert_eq!((end_earlier(folder.path()), file.path.exists()), (1, false));

@@ -23,14 +23,14 @@ pub(super) struct ProcessId {
 
 /// A line of the process table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Process {
+pub(super) struct ProcessStat {
     pub(super) id: ProcessId,
     pub(super) parent: u32,
     /// It has ended and waits for its parent.
     pub(super) is_zombie: bool,
 }
 
-impl Process {
+impl ProcessStat {
     /// `None` if there is no such process.
     pub(super) fn read(pid: u32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -53,7 +53,7 @@ impl Process {
 impl ProcessId {
     /// `None` if there is no such process.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        Process::read(pid).map(|process| process.id)
+        ProcessStat::read(pid).map(|process| process.id)
     }
 
     /// This process.
@@ -63,7 +63,7 @@ impl ProcessId {
 
     /// Whether this very process still runs.
     pub(super) fn is_alive(&self) -> bool {
-        Process::read(self.pid).is_some_and(|found| found.id == *self && !found.is_zombie)
+        ProcessStat::read(self.pid).is_some_and(|found| found.id == *self && !found.is_zombie)
     }
 
     /// Sends SIGKILL to this very process, never to a later one with its id; returns whether it was
@@ -84,15 +84,15 @@ impl ProcessId {
 }
 
 /// The whole process table.
-pub(super) fn all() -> Vec<Process> {
+pub(super) fn all() -> Vec<ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
-        .filter_map(|entry| Process::read(entry.file_name().to_str()?.parse().ok()?))
+        .filter_map(|entry| ProcessStat::read(entry.file_name().to_str()?.parse().ok()?))
         .collect()
 }
 
 /// The processes of `table` that descend from one of `roots`; without the roots.
-pub(super) fn below(table: &[Process], roots: &HashSet<u32>) -> HashSet<ProcessId> {
+pub(super) fn below(table: &[ProcessStat], roots: &HashSet<u32>) -> HashSet<ProcessId> {
     let (mut reached, mut found) = (roots.clone(), HashSet::new());
     loop {
         let next: Vec<ProcessId> = table
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
         let stat = "41 (a) R 9 (b) S 7 41 41 0 -1 4194560 99 0 0 0 1 2 3 4 20 0 1 0 77001 8192 1\n";
-        let wanted = Process {
+        let wanted = ProcessStat {
             id: ProcessId {
                 pid: 41,
                 started: 77001,
@@ -143,8 +143,8 @@ mod tests {
             parent: 7,
             is_zombie: false,
         };
-        assert_eq!(Process::parse(41, stat), Some(wanted));
-        assert_eq!(Process::parse(41, "41 (cut"), None);
+        assert_eq!(ProcessStat::parse(41, stat), Some(wanted));
+        assert_eq!(ProcessStat::parse(41, "41 (cut"), None);
     }
 
     /// A shell whose grandchild waits; it prints the grandchild's id.

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::processes::{self, Process, ProcessId};
+use super::processes::{self, ProcessId, ProcessStat};
 
 /// The variable that marks a trial's processes; its value is the attempt's folder.
 pub(super) const MARK: &str = "KILN_ATTEMPT";
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Evidence that a process belongs to attempts that have ended.
-pub(super) struct Evidence<'a> {
+pub(super) struct StrayEvidence<'a> {
     /// Processes that were seen below the attempts' children.
     pub(super) seen: &'a HashSet<ProcessId>,
     /// Folders of attempts, or of runs.
@@ -35,7 +35,7 @@ pub(super) struct Evidence<'a> {
 /// Ends every process that was started for an attempt at or under `folder`; returns how many there
 /// were.
 pub(super) fn end_strays(folder: &Path) -> usize {
-    end(&Evidence {
+    end(&StrayEvidence {
         seen: &HashSet::new(),
         folders: &[folder],
         expected: None,
@@ -44,7 +44,7 @@ pub(super) fn end_strays(folder: &Path) -> usize {
 
 /// Ends the processes that the evidence names and all that descends from them, waits until they are
 /// gone and reaps those that are children of this process; returns how many there were.
-pub(super) fn end(evidence: &Evidence) -> usize {
+pub(super) fn end(evidence: &StrayEvidence) -> usize {
     let marks: Vec<String> = evidence
         .folders
         .iter()
@@ -65,9 +65,9 @@ pub(super) fn end(evidence: &Evidence) -> usize {
 }
 
 /// The living processes that the evidence names, with their descendants.
-fn named(evidence: &Evidence, marks: &[String], table: &[Process]) -> HashSet<ProcessId> {
+fn named(evidence: &StrayEvidence, marks: &[String], table: &[ProcessStat]) -> HashSet<ProcessId> {
     let own = std::process::id();
-    let is_named = |process: &&Process| {
+    let is_named = |process: &&ProcessStat| {
         process.id.pid != own
             && (evidence.seen.contains(&process.id)
                 || is_orphan(evidence, process)
@@ -90,7 +90,7 @@ fn named(evidence: &Evidence, marks: &[String], table: &[Process]) -> HashSet<Pr
         .collect()
 }
 
-fn is_orphan(evidence: &Evidence, process: &Process) -> bool {
+fn is_orphan(evidence: &StrayEvidence, process: &ProcessStat) -> bool {
     let is_ours = process.parent == std::process::id();
     evidence
         .expected
@@ -98,7 +98,7 @@ fn is_orphan(evidence: &Evidence, process: &Process) -> bool {
 }
 
 /// Orphans that have ended wait for this process.
-fn reap(evidence: &Evidence, table: &[Process]) {
+fn reap(evidence: &StrayEvidence, table: &[ProcessStat]) {
     let ended = table
         .iter()
         .filter(|process| process.is_zombie && is_orphan(evidence, process));
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_descendants_of_a_named_process_end_with_it() {
-        let process = |pid, parent, is_zombie| Process {
+        let process = |pid, parent, is_zombie| ProcessStat {
             id: ProcessId {
                 pid,
                 started: u64::from(pid),
@@ -186,7 +186,7 @@ mod tests {
         ];
         let found = |seen: &[u32], expected: Option<&HashSet<u32>>| {
             let seen = seen.iter().map(|at| table[*at as usize].id).collect();
-            let evidence = Evidence {
+            let evidence = StrayEvidence {
                 seen: &seen,
                 folders: &[],
                 expected,

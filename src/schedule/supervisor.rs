@@ -20,7 +20,7 @@ use rustix::process::{child_subreaper, getpid, set_child_subreaper};
 use super::{
     process_record::RecordFile,
     processes::{ProcessId, descendants},
-    stray::{self, Evidence},
+    stray::{self, StrayEvidence},
 };
 
 /// Time between two looks at the trials' processes. A look costs a file for each of their threads.
@@ -103,7 +103,7 @@ impl Supervisor {
             return;
         };
         let running: HashSet<u32> = self.trials.keys().copied().collect();
-        stray::end(&Evidence {
+        stray::end(&StrayEvidence {
             seen: &trial.seen,
             folders: &[&trial.folder],
             expected: self.receives_orphans.then_some(&running),

@@ -7,39 +7,32 @@
 use std::{
     collections::HashMap,
     path::Path,
-    sync::{
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender},
     time::{Duration, Instant},
 };
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{StoreError, TableChange, TableRow, run_folder::repair_latest},
+    record::{StoreError, TableChange, TableRow},
     spec::Order,
 };
 
 use super::{
-    Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
-    attempt,
+    Event, Instruments, LaunchCounts, LaunchEvent, LaunchReport, RunRequest, RunStop, attempt,
     attempt::{Attempt, Lost},
     clock::WatchClock,
     disk,
-    instruments::LaunchContext,
-    known_trials,
-    machine::MachineIdentity,
-    open::{self, ExistingRun, OpenRun, privacy},
-    pools::{self, Pools},
-    process_record::end_earlier,
+    instruments::LeasedGpu,
+    open::{self, OpenRun, privacy},
+    pools::Pools,
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
-    signals::{Listener, StopRequest},
+    signals::StopRequest,
     supervisor::Supervisor,
     tuning::Tuning,
 };
 use crate::readings::Paths;
-use closing::report;
+use opening::run_on;
 use slots::Slots;
 
 /// Time between two checks of the children.
@@ -50,105 +43,6 @@ type HasRoom = fn(&Path) -> bool;
 
 pub(super) fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
     run_on(request, instruments, disk::has_room)
-}
-
-fn run_on(
-    request: &RunRequest,
-    mut instruments: Instruments,
-    has_room: HasRoom,
-) -> Result<LaunchReport, RunStop> {
-    if request.trials.is_empty() {
-        return Err(RunStop::Refused(format!(
-            "experiment `{}` has no trials to run",
-            request.experiment.name
-        )));
-    }
-    refusals::without_program(request.trial_program)?;
-    let _lock = refusals::take_lock(request)?;
-    let found = open::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
-    let known = known_trials(request, &found);
-    let request = &RunRequest {
-        trials: &known,
-        ..request.clone()
-    };
-    if let ExistingRun::Old(old) = &found {
-        repair_latest(&old.folder).map_err(open::cannot_write(request))?;
-    }
-    if let ExistingRun::Old(old) = &found
-        && remaining(
-            request.trials,
-            &old.history,
-            &request.selection,
-            request.experiment.run.retries,
-        )
-        .is_empty()
-    {
-        search::note_end(request, old)?;
-        // A launch that was killed after its last row has left them.
-        disk::release_reserve(&old.folder);
-        open::sweep_drafts(&old.folder, request.trials);
-        let standing = old
-            .history
-            .standing(request.trials, request.experiment.run.retries);
-        request.listener.hear(LaunchEvent::RunEnded {
-            how: "nothing to do",
-            counts: LaunchCounts {
-                total: request.trials.len(),
-                plan: standing,
-                ..LaunchCounts::default()
-            },
-        });
-        return Ok(report(
-            request,
-            request.trials,
-            old.folder.clone(),
-            LaunchEnd::NothingToDo,
-            &old.rows,
-        ));
-    }
-    let (sender, events) = channel();
-    let listener = Listener::start(sender.clone()).map_err(|error| {
-        RunStop::CannotRun(format!(
-            "the signal handlers could not be installed: {error}"
-        ))
-    })?;
-    instruments.stop_when(listener.asked());
-    let interrupted = || {
-        RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned())
-    };
-    // They may hold the devices that this launch is about to lease.
-    let strays = end_earlier(request.locks);
-    let pools =
-        pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
-            // After a signal a driver that does not answer counts as busy.
-            RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
-            stop => stop,
-        })?;
-    let checks = instruments.preflight(request, privacy(request), &pools.uuids());
-    if listener.asked().load(Ordering::Relaxed) {
-        return Err(interrupted());
-    }
-    refusals::mistaken_variable(request, &pools, &checks)?;
-    let mut open = open::open(request, found, &instruments, &checks)?;
-    if strays > 0 {
-        open.notices.push(open::ended_strays(strays));
-    }
-    let notices = instruments
-        .begin(sitting(request, &open))
-        .map_err(open::cannot_write(request))?;
-    open.notices.extend(notices);
-    instruments.heed_no_more();
-    LaunchState::new(request, instruments, open, pools, sender, has_room).run(&events)
-}
-
-fn sitting<'a>(request: &RunRequest, open: &'a OpenRun) -> LaunchContext<'a> {
-    LaunchContext {
-        folder: &open.folder,
-        launch: open.launch,
-        run_anchor_nanoseconds: open.run_anchor_nanoseconds,
-        sample_interval: request.experiment.measure.sample_interval.0,
-        privacy: privacy(request),
-    }
 }
 
 /// The state of one launch.
@@ -363,25 +257,7 @@ impl<'a> LaunchState<'a> {
         let gpus = self.slots.gpus(slot);
         let trial = &self.trials[index].clone();
         let full = !(self.has_room)(self.open.folder.path());
-        let facts = attempt::Surroundings {
-            launch: self.open.launch,
-            memory_limit: self.request.experiment.run.memory_limit,
-            devices: &gpus,
-            driver: self.instruments.driver(),
-            cpu_name: self.instruments.cpu_name(),
-            processor: self.instruments.processor(),
-            host_id: self.instruments.host_id(),
-            has_blocks: self.request.search.is_none()
-                && self.request.experiment.sweep.order != Order::Listed,
-            cores: open::cores(),
-            fault_of_the_disk: if full {
-                Some("the disk is full")
-            } else if !self.open.store.is_in_place() {
-                Some("the folder of the run was moved or removed")
-            } else {
-                None
-            },
-        };
+        let facts = self.surroundings(&gpus, full);
         let attempt::Finished {
             mut row,
             cannot_run,
@@ -420,6 +296,28 @@ impl<'a> LaunchState<'a> {
             .is_settled(&trial.id, self.request.experiment.run.retries);
         if full && !(is_settled && self.queue.is_empty()) {
             self.start_no_more(self.disk_full());
+        }
+    }
+
+    /// The facts for the row of an attempt on these devices that has ended.
+    fn surroundings<'g>(&self, gpus: &'g [LeasedGpu], is_full: bool) -> attempt::Surroundings<'g> {
+        let fault_of_the_disk = match (is_full, self.open.store.is_in_place()) {
+            (true, _) => Some("the disk is full"),
+            (false, false) => Some("the folder of the run was moved or removed"),
+            (false, true) => None,
+        };
+        attempt::Surroundings {
+            launch: self.open.launch,
+            memory_limit: self.request.experiment.run.memory_limit,
+            devices: gpus,
+            driver: self.instruments.driver(),
+            cpu_name: self.instruments.cpu_name(),
+            processor: self.instruments.processor(),
+            host_id: self.instruments.host_id(),
+            has_blocks: self.request.search.is_none()
+                && self.request.experiment.sweep.order != Order::Listed,
+            cores: open::cores(),
+            fault_of_the_disk,
         }
     }
 
@@ -545,6 +443,7 @@ fn shown(request: &RunRequest, open: &OpenRun) -> String {
 
 mod closing;
 mod memory;
+mod opening;
 mod refusals;
 mod search;
 mod slots;

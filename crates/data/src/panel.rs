@@ -20,7 +20,6 @@ use self::{
     rows::{Rows, WantedColumns},
 };
 use super::{
-    dataset::{self, STOCKNET},
     error::{DataError, PanelError},
     files::folders,
 };
@@ -142,9 +141,9 @@ pub fn facts(data: &Data, data_folder: Option<&Path>) -> Result<DataFacts, DataE
 /// # Errors
 /// None of the searched places, which the error lists, contains a panel.
 pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf, DataError> {
-    let looked = match data {
-        Data::Stocknet(stocknet) => folders(STOCKNET.folder, stocknet.path.as_deref(), data_folder),
-        _ => data.path().map(PathBuf::from).into_iter().collect(),
+    let looked = match data.dataset() {
+        Some(set) => folders(set.folder, data.path(), data_folder),
+        None => data.path().map(PathBuf::from).into_iter().collect(),
     };
     // A given path is used directly: its own error is more informative than "not found".
     let given = data.path().is_some();
@@ -158,7 +157,7 @@ pub(super) fn locate(data: &Data, data_folder: Option<&Path>) -> Result<PathBuf,
             }
         })
         .cloned();
-    let fetch = dataset::of(data).map(|set| set.name);
+    let fetch = data.dataset().map(|set| set.name);
     found.ok_or_else(|| {
         PanelError::NotFound {
             kind: data.kind(),

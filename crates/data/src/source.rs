@@ -9,42 +9,11 @@ use kiln_core::{input, kinds::data::Data, limits::DATA_BYTES};
 use md5::Md5;
 
 use super::{
-    dataset::{self, Checksum, Dataset, DatasetFile},
+    dataset::{Checksum, Dataset, DatasetFile},
     error::DataError,
     files::{digest_of, existing, folders, sha256_of},
     panel,
 };
-
-/// Training images and labels, then those of the test set.
-const FASHION_MNIST_FILES: [&str; 4] = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-];
-
-/// CIFAR-10's files of records, in reading order: five for training and one for validation.
-pub(super) const CIFAR10_BATCHES: [&str; 6] = [
-    "data_batch_1.bin",
-    "data_batch_2.bin",
-    "data_batch_3.bin",
-    "data_batch_4.bin",
-    "data_batch_5.bin",
-    "test_batch.bin",
-];
-/// The same files in the unpacked archive.
-const CIFAR10_UNPACKED: [&str; 6] = [
-    "cifar-10-batches-bin/data_batch_1.bin",
-    "cifar-10-batches-bin/data_batch_2.bin",
-    "cifar-10-batches-bin/data_batch_3.bin",
-    "cifar-10-batches-bin/data_batch_4.bin",
-    "cifar-10-batches-bin/data_batch_5.bin",
-    "cifar-10-batches-bin/test_batch.bin",
-];
-const CIFAR10_ARCHIVE: &str = "cifar-10-binary.tar";
-
-/// Training rows, validation rows, tokenizer.
-const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"];
 
 /// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one
 /// file or folder. Empty for generated data.
@@ -52,6 +21,10 @@ const CHATLM_FILES: [&str; 3] = ["train.jsonl", "valid.jsonl", "tokenizer-202312
 /// # Errors
 /// A part is in none of the searched places, which the error lists; `kind: none` has no text.
 pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, DataError> {
+    let forms = data.dataset().map(|set| set.forms);
+    if let Some(forms) = forms.filter(|forms| !forms.is_empty()) {
+        return locate_either(data, data_folder, forms);
+    }
     match data {
         Data::None(_) => Err(DataError::NoText),
         Data::Generated(_) | Data::GeneratedImages(_) => Ok(Vec::new()),
@@ -61,18 +34,6 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
             ("data.valid_path", own.valid_path.as_ref()),
             ("data.tokenizer", Some(&own.tokenizer)),
         ]),
-        Data::Chatlm(_) => locate_parts(data, data_folder, &CHATLM_FILES),
-        Data::Wikitext2(_) => locate_parts(data, data_folder, &["train.txt", "valid.txt"]),
-        Data::Tinyshakespeare(_) => locate_parts(data, data_folder, &["input.txt"]),
-        Data::FashionMnist(_) => locate_parts(data, data_folder, &FASHION_MNIST_FILES),
-        Data::Cifar10(_) => locate_either(
-            data,
-            data_folder,
-            &[&CIFAR10_BATCHES, &CIFAR10_UNPACKED, &[CIFAR10_ARCHIVE]],
-        ),
-        Data::Stocknet(_) | Data::PanelCsv(_) => {
-            panel::locate(data, data_folder).map(|path| vec![path])
-        }
         Data::ImageFolder(_) => {
             let path = Path::new(data.path().unwrap_or_default());
             if path.exists() {
@@ -81,6 +42,8 @@ pub fn locate(data: &Data, data_folder: Option<&Path>) -> Result<Vec<PathBuf>, D
                 Err(not_found(data, vec![path.to_owned()]))
             }
         }
+        // A panel is found by its content.
+        _ => panel::locate(data, data_folder).map(|path| vec![path]),
     }
 }
 
@@ -126,14 +89,6 @@ fn locate_own<const N: usize>(
         .collect()
 }
 
-fn locate_parts(
-    data: &Data,
-    data_folder: Option<&Path>,
-    names: &[&str],
-) -> Result<Vec<PathBuf>, DataError> {
-    locate_either(data, data_folder, &[names])
-}
-
 /// Returns the first of several forms of a set, each a list of names, that is complete in one
 /// folder; earlier folders have priority.
 fn locate_either(
@@ -141,7 +96,7 @@ fn locate_either(
     data_folder: Option<&Path>,
     forms: &[&[&str]],
 ) -> Result<Vec<PathBuf>, DataError> {
-    let set_folder = dataset::of(data).map_or("", |set| set.folder);
+    let set_folder = data.dataset().map_or("", |set| set.folder);
     let folders = folders(set_folder, data.path(), data_folder);
     let found = folders
         .iter()
@@ -167,7 +122,7 @@ const OF_PUBLISHED: u64 = 10;
 
 /// The most uncompressed bytes that a file of this data has, if its published size is known.
 pub(super) fn most_bytes(data: &Data) -> Option<u64> {
-    let published = dataset::of(data)?.bytes()?;
+    let published = data.dataset()?.bytes()?;
     Some(published.saturating_mul(OF_PUBLISHED))
 }
 
@@ -190,17 +145,18 @@ pub fn present(file: &DatasetFile, folder: &Path) -> Option<PathBuf> {
 
 /// Whether the folder contains the unpacked files of a set that is published as an archive.
 pub fn is_unpacked(set: &Dataset, folder: &Path) -> bool {
-    *set == dataset::CIFAR10
-        && [CIFAR10_BATCHES, CIFAR10_UNPACKED]
-            .iter()
-            .any(|names| whole(folder, names).is_some())
+    let is_published = |name: &&str| set.files.iter().any(|file| file.name == *name);
+    set.forms
+        .iter()
+        .filter(|names| !names.iter().any(is_published))
+        .any(|names| whole(folder, names).is_some())
 }
 
 fn not_found(data: &Data, looked: Vec<PathBuf>) -> DataError {
     DataError::NotFound {
         kind: data.kind(),
         looked,
-        fetch: dataset::of(data).map(|set| set.name),
+        fetch: data.dataset().map(|set| set.name),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{any::Any, error::Error, io};
 
+use kiln_core::folder;
 use thiserror::Error;
 
 /// The reason why training stopped.
@@ -23,8 +24,8 @@ pub enum TrialError {
     /// it.
     #[error("{0}")]
     NotSaved(io::Error),
-    /// A file of the result could not be written because the disk or a quota is full: the disk
-    /// failed, not the trial.
+    /// A file of the result could not be written because the disk, a quota or the limit on the
+    /// size of files is full: the disk failed, not the trial.
     #[error("{0}")]
     DiskFull(String),
     /// The child received a signal to stop.
@@ -42,9 +43,9 @@ impl TrialError {
     }
 }
 
-/// Whether an error or one of its causes means that the disk or a quota is full.
+/// Whether an error or one of its causes means that no more can be written
+/// ([`kiln_core::folder::is_full`]).
 pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
-    use io::ErrorKind::{QuotaExceeded, StorageFull};
     let mut cause = Some(error);
     while let Some(error) = cause {
         // An error of the CSV writer does not name its cause as a source.
@@ -54,7 +55,7 @@ pub(crate) fn is_full(error: &(dyn Error + 'static)) -> bool {
             _ => error.downcast_ref(),
         };
         if let Some(error) = of_system {
-            return matches!(error.kind(), StorageFull | QuotaExceeded);
+            return folder::is_full(error);
         }
         cause = error.source();
     }

@@ -2,7 +2,10 @@
 //! device or the host.
 
 use kiln_core::{
-    record::note::BusyHost,
+    record::{
+        disturbance::{LEAST_THROTTLED_FRACTION, POWER_CAP},
+        note::BusyHost,
+    },
     units::{Fraction, counted, significant},
 };
 use kiln_hardware::limits::ENERGY_APART;
@@ -14,9 +17,6 @@ use super::{
     rule::{Rule, RuleMatch, Weight},
 };
 
-/// The driver's name of a power cap.
-const POWER_CAP: &str = "sw_power_cap";
-
 /// The hardware's own slowdown: the clocks are at half or less, as NVML's reference says of
 /// `HwSlowdown`.
 const HALVED: &str = "hw_slowdown";
@@ -24,7 +24,7 @@ const LOST_BY_HALVING: f64 = 0.5;
 
 const HELD_DOWN: Threshold = Threshold::at_least(
     "`throttled_fraction`",
-    0.05,
+    LEAST_THROTTLED_FRACTION,
     ThresholdUnit::Fraction,
     "chosen: from here on it can change a rate by more than 3 %, and smaller changes count as \
      unchanged",
@@ -32,7 +32,7 @@ const HELD_DOWN: Threshold = Threshold::at_least(
 
 const OTHERS: Threshold = Threshold::at_least(
     "cores that other processes kept busy / cores",
-    0.15,
+    BusyHost::LEAST_SHARE,
     ThresholdUnit::Fraction,
     "docs/measurement.md 12: the trial's note says so",
 );

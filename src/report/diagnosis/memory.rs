@@ -23,7 +23,7 @@ const LATE: Threshold = Threshold::at_least(
 );
 const GREW: Threshold = Threshold::at_least(
     "growth over the window (the median of each quarter of the readings above the one before)",
-    8388608.0,
+    MemoryGrowth::LEAST_BYTES.0 as f64,
     ThresholdUnit::Bytes,
     "docs/measurement.md 7: and 1 %; the trial's note says so",
 );
@@ -237,14 +237,7 @@ fn memory_growing(case: &TrialContext<'_>) -> Option<RuleMatch> {
             .unwrap_or_default();
         format!("memory ran out after {steps} steps{after}")
     });
-    // Rows of many lengths: the longest may come late.
-    let may_be_long = late.is_some() && PAIRS.contains(&row.data_kind.as_str());
-    let next = Next::new()
-        .set("train.memory.watch", true)
-        .when(may_be_long, |next| next.set("data.longest_first", true));
-    let next = next.when(case.has_loader() && !may_be_long, |next| {
-        next.vary("data.synthetic", [false, true])
-    });
+    let next = watched(case, late.is_some());
     let Some((memory, column, note)) = growth(case) else {
         let says = format!(
             "{}: the first steps fitted, so memory grew or one batch was larger than all before",
@@ -253,41 +246,42 @@ fn memory_growing(case: &TrialContext<'_>) -> Option<RuleMatch> {
         return Some(RuleMatch::new(says, Weight::Ended, next));
     };
     let grew = format!("{memory} memory {note}");
-    let window = row
-        .steps
-        .map(|steps| steps.saturating_sub(row.left_out_steps.unwrap_or(0)));
-    let (says, weight, next) = match (
-        ran_out,
-        window.filter(|steps| SHORT_WINDOW.is_met(*steps as f64)),
-    ) {
+    let (says, weight, next) = match (ran_out, short_training(case)) {
         (Some(ran_out), _) => (format!("{ran_out}, and {grew}"), Weight::Ended, next),
-        (None, None) => (
-            format!(
-                "{grew}{}; a longer training may run out of it",
-                time_left(case, memory)
-            ),
-            Weight::Threatens,
-            next,
-        ),
+        (None, None) => {
+            let left = time_left(case, memory);
+            let says = format!("{grew}{left}; a longer training may run out of it");
+            (says, Weight::Threatens, next)
+        }
         (None, Some(steps)) => {
-            let longer = |next: Next| {
-                next.set(
-                    "train.steps",
-                    row.steps
-                        .unwrap_or(steps)
-                        .saturating_mul(10)
-                        .clamp(200, 1_000_000_000),
-                )
-            };
+            let longer = steps.saturating_mul(10).clamp(200, 1_000_000_000);
             let says = format!("{grew}; only a longer training shows whether it continues");
-            (
-                says,
-                Weight::Doubts,
-                next.when(!case.sweeps("train.epochs"), longer),
-            )
+            let next = next.when(!case.sweeps("train.epochs"), |next| {
+                next.set("train.steps", longer)
+            });
+            (says, Weight::Doubts, next)
         }
     };
     Some(RuleMatch::new(says, weight, next).with([TrialContext::quoted(column, note)]))
+}
+
+/// The next experiment: the same training with its memory watched.
+fn watched(case: &TrialContext<'_>, ran_out_late: bool) -> Next {
+    // Rows of many lengths: the longest may come late.
+    let may_be_long = ran_out_late && PAIRS.contains(&case.row.data_kind.as_str());
+    Next::new()
+        .set("train.memory.watch", true)
+        .when(may_be_long, |next| next.set("data.longest_first", true))
+        .when(case.has_loader() && !may_be_long, |next| {
+            next.vary("data.synthetic", [false, true])
+        })
+}
+
+/// The steps of a training whose window is too short to tell growth from a one-time allocation.
+fn short_training(case: &TrialContext<'_>) -> Option<u64> {
+    let steps = case.row.steps?;
+    let window = steps.saturating_sub(case.row.left_out_steps.unwrap_or(0));
+    SHORT_WINDOW.is_met(window as f64).then_some(steps)
 }
 
 /// Time until the memory is full if the slope continues.

@@ -33,18 +33,10 @@ pub(super) fn charts(spots: &Spots<'_>) -> Vec<Chart> {
 pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> Option<Chart> {
     let values = spots.values(axis);
     let mut found = named_marks(spots, axis, measure);
-    let mut met: Vec<f64> = found
-        .iter()
-        .flat_map(|(_, marks)| marks.iter().map(|mark| mark.x))
-        .collect();
-    met.sort_by(f64::total_cmp);
-    met.dedup();
-    if met.len() < 2 {
+    if number_of_values(&found) < 2 {
         return None;
     }
-    // Keys that vary together leave a line of its own to each point.
-    let is_scattered = found.len() > MOST_LINES
-        && found.iter().filter(|(_, marks)| marks.len() < 2).count() * 2 > found.len();
+    let is_scattered = is_scattered(&found);
     if is_scattered {
         found = vec![(
             String::new(),
@@ -92,6 +84,22 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
             is_low: false,
         }),
     })
+}
+
+/// Number of values of the axis that have a mark.
+fn number_of_values(lines: &[(String, Vec<ChartMark>)]) -> usize {
+    let marks = lines.iter().flat_map(|(_, marks)| marks);
+    let mut values: Vec<f64> = marks.map(|mark| mark.x).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values.len()
+}
+
+/// Whether the points are drawn without lines: keys that vary together leave a line of its own to
+/// each point.
+fn is_scattered(lines: &[(String, Vec<ChartMark>)]) -> bool {
+    let lone = lines.iter().filter(|(_, marks)| marks.len() < 2).count();
+    lines.len() > MOST_LINES && lone * 2 > lines.len()
 }
 
 /// The marks of each line, with the line's name; lines without a mark are left out.

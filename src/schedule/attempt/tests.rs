@@ -5,7 +5,11 @@ use std::sync::mpsc::{Receiver, channel};
 use kiln_core::{spec::Experiment, units::TimeSpan};
 
 use super::*;
-use crate::schedule::sweep::tests::{request, script, trial};
+use crate::schedule::{
+    judge::Exit,
+    supervisor::Supervisor,
+    sweep::tests::{request, script, trial},
+};
 
 /// An attempt whose child says nothing, ignores SIGTERM and goes on until it is killed.
 fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {

@@ -22,9 +22,6 @@ use crate::{
     schedule::clock,
 };
 
-/// Share of the machine's cores that other processes may use before a trial counts as disturbed.
-const DISTURBING_SHARE: f64 = 0.15;
-
 /// Readings of the machine over one attempt; `None` if missing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AttemptReadings {
@@ -293,7 +290,7 @@ impl Instruments {
 /// Returns a note on the rate if other processes used so much of the CPU that it may be wrong.
 fn disturbance(other_cpu_cores: Option<f64>, cores: Option<u64>) -> Option<(String, String)> {
     let (others, cores) = (other_cpu_cores?, cores?);
-    let is_disturbed = others > DISTURBING_SHARE * cores as f64;
+    let is_disturbed = others > BusyHost::LEAST_SHARE * cores as f64;
     let busy = BusyHost {
         other_cores: others,
         cores,

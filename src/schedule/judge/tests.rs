@@ -22,7 +22,7 @@ fn judged(exit: Exit, change: impl FnOnce(&mut AttemptEnding)) -> (Outcome, Stri
         stderr_path: "trials/4f0c1a2b3d/1/stderr.txt",
     };
     change(&mut ending);
-    let Verdict {
+    let Judgment {
         outcome, reason, ..
     } = judge(&ending);
     (outcome, reason.unwrap_or_default())

@@ -5,7 +5,7 @@ use std::path::Path;
 use kiln_core::{
     record::{
         Check, CheckState,
-        run_folder::{Lock, lock},
+        lock::{Lock, lock},
     },
     spec::{DeviceName, Devices, Engine},
 };

@@ -3,7 +3,7 @@
 use kiln_core::plan::Trial;
 
 use super::{LaunchState, open};
-use crate::schedule::{RunRequest, RunStop, open::Old};
+use crate::schedule::{RunRequest, RunStop, existing_run::Old};
 
 impl LaunchState<'_> {
     /// Puts the next trials of the search at the end of the queue; returns whether there are any.

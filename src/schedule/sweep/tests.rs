@@ -8,7 +8,7 @@ use kiln_core::{
 use super::*;
 use crate::{
     program::write_program,
-    schedule::{LaunchEvent, LaunchListener, Selection, instruments::LeasedGpu},
+    schedule::{LaunchEnd, LaunchListener, Selection},
 };
 
 /// A listener for tests that read rows.
@@ -348,7 +348,7 @@ fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder()
         PathBuf::from("/bin/true"),
     );
     fs::create_dir(&locks).unwrap();
-    let _held = kiln_core::record::run_folder::lock_file(&locks.join("GPU-1.lock"), "process 4711")
+    let _held = kiln_core::record::lock::lock_file(&locks.join("GPU-1.lock"), "process 4711")
         .unwrap()
         .unwrap();
     let request = RunRequest {

@@ -1,27 +1,61 @@
-//! The `data` section: the data set of a trial, how it is cut into samples, and how it is loaded.
+//! The `data` section: the registry of data kinds. Each kind is one line here; its keys, its
+//! implementation of [`DataKind`] and the published set that it reads are in a module beside it.
 
 mod counts;
+mod dataset;
 mod images;
 mod kind;
+mod loader;
+mod no_data;
 mod pairs;
 mod panel;
 mod text;
 
-use std::{borrow::Cow, fmt};
+use std::ops::{Deref, DerefMut};
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use counts::{Counts, DataFacts, InputShape};
-pub use images::{
-    Augmentation, Cifar10, Crop, FashionMnist, GeneratedImages, ImageFolder, ImageShape,
-};
-pub use kind::{Data, DataKind};
-pub use pairs::{Chatlm, PairCounts, PairSampling, PairShape, SftJsonl, UNKNOWN_TOKEN};
-pub use panel::{PanelCsv, PanelShape, PanelSplit, PanelTarget, Stocknet, SymbolReturns};
-pub use text::{
-    Generated, Sampling, TextFile, TextSampling, Tinyshakespeare, Tokenizer, Wikitext2,
-};
+pub use dataset::{Checksum, Dataset, DatasetFile, Origin};
+pub use images::{Augmentation, Crop, ImageShape};
+pub use kind::DataKind;
+pub use loader::{Auto, Loader, NumWorkers, PinMemory};
+pub use pairs::{PairCounts, PairSampling, PairShape, UNKNOWN_TOKEN};
+pub use panel::{PanelShape, PanelSplit, PanelTarget, SymbolReturns};
+pub use text::{Sampling, TextSampling, Tokenizer};
+
+kind::data_kinds! {
+    /// No data: for `matmul`, which generates its operands.
+    None(no_data::NoData),
+    /// WikiText-2, token version: 2,088,628 training words, vocabulary 33,278.
+    #[serde(rename = "wikitext2")]
+    Wikitext2(text::Wikitext2),
+    /// Tiny Shakespeare: 1,115,394 characters; the first 90 % train, the rest validates.
+    Tinyshakespeare(text::Tinyshakespeare),
+    /// The user's own UTF-8 text file, plain, `.gz` or `.xz`.
+    Text(text::TextFile),
+    /// A small generated text: the same on every machine, no download.
+    Generated(text::Generated),
+    /// Fashion-MNIST: 60,000 training and 10,000 test images of 28 × 28 gray pixels, 10 classes.
+    FashionMnist(images::FashionMnist),
+    /// CIFAR-10: 50,000 training and 10,000 test images of 32 × 32 color pixels, 10 classes.
+    #[serde(rename = "cifar10")]
+    Cifar10(images::Cifar10),
+    /// The user's own folder of PNG and JPEG files, one folder per class.
+    ImageFolder(images::ImageFolder),
+    /// Generated images: the same on every machine, no download.
+    GeneratedImages(images::GeneratedImages),
+    /// The user's own time series, one CSV file per symbol.
+    PanelCsv(panel::PanelCsv),
+    /// StockNet's daily prices of 88 US stocks, as a panel.
+    Stocknet(panel::Stocknet),
+    /// The user's own prompts and responses, one JSON object per line.
+    SftJsonl(pairs::SftJsonl),
+    /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and
+    /// responses.
+    Chatlm(pairs::Chatlm),
+}
 
 /// Content of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,155 +84,36 @@ impl Content {
     }
 }
 
-/// No keys: a model that makes its own input reads no data.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NoData {}
-
-impl DataKind for NoData {
-    fn kind(&self) -> &'static str {
-        "none"
-    }
-
-    fn content(&self) -> Content {
-        Content::Nothing
-    }
-
-    fn loader(&self) -> Option<&Loader> {
-        None
-    }
-
-    fn loader_mut(&mut self) -> Option<&mut Loader> {
-        None
-    }
-}
-
-/// How batches are prepared in advance. No key here changes a sample, the order or a loss.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Loader {
-    /// Threads that make batches; 0 makes them in the training thread; `auto` takes half the cores,
-    /// at most 8.
-    #[serde(default)]
-    pub num_workers: NumWorkers,
-    /// Batches that each worker may prepare in advance.
-    #[serde(default = "prefetch")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub prefetch: u64,
-    /// Whether workers live across epochs; otherwise each epoch starts new workers.
-    #[serde(default = "yes")]
-    pub persistent_workers: bool,
-    /// Whether batches are copied to a GPU from page-locked host memory, so that the host does not
-    /// wait for the copy; `auto` enables it on a GPU. No effect on the CPU.
-    #[serde(default)]
-    pub pin_memory: PinMemory,
-    /// Whether training repeats a single batch: this measures the speed without the loader. The
-    /// losses say nothing about the data.
-    #[serde(default)]
-    pub synthetic: bool,
-}
-
-/// A number of workers, or `auto`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum NumWorkers {
-    Count(u64),
-    Auto(Auto),
-}
-
-/// The word `auto`: resolved on the machine that runs the trial.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Auto {
-    Auto,
-}
-
-impl NumWorkers {
-    /// Returns the number of workers on a machine (or in a container) with this many cores.
-    pub fn resolve(self, cores: u64) -> u64 {
-        match self {
-            Self::Count(count) => count,
-            Self::Auto(_) => (cores / 2).clamp(1, 8),
-        }
-    }
-}
-
-/// Whether host memory of batches is page-locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum PinMemory {
-    Asked(bool),
-    Auto(Auto),
-}
-
-impl PinMemory {
-    /// Whether memory is page-locked on a GPU.
-    pub fn is_wanted(self) -> bool {
-        self != Self::Asked(false)
-    }
-}
-
-impl Default for PinMemory {
+impl Default for Data {
     fn default() -> Self {
-        Self::Auto(Auto::Auto)
+        Self::None(NoData {})
     }
 }
 
-impl JsonSchema for PinMemory {
-    fn schema_name() -> Cow<'static, str> {
-        "PinMemory".into()
+impl Data {
+    /// Whether each row of a batch continues the same row of the previous batch.
+    pub fn is_contiguous(&self) -> bool {
+        self.sampling()
+            .is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
     }
 
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [{"type": "boolean"}, {"const": "auto"}]})
-    }
-}
-
-impl Default for NumWorkers {
-    fn default() -> Self {
-        Self::Count(0)
-    }
-}
-
-impl fmt::Display for NumWorkers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => write!(f, "{count}"),
-            Self::Auto(_) => write!(f, "auto"),
+    /// Key of everything that decides the facts of the data: equal for data that differ only in
+    /// cutting or loading.
+    pub fn source_key(&self) -> String {
+        let mut data = self.clone();
+        if let Some(loader) = data.loader_mut() {
+            *loader = Loader::default();
         }
-    }
-}
-
-impl JsonSchema for NumWorkers {
-    fn schema_name() -> Cow<'static, str> {
-        "NumWorkers".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"anyOf": [
-            {"type": "integer", "minimum": 0, "maximum": 1024},
-            {"const": "auto"},
-        ]})
+        if let Some(sampling) = data.sampling_mut() {
+            *sampling = TextSampling::default();
+        }
+        if let Some(sampling) = data.pairs_mut() {
+            *sampling = sampling.of_tokens();
+        }
+        format!("{data:?}")
     }
 }
 
 fn tenth() -> f64 {
     0.1
-}
-fn prefetch() -> u64 {
-    2
-}
-fn yes() -> bool {
-    true
-}
-
-impl Default for Loader {
-    fn default() -> Self {
-        Self {
-            num_workers: NumWorkers::default(),
-            prefetch: prefetch(),
-            persistent_workers: yes(),
-            pin_memory: PinMemory::default(),
-            synthetic: false,
-        }
-    }
 }

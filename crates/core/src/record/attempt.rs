@@ -2,6 +2,7 @@
 //! and the list of attempts.
 
 use std::{
+    ffi::OsString,
     fmt, fs, io,
     path::{Path, PathBuf},
 };
@@ -51,9 +52,27 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
     let Ok(entries) = fs::read_dir(run.trial(trial)) else {
         return Vec::new();
     };
-    let mut numbers: Vec<u64> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    numbers(entries.flatten().map(|entry| entry.file_name()))
+}
+
+/// Removes the drafts that a killed launch left in the folders of a trial and of its attempts, and
+/// returns the attempts, in order. A draft that cannot be removed stays.
+pub fn sweep_attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
+    let attempts = match run.remove_drafts(&run.trial(trial)) {
+        Ok(names) => numbers(names),
+        Err(_) => attempts(run, trial),
+    };
+    for attempt in &attempts {
+        let _ = run.remove_drafts(&run.attempt(trial, *attempt));
+    }
+    attempts
+}
+
+/// The attempts among the names of the entries of a trial's folder, in order.
+fn numbers(names: impl IntoIterator<Item = OsString>) -> Vec<u64> {
+    let mut numbers: Vec<u64> = names
+        .into_iter()
+        .filter_map(|name| name.to_str()?.parse().ok())
         .collect();
     numbers.sort_unstable();
     numbers

@@ -3,10 +3,11 @@
 use super::{TrialRow, note::BusyHost};
 use crate::units::{Fraction, counted};
 
-/// Clock limits for a smaller fraction of the window change no rate by 3 %.
-const HARDLY_THROTTLED: f64 = 0.05;
+/// Clock limits for a smaller fraction of the window change no rate by 3 %. The diagnosis has the
+/// same limit.
+pub const LEAST_THROTTLED_FRACTION: f64 = 0.05;
 /// The driver's name of the power cap; a fully used device normally reaches it.
-const POWER_CAP: &str = "sw_power_cap";
+pub const POWER_CAP: &str = "sw_power_cap";
 
 impl TrialRow {
     /// Reasons why its times, energy or results may be disturbed; empty if no disturbance is known.
@@ -17,7 +18,7 @@ impl TrialRow {
         }
         if let Some(share) = self
             .throttled_fraction
-            .filter(|share| *share >= HARDLY_THROTTLED)
+            .filter(|share| *share >= LEAST_THROTTLED_FRACTION)
         {
             let reasons = self
                 .throttle_reasons

@@ -10,6 +10,7 @@ pub mod difference;
 pub mod disturbance;
 pub mod epochs;
 pub mod examination;
+pub mod lock;
 pub mod message;
 pub mod note;
 pub mod peaks;

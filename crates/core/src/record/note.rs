@@ -18,6 +18,8 @@ pub struct BusyHost {
 impl BusyHost {
     /// The column that it is about.
     pub const COLUMN: &str = "samples_per_second";
+    /// Share of the cores that other processes may use before a trial counts as disturbed.
+    pub const LEAST_SHARE: f64 = 0.15;
     const BEGINNING: &str = "other processes kept ";
 
     /// Reads the note of a row; `None` if it has another one, or none.
@@ -51,6 +53,13 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
+    /// Less growth than this, or than [`MemoryGrowth::LEAST_SHARE`] of what was held at first, is not
+    /// reported.
+    pub const LEAST_BYTES: Bytes = Bytes(8 << 20);
+    pub const LEAST_SHARE: f64 = 0.01;
+    /// With fewer readings, growth is not reported: batches of many lengths need time to reach the
+    /// longest.
+    pub const FEWEST_READINGS: usize = 12;
     const BEGINNING: &str = "grew by ";
 
     /// The note of a row on a column of slopes, if it tells of growth.
@@ -99,6 +108,45 @@ mod tests {
         TrialRow {
             notes: notes_cell(&notes),
             ..TrialRow::default()
+        }
+    }
+
+    #[test]
+    fn the_documentation_names_the_limits_of_the_notes() {
+        use crate::record::disturbance::LEAST_THROTTLED_FRACTION;
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let mebibytes = MemoryGrowth::LEAST_BYTES.0 >> 20;
+        for (name, sentence) in [
+            (
+                "measurement.md",
+                format!(
+                    "kept more than {} of the cores busy",
+                    percent(BusyHost::LEAST_SHARE)
+                ),
+            ),
+            (
+                "measurement.md",
+                format!(
+                    "at least {mebibytes} MiB and {}",
+                    percent(MemoryGrowth::LEAST_SHARE)
+                ),
+            ),
+            (
+                "measurement.md",
+                format!("{} readings or more", MemoryGrowth::FEWEST_READINGS),
+            ),
+            (
+                "comparing.md",
+                format!(
+                    "throttled for {} of the window or more",
+                    percent(LEAST_THROTTLED_FRACTION)
+                ),
+            ),
+        ] {
+            let page = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(page).unwrap();
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(&sentence), "docs/{name} lacks: {sentence}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! The layout of `results/`: paths of a run's files, the list of runs, and the locks.
+//! The layout of `results/`: paths of a run's files, and the list of runs.
 //!
 //! Only paths; `run_file`, `run_folder_table` and `attempt` read the content.
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, Write},
+    fs::{self, OpenOptions},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
@@ -20,7 +20,6 @@ use crate::{
 pub const LATEST: &str = "latest";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
-const LOCK: &str = ".kiln-lock";
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
 /// `run.json` is ignored.
 const IGNORED: &str = "# kiln commits summary.csv, experiment.yaml, run.json, trials.csv, \
@@ -85,13 +84,14 @@ impl RunFolder {
     }
 
     /// Removes the drafts that a kill left in one of its folders: files of [`Folder::write_whole`]
-    /// that were not renamed.
+    /// that were not renamed. Returns the names of the other entries; none if there is no such
+    /// folder.
     ///
     /// # Errors
-    /// A folder on the way to it is a link, or one cannot be removed.
-    pub fn remove_drafts(&self, folder: &Path) -> io::Result<()> {
+    /// A folder on the way to it is a link, it cannot be listed, or a draft cannot be removed.
+    pub fn remove_drafts(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         match self.open_below(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             opened => opened?.remove_drafts(),
         }
     }
@@ -312,99 +312,6 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The lock of one experiment; released when dropped, or when the process ends.
-#[derive(Debug)]
-pub struct Lock {
-    file: File,
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing is not enough: a child that another thread is just starting still has the file
-        // open until its exec.
-        let _ = self.file.unlock();
-    }
-}
-
-/// The holder of a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder(pub String);
-
-/// Takes the lock of one experiment, or returns its holder.
-///
-/// # Errors
-/// The lock file cannot be created or opened.
-pub fn lock(
-    results: &Path,
-    experiment: &str,
-    pid: u32,
-    since_utc: &str,
-) -> io::Result<Result<Lock, Holder>> {
-    let folder = results.join(experiment);
-    fs::create_dir_all(&folder)?;
-    lock_file(
-        &folder.join(LOCK),
-        &format!("process {pid} since {since_utc}"),
-    )
-}
-
-/// Returns the current holder of the lock of an experiment, without taking it.
-pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
-    let folder = Folder::follow(&results.join(experiment)).ok()?;
-    let mut file = folder.read(LOCK.as_ref()).ok()?;
-    match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
-        _ => {
-            let _ = file.unlock();
-            None
-        }
-    }
-}
-
-/// Takes the lock of a file, and writes the holder into it.
-///
-/// # Errors
-/// The file cannot be created or opened.
-pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
-    let mut file = open_for_all(path)?;
-    match file.try_lock() {
-        Ok(()) => {
-            file.set_len(0)?;
-            file.write_all(who.as_bytes())?;
-            Ok(Ok(Lock { file }))
-        }
-        Err(TryLockError::WouldBlock) => Ok(Err(read_holder(&mut file))),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// Opens a lock file, which is a regular file with one name: what a link leads to is not
-/// overwritten. An existing one is not opened for creation, which the kernel refuses in a sticky
-/// folder if the file belongs to another user (`fs.protected_regular`).
-fn open_for_all(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::PermissionsExt;
-    let (folder, name) = folder::split(path)?;
-    let folder = Folder::follow(folder)?;
-    match folder.edit_existing(name) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        opened => return opened,
-    }
-    let file = folder.edit(name)?;
-    let _ = file.set_permissions(fs::Permissions::from_mode(0o666));
-    Ok(file)
-}
-
-fn read_holder(file: &mut File) -> Holder {
-    let mut text = String::new();
-    let read = file
-        .rewind()
-        .and_then(|()| file.take(300).read_to_string(&mut text));
-    match read {
-        Ok(_) if !text.trim().is_empty() => Holder(text.trim().to_owned()),
-        _ => Holder("a process whose id is not known yet".to_owned()),
-    }
-}
-
 fn write_gitignore(results: &Path) -> io::Result<()> {
     match OpenOptions::new()
         .create_new(true)
@@ -543,39 +450,5 @@ mod tests {
         let failed = create(results.path(), "x", "s", |_| Err(io::Error::other("no")));
         assert!(failed.is_err());
         assert_eq!(fs::read_dir(results.path().join("x")).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_lock_is_let_go_even_while_a_child_that_is_being_started_has_the_file() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("lock");
-        let lock = lock_file(&path, "process 1").unwrap().unwrap();
-        // As after a fork: the same open file a second time.
-        let _inherited = lock.file.try_clone().unwrap();
-        drop(lock);
-        assert!(lock_file(&path, "process 2").unwrap().is_ok());
-    }
-
-    #[test]
-    fn a_second_lock_learns_who_has_the_first() {
-        let results = tempfile::tempdir().unwrap();
-        let first = lock(results.path(), "x", 41, "2026-01-01T00:00:00Z")
-            .unwrap()
-            .unwrap();
-        let second = lock(results.path(), "x", 42, "2026-01-01T00:00:01Z")
-            .unwrap()
-            .unwrap_err();
-        assert_eq!(
-            second,
-            Holder("process 41 since 2026-01-01T00:00:00Z".to_owned())
-        );
-        assert_eq!(holder(results.path(), "x"), Some(second));
-        drop(first);
-        assert_eq!(holder(results.path(), "x"), None);
-        assert!(
-            lock(results.path(), "x", 42, "2026-01-01T00:00:01Z")
-                .unwrap()
-                .is_ok()
-        );
     }
 }

@@ -246,28 +246,10 @@ impl Table {
             .map(str::to_owned)
             .collect();
         let late_lines = u64::from(reader.position().line() == 1);
-        if columns.first().map(String::as_str) != Some(VERSION_COLUMN) {
-            let found = columns
-                .first()
-                .map_or("empty".to_owned(), |name| format!("`{name}`"));
-            let separator = columns
-                .first()
-                .and_then(|name| name.strip_prefix(VERSION_COLUMN)?.chars().next());
-            let difference = match separator {
-                Some(separator) => format!(
-                    "its columns are separated by `{}`; save the table with commas",
-                    separator.escape_default()
-                ),
-                None => format!(
-                    "its first column is {found}, expected `{VERSION_COLUMN}`; name a table that \
-                     kiln wrote"
-                ),
-            };
-            return Err(TableError::Head {
-                path: path.to_owned(),
-                problem: difference,
-            });
-        }
+        check_first_column(columns.first()).map_err(|problem| TableError::Head {
+            path: path.to_owned(),
+            problem,
+        })?;
         let mut records = Vec::new();
         let mut record = csv::StringRecord::new();
         for number in 1.. {
@@ -408,6 +390,31 @@ fn open_plain(
         path: path.to_owned(),
         doing: "opening",
         cause,
+    })
+}
+
+/// Checks that the first column is the one that names the table and its version.
+fn check_first_column(first: Option<&String>) -> Result<(), String> {
+    let Some(name) = first else {
+        return Err(format!(
+            "its first column is empty, expected `{VERSION_COLUMN}`; name a table that kiln wrote"
+        ));
+    };
+    if name == VERSION_COLUMN {
+        return Ok(());
+    }
+    let separator = name
+        .strip_prefix(VERSION_COLUMN)
+        .and_then(|rest| rest.chars().next());
+    Err(match separator {
+        Some(separator) => format!(
+            "its columns are separated by `{}`; save the table with commas",
+            separator.escape_default()
+        ),
+        None => format!(
+            "its first column is `{name}`, expected `{VERSION_COLUMN}`; name a table that kiln \
+             wrote"
+        ),
     })
 }
 

@@ -1,6 +1,9 @@
 //! Checks the `sweep` section: every axis is a real key, every value is valid for its key, and the
 //! lengths of the lists agree.
 
+mod conflicts;
+mod points;
+
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
@@ -11,17 +14,14 @@ use serde_json::Value;
 
 use super::{
     axes::{AXES, RUN_AXES_IN_WORDS, may_vary},
-    check,
-    condition::{Operator, condition},
-    future,
+    check, future,
     keys::{self, KeyLookup},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
-    scalar::{Resolved, Scalar},
     shapes::{KeyField, KeyShape, join},
     suggest::{listed, nearest},
 };
-use crate::limits::{AXIS_VALUES, EXCLUDE_ENTRIES, Limit, POINTS};
+use crate::limits::{AXIS_VALUES, Limit};
 
 /// Faults of one sweep after which the entries of `include` and `exclude` are not checked any
 /// further: each fault looks for the nearest key.
@@ -44,12 +44,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     for place in AXES {
         checker.axes(place);
     }
-    checker.beside_search();
-    checker.length();
-    checker.zip_lengths();
-    checker.grid_and_zip();
-    checker.displacing();
-    checker.seeds();
+    checker.conflicts();
     checker.points("include");
     checker.points("exclude");
     checker.problems
@@ -274,294 +269,6 @@ impl<'a> SweepChecker<'a> {
         if !first.is_empty() && faults.all(|others| !others.is_empty()) {
             self.problems.extend(first);
         }
-    }
-
-    fn zip_lengths(&mut self) {
-        let entries = self.sweep.get("zip").map(Node::entries).unwrap_or_default();
-        let mut lists = entries
-            .iter()
-            .filter(|entry| !entry.value.items().is_empty());
-        let Some(first) = lists.next() else { return };
-        let wanted = first.value.items().len();
-        for entry in lists.filter(|entry| entry.value.items().len() != wanted) {
-            let found = entry.value.items().len();
-            let message = format!(
-                "`sweep.zip` walks its keys together, but `{}` has {wanted} values and `{}` \
-                 {found}",
-                first.key, entry.key
-            );
-            self.push(
-                &entry.key_location,
-                &format!("sweep.zip.{}", entry.key),
-                message,
-            );
-        }
-    }
-
-    fn grid_and_zip(&mut self) {
-        let Some(grid) = self.sweep.get("grid") else {
-            return;
-        };
-        // `null` removes an axis from one of them, so that a layer can move it to the other.
-        let stays = |entry: &&NodeEntry| !entry.value.is_null();
-        for entry in self
-            .sweep
-            .get("zip")
-            .map(Node::entries)
-            .unwrap_or_default()
-            .iter()
-            .filter(stays)
-        {
-            if grid.entry(&entry.key).as_ref().is_some_and(stays) {
-                let message = format!(
-                    "`{}` is in both `sweep.grid` and `sweep.zip`; keep one of them",
-                    entry.key
-                );
-                self.push(
-                    &entry.key_location,
-                    &format!("sweep.zip.{}", entry.key),
-                    message,
-                );
-            }
-        }
-    }
-
-    /// A search chooses the points itself: listed points would be read and ignored.
-    fn beside_search(&mut self) {
-        if self.sweep.get("search").is_none_or(Node::is_null) {
-            return;
-        }
-        for section in ["grid", "zip", "include", "exclude"] {
-            let Some(entry) = self
-                .sweep
-                .entry(section)
-                .filter(|entry| !is_empty(&entry.value))
-            else {
-                continue;
-            };
-            let message = format!(
-                "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of \
-                 them (`successive-halving` has `axes`)"
-            );
-            self.push(&entry.key_location, &format!("sweep.{section}"), message);
-        }
-        let in_place = [
-            ("repeats", "1", "the search has its own `repeats`"),
-            (
-                "order",
-                "interleaved",
-                "a search decides the order from its results",
-            ),
-        ];
-        for (key, default, why) in in_place {
-            // Resolved experiments contain the defaults.
-            let Some(entry) = self
-                .sweep
-                .entry(key)
-                .filter(|entry| !entry.value.is_null() && shown(&entry.value) != default)
-            else {
-                continue;
-            };
-            let message = format!("`sweep.{key}` is for listed points, and {why}; remove it");
-            self.push(&entry.key_location, &format!("sweep.{key}"), message);
-        }
-    }
-
-    /// The rounds of successive halving have their own lengths.
-    fn length(&mut self) {
-        for key in ["train.steps", "train.epochs"] {
-            let Some(entry) = self.tree.get_path(AXES[2]).and_then(|axes| axes.entry(key)) else {
-                continue;
-            };
-            let message = format!(
-                "`{key}` cannot be an axis here: each round of `successive-halving` sets the \
-                 length of its trials"
-            );
-            self.push(
-                &entry.key_location,
-                &format!("sweep.search.axes.{key}"),
-                message,
-            );
-        }
-    }
-
-    /// Checks for two axes of which one would replace the other.
-    fn displacing(&mut self) {
-        let sections = AXES
-            .into_iter()
-            .filter_map(|place| self.tree.get_path(place));
-        let axes: Vec<&'a NodeEntry> = sections.flat_map(Node::entries).collect();
-        let undoes = |a: &str, b: &str| {
-            (a, b) == ("train.steps", "train.epochs") || b.strip_suffix(".kind") == Some(a)
-        };
-        for (index, later) in axes.iter().enumerate() {
-            for earlier in &axes[..index] {
-                if undoes(&earlier.key, &later.key) || undoes(&later.key, &earlier.key) {
-                    let message = format!(
-                        "`{}` and `{}` cannot both vary: one replaces the other",
-                        earlier.key, later.key
-                    );
-                    self.push(&later.key_location, &later.key, message);
-                }
-            }
-        }
-    }
-
-    fn seeds(&mut self) {
-        for place in AXES {
-            let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
-            let repeats = self
-                .tree
-                .get_path(&[&place[..place.len() - 1], &["repeats"]].concat())
-                .map(Node::to_json);
-            let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
-            if let Some(entry) = self
-                .tree
-                .get_path(place)
-                .and_then(|node| node.entry("train.seed"))
-                .filter(|_| repeats > 1)
-            {
-                let message = format!(
-                    "`train.seed` is an axis while `{around}.repeats` is {repeats}, and repeats \
-                     vary the seed too; keep one of them"
-                );
-                self.push(&entry.key_location, &format!("{path}.train.seed"), message);
-            }
-        }
-    }
-
-    /// Checks the entries of `include` or `exclude`.
-    fn points(&mut self, section: &str) {
-        let Some(node) = self.sweep.get(section).filter(|node| !node.is_null()) else {
-            return;
-        };
-        let path = format!("sweep.{section}");
-        let NodeContent::List(points) = &node.content else {
-            let message = format!(
-                "`{path}` is {}; it must be a list of points, such as `[{{train.batch_size: 8}}]`",
-                node.found()
-            );
-            return self.push(&node.location, &path, message);
-        };
-        let limit = if section == "exclude" {
-            &EXCLUDE_ENTRIES
-        } else {
-            &POINTS
-        };
-        if !self.is_within(limit, points.len(), &node.location, &path) {
-            return;
-        }
-        for (index, point) in points.iter().enumerate() {
-            if self.problems.len() >= MOST_FAULTS {
-                let message = format!(
-                    "`{path}` is checked up to here only: the sweep has {MOST_FAULTS} faults; \
-                     correct them first"
-                );
-                return self.push(&point.location, &path, message);
-            }
-            let path = format!("{path}[{index}]");
-            if point.entries().is_empty() {
-                self.push(
-                    &point.location,
-                    &path,
-                    format!(
-                        "`{path}` is {}; a point names at least one key, such as \
-                         `{{train.batch_size: 8}}`",
-                        or_empty(point)
-                    ),
-                );
-            }
-            for entry in point.entries() {
-                self.point_key(section, &path, entry);
-            }
-        }
-    }
-
-    fn point_key(&mut self, section: &str, path: &str, entry: &'a NodeEntry) {
-        let full = format!("{path}.{}", entry.key);
-        let Some(fields) = self.fields(&full, entry) else {
-            return;
-        };
-        if section == "include" {
-            return self.value(&entry.key, &fields, &entry.value);
-        }
-        if !self.varying.contains(entry.key.as_str()) {
-            let message = format!(
-                "`{}` is not an axis of this sweep, so no point can match it",
-                entry.key
-            );
-            return self.push(&entry.key_location, &full, message);
-        }
-        // An unquoted `>8` begins a folded text in YAML, which is empty.
-        if entry.value.text() == Some("") {
-            let message = format!(
-                "`{}` is empty; put a comparison in quotes, such as `\">8\"`",
-                entry.key
-            );
-            return self.push(&entry.value.location, &full, message);
-        }
-        match entry.value.text().and_then(condition) {
-            Some((operator, number)) => self.condition(&full, &fields, entry, operator, number),
-            None => self.value(&entry.key, &fields, &entry.value),
-        }
-    }
-
-    fn condition(
-        &mut self,
-        full: &str,
-        fields: &[KeyField],
-        entry: &NodeEntry,
-        operator: Operator,
-        number: &str,
-    ) {
-        let operator = operator.text();
-        let numeric = |field: &KeyField| match &field.shape {
-            KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Anything => true,
-            KeyShape::Any(shapes) => shapes
-                .iter()
-                .any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),
-            _ => false,
-        };
-        if !fields.iter().any(numeric) {
-            let message = format!(
-                "`{}` does not hold numbers, so the comparison `{operator}` is not possible; name \
-                 one of its values",
-                entry.key
-            );
-            return self.push(&entry.value.location, full, message);
-        }
-        let value = Scalar::plain(number);
-        let finite = matches!(value.value, Resolved::Integer(_))
-            || matches!(value.value, Resolved::Float(value) if value.is_finite());
-        if !finite {
-            let found = if number.is_empty() {
-                "nothing".to_owned()
-            } else {
-                format!("`{number}`")
-            };
-            let message = format!(
-                "`{operator}` needs a number after it, such as `\"{operator}8\"`; found {found}"
-            );
-            self.push(&entry.value.location, full, message);
-        }
-    }
-}
-
-fn is_empty(node: &Node) -> bool {
-    node.is_null() || (node.entries().is_empty() && node.items().is_empty())
-}
-
-/// A scalar as written.
-fn shown(node: &Node) -> String {
-    node.text()
-        .map_or_else(|| node.to_json().to_string(), str::to_owned)
-}
-
-fn or_empty(point: &Node) -> String {
-    if point.is_map() {
-        "empty".to_owned()
-    } else {
-        point.found()
     }
 }
 

@@ -4,6 +4,7 @@
 use super::{
     CORRELATION, FEWEST_RUNS, Nature, POWER, ROUNDING, Sides,
     design::{Design, Laid, Placed, lay},
+    matrix::{Matrix, dot, inverted, matrix, multiplied, trace},
     student,
 };
 
@@ -251,8 +252,6 @@ pub(super) fn without_rounding(squares: f64, count: f64) -> f64 {
     }
 }
 
-type Matrix = [[f64; 3]; 3];
-
 /// Columns of the regression: 1, the side, the position.
 const SIDE: usize = 1;
 const SLOPE: usize = 2;
@@ -337,10 +336,6 @@ impl TrendLine {
     }
 }
 
-fn dot(one: &[f64], other: &[f64]) -> f64 {
-    one.iter().zip(other).map(|(one, other)| one * other).sum()
-}
-
 /// A column times the matrix whose entries are `correlation` to the power of the distance of two
 /// positions.
 fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
@@ -358,43 +353,6 @@ fn correlated(column: &[f64], correlation: f64) -> Vec<f64> {
         .zip(column)
         .map(|((forward, backward), own)| forward + backward - own)
         .collect()
-}
-
-fn matrix(of: impl Fn(usize, usize) -> f64) -> Matrix {
-    [0, 1, 2].map(|row| [0, 1, 2].map(|column| of(row, column)))
-}
-
-fn multiplied(one: &Matrix, other: &Matrix) -> Matrix {
-    matrix(|row, column| {
-        (0..3)
-            .map(|inner| one[row][inner] * other[inner][column])
-            .sum()
-    })
-}
-
-/// Trace of the product of two matrices.
-fn trace(one: &Matrix, other: &Matrix) -> f64 {
-    (0..3)
-        .map(|row| {
-            (0..3)
-                .map(|column| one[row][column] * other[column][row])
-                .sum::<f64>()
-        })
-        .sum()
-}
-
-fn inverted(of: &Matrix) -> Option<Matrix> {
-    // The cofactor of a 3 × 3 matrix by cyclic indices has its sign already.
-    let cofactor = |row: usize, column: usize| {
-        let at = |down: usize, right: usize| of[(row + down) % 3][(column + right) % 3];
-        at(1, 1) * at(2, 2) - at(1, 2) * at(2, 1)
-    };
-    let determinant: f64 = (0..3)
-        .map(|column| of[0][column] * cofactor(0, column))
-        .sum();
-    let scale = of[0][0] * of[1][1] * of[2][2];
-    (determinant > 1e-9 * scale.abs())
-        .then(|| matrix(|row, column| cofactor(column, row) / determinant))
 }
 
 /// The contrasts of one question, before the level of its interval is known.

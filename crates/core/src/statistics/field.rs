@@ -7,6 +7,7 @@ use super::{
     ALPHA, Estimate, Nature, Sides, TimedRun,
     contrast::{Contrast, without_rounding},
     design::lay,
+    matrix::dot,
 };
 
 /// The repeats of the points of a run: each logarithm is a point effect, a block effect and noise
@@ -51,37 +52,12 @@ impl Field {
 
     /// Least squares with one effect for each point and each block.
     fn fitted(runs: &[Vec<TimedRun>], places: &BTreeMap<u64, usize>) -> Option<Self> {
-        let blocks = places.len();
-        let place = |run: &TimedRun| run.block.and_then(|block| places.get(&block).copied());
-        let count = |point: &Vec<TimedRun>| point.len().max(1) as f64;
         let means: Vec<f64> = runs
             .iter()
             .map(|point| point.iter().map(|run| run.value.ln()).sum::<f64>() / count(point))
             .collect();
-        let mut shares = vec![vec![0.0; blocks]; runs.len()];
-        // 1 everywhere: block effects are determined except for a common constant.
-        let mut known = vec![vec![1.0; blocks]; blocks];
-        let mut totals = vec![0.0; blocks];
-        for (point, shares) in runs.iter().zip(&mut shares) {
-            point
-                .iter()
-                .filter_map(place)
-                .for_each(|block| shares[block] += 1.0 / count(point));
-        }
-        for ((point, shares), mean) in runs.iter().zip(&shares).zip(&means) {
-            for block in 0..blocks {
-                known[block][block] += shares[block] * count(point);
-                totals[block] -= shares[block] * count(point) * mean;
-                for other in 0..blocks {
-                    known[block][other] -= shares[block] * shares[other] * count(point);
-                }
-            }
-            point.iter().for_each(|run| {
-                if let Some(block) = place(run) {
-                    totals[block] += run.value.ln()
-                }
-            });
-        }
+        let shares = block_shares(runs, places);
+        let (known, totals) = block_equations(runs, places, &shares, &means);
         let of_blocks = inverse(known)?;
         let blocks: Vec<f64> = of_blocks.iter().map(|row| dot(row, &totals)).collect();
         let effects: Vec<f64> = means
@@ -90,7 +66,7 @@ impl Field {
             .map(|(mean, shares)| mean - dot(shares, &blocks))
             .collect();
         let residual = |effect: f64, run: &TimedRun| {
-            run.value.ln() - effect - place(run).map_or(0.0, |block| blocks[block])
+            run.value.ln() - effect - place(run, places).map_or(0.0, |block| blocks[block])
         };
         let of_point = |(point, effect): (&Vec<TimedRun>, &f64)| {
             let squares: f64 = point.iter().map(|run| residual(*effect, run).powi(2)).sum();
@@ -169,8 +145,55 @@ impl Field {
     }
 }
 
-fn dot(one: &[f64], other: &[f64]) -> f64 {
-    one.iter().zip(other).map(|(one, other)| one * other).sum()
+/// Index of the block of a run.
+fn place(run: &TimedRun, places: &BTreeMap<u64, usize>) -> Option<usize> {
+    places.get(&run.block?).copied()
+}
+
+/// Number of runs of a point, as a divisor.
+fn count(point: &[TimedRun]) -> f64 {
+    point.len().max(1) as f64
+}
+
+/// Fraction of each point's runs in each block.
+fn block_shares(runs: &[Vec<TimedRun>], places: &BTreeMap<u64, usize>) -> Vec<Vec<f64>> {
+    let mut shares = vec![vec![0.0; places.len()]; runs.len()];
+    for (point, shares) in runs.iter().zip(&mut shares) {
+        point
+            .iter()
+            .filter_map(|run| place(run, places))
+            .for_each(|block| shares[block] += 1.0 / count(point));
+    }
+    shares
+}
+
+/// The normal equations of the block effects after the points are removed: the matrix and the right
+/// side.
+fn block_equations(
+    runs: &[Vec<TimedRun>],
+    places: &BTreeMap<u64, usize>,
+    shares: &[Vec<f64>],
+    means: &[f64],
+) -> (Vec<Vec<f64>>, Vec<f64>) {
+    let blocks = places.len();
+    // 1 everywhere: block effects are determined except for a common constant.
+    let mut known = vec![vec![1.0; blocks]; blocks];
+    let mut totals = vec![0.0; blocks];
+    for ((point, shares), mean) in runs.iter().zip(shares).zip(means) {
+        for block in 0..blocks {
+            known[block][block] += shares[block] * count(point);
+            totals[block] -= shares[block] * count(point) * mean;
+            for other in 0..blocks {
+                known[block][other] -= shares[block] * shares[other] * count(point);
+            }
+        }
+        for run in point {
+            if let Some(block) = place(run, places) {
+                totals[block] += run.value.ln();
+            }
+        }
+    }
+    (known, totals)
 }
 
 /// Inverts a matrix by Gauss–Jordan elimination with pivots; `None` for a singular matrix.

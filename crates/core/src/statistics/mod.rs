@@ -12,6 +12,7 @@ mod drift;
 mod family;
 mod field;
 mod limits;
+mod matrix;
 mod student;
 
 pub use contrast::Estimate;

@@ -8,17 +8,13 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::data::{Data, ImageShape},
+    kinds::data::{Cifar10, Data, ImageShape},
     limits::ARCHIVE_BYTES,
 };
 use sha2::{Digest, Sha256};
 
 use super::{ImagePixels, Images, LoadedImages, Normalization, unfit};
-use crate::{
-    error::DataError,
-    files,
-    source::{self, CIFAR10_BATCHES},
-};
+use crate::{error::DataError, files, source};
 
 /// Over the 50,000 training images; the deviation is over all pixels, not the mean of each image's
 /// deviation.
@@ -80,20 +76,20 @@ fn read_archive(archive: &Path) -> Result<Vec<Batch>, DataError> {
         None => unfit(
             archive,
             format!("holds no `{name}`"),
-            format!("an archive of {}", CIFAR10_BATCHES.join(", ")),
+            format!("an archive of {}", Cifar10::BATCHES.join(", ")),
         ),
     };
-    CIFAR10_BATCHES.iter().zip(found).map(batch).collect()
+    Cifar10::BATCHES.iter().zip(found).map(batch).collect()
 }
 
-fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; CIFAR10_BATCHES.len()]> {
-    let mut found: [Option<Vec<u8>>; CIFAR10_BATCHES.len()] = Default::default();
+fn entries(archive: &Path) -> io::Result<[Option<Vec<u8>>; Cifar10::BATCHES.len()]> {
+    let mut found: [Option<Vec<u8>>; Cifar10::BATCHES.len()] = Default::default();
     for entry in tar::Archive::new(files::open(archive, archive, &ARCHIVE_BYTES)?).entries()? {
         let mut entry = entry?;
         let place = entry
             .path()?
             .file_name()
-            .and_then(|name| CIFAR10_BATCHES.iter().position(|batch| name == *batch));
+            .and_then(|name| Cifar10::BATCHES.iter().position(|batch| name == *batch));
         if let Some(place) = place {
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes)?;
@@ -152,7 +148,7 @@ mod tests {
 
     fn write_batches(folder: &Path) {
         std::fs::create_dir_all(folder).unwrap();
-        for (number, name) in CIFAR10_BATCHES.iter().enumerate() {
+        for (number, name) in Cifar10::BATCHES.iter().enumerate() {
             std::fs::write(folder.join(name), batch(&[number as u8, 9])).unwrap();
         }
     }
@@ -164,7 +160,7 @@ mod tests {
         );
         let mut archive = tar::Builder::new(gz);
         for name in names {
-            let bytes = CIFAR10_BATCHES
+            let bytes = Cifar10::BATCHES
                 .iter()
                 .position(|batch| batch == name)
                 .map_or_else(

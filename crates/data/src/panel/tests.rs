@@ -417,7 +417,7 @@ fn the_published_prices_are_found_as_csv_files_too() {
     let holder = tempfile::tempdir().unwrap();
     let text = "Date,Open,High,Low,Close,Adj Close,Volume\n2020-01-01,1,1,1,1,1,0\n\
                 2020-01-02,1,1,1,1,2,0\n";
-    let set = holder.path().join(STOCKNET.folder);
+    let set = holder.path().join("stocknet-88");
     fs::create_dir(&set).unwrap();
     fs::write(set.join("X.csv"), text).unwrap();
     let stocknet = data("{kind: stocknet}");

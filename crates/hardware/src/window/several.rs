@@ -4,7 +4,7 @@
 use super::WindowSummary;
 
 type WindowPlace = fn(&mut WindowSummary) -> &mut Option<f64>;
-type Count = fn(&mut WindowSummary) -> &mut Option<u64>;
+type CountField = fn(&mut WindowSummary) -> &mut Option<u64>;
 
 /// Shares and clocks: their mean.
 const MEANS: [WindowPlace; 6] = [
@@ -26,7 +26,7 @@ const SUMS: [WindowPlace; 7] = [
     |of| &mut of.mean_nvlink_receive_bytes_per_second,
     |of| &mut of.mean_nvlink_transmit_bytes_per_second,
 ];
-const COUNTS: [Count; 2] = [
+const COUNTS: [CountField; 2] = [
     |of| &mut of.ecc_corrected_errors,
     |of| &mut of.ecc_uncorrected_errors,
 ];
@@ -36,7 +36,7 @@ const HIGHEST: [WindowPlace; 2] = [
     |of| &mut of.max_temperature_celsius,
     |of| &mut of.throttled_fraction,
 ];
-const MOST: [Count; 2] = [
+const MOST: [CountField; 2] = [
     |of| &mut of.peak_nvml_used_bytes,
     |of| &mut of.peak_nvml_process_bytes,
 ];

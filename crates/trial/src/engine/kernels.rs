@@ -10,7 +10,7 @@ use std::{
 use tch::Tensor;
 
 use super::{
-    precision::Products,
+    precision::ProductFormat,
     shim::{Handle, checked, handle},
 };
 use crate::error::TrialError;
@@ -190,11 +190,11 @@ impl SavedForward {
 pub(super) enum Operation {
     /// `[x, weight]` or `[x, weight, bias]`.
     Linear {
-        products: Products,
+        products: ProductFormat,
     },
     /// `[x, weight, …]`, the products side by side.
     Linears {
-        products: Products,
+        products: ProductFormat,
     },
     /// `[x, weight]`.
     RmsNorm {
@@ -374,7 +374,7 @@ pub(super) fn biased_attention(
 pub(super) struct LstmSettings {
     /// Between layers; 0 in evaluation.
     pub(super) dropout: f64,
-    pub(super) products: Products,
+    pub(super) products: ProductFormat,
 }
 
 /// The states of LSTM layers, hidden and cell, both [layers, batch, hidden].
@@ -427,7 +427,7 @@ pub(super) struct ConvSettings {
     pub(super) padding: i64,
     pub(super) relu: bool,
     pub(super) training: bool,
-    pub(super) products: Products,
+    pub(super) products: ProductFormat,
     /// Whether x needs a gradient.
     pub(super) of_input: bool,
 }

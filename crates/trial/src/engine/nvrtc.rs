@@ -133,7 +133,7 @@ fn is_builtins(path: &Path) -> bool {
 
 /// Version and newest supported architecture, as a libnvrtc reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct NvrtcVersion {
     /// CUDA's, such as `13.0`.
     pub(crate) cuda: String,
     /// The newest GPU that it compiles for, such as `sm_121`.
@@ -143,12 +143,12 @@ pub(crate) struct Version {
 /// Version of the libnvrtc at `path`.
 ///
 /// Errors: the file is not a libnvrtc, or cannot be loaded.
-pub(crate) fn version(path: &Path) -> Result<Version, TrialError> {
+pub(crate) fn version(path: &Path) -> Result<NvrtcVersion, TrialError> {
     let path = text(&path.as_os_str().to_string_lossy())?;
     let (mut version, mut newest) = (0, 0);
     // SAFETY: a NUL-terminated text that lives through the call, and two places.
     checked(unsafe { kiln_nvrtc(path.as_ptr(), &raw mut version, &raw mut newest) })?;
-    Ok(Version {
+    Ok(NvrtcVersion {
         cuda: cuda(version),
         newest: format!("sm_{newest}"),
     })

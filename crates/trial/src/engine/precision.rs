@@ -13,7 +13,7 @@ const OLDEST_WITH_TF32: (u32, u32) = (8, 0);
 /// The number format of matrix products. The numbers are those of the shim's `product_kind`.
 #[cfg(feature = "libtorch")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Products {
+pub(super) enum ProductFormat {
     /// That of the weights: everything is in one format.
     OfWeights = 0,
     /// Everything that holds a parameter, and the loss, stays f32.
@@ -23,7 +23,7 @@ pub(super) enum Products {
 }
 
 #[cfg(feature = "libtorch")]
-impl Products {
+impl ProductFormat {
     pub(super) fn of(precision: Precision) -> Self {
         match precision {
             Precision::F32 | Precision::Tf32 | Precision::Bf16 => Self::OfWeights,

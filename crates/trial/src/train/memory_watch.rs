@@ -12,10 +12,6 @@ use kiln_core::{record::note::MemoryGrowth, units::Bytes};
 /// With fewer readings, a slope is meaningless.
 const FEWEST: usize = 5;
 
-/// With fewer readings, growth is not reported: batches of many lengths need time to reach the
-/// longest.
-const FEWEST_FOR_A_WORD: usize = 12;
-
 /// From one quarter of the window to the next a leak adds a third of all it adds; what grows like a
 /// logarithm ends with a sixth.
 const FAIR_SHARE: f64 = 0.18;
@@ -23,10 +19,6 @@ const FAIR_SHARE: f64 = 0.18;
 /// At most so many readings are kept: half of them go when it is reached, and from then on every
 /// second one is taken.
 const MOST: usize = 512;
-
-/// Less growth than this, or than this share of what was held at first, is not worth a word.
-const LEAST_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
-const LEAST_SHARE: f64 = 0.01;
 
 /// Readings so far.
 #[derive(Clone, Debug, Default)]
@@ -140,7 +132,7 @@ impl MemorySeries {
     pub(crate) fn clear_growth(&self) -> Option<MemoryGrowth> {
         let ((first_step, first), (last_step, last)) =
             (self.readings.first()?, self.readings.last()?);
-        if self.readings.len() < FEWEST_FOR_A_WORD {
+        if self.readings.len() < MemoryGrowth::FEWEST_READINGS {
             return None;
         }
         let quarter = self.readings.len() / 4;
@@ -155,7 +147,8 @@ impl MemorySeries {
             .windows(2)
             .all(|pair| pair[1] - pair[0] >= rise * FAIR_SHARE);
         let (growth, steps) = (last - first, last_step - first_step);
-        let matters = rise > 0.0 && growth >= LEAST_BYTES.max(first * LEAST_SHARE);
+        let least = (MemoryGrowth::LEAST_BYTES.0 as f64).max(first * MemoryGrowth::LEAST_SHARE);
+        let matters = rise > 0.0 && growth >= least;
         (is_steady && matters).then_some(MemoryGrowth {
             bytes: Bytes(growth as u64),
             last: Bytes(*last as u64),

@@ -99,7 +99,7 @@ pub fn run(
     let ended = guard_result(|| {
         messages.send(&hello())?;
         let tables = Tables::create(&file.folder)?;
-        let launch = Launch {
+        let run = TrialRun {
             file,
             tables,
             messages: &mut messages,
@@ -107,8 +107,8 @@ pub fn run(
             result: &mut result,
         };
         match &file.model {
-            Model::Matmul(shape) => launch.multiply(shape),
-            _ => launch.train(registry),
+            Model::Matmul(shape) => run.multiply(shape),
+            _ => run.train(registry),
         }
     });
     let mut exit_status = conclude(file, &mut result, ended);
@@ -128,7 +128,7 @@ pub fn run(
 
 /// The inputs and outputs of a trial, trained or not. `result` is filled as facts become known, so
 /// that an error leaves what was known before it.
-struct Launch<'a, 'b, W: Write> {
+struct TrialRun<'a, 'b, W: Write> {
     file: &'a TrialFile,
     tables: Tables,
     messages: &'a mut Messenger<'b, W>,
@@ -136,7 +136,7 @@ struct Launch<'a, 'b, W: Write> {
     result: &'a mut TrialResult,
 }
 
-impl<W: Write> Launch<'_, '_, W> {
+impl<W: Write> TrialRun<'_, '_, W> {
     /// Records what is known once the device is open and the model is built, and tells the parent.
     fn announce(
         &mut self,

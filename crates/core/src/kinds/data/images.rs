@@ -1,10 +1,13 @@
 //! Keys of the data kinds with labeled images.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Content, Loader,
+    dataset::{Checksum, Dataset, DatasetFile, Origin},
     kind::{DataKind, has},
     tenth,
 };
@@ -152,6 +155,44 @@ fn classes() -> u64 {
     10
 }
 
+/// Xiao et al. 2017 (arXiv 1708.07747).
+static FASHION_MNIST: Dataset = Dataset {
+    name: "fashion-mnist",
+    folder: "fashion-mnist",
+    about: "Fashion-MNIST, images of clothes",
+    licence: "MIT",
+    address: "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    files: &[
+        DatasetFile::gz(
+            "train-images-idx3-ubyte",
+            26_421_880,
+            "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        ),
+        DatasetFile::gz(
+            "train-labels-idx1-ubyte",
+            29_515,
+            "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        ),
+        DatasetFile::gz(
+            "t10k-images-idx3-ubyte",
+            4_422_102,
+            "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        ),
+        DatasetFile::gz(
+            "t10k-labels-idx1-ubyte",
+            5_148,
+            "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        ),
+    ],
+    // Training images and labels, then those of the test set.
+    forms: &[&[
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ]],
+};
+
 impl DataKind for FashionMnist {
     fn kind(&self) -> &'static str {
         "fashion-mnist"
@@ -164,7 +205,52 @@ impl DataKind for FashionMnist {
     has!(loader);
     has!(folder);
     has!(augmentation);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&FASHION_MNIST)
+    }
 }
+
+impl Cifar10 {
+    /// Its files of records, in reading order: five for training and one for validation.
+    pub const BATCHES: [&str; 6] = [
+        "data_batch_1.bin",
+        "data_batch_2.bin",
+        "data_batch_3.bin",
+        "data_batch_4.bin",
+        "data_batch_5.bin",
+        "test_batch.bin",
+    ];
+}
+
+/// Krizhevsky 2009, binary version. The publisher states no license.
+static CIFAR10: Dataset = Dataset {
+    name: "cifar10",
+    folder: "cifar-10",
+    about: "CIFAR-10, small images of things and animals",
+    licence: "none stated",
+    address: "https://www.cs.toronto.edu/~kriz/",
+    files: &[DatasetFile {
+        name: "cifar-10-binary.tar",
+        ending: ".gz",
+        bytes: Some(170_052_171),
+        checksum: Checksum::Md5(Cow::Borrowed("c32a1d4ab5d03f1284b67883e8d87530")),
+        origin: Origin::Set,
+    }],
+    forms: &[
+        &Cifar10::BATCHES,
+        // The same files in the unpacked archive.
+        &[
+            "cifar-10-batches-bin/data_batch_1.bin",
+            "cifar-10-batches-bin/data_batch_2.bin",
+            "cifar-10-batches-bin/data_batch_3.bin",
+            "cifar-10-batches-bin/data_batch_4.bin",
+            "cifar-10-batches-bin/data_batch_5.bin",
+            "cifar-10-batches-bin/test_batch.bin",
+        ],
+        &["cifar-10-binary.tar"],
+    ],
+};
 
 impl DataKind for Cifar10 {
     fn kind(&self) -> &'static str {
@@ -178,6 +264,10 @@ impl DataKind for Cifar10 {
     has!(loader);
     has!(folder);
     has!(augmentation);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&CIFAR10)
+    }
 }
 
 impl DataKind for ImageFolder {

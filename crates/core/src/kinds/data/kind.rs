@@ -1,24 +1,31 @@
-//! The registry of data kinds: each is one line here, and an implementation of [`DataKind`] beside
-//! its settings.
-
-use std::ops::{Deref, DerefMut};
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+//! The facts that each data kind defines, and the macros that declare the kinds.
 
 use super::{
-    Augmentation, Chatlm, Cifar10, Content, FashionMnist, Generated, GeneratedImages, ImageFolder,
-    Loader, NoData, PairSampling, PanelCsv, PanelSplit, Sampling, SftJsonl, Stocknet, TextFile,
-    TextSampling, Tinyshakespeare, Tokenizer, Wikitext2,
+    Augmentation, Content, Counts, Dataset, Loader, PairSampling, PanelSplit, TextSampling,
+    Tokenizer,
 };
 
-/// The facts that the settings of a data set define. A [`Data`] of any kind has these methods.
+/// The facts that the settings of a data set define. A [`Data`](super::Data) of any kind has these
+/// methods.
 pub trait DataKind {
     /// The name in `data.kind`.
     fn kind(&self) -> &'static str;
 
     /// Content of a sample.
     fn content(&self) -> Content;
+
+    /// The published set that this kind reads; `None` for the user's own files and generated data.
+    fn dataset() -> Option<&'static Dataset>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// Counts of the published bytes with these settings; `None` means that they must be counted.
+    fn known_counts(&self, _sha256: &str) -> Option<Counts> {
+        None
+    }
 
     /// `data.path` as written; `None` if it is absent or this kind has no path.
     fn path(&self) -> Option<&str> {
@@ -148,14 +155,32 @@ macro_rules! has {
 }
 pub(super) use has;
 
-/// Declares the kinds: the enum that files are read into.
+/// Declares the kinds, each with the module of its settings: the enum that files are read into, and
+/// the list of published sets.
 macro_rules! data_kinds {
-    ($($(#[$attribute:meta])+ $kind:ident($settings:ident),)+) => {
+    ($($(#[$attribute:meta])+ $kind:ident($module:ident::$settings:ident),)+) => {
+        $(pub use $module::$settings;)+
+
         /// The data set: its kind, its path, how it is cut into samples and loaded.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case")]
         pub enum Data {
             $($(#[$attribute])+ $kind($settings),)+
+        }
+
+        impl Data {
+            /// The published set that this data reads; `None` for the user's own files and
+            /// generated data.
+            pub fn dataset(&self) -> Option<&'static Dataset> {
+                match self {
+                    $(Self::$kind(_) => <$settings as DataKind>::dataset(),)+
+                }
+            }
+        }
+
+        /// All published sets, in the order of their kinds.
+        pub fn datasets() -> Vec<&'static Dataset> {
+            [$(<$settings as DataKind>::dataset(),)+].into_iter().flatten().collect()
         }
 
         impl Deref for Data {
@@ -177,65 +202,4 @@ macro_rules! data_kinds {
         }
     };
 }
-
-data_kinds! {
-    /// No data: for `matmul`, which generates its operands.
-    None(NoData),
-    /// WikiText-2, token version: 2,088,628 training words, vocabulary 33,278.
-    #[serde(rename = "wikitext2")]
-    Wikitext2(Wikitext2),
-    /// Tiny Shakespeare: 1,115,394 characters; the first 90 % train, the rest validates.
-    Tinyshakespeare(Tinyshakespeare),
-    /// The user's own UTF-8 text file, plain, `.gz` or `.xz`.
-    Text(TextFile),
-    /// A small generated text: the same on every machine, no download.
-    Generated(Generated),
-    /// Fashion-MNIST: 60,000 training and 10,000 test images of 28 × 28 gray pixels, 10 classes.
-    FashionMnist(FashionMnist),
-    /// CIFAR-10: 50,000 training and 10,000 test images of 32 × 32 color pixels, 10 classes.
-    #[serde(rename = "cifar10")]
-    Cifar10(Cifar10),
-    /// The user's own folder of PNG and JPEG files, one folder per class.
-    ImageFolder(ImageFolder),
-    /// Generated images: the same on every machine, no download.
-    GeneratedImages(GeneratedImages),
-    /// The user's own time series, one CSV file per symbol.
-    PanelCsv(PanelCsv),
-    /// StockNet's daily prices of 88 US stocks, as a panel.
-    Stocknet(Stocknet),
-    /// The user's own prompts and responses, one JSON object per line.
-    SftJsonl(SftJsonl),
-    /// ChatLM-mini-Chinese: 3,000 training and 1,000 validation pairs of Chinese prompts and
-    /// responses.
-    Chatlm(Chatlm),
-}
-
-impl Default for Data {
-    fn default() -> Self {
-        Self::None(NoData {})
-    }
-}
-
-impl Data {
-    /// Whether each row of a batch continues the same row of the previous batch.
-    pub fn is_contiguous(&self) -> bool {
-        self.sampling()
-            .is_some_and(|sampling| sampling.sampling == Sampling::Contiguous)
-    }
-
-    /// Key of everything that decides the facts of the data: equal for data that differ only in
-    /// cutting or loading.
-    pub fn source_key(&self) -> String {
-        let mut data = self.clone();
-        if let Some(loader) = data.loader_mut() {
-            *loader = Loader::default();
-        }
-        if let Some(sampling) = data.sampling_mut() {
-            *sampling = TextSampling::default();
-        }
-        if let Some(sampling) = data.pairs_mut() {
-            *sampling = sampling.of_tokens();
-        }
-        format!("{data:?}")
-    }
-}
+pub(super) use data_kinds;

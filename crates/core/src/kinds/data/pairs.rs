@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Content, Loader,
+    Content, Counts, Loader,
+    dataset::{Dataset, DatasetFile, Origin},
     kind::{DataKind, has},
     tenth,
 };
@@ -255,6 +256,78 @@ impl DataKind for SftJsonl {
     has!(pairs);
 }
 
+/// charent's ChatLM-mini-Chinese: rows of its fine-tuning data and its tokenizer of 2023-12-14. Its
+/// address also has other versions of the tokenizer, for which a quarter of the tokens is unknown:
+/// the hash detects them.
+static CHATLM: Dataset = Dataset {
+    name: "chatlm",
+    folder: "chatlm-mini-chinese",
+    about: "ChatLM-mini-Chinese, prompts and responses",
+    licence: "Apache-2.0",
+    address: "https://huggingface.co/charent/ChatLM-mini-Chinese/",
+    files: &[
+        DatasetFile::plain_at(
+            CHATLM_ROWS,
+            "train.jsonl",
+            1_838_303,
+            "810dfe1a184107db2ff63650d2869a2d91b108622e0afbf2317884a4f2e3e331",
+        ),
+        DatasetFile::plain_at(
+            CHATLM_ROWS,
+            "valid.jsonl",
+            615_561,
+            "563319569a01eb625e34fd037c043c7a5c0b7ec08b27960ee10f558046a6d87a",
+        ),
+        DatasetFile::plain_at(
+            Origin::Own(
+                "https://huggingface.co/charent/ChatLM-mini-Chinese/resolve/main/tokenizer.json",
+            ),
+            "tokenizer-20231214.json",
+            1_076_695,
+            "4dace7db9064984dfcc42c58bb2471f02f05561a0f60ad8f4784931bfa0e7c33",
+        ),
+    ],
+    // Training rows, validation rows, tokenizer.
+    forms: &[&["train.jsonl", "valid.jsonl", "tokenizer-20231214.json"]],
+};
+
+const CHATLM_ROWS: Origin = Origin::Nowhere(
+    "these rows are a subset of ChatLM's fine-tuning data and are not published as this file; put \
+     a copy there, name a mirror with `--from`, or train on your own rows with `data.kind: \
+     sft-jsonl` (those of https://huggingface.co/datasets/BelleGroup/train_0.5M_CN have \
+     `prompt_key: instruction` and `response_key: output`)",
+);
+
+/// SHA-256 over train.jsonl, valid.jsonl and the tokenizer.
+const CHATLM_READ: &str = "44c84144c52d5f7237d923a4753426f30112be72cfbb466e1c26dd61a54e46b3";
+
+/// Counts of ChatLM's rows with default settings: all rows, at most 256 tokens each.
+const CHATLM_COUNTS: Counts = Counts::Pairs {
+    train: PairCounts {
+        rows: 3000,
+        prompt_tokens: 83_203,
+        response_tokens: 339_458,
+        prompt_squares: 4_828_055,
+        response_squares: 52_988_224,
+        prompt_response_products: 8_971_016,
+        cut_prompts: 1,
+        cut_responses: 12,
+        unknown_tokens: 480,
+    },
+    valid: PairCounts {
+        rows: 1000,
+        prompt_tokens: 27_825,
+        response_tokens: 113_476,
+        prompt_squares: 1_676_559,
+        response_squares: 17_500_742,
+        prompt_response_products: 2_936_767,
+        cut_prompts: 0,
+        cut_responses: 2,
+        unknown_tokens: 116,
+    },
+    vocabulary: 29_298,
+};
+
 impl DataKind for Chatlm {
     fn kind(&self) -> &'static str {
         "chatlm"
@@ -267,6 +340,15 @@ impl DataKind for Chatlm {
     has!(loader);
     has!(folder);
     has!(pairs);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&CHATLM)
+    }
+
+    fn known_counts(&self, sha256: &str) -> Option<Counts> {
+        let is_whole = self.sampling.of_tokens() == PairSampling::default();
+        (is_whole && sha256 == CHATLM_READ).then_some(CHATLM_COUNTS)
+    }
 }
 
 #[cfg(test)]

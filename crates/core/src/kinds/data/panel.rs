@@ -1,10 +1,13 @@
 //! Keys of the data kinds with many parallel time series, one file per symbol.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Content, Loader,
+    dataset::{Checksum, Dataset, DatasetFile, Origin},
     kind::{DataKind, has},
     tenth,
 };
@@ -127,6 +130,26 @@ impl DataKind for PanelCsv {
     has!(panel);
 }
 
+/// Xu & Cohen 2018 ("Stock Movement Prediction from Tweets and Historical Prices"): the repository
+/// that contains the prices.
+static STOCKNET: Dataset = Dataset {
+    name: "stocknet",
+    folder: "stocknet-88",
+    about: "StockNet, daily prices of 88 US stocks",
+    licence: "MIT",
+    address: "https://github.com/yumoxu/stocknet-dataset/archive/",
+    files: &[DatasetFile {
+        name: "master.zip",
+        ending: "",
+        bytes: None,
+        checksum: Checksum::Panel(Cow::Borrowed(
+            "c5b586fa3c8964c62b679800eafe9cb324ba1b84a4557ff138e5bbe0f95a6faf",
+        )),
+        origin: Origin::Set,
+    }],
+    forms: &[],
+};
+
 impl DataKind for Stocknet {
     fn kind(&self) -> &'static str {
         "stocknet"
@@ -139,6 +162,10 @@ impl DataKind for Stocknet {
     has!(loader);
     has!(folder);
     has!(panel);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&STOCKNET)
+    }
 }
 
 #[cfg(test)]

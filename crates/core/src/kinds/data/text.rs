@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Content, Loader,
+    Content, Counts, Loader,
+    dataset::{Dataset, DatasetFile},
     kind::{DataKind, has},
     tenth,
 };
@@ -128,6 +129,44 @@ fn characters() -> u64 {
     200_000
 }
 
+fn text_counts(train_tokens: u64, valid_tokens: u64, vocabulary: u64) -> Counts {
+    Counts::Text {
+        train_tokens,
+        valid_tokens,
+        vocabulary,
+    }
+}
+
+/// Token version of Merity et al. 2016 ("Pointer Sentinel Mixture Models"), as in pytorch/examples.
+static WIKITEXT2: Dataset = Dataset {
+    name: "wikitext2",
+    folder: "wikitext-2",
+    about: "WikiText-2, words of Wikipedia articles",
+    licence: "CC BY-SA 3.0, GFDL",
+    address: "https://raw.githubusercontent.com/pytorch/examples/main/word_language_model/data/wikitext-2/",
+    files: &[
+        DatasetFile::plain(
+            "train.txt",
+            10_797_148,
+            "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f",
+        ),
+        DatasetFile::plain(
+            "valid.txt",
+            1_121_681,
+            "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+        ),
+        DatasetFile::plain(
+            "test.txt",
+            1_256_449,
+            "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+        ),
+    ],
+    forms: &[&["train.txt", "valid.txt"]],
+};
+
+/// SHA-256 over train.txt followed by valid.txt: the parts of WikiText-2 that kiln reads.
+const WIKITEXT2_READ: &str = "a3e69cc54f723bd3d0f75df3cd2343194915c15e671713d4bff1eb31aa733856";
+
 impl DataKind for Wikitext2 {
     fn kind(&self) -> &'static str {
         "wikitext2"
@@ -140,7 +179,38 @@ impl DataKind for Wikitext2 {
     has!(loader);
     has!(folder);
     has!(text);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&WIKITEXT2)
+    }
+
+    // Words are from Merity et al.; tests recount the others if the data is available.
+    fn known_counts(&self, sha256: &str) -> Option<Counts> {
+        (sha256 == WIKITEXT2_READ).then(|| match self.tokenizer {
+            Tokenizer::Word => text_counts(2_088_628, 217_646, 33_278),
+            Tokenizer::Character => text_counts(10_780_437, 1_120_192, 283),
+            Tokenizer::Byte => text_counts(10_797_148, 1_121_681, 256),
+        })
+    }
 }
+
+const TINYSHAKESPEARE_SHA256: &str =
+    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+
+/// Karpathy's char-rnn file; the text is in the public domain.
+static TINYSHAKESPEARE: Dataset = Dataset {
+    name: "tinyshakespeare",
+    folder: "tinyshakespeare",
+    about: "tiny Shakespeare, characters of plays",
+    licence: "MIT (text: public domain)",
+    address: "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",
+    files: &[DatasetFile::plain(
+        "input.txt",
+        1_115_394,
+        TINYSHAKESPEARE_SHA256,
+    )],
+    forms: &[&["input.txt"]],
+};
 
 impl DataKind for Tinyshakespeare {
     fn kind(&self) -> &'static str {
@@ -154,6 +224,19 @@ impl DataKind for Tinyshakespeare {
     has!(loader);
     has!(folder);
     has!(text);
+
+    fn dataset() -> Option<&'static Dataset> {
+        Some(&TINYSHAKESPEARE)
+    }
+
+    fn known_counts(&self, sha256: &str) -> Option<Counts> {
+        let vocabulary = match self.tokenizer {
+            Tokenizer::Word => return None,
+            Tokenizer::Character => 65,
+            Tokenizer::Byte => 256,
+        };
+        (sha256 == TINYSHAKESPEARE_SHA256).then(|| text_counts(1_003_854, 111_540, vocabulary))
+    }
 }
 
 impl DataKind for TextFile {

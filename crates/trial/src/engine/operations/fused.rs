@@ -10,7 +10,7 @@ use super::{
 use crate::engine::{
     island::{FloatInput, attention_island, conv_norm_island, island, largest, lstm_island},
     kernels::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
-    precision::Products,
+    precision::ProductFormat,
 };
 
 /// Layers of an LSTM that run as one operation.
@@ -19,7 +19,7 @@ const LAYERS_AT_ONCE: usize = 4;
 /// Settings of one pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FusedOps {
-    products: Products,
+    products: ProductFormat,
     training: bool,
     /// Whether it takes the ways that are meant for CUDA.
     on_cuda: bool,
@@ -28,7 +28,7 @@ pub(super) struct FusedOps {
 impl FusedOps {
     pub(super) fn new(precision: Precision) -> Self {
         Self {
-            products: Products::of(precision),
+            products: ProductFormat::of(precision),
             training: true,
             on_cuda: false,
         }
@@ -55,9 +55,9 @@ impl FusedOps {
             (bias, mask) => bias.or(mask)?,
         };
         let sum = match self.products {
-            Products::OfWeights => sum,
-            Products::Bf16 => sum.cast(DType::BF16),
-            Products::F16 => sum.cast(DType::F16),
+            ProductFormat::OfWeights => sum,
+            ProductFormat::Bf16 => sum.cast(DType::BF16),
+            ProductFormat::F16 => sum.cast(DType::F16),
         };
         Some(if self.on_cuda { in_eights(sum) } else { sum })
     }

@@ -1,0 +1,247 @@
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+const TRIAL: &str = "abcdef0123";
+
+fn id(text: &str) -> TrialId {
+    TrialId(text.to_owned())
+}
+
+fn checkpoints() -> (TempDir, Checkpoints) {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::new(folder.path().join("checkpoint"), id(TRIAL));
+    (folder, checkpoints)
+}
+
+fn write(checkpoints: &Checkpoints, step: u64, valid_loss: Option<f64>) {
+    let draft = checkpoints.begin(step).unwrap().unwrap();
+    fs::write(draft.folder().join("model.safetensors"), [step as u8; 100]).unwrap();
+    assert_eq!(
+        draft.finish(valid_loss, json!({"seconds": 1.5})).unwrap(),
+        100
+    );
+}
+
+fn newest(checkpoints: &Checkpoints) -> (Option<u64>, Vec<String>) {
+    checkpoints.newest(|found| Ok(found.header.step)).unwrap()
+}
+
+#[test]
+fn the_newest_is_found_and_a_step_is_written_once() {
+    let (_folder, checkpoints) = checkpoints();
+    assert_eq!(newest(&checkpoints), (None, Vec::new()));
+    [9, 10, 100]
+        .into_iter()
+        .for_each(|step| write(&checkpoints, step, None));
+    assert_eq!(
+        (newest(&checkpoints), checkpoints.steps()),
+        ((Some(100), Vec::new()), vec![9, 10, 100])
+    );
+    assert!(checkpoints.begin(100).unwrap().is_none());
+    let (found, _) = checkpoints.newest(Ok).unwrap();
+    let found = found.unwrap();
+    assert_eq!(
+        (
+            found.header.training["seconds"].as_f64(),
+            found.header.files["model.safetensors"].bytes
+        ),
+        (Some(1.5), 100)
+    );
+}
+
+#[test]
+fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
+    let (_folder, checkpoints) = checkpoints();
+    let path = |step: u64, name: &str| checkpoints.at(step).join(name);
+    let damage: [(&str, &dyn Fn(u64)); 6] = [
+        (
+            "model.safetensors has 50 bytes and should have 100",
+            &|step| fs::write(path(step, "model.safetensors"), [0; 50]).unwrap(),
+        ),
+        ("its SHA-256 differs", &|step| {
+            fs::write(path(step, "model.safetensors"), [0; 100]).unwrap()
+        }),
+        ("model.safetensors: No such file", &|step| {
+            fs::remove_file(path(step, "model.safetensors")).unwrap()
+        }),
+        ("checkpoint.json: No such file", &|step| {
+            fs::remove_file(path(step, HEADER)).unwrap()
+        }),
+        ("checkpoint.json: EOF", &|step| {
+            fs::write(path(step, HEADER), "{").unwrap()
+        }),
+        ("has format 2, and this kiln reads 1", &|step| {
+            fs::write(path(step, HEADER), r#"{"kiln_checkpoint": 2}"#).unwrap()
+        }),
+    ];
+    write(&checkpoints, 1, None);
+    for (step, (words, damage)) in (2..).zip(damage) {
+        write(&checkpoints, step, None);
+        damage(step);
+        let (found, refused) = newest(&checkpoints);
+        assert_eq!(found, Some(1), "{words}");
+        assert!(
+            refused.len() == 1
+                && refused[0].starts_with(&format!(
+                    "the checkpoint of step {step} is not usable and was renamed to \
+                     `{step}.refused`: "
+                )),
+            "{refused:?}"
+        );
+        assert!(refused[0].contains(words), "{words}: {refused:?}");
+        assert_eq!(checkpoints.steps(), [1], "it is out of the way");
+    }
+}
+
+#[test]
+fn another_trials_or_another_steps_is_refused() {
+    let (_folder, checkpoints) = checkpoints();
+    write(&checkpoints, 5, None);
+    let other = Checkpoints::new(checkpoints.folder.clone(), id("0123456789"));
+    let (found, refused) = newest(&other);
+    assert!(
+        found.is_none()
+            && refused[0].ends_with("it belongs to trial abcdef0123, but this is trial 0123456789"),
+        "{refused:?}"
+    );
+    assert!(
+        refused.len() == 2
+            && refused[1].ends_with("is usable: the trial starts from the beginning"),
+        "{refused:?}"
+    );
+    write(&checkpoints, 5, None);
+    fs::rename(checkpoints.at(5), checkpoints.at(6)).unwrap();
+    assert!(newest(&checkpoints).1[0].ends_with("its header says step 5"));
+}
+
+#[test]
+fn one_that_is_not_understood_is_refused_like_a_damaged_one() {
+    let (_folder, checkpoints) = checkpoints();
+    [1, 2]
+        .into_iter()
+        .for_each(|step| write(&checkpoints, step, None));
+    fs::create_dir(checkpoints.folder.join("007")).unwrap();
+    let understood = |found: UsableCheckpoint| {
+        if found.header.step == 1 {
+            Ok(found.header.step)
+        } else {
+            Err("it is in other words".to_owned())
+        }
+    };
+    let (found, refused) = checkpoints.newest(understood).unwrap();
+    assert!(
+        found == Some(1) && refused[0].ends_with("`2.refused`: it is in other words"),
+        "{refused:?}"
+    );
+    assert_eq!(
+        checkpoints.steps(),
+        [1],
+        "and a folder of somebody's own is none"
+    );
+}
+
+#[test]
+fn the_loss_of_an_evaluation_that_came_later_is_written_into_it_once() {
+    let (_folder, checkpoints) = checkpoints();
+    [(1, Some(2.0)), (2, None), (3, None)]
+        .into_iter()
+        .for_each(|(step, loss)| write(&checkpoints, step, loss));
+    let seconds = |value: &mut Value| value["seconds"] = json!(2.5);
+    checkpoints.amend(2, 1.0, seconds).unwrap();
+    checkpoints
+        .amend(2, 0.5, |value| *value = Value::Null)
+        .unwrap();
+    checkpoints.amend(9, 0.5, seconds).unwrap();
+    assert_eq!(checkpoints.lowest_loss(), Some(1.0));
+    checkpoints.keep(0, true).unwrap();
+    let (found, refused) = checkpoints.newest(Ok).unwrap();
+    let header = found.unwrap().header;
+    assert_eq!(
+        (header.step, header.valid_loss, header.training, refused),
+        (2, Some(1.0), json!({"seconds": 2.5}), Vec::new())
+    );
+}
+
+#[test]
+fn what_a_kill_leaves_half_made_or_half_deleted_is_no_checkpoint() {
+    let (_folder, checkpoints) = checkpoints();
+    write(&checkpoints, 1, None);
+    let draft = checkpoints.begin(2).unwrap().unwrap();
+    fs::write(draft.folder().join("model.safetensors"), [0; 10]).unwrap();
+    std::mem::forget(draft);
+    write(&checkpoints, 3, None);
+    fs::rename(checkpoints.at(3), checkpoints.folder.join(".3.old")).unwrap();
+    assert_eq!(newest(&checkpoints), (Some(1), Vec::new()));
+    assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
+    write(&checkpoints, 2, None);
+    assert_eq!(newest(&checkpoints).0, Some(2));
+}
+
+#[test]
+fn one_that_could_not_be_written_leaves_nothing() {
+    let (_folder, checkpoints) = checkpoints();
+    let draft = checkpoints.begin(1).unwrap().unwrap();
+    fs::write(draft.folder().join("model.safetensors"), [0; 10]).unwrap();
+    drop(draft);
+    assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 0);
+}
+
+#[test]
+fn the_newest_are_kept_and_the_best_where_it_is_to_stay() {
+    for (newest, with_best, left) in [
+        (2, true, vec![2, 4, 5]),
+        (2, false, vec![4, 5]),
+        (0, true, vec![2]),
+        (9, false, vec![1, 2, 3, 4, 5]),
+    ] {
+        let (_folder, checkpoints) = checkpoints();
+        for (step, loss) in [
+            (1, Some(3.0)),
+            (2, Some(1.0)),
+            (3, None),
+            (4, Some(2.0)),
+            (5, None),
+        ] {
+            write(&checkpoints, step, loss);
+        }
+        checkpoints.keep(newest, with_best).unwrap();
+        assert_eq!(checkpoints.steps(), left);
+        checkpoints.delete().unwrap();
+        assert!(!checkpoints.folder.exists());
+    }
+}
+
+#[test]
+fn nothing_is_written_or_deleted_through_a_link() {
+    let (place, checkpoints) = checkpoints();
+    let home = place.path().join("home");
+    for name in [".profile", "4/work", "notes"] {
+        fs::create_dir_all(home.join(name).parent().unwrap()).unwrap();
+        fs::write(home.join(name), "mine").unwrap();
+    }
+    let list = || {
+        let mut names: Vec<_> = fs::read_dir(&home)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    std::os::unix::fs::symlink(&home, place.path().join("checkpoint")).unwrap();
+    assert!(checkpoints.begin(7).is_err());
+    assert!(checkpoints.newest(Ok).is_err());
+    assert!(checkpoints.steps().is_empty());
+    checkpoints.keep(0, false).unwrap();
+    checkpoints.delete().unwrap();
+    assert_eq!(list(), [".profile", "4", "notes"]);
+    assert!(!place.path().join("checkpoint").is_symlink());
+    // A link in place of one checkpoint.
+    write(&checkpoints, 8, None);
+    std::os::unix::fs::symlink(home.join("4"), place.path().join("checkpoint/4")).unwrap();
+    checkpoints.newest(Ok).unwrap();
+    checkpoints.keep(1, false).unwrap();
+    checkpoints.delete().unwrap();
+    assert_eq!(fs::read(home.join("4/work")).unwrap(), b"mine");
+}

@@ -1,0 +1,245 @@
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use super::*;
+use crate::{plan::Outcome, record::TrialRow};
+
+const AXIS: &str = "train.batch_size";
+
+struct Place {
+    _results: tempfile::TempDir,
+    run: RunFolder,
+    store: TrialStore,
+}
+
+fn place(rows: u64) -> Place {
+    let results = tempfile::tempdir().unwrap();
+    let run = RunFolder::at(results.path().join("run"));
+    fs::create_dir(run.path()).unwrap();
+    let (mut store, _) = TrialStore::open(&run, &[AXIS.to_owned()]).unwrap();
+    (0..rows).for_each(|number| {
+        assert_eq!(store.keep(row(number)).unwrap(), []);
+    });
+    Place {
+        _results: results,
+        run,
+        store,
+    }
+}
+
+fn row(number: u64) -> TableRow {
+    let fixed = TrialRow {
+        kiln_table: TRIALS.version.to_owned(),
+        trial: TrialId(format!("t{number:010}")),
+        attempt: 1,
+        outcome: Outcome::Completed,
+        samples_per_second: Some(number as f64 / 3.0),
+        ..TrialRow::default()
+    };
+    TableRow {
+        fixed,
+        axes: vec![number.to_string()],
+    }
+}
+
+impl Place {
+    fn table(&self) -> PathBuf {
+        self.run.trials_table()
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.table()).unwrap()
+    }
+
+    /// Each of so many rows stands once in the table, as kiln wrote it.
+    fn assert_has(&self, rows: u64) {
+        let mut found = TrialTable::read(&self.table()).unwrap().rows;
+        found.sort_by_key(key);
+        assert_eq!(found, (0..rows).map(row).collect::<Vec<_>>());
+        assert_eq!(self.store.rows().len() as u64, rows);
+    }
+}
+
+#[test]
+fn rows_of_a_replaced_table_go_to_the_file_that_has_its_name() {
+    let mut place = place(2);
+    let copy = place.run.path().join("copy");
+    fs::copy(place.table(), &copy).unwrap();
+    fs::rename(&copy, place.table()).unwrap();
+    assert_eq!(place.store.keep(row(2)).unwrap(), []);
+    place.assert_has(3);
+}
+
+#[test]
+fn rows_that_an_older_copy_lacks_are_written_again() {
+    let mut place = place(1);
+    let older = place.text();
+    place.store.keep(row(1)).unwrap();
+    place.store.keep(row(2)).unwrap();
+    fs::write(place.table(), older).unwrap();
+    assert_eq!(
+        place.store.keep(row(3)).unwrap(),
+        [TableChange::Restored { rows: 2 }]
+    );
+    place.assert_has(4);
+}
+
+#[test]
+fn a_removed_or_emptied_table_is_written_again_also_without_a_new_row() {
+    let mut place = place(2);
+    let whole = place.text();
+    fs::remove_file(place.table()).unwrap();
+    assert_eq!(
+        place.store.settle().unwrap(),
+        [TableChange::Restored { rows: 2 }]
+    );
+    assert_eq!(place.text(), whole);
+    fs::write(place.table(), "").unwrap();
+    assert_eq!(
+        place.store.settle().unwrap(),
+        [TableChange::Restored { rows: 2 }]
+    );
+    assert_eq!(place.text(), whole);
+    assert_eq!(place.store.settle().unwrap(), []);
+}
+
+#[test]
+fn a_row_that_somebody_changed_stays_changed_and_is_told() {
+    let mut place = place(2);
+    let edited = place.text().replace("completed", "failed");
+    fs::write(place.table(), &edited).unwrap();
+    assert_eq!(
+        place.store.keep(row(2)).unwrap(),
+        [TableChange::Edited { rows: 2 }]
+    );
+    assert!(place.text().starts_with(&edited));
+}
+
+#[test]
+fn what_is_no_table_of_the_run_is_moved_aside_and_kept() {
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
+    fs::write(elsewhere.path(), "mine").unwrap();
+    type Replace = fn(&Path, &Path);
+    let cases: [Replace; 4] = [
+        |table, _| fs::write(table, "a,b\n1,2\n").unwrap(),
+        |table, _| {
+            fs::remove_file(table).unwrap();
+            fs::create_dir(table).unwrap();
+        },
+        |table, elsewhere| {
+            fs::remove_file(table).unwrap();
+            symlink(elsewhere, table).unwrap();
+        },
+        |table, _| {
+            // A table with other columns.
+            let text = fs::read_to_string(table).unwrap();
+            fs::write(table, text.replacen(AXIS, "train.seed", 1)).unwrap();
+        },
+    ];
+    for replace in cases {
+        let mut place = place(2);
+        replace(&place.table(), elsewhere.path());
+        let name = "trials.csv.aside-1";
+        assert_eq!(
+            place.store.keep(row(2)).unwrap(),
+            [TableChange::PutAside { name: name.into() }]
+        );
+        place.assert_has(3);
+        assert!(place.run.path().join(name).symlink_metadata().is_ok());
+        assert_eq!(fs::read(elsewhere.path()).unwrap(), b"mine");
+    }
+}
+
+#[test]
+fn rows_go_to_the_folder_that_was_moved_and_the_run_is_told() {
+    let mut place = place(2);
+    let moved = RunFolder::at(place.run.path().with_file_name("moved"));
+    fs::rename(place.run.path(), moved.path()).unwrap();
+    let error = place.store.keep(row(2)).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Moved { rows: 3, .. }),
+        "{error}"
+    );
+    assert_eq!(place.store.unwritten(), 0);
+    place.run = moved;
+    place.assert_has(3);
+}
+
+#[test]
+fn the_rows_of_a_removed_folder_are_counted() {
+    let mut place = place(2);
+    fs::remove_dir_all(place.run.path()).unwrap();
+    let error = place.store.keep(row(2)).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Removed { rows: 3, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_somebody_appends_is_kept_and_a_torn_line_of_it_is_cut() {
+    let mut place = place(2);
+    let mut file = OpenOptions::new().append(true).open(place.table()).unwrap();
+    file.write_all(b"trials/6,half a ro").unwrap();
+    assert_eq!(place.store.keep(row(2)).unwrap(), []);
+    place.assert_has(3);
+}
+
+#[test]
+fn a_row_with_a_zero_byte_is_read_back() {
+    let mut place = place(1);
+    let mut odd = row(1);
+    odd.fixed.device_name = Some("padded\0\0".to_owned());
+    odd.axes = vec!["a\0b".to_owned()];
+    place.store.keep(odd).unwrap();
+    place.store.keep(row(2)).unwrap();
+    let found = TrialTable::read(&place.table()).unwrap();
+    assert!(found.torn.is_none());
+    assert_eq!(found.rows.len(), 3);
+    assert_eq!(
+        found.rows[1].fixed.device_name.as_deref(),
+        Some("padded\u{fffd}\u{fffd}")
+    );
+    assert_eq!(found.rows[1].axes, ["a\u{fffd}b"]);
+}
+
+#[test]
+fn a_table_of_a_run_is_read_up_to_its_limit() {
+    let place = place(1);
+    let file = OpenOptions::new().write(true).open(place.table()).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let refused = TrialTable::read_of(&place.run).unwrap_err().to_string();
+    assert!(refused.contains("KILN_LIMIT_TABLE_BYTES"), "{refused}");
+}
+
+#[test]
+fn a_table_that_a_power_failure_left_without_its_header_is_a_new_one() {
+    let header = place(0).text();
+    let whole = header.len();
+    let torn = |length: usize| header.as_bytes()[..length].to_vec();
+    let zeroed = |length: usize| {
+        let mut bytes = torn(length);
+        bytes.resize(whole, 0);
+        bytes
+    };
+    for bytes in [
+        vec![],
+        torn(3),
+        torn(40),
+        torn(whole - 1),
+        zeroed(0),
+        zeroed(5),
+        zeroed(512),
+    ] {
+        let mut place = place(0);
+        fs::write(place.table(), &bytes).unwrap();
+        assert_eq!(TrialTable::read_of(&place.run).unwrap().rows, []);
+        (place.store, _) = TrialStore::open(&place.run, &[AXIS.to_owned()]).unwrap();
+        place.store.keep(row(0)).unwrap();
+        place.assert_has(1);
+    }
+}

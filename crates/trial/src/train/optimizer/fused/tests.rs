@@ -1,0 +1,479 @@
+use burn::{
+    module::{Module, ModuleVisitor, Param},
+    tensor::{DType, Device, TensorData},
+};
+use kiln_core::{
+    kinds::data::{ImageShape, InputShape, PanelShape},
+    spec::{Engine, Precision},
+};
+
+use super::*;
+use crate::engine::updates::{Adafactor, AdamW, Sgd, adafactor, adamw, sgd};
+use crate::{
+    engine::Ops,
+    model::{Init, Input, stored},
+    train::objective::BatchTarget,
+};
+
+fn group(parameter: &[f32], gradient: &[f32]) -> ParameterGroup {
+    let parameters = vec![tch::Tensor::from_slice(parameter)];
+    ParameterGroup {
+        gradients: vec![tch::Tensor::from_slice(gradient)],
+        first: vec![parameters[0].zeros_like()],
+        second: vec![parameters[0].zeros_like()],
+        steps: vec![tch::Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu))],
+        parameters,
+    }
+}
+
+fn values(tensor: &tch::Tensor) -> Vec<f32> {
+    Vec::try_from(tensor).unwrap()
+}
+
+#[test]
+fn fused_adamw_equals_adamw_written_out_for_20_steps() {
+    let with = AdamW {
+        learning_rate: LearningRate::Number(0.01),
+        beta1: 0.9,
+        beta2: 0.95,
+        weight_decay: 0.1,
+        epsilon: 1e-8,
+    };
+    let mut fused = group(&[1.0, -2.0, 0.5], &[0.0; 3]);
+    let (mut parameter, mut first, mut second) = ([1.0_f64, -2.0, 0.5], [0.0_f64; 3], [0.0_f64; 3]);
+    for step in 1..=20 {
+        let gradient: Vec<f32> = (0..3)
+            .map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.0)
+            .collect();
+        fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
+        adamw(&fused, with, None).unwrap();
+        for at in 0..3 {
+            let gradient = f64::from(gradient[at]);
+            first[at] = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
+            second[at] = with.beta2 * second[at] + (1.0 - with.beta2) * gradient * gradient;
+            let (mean, square) = (
+                first[at] / (1.0 - with.beta1.powi(step)),
+                second[at] / (1.0 - with.beta2.powi(step)),
+            );
+            parameter[at] *= 1.0 - 0.01 * with.weight_decay;
+            parameter[at] -= 0.01 * mean / (square.sqrt() + with.epsilon);
+        }
+    }
+    for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
+        // f32 against f64 over 20 steps.
+        assert!(
+            (f64::from(fused) - written).abs() < 2e-6,
+            "{fused} {written}"
+        );
+    }
+}
+
+/// Checks the dtype of each parameter's gradient as burn's autodiff made it.
+struct Dtypes(Gradients, DType, usize);
+
+impl ModuleVisitor for Dtypes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let gradient = param
+            .val()
+            .grad(&self.0)
+            .expect("each parameter has a gradient");
+        assert_eq!((param.val().dtype(), gradient.dtype()), (self.1, self.1));
+        self.2 += 1;
+    }
+}
+
+const GPT: &str = "kind: gpt, d_model: 16, num_layers: 2, num_heads: 2, seq_len: 4";
+const MLP: &str = "kind: mlp, d_model: 8, hidden: 16, seq_len: 4, context: 2";
+const LSTM: &str = "kind: lstm, d_model: 8, hidden: 8, num_layers: 2, seq_len: 4";
+
+fn train(precision: Precision, optimizer: &str) -> Train {
+    Train {
+        precision,
+        optimizer: serde_yaml::from_str(optimizer).unwrap(),
+        clip_norm: Some(1.0),
+        ..Train::default()
+    }
+}
+
+const RESNET: &str = "kind: resnet, depth: 18, width: 4, stem: small";
+const PANEL: &str = "kind: panel-lstm, hidden: 8, num_layers: 2";
+
+fn network(shape: &str, precision: Precision) -> Network {
+    let input = match shape {
+        RESNET => InputShape::Images(ImageShape {
+            channels: 1,
+            height: 8,
+            width: 8,
+            classes: 10,
+        }),
+        PANEL => InputShape::Panel(PanelShape {
+            features: 3,
+            symbols: 5,
+        }),
+        _ => InputShape::Text { vocabulary: 20 },
+    };
+    let init = Init {
+        seed: 1,
+        device: Device::libtorch().autodiff(),
+    };
+    let network = Network::new(
+        &serde_yaml::from_str(&format!("{{{shape}}}")).unwrap(),
+        Some(input),
+        &init,
+    )
+    .unwrap();
+    stored(network, precision)
+}
+
+fn batch(network: &Network) -> (Input, BatchTarget) {
+    let device = Device::libtorch();
+    let classes = |labels: [i64; 4]| Tensor::from_data(labels, &device);
+    match network {
+        Network::Resnet(_) => {
+            let pixels = (0..4 * 64)
+                .map(|at| ((at * 37) % 64) as f32 / 32.0 - 1.0)
+                .collect();
+            (
+                Input::Images(Tensor::from_data(
+                    TensorData::new(pixels, [4, 1, 8, 8]),
+                    &device,
+                )),
+                BatchTarget::Labels(classes([2, 3, 4, 5])),
+            )
+        }
+        Network::PanelLstm(_) => {
+            let features = Tensor::from_data(
+                [
+                    [[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]],
+                    [[1.0, 0.0, -0.5], [0.7, -0.7, 0.2]],
+                ],
+                &device,
+            );
+            let input = Input::Panel {
+                features,
+                symbols: Tensor::from_data([1, 3], &device),
+            };
+            (
+                input,
+                BatchTarget::Directions(Tensor::from_data([1.0, 0.0], &device)),
+            )
+        }
+        _ => (
+            Input::Text(Tensor::from_data([[1, 2, 3, 4]], &device)),
+            BatchTarget::Classes(classes([2, 3, 4, 5])),
+        ),
+    }
+}
+
+/// Divided by many targets, as of a large batch, so that its gradients stay in the range of
+/// f16.
+fn loss(network: &Network, precision: Precision) -> Tensor<1> {
+    let with = Ops::new(Engine::Libtorch, precision).unwrap();
+    let (input, target) = batch(network);
+    target.loss(network.forward(input, &mut None, with), 0.0, with) / 64.0
+}
+
+#[test]
+fn parameters_gradients_and_moments_are_f32_but_under_bf16_and_the_loss_always_is() {
+    let untied = format!("{GPT}, tie_head: false");
+    for precision in [
+        Precision::F32,
+        Precision::AmpBf16,
+        Precision::AmpF16,
+        Precision::Bf16,
+    ] {
+        [GPT, &untied, MLP, LSTM, RESNET, PANEL]
+            .into_iter()
+            .for_each(|shape| has_dtypes(shape, precision));
+    }
+}
+
+fn has_dtypes(shape: &str, precision: Precision) {
+    let (dtype, kind) = if precision == Precision::Bf16 {
+        (DType::BF16, tch::Kind::BFloat16)
+    } else {
+        (DType::F32, tch::Kind::Float)
+    };
+    let network = network(shape, precision);
+    assert_eq!(loss(&network, precision).dtype(), DType::F32);
+    let mut fused = Fused::new(&network, &train(precision, "{kind: adamw}"));
+    let backward = |fused: &Fused| fused.scaled(loss(&network, precision)).backward();
+    let mut dtypes = Dtypes(backward(&fused), dtype, 0);
+    network.visit(&mut dtypes);
+    assert_eq!(dtypes.2, fused.paths.len());
+    for _ in 0..2 {
+        let gradients = backward(&fused);
+        fused.accumulate(&network, gradients).unwrap();
+    }
+    assert!(
+        fused
+            .gradients
+            .iter()
+            .all(|gradient| gradient.kind() == kind)
+    );
+    fused.update(1e-3).unwrap();
+    for group in &fused.groups {
+        let all = [&group.parameters, &group.first, &group.second];
+        assert!(
+            all.into_iter()
+                .flatten()
+                .all(|tensor| tensor.kind() == kind),
+            "{shape} {precision:?}"
+        );
+        assert!(
+            group
+                .steps
+                .iter()
+                .all(|tensor| tensor.kind() == tch::Kind::Float),
+            "libtorch counts steps in f32"
+        );
+    }
+}
+
+/// Parameters, moments and step counters, in their own memory.
+fn state(fused: &Fused) -> Vec<tch::Tensor> {
+    let lists = fused
+        .groups
+        .iter()
+        .flat_map(|group| [&group.parameters, &group.first, &group.second, &group.steps]);
+    lists.flatten().map(tch::Tensor::copy).collect()
+}
+
+fn same(before: &[tch::Tensor], after: &[tch::Tensor]) -> bool {
+    before.len() == after.len()
+        && before
+            .iter()
+            .zip(after)
+            .all(|(before, after)| before.equal(after))
+}
+
+#[test]
+fn a_step_with_an_infinite_gradient_leaves_everything_as_it_was_and_is_counted() {
+    for optimizer in [
+        "{kind: adamw}",
+        "{kind: sgd, momentum: 0.9}",
+        "{kind: sgd}",
+        "{kind: adafactor}",
+    ] {
+        let network = network(GPT, Precision::AmpF16);
+        let mut fused = Fused::new(&network, &train(Precision::AmpF16, optimizer));
+        let step = |fused: &mut Fused, planted: Option<f64>| {
+            let gradients = fused.scaled(loss(&network, Precision::AmpF16)).backward();
+            fused.accumulate(&network, gradients).unwrap();
+            if let Some(value) = planted {
+                let _ = fused.gradients[1].get(0).fill_(value);
+            }
+            fused.update(1e-2).unwrap();
+        };
+        let scale = |fused: &Fused| fused.scaler.as_ref().unwrap().scale().unwrap();
+        // The first step too: a momentum that is not started yet must not start from it.
+        for planted in [f64::INFINITY, f64::NAN] {
+            let (before, factor) = (state(&fused), scale(&fused));
+            step(&mut fused, Some(planted));
+            assert!(same(&before, &state(&fused)), "{optimizer} {planted}");
+            assert_eq!(scale(&fused), factor / 2.0);
+        }
+        assert_eq!(fused.skipped_steps().unwrap(), Some(2));
+        for _ in 0..2 {
+            let before = state(&fused);
+            step(&mut fused, None);
+            assert!(!same(&before, &state(&fused)), "{optimizer}");
+            assert!(
+                state(&fused)
+                    .iter()
+                    .all(|tensor| tensor.isfinite().all().int64_value(&[]) == 1)
+            );
+        }
+        assert_eq!(
+            (fused.skipped_steps().unwrap(), scale(&fused)),
+            (Some(2), 16384.0)
+        );
+        assert!(
+            fused
+                .groups
+                .iter()
+                .flat_map(|group| &group.steps)
+                .all(|steps| steps.double_value(&[]) == 2.0),
+            "skipped steps do not count"
+        );
+    }
+}
+
+#[test]
+fn gradients_are_clipped_and_read_without_the_scale() {
+    let moved = |precision: Precision| {
+        let network = network(GPT, precision);
+        let mut fused = Fused::new(
+            &network,
+            &Train {
+                clip_norm: Some(1e-3),
+                ..train(precision, "{kind: sgd, weight_decay: 0.0}")
+            },
+        );
+        let before = state(&fused);
+        let gradients = fused.scaled(loss(&network, precision)).backward();
+        fused.accumulate(&network, gradients).unwrap();
+        let norm = fused
+            .gradients()
+            .unwrap()
+            .iter()
+            .flat_map(|(_, values)| values.clone())
+            .map(|value| f64::from(value).powi(2))
+            .sum::<f64>();
+        fused.update(1.0).unwrap();
+        let distance = before
+            .iter()
+            .zip(state(&fused))
+            .map(|(before, after)| (before - after).square().sum(None).double_value(&[]))
+            .sum::<f64>();
+        (norm.sqrt(), distance.sqrt())
+    };
+    let (plain, scaled) = (moved(Precision::F32), moved(Precision::AmpF16));
+    // f16 keeps 11 bits of each factor.
+    assert!(
+        (scaled.0 / plain.0 - 1.0).abs() < 0.01,
+        "norms {plain:?} {scaled:?}"
+    );
+    assert!(
+        (scaled.1 / 1e-3 - 1.0).abs() < 0.01,
+        "a step of the learning rate 1 is as long as the clip norm: {scaled:?}"
+    );
+}
+
+#[test]
+fn only_f16_products_are_scaled_and_counted() {
+    for precision in [Precision::F32, Precision::Bf16, Precision::AmpBf16] {
+        let fused = Fused::new(&network(MLP, precision), &train(precision, "{kind: adamw}"));
+        assert!(fused.scaler.is_none() && fused.skipped_steps().unwrap().is_none());
+    }
+}
+
+#[test]
+fn fused_sgd_equals_sgd_with_momentum_written_out() {
+    let mut fused = group(&[1.0, -2.0], &[0.0; 2]);
+    let (mut parameter, mut moving) = ([1.0_f32, -2.0], [0.0_f32; 2]);
+    for step in 0..5 {
+        let gradient = [0.5 - step as f32 * 0.1, 0.2];
+        fused.gradients = vec![tch::Tensor::from_slice(&gradient)];
+        let with = Sgd {
+            learning_rate: LearningRate::Number(0.1),
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.01,
+            first_step: step == 0,
+        };
+        sgd(&fused, with, None).unwrap();
+        for at in 0..2 {
+            moving[at] = 0.9 * moving[at] + gradient[at] + 0.01 * parameter[at];
+            parameter[at] -= 0.1 * moving[at];
+        }
+    }
+    for (fused, written) in values(&fused.parameters[0]).into_iter().zip(parameter) {
+        assert!((fused - written).abs() < 1e-6, "{fused} {written}");
+    }
+}
+
+/// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in
+/// f64.
+#[test]
+fn adafactor_equals_adafactor_written_out_for_20_steps() {
+    let with = Adafactor {
+        learning_rate: LearningRate::Number(0.05),
+        decay_rate: 0.8,
+        epsilon: 1e-30,
+        clip_threshold: 0.7,
+        weight_decay: 0.1,
+    };
+    let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
+    let mut group = ParameterGroup::default();
+    for parameter in [
+        tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]),
+        tensor(&[0.5, -0.5], &[2]),
+    ] {
+        group.begin(
+            &serde_yaml::from_str("{kind: adafactor}").unwrap(),
+            &parameter,
+        );
+        group.parameters.push(parameter);
+    }
+    let (mut matrix, mut rows, mut columns) = (
+        [1.0_f64, -2.0, 0.5, 0.25, 3.0, -1.0],
+        [0.0_f64; 2],
+        [0.0_f64; 3],
+    );
+    let (mut vector, mut squares) = ([0.5_f64, -0.5], [0.0_f64; 2]);
+    for step in 1..=20 {
+        let gradient: Vec<f32> = (0..8)
+            .map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.1)
+            .collect();
+        group.gradients = vec![
+            tensor(&gradient[..6], &[2, 3]),
+            tensor(&gradient[6..], &[2]),
+        ];
+        adafactor(&group, with, None).unwrap();
+        let g: Vec<f64> = gradient.iter().map(|value| f64::from(*value)).collect();
+        let kept = 1.0 - f64::from(step).powf(-with.decay_rate);
+        let moved = |old: f64, new: f64| kept * old + (1.0 - kept) * new;
+        rows = std::array::from_fn(|row| {
+            moved(
+                rows[row],
+                (0..3)
+                    .map(|column| g[row * 3 + column].powi(2))
+                    .sum::<f64>()
+                    / 3.0,
+            )
+        });
+        columns = std::array::from_fn(|column| {
+            moved(
+                columns[column],
+                (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0,
+            )
+        });
+        squares = std::array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
+        let mean = rows.iter().sum::<f64>() / 2.0;
+        let of_matrix: Vec<f64> = (0..6)
+            .map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt())
+            .collect();
+        let of_vector: Vec<f64> = (0..2).map(|at| g[6 + at] / squares[at].sqrt()).collect();
+        let apply = |values: &mut [f64], update: &[f64]| {
+            let size = (update.iter().map(|value| value.powi(2)).sum::<f64>()
+                / update.len() as f64)
+                .sqrt();
+            for (value, change) in values.iter_mut().zip(update) {
+                *value = *value * (1.0 - 0.05 * with.weight_decay)
+                    - 0.05 * change / (size / with.clip_threshold).max(1.0);
+            }
+        };
+        apply(&mut matrix, &of_matrix);
+        apply(&mut vector, &of_vector);
+    }
+    let found = group
+        .parameters
+        .iter()
+        .flat_map(|parameter| values(&parameter.flatten(0, -1)));
+    for (found, written) in found.zip(matrix.into_iter().chain(vector)) {
+        assert!(
+            (f64::from(found) - written).abs() < 1e-5,
+            "{found} {written}"
+        );
+    }
+}
+
+#[test]
+fn the_clip_norm_is_the_global_norm() {
+    let gradients = [
+        tch::Tensor::from_slice(&[3.0_f32, 0.0]),
+        tch::Tensor::from_slice(&[4.0_f32]),
+    ];
+    let norm = clip(&gradients, 1.0).unwrap();
+    assert!((norm.double_value(&[]) - 5.0).abs() < 1e-6);
+    assert!(
+        (values(&gradients[0])[0] - 0.6).abs() < 1e-6
+            && (values(&gradients[1])[0] - 0.8).abs() < 1e-6
+    );
+    drop(clip(&gradients, 2.0).unwrap());
+    assert!(
+        (values(&gradients[1])[0] - 0.8).abs() < 1e-6,
+        "a norm below the limit is left as it is"
+    );
+}

@@ -1,0 +1,301 @@
+//! The end of an attempt: reaps the child, judges how it ended, and makes its row.
+
+use std::collections::BTreeMap;
+
+use kiln_core::{
+    plan::{Outcome, Trial},
+    record::{
+        TableRow, TrialResult,
+        attempt::{ResultError, result},
+        message::exit_status,
+    },
+    spec::Precision,
+    units::ByteSize,
+};
+use kiln_hardware::processor::has_bf16;
+
+use super::Attempt;
+use crate::schedule::{
+    Instruments,
+    instruments::{AttemptReadings, LeasedGpu},
+    judge::{AttemptEnding, Exit, Judgment, StopCause, judge},
+    listen::ChildState,
+    memory,
+    row::{AttemptFacts, row},
+    supervisor::Supervisor,
+    testimony::{Testimony, contradiction},
+};
+
+/// An ended attempt.
+pub(in crate::schedule) struct Finished {
+    pub(in crate::schedule) row: TableRow,
+    /// The child reported that this machine cannot run it; no other trial would run either.
+    pub(in crate::schedule) cannot_run: bool,
+    /// The reason, if the child could not write.
+    pub(in crate::schedule) disk_full: Option<String>,
+    pub(in crate::schedule) lost: Option<Lost>,
+    /// Libraries loaded into the child: name to version.
+    pub(in crate::schedule) libraries: BTreeMap<String, String>,
+    /// Settings of the engine in the child that affect numeric results.
+    pub(in crate::schedule) flags: BTreeMap<String, String>,
+}
+
+/// A lost device.
+#[derive(Clone, Debug)]
+pub(in crate::schedule) struct Lost {
+    pub(in crate::schedule) uuid: String,
+    /// Its name, and the message of NVML.
+    pub(in crate::schedule) words: String,
+}
+
+/// Facts that a row needs in addition to the attempt.
+pub(in crate::schedule) struct Surroundings<'a> {
+    pub(in crate::schedule) launch: u64,
+    /// `run.memory_limit`.
+    pub(in crate::schedule) memory_limit: Option<ByteSize>,
+    /// Empty for the CPU.
+    pub(in crate::schedule) devices: &'a [LeasedGpu],
+    pub(in crate::schedule) driver: Option<String>,
+    /// Name of the CPU for the row if the child did not report it.
+    pub(in crate::schedule) cpu_name: Option<String>,
+    /// Full description of the host's processor.
+    pub(in crate::schedule) processor: Option<String>,
+    pub(in crate::schedule) host_id: Option<String>,
+    /// Whether the repeats run round by round.
+    pub(in crate::schedule) has_blocks: bool,
+    pub(in crate::schedule) cores: u64,
+    /// A full disk, or a folder that was moved away: then a failure is not the trial's, and not
+    /// final.
+    pub(in crate::schedule) fault_of_the_disk: Option<&'static str>,
+}
+
+/// An attempt whose child is reaped.
+struct Reaped {
+    attempt: u64,
+    most_concurrent: u64,
+    started_utc: String,
+    run_seconds: f64,
+    seconds: f64,
+    stopped: Option<StopCause>,
+    exit: Exit,
+    stderr_tail: String,
+    heard: ChildState,
+    oom_killer_struck: bool,
+    result: Result<TrialResult, ResultError>,
+}
+
+impl Attempt {
+    /// Reaps the child, ends what it left, and makes the attempt's row.
+    pub(in crate::schedule) fn finish(
+        self,
+        trial: &Trial,
+        around: &Surroundings,
+        instruments: &mut Instruments,
+        supervisor: &mut Supervisor,
+    ) -> Finished {
+        let reaped = self.reap(supervisor);
+        let readings = reaped.readings(trial, around, instruments);
+        let lost = lost(&readings, around.devices);
+        let contradiction = reaped.contradiction(trial);
+        // The figures of a child with another protocol may have another meaning, and those of one
+        // that contradicts itself may be another trial's.
+        let is_believed = reaped.heard.foreign_protocol.is_none() && contradiction.is_none();
+        let mut judgment = reaped.judge(trial, lost.as_ref(), contradiction);
+        let disk_full = judgment.reason.clone().filter(|_| judgment.is_disk_full);
+        explain(&mut judgment, around, &readings);
+        let result = reaped.result.as_ref().ok().filter(|_| is_believed);
+        let libtorch = result.and_then(TrialResult::libtorch);
+        let on_cpu = around.devices.is_empty();
+        let row = row(&AttemptFacts {
+            trial,
+            attempt: reaped.attempt,
+            launch: around.launch,
+            outcome: judgment.outcome,
+            reason: judgment.reason,
+            started_utc: Some(reaped.started_utc.clone()),
+            run_seconds: Some(reaped.run_seconds),
+            trial_seconds: Some(reaped.seconds),
+            result,
+            readings: &readings,
+            devices: around.devices,
+            cpu_name: around.cpu_name.as_deref().filter(|_| on_cpu),
+            processor: around.processor.as_deref(),
+            host_id: around.host_id.as_deref(),
+            // A retry does not run together with the other trials of its block.
+            block: (around.has_blocks && reaped.attempt == 1).then_some(trial.repeat + 1),
+            driver: around.driver.as_deref(),
+            peak: instruments.peak_flops(around.devices, trial, libtorch),
+            concurrent_trials: reaped.most_concurrent,
+            cores: around.cores,
+            step: reaped.heard.step,
+            resumed_at_step: reaped.heard.resumed_at_step,
+            notes: garbage(&reaped.heard)
+                .into_iter()
+                .chain(emulated(trial, around))
+                .collect(),
+        });
+        Finished {
+            row,
+            cannot_run: reaped.stopped.is_none() && reaped.is_absent() && lost.is_none(),
+            disk_full,
+            lost,
+            flags: result
+                .map(|result| result.flags.clone())
+                .unwrap_or_default(),
+            libraries: reaped.heard.libraries,
+        }
+    }
+
+    fn reap(self, supervisor: &mut Supervisor) -> Reaped {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let ear = self.child.ear.clone();
+        let (exit, stderr_tail) = match self.child.reap(supervisor) {
+            Ok(ended) => (ended.exit, ended.stderr_tail),
+            Err(error) => (Exit::Status(-1), error.to_string()),
+        };
+        let heard = ear.heard().clone();
+        Reaped {
+            attempt: self.attempt,
+            most_concurrent: self.most_concurrent,
+            started_utc: self.started_utc,
+            run_seconds: self.run_seconds,
+            seconds,
+            stopped: self.stopped,
+            exit,
+            stderr_tail,
+            heard,
+            oom_killer_struck: self.oom_kills.struck(),
+            result: result(&self.folder),
+        }
+    }
+}
+
+impl Reaped {
+    /// The machine's readings over the measured window that the child's result names.
+    fn readings(
+        &self,
+        trial: &Trial,
+        around: &Surroundings,
+        instruments: &mut Instruments,
+    ) -> AttemptReadings {
+        let result = self.result.as_ref().ok();
+        let window = result.and_then(|result| {
+            result
+                .window_started_nanoseconds
+                .zip(result.window_ended_nanoseconds)
+        });
+        let cuts = result.map_or(&[][..], |result| &result.window_cuts_nanoseconds);
+        let is_alone = self.most_concurrent == 1;
+        let mut readings = instruments.unwatch(&trial.id, window, cuts, is_alone);
+        readings.window.peak_resident_bytes = readings
+            .window
+            .peak_resident_bytes
+            .max(self.heard.peak_resident_bytes);
+        readings.memory_limit_bytes =
+            memory::least(readings.memory_limit_bytes, around.memory_limit);
+        readings
+    }
+
+    /// How the child's words contradict each other, if they do.
+    fn contradiction(&self, trial: &Trial) -> Option<String> {
+        contradiction(&Testimony {
+            trial: &trial.id,
+            attempt: self.attempt,
+            exit: self.exit,
+            finished: self.heard.finished.as_ref().map(|(outcome, _)| *outcome),
+            finished_before: self.heard.finished_before,
+            result: self.result.as_ref(),
+        })
+    }
+
+    /// The outcome; a trial that completed without a readable result failed.
+    fn judge(&self, trial: &Trial, lost: Option<&Lost>, contradiction: Option<String>) -> Judgment {
+        let judgment = judge(&AttemptEnding {
+            trial: &trial.id,
+            exit: self.exit,
+            finished: self.heard.finished.clone(),
+            stopped: self.stopped,
+            seconds: self.seconds,
+            has_spoken: self.heard.messages > 0,
+            contradiction,
+            foreign_protocol: self.heard.foreign_protocol,
+            step: self.heard.step,
+            oom_killer_struck: self.oom_killer_struck,
+            lost: lost.map(|lost| lost.words.clone()),
+            stderr_tail: &self.stderr_tail,
+            stderr_path: &format!("trials/{}/{}/stderr.txt", trial.id, self.attempt),
+        });
+        match (judgment.outcome, &self.result) {
+            (Outcome::Completed, Err(why)) => Judgment {
+                outcome: Outcome::Failed,
+                reason: Some(format!(
+                    "trial {} reported that it completed, but its result cannot be read: {why}",
+                    trial.id
+                )),
+                ..judgment
+            },
+            _ => judgment,
+        }
+    }
+
+    /// Whether a device or the program itself is missing on this machine.
+    fn is_absent(&self) -> bool {
+        match self.exit {
+            Exit::Status(exit_status::NO_DEVICE) => true,
+            // The dynamic loader did not find a library, or the file is not a program.
+            Exit::Status(126 | 127) => self.heard.messages == 0,
+            _ => false,
+        }
+    }
+}
+
+/// Corrects a failure that was the disk's, and adds to `oom` on the CPU what was held.
+fn explain(judgment: &mut Judgment, around: &Surroundings, readings: &AttemptReadings) {
+    let reason = judgment.reason.take();
+    judgment.reason = match (judgment.outcome, around.fault_of_the_disk) {
+        (Outcome::Failed, Some(fault)) => {
+            judgment.outcome = Outcome::Interrupted;
+            Some(format!("{fault}: {}", reason.unwrap_or_default()))
+        }
+        (Outcome::Oom, _) if around.devices.is_empty() => {
+            reason.map(|reason| memory::with_what_was_held(reason, readings, around.memory_limit))
+        }
+        _ => reason,
+    };
+}
+
+/// Returns a note if the child wrote lines that are not messages.
+fn garbage(heard: &ChildState) -> Option<(String, String)> {
+    (heard.garbage_lines > 0).then(|| {
+        (
+            "stdout".to_owned(),
+            format!("{} lines are not messages", heard.garbage_lines),
+        )
+    })
+}
+
+/// Returns a note if the processor emulates the precision.
+fn emulated(trial: &Trial, around: &Surroundings<'_>) -> Option<(String, String)> {
+    let processor = around.processor.as_deref().filter(|_| {
+        around.devices.is_empty()
+            && matches!(trial.train.precision, Precision::AmpBf16 | Precision::Bf16)
+    })?;
+    let told = || {
+        (
+            "precision".to_owned(),
+            "bf16 is emulated: this processor has no instructions for it (avx512_bf16, amx_bf16, \
+             bf16)"
+                .to_owned(),
+        )
+    };
+    (!has_bf16(processor)).then(told)
+}
+
+fn lost(readings: &AttemptReadings, devices: &[LeasedGpu]) -> Option<Lost> {
+    let (uuid, words) = readings.lost.as_ref()?;
+    let gpu = devices.iter().find(|gpu| gpu.uuid == *uuid)?;
+    Some(Lost {
+        uuid: uuid.clone(),
+        words: format!("GPU {} ({}) was lost (NVML: {words})", gpu.index, gpu.name),
+    })
+}

@@ -1,0 +1,286 @@
+use super::*;
+use crate::schedule::instruments::{GpuProcess, InstanceFacts};
+
+fn gpus() -> Vec<LeasedGpu> {
+    let gpu = |index: u32| LeasedGpu {
+        index,
+        uuid: format!("GPU-{index}a"),
+        name: "H200".into(),
+        memory_total_bytes: Some(1 << 37),
+        ..LeasedGpu::default()
+    };
+    vec![gpu(0), gpu(1), gpu(2)]
+}
+
+fn chosen(wanted: &str, visible: Option<&str>, devices: &[LeasedGpu]) -> Result<Vec<u32>, String> {
+    let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+    let offer = DeviceOffer {
+        devices,
+        unusable: &[],
+        absence: Some("no NVIDIA driver found"),
+        visible,
+    };
+    choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
+        DeviceChoice::Cpu { .. } => Vec::new(),
+        DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => {
+            found.iter().map(|device| device.index).collect()
+        }
+    })
+}
+
+#[test]
+fn devices_are_chosen_by_name_index_and_uuid() {
+    assert_eq!(chosen("auto", None, &gpus()), Ok(vec![0, 1, 2]));
+    assert_eq!(chosen("all", None, &gpus()), Ok(vec![0, 1, 2]));
+    assert_eq!(chosen("cpu", None, &gpus()), Ok(vec![]));
+    assert_eq!(chosen("[2, GPU-0a]", None, &gpus()), Ok(vec![2, 0]));
+    assert!(
+        chosen("[7]", None, &gpus())
+            .unwrap_err()
+            .contains("there are 0 (GPU-0a), 1")
+    );
+}
+
+#[test]
+fn several_devices_per_trial_are_taken_in_whole_trials_or_refused() {
+    let chosen = |wanted: &str, each: u64, devices: &[LeasedGpu]| {
+        let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+        choose_each(
+            &wanted,
+            Engine::Libtorch,
+            each,
+            DeviceOffer {
+                devices,
+                unusable: &[],
+                absence: Some("no NVIDIA driver found"),
+                visible: None,
+            },
+        )
+    };
+    assert_eq!(
+        chosen("all", 2, &gpus()),
+        Ok(DeviceChoice::All(gpus()[..2].to_vec())),
+        "the third fills no trial"
+    );
+    assert_eq!(chosen("all", 3, &gpus()), Ok(DeviceChoice::All(gpus())));
+    assert_eq!(
+        chosen("auto", 2, &gpus()),
+        Ok(DeviceChoice::FirstIdle(gpus()))
+    );
+    assert!(matches!(
+        chosen("auto", 2, &[]),
+        Ok(DeviceChoice::Cpu { notice: Some(_) })
+    ));
+    for wanted in ["all", "auto"] {
+        let refused = chosen(wanted, 4, &gpus()).unwrap_err();
+        assert!(
+            refused.starts_with(
+                "`run.devices_per_trial` is 4, and a trial may use 3 GPUs: 0 (GPU-0a), 1"
+            ),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn the_environment_restricts_what_may_be_chosen() {
+    assert_eq!(chosen("all", Some("2,1"), &gpus()), Ok(vec![2, 1]));
+    assert_eq!(chosen("all", Some("GPU-1,-1,0"), &gpus()), Ok(vec![1]));
+    assert!(chosen("[0]", Some("1"), &gpus()).is_err());
+    assert!(
+        chosen("all", Some(""), &gpus())
+            .unwrap_err()
+            .contains("hides every GPU")
+    );
+}
+
+/// GPU 0 has two MIG instances, GPU 1 has none.
+fn one_in_pieces() -> Vec<LeasedGpu> {
+    let instance = |id: u32| LeasedGpu {
+        uuid: format!("MIG-{id}b"),
+        instance: Some(InstanceFacts {
+            board_uuid: "GPU-0a".into(),
+            gpu_instance: id,
+            compute_instance: 0,
+        }),
+        ..gpus()[0].clone()
+    };
+    vec![instance(1), instance(2), gpus()[1].clone()]
+}
+
+fn uuids(wanted: &str, visible: Option<&str>) -> Result<Vec<String>, String> {
+    let (wanted, devices): (Devices, _) = (serde_yaml::from_str(wanted).unwrap(), one_in_pieces());
+    let offer = DeviceOffer {
+        devices: &devices,
+        unusable: &[],
+        absence: None,
+        visible,
+    };
+    choose(&wanted, Engine::Libtorch, offer).map(|choice| match choice {
+        DeviceChoice::Cpu { notice } => notice.into_iter().collect(),
+        DeviceChoice::FirstIdle(found) | DeviceChoice::All(found) => {
+            found.into_iter().map(|device| device.uuid).collect()
+        }
+    })
+}
+
+#[test]
+fn a_mig_instance_is_a_device_by_either_of_its_names_and_by_those_of_its_gpu() {
+    let of = |wanted: &str, visible: Option<&str>| uuids(wanted, visible).unwrap();
+    assert_eq!(of("all", None), ["MIG-1b", "MIG-2b", "GPU-1a"]);
+    assert_eq!(of("[MIG-2b]", None), ["MIG-2b"]);
+    assert_eq!(of("[MIG-GPU-0a/2/0, 1]", None), ["MIG-2b", "GPU-1a"]);
+    assert_eq!(
+        (of("[0]", None), of("[GPU-0a]", None)),
+        (vec!["MIG-1b".to_owned()], vec!["MIG-1b".to_owned()]),
+        "as CUDA takes the first one"
+    );
+    assert_eq!(of("auto", Some("MIG-2b")), ["MIG-2b"]);
+    assert_eq!(of("all", Some("MIG-2b,MIG-1b")), ["MIG-2b", "MIG-1b"]);
+    assert_eq!(of("all", Some("MIG-GPU-0a/2/0")), ["MIG-2b"]);
+    assert_eq!(of("all", Some("0,GPU-1")), ["MIG-1b", "GPU-1a"]);
+    assert_eq!(
+        of("all", Some("GPU-0,MIG-9,1")),
+        ["MIG-1b"],
+        "it ends at what is no device"
+    );
+}
+
+#[test]
+fn an_instance_that_is_not_there_is_refused_with_those_that_are() {
+    let refused = uuids("[MIG-7]", None).unwrap_err();
+    assert_eq!(
+        refused,
+        "`run.devices` names MIG-7: there are 0 (MIG-1b), 0 (MIG-2b), 1 (GPU-1a)"
+    );
+    let refused = uuids("[MIG-1b]", Some("MIG-2b")).unwrap_err();
+    assert_eq!(
+        refused, "`run.devices` names MIG-1b: there are 0 (MIG-2b)",
+        "hidden ones are not there"
+    );
+    for wrong in ["MIG-7", "MIG-1", "MIG-GPU-0a/1/1", "MIG-GPU-9/1/0", "MIG-"] {
+        let refused = uuids("all", Some(wrong)).unwrap_err();
+        assert!(
+            refused.contains("names none of the devices here; MIG instances are MIG-1b, MIG-2b"),
+            "{wrong}: {refused}"
+        );
+    }
+}
+
+#[test]
+fn instances_are_not_joined_for_one_trial() {
+    let chosen = |visible: &str| {
+        let devices = one_in_pieces();
+        let offer = DeviceOffer {
+            devices: &devices,
+            unusable: &[],
+            absence: None,
+            visible: Some(visible),
+        };
+        choose_each(&Devices::Named(DeviceName::All), Engine::Libtorch, 2, offer)
+    };
+    let refused = chosen("MIG-1b,MIG-2b").unwrap_err();
+    assert!(
+        refused.contains("only one MIG instance to a process, and MIG-1b is one"),
+        "{refused}"
+    );
+    assert!(
+        chosen("1")
+            .unwrap_err()
+            .contains("a trial may use 1 GPU: 1 (GPU-1a)")
+    );
+}
+
+#[test]
+fn a_machine_without_a_gpu_falls_back_aloud_and_only_for_auto() {
+    let offer = DeviceOffer {
+        devices: &[],
+        unusable: &[],
+        absence: Some("no NVIDIA driver found"),
+        visible: None,
+    };
+    let auto = choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, offer);
+    assert_eq!(
+        auto,
+        Ok(DeviceChoice::Cpu {
+            notice: Some("no NVIDIA driver found, trials run on the CPU".into())
+        })
+    );
+    assert_eq!(
+        choose(&Devices::Named(DeviceName::Auto), Engine::Flex, offer),
+        Ok(DeviceChoice::Cpu { notice: None })
+    );
+    assert!(
+        chosen("all", None, &[])
+            .unwrap_err()
+            .contains("no NVIDIA driver found")
+    );
+}
+
+#[test]
+fn a_gpu_that_cannot_be_used_is_named_with_its_reason() {
+    let unusable = [(2, "the GPU is lost".to_owned())];
+    let of = |wanted: &str, devices: &[LeasedGpu]| {
+        let wanted: Devices = serde_yaml::from_str(wanted).unwrap();
+        choose(
+            &wanted,
+            Engine::Libtorch,
+            DeviceOffer {
+                devices,
+                unusable: &unusable,
+                absence: None,
+                visible: None,
+            },
+        )
+    };
+    let two = &gpus()[..2];
+    assert!(
+        of("[0, 2]", two)
+            .unwrap_err()
+            .starts_with("`run.devices` names GPU 2, which cannot be used: the GPU is lost")
+    );
+    assert_eq!(of("auto", two), Ok(DeviceChoice::FirstIdle(two.to_vec())));
+    let refused = of("auto", &[]).unwrap_err();
+    assert_eq!(
+        refused,
+        "GPU 2 cannot be used: the GPU is lost; `--device cpu` runs the trials on the CPU"
+    );
+    assert_eq!(of("cpu", &[]), Ok(DeviceChoice::Cpu { notice: None }));
+    for text in ["", "-1"] {
+        let hidden = DeviceOffer {
+            devices: &[],
+            unusable: &unusable,
+            absence: None,
+            visible: Some(text),
+        };
+        assert!(matches!(
+            choose(&Devices::Named(DeviceName::Auto), Engine::Libtorch, hidden),
+            Ok(DeviceChoice::Cpu { notice: Some(_) })
+        ));
+    }
+}
+
+#[test]
+fn a_busy_gpu_names_its_users_and_hidden_lists_are_not_taken_for_use() {
+    let gpu = &gpus()[0];
+    let process = GpuProcess {
+        pid: 4711,
+        user: Some("ada".into()),
+        used_memory_bytes: Some(3 << 30),
+    };
+    let words = busy(gpu, &ProcessList::Known(vec![process]), None).unwrap();
+    assert_eq!(
+        words,
+        "GPU 0 (H200) is used by PID 4711 of user ada with 3.0 GiB"
+    );
+    assert_eq!(busy(gpu, &ProcessList::Known(vec![]), Some(0.04)), None);
+    assert!(
+        busy(gpu, &ProcessList::Unknown("container".into()), Some(0.5))
+            .unwrap()
+            .contains("50.0 %")
+    );
+    assert_eq!(
+        busy(gpu, &ProcessList::Unknown("container".into()), None),
+        None
+    );
+}

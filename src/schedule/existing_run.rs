@@ -1,0 +1,161 @@
+//! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
+//! changed.
+
+use std::collections::BTreeSet;
+
+use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
+    plan::{Trial, TrialId},
+    record::{RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
+    spec::{self, Experiment},
+};
+
+use super::{
+    RunStop, WantedTrials,
+    changes::{KeyChange, changes, describe},
+    machine::{self, MachineIdentity},
+    remaining::History,
+};
+
+/// The run to resume, or a new one.
+pub(super) enum ExistingRun {
+    New {
+        /// The reason why a finished run of the same experiment is not used.
+        notice: Option<String>,
+    },
+    Old(Box<Old>),
+}
+
+/// A run of this experiment that can be resumed.
+pub(super) struct Old {
+    pub(super) folder: RunFolder,
+    pub(super) file: RunFile,
+    pub(super) rows: Vec<TableRow>,
+    pub(super) history: History,
+    /// Changed keys that a resume accepts.
+    pub(super) changed: Vec<KeyChange>,
+}
+
+/// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision
+/// depends on the machine.
+///
+/// # Errors
+/// If the run is unfinished and the experiment has changed, or the run cannot be read.
+pub(super) fn find(
+    wanted: &WantedTrials,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Result<ExistingRun, RunStop> {
+    let newest = runs(wanted.results, &wanted.experiment.name).pop();
+    let Some(folder) = newest.filter(|_| !wanted.fresh) else {
+        return Ok(ExistingRun::New { notice: None });
+    };
+    let unreadable = |what: String| {
+        RunStop::Refused(format!(
+            "{what}; repair it, or start a new run with `--fresh`"
+        ))
+    };
+    let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
+    let rows = TrialTable::read_of(&folder)
+        .map_err(|error| unreadable(error.to_string()))?
+        .rows;
+    let history = History::of(&rows);
+    let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
+    match compare(wanted, &folder, &file, &rows) {
+        Ok(_)
+            if finished
+                && !wanted.reruns
+                && let Some(notice) = elsewhere(&folder, &file, here) =>
+        {
+            Ok(ExistingRun::New {
+                notice: Some(notice),
+            })
+        }
+        Ok(changed) => Ok(ExistingRun::Old(Box::new(Old {
+            folder,
+            file,
+            rows,
+            history,
+            changed,
+        }))),
+        Err(_) if finished => Ok(ExistingRun::New { notice: None }),
+        Err(what) => Err(RunStop::Refused(format!(
+            "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \
+             that run, or start a new one with `--fresh`",
+            folder.path().display()
+        ))),
+    }
+}
+
+/// Returns the reason why a finished run is not a result of this machine; `None` if it is one.
+fn elsewhere(
+    folder: &RunFolder,
+    file: &RunFile,
+    here: &dyn Fn() -> MachineIdentity,
+) -> Option<String> {
+    let difference = machine::made_elsewhere(&file.launches, &here())?;
+    Some(format!(
+        "{} is finished, but ran on another machine ({difference}); starting a new run",
+        folder.path().display()
+    ))
+}
+
+/// Returns the changes that a resume accepts; the error lists those that it does not.
+fn compare(
+    wanted: &WantedTrials,
+    folder: &RunFolder,
+    file: &RunFile,
+    rows: &[TableRow],
+) -> Result<Vec<KeyChange>, String> {
+    let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
+    let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
+        .map_err(|error| format!("  experiment.yaml: {error}"))
+        .and_then(|text| {
+            spec::read_yaml(&text)
+                .map_err(|error| format!("  experiment.yaml of that run cannot be read: {error}"))
+        })?;
+    let (free, bound): (Vec<KeyChange>, Vec<KeyChange>) = changes(&old, wanted.experiment)
+        .into_iter()
+        .partition(|change| change.is_free() || (!has_begun && change.is_of_the_device()));
+    if !bound.is_empty() {
+        return Err(describe(&bound));
+    }
+    match wanted.search {
+        // `run.retries` may change: earlier choices were made with the old number.
+        Some(search) => same_path(file, &search.progress_with(rows, old.run.retries).trials)?,
+        None => same_plan(file, wanted.trials)?,
+    }
+    Ok(free)
+}
+
+fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    // An earlier version of kiln may have planned the same trials in another order.
+    let is_same =
+        file.plan.iter().collect::<BTreeSet<_>>() == trials.iter().map(|trial| &trial.id).collect();
+    let differ = || {
+        format!(
+            "  the plan: it had {} trials, now it has {}, and the ids differ",
+            file.plan.len(),
+            trials.len()
+        )
+    };
+    is_same.then_some(()).ok_or_else(differ)
+}
+
+/// Checks that the search requests the same trials for the same rows; it may not if the data or the
+/// machine changed.
+fn same_path(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let stray = file
+        .plan
+        .iter()
+        .enumerate()
+        .find(|(place, id)| trials.get(*place).map(|trial| &trial.id) != Some(*id));
+    let differ = |(place, id): (usize, &TrialId)| {
+        format!(
+            "  the search: trial {id} was number {} of the search, and now it is not (did the data \
+             or the number of cores change?)",
+            place + 1
+        )
+    };
+    stray.map_or(Ok(()), |stray| Err(differ(stray)))
+}

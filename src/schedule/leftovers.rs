@@ -1,0 +1,130 @@
+//! Cleans up after launches that were killed: their processes, the drafts of their files, and rows
+//! for attempts that have none.
+
+use std::{collections::HashSet, io};
+
+use kiln_core::{
+    plan::{Outcome, Trial, TrialId},
+    record::{
+        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFile, RunFolder, TableRow,
+        attempt::sweep_attempts,
+    },
+};
+
+use super::{
+    RunRequest, RunStop,
+    instruments::{AttemptReadings, Instruments, LeasedGpu},
+    machine,
+    open::{OpenRun, cannot_write, cores},
+    row::{AttemptFacts, row},
+    stray,
+};
+
+/// Ends the processes that a killed parent left running, removes drafts, and writes a `killed` row
+/// for each attempt without a row.
+///
+/// # Errors
+/// If a row cannot be written.
+pub(super) fn adopt(
+    open: &mut OpenRun,
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> Result<(), RunStop> {
+    let strays = stray::end_strays(open.folder.path());
+    if strays > 0 {
+        open.notices.push(ended_strays(strays));
+    }
+    let known: HashSet<(TrialId, u64)> = open
+        .store
+        .rows()
+        .iter()
+        .map(|row| (row.fixed.trial.clone(), row.fixed.attempt))
+        .collect();
+    let devices = instruments.devices();
+    for (trial, attempts) in sweep_drafts(&open.folder, request.trials) {
+        for attempt in attempts {
+            if !known.contains(&(trial.id.clone(), attempt)) {
+                let row = killed(open, trial, attempt, &devices);
+                let changes = open
+                    .store
+                    .keep(row)
+                    .map_err(io::Error::from)
+                    .map_err(cannot_write(request))?;
+                open.notices.extend(changes.iter().map(ToString::to_string));
+                open.notices.push(format!(
+                    "trial {} attempt {attempt} had no row because its parent was killed; its \
+                     outcome is `killed`",
+                    trial.id
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the drafts of files that a killed launch left, and returns the attempts of each trial; an
+/// error leaves drafts.
+pub(super) fn sweep_drafts<'a>(
+    folder: &RunFolder,
+    trials: &'a [Trial],
+) -> Vec<(&'a Trial, Vec<u64>)> {
+    let _ = folder.remove_drafts(folder.path());
+    let sweep = |trial: &'a Trial| {
+        if trial.train.checkpoint.is_some() {
+            let _ = Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone()).sweep();
+        }
+        (trial, sweep_attempts(folder, &trial.id))
+    };
+    trials.iter().map(sweep).collect()
+}
+
+/// The notice about processes that killed launches left.
+pub(super) fn ended_strays(count: usize) -> String {
+    format!("ended leftover processes of an earlier launch: {count}")
+}
+
+fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) -> TableRow {
+    let started = AttemptFile::read(&open.folder.attempt(&trial.id, attempt));
+    let launch = started
+        .as_ref()
+        .map_or(open.launch.saturating_sub(1), |started| started.launch);
+    let named = started
+        .as_ref()
+        .map(|started| started.device.split(DEVICE_SEPARATOR))
+        .into_iter()
+        .flatten();
+    let used: Vec<LeasedGpu> = named
+        .filter_map(|uuid| devices.iter().find(|device| device.uuid == uuid))
+        .cloned()
+        .collect();
+    let cpu_name = started
+        .as_ref()
+        .filter(|started| started.device == "cpu")
+        .and_then(|_| recorded_cpu(&open.file, launch));
+    let reason = format!(
+        "trial {} was running when `kiln run` itself ended (launch {launch})",
+        trial.id
+    );
+    row(&AttemptFacts {
+        attempt,
+        started_utc: started.as_ref().map(|started| started.started_utc.clone()),
+        devices: &used,
+        cpu_name,
+        concurrent_trials: 1,
+        ..AttemptFacts::of_end(
+            trial,
+            launch,
+            (Outcome::Killed, reason),
+            &AttemptReadings::default(),
+            cores(),
+        )
+    })
+}
+
+/// The model of the processor that a launch recorded.
+fn recorded_cpu(file: &RunFile, launch: u64) -> Option<&str> {
+    file.launches
+        .iter()
+        .find(|known| known.launch == launch)
+        .and_then(machine::cpu_model)
+}
