@@ -4,12 +4,17 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Seek, Write},
     path::Path,
+    thread,
+    time::{Duration, Instant},
 };
 
 use crate::folder::{self, Folder};
 
 /// Name of an experiment's lock, in its folder.
 const LOCK: &str = ".kiln-lock";
+/// Longest wait for a lock whose holder has ended.
+const MOST_WAIT: Duration = Duration::from_secs(3);
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// The lock of one experiment; released when dropped, or when the process ends.
 #[derive(Debug)]
@@ -28,6 +33,21 @@ impl Drop for Lock {
 /// The holder of a lock, in words: ``process 4711 since 2026-11-20T10:00:00Z``.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder(pub String);
+
+impl Holder {
+    /// Whether the process it names has ended. A child that it was just starting when it was killed
+    /// has the file open until its exec.
+    fn has_ended(&self) -> bool {
+        let pid = self
+            .0
+            .strip_prefix("process ")
+            .and_then(|rest| rest.split(' ').next())
+            .and_then(|pid| pid.parse::<u32>().ok());
+        pid.is_some_and(|pid| {
+            Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
+        })
+    }
+}
 
 /// Takes the lock of one experiment, or returns its holder.
 ///
@@ -66,14 +86,23 @@ pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
 /// The file cannot be created or opened.
 pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
     let mut file = open_for_all(path)?;
-    match file.try_lock() {
-        Ok(()) => {
-            file.set_len(0)?;
-            file.write_all(who.as_bytes())?;
-            Ok(Ok(Lock { file }))
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.write_all(who.as_bytes())?;
+                return Ok(Ok(Lock { file }));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let holder = read_holder(&mut file);
+                if !holder.has_ended() || begun.elapsed() > MOST_WAIT {
+                    return Ok(Err(holder));
+                }
+                thread::sleep(BETWEEN_TRIES);
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
         }
-        Err(TryLockError::WouldBlock) => Ok(Err(read_holder(&mut file))),
-        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -120,17 +149,41 @@ mod tests {
     }
 
     #[test]
-    fn a_second_lock_learns_who_has_the_first() {
-        let results = tempfile::tempdir().unwrap();
-        let first = lock(results.path(), "x", 41, "2026-01-01T00:00:00Z")
+    fn a_lock_that_a_dead_process_left_to_a_starting_child_is_waited_for() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("lock");
+        // No process has this id: it is above the kernel's limit.
+        let lock = lock_file(&path, "process 4194305 since today")
             .unwrap()
             .unwrap();
+        let child = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(lock);
+        });
+        assert!(lock_file(&path, "process 2 since today").unwrap().is_ok());
+        child.join().unwrap();
+    }
+
+    #[test]
+    fn a_second_lock_learns_who_has_the_first() {
+        let results = tempfile::tempdir().unwrap();
+        let first = lock(
+            results.path(),
+            "x",
+            std::process::id(),
+            "2026-01-01T00:00:00Z",
+        )
+        .unwrap()
+        .unwrap();
         let second = lock(results.path(), "x", 42, "2026-01-01T00:00:01Z")
             .unwrap()
             .unwrap_err();
         assert_eq!(
             second,
-            Holder("process 41 since 2026-01-01T00:00:00Z".to_owned())
+            Holder(format!(
+                "process {} since 2026-01-01T00:00:00Z",
+                std::process::id()
+            ))
         );
         assert_eq!(holder(results.path(), "x"), Some(second));
         drop(first);
