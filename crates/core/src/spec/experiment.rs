@@ -16,6 +16,7 @@ use super::{
     initial_weights::InitialWeights,
     model_section::AskedModel,
     optimizer::{LearningRateSchedule, Optimizer},
+    random_points::RandomPoints,
     run_options::Run,
     sample::Sample,
     search::Search,
@@ -355,6 +356,9 @@ pub struct Sweep {
     pub grid: serde_json::Map<String, Value>,
     /// Keys that vary together, crossed with the grid.
     pub zip: serde_json::Map<String, Value>,
+    /// Random points, crossed with the grid; a resolved experiment has them as `zip`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<RandomPoints>,
     /// Points added individually.
     pub include: Vec<serde_json::Map<String, Value>>,
     /// Points removed: each entry removes all points that match every key it names. A quoted
@@ -373,6 +377,7 @@ impl Default for Sweep {
         Self {
             grid: serde_json::Map::new(),
             zip: serde_json::Map::new(),
+            sample: None,
             include: Vec::new(),
             exclude: Vec::new(),
             repeats: 1,

@@ -10,16 +10,18 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    axes::{AXES, RUN_AXES_IN_WORDS, may_vary},
+    axes::{AXES, RUN_AXES_IN_WORDS, SAMPLE_AXES, may_vary},
     check,
     condition::{Operator, condition},
     future,
     keys::{self, KeyLookup},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
+    range_axis::{NumberRange, is_range},
     scalar::{Resolved, Scalar},
     shapes::{KeyField, KeyShape, join},
     suggest::{listed, nearest},
+    synonyms,
 };
 use crate::limits::{AXIS_VALUES, EXCLUDE_ENTRIES, Limit, POINTS};
 
@@ -38,9 +40,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
         problems: Vec::new(),
         kinds: RefCell::default(),
         fields: HashMap::new(),
-        varying: HashSet::new(),
     };
-    checker.varying = checker.every_value().map(|(key, _)| key).collect();
     for place in AXES {
         checker.axes(place);
     }
@@ -63,8 +63,6 @@ struct SweepChecker<'a> {
     kinds: RefCell<HashMap<String, Vec<String>>>,
     /// The allowed values of the keys so far.
     fields: HashMap<String, Fields>,
-    /// The keys to which the sweep gives a value.
-    varying: HashSet<&'a str>,
 }
 
 /// The allowed values of a key; several if they depend on the kind.
@@ -97,6 +95,19 @@ impl<'a> SweepChecker<'a> {
         let Some(fields) = self.fields(&full, entry) else {
             return;
         };
+        if is_range(&entry.value) {
+            // Other ranges are lists by now, or have a problem.
+            if path == SAMPLE_AXES.join(".") {
+                let range = NumberRange::read(&full, &entry.key, &entry.value, false);
+                match range {
+                    Ok(range) => range
+                        .ends()
+                        .for_each(|end| self.value(&entry.key, &fields, end)),
+                    Err(faults) => self.problems.extend(faults),
+                }
+            }
+            return;
+        }
         let NodeContent::List(values) = &entry.value.content else {
             let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
             let message = format!(
@@ -117,8 +128,17 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         let mut seen = HashSet::new();
+        let mut faulty = None;
         for value in values {
+            // The values of a range have one place, and one fault there is enough.
+            if faulty == Some(&value.location) && value.location == entry.value.location {
+                continue;
+            }
+            let known = self.problems.len();
             self.value(&entry.key, &fields, value);
+            if self.problems.len() > known {
+                faulty = Some(&value.location);
+            }
             // For keys that vary together, only whole rows must differ.
             if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
                 self.push(
@@ -299,6 +319,7 @@ impl<'a> SweepChecker<'a> {
     }
 
     fn grid_and_zip(&mut self) {
+        self.sample_beside();
         let Some(grid) = self.sweep.get("grid") else {
             return;
         };
@@ -326,12 +347,45 @@ impl<'a> SweepChecker<'a> {
         }
     }
 
+    /// Random points are rows of their own, and no key may come from two places.
+    fn sample_beside(&mut self) {
+        let Some(axes) = self.tree.get_path(SAMPLE_AXES) else {
+            return;
+        };
+        let stays = |entry: &&NodeEntry| !entry.value.is_null();
+        if let Some(zip) = self.sweep.entry("zip")
+            && zip.value.entries().iter().any(|entry| stays(&entry))
+        {
+            let message = "`sweep.zip` and `sweep.sample` both give rows of values; keep one of \
+                           them, or move the keys of `zip` into `sweep.grid`";
+            self.push(&zip.key_location, "sweep.zip", message);
+        }
+        if axes.is_map() && !axes.entries().iter().any(|entry| stays(&entry)) {
+            let message = "`sweep.sample.axes` is empty; it needs at least one axis";
+            self.push(&axes.location, "sweep.sample.axes", message);
+        }
+        for entry in axes.entries().iter().filter(stays) {
+            let in_grid = self
+                .sweep
+                .get("grid")
+                .and_then(|grid| grid.entry(&entry.key));
+            if in_grid.as_ref().is_some_and(stays) {
+                let message = format!(
+                    "`{}` is in both `sweep.grid` and `sweep.sample`; keep one of them",
+                    entry.key
+                );
+                let full = format!("sweep.sample.axes.{}", entry.key);
+                self.push(&entry.key_location, &full, message);
+            }
+        }
+    }
+
     /// A search chooses the points itself: listed points would be read and ignored.
     fn beside_search(&mut self) {
         if self.sweep.get("search").is_none_or(Node::is_null) {
             return;
         }
-        for section in ["grid", "zip", "include", "exclude"] {
+        for section in ["grid", "zip", "sample", "include", "exclude"] {
             let Some(entry) = self
                 .sweep
                 .entry(section)
@@ -410,10 +464,13 @@ impl<'a> SweepChecker<'a> {
     fn seeds(&mut self) {
         for place in AXES {
             let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
-            let repeats = self
-                .tree
-                .get_path(&[&place[..place.len() - 1], &["repeats"]].concat())
-                .map(Node::to_json);
+            // Random points are repeated as the others.
+            let around = match around.as_str() {
+                "sweep.sample" => "sweep",
+                around => around,
+            };
+            let repeats: Vec<&str> = around.split('.').chain(["repeats"]).collect();
+            let repeats = self.tree.get_path(&repeats).map(Node::to_json);
             let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
             if let Some(entry) = self
                 .tree
@@ -484,13 +541,6 @@ impl<'a> SweepChecker<'a> {
         };
         if section == "include" {
             return self.value(&entry.key, &fields, &entry.value);
-        }
-        if !self.varying.contains(entry.key.as_str()) {
-            let message = format!(
-                "`{}` is not an axis of this sweep, so no point can match it",
-                entry.key
-            );
-            return self.push(&entry.key_location, &full, message);
         }
         // An unquoted `>8` begins a folded text in YAML, which is empty.
         if entry.value.text() == Some("") {
@@ -583,6 +633,18 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
         path.strip_suffix(key)
             .is_some_and(|rest| rest.ends_with('.'))
     };
+    let in_same_map = |synonym: &str| {
+        let rest = synonym.strip_prefix(parent);
+        let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| siblings.contains(&rest))
+    };
+    let synonyms = synonyms::keys(name.rsplit('.').next().unwrap_or(name));
+    let synonym = synonyms
+        .iter()
+        .find(|synonym| in_same_map(synonym))
+        .or(synonyms.first())
+        .filter(|synonym| may_vary(synonym))
+        .map(|synonym| (*synonym).to_owned());
     let near = nearest(name, siblings.into_iter().chain(["kind"]))
         .map(|near| join(parent, near))
         .filter(|near| may_vary(near));
@@ -590,6 +652,7 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
         .iter()
         .find(ending)
         .cloned()
+        .or(synonym)
         .or(near)
         .or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
     match found {
