@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod excerpt;
 mod initial_weights;
 mod launching;
 mod ls;
@@ -35,8 +36,8 @@ use std::{
 use clap::{Parser, Subcommand};
 use kiln_core::{spec::Problems, units::without_controls};
 
-use crate::output::terminal;
-pub(crate) use crate::output::terminal::note;
+use crate::output::terminal::{self, ColorChoice};
+pub(crate) use crate::output::terminal::{note, warning};
 
 /// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
 /// tables to compare.
@@ -45,6 +46,9 @@ pub(crate) use crate::output::terminal::note;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    /// When to use color: on a terminal and without `NO_COLOR` (`auto`), always, or never.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: ColorChoice,
 }
 
 #[derive(Subcommand)]
@@ -65,7 +69,7 @@ enum Verb {
     Reproduce(reproduce::Args),
     /// Explain a run: its summary, and findings with evidence and the next experiment.
     Report(report::Args),
-    /// List the runs under results/.
+    /// List the runs under results/, newest first.
     Ls(ls::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
@@ -136,14 +140,26 @@ impl Stop {
         Self::new(Status::BadInput, message)
     }
 
-    /// Every problem of an experiment file, one a line.
+    /// Every problem of an experiment file, each with the line of the file in which it is.
     pub(crate) fn problems(problems: Problems) -> Self {
-        Self::of_lines(Status::BadInput, problems.as_slice())
+        let mut excerpts = excerpt::Excerpts::default();
+        let lines = problems.as_slice().iter();
+        Self::of_lines(
+            Status::BadInput,
+            lines.flat_map(|problem| excerpts.with_problem(problem)),
+        )
     }
 
     /// Prints the message to standard error.
     pub(crate) fn print(&self) {
-        self.message.split('\n').for_each(note);
+        // The lines of a file, and those of a list, begin with a space.
+        for line in self.message.split('\n') {
+            if line.starts_with(' ') {
+                note(line);
+            } else {
+                terminal::problem(line);
+            }
+        }
     }
 }
 
@@ -199,6 +215,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print_parsed(&error) as u8),
     };
+    terminal::choose_color(cli.color);
     match kiln_hardware::check_setting()
         .and_then(|()| kiln_core::limits::check_setting())
         .map_err(Stop::bad_input)

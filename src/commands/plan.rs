@@ -45,7 +45,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
         match plan_file(file.clone(), &args.set) {
-            Ok(planned) => show(&planned, &args)?,
+            Ok(planned) => {
+                planned.warn();
+                show(&planned, &args)?;
+            }
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
                 stop.print();
