@@ -41,6 +41,7 @@ mod plan;
 mod planted;
 mod report_files;
 mod resume;
+mod rm;
 mod run;
 mod sampler;
 mod schema;

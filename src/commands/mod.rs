@@ -19,7 +19,9 @@ mod planned;
 mod report;
 mod reproduce;
 mod rerun;
+mod rm;
 mod run;
+mod runs;
 mod schema;
 mod snapshot;
 mod sources;
@@ -71,6 +73,8 @@ enum Verb {
     Report(report::Args),
     /// List the runs under results/, newest first.
     Ls(ls::Args),
+    /// Remove runs, after a question.
+    Rm(rm::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
     Snapshot(snapshot::Args),
@@ -271,6 +275,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Rm(args) => rm::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
