@@ -32,6 +32,7 @@ mod fuzz;
 mod fuzzing;
 mod hardware_scenarios;
 mod imports;
+mod init;
 mod limits;
 mod ls;
 mod mig;

@@ -8,6 +8,7 @@ mod completions;
 mod data;
 mod doctor;
 mod excerpt;
+mod init;
 mod initial_weights;
 mod launching;
 mod ls;
@@ -55,6 +56,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Write a commented experiment file that runs on this machine.
+    Init(init::Args),
     /// Check experiment files: lists every problem at once, with its line.
     Check(check::Args),
     /// Show the trials that would run.
@@ -267,6 +270,7 @@ fn print_parsed(error: &clap::Error) -> Status {
 
 fn perform(verb: Verb) -> Result<Status, Stop> {
     match verb {
+        Verb::Init(args) => init::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
