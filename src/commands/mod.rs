@@ -7,6 +7,7 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod examples;
 mod excerpt;
 mod init;
 mod initial_weights;
@@ -57,43 +58,61 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Write a commented experiment file that runs on this machine.
+    #[command(after_long_help = examples::INIT)]
     Init(init::Args),
     /// Check experiment files: lists every problem at once, with its line.
+    #[command(after_long_help = examples::CHECK)]
     Check(check::Args),
     /// Show the trials that would run.
+    #[command(after_long_help = examples::PLAN)]
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
+    #[command(after_long_help = examples::RUN)]
     Run(run::Args),
     /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the
     /// best setting.
+    #[command(after_long_help = examples::TUNE)]
     Tune(tune::Args),
     /// Compare two runs: faster, slower, unchanged, or within noise.
+    #[command(after_long_help = examples::COMPARE)]
     Compare(compare::Args),
     /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the
     /// same, 1 if not, 4 if undecided.
+    #[command(after_long_help = examples::REPRODUCE)]
     Reproduce(reproduce::Args),
     /// Explain a run: its summary, and findings with evidence and the next experiment.
+    #[command(after_long_help = examples::REPORT)]
     Report(report::Args),
     /// List the runs under results/, newest first.
+    #[command(after_long_help = examples::LS)]
     Ls(ls::Args),
     /// Remove runs, after a question.
+    #[command(after_long_help = examples::RM)]
     Rm(rm::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
+    #[command(after_long_help = examples::SNAPSHOT)]
     Snapshot(snapshot::Args),
     /// Show the readings of the devices live, or write them to a table.
+    #[command(after_long_help = examples::WATCH)]
     Watch(watch::Args),
     /// Measure the peak matrix-product speed of a device per precision, for MFU.
+    #[command(after_long_help = examples::CALIBRATE)]
     Calibrate(calibrate::Args),
     /// Check machine, driver, libtorch, devices and disk; prints a remedy for each problem.
+    #[command(after_long_help = examples::DOCTOR)]
     Doctor(doctor::Args),
     /// List, fetch and verify data sets.
+    #[command(after_long_help = examples::DATA)]
     Data(data::Args),
     /// Print the JSON Schema of the experiment file.
+    #[command(after_long_help = examples::SCHEMA)]
     Schema(schema::Args),
     /// Print a completion script for a shell.
+    #[command(after_long_help = examples::COMPLETIONS)]
     Completions(completions::Args),
     /// Print the manual page, or write one per command.
+    #[command(after_long_help = examples::MAN)]
     Man(man::Args),
 }
 
