@@ -80,7 +80,8 @@ fn the_bad_files_are_many_and_some_hold_many_errors() {
         "a kept text without its file, or the reverse"
     );
     assert!(lines.len() >= 40);
-    assert!(lines.iter().filter(|count| **count >= 4).count() >= 10);
+    // Each error has a line of its own, most of them with two lines of the file.
+    assert!(lines.iter().filter(|count| **count >= 12).count() >= 10);
 }
 
 #[test]
@@ -176,6 +177,35 @@ fn files_that_cannot_be_read_are_plain_errors() {
             (expected, Some(2))
         );
     }
+}
+
+#[test]
+fn the_fault_is_shown_in_its_line_and_colored_on_a_terminal() {
+    let place = crate::scripted_child::Place::with("train: {steps: 1e3}");
+    let piped = place.kiln(&["check", "x.yaml"]).output().unwrap();
+    let message = "x.yaml:4:16: `train.steps` is `1e3`; it must be an integer from 1 to \
+                   1000000000; write `1000`";
+    let excerpt = "  4 | train: {steps: 1e3}\n    |                ^\n";
+    assert_eq!(errors(&piped), format!("{message}\n{excerpt}"));
+    let shown = |command: &mut Command| {
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        text.replace("\r\n", "\n")
+    };
+    let red = format!("\u{1b}[31m{message}\u{1b}[0m\n{excerpt}");
+    assert_eq!(shown(&mut place.in_a_terminal(&["check", "x.yaml"])), red);
+    let plain = format!("{message}\n{excerpt}");
+    assert_eq!(
+        shown(
+            place
+                .in_a_terminal(&["check", "x.yaml"])
+                .env("NO_COLOR", "1")
+        ),
+        plain
+    );
+    let never = ["check", "x.yaml", "--color", "never"];
+    assert_eq!(shown(&mut place.in_a_terminal(&never)), plain);
+    let always = ["--color", "always", "check", "x.yaml"];
+    assert_eq!(errors(&place.kiln(&always).output().unwrap()), red);
 }
 
 #[test]

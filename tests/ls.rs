@@ -99,6 +99,73 @@ fn runs_are_finished_resumable_abandoned_or_running() {
 }
 
 #[test]
+fn runs_of_all_experiments_are_listed_newest_first_in_80_columns() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    let name = "a-name-of-28-letters-in-all-";
+    let file = fs::read_to_string(place.path("x.yaml")).unwrap();
+    fs::write(
+        place.path("y.yaml"),
+        file.replace("name: x", &format!("name: {name}")),
+    )
+    .unwrap();
+    place
+        .kiln(&["run", "y.yaml"])
+        .env("SCRIPTED_CHILD", "completes")
+        .output()
+        .unwrap();
+    place.run("completes", &["--fresh"]);
+    let text = |arguments: &[&str]| {
+        let arguments = [&["ls"], arguments].concat();
+        Ended::of(place.kiln(&arguments).output().unwrap()).stdout
+    };
+    let all = text(&[]);
+    assert!(all.lines().all(|line| line.chars().count() <= 80), "{all}");
+    let head = all.lines().next().unwrap();
+    assert!(head.contains("done") && !head.contains("size"), "{all}");
+    let names: Vec<&str> = all
+        .lines()
+        .skip(1)
+        .map(|line| line.split_whitespace().next().unwrap())
+        .collect();
+    // The clock of a run's name has seconds.
+    assert_eq!(names.len(), 3, "{all}");
+    assert_eq!(names.iter().filter(|found| **found == "x").count(), 2);
+    assert!(names.contains(&name), "{all}");
+    let one = text(&["--limit", "1"]);
+    assert!(one.contains("and 2 older runs"), "{one}");
+    let json: Vec<Value> = serde_json::from_str(&text(&["--json", "--limit", "2"])).unwrap();
+    assert_eq!(json.len(), 2);
+}
+
+#[test]
+fn the_names_for_a_shell_are_plain_and_bash_completes_them() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    fs::create_dir_all(place.path("results/$(touch gone)/20260101T000000Z-a;b")).unwrap();
+    let names = Ended::of(place.kiln(&["ls", "--names"]).output().unwrap()).stdout;
+    let run = fs::read_link(place.latest()).unwrap();
+    assert_eq!(names, format!("latest\nx\n{}\n", run.display()));
+    let script = "eval \"$(kiln completions bash)\"; COMP_WORDS=(kiln rm la); COMP_CWORD=2; \
+                  _kiln_with_runs kiln la rm; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_kiln"));
+    let path = format!(
+        "{}:{}",
+        program.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let output = std::process::Command::new("bash")
+        .args(["-c", script])
+        .current_dir(place.path("."))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    let completed = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(completed.lines().any(|line| line == "latest"), "{output:?}");
+    assert!(!place.path("gone").exists());
+}
+
+#[test]
 fn a_run_that_cannot_be_read_is_listed_with_its_reason() {
     let place = Place::with("train: {steps: 10}");
     place.run("completes", &[]);

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::scripted_child::real_data;
+use crate::scripted_child::{Ended, Place, real_data};
 
 /// `kiln plan` in this folder, with no data but `data/` and a cache of its own.
 fn plan(folder: &Path, arguments: &[&str]) -> Output {
@@ -69,6 +69,190 @@ fn the_room_is_needed_where_the_runs_are_kept() {
         said(&["x.yaml"])
     );
     assert!(said(&["x.yaml", "--results", "/big/disk"]).contains(" under /big/disk/here/,"));
+}
+
+const SMALL: &str = "kiln: 1\nname: x\nmodel: {kind: gpt}\ndata: {kind: generated}\ntrain: \
+                     {steps: 5}\n";
+
+/// The axes and ids of the trials.
+fn planned(sweep: &str, set: &[&str]) -> Vec<(Value, Value)> {
+    let folder = folder_with(&format!("{SMALL}sweep: {sweep}\n"));
+    let sets = set.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["x.yaml", "--json"].into_iter().chain(sets).collect();
+    let plan = json(&plan(folder.path(), &arguments));
+    plan["trials"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|trial| (trial["axes"].clone(), trial["id"].clone()))
+        .collect()
+}
+
+#[test]
+fn a_range_is_the_list_that_it_stands_for() {
+    let rate = "train.optimizer.learning_rate";
+    let written = planned(
+        &format!(
+            "{{grid: {{{rate}: [1.0e-4, 0.000316228, 1.0e-3, 0.00316228, 1.0e-2]}}, zip: \
+             {{model.d_model: [64, 96, 128], model.num_heads: [1, 2, 4]}}}}"
+        ),
+        &[],
+    );
+    assert_eq!(written.len(), 15);
+    let ranges = format!(
+        "{{grid: {{{rate}: {{from: 1.0e-4, to: 1.0e-2, steps: 5, scale: log}}}}, zip: \
+         {{model.d_model: {{from: 64, to: 128, steps: 3}}, model.num_heads: [1, 2, 4]}}}}"
+    );
+    assert_eq!(planned(&ranges, &[]), written);
+    let set = format!("sweep.grid.{rate}={{from: 1.0e-4, to: 1.0e-2, steps: 5, scale: log}}");
+    let others = "{zip: {model.d_model: [64, 96, 128], model.num_heads: [1, 2, 4]}}";
+    assert_eq!(planned(others, &[&set]), written);
+}
+
+#[test]
+fn random_points_are_the_trials_that_their_values_written_out_would_be() {
+    let sample = |count: u32| {
+        format!(
+            "{{grid: {{model.dropout: [0.0, 0.1]}}, sample: {{count: {count}, seed: 3, axes: \
+             {{train.batch_size: {{from: 4, to: 64}}, train.optimizer.learning_rate: {{from: \
+             1.0e-5, to: 1.0e-2, scale: log}}}}}}}}"
+        )
+    };
+    let few = planned(&sample(20), &[]);
+    assert_eq!(few.len(), 40);
+    let many = planned(&sample(20), &["sweep.sample.count=30"]);
+    assert_eq!(many.len(), 60);
+    assert!(few.iter().all(|trial| many.contains(trial)));
+    let column = |key: &str| -> Vec<String> {
+        let ofs = few.iter().filter(|(axes, _)| axes["model.dropout"] == 0.0);
+        ofs.map(|(axes, _)| axes[key].to_string()).collect()
+    };
+    let written = format!(
+        "{{grid: {{model.dropout: [0.0, 0.1]}}, zip: {{train.batch_size: [{}], \
+         train.optimizer.learning_rate: [{}]}}}}",
+        column("train.batch_size").join(", "),
+        column("train.optimizer.learning_rate").join(", ")
+    );
+    assert_eq!(planned(&written, &[]), few);
+    let other = planned(&sample(20), &["sweep.sample.seed=4"]);
+    assert!(few.iter().all(|trial| !other.contains(trial)));
+}
+
+#[test]
+fn an_exclude_that_matches_nothing_is_a_warning() {
+    let folder = folder_with(&format!(
+        "{SMALL}sweep:\n  grid: {{train.batch_size: [4, 8]}}\n  exclude:\n    - \
+         {{train.batch_size: 8}}\n    - {{train.batch_size: 16}}\n    - {{data.num_workers: 4}}\n"
+    ));
+    for verb in ["check", "plan", "run"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .current_dir(folder.path())
+            .args([verb, "x.yaml"])
+            .args((verb == "run").then_some("--dry-run"))
+            .env("XDG_CACHE_HOME", folder.path().join("cache"))
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .output()
+            .unwrap();
+        let said = stderr(&output);
+        assert!(
+            said.contains(
+                "x.yaml:10:7: warning: `sweep.exclude[1]` matches no point of this sweep and \
+                 drops none; correct its values, or remove it\n  10 |     - {train.batch_size: \
+                 16}\n     |       ^\nx.yaml:11:7: warning: `sweep.exclude[2]`"
+            ),
+            "{verb}: {said}"
+        );
+        assert!(output.status.success(), "{verb}: {said}");
+    }
+    let all = json(&plan(folder.path(), &["x.yaml", "--json"]));
+    assert_eq!(all["trials"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn time_and_memory_are_those_of_trials_that_ran_here_before() {
+    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let planned = |more: &[&str]| {
+        let arguments = [&["plan", "x.yaml"], more].concat();
+        Ended::of(place.kiln(&arguments).output().unwrap())
+    };
+    let before = planned(&[]).stdout;
+    assert!(
+        before.contains("time unknown: no trial with these settings has run on this device"),
+        "{before}"
+    );
+    place.run("completes", &[]);
+    let after = planned(&["--set", "sweep.repeats=2"]);
+    assert!(
+        after.stdout.contains("as such trials took before")
+            && after.stdout.lines().next().unwrap().contains("time"),
+        "{after:?}"
+    );
+    let json: Value = serde_json::from_str(&planned(&["--json"]).stdout).unwrap();
+    assert!(json["trials"][0]["expected_seconds"].as_f64().unwrap() >= 0.0);
+    let other = planned(&["--set", "train.steps=11"]).stdout;
+    assert!(other.contains("time unknown"), "{other}");
+}
+
+#[test]
+fn a_trial_that_cannot_fit_is_warned_of() {
+    let folder = folder_with(
+        "{kiln: 1, name: x, model: {kind: gpt, size: gpt2-xl, d_model: 819200}, data: {kind: \
+         generated}, train: {steps: 5}, run: {devices: cpu}}",
+    );
+    let output = plan(folder.path(), &["x.yaml"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("cannot fit: its parameters, gradients and optimizer need at least"),
+        "{said}"
+    );
+    assert!(output.status.success());
+}
+
+#[test]
+fn a_tilde_in_a_path_is_the_home() {
+    let folder = folder_with(
+        "kiln: 1\nname: x\nextends: ~/base/b.yaml\ndata: {kind: text, path: ~/a.txt}\n",
+    );
+    let home = tempfile::tempdir().unwrap();
+    std::fs::create_dir(home.path().join("base")).unwrap();
+    std::fs::write(
+        home.path().join("base/b.yaml"),
+        "model: {kind: mlp}\ntrain: {epochs: 1, batch_size: 2}\n",
+    )
+    .unwrap();
+    std::fs::write(home.path().join("a.txt"), "to be or not to be ".repeat(100)).unwrap();
+    let planned = |set: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+        command
+            .current_dir(folder.path())
+            .args(["plan", "x.yaml", "--json", "--set", set])
+            .env_remove("KILN_DATA")
+            .env("XDG_CACHE_HOME", folder.path().join("cache"))
+            .env("HOME", home.path());
+        json(&command.output().unwrap())
+    };
+    for set in ["train.seed=1", "data.path=~/a.txt"] {
+        let plan = planned(set);
+        assert_eq!(plan["notes"], serde_json::json!([]), "{plan}");
+        assert!(plan["trials"][0]["steps"].as_u64().unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_setting_in_the_place_of_a_file_is_told_how_to_be_written() {
+    let folder = folder_with(SMALL);
+    for (typed, written) in [
+        ("train.batch_size=8", "`--set train.batch_size=8`"),
+        (
+            "train.optimizer={kind: sgd}",
+            "`--set 'train.optimizer={kind: sgd}'`",
+        ),
+    ] {
+        let output = plan(folder.path(), &["x.yaml", typed]);
+        let said = stderr(&output);
+        assert!(said.contains(written), "{said}");
+        assert_eq!(output.status.code(), Some(2));
+    }
 }
 
 #[test]
@@ -248,7 +432,7 @@ fn a_prompt_that_a_text_cannot_spell_is_refused_where_it_stands() {
         stderr(&output),
         "x.yaml:10:31: `train.sample.prompt` contains \"Ω\", which is not in the training text; \
          use only tokens of the training text (at train.sample.prompt = Ωmega, data.tokenizer = \
-         character)\n"
+         character)\n  10 |     train.sample.prompt: [At, \"Ωmega\"]\n     |                               ^\n"
     );
     assert!(
         plan(folder.path(), &["x.yaml", "--set", "data.tokenizer=byte"])

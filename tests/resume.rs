@@ -397,6 +397,24 @@ fn failed_trials_are_run_again_only_when_asked() {
 }
 
 #[test]
+fn a_rerun_of_a_changed_experiment_is_refused() {
+    let place = Place::with(TWO);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let changed = ["--rerun", "failed", "--set", "train.steps=20"];
+    let refused = place.run("completes", &changed);
+    assert_eq!((refused.status, place.runs()), (Some(2), 1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("`train.steps`: was 10, is now 20")
+            && refused
+                .stderr
+                .contains("leave `--rerun` out to start a new run"),
+        "{refused:?}"
+    );
+    assert_eq!(place.run("completes", &changed[2..]).status, Some(0));
+    assert_eq!(place.runs(), 2);
+}
+
+#[test]
 fn a_run_that_cannot_be_read_is_named() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);

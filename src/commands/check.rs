@@ -57,7 +57,9 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
             experiment.data.kind()
         ));
     }
-    plan_loaded(loaded).map(|planned| describe(&planned))
+    let planned = plan_loaded(loaded)?;
+    planned.warn();
+    Ok(describe(&planned))
 }
 
 /// A short summary of the experiment.

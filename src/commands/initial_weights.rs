@@ -7,6 +7,7 @@ use std::{
 };
 
 use kiln_core::{
+    input::expand_home,
     plan::Trial,
     record::run_folder::LATEST,
     spec::{Loaded, Problem},
@@ -25,7 +26,7 @@ pub(super) fn faults(loaded: &Loaded, trials: &[Trial]) -> Vec<String> {
         .collect();
     different
         .into_iter()
-        .filter_map(|(path, sha256)| fault(loaded, Path::new(path), sha256))
+        .filter_map(|(path, sha256)| fault(loaded, &expand_home(path), sha256))
         .collect()
 }
 
@@ -44,7 +45,7 @@ fn fault(loaded: &Loaded, path: &Path, sha256: &str) -> Option<String> {
             .train
             .initial_weights
             .as_ref()
-            .is_some_and(|given| Path::new(&given.path) == path)
+            .is_some_and(|given| expand_home(&given.path) == path)
     });
     Some(match given {
         Some(place) => Problem::new(&place, KEY, message).to_string(),

@@ -1,4 +1,4 @@
-//! `kiln ls`: lists the runs under `results/`, newest first within each experiment.
+//! `kiln ls`: lists the runs under `results/`, newest first.
 
 use std::{
     collections::HashMap,
@@ -11,13 +11,16 @@ use kiln_core::{
     record::{
         RunFile, RunFolder, TableRow, TrialTable,
         lock::{Holder, holder},
-        run_folder::{experiments, runs},
+        run_folder::LATEST,
     },
-    units::{Bytes, Seconds, clock},
+    units::{Bytes, Seconds, clock, counted, without_controls},
 };
 use serde::Serialize;
 
-use super::{Status, Stop, print, print_json, print_line};
+use super::{
+    Status, Stop, page_style, print, print_json, print_line,
+    runs::{NamedRun, newest_first},
+};
 use crate::output::table::TextTable;
 
 #[derive(clap::Args)]
@@ -25,10 +28,19 @@ pub(super) struct Args {
     /// Folder of the runs; `results` by default.
     #[arg(value_name = "DIR")]
     results: Option<PathBuf>,
+    /// List only this many, the newest.
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Print short names of runs, one a line, for the completions of a shell.
+    #[arg(long, hide = true, conflicts_with = "json")]
+    names: bool,
     /// Print one JSON array.
     #[arg(long)]
     json: bool,
 }
+
+/// Columns of the list where standard output is not a terminal.
+const WIDTH: usize = 80;
 
 /// State of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -43,6 +55,18 @@ enum RunState {
     Abandoned,
     /// Its files cannot be read.
     Unreadable,
+}
+
+impl RunState {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Resumable => "resumable",
+            Self::Abandoned => "abandoned",
+            Self::Unreadable => "unreadable",
+        }
+    }
 }
 
 /// One run of the list.
@@ -67,28 +91,42 @@ struct RunLine {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let results = args.results.as_deref().unwrap_or(Path::new("results"));
-    let lines: Vec<RunLine> = names(results, args.results.is_some())?
-        .iter()
-        .flat_map(|name| list(results, name))
-        .collect();
+    let mut runs = listed(results, args.results.is_some())?;
+    let hidden = args
+        .limit
+        .map_or(0, |limit| runs.len().saturating_sub(limit));
+    runs.truncate(runs.len() - hidden);
+    if args.names {
+        return print(&short_names(&runs)).map(|()| Status::Success);
+    }
+    let lines = lines(results, &runs);
     if args.json {
         let text = serde_json::to_string_pretty(&lines)
             .map_err(|error| Stop::new(Status::Failed, error))?;
-        print_json(&format!("{text}\n"))?;
-    } else if lines.is_empty() {
+        return print_json(&format!("{text}\n")).map(|()| Status::Success);
+    }
+    if lines.is_empty() {
         print_line(&format!(
             "no runs under {}; `kiln run FILE` creates one",
             results.display()
         ))?;
-    } else {
-        print(&table(&lines))?;
+        return Ok(Status::Success);
     }
+    let width = page_style().width.map_or(WIDTH, usize::from);
+    let more = match hidden {
+        0 => String::new(),
+        hidden => format!(
+            "and {}; `--limit` hides them\n",
+            counted(hidden, "older run")
+        ),
+    };
+    print(&format!("{}{more}", table(&lines, width)))?;
     Ok(Status::Success)
 }
 
-/// Returns the experiments under a folder; the default folder may be absent.
-fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
-    match experiments(results) {
+/// Returns the runs under a folder, newest first; the default folder may be absent.
+fn listed(results: &Path, is_named: bool) -> Result<Vec<NamedRun>, Stop> {
+    match newest_first(results) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_named => Ok(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(Stop::bad_input(format!(
@@ -108,22 +146,39 @@ fn names(results: &Path, is_named: bool) -> Result<Vec<String>, Stop> {
     }
 }
 
-/// The runs of one experiment, newest first.
-fn list(results: &Path, experiment: &str) -> Vec<RunLine> {
-    let holder = holder(results, experiment);
-    let runs = runs(results, experiment);
-    let newest = runs.last().cloned();
-    runs.iter()
-        .rev()
-        .map(|run| {
-            line(
-                experiment,
-                run,
-                Some(run) == newest.as_ref(),
-                holder.as_ref(),
-            )
-        })
-        .collect()
+/// `latest`, the experiments and the folders, one a line. A shell reads them, so a name with a
+/// letter that means something to a shell is left out.
+fn short_names(runs: &[NamedRun]) -> String {
+    let is_plain = |name: &String| {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        name.chars().all(is_plain)
+    };
+    let mut names: Vec<String> = Vec::new();
+    if !runs.is_empty() {
+        names.push(LATEST.to_owned());
+    }
+    let experiments = runs.iter().map(|run| run.experiment.clone());
+    for name in experiments.chain(runs.iter().map(|run| run.run.name())) {
+        if is_plain(&name) && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.iter().map(|name| format!("{name}\n")).collect()
+}
+
+/// The lines of runs, which are newest first.
+fn lines(results: &Path, runs: &[NamedRun]) -> Vec<RunLine> {
+    let mut holders: HashMap<&str, Option<Holder>> = HashMap::new();
+    let mut lines = Vec::new();
+    for NamedRun { experiment, run } in runs {
+        // The first run of an experiment is its newest.
+        let is_newest = !holders.contains_key(experiment.as_str());
+        let holder = holders
+            .entry(experiment)
+            .or_insert_with(|| holder(results, experiment));
+        lines.push(line(experiment, run, is_newest, holder.as_ref()));
+    }
+    lines
 }
 
 fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Holder>) -> RunLine {
@@ -199,7 +254,7 @@ fn age_seconds(started_utc: &str) -> Option<f64> {
 }
 
 /// Bytes of all files below a folder; symbolic links are not followed.
-fn size(folder: &Path) -> u64 {
+pub(super) fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {
@@ -210,39 +265,80 @@ fn size(folder: &Path) -> u64 {
         .sum()
 }
 
-fn table(lines: &[RunLine]) -> String {
-    let mut table = TextTable::plain([
-        "experiment",
-        "run",
-        "state",
-        "done",
-        "failed",
-        "age",
-        "size",
-        "",
-    ]);
-    for line in lines {
-        let state = serde_json::to_value(line.state)
-            .ok()
-            .and_then(|state| state.as_str().map(str::to_owned))
-            .unwrap_or_default();
-        table.add_row([
-            line.experiment.clone(),
-            line.run.clone(),
-            state,
-            format!(
-                "{}/{}{}",
-                line.done,
-                line.trials,
-                if line.is_searching { "+" } else { "" }
-            ),
-            line.failed.to_string(),
+/// A column of the table. Of columns that do not fit, the one with the highest number is left out
+/// first; those with 0 always stay.
+struct LsColumn {
+    head: &'static str,
+    left_out: u8,
+    cell: fn(&RunLine) -> String,
+}
+
+const COLUMNS: [LsColumn; 7] = [
+    LsColumn {
+        head: "experiment",
+        left_out: 0,
+        cell: |line| line.experiment.clone(),
+    },
+    LsColumn {
+        head: "run",
+        left_out: 0,
+        cell: |line| line.run.clone(),
+    },
+    LsColumn {
+        head: "state",
+        left_out: 0,
+        cell: |line| line.state.name().to_owned(),
+    },
+    LsColumn {
+        head: "done",
+        left_out: 0,
+        cell: |line| {
+            let more = if line.is_searching { "+" } else { "" };
+            format!("{}/{}{more}", line.done, line.trials)
+        },
+    },
+    LsColumn {
+        head: "failed",
+        left_out: 1,
+        cell: |line| line.failed.to_string(),
+    },
+    LsColumn {
+        head: "age",
+        left_out: 2,
+        cell: |line| {
             line.age_seconds
                 .map(|seconds| Seconds(seconds).to_string())
-                .unwrap_or_default(),
-            Bytes(line.size_bytes).to_string(),
-            line.note.clone().unwrap_or_default(),
-        ]);
+                .unwrap_or_default()
+        },
+    },
+    LsColumn {
+        head: "size",
+        left_out: 3,
+        cell: |line| Bytes(line.size_bytes).to_string(),
+    },
+];
+
+/// A table that fits into `width`, as far as names allow; notes stand below it.
+fn table(lines: &[RunLine], width: usize) -> String {
+    let most = COLUMNS.iter().map(|column| column.left_out).max();
+    let mut text = String::new();
+    for kept in (0..=most.unwrap_or(0)).rev() {
+        let columns = || COLUMNS.iter().filter(|column| column.left_out <= kept);
+        let mut table = TextTable::plain(columns().map(|column| column.head));
+        for line in lines {
+            table.add_row(columns().map(|column| (column.cell)(line)));
+        }
+        text = table.text();
+        if text.lines().all(|line| line.chars().count() <= width) {
+            break;
+        }
     }
-    format!("{}\n", table.text())
+    text.push('\n');
+    for line in lines {
+        if let Some(note) = &line.note {
+            let note = format!("{}/{}: {note}", line.experiment, line.run);
+            text.push_str(&(without_controls(&note) + "\n"));
+        }
+    }
+    text
 }

@@ -7,6 +7,9 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod examples;
+mod excerpt;
+mod init;
 mod initial_weights;
 mod launching;
 mod ls;
@@ -18,7 +21,9 @@ mod planned;
 mod report;
 mod reproduce;
 mod rerun;
+mod rm;
 mod run;
+mod runs;
 mod schema;
 mod snapshot;
 mod sources;
@@ -35,8 +40,8 @@ use std::{
 use clap::{Parser, Subcommand};
 use kiln_core::{spec::Problems, units::without_controls};
 
-use crate::output::terminal;
-pub(crate) use crate::output::terminal::note;
+use crate::output::terminal::{self, ColorChoice};
+pub(crate) use crate::output::terminal::{note, warning};
 
 /// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
 /// tables to compare.
@@ -45,44 +50,69 @@ pub(crate) use crate::output::terminal::note;
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
+    /// When to use color: on a terminal and without `NO_COLOR` (`auto`), always, or never.
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
+    color: ColorChoice,
 }
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Write a commented experiment file that runs on this machine.
+    #[command(after_long_help = examples::INIT)]
+    Init(init::Args),
     /// Check experiment files: lists every problem at once, with its line.
+    #[command(after_long_help = examples::CHECK)]
     Check(check::Args),
     /// Show the trials that would run.
+    #[command(after_long_help = examples::PLAN)]
     Plan(plan::Args),
     /// Run an experiment, or resume an unfinished run of it.
+    #[command(after_long_help = examples::RUN)]
     Run(run::Args),
     /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the
     /// best setting.
+    #[command(after_long_help = examples::TUNE)]
     Tune(tune::Args),
     /// Compare two runs: faster, slower, unchanged, or within noise.
+    #[command(after_long_help = examples::COMPARE)]
     Compare(compare::Args),
     /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the
     /// same, 1 if not, 4 if undecided.
+    #[command(after_long_help = examples::REPRODUCE)]
     Reproduce(reproduce::Args),
     /// Explain a run: its summary, and findings with evidence and the next experiment.
+    #[command(after_long_help = examples::REPORT)]
     Report(report::Args),
-    /// List the runs under results/.
+    /// List the runs under results/, newest first.
+    #[command(after_long_help = examples::LS)]
     Ls(ls::Args),
+    /// Remove runs, after a question.
+    #[command(after_long_help = examples::RM)]
+    Rm(rm::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
+    #[command(after_long_help = examples::SNAPSHOT)]
     Snapshot(snapshot::Args),
     /// Show the readings of the devices live, or write them to a table.
+    #[command(after_long_help = examples::WATCH)]
     Watch(watch::Args),
     /// Measure the peak matrix-product speed of a device per precision, for MFU.
+    #[command(after_long_help = examples::CALIBRATE)]
     Calibrate(calibrate::Args),
     /// Check machine, driver, libtorch, devices and disk; prints a remedy for each problem.
+    #[command(after_long_help = examples::DOCTOR)]
     Doctor(doctor::Args),
     /// List, fetch and verify data sets.
+    #[command(after_long_help = examples::DATA)]
     Data(data::Args),
     /// Print the JSON Schema of the experiment file.
+    #[command(after_long_help = examples::SCHEMA)]
     Schema(schema::Args),
     /// Print a completion script for a shell.
+    #[command(after_long_help = examples::COMPLETIONS)]
     Completions(completions::Args),
     /// Print the manual page, or write one per command.
+    #[command(after_long_help = examples::MAN)]
     Man(man::Args),
 }
 
@@ -136,14 +166,26 @@ impl Stop {
         Self::new(Status::BadInput, message)
     }
 
-    /// Every problem of an experiment file, one a line.
+    /// Every problem of an experiment file, each with the line of the file in which it is.
     pub(crate) fn problems(problems: Problems) -> Self {
-        Self::of_lines(Status::BadInput, problems.as_slice())
+        let mut excerpts = excerpt::Excerpts::default();
+        let lines = problems.as_slice().iter();
+        Self::of_lines(
+            Status::BadInput,
+            lines.flat_map(|problem| excerpts.with_problem(problem)),
+        )
     }
 
     /// Prints the message to standard error.
     pub(crate) fn print(&self) {
-        self.message.split('\n').for_each(note);
+        // The lines of a file, and those of a list, begin with a space.
+        for line in self.message.split('\n') {
+            if line.starts_with(' ') {
+                note(line);
+            } else {
+                terminal::problem(line);
+            }
+        }
     }
 }
 
@@ -199,6 +241,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(print_parsed(&error) as u8),
     };
+    terminal::choose_color(cli.color);
     match kiln_hardware::check_setting()
         .and_then(|()| kiln_core::limits::check_setting())
         .map_err(Stop::bad_input)
@@ -246,6 +289,7 @@ fn print_parsed(error: &clap::Error) -> Status {
 
 fn perform(verb: Verb) -> Result<Status, Stop> {
     match verb {
+        Verb::Init(args) => init::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Plan(args) => plan::run(args),
         Verb::Run(args) => run::run(args),
@@ -254,6 +298,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Rm(args) => rm::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),

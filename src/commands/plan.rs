@@ -1,6 +1,7 @@
 //! `kiln plan`: prints the trials that would run, as a table or as JSON. Runs nothing and writes
 //! only the cache of counted data facts.
 
+mod expectation;
 mod table;
 
 use std::{
@@ -14,11 +15,12 @@ use kiln_core::{
 };
 use serde_json::{Map, Value, json};
 
+use self::expectation::Expectations;
 use super::{
     Status, Stop, initial_weights,
     machine::nvml_library,
     planned::{Planned, plan_file},
-    print, print_json,
+    print, print_json, warning,
 };
 use crate::schedule::{self, Instruments, WantedTrials};
 
@@ -45,7 +47,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
         match plan_file(file.clone(), &args.set) {
-            Ok(planned) => show(&planned, &args)?,
+            Ok(planned) => {
+                planned.warn();
+                show(&planned, &args)?;
+            }
             Err(stop) if args.files.len() == 1 => return Err(stop),
             Err(stop) => {
                 stop.print();
@@ -73,12 +78,14 @@ fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
 fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
     let ended = ended(planned, &args.results);
     let faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
+    let expected = Expectations::of(&planned.plan, &args.results);
+    expected.warnings.iter().for_each(|line| warning(line));
     if args.json {
-        let text = to_json(planned, &faults, &ended);
+        let text = to_json(planned, &faults, &ended, &expected);
         return print_json(&text.map_err(|error| Stop::new(Status::Failed, error))?);
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
-    let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended);
+    let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended, &expected);
     let faults = faults
         .iter()
         .map(|fault| format!("cannot run here: {fault}"));
@@ -88,7 +95,7 @@ fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
         .collect();
     print(&format!(
         "{}\n\n{footer}{remarks}",
-        table::table(&planned.plan)
+        table::table(&planned.plan, &expected)
     ))
 }
 
@@ -97,6 +104,7 @@ fn to_json(
     planned: &Planned,
     faults: &[String],
     ended: &HashMap<TrialId, Outcome>,
+    expected: &Expectations,
 ) -> serde_json::Result<String> {
     let plan = &planned.plan;
     let mut trials = Vec::new();
@@ -112,6 +120,10 @@ fn to_json(
         value["expected_disk_bytes"] = trial.expected_disk_bytes().into();
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
         value["dropped_samples_per_epoch"] = epoch.map(|epoch| epoch.dropped_samples()).into();
+        let of_trial = expected.of_trial(&trial.id);
+        value["expected_seconds"] = of_trial.seconds.into();
+        value["expected_memory_bytes"] = of_trial.memory_bytes.into();
+        value["least_memory_bytes"] = of_trial.least_memory_bytes.into();
         if let Some(outcome) = ended.get(&trial.id) {
             value["outcome"] = outcome.name().into();
         }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use kiln_core::{
+    input::expand_home,
     kinds::{
         Data, KeyFault,
         data::{Counts, DataFacts, PairCounts},
@@ -23,7 +24,7 @@ use kiln_data::{
 
 use serde_json::Value;
 
-use super::{Status, Stop};
+use super::{Status, Stop, excerpt::Excerpts, note, warning};
 
 /// One experiment, read, checked and planned.
 pub(super) struct Planned {
@@ -36,6 +37,28 @@ pub(super) struct Planned {
     pub(super) remarks: Vec<String>,
     /// SHA-256 of each text that is read, by data kind.
     pub(super) data: BTreeMap<String, String>,
+}
+
+impl Planned {
+    /// Prints what is probably a mistake, although it can be run, to standard error.
+    pub(super) fn warn(&self) {
+        let mut excerpts = Excerpts::default();
+        for index in &self.plan.unmatched_excludes {
+            let key = format!("sweep.exclude[{index}]");
+            let place = self.loaded.point_location("exclude", *index);
+            let place = place.or_else(|| self.loaded.locate("sweep.exclude"));
+            let what = format!(
+                "`{key}` matches no point of this sweep and drops none; correct its values, or \
+                 remove it"
+            );
+            warning(&match &place {
+                Some(place) => format!("{place}: warning: {what}"),
+                None => format!("warning: {what}"),
+            });
+            let lines = place.map(|place| excerpts.of(&place, ""));
+            lines.iter().flatten().for_each(|line| note(line));
+        }
+    }
 }
 
 /// Reads an experiment with `--set` and environment variables applied, and plans its trials.
@@ -217,6 +240,15 @@ fn about_pairs(data: &Data, facts: &DataFacts) -> Vec<String> {
     vec![about("training", train), about("validation", valid)]
 }
 
+/// The data with `~` at the beginning of its paths replaced.
+fn at_home(data: &Data) -> Data {
+    let mut data = data.clone();
+    for path in data.paths_mut() {
+        *path = expand_home(path).to_string_lossy().into_owned();
+    }
+    data
+}
+
 /// Finds facts about texts, and collects the reasons for unknown facts.
 pub(super) struct FactFinder {
     data_folder: Option<PathBuf>,
@@ -267,7 +299,7 @@ impl FactFinder {
                 continue;
             }
             let read = || {
-                text::load(&trial.data, self.data_folder.as_deref())
+                text::load(&at_home(&trial.data), self.data_folder.as_deref())
                     .ok()
                     .map(|text| text.vocabulary)
             };
@@ -285,7 +317,12 @@ impl FactFinder {
     }
 
     pub(super) fn find(&self, data: &Data) -> Option<DataFacts> {
-        match facts(data, self.data_folder.as_deref(), self.cache.as_deref()) {
+        let found = facts(
+            &at_home(data),
+            self.data_folder.as_deref(),
+            self.cache.as_deref(),
+        );
+        match found {
             Ok(found) => {
                 if let Some(facts) = &found {
                     self.hashes

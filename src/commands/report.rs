@@ -15,7 +15,7 @@ use super::{
     Status, Stop, note,
     own_file::{OwnMark, refuse_foreign},
     page_style, print, print_json, print_line,
-    sources::{TableSource, newest, of_folder, source},
+    sources::{TableSource, newest, of_folder, source_in},
 };
 use crate::report::{self, Album, Subject};
 
@@ -72,7 +72,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         false => args
             .runs
             .iter()
-            .map(|named| source(named))
+            .map(|named| source_in(named, &args.results))
             .collect::<Result<_, _>>()?,
     };
     let subjects: Vec<Subject<'_>> = sources.iter().map(TableSource::subject).collect();

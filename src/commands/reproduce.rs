@@ -32,8 +32,8 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// A run's folder, an experiment's folder (its newest run), or one of these in a git revision:
-    /// `HEAD~1:results/x/latest`.
+    /// A run's folder, an experiment's folder (its newest run), a short name (`latest`, `NAME~1`),
+    /// or a folder in a git revision: `HEAD~1:results/x/latest`.
     run: String,
     #[command(flatten)]
     comparing: Comparing,
@@ -42,7 +42,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let base = base(&args.run)?;
+    let base = base(&args.run, &args.launch.results)?;
     let loaded = experiment_of(&base, &args.launch)?;
     let mut launch = args.launch;
     launch.fresh = true;
@@ -115,12 +115,12 @@ fn interrupted(report: &LaunchReport, launch: &Launching, base: &TableSource) ->
     Stop::new(Status::Interrupted, format!("interrupted; {how}"))
 }
 
-fn base(named: &str) -> Result<TableSource, Stop> {
+fn base(named: &str, results: &Path) -> Result<TableSource, Stop> {
     if is_of_revision(named) {
         return source(named);
     }
     // Links are resolved now, because `latest` will point to the new run.
-    of_folder(&without_links(&table_of(Path::new(named))?))
+    of_folder(&without_links(&table_of(named, results)?))
 }
 
 /// Stops before a long run if no trial of it could be compared.

@@ -234,5 +234,6 @@ fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
         set,
         variables: Vec::new(),
     })
-    .map_err(Stop::problems)
+    // The text may come from a commit, so no line of it is shown.
+    .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))
 }

@@ -128,6 +128,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     let planned = plan_file(file.to_owned(), &args.launch.settings())?;
+    if !args.launch.quiet {
+        planned.warn();
+    }
     let only = schedule::find_ids(&planned.plan.trials, &args.only)
         .map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
     Ok(PlannedFile {

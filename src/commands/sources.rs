@@ -11,13 +11,13 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     record::{
         RunFile, RunFolder, TrialTable,
-        run_folder::{experiments, runs},
+        run_folder::{self, experiments},
     },
     spec,
 };
 use serde_json::Value;
 
-use super::{Stop, note};
+use super::{Stop, note, runs};
 use crate::{git, report::Subject};
 
 /// A table with the run record beside it, if there is one.
@@ -47,12 +47,17 @@ impl TableSource {
     }
 }
 
-/// Reads a table that a command line names. A name that is not a file or folder may be
-/// `REVISION:PATH`.
+/// Reads a table that a command line names, as [`source_in`] the folder `results`.
 pub(super) fn source(named: &str) -> Result<TableSource, Stop> {
+    source_in(named, Path::new("results"))
+}
+
+/// Reads a table that a command line names. A name that is not a file or folder may be
+/// `REVISION:PATH`, or the short name of a run under `results`.
+pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop> {
     match revision(named) {
         Some((revision, path)) => of_revision(revision, path),
-        None => of_folder(&table_of(Path::new(named))?),
+        None => of_folder(&table_of(named, results)?),
     }
 }
 
@@ -297,9 +302,11 @@ fn git_says() -> String {
     }
 }
 
-/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, or that of an
-/// experiment's newest run.
-pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
+/// Returns the `trials.csv` for a name: the file itself, that of a run's folder, that of an
+/// experiment's newest run, or that of the run with this short name.
+pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
+    let text = named;
+    let named = Path::new(named);
     if named.is_file() {
         return Ok(named.to_owned());
     }
@@ -310,14 +317,18 @@ pub(super) fn table_of(named: &Path) -> Result<PathBuf, Stop> {
         ))
     };
     if !named.is_dir() {
-        return Err(refuse("there is no such file or folder"));
+        let table = runs::find(text, results)?.run.trials_table();
+        return match table.is_file() {
+            true => Ok(table),
+            false => Err(refuse("this run has no `trials.csv` yet")),
+        };
     }
     let own = RunFolder::at(named).trials_table();
     if own.is_file() {
         return Ok(own);
     }
     let newest = named.file_name().and_then(|name| {
-        runs(
+        run_folder::runs(
             named.parent().unwrap_or(Path::new("")),
             &name.to_string_lossy(),
         )
@@ -339,7 +350,7 @@ pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
     })?;
     let all = names
         .iter()
-        .flat_map(|name| runs(results, name))
+        .flat_map(|name| run_folder::runs(results, name))
         .filter(|run| run.trials_table().is_file());
     // A run's name begins with the time of its start.
     let newest = all.max_by_key(RunFolder::name);

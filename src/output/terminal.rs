@@ -8,7 +8,10 @@
     reason = "this is the one place that uses the standard streams"
 )]
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::OnceLock,
+};
 
 use kiln_core::units::{shown_letter, without_controls};
 
@@ -88,6 +91,23 @@ pub fn note(line: &str) {
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 
+/// As [`note`], in yellow where standard error may show colors.
+pub fn warning(line: &str) {
+    note_in(line, "\u{1b}[33m");
+}
+
+/// As [`note`], in red where standard error may show colors.
+pub fn problem(line: &str) {
+    note_in(line, "\u{1b}[31m");
+}
+
+fn note_in(line: &str, color: &str) {
+    match stderr_has_color() {
+        true => note_page(&format!("{color}{}\u{1b}[0m\n", without_controls(line))),
+        false => note(line),
+    }
+}
+
 /// Writes a page to standard error; ignores the error if it is closed.
 pub fn note_page(page: &str) {
     let own = if stderr_has_color() {
@@ -100,18 +120,44 @@ pub fn note_page(page: &str) {
         .write_all(filtered(page, own).as_bytes());
 }
 
-/// Whether standard output is a terminal that may show colors.
+/// When colors are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Also in a pipe or a file.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+static COLOR: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Decides for the whole process when colors are used; only the first choice counts.
+pub fn choose_color(choice: ColorChoice) {
+    let _ = COLOR.set(choice);
+}
+
+/// Whether standard output may show colors.
 pub fn has_color() -> bool {
-    stdout_is_terminal() && wants_color()
+    may_show_color(stdout_is_terminal())
 }
 
-/// Whether standard error is a terminal that may show colors.
+/// Whether standard error may show colors.
 pub fn stderr_has_color() -> bool {
-    stderr_is_terminal() && wants_color()
+    may_show_color(stderr_is_terminal())
 }
 
-fn wants_color() -> bool {
-    std::env::var_os("NO_COLOR").is_none()
+fn may_show_color(is_terminal: bool) -> bool {
+    match COLOR.get().copied().unwrap_or_default() {
+        // An empty NO_COLOR counts as not set (no-color.org).
+        ColorChoice::Auto => {
+            is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+    }
 }
 
 pub fn stdout_is_terminal() -> bool {

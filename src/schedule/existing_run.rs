@@ -78,6 +78,11 @@ pub(super) fn find(
             history,
             changed,
         }))),
+        Err(what) if finished && wanted.reruns => Err(RunStop::Refused(format!(
+            "`--rerun` retries trials of a run, but the experiment has changed since {}:\n{what}\n\
+             restore it to retry trials of that run, or leave `--rerun` out to start a new run",
+            folder.path().display()
+        ))),
         Err(_) if finished => Ok(ExistingRun::New { notice: None }),
         Err(what) => Err(RunStop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \

@@ -4,23 +4,42 @@ use std::{collections::HashMap, fmt::Write, path::Path};
 
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, show},
-    units::{Bytes, Count, without_controls},
+    units::{Bytes, Count, Seconds, without_controls},
 };
+
+use super::expectation::{Expectations, Expected};
 
 use crate::output::table::TextTable;
 
 /// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
-/// batch, steps.
-pub(super) fn table(plan: &Plan) -> String {
+/// batch, steps, and the time and memory that trials like it took, where there are any.
+pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
+    let of_trial = |trial: &Trial| expected.of_trial(&trial.id);
+    let has =
+        |known: fn(&Expected) -> bool| plan.trials.iter().any(|trial| known(&of_trial(trial)));
+    let has_time = has(|expected| expected.seconds.is_some());
+    let has_memory = has(|expected| expected.memory_bytes.is_some());
     let mut header: Vec<String> = vec!["#".to_owned(), "trial".to_owned()];
     header.extend(plan.axes.iter().cloned());
     if plan.repeats > 1 {
         header.push("seed".to_owned());
     }
     header.extend(["parameters", "FLOPs/sample", "effective batch", "steps"].map(str::to_owned));
+    header.extend(has_time.then(|| "time".to_owned()));
+    header.extend(has_memory.then(|| "memory".to_owned()));
     let mut table = TextTable::plain(header);
     for trial in &plan.trials {
-        table.add_row(row(trial, plan.repeats));
+        let mut cells = row(trial, plan.repeats);
+        let Expected {
+            seconds,
+            memory_bytes,
+            ..
+        } = of_trial(trial);
+        let time = || seconds.map_or_else(unknown, |seconds| Seconds(seconds).to_string());
+        let memory = || memory_bytes.map_or_else(unknown, |bytes| Bytes(bytes).to_string());
+        cells.extend(has_time.then(time));
+        cells.extend(has_memory.then(memory));
+        table.add_row(cells);
     }
     table.align_right(2);
     table.text()
@@ -55,6 +74,7 @@ pub(super) fn footer(
     plan: &Plan,
     notes: &[String],
     ended: &HashMap<TrialId, Outcome>,
+    expected: &Expectations,
 ) -> String {
     let mut text = String::new();
     let disk = match plan.expected_disk_bytes() {
@@ -74,6 +94,7 @@ pub(super) fn footer(
         plural(plan.repeats, "repeat"),
         plural(plan.trials.len() as u64, "trial"),
     );
+    let _ = writeln!(text, "{}", expected.time(plan, ended));
     let most_dropped = plan
         .epochs
         .iter()
@@ -133,8 +154,14 @@ mod tests {
         let plan = plan("grid: {model.size: [1000, 2000]}");
         let ended = |outcome| HashMap::from([(plan.trials[0].id.clone(), outcome)]);
         let says = |outcome| {
-            footer(Path::new("results/x"), &plan, &[], &ended(outcome))
-                .contains("1 of them have already ended")
+            footer(
+                Path::new("results/x"),
+                &plan,
+                &[],
+                &ended(outcome),
+                &Expectations::default(),
+            )
+            .contains("1 of them have already ended")
         };
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
         assert!(
@@ -145,14 +172,16 @@ mod tests {
 
     #[test]
     fn seeds_are_shown_where_there_are_repeats() {
-        assert!(!table(&plan("repeats: 1")).contains("seed"));
-        assert!(table(&plan("repeats: 2")).contains("seed"));
+        let seen = |repeats| table(&plan(repeats), &Expectations::default()).contains("seed");
+        assert!(!seen("repeats: 1"));
+        assert!(seen("repeats: 2"));
         assert!(
             footer(
                 Path::new("results/x"),
                 &plan("repeats: 2"),
                 &[],
-                &HashMap::new()
+                &HashMap::new(),
+                &Expectations::default(),
             )
             .starts_with("1 point × 2 repeats = 2 trials, order interleaved; about")
         );

@@ -28,6 +28,8 @@ pub struct Plan {
     /// One pass over the training data, by [`Trial::point`]; `None` if the model reads no data or
     /// its size is unknown.
     pub epochs: Vec<Option<Epoch>>,
+    /// Entries of `sweep.exclude` that match no point and therefore drop none, by their index.
+    pub unmatched_excludes: Vec<usize>,
 }
 
 impl Plan {
@@ -95,6 +97,7 @@ pub fn expand(
         order: experiment.sweep.order,
         axes,
         epochs,
+        unmatched_excludes: sweep.unmatched,
     })
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Points {
     /// Dotted keys: of the grid, of the zip, then those that occur only in `include`.
     pub(super) axes: Vec<String>,
     pub(super) points: Vec<Choices>,
+    /// Entries of `exclude` that match no point, by their index.
+    pub(super) unmatched: Vec<usize>,
 }
 
 /// `base` returns the file's own value of a dotted key; `exclude` may name keys that do not vary.
@@ -40,8 +42,11 @@ pub(super) fn expand_sweep(
     } else {
         product(&lists.grid, lists.zip.len(), lists.rows)
     };
-    lists.exclusion.drop_from(&mut places, &axes, &base);
-    let points = with_included(sweep, &axes, &places);
+    let unmatched = lists.exclusion.drop_from(&mut places, &axes, &base);
+    let points = Points {
+        unmatched,
+        ..with_included(sweep, &axes, &places)
+    };
     if points.points.is_empty() {
         return Err(vec![PlanProblem::of_sweep(
             "sweep.exclude",
@@ -129,7 +134,11 @@ fn with_included(sweep: &Sweep, grid_and_zip: &[AxisValues<'_>], places: &[Place
         .map(of_place)
         .chain(sweep.include.iter().map(of_entry))
         .collect();
-    Points { axes, points }
+    Points {
+        axes,
+        points,
+        unmatched: Vec::new(),
+    }
 }
 
 /// The index of a point's value on each axis of the grid, then of the zip.

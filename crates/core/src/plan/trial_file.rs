@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrialId;
 use crate::{
+    input::expand_home,
     kinds::{Data, Model, data::NumWorkers},
     spec::{CpuThreads, Engine, Measure, Train},
 };
@@ -75,7 +76,10 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
         loader.num_workers = NumWorkers::Count(loader.num_workers.resolve(cores));
     }
     for path in data.paths_mut() {
-        *path = directory.join(&*path).to_string_lossy().into_owned();
+        *path = directory
+            .join(expand_home(path))
+            .to_string_lossy()
+            .into_owned();
     }
     data
 }
@@ -87,7 +91,10 @@ pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
     train.cuda_graph = train.cuda_graph.resolved();
     if let Some(weights) = &mut train.initial_weights {
-        weights.path = directory.join(&weights.path).to_string_lossy().into_owned();
+        weights.path = directory
+            .join(expand_home(&weights.path))
+            .to_string_lossy()
+            .into_owned();
     }
     train
 }

@@ -253,6 +253,32 @@ pub fn repair_latest(run: &RunFolder) -> io::Result<()> {
     }
 }
 
+/// Removes a run and everything in it; what links lead to stays. `latest` then points to the newest
+/// run that is left, or is gone.
+///
+/// The run disappears at once: it is renamed first, and the next launch removes what a kill left.
+///
+/// # Errors
+/// The folder above it is not writable, or one entry cannot be removed.
+pub fn remove(run: &RunFolder) -> io::Result<()> {
+    let (parent, name) = folder::split(&run.0)?;
+    refuse_latest_folder(parent)?;
+    let folder = Folder::follow(parent)?;
+    let mut gone = OsString::from(UNBORN);
+    gone.push(name);
+    folder.rename(name, &gone)?;
+    let left = match (parent.parent(), parent.file_name()) {
+        (Some(results), Some(experiment)) => runs(results, &experiment.to_string_lossy()),
+        _ => Vec::new(),
+    };
+    match left.last() {
+        Some(newest) => repair_latest(newest)?,
+        None => folder.remove(LATEST.as_ref())?,
+    }
+    folder.sync()?;
+    folder.remove(&gone)
+}
+
 /// The runs of one experiment, oldest first: by the number in `run.json`, then by name. A run without
 /// `run.json` is recognized by its name.
 pub fn runs(results: &Path, experiment: &str) -> Vec<RunFolder> {
@@ -442,6 +468,29 @@ mod tests {
             [run],
             "a copied `latest` is no run"
         );
+    }
+
+    #[test]
+    fn latest_follows_the_runs_that_are_removed_and_links_in_them_are_not_followed() {
+        let results = tempfile::tempdir().unwrap();
+        let make = |stamp| {
+            create(results.path(), "x", stamp, |run| {
+                fs::write(run.run_file(), "{}")
+            })
+            .unwrap()
+        };
+        let (old, new) = (make("20260101T000000Z-a"), make("20260102T000000Z-a"));
+        let other = results.path().join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("kept"), "").unwrap();
+        std::os::unix::fs::symlink(&other, new.path().join("trials")).unwrap();
+        remove(&new).unwrap();
+        let latest = results.path().join("x/latest");
+        assert_eq!(fs::read_link(&latest).unwrap(), Path::new(&old.name()));
+        assert!(other.join("kept").exists() && !new.path().exists());
+        remove(&old).unwrap();
+        assert!(latest.symlink_metadata().is_err());
+        assert_eq!(runs(results.path(), "x"), []);
     }
 
     #[test]

@@ -8,11 +8,14 @@ pub(super) const RUN_AXES_IN_WORDS: &str =
     "`run.engine`, `run.devices` and `run.devices_per_trial`";
 
 /// Sections that hold axes.
-pub(super) const AXES: [&[&str]; 3] = [
+pub(super) const AXES: [&[&str]; 4] = [
     &["sweep", "grid"],
     &["sweep", "zip"],
     &["sweep", "search", "axes"],
+    SAMPLE_AXES,
 ];
+/// The axes of random points.
+pub(super) const SAMPLE_AXES: &[&str] = &["sweep", "sample", "axes"];
 
 /// The keys that vary: axes, and the keys of the search.
 pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
@@ -21,9 +24,11 @@ pub(super) fn axis_keys(tree: &Node) -> Vec<&str> {
             .map(Node::entries)
             .unwrap_or_default()
     };
+    let sampled = tree.get_path(SAMPLE_AXES).map(Node::entries);
     section("grid")
         .iter()
         .chain(section("zip"))
+        .chain(sampled.unwrap_or_default())
         .map(|entry| entry.key.as_str())
         .chain(searched_keys(tree))
         .collect()

@@ -9,6 +9,7 @@ use super::{
     problem::{Location, Problem},
     shapes::{KeyField, KeyShape, MapKeys, Tagged, is_own_key, join, kind_choice},
     suggest::{listed, nearest},
+    synonyms,
     value::{allowed, fault},
 };
 
@@ -318,7 +319,24 @@ fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Opti
     if let Some(known) = elsewhere.filter(|_| key != "kind") {
         return Some(Meant::Elsewhere(known));
     }
-    if let Some(name) = nearest(key, allowed_here(path, fields, has_kind)) {
+    let here = allowed_here(path, fields, has_kind);
+    let same_map = |synonym: &&str| {
+        let (parent, name) = synonym.rsplit_once('.').unwrap_or(("", synonym));
+        (parent == path)
+            .then(|| here.iter().find(|known| **known == name).copied())
+            .flatten()
+    };
+    let synonyms = synonyms::keys(key);
+    if let Some(name) = synonyms.iter().find_map(same_map) {
+        return Some(Meant::Here(name));
+    }
+    if let Some(known) = synonyms
+        .first()
+        .and_then(|synonym| every.iter().find(|known| known.path == *synonym))
+    {
+        return Some(Meant::Elsewhere(known));
+    }
+    if let Some(name) = nearest(key, here) {
         return Some(Meant::Here(name));
     }
     let near = nearest(

@@ -17,6 +17,7 @@ use super::{
     model_section::AskedModel,
     objective::Objective,
     optimizer::{LearningRateSchedule, Optimizer},
+    random_points::RandomPoints,
     run_options::Run,
     sample::Sample,
     search::Search,
@@ -358,6 +359,9 @@ pub struct Sweep {
     pub grid: serde_json::Map<String, Value>,
     /// Keys that vary together, crossed with the grid.
     pub zip: serde_json::Map<String, Value>,
+    /// Random points, crossed with the grid; a resolved experiment has them as `zip`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<RandomPoints>,
     /// Points added individually.
     pub include: Vec<serde_json::Map<String, Value>>,
     /// Points removed: each entry removes all points that match every key it names. A quoted
@@ -376,6 +380,7 @@ impl Default for Sweep {
         Self {
             grid: serde_json::Map::new(),
             zip: serde_json::Map::new(),
+            sample: None,
             include: Vec::new(),
             exclude: Vec::new(),
             repeats: 1,

@@ -7,7 +7,6 @@ const KEYS: &[(&str, &str)] = &[
         "data.augment",
         "see `data.flip` and `data.crop_padding` of image kinds",
     ),
-    ("sweep.random", "list the values in `sweep.grid`"),
     ("model.checkpoint", "remove it"),
 ];
 
@@ -66,6 +65,6 @@ mod tests {
                 );
             }
         }
-        assert!(key("sweep.random.count").is_some());
+        assert!(key("model.checkpoint.every").is_some());
     }
 }

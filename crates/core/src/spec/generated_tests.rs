@@ -300,6 +300,9 @@ fn beside(known: &KnownKey) -> Vec<String> {
         path if path.starts_with("train.evaluate.generate.") => {
             &["model.kind=seq2seq", "data.kind=chatlm"]
         }
+        path if path.starts_with("sweep.sample.") => {
+            &["sweep.sample={count: 3, seed: 5, axes: {train.batch_size: {from: 2, to: 64}}}"]
+        }
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };
@@ -342,10 +345,10 @@ fn every_key_changes_the_experiment() {
         };
         let with = [base.clone(), vec![format!("{}={value}", known.path)]].concat();
         // The values that a size sets are written out in its place.
-        let seen = if known.path == "model.size" {
-            "model"
-        } else {
-            &known.path
+        let seen = match known.path.as_str() {
+            "model.size" => "model",
+            path if path.starts_with("sweep.sample.") => "sweep.zip",
+            path => path,
         };
         assert_ne!(
             value_at(seen, &with),

@@ -327,7 +327,8 @@ mod tests {
                     "sweep.zip",
                     "sweep.include",
                     "sweep.exclude",
-                    "sweep.search.axes"
+                    "sweep.search.axes",
+                    "sweep.sample.axes"
                 ]
                 .contains(&key.path.as_str()),
                 "{}",

@@ -14,6 +14,7 @@ use super::{
     read::{read_file, read_text_as_tree},
     scalar::Scalar,
 };
+use crate::input;
 
 /// The parts of a request that could be read.
 pub(super) struct ReadLayers {
@@ -158,7 +159,9 @@ fn take_extends(
         return None;
     };
     Some((
-        file.parent().unwrap_or(Path::new("")).join(text),
+        file.parent()
+            .unwrap_or(Path::new(""))
+            .join(input::expand_home(text)),
         Some(node.location),
     ))
 }

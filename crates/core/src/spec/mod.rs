@@ -30,6 +30,8 @@ mod objective;
 mod optimizer;
 mod overrides;
 mod problem;
+mod random_points;
+mod range_axis;
 mod read;
 mod resolved;
 mod run_options;
@@ -41,6 +43,7 @@ mod search_choice;
 mod shapes;
 mod suggest;
 mod sweep;
+mod synonyms;
 mod value;
 
 use std::path::PathBuf;
@@ -62,6 +65,7 @@ pub use objective::{Goal, Metric, Objective};
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
+pub use random_points::RandomPoints;
 pub use resolved::{ValueOrigin, write_resolved};
 pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
 pub use sample::Sample;
@@ -280,8 +284,9 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     };
     let count = read.layers.len();
     let mut layers = Vec::new();
-    for (index, layer) in read.layers.into_iter().enumerate() {
+    for (index, mut layer) in read.layers.into_iter().enumerate() {
         problems.extend(own_faults(&layer));
+        problems.extend(range_axis::expand(&mut layer.tree));
         let is_file = layer.overrides.is_none();
         merge::lay(&mut layers, layer);
         let tree = merge::merged(&layers);
@@ -299,7 +304,11 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
             merge::strip_nulls(&mut layer.tree);
         }
     }
-    let user = merge::merged(&layers);
+    let mut user = merge::merged(&layers);
+    let has_sample = whole && problems.is_empty();
+    if has_sample {
+        problems.extend(random_points::expand(&mut user).err());
+    }
     layers.insert(
         0,
         merge::SpecLayer {
@@ -309,6 +318,9 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         },
     );
     let mut tree = merge::merged(&layers);
+    if has_sample && problems.is_empty() {
+        problems.extend(random_points::expand(&mut tree).err());
+    }
     model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged {

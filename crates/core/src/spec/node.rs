@@ -111,6 +111,17 @@ impl Node {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
 
+    pub(super) fn get_path_mut(&mut self, path: &[&str]) -> Option<&mut Self> {
+        let Some((first, rest)) = path.split_first() else {
+            return Some(self);
+        };
+        let NodeContent::Map(entries) = &mut self.content else {
+            return None;
+        };
+        let entry = entries.iter_mut().find(|entry| entry.key == **first)?;
+        entry.value.get_path_mut(rest)
+    }
+
     pub(super) fn text(&self) -> Option<&str> {
         match &self.content {
             NodeContent::Scalar(scalar) => scalar.as_text(),

@@ -14,6 +14,7 @@ use super::{
     node::Node,
     problem::{Location, Problem},
     scalar::Resolved,
+    shapes::is_own_key,
     suggest::nearest,
 };
 use crate::{input, limits::EXPERIMENT_BYTES};
@@ -58,6 +59,9 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> String {
     if error.kind() != std::io::ErrorKind::NotFound {
         return format!("cannot be read: {error}");
     }
+    if let Some(setting) = setting(path) {
+        return format!("there is no such file; to set a key, write `--set {setting}`");
+    }
     let wanted = path
         .file_name()
         .unwrap_or_default()
@@ -90,6 +94,18 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> String {
         ),
         None => "there is no such file".to_owned(),
     }
+}
+
+/// The text of a path that was meant as a `--set`: `train.batch_size=8`, quoted for the shell.
+fn setting(path: &Path) -> Option<String> {
+    let text = path.to_str()?;
+    let (key, _) = text.split_once('=')?;
+    let is_key = key.contains('.') && key.split('.').all(is_own_key);
+    let is_plain = |letter: char| letter.is_alphanumeric() || "._-+=/:,".contains(letter);
+    is_key.then(|| match text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{text}'"),
+    })
 }
 
 fn decode(bytes: Vec<u8>) -> Result<String, String> {

@@ -180,7 +180,11 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
     };
     let lists = section(&|item| {
         let list = json!({"type": "array", "minItems": 1, "items": item});
-        json!({"anyOf": [list, {"type": "null"}]})
+        json!({"anyOf": [list, {"$ref": "#/$defs/AxisRange"}, {"type": "null"}]})
+    });
+    let random = section(&|item| {
+        let list = json!({"type": "array", "minItems": 1, "items": item});
+        json!({"anyOf": [list, {"$ref": "#/$defs/RandomRange"}, {"type": "null"}]})
     });
     let values = section(&|item| item);
     let conditions = section(&|item| {
@@ -191,12 +195,11 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
         "description": "The keys that a sweep may vary.",
         "properties": each(&Value::clone),
     });
+    schema["$defs"]["AxisRange"] = range(true);
+    schema["$defs"]["RandomRange"] = range(false);
     let properties = &mut schema["$defs"]["Sweep"]["properties"];
     for name in ["grid", "zip"] {
-        properties[name]["properties"] = lists.clone();
-        properties[name]["patternProperties"] =
-            json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
-        properties[name]["additionalProperties"] = json!(false);
+        put_lists(&mut properties[name], &lists);
     }
     for (name, properties_of) in [("include", values), ("exclude", conditions)] {
         properties[name]["items"] = json!({
@@ -213,11 +216,39 @@ fn put_axes(schema: &mut Value, axes: Map<String, Value>) {
         .flatten()
         .filter_map(|kind| kind["properties"].get_mut("axes"));
     for property in with_axes {
-        property["properties"] = lists.clone();
-        property["patternProperties"] =
-            json!({OWN_AXIS: {"type": ["array", "null"], "minItems": 1}});
-        property["additionalProperties"] = json!(false);
+        put_lists(property, &lists);
     }
+    put_lists(
+        &mut schema["$defs"]["RandomPoints"]["properties"]["axes"],
+        &random,
+    );
+}
+
+fn put_lists(property: &mut Value, lists: &Value) {
+    property["properties"] = lists.clone();
+    property["patternProperties"] =
+        json!({OWN_AXIS: {"type": ["array", "object", "null"], "minItems": 1}});
+    property["additionalProperties"] = json!(false);
+}
+
+/// An axis as a range; random points have no steps.
+fn range(has_steps: bool) -> Value {
+    let mut required = vec!["from", "to"];
+    let mut properties = json!({
+        "from": {"type": "number"},
+        "to": {"type": "number"},
+        "scale": {"enum": ["linear", "log"]},
+    });
+    if has_steps {
+        required.push("steps");
+        properties["steps"] = json!({"type": "integer", "minimum": 2});
+    }
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
 }
 
 /// Makes keys optional that another layer may give, and allows `null`, which restores the default.

@@ -13,13 +13,15 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    axes::{AXES, RUN_AXES_IN_WORDS, may_vary},
+    axes::{AXES, RUN_AXES_IN_WORDS, SAMPLE_AXES, may_vary},
     check, future,
     keys::{self, KeyLookup},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
+    range_axis::{NumberRange, is_range},
     shapes::{KeyField, KeyShape, join},
     suggest::{listed, nearest},
+    synonyms,
 };
 use crate::limits::{AXIS_VALUES, Limit};
 
@@ -38,9 +40,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
         problems: Vec::new(),
         kinds: RefCell::default(),
         fields: HashMap::new(),
-        varying: HashSet::new(),
     };
-    checker.varying = checker.every_value().map(|(key, _)| key).collect();
     for place in AXES {
         checker.axes(place);
     }
@@ -58,8 +58,6 @@ struct SweepChecker<'a> {
     kinds: RefCell<HashMap<String, Vec<String>>>,
     /// The allowed values of the keys so far.
     fields: HashMap<String, Fields>,
-    /// The keys to which the sweep gives a value.
-    varying: HashSet<&'a str>,
 }
 
 /// The allowed values of a key; several if they depend on the kind.
@@ -92,6 +90,19 @@ impl<'a> SweepChecker<'a> {
         let Some(fields) = self.fields(&full, entry) else {
             return;
         };
+        if is_range(&entry.value) {
+            // Other ranges are lists by now, or have a problem.
+            if path == SAMPLE_AXES.join(".") {
+                let range = NumberRange::read(&full, &entry.key, &entry.value, false);
+                match range {
+                    Ok(range) => range
+                        .ends()
+                        .for_each(|end| self.value(&entry.key, &fields, end)),
+                    Err(faults) => self.problems.extend(faults),
+                }
+            }
+            return;
+        }
         let NodeContent::List(values) = &entry.value.content else {
             let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
             let message = format!(
@@ -112,8 +123,17 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         let mut seen = HashSet::new();
+        let mut faulty = None;
         for value in values {
+            // The values of a range have one place, and one fault there is enough.
+            if faulty == Some(&value.location) && value.location == entry.value.location {
+                continue;
+            }
+            let known = self.problems.len();
             self.value(&entry.key, &fields, value);
+            if self.problems.len() > known {
+                faulty = Some(&value.location);
+            }
             // For keys that vary together, only whole rows must differ.
             if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
                 self.push(
@@ -290,6 +310,18 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
         path.strip_suffix(key)
             .is_some_and(|rest| rest.ends_with('.'))
     };
+    let in_same_map = |synonym: &str| {
+        let rest = synonym.strip_prefix(parent);
+        let rest = rest.and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| siblings.contains(&rest))
+    };
+    let synonyms = synonyms::keys(name.rsplit('.').next().unwrap_or(name));
+    let synonym = synonyms
+        .iter()
+        .find(|synonym| in_same_map(synonym))
+        .or(synonyms.first())
+        .filter(|synonym| may_vary(synonym))
+        .map(|synonym| (*synonym).to_owned());
     let near = nearest(name, siblings.into_iter().chain(["kind"]))
         .map(|near| join(parent, near))
         .filter(|near| may_vary(near));
@@ -297,6 +329,7 @@ fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>
         .iter()
         .find(ending)
         .cloned()
+        .or(synonym)
         .or(near)
         .or_else(|| nearest(key, every.iter().map(String::as_str)).map(str::to_owned));
     match found {

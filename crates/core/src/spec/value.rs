@@ -10,6 +10,7 @@ use super::{
     scalar::{Resolved, Scalar},
     shapes::{KeyShape, Range, is_own_key, join},
     suggest::{did_you_mean, listed},
+    synonyms,
 };
 use crate::units::{ByteSize, TimeSpan};
 
@@ -168,12 +169,19 @@ fn scalar_fault(path: &str, shape: &KeyShape, scalar: &Scalar) -> Option<String>
     {
         return Some(newer_format(*format, *max));
     }
-    let hint = hint(shape, scalar)?;
+    let hint = synonym_or(path, scalar, hint(shape, scalar)?);
     Some(format!(
         "`{path}` is {}; it must be {}{hint}",
         scalar.found(),
         allowed(shape)
     ))
+}
+
+/// The hint to the value that another tool's word stands for, else the given hint.
+fn synonym_or(path: &str, scalar: &Scalar, hint: String) -> String {
+    synonyms::value(path, &scalar.text)
+        .map(|value| format!("; did you mean `{value}`?"))
+        .unwrap_or(hint)
 }
 
 fn newer_format(found: i128, newest: i128) -> String {
@@ -204,6 +212,7 @@ fn any_fault(path: &str, shape: &KeyShape, shapes: &[KeyShape], scalar: &Scalar)
         .into_iter()
         .find(|hint| !hint.is_empty())
         .unwrap_or_default();
+    let best = synonym_or(path, scalar, best);
     Some(format!(
         "`{path}` is {}; it must be {}{best}",
         scalar.found(),

@@ -44,14 +44,14 @@ impl Exclusion {
         Self { entries }
     }
 
-    /// Removes the places that an entry matches. `base` returns the value of a key that is not an
-    /// axis.
+    /// Removes the places that an entry matches, and returns the entries that match none, by
+    /// their index. `base` returns the value of a key that is not an axis.
     pub(super) fn drop_from(
         self,
         places: &mut Vec<Place>,
         axes: &[AxisValues<'_>],
         base: &impl Fn(&str) -> Value,
-    ) {
+    ) -> Vec<usize> {
         let is_axis: HashMap<&str, usize> = axes
             .iter()
             .enumerate()
@@ -61,24 +61,24 @@ impl Exclusion {
         let holds = |(key, condition): &(String, Condition)| {
             is_axis.contains_key(key.as_str()) || condition.matches(&base(key))
         };
-        let entries: Vec<_> = self
+        let mut unmatched = vec![true; self.entries.len()];
+        let entries: Vec<(usize, _)> = self
             .entries
             .into_iter()
-            .filter(|entry| entry.iter().all(holds))
+            .enumerate()
+            .filter(|(_, entry)| entry.iter().all(holds))
             .collect();
         let values: Vec<ValueIndex<'_>> = axes
             .iter()
             .map(|(_, values)| ValueIndex::of(values))
             .collect();
+        let mut is_kept = vec![true; places.len()];
         for entries in entries.chunks(64 * WORDS) {
-            if places.is_empty() {
-                return;
-            }
             let bits: Vec<Vec<EntryBits>> = values
                 .iter()
                 .enumerate()
                 .map(|(axis, values)| {
-                    values.possible(entries.iter().map(|entry| {
+                    values.possible(entries.iter().map(|(_, entry)| {
                         let of_axis = entry
                             .iter()
                             .find(|(key, _)| is_axis.get(key.as_str()) == Some(&axis));
@@ -87,7 +87,8 @@ impl Exclusion {
                 })
                 .collect();
             let all = first_bits(entries.len());
-            places.retain(|place| {
+            let mut matched = [0; WORDS];
+            for (place, is_kept) in places.iter().zip(&mut is_kept) {
                 let mut left = all;
                 for (axis, index) in bits.iter().zip(place) {
                     let possible = &axis[*index as usize];
@@ -95,9 +96,22 @@ impl Exclusion {
                         .zip(possible)
                         .for_each(|(left, possible)| *left &= possible);
                 }
-                left.iter().all(|word| *word == 0)
-            });
+                *is_kept &= left.iter().all(|word| *word == 0);
+                matched
+                    .iter_mut()
+                    .zip(left)
+                    .for_each(|(matched, left)| *matched |= left);
+            }
+            for (bit, (entry, _)) in entries.iter().enumerate() {
+                unmatched[*entry] = !is_set(&matched, bit);
+            }
         }
+        let mut is_kept = is_kept.into_iter();
+        places.retain(|_| is_kept.next().unwrap_or(true));
+        let entries = unmatched.into_iter().enumerate();
+        entries
+            .filter_map(|(entry, unmatched)| unmatched.then_some(entry))
+            .collect()
     }
 }
 
@@ -110,6 +124,10 @@ fn first_bits(count: usize) -> EntryBits {
 
 fn set(bits: &mut EntryBits, entry: usize) {
     bits[entry / 64] |= 1 << (entry % 64);
+}
+
+fn is_set(bits: &EntryBits, entry: usize) -> bool {
+    bits[entry / 64] & (1 << (entry % 64)) != 0
 }
 
 /// The values of an axis, to be found by what they equal.
@@ -233,7 +251,8 @@ mod tests {
             let mut places = super::super::product(&axes, 0, 1);
             let all = places.clone();
             let mut problems = PointProblems::default();
-            Exclusion::read(&exclude, &mut problems).drop_from(&mut places, &axes, &base);
+            let unmatched =
+                Exclusion::read(&exclude, &mut problems).drop_from(&mut places, &axes, &base);
             let matches = |place: &Place, entry: &Map<String, Value>| {
                 entry.iter().all(|(key, asked)| {
                     let axis = names.iter().position(|name| name == key).unwrap();
@@ -248,6 +267,11 @@ mod tests {
                 .filter(|place| !exclude.iter().any(|entry| matches(place, entry)))
                 .cloned()
                 .collect();
+            let matching = |entry: &Map<String, Value>| all.iter().any(|at| matches(at, entry));
+            let found: Vec<usize> = (0..exclude.len())
+                .filter(|index| !matching(&exclude[*index]))
+                .collect();
+            assert_eq!(unmatched, found, "{exclude:?}");
             dropped += all.len() - kept.len();
             assert_eq!(places, kept, "{exclude:?}");
         }
@@ -263,11 +287,12 @@ mod tests {
             .map(|number| Map::from_iter([("a".to_owned(), json!(number))]))
             .collect();
         let mut places = super::super::product(&axes, 0, 1);
-        Exclusion::read(&exclude, &mut PointProblems::default()).drop_from(
+        let unmatched = Exclusion::read(&exclude, &mut PointProblems::default()).drop_from(
             &mut places,
             &axes,
             &|_| Value::Null,
         );
         assert_eq!(places, [[2999]]);
+        assert!(unmatched.is_empty(), "{unmatched:?}");
     }
 }

@@ -3,7 +3,7 @@
 
 use super::SweepChecker;
 use crate::spec::{
-    axes::AXES,
+    axes::{AXES, SAMPLE_AXES},
     node::{Node, NodeEntry},
 };
 
@@ -41,6 +41,7 @@ impl<'a> SweepChecker<'a> {
     }
 
     fn grid_and_zip(&mut self) {
+        self.sample_beside();
         let Some(grid) = self.sweep.get("grid") else {
             return;
         };
@@ -68,12 +69,45 @@ impl<'a> SweepChecker<'a> {
         }
     }
 
+    /// Random points are rows of their own, and no key may come from two places.
+    fn sample_beside(&mut self) {
+        let Some(axes) = self.tree.get_path(SAMPLE_AXES) else {
+            return;
+        };
+        let stays = |entry: &&NodeEntry| !entry.value.is_null();
+        if let Some(zip) = self.sweep.entry("zip")
+            && zip.value.entries().iter().any(|entry| stays(&entry))
+        {
+            let message = "`sweep.zip` and `sweep.sample` both give rows of values; keep one of \
+                           them, or move the keys of `zip` into `sweep.grid`";
+            self.push(&zip.key_location, "sweep.zip", message);
+        }
+        if axes.is_map() && !axes.entries().iter().any(|entry| stays(&entry)) {
+            let message = "`sweep.sample.axes` is empty; it needs at least one axis";
+            self.push(&axes.location, "sweep.sample.axes", message);
+        }
+        for entry in axes.entries().iter().filter(stays) {
+            let in_grid = self
+                .sweep
+                .get("grid")
+                .and_then(|grid| grid.entry(&entry.key));
+            if in_grid.as_ref().is_some_and(stays) {
+                let message = format!(
+                    "`{}` is in both `sweep.grid` and `sweep.sample`; keep one of them",
+                    entry.key
+                );
+                let full = format!("sweep.sample.axes.{}", entry.key);
+                self.push(&entry.key_location, &full, message);
+            }
+        }
+    }
+
     /// A search chooses the points itself: listed points would be read and ignored.
     fn beside_search(&mut self) {
         if self.sweep.get("search").is_none_or(Node::is_null) {
             return;
         }
-        for section in ["grid", "zip", "include", "exclude"] {
+        for section in ["grid", "zip", "sample", "include", "exclude"] {
             let Some(entry) = self
                 .sweep
                 .entry(section)
@@ -152,10 +186,13 @@ impl<'a> SweepChecker<'a> {
     fn seeds(&mut self) {
         for place in AXES {
             let (path, around) = (place.join("."), place[..place.len() - 1].join("."));
-            let repeats = self
-                .tree
-                .get_path(&[&place[..place.len() - 1], &["repeats"]].concat())
-                .map(Node::to_json);
+            // Random points are repeated as the others.
+            let around = match around.as_str() {
+                "sweep.sample" => "sweep",
+                around => around,
+            };
+            let repeats: Vec<&str> = around.split('.').chain(["repeats"]).collect();
+            let repeats = self.tree.get_path(&repeats).map(Node::to_json);
             let repeats = repeats.and_then(|value| value.as_u64()).unwrap_or(1);
             if let Some(entry) = self
                 .tree

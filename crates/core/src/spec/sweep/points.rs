@@ -67,13 +67,6 @@ impl<'a> SweepChecker<'a> {
         if section == "include" {
             return self.value(&entry.key, &fields, &entry.value);
         }
-        if !self.varying.contains(entry.key.as_str()) {
-            let message = format!(
-                "`{}` is not an axis of this sweep, so no point can match it",
-                entry.key
-            );
-            return self.push(&entry.key_location, &full, message);
-        }
         // An unquoted `>8` begins a folded text in YAML, which is empty.
         if entry.value.text() == Some("") {
             let message = format!(

@@ -962,6 +962,12 @@ fn of_sweep() -> Vec<Case> {
         )
         .by(Child::Scripted("completes"))
     };
+    let sampled =
+        products("sweep: {sample: {count: 2, axes: {train.batch_size: {from: 1, to: 999}}}}\n");
+    let random = |key: &str, values| {
+        let key = format!("sweep.sample.{key}");
+        case(&key, &sampled, values, differ("trials", trials)).by(Child::Scripted("completes"))
+    };
     vec![
         of(
             "grid",
@@ -983,6 +989,9 @@ fn of_sweep() -> Vec<Case> {
             [AS_IT_IS, "[{train.batch_size: 1}]"],
             ["1/1 2/1", "2/1"],
         ),
+        random("count", [AS_IT_IS, "3"]),
+        random("seed", [AS_IT_IS, "2"]),
+        random("axes", [AS_IT_IS, "{train.batch_size: {to: 9999}}"]),
         of("repeats", [AS_IT_IS, "2"], ["1/1 2/1", "1/1 2/1 2/2 1/2"]),
         of(
             "order",

@@ -1,0 +1,137 @@
+//! The end of each verb's long help: examples, and the page that says more.
+
+pub(super) const INIT: &str = r#"Examples:
+  kiln init                                            # a small GPT on a made-up text
+  kiln init mine.yaml --data corpus.txt                # the kind of model follows from the data
+  kiln init images.yaml --kind resnet --data photos/   # one folder per class
+
+See docs/experiment-file.md"#;
+
+pub(super) const CHECK: &str = r#"Examples:
+  kiln check experiments/*.yaml
+  kiln check x.yaml --set train.batch_size=64   # with one more layer
+
+See docs/experiment-file.md"#;
+
+pub(super) const PLAN: &str = r#"Examples:
+  kiln plan x.yaml                              # ids, sizes, disk, what a resume skips
+  kiln plan x.yaml --json | jq '.trials[].id'   # for programs
+
+See docs/running.md"#;
+
+pub(super) const RUN: &str = r#"Examples:
+  kiln run x.yaml                                     # the same command resumes it
+  kiln run x.yaml --set train.steps=50 --device cpu
+  kiln run x.yaml --rerun failed                      # retries failed trials
+
+See docs/running.md"#;
+
+pub(super) const TUNE: &str = r#"Examples:
+  kiln tune x.yaml --search largest-batch
+  kiln tune x.yaml --search workers --set run.devices=cpu
+
+See docs/tuning.md"#;
+
+pub(super) const COMPARE: &str = r#"Examples:
+  kiln compare x~1 x                                       # the run before the newest, and the newest
+  kiln compare results/a/latest results/b/latest --rerun   # runs the points again, in turns
+
+See docs/comparing.md"#;
+
+pub(super) const REPRODUCE: &str = r#"Examples:
+  kiln reproduce x                         # the newest run of experiment x
+  kiln reproduce HEAD~1:results/x/latest   # as it was committed
+
+See docs/comparing.md"#;
+
+pub(super) const REPORT: &str = r#"Examples:
+  kiln report                        # the newest run
+  kiln report x x~1                  # two runs side by side
+  kiln report x --html report.html   # one page with plots
+
+See docs/report.md"#;
+
+pub(super) const LS: &str = r#"Examples:
+  kiln ls --limit 10
+  kiln ls --json | jq '.[0].run'   # for programs
+
+See docs/running.md"#;
+
+pub(super) const RM: &str = r#"Examples:
+  kiln rm x~1                      # asks first
+  kiln rm results/x/latest --yes
+
+See docs/running.md"#;
+
+pub(super) const SNAPSHOT: &str = r#"Examples:
+  kiln snapshot         # the page of nvidia-smi -q
+  kiln snapshot --csv
+
+See docs/snapshot.md"#;
+
+pub(super) const WATCH: &str = r#"Examples:
+  kiln watch
+
+See docs/snapshot.md"#;
+
+pub(super) const CALIBRATE: &str = r#"Examples:
+  kiln calibrate
+
+See docs/measurement.md"#;
+
+pub(super) const DOCTOR: &str = r#"Examples:
+  kiln doctor
+
+See docs/doctor.md"#;
+
+pub(super) const DATA: &str = r#"Examples:
+  kiln data list
+  kiln data fetch wikitext2
+  kiln data verify
+
+See docs/data.md"#;
+
+pub(super) const SCHEMA: &str = r#"Examples:
+  kiln schema > experiment.schema.json   # for an editor
+
+See docs/experiment-file.md"#;
+
+pub(super) const COMPLETIONS: &str = r#"Examples:
+  kiln completions bash > ~/.local/share/bash-completion/completions/kiln
+
+See docs/installing.md"#;
+
+pub(super) const MAN: &str = r#"Examples:
+  kiln man | man -l -
+
+See docs/installing.md"#;
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::commands::{Cli, command_line};
+
+    #[test]
+    fn every_verb_has_examples_that_parse_and_a_page_that_exists() {
+        for verb in command_line().get_subcommands() {
+            let name = verb.get_name();
+            let help = verb.get_after_long_help().map(ToString::to_string);
+            let help = help.unwrap_or_else(|| panic!("{name} has no examples"));
+            let examples = help.lines().filter_map(|line| line.strip_prefix("  kiln "));
+            let mut count = 0;
+            for example in examples {
+                let typed = example.split(['#', '|', '>']).next().unwrap_or_default();
+                let words = std::iter::once("kiln").chain(typed.split_whitespace());
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "kiln {typed}: {}", parsed.err().unwrap());
+                assert!(typed.starts_with(name), "{name}: {typed}");
+                count += 1;
+            }
+            assert!(count > 0, "{name}");
+            let page = help.lines().last().unwrap().strip_prefix("See ").unwrap();
+            let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+            assert!(page.is_file(), "{name}: {}", page.display());
+        }
+    }
+}

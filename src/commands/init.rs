@@ -1,0 +1,434 @@
+//! `kiln init`: writes a commented experiment file that runs on what is at hand.
+
+mod found_data;
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::{
+    folder::write_whole,
+    units::{Bytes, without_controls},
+};
+use kiln_hardware::host::{read, usable_cores};
+
+use self::found_data::{FoundData, find};
+use super::{Status, Stop, machine::nvml_library, print};
+use crate::schedule::{Instruments, visible_gpus};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The file to write.
+    #[arg(value_name = "FILE", default_value = "experiment.yaml")]
+    file: PathBuf,
+    /// Kind of model. Default: the one for the data; without data, `gpt`.
+    #[arg(long, value_enum)]
+    kind: Option<InitKind>,
+    /// Your data: a text file, a folder with one folder of images per class, a folder of CSV files
+    /// with a date in each row, or a JSONL file of prompts and responses with a `tokenizer.json`
+    /// beside it. Default: data that kiln makes itself.
+    #[arg(long, value_name = "PATH")]
+    data: Option<PathBuf>,
+    /// Overwrite the file.
+    #[arg(long)]
+    force: bool,
+}
+
+/// The kinds of models that a file can be written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum InitKind {
+    /// A transformer that predicts the next token of a text.
+    Gpt,
+    /// A network for images.
+    Resnet,
+    /// A recurrent network for texts, or for a panel of time series.
+    Lstm,
+    /// An encoder and a decoder for prompts and responses.
+    Seq2seq,
+}
+
+impl InitKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gpt => "gpt",
+            Self::Resnet => "resnet",
+            Self::Lstm => "lstm",
+            Self::Seq2seq => "seq2seq",
+        }
+    }
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let shown = args.file.display();
+    if args.file.symlink_metadata().is_ok() && !args.force {
+        return Err(Stop::bad_input(format!(
+            "{shown}: this file exists; name another one, or overwrite it with `--force`"
+        )));
+    }
+    let data = args.data.as_deref().map(find).transpose()?;
+    let kind = kind(args.kind, data.as_ref())?;
+    let machine = Machine::here();
+    let text = experiment(&args.file, kind, data.as_ref(), &machine);
+    write_whole(&args.file, text.as_bytes())
+        .map_err(|error| Stop::bad_input(format!("{shown}: {error}")))?;
+    let named = without_controls(&quoted(&args.file.display().to_string()));
+    print(&format!(
+        "wrote {}\nnext:\n  kiln plan {named}\n  kiln run {named}\n",
+        without_controls(&shown.to_string())
+    ))?;
+    Ok(Status::Success)
+}
+
+/// A word of a shell's command line.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "._-/+=:,".contains(letter);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// The asked kind, or the one for the data; refuses a kind that cannot read the data.
+fn kind(asked: Option<InitKind>, data: Option<&FoundData>) -> Result<InitKind, Stop> {
+    let fitting: &[InitKind] = match data {
+        None => &[InitKind::Gpt, InitKind::Resnet, InitKind::Lstm],
+        Some(FoundData::Text { .. }) => &[InitKind::Gpt, InitKind::Lstm],
+        Some(FoundData::Images { .. }) => &[InitKind::Resnet],
+        Some(FoundData::Panel { .. }) => &[InitKind::Lstm],
+        Some(FoundData::Pairs { .. }) => &[InitKind::Seq2seq],
+    };
+    let kind = asked.unwrap_or(fitting[0]);
+    if fitting.contains(&kind) {
+        return Ok(kind);
+    }
+    let name = kind.name();
+    Err(Stop::bad_input(match data {
+        None => format!(
+            "kind `{name}` needs prompts and responses: `--data ROWS.jsonl`, with a \
+             `tokenizer.json` beside it"
+        ),
+        Some(data) => format!(
+            "kind `{name}` does not read {}; use `--kind {}`, or leave `--kind` out",
+            data.what(),
+            fitting[0].name()
+        ),
+    }))
+}
+
+/// What the experiment will run on.
+struct Machine {
+    /// In words.
+    about: String,
+    has_gpu: bool,
+    workers: u64,
+}
+
+impl Machine {
+    fn here() -> Self {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let devices = Instruments::open(nvml_library().as_deref()).devices();
+        let gpu = visible_gpus(&devices, visible.as_deref())
+            .into_iter()
+            .next();
+        let (cores, host) = (usable_cores(), read());
+        let memory = host.memory_bytes.into_value();
+        let memory = memory.map_or(String::new(), |bytes| {
+            format!(", {} of memory", Bytes(bytes))
+        });
+        let host = format!("{cores} cores{memory}");
+        Self {
+            about: match &gpu {
+                Some(gpu) => format!("{} beside {host}", gpu.name),
+                None => format!("the CPU: {host}"),
+            },
+            has_gpu: gpu.is_some(),
+            workers: (cores / 2).min(4),
+        }
+    }
+
+    /// One value for a GPU, a smaller one for a CPU.
+    fn sized<T>(&self, gpu: T, cpu: T) -> T {
+        if self.has_gpu { gpu } else { cpu }
+    }
+}
+
+/// A name for the experiment: the file's, with the letters that a name may have.
+fn name(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let allowed = |letter: char| match letter {
+        letter if letter.is_ascii_alphanumeric() || "._-".contains(letter) => letter,
+        _ => '-',
+    };
+    let name: String = stem.chars().map(allowed).take(100).collect();
+    let name = name.trim_start_matches(['.', '_', '-']);
+    match name.is_empty() {
+        true => "experiment".to_owned(),
+        // Some names would be read as a number.
+        false if name.starts_with(|first: char| first.is_ascii_digit()) => format!("x{name}"),
+        false => name.to_owned(),
+    }
+}
+
+/// The sections of a file that depend on the model and its data.
+struct Sections {
+    description: &'static str,
+    model: String,
+    data: String,
+    /// Examples in training, if they are known.
+    examples: u64,
+    optimizer: &'static str,
+}
+
+fn experiment(file: &Path, kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> String {
+    let Sections {
+        description,
+        model,
+        data,
+        examples,
+        optimizer,
+    } = sections(kind, data, machine);
+    let largest = machine.sized(64, 16).min(examples.max(2) / 2).max(1);
+    let sizes: Vec<String> = match largest {
+        1 => vec!["1".to_owned()],
+        largest => vec![(largest / 2).to_string(), largest.to_string()],
+    };
+    let precision = machine.sized("amp-bf16", "f32");
+    format!(
+        "# Written by `kiln init` for {about}.
+# `kiln check` finds mistakes, `kiln plan` shows the trials, `kiln run` runs them.
+# Every key is described in docs/experiment-file.md; `kiln schema` prints them for an editor.
+kiln: 1
+name: {name}          # the folder below results/
+description: {description}
+
+model:
+{model}
+data:
+{data}  num_workers: {workers}            # threads that prepare batches
+
+train:
+  steps: 200                # optimizer updates; or `epochs: 3`
+  precision: {precision}            # f32, tf32, bf16, amp-bf16 or amp-f16
+  seed: 1
+  optimizer: {optimizer}
+  learning_rate_schedule: {{kind: cosine, warmup_steps: 10}}
+  clip_norm: 1.0
+  # evaluate: {{every: 100}}  # validation during training; one at the end always takes place
+
+measure:
+  warmup_steps: 10          # trained, and left out of the timing
+  warmup_seconds: 0.5
+
+sweep:
+  grid:                     # every combination of these values
+    train.batch_size: [{sizes}]
+    # train.optimizer.learning_rate: {{from: 1.0e-4, to: 1.0e-2, steps: 5, scale: log}}
+  # repeats: 3              # seeds 1, 2 and 3: the spread is part of the result
+
+run:
+  devices: auto             # a GPU if there is one; cpu, all, or a list such as [0, 1]
+  # timeout: 30m            # for each trial
+",
+        about = without_controls(&machine.about),
+        name = name(file),
+        workers = machine.workers,
+        sizes = sizes.join(", "),
+    )
+}
+
+fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sections {
+    let most_length = machine.sized(256, 64);
+    let (text, length, examples) = text_data(data, most_length);
+    match kind {
+        InitKind::Gpt => Sections {
+            description: "Which batch size trains a small GPT fastest?",
+            model: format!(
+                "  kind: gpt
+  d_model: {}              # width; num_heads divides it
+  num_layers: {}
+  num_heads: 4
+  seq_len: {length}               # tokens per example
+",
+                machine.sized(384, 64),
+                machine.sized(6, 2)
+            ),
+            data: text,
+            examples,
+            optimizer: "{kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
+        },
+        InitKind::Lstm => match data {
+            Some(FoundData::Panel {
+                path,
+                date,
+                price,
+                rows,
+            }) => of_panel([path, date, price], *rows, machine),
+            _ => Sections {
+                description: "Which batch size trains a small LSTM fastest?",
+                model: format!(
+                    "  kind: lstm
+  d_model: {width}              # width of the token embedding
+  hidden: {width}
+  num_layers: 2
+  seq_len: {length}               # tokens per example
+",
+                    width = machine.sized(512, 64)
+                ),
+                data: text,
+                examples,
+                optimizer: "{kind: adamw, learning_rate: 1.0e-3}",
+            },
+        },
+        InitKind::Resnet => of_images(data, machine),
+        InitKind::Seq2seq => of_pairs(data, machine),
+    }
+}
+
+/// The data section of a text, the length of its examples, and their number.
+fn text_data(data: Option<&FoundData>, most_length: u64) -> (String, u64, u64) {
+    let Some(FoundData::Text { path, bytes }) = data else {
+        let made = "  kind: generated          # a made-up text, the same on every machine\n";
+        return (made.to_owned(), most_length, 200_000 / most_length);
+    };
+    // The last tenth validates, and needs at least one example.
+    let length = (bytes / 40).clamp(4, most_length);
+    let text = format!(
+        "  kind: text
+  path: {path}
+  tokenizer: character     # character, byte or word
+  valid_fraction: 0.1      # the last tenth validates
+"
+    );
+    (text, length, bytes / 6 / length)
+}
+
+fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
+    let (data, examples) = match data {
+        Some(FoundData::Images { path, images }) => (
+            format!(
+                "  kind: image-folder
+  path: {path}
+  image_size: {}
+  flip: true               # mirrors every second image
+",
+                machine.sized(224, 64)
+            ),
+            images / 2,
+        ),
+        _ => (
+            "  kind: generated-images   # made-up images, the same on every machine
+  images: 2000
+  valid_images: 200
+  image_size: 32
+"
+            .to_owned(),
+            2000,
+        ),
+    };
+    Sections {
+        description: "Which batch size trains a ResNet-18 fastest?",
+        model: format!(
+            "  kind: resnet
+  depth: 18                # 18, 34, 50, 101 or 152
+  width: {}                # channels of the first stage; 64 is the published size
+  stem: {}              # small for images of up to 64 pixels, else imagenet
+",
+            machine.sized(64, 16),
+            machine.sized("imagenet", "small")
+        ),
+        data,
+        examples,
+        optimizer: "{kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 5.0e-4}",
+    }
+}
+
+fn of_panel([path, date, price]: [&String; 3], rows: u64, machine: &Machine) -> Sections {
+    let length = (rows / 20).clamp(2, 30);
+    Sections {
+        description: "Which batch size trains an LSTM over a panel of time series fastest?",
+        model: format!(
+            "  kind: panel-lstm
+  seq_len: {length}               # rows per example
+  hidden: {}
+  num_layers: 2
+",
+            machine.sized(256, 32)
+        ),
+        data: format!(
+            "  kind: panel-csv
+  path: {path}
+  date: {date}
+  price: {price}           # the column whose next log return is predicted
+  valid_fraction: 0.1      # the last tenth of the dates validates
+"
+        ),
+        examples: rows / 2,
+        optimizer: "{kind: adamw, learning_rate: 1.0e-3}",
+    }
+}
+
+fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
+    let (data, rows) = match data {
+        Some(FoundData::Pairs {
+            path,
+            tokenizer,
+            prompt,
+            response,
+            rows,
+        }) => (
+            format!(
+                "  kind: sft-jsonl
+  path: {path}
+  tokenizer: {tokenizer}
+  prompt_key: {prompt}
+  response_key: {response}
+  valid_fraction: 0.1      # the last tenth of the rows validates
+  max_prompt_tokens: 128   # longer ones are cut, and counted
+  max_response_tokens: 128
+"
+            ),
+            *rows,
+        ),
+        _ => (String::new(), 0),
+    };
+    Sections {
+        description: "Which batch size trains a small encoder and decoder fastest?",
+        model: format!(
+            "  kind: seq2seq
+  d_model: {}
+  d_kv: 32                 # width of one attention head
+  d_ff: {}
+  encoder_layers: 2
+  decoder_layers: 2
+  num_heads: 4
+",
+            machine.sized(256, 64),
+            machine.sized(1024, 256)
+        ),
+        data,
+        examples: rows / 2,
+        optimizer: "{kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_a_name_that_an_experiment_may_have() {
+        for (file, expected) in [
+            ("a/my run.yaml", "my-run"),
+            (".yaml", "yaml"),
+            ("über.yml", "ber"),
+            ("2024.yaml", "x2024"),
+            ("--.yaml", "experiment"),
+        ] {
+            assert_eq!(name(Path::new(file)), expected, "{file}");
+        }
+    }
+
+    #[test]
+    fn a_word_for_a_shell_is_quoted_where_it_must_be() {
+        assert_eq!(quoted("a/b.yaml"), "a/b.yaml");
+        assert_eq!(quoted("it's a.yaml"), r"'it'\''s a.yaml'");
+    }
+}

@@ -1,0 +1,229 @@
+//! The time and memory that the trials of a plan will probably need: from rows of the same
+//! settings on the same device under `results/`, and for memory at least what parameters,
+//! gradients and optimizer take.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
+
+use kiln_core::{
+    plan::{Outcome, Plan, Trial, TrialId},
+    record::{DEVICE_SEPARATOR, TableRow, TrialTable},
+    spec::{Optimizer, Precision},
+    units::{Bytes, Seconds, counted},
+};
+use kiln_hardware::host;
+
+use crate::{
+    commands::{launching::needs_gpu, machine::nvml_library, runs::newest_first},
+    schedule::{Instruments, visible_gpus},
+};
+
+/// Runs that are looked at, the newest first.
+const MOST_RUNS: usize = 100;
+
+/// What is expected of one trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Expected {
+    /// Median of the trials like it.
+    pub(super) seconds: Option<f64>,
+    /// Most that a trial like it has used.
+    pub(super) memory_bytes: Option<u64>,
+    /// Parameters, gradients and optimizer.
+    pub(super) least_memory_bytes: Option<u64>,
+}
+
+/// The device on which a trial would run.
+#[derive(Clone, Debug, Default)]
+struct DeviceHere {
+    name: Option<String>,
+    memory_bytes: Option<u64>,
+}
+
+/// The expectations of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Expectations {
+    of_trials: HashMap<TrialId, Expected>,
+    /// Trials that cannot fit, in words.
+    pub(super) warnings: Vec<String>,
+}
+
+impl Expectations {
+    /// Reads the tables under `results`; what cannot be read is not used.
+    pub(super) fn of(plan: &Plan, results: &Path) -> Self {
+        let devices = DevicesHere::of(plan);
+        let known = KnownRows::read(plan, results);
+        let mut of_trials = HashMap::new();
+        let mut too_large = Vec::new();
+        for trial in &plan.trials {
+            let device = devices.of_trial(trial);
+            let expected = Expected {
+                least_memory_bytes: least_memory(trial),
+                ..known.expected(trial, device)
+            };
+            if expected.least_memory_bytes > device.memory_bytes
+                && let (Some(least), Some(memory)) =
+                    (expected.least_memory_bytes, device.memory_bytes)
+            {
+                too_large.push((trial, least, device, memory));
+            }
+            of_trials.insert(trial.id.clone(), expected);
+        }
+        let warnings = too_large.first().map(|(trial, least, device, memory)| {
+            let more = match too_large.len() - 1 {
+                0 => String::new(),
+                more => format!("; so do {more} more"),
+            };
+            format!(
+                "warning: trial {} cannot fit: its parameters, gradients and optimizer need at \
+                 least {}, and {} has {}{more}",
+                trial.id,
+                Bytes(*least),
+                device.name.as_deref().unwrap_or("the device"),
+                Bytes(*memory)
+            )
+        });
+        Self {
+            of_trials,
+            warnings: warnings.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn of_trial(&self, trial: &TrialId) -> Expected {
+        self.of_trials.get(trial).copied().unwrap_or_default()
+    }
+
+    /// The time of the trials that have not ended, in words.
+    pub(super) fn time(&self, plan: &Plan, ended: &HashMap<TrialId, Outcome>) -> String {
+        let has_ended = |trial: &&Trial| ended.get(&trial.id).is_some_and(|end| end.is_final());
+        let left: Vec<&Trial> = plan
+            .trials
+            .iter()
+            .filter(|trial| !has_ended(trial))
+            .collect();
+        let known: Vec<f64> = left
+            .iter()
+            .filter_map(|trial| self.of_trial(&trial.id).seconds)
+            .collect();
+        let sum = Seconds(known.iter().sum());
+        match left.len() - known.len() {
+            _ if known.is_empty() => {
+                "time unknown: no trial with these settings has run on this device".to_owned()
+            }
+            0 => format!("about {sum}, one trial after the other, as such trials took before"),
+            unknown => format!(
+                "about {sum} for {}, as such trials took before; unknown for {unknown} more",
+                counted(known.len(), "trial")
+            ),
+        }
+    }
+}
+
+/// The devices of this machine, read only if a trial may use them.
+struct DevicesHere {
+    cpu: DeviceHere,
+    gpu: Option<DeviceHere>,
+}
+
+impl DevicesHere {
+    fn of(plan: &Plan) -> Self {
+        let wants_gpu = |trial: &Trial| needs_gpu(trial.engine, &trial.devices);
+        let gpu = plan.trials.iter().any(wants_gpu).then(|| {
+            let devices = Instruments::open_for_the_cpu(nvml_library().as_deref()).devices();
+            let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            visible_gpus(&devices, visible.as_deref())
+                .into_iter()
+                .next()
+        });
+        let host = host::read();
+        let limits = [&host.memory_bytes, &host.cgroup_memory_bytes];
+        Self {
+            cpu: DeviceHere {
+                name: host.cpu_model.value().cloned(),
+                memory_bytes: limits
+                    .iter()
+                    .filter_map(|limit| limit.value())
+                    .min()
+                    .copied(),
+            },
+            gpu: gpu.flatten().map(|gpu| DeviceHere {
+                name: Some(gpu.name),
+                memory_bytes: gpu.memory_total_bytes,
+            }),
+        }
+    }
+
+    fn of_trial(&self, trial: &Trial) -> &DeviceHere {
+        match &self.gpu {
+            Some(gpu) if needs_gpu(trial.engine, &trial.devices) => gpu,
+            _ => &self.cpu,
+        }
+    }
+}
+
+/// Completed rows of the trials of a plan, by point: seeds do not matter.
+struct KnownRows(HashMap<u64, Vec<TableRow>>);
+
+impl KnownRows {
+    fn read(plan: &Plan, results: &Path) -> Self {
+        let points: HashMap<&TrialId, u64> = plan
+            .trials
+            .iter()
+            .map(|trial| (&trial.id, trial.point))
+            .collect();
+        let mut rows: HashMap<u64, Vec<TableRow>> = HashMap::new();
+        let runs = newest_first(results).unwrap_or_default();
+        for named in runs.iter().take(MOST_RUNS) {
+            let table = TrialTable::read_of(&named.run).ok();
+            for row in table.into_iter().flat_map(|table| table.rows) {
+                if let Some(point) = points.get(&row.fixed.trial)
+                    && row.fixed.outcome == Outcome::Completed
+                {
+                    rows.entry(*point).or_default().push(row);
+                }
+            }
+        }
+        Self(rows)
+    }
+
+    fn expected(&self, trial: &Trial, device: &DeviceHere) -> Expected {
+        let is_here = |row: &&TableRow| {
+            let names = row.fixed.device_name.as_deref().unwrap_or_default();
+            let names: BTreeSet<&str> = names.split(DEVICE_SEPARATOR).map(str::trim).collect();
+            names.len() == 1 && names.first().copied() == device.name.as_deref()
+        };
+        let rows = self.0.get(&trial.point).into_iter().flatten();
+        let rows: Vec<&TableRow> = rows.filter(is_here).collect();
+        let mut seconds: Vec<f64> = rows
+            .iter()
+            .filter_map(|row| row.fixed.trial_seconds)
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        Expected {
+            seconds: seconds.get(seconds.len() / 2).copied(),
+            memory_bytes: rows
+                .iter()
+                .filter_map(|row| row.fixed.memory_held_bytes())
+                .max(),
+            least_memory_bytes: None,
+        }
+    }
+}
+
+/// Bytes of parameters, gradients and the optimizer's state; activations come on top.
+fn least_memory(trial: &Trial) -> Option<u64> {
+    if !trial.model.trains() {
+        return None;
+    }
+    let number = match trial.train.precision {
+        Precision::Bf16 => 2,
+        _ => 4,
+    };
+    let moments = match trial.train.optimizer {
+        Optimizer::Adamw { .. } => 2,
+        Optimizer::Sgd { momentum, .. } if momentum > 0.0 => 1,
+        _ => 0,
+    };
+    trial.parameters?.checked_mul(number * (2 + moments))
+}

@@ -1,0 +1,159 @@
+//! `kiln rm`: removes runs, after a question.
+
+use std::{
+    collections::HashMap,
+    io::{self, BufRead, IsTerminal},
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    record::{
+        RunFolder,
+        lock::{self, Lock},
+        run_folder,
+    },
+    units::{Bytes, clock, counted},
+};
+
+use super::{Status, Stop, ls::size, note, print_line, runs};
+use crate::{git, output::terminal};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Runs: a short name (`latest`, NAME for its newest run, NAME~1 for the one before), or the
+    /// path of a run's folder.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<String>,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    /// Remove a run of which git tracks files too.
+    #[arg(long)]
+    force: bool,
+    /// Folder of the runs, for short names.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let mut doomed: Vec<RunFolder> = Vec::new();
+    for named in &args.runs {
+        let run = runs::run_folder(named, &args.results)?;
+        if !doomed.contains(&run) {
+            doomed.push(run);
+        }
+    }
+    // Nothing is removed before every run was found removable.
+    let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
+    for run in &doomed {
+        let experiment = run.path().parent().unwrap_or(Path::new("")).to_owned();
+        if !matches!(locks.get(&experiment), Some(Some(_))) {
+            locks.insert(experiment, unused(run)?);
+        }
+    }
+    if !args.force {
+        doomed.iter().try_for_each(refuse_tracked)?;
+    }
+    let sizes: Vec<u64> = doomed.iter().map(|run| size(run.path())).collect();
+    if !args.yes && !is_wanted(&doomed, &sizes)? {
+        note("nothing was removed");
+        return Ok(Status::Failed);
+    }
+    for (run, bytes) in doomed.iter().zip(sizes) {
+        run_folder::remove(run).map_err(|error| {
+            Stop::new(Status::Failed, format!("{}: {error}", run.path().display()))
+        })?;
+        print_line(&format!("removed {} ({})", shown(run), Bytes(bytes)))?;
+    }
+    drop(locks);
+    Ok(Status::Success)
+}
+
+/// The path as short as it can be: relative to the current folder.
+fn shown(run: &RunFolder) -> String {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    let path = run.path();
+    let short = here.ok().and_then(|here| path.strip_prefix(here).ok());
+    short.unwrap_or(path).display().to_string()
+}
+
+/// Refuses a run that is in use. The lock keeps it from being resumed meanwhile; an older run than
+/// the newest cannot be resumed, and needs none.
+fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
+    let refuse = |what: String| Stop::bad_input(format!("{}: {what}", shown(run)));
+    let above = run.path().parent().unwrap_or(Path::new(""));
+    let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
+        return Ok(None);
+    };
+    let experiment = experiment.to_string_lossy();
+    let now = clock::utc_now().to_string();
+    let lock = lock::lock(results, &experiment, std::process::id(), &now)
+        .map_err(|error| refuse(error.to_string()))?;
+    match lock {
+        Ok(lock) => Ok(Some(lock)),
+        Err(holder) => match run_folder::runs(results, &experiment).last() {
+            Some(newest) if newest == run => Err(refuse(format!(
+                "this run is running ({}); stop it first",
+                holder.0
+            ))),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Refuses a run of which git tracks files: it may be the only copy of what was committed with
+/// changes.
+fn refuse_tracked(run: &RunFolder) -> Result<(), Stop> {
+    let path = run.path();
+    let is_repository = |folder: &Path| folder.join(".git").exists();
+    if !path.ancestors().any(is_repository) {
+        return Ok(());
+    }
+    let refuse = |what: String| {
+        Err(Stop::bad_input(format!(
+            "{}: {what}; `--force` removes it all the same",
+            shown(run)
+        )))
+    };
+    let (Some(above), Some(name)) = (path.parent().and_then(Path::to_str), path.file_name()) else {
+        return refuse("git cannot be asked about this path".to_owned());
+    };
+    let name = format!("./{}", name.to_string_lossy());
+    match git::ask(&["-C", above, "ls-files", "-z", "--", &name]) {
+        Ok(answer) if answer.is_success && answer.stdout.is_empty() => Ok(()),
+        Ok(answer) if answer.is_success => {
+            let files = answer.stdout.iter().filter(|byte| **byte == 0).count();
+            refuse(format!("git tracks {} of this run", counted(files, "file")))
+        }
+        Ok(answer) => {
+            let why = answer.stderr.lines().next().unwrap_or_default().to_owned();
+            refuse(format!(
+                "git does not say whether it tracks this run ({why})"
+            ))
+        }
+        Err(error) => refuse(format!(
+            "git does not say whether it tracks this run ({error})"
+        )),
+    }
+}
+
+/// Asks on the terminal.
+fn is_wanted(doomed: &[RunFolder], sizes: &[u64]) -> Result<bool, Stop> {
+    if !io::stdin().is_terminal() || !terminal::stderr_is_terminal() {
+        return Err(Stop::bad_input(
+            "this is not a terminal, so nobody can be asked; add `--yes` to remove without a \
+             question",
+        ));
+    }
+    for (run, bytes) in doomed.iter().zip(sizes) {
+        note(&format!("{} ({})", shown(run), Bytes(*bytes)));
+    }
+    let count = counted(doomed.len(), "run");
+    terminal::note_page(&format!("Remove {count} for good? [y/N] "));
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Stop::new(Status::Failed, error))?;
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}

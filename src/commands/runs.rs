@@ -1,0 +1,265 @@
+//! Short names of runs on the command line: `latest`, `NAME`, `NAME~1`, or the name of a run's
+//! folder.
+//!
+//! A path that exists is always a path. Otherwise `latest` is the newest run of all experiments,
+//! and `NAME` the newest run of an experiment; `~N` after either is the N-th run before it.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::record::{
+    RunFolder,
+    run_folder::{LATEST, experiments, runs},
+};
+
+use super::Stop;
+
+/// Most names that a message lists.
+const MOST_LISTED: usize = 8;
+
+/// A run, and the name of its experiment.
+#[derive(Clone, Debug)]
+pub(super) struct NamedRun {
+    pub(super) experiment: String,
+    pub(super) run: RunFolder,
+}
+
+/// The runs under a folder, newest first. The runs of one experiment keep their order; among
+/// experiments the names decide, which begin with the time of the start.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
+    let mut queues: Vec<(String, Vec<RunFolder>)> = experiments(results)?
+        .into_iter()
+        .map(|name| {
+            let runs = runs(results, &name);
+            (name, runs)
+        })
+        .collect();
+    let mut all = Vec::new();
+    loop {
+        let next = queues
+            .iter_mut()
+            .filter(|(_, runs)| !runs.is_empty())
+            .max_by_key(|(_, runs)| runs.last().map(RunFolder::name));
+        let Some((experiment, runs)) = next else {
+            return Ok(all);
+        };
+        all.extend(runs.pop().map(|run| NamedRun {
+            experiment: experiment.clone(),
+            run,
+        }));
+    }
+}
+
+/// The runs that a short name may mean, and how many runs before the newest of them.
+struct ShortName<'a> {
+    name: &'a str,
+    before: usize,
+}
+
+impl<'a> ShortName<'a> {
+    fn read(text: &'a str) -> Self {
+        let split = text.rsplit_once('~');
+        let counted = split.and_then(|(name, before)| Some((name, before.parse().ok()?)));
+        let (name, before) = counted.unwrap_or((text, 0));
+        Self { name, before }
+    }
+
+    fn means(&self, run: &NamedRun) -> bool {
+        match self.name {
+            LATEST => true,
+            name => run.experiment == name,
+        }
+    }
+}
+
+/// Returns the run that a short name means. `named` is not a path that exists.
+///
+/// # Errors
+/// There is no such run; the message lists what exists.
+pub(super) fn find(named: &str, results: &Path) -> Result<NamedRun, Stop> {
+    let all = newest_first(results).unwrap_or_default();
+    let short = ShortName::read(named);
+    let meant: Vec<&NamedRun> = all.iter().filter(|run| short.means(run)).collect();
+    if let Some(run) = meant.get(short.before) {
+        return Ok((*run).clone());
+    }
+    if !meant.is_empty() {
+        let count = match meant.len() {
+            1 => "there is only 1 run".to_owned(),
+            count => format!("there are only {count} runs"),
+        };
+        let whose = match short.name {
+            LATEST => format!("under {}", results.display()),
+            name => format!("of `{name}`"),
+        };
+        return Err(Stop::bad_input(format!(
+            "{named}: {count} {whose}; the oldest is `{}~{}`",
+            short.name,
+            meant.len() - 1
+        )));
+    }
+    // The name of a run's folder, alone or behind its experiment.
+    let is_folder = |run: &&NamedRun| {
+        let name = run.run.name();
+        named == name || *named == format!("{}/{name}", run.experiment)
+    };
+    all.iter().find(is_folder).cloned().ok_or_else(|| {
+        Stop::bad_input(format!(
+            "{named}: there is no such file or folder; name a run's folder, such as \
+             `results/NAME/latest`, or a `trials.csv`; {}",
+            listed(&all, results)
+        ))
+    })
+}
+
+/// The short names of the runs that exist, in words.
+fn listed(all: &[NamedRun], results: &Path) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for run in all {
+        if !names.contains(&run.experiment.as_str()) {
+            names.push(&run.experiment);
+        }
+    }
+    if names.is_empty() {
+        return format!("there are no runs under {}", results.display());
+    }
+    let shown: Vec<String> = names
+        .iter()
+        .take(MOST_LISTED)
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let more = match names.len().saturating_sub(MOST_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more; `kiln ls` lists them"),
+    };
+    format!(
+        "short names under {}: `{LATEST}`, {}{more}",
+        results.display(),
+        shown.join(", ")
+    )
+}
+
+/// Returns the folder of one run: by its path, also through the link `latest`, or by a short name.
+///
+/// # Errors
+/// It is not a run, or not one of its own experiment's folder.
+pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop> {
+    let path = Path::new(named);
+    if path.symlink_metadata().is_err() {
+        let run = find(named, results)?.run;
+        let real = run.path().canonicalize();
+        return real
+            .map(RunFolder::at)
+            .map_err(|error| Stop::bad_input(format!("{named}: {error}")));
+    }
+    let refuse = |what: &str| Stop::bad_input(format!("{named}: {what}"));
+    let cannot = |error: io::Error| refuse(&format!("{error}"));
+    let real = path.canonicalize().map_err(cannot)?;
+    let (Some(above), Some(name)) = (real.parent(), real.file_name()) else {
+        return Err(refuse("this is not a run's folder"));
+    };
+    let experiment = above.file_name().map(|name| name.to_string_lossy());
+    let siblings = match (above.parent(), experiment) {
+        (Some(results), Some(experiment)) => runs(results, &experiment),
+        _ => Vec::new(),
+    };
+    let Some(run) = siblings.iter().find(|run| run.path() == real) else {
+        return Err(refuse(
+            "this is not a run's folder; name one, such as `results/NAME/latest`, or by its short \
+             name, such as `NAME` or `NAME~1`",
+        ));
+    };
+    // Through a link, only a run beside that link is meant.
+    let is_link = path
+        .symlink_metadata()
+        .is_ok_and(|found| found.is_symlink());
+    let beside = path
+        .parent()
+        .map(|parent| match parent.as_os_str().is_empty() {
+            true => PathBuf::from("."),
+            false => parent.to_owned(),
+        });
+    let beside = beside.and_then(|parent| parent.canonicalize().ok());
+    if is_link && beside.as_deref() != Some(above) {
+        return Err(refuse(&format!(
+            "this link leads to another folder, {}; name that run itself",
+            above.join(name).display()
+        )));
+    }
+    Ok(run.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn results() -> tempfile::TempDir {
+        let results = tempfile::tempdir().unwrap();
+        for run in [
+            "a/20260101T000000Z-x",
+            "a/20260103T000000Z-x",
+            "b/20260102T000000Z-y",
+        ] {
+            fs::create_dir_all(results.path().join(run)).unwrap();
+        }
+        results
+    }
+
+    #[test]
+    fn short_names_count_back_from_the_newest_run() {
+        let results = results();
+        let found = |named: &str| {
+            find(named, results.path())
+                .map(|found| format!("{}/{}", found.experiment, &found.run.name()[6..8]))
+                .map_err(|stop| stop.message)
+        };
+        let cases = [
+            ("latest", "a/03"),
+            ("latest~1", "b/02"),
+            ("latest~2", "a/01"),
+            ("a", "a/03"),
+            ("a~0", "a/03"),
+            ("a~1", "a/01"),
+            ("b", "b/02"),
+            ("20260101T000000Z-x", "a/01"),
+            ("b/20260102T000000Z-y", "b/02"),
+        ];
+        for (named, expected) in cases {
+            assert_eq!(found(named).as_deref(), Ok(expected), "{named}");
+        }
+        let too_far = found("a~2").unwrap_err();
+        assert!(too_far.contains("only 2 runs of `a`") && too_far.contains("`a~1`"));
+        let unknown = found("c").unwrap_err();
+        assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
+    }
+
+    #[test]
+    fn a_link_that_leads_elsewhere_is_refused() {
+        let results = results();
+        let run = results.path().join("a/20260101T000000Z-x");
+        let link = |at: &str| {
+            let link = results.path().join(at);
+            std::os::unix::fs::symlink(&run, &link).unwrap();
+            run_folder(link.to_str().unwrap(), results.path())
+        };
+        assert_eq!(
+            link("a/latest").unwrap().path(),
+            run.canonicalize().unwrap()
+        );
+        assert!(
+            link("b/latest")
+                .unwrap_err()
+                .message
+                .contains("another folder")
+        );
+        let folder = results.path().join("a");
+        assert!(run_folder(folder.to_str().unwrap(), results.path()).is_err());
+    }
+}

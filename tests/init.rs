@@ -1,0 +1,159 @@
+//! `kiln init`: each written file is checked, planned and run.
+
+use std::fs;
+
+use crate::scripted_child::{Ended, Place};
+
+fn kiln(place: &Place, arguments: &[&str]) -> Ended {
+    let mut command = place.kiln(arguments);
+    command
+        .env("SCRIPTED_CHILD", "completes")
+        .env("XDG_CACHE_HOME", place.path("cache"));
+    Ended::of(command.output().unwrap())
+}
+
+/// A tokenizer of a few whole words.
+const TOKENIZER: &str = r#"{"version": "1.0", "truncation": null, "padding": null,
+"added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+"post_processor": null, "decoder": null,
+"model": {"type": "WordLevel", "vocab": {"[PAD]": 0, "[EOS]": 1, "[UNK]": 2, "a": 3, "b": 4},
+"unk_token": "[UNK]"}}"#;
+
+/// A folder with data of every kind.
+fn place() -> Place {
+    let place = Place::with("train: {steps: 10}");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = place.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    write(
+        "corpus.txt",
+        "To be, or not to be: that is the question.\n"
+            .repeat(50)
+            .as_bytes(),
+    );
+    write(
+        "short.txt",
+        "To be, or not to be: that is the question.\n"
+            .repeat(5)
+            .as_bytes(),
+    );
+    let mut picture = Vec::new();
+    let encoder = jpeg_encoder::Encoder::new(&mut picture, 90);
+    encoder
+        .encode(&[128; 16 * 16 * 3], 16, 16, jpeg_encoder::ColorType::Rgb)
+        .unwrap();
+    for class in ["cat", "dog"] {
+        for number in 0..20 {
+            write(&format!("photos/{class}/{number}.jpg"), &picture);
+        }
+    }
+    for symbol in ["AAA", "BBB"] {
+        let mut rows = "Date,Open,Close\n".to_owned();
+        for day in 0..120 {
+            let (month, day) = (1 + day / 28, 1 + day % 28);
+            let price = 100.0 + f64::from(day) * 0.5;
+            rows.push_str(&format!(
+                "2020-{month:02}-{day:02},{price},{}\n",
+                price + 0.25
+            ));
+        }
+        write(&format!("prices/{symbol}.csv"), rows.as_bytes());
+    }
+    let row = "{\"question\": \"a b a\", \"answer\": \"b a\"}\n";
+    write("chat/rows.jsonl", row.repeat(40).as_bytes());
+    write("chat/tokenizer.json", TOKENIZER.as_bytes());
+    place
+}
+
+#[test]
+fn each_written_file_is_checked_and_runs() {
+    let place = place();
+    let cases: [(&[&str], &str); 11] = [
+        (&[], "kind: gpt"),
+        (&["--kind", "gpt"], "kind: generated"),
+        (&["--kind", "lstm"], "kind: lstm"),
+        (&["--kind", "resnet"], "kind: generated-images"),
+        (&["--data", "corpus.txt"], "kind: text"),
+        (&["--data", "short.txt"], "kind: text"),
+        (&["--kind", "lstm", "--data", "corpus.txt"], "kind: lstm"),
+        (&["--data", "photos"], "kind: image-folder"),
+        (&["--data", "prices/"], "price: \"Close\""),
+        (&["--data", "chat/rows.jsonl"], "prompt_key: \"question\""),
+        (&["--kind", "seq2seq", "--data", "chat"], "kind: seq2seq"),
+    ];
+    for (number, (arguments, part)) in cases.iter().enumerate() {
+        let file = format!("case {number}.yaml");
+        let written = kiln(&place, &[&["init", &file], *arguments].concat());
+        assert_eq!(written.status, Some(0), "{arguments:?}: {written:?}");
+        assert_eq!(
+            written.stdout,
+            format!("wrote {file}\nnext:\n  kiln plan '{file}'\n  kiln run '{file}'\n")
+        );
+        let text = fs::read_to_string(place.path(&file)).unwrap();
+        assert!(text.contains(part), "{arguments:?}:\n{text}");
+        let checked = kiln(&place, &["check", &file]);
+        assert_eq!(
+            (checked.status, checked.stderr.as_str()),
+            (Some(0), ""),
+            "{arguments:?}: {checked:?}\n{text}"
+        );
+        let run = kiln(
+            &place,
+            &["run", &file, "--set", "train.steps=10", "--quiet"],
+        );
+        assert_eq!(run.status, Some(0), "{arguments:?}: {run:?}\n{text}");
+    }
+}
+
+#[test]
+fn the_file_has_a_name_of_its_own_and_is_not_overwritten() {
+    let place = Place::with("");
+    let first = kiln(&place, &["init"]);
+    assert_eq!(
+        first.stdout,
+        "wrote experiment.yaml\nnext:\n  kiln plan experiment.yaml\n  kiln run experiment.yaml\n"
+    );
+    let again = kiln(&place, &["init"]);
+    assert_eq!(again.status, Some(2));
+    assert!(
+        again.stderr.contains("experiment.yaml: this file exists"),
+        "{again:?}"
+    );
+    assert_eq!(kiln(&place, &["init", "--force"]).status, Some(0));
+    assert_eq!(kiln(&place, &["init", "no/folder.yaml"]).status, Some(2));
+}
+
+#[test]
+fn data_that_does_not_fit_is_refused_with_what_would() {
+    let place = place();
+    fs::create_dir(place.path("empty")).unwrap();
+    fs::write(place.path("tiny.txt"), "To be").unwrap();
+    fs::write(place.path("binary"), [0, 159, 146, 150]).unwrap();
+    fs::rename(
+        place.path("chat/tokenizer.json"),
+        place.path("chat/other.json"),
+    )
+    .unwrap();
+    for (arguments, words) in [
+        (&["--kind", "seq2seq"][..], "`--data ROWS.jsonl`"),
+        (
+            &["--kind", "resnet", "--data", "corpus.txt"],
+            "kind `resnet` does not read a text; use `--kind gpt`",
+        ),
+        (&["--data", "gone"], "there is no such file or folder"),
+        (
+            &["--data", "empty"],
+            "one folder of PNG or JPEG files per class",
+        ),
+        (&["--data", "tiny.txt"], "at least 200"),
+        (&["--data", "binary"], "not UTF-8 text"),
+        (&["--data", "chat"], "put it at chat/tokenizer.json"),
+    ] {
+        let refused = kiln(&place, &[&["init"], arguments].concat());
+        assert_eq!(refused.status, Some(2), "{arguments:?}: {refused:?}");
+        assert!(refused.stderr.contains(words), "{arguments:?}: {refused:?}");
+    }
+    assert!(!place.path("experiment.yaml").exists());
+}
