@@ -48,5 +48,6 @@ mod signals;
 mod snapshot;
 mod strays;
 mod tables;
+mod terminal;
 mod tune;
 mod watch;
