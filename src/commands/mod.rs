@@ -70,7 +70,7 @@ enum Verb {
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
     Snapshot(snapshot::Args),
-    /// Show the readings of the devices live, or write them to a table.
+    /// Show a run while it goes on (`kiln watch RUN`), or the readings of the devices live.
     Watch(watch::Args),
     /// Measure the peak matrix-product speed of a device per precision, for MFU.
     Calibrate(calibrate::Args),
