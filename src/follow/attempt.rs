@@ -39,6 +39,8 @@ pub(super) struct Steps {
     pub(super) loss: Option<f64>,
     /// Duration and data wait of the newest steps.
     recent: VecDeque<(f64, f64)>,
+    /// About the sum of these durations.
+    recent_sum: f64,
     /// The first step of this attempt, and the last: `run_seconds` and number.
     first: Option<(f64, u64)>,
     pub(super) last: Option<(f64, u64)>,
@@ -170,9 +172,12 @@ impl RowSink for Steps {
         };
         let wait = row.number("data_wait_seconds").unwrap_or(0.0);
         self.recent.push_back((seconds, wait));
-        let mut sum: f64 = self.recent.iter().map(|(seconds, _)| seconds).sum();
-        while self.recent.len() > RECENT_STEPS || (sum > RECENT_SECONDS && self.recent.len() > 1) {
-            sum -= self.recent.pop_front().map_or(0.0, |(seconds, _)| seconds);
+        self.recent_sum += seconds;
+        while self.recent.len() > RECENT_STEPS
+            || (self.recent_sum > RECENT_SECONDS && self.recent.len() > 1)
+        {
+            let oldest = self.recent.pop_front();
+            self.recent_sum -= oldest.map_or(0.0, |(seconds, _)| seconds);
         }
     }
 }
