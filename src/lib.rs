@@ -6,6 +6,7 @@
 
 pub mod commands;
 pub mod fetch;
+pub mod follow;
 mod git;
 pub mod output;
 pub mod preflight;

@@ -36,10 +36,12 @@ const PROGRAM: &MayImport = &[
     ("schedule", &["git", "readings", "preflight", "program"]),
     ("report", &["output", "readings"]),
     ("progress", &["output", "schedule"]),
+    ("follow", &["output", "progress"]),
     (
         "commands",
         &[
             "fetch",
+            "follow",
             "git",
             "output",
             "preflight",

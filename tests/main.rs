@@ -50,5 +50,6 @@ mod signals;
 mod snapshot;
 mod strays;
 mod tables;
+mod terminal;
 mod tune;
 mod watch;

@@ -1,4 +1,4 @@
-//! `kiln watch` with a library that plays scenarios.
+//! `kiln watch` with a library that plays scenarios, and `kiln watch RUN`.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use std::{
 
 use crate::{
     hardware_scenarios::{wanted, with_patience},
-    scripted_child::{Ended, Place, signal},
+    scripted_child::{Ended, Place, signal, wait_until},
+    terminal::Terminal,
 };
 
 type Row = HashMap<String, String>;
@@ -463,4 +464,230 @@ fn a_terminal_has_each_look_drawn_over_the_one_before() {
         drawn[2].starts_with("\r\u{1b}[K"),
         "the page stays: {seen:?}"
     );
+}
+
+const RUN: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [2, 4]}}";
+
+/// The steps of a trial whose loss falls from 8, each of half a second.
+fn steps(count: u64) -> String {
+    let header = "kiln_table,run_seconds,epoch,step,loss,learning_rate,step_seconds,\
+                  data_wait_seconds,is_warmup\n";
+    let row = |step: u64| {
+        let (at, loss) = (1.0 + step as f64 * 0.5, 8.0 / step as f64);
+        format!("steps/1,{at},1,{step},{loss},0.1,0.5,0.05,false\n")
+    };
+    header.to_owned() + &(1..=count).map(row).collect::<String>()
+}
+
+/// A run whose first trial is at work, with five steps and the beginning of a sixth.
+fn running(place: &Place) -> std::process::Child {
+    let kiln = place.start("waits");
+    wait_until("the first trial is at work", || {
+        place.attempts_with("at-work") == 1
+    });
+    let torn = steps(5) + "steps/1,3.5,1,6,1";
+    fs::write(place.attempts()[0].join("steps.csv"), torn).unwrap();
+    kiln
+}
+
+/// `kiln watch RUN --once`.
+fn frame(place: &Place, run: &str) -> Ended {
+    Ended::of(place.kiln(&["watch", run, "--once"]).output().unwrap())
+}
+
+#[test]
+fn a_run_is_found_by_each_of_its_names_and_shown_from_its_files() {
+    let place = Place::with(RUN);
+    let mut kiln = running(&place);
+    wait_until("the readings are written", || {
+        let samples = fs::read_to_string(place.latest().join("samples.csv"));
+        samples.is_ok_and(|text| text.lines().count() > 1)
+    });
+    for name in [
+        "latest",
+        "x",
+        "x/latest",
+        "results/x",
+        "results/x/latest",
+        "results/x/latest/trials.csv",
+    ] {
+        let seen = frame(&place, name);
+        assert_eq!(
+            (seen.status, seen.stderr.as_str()),
+            (Some(0), ""),
+            "{seen:?}"
+        );
+        let lines: Vec<&str> = seen.stdout.lines().collect();
+        assert!(lines[0].ends_with(": launch 1, running"), "{seen:?}");
+        assert!(
+            lines[1]
+                .starts_with("░░░░░░░░░░░░░░░░░░░░░░░░ 0/2 trials, 1 running, 1 waiting, about "),
+            "{seen:?}"
+        );
+        assert_eq!(
+            lines[2..6],
+            [
+                "",
+                "batch_size=2",
+                "  ████████░░░░░░░░ 5/10 steps, 4.00 samples/s, data wait 10.0 %",
+                "  loss 1.6000 █▄▂▁▁",
+            ],
+            "{seen:?}"
+        );
+        assert!(lines[6].starts_with("  ") && lines.len() == 7, "{seen:?}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() < 80),
+            "{seen:?}"
+        );
+    }
+    signal(&kiln, "TERM");
+    kiln.wait().unwrap();
+    let interrupted = frame(&place, "x");
+    assert!(
+        interrupted
+            .stdout
+            .lines()
+            .next()
+            .unwrap()
+            .ends_with(": launch 1, interrupted")
+            && interrupted
+                .stdout
+                .lines()
+                .nth(1)
+                .unwrap()
+                .ends_with(" 0/2 trials, 2 left"),
+        "{interrupted:?}"
+    );
+}
+
+#[test]
+fn watching_a_run_ends_with_it_and_prints_one_frame_after_the_other() {
+    let place = Place::with(RUN);
+    let mut kiln = running(&place);
+    let mut watching = place.kiln(&["watch", "x", "-l", "0.1"]).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    while !lines.next().unwrap().unwrap().contains("5/10 steps") {}
+    // The sixth step is completed.
+    let path = place.attempts()[0].join("steps.csv");
+    fs::write(&path, steps(6)).unwrap();
+    while !lines.next().unwrap().unwrap().contains("6/10 steps") {}
+    place.release();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(kiln.wait().unwrap().success());
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+    let last: Vec<&str> = rest
+        .rsplit(String::is_empty)
+        .next()
+        .unwrap()
+        .iter()
+        .map(String::as_str)
+        .collect();
+    assert!(last[0].ends_with(": launch 1, finished"), "{rest:#?}");
+    assert_eq!(last[1..], ["████████████████████████ 2/2 trials"]);
+}
+
+#[test]
+fn a_killed_run_is_not_running_since_its_last_sign_of_life() {
+    let place = Place::with(RUN);
+    let mut kiln = running(&place);
+    kiln.kill().unwrap();
+    kiln.wait().unwrap();
+    let seen = frame(&place, "x");
+    let first = seen.stdout.lines().next().unwrap();
+    assert!(
+        first.contains(": launch 1, not running since 20")
+            && first.contains(" UTC, it did not end"),
+        "{seen:?}"
+    );
+    assert!(
+        seen.stdout.contains("  ████████░░░░░░░░ 5/10 steps"),
+        "{seen:?}"
+    );
+    // The next launch ends what the killed one left.
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+}
+
+#[test]
+fn files_that_are_missing_or_damaged_leave_out_what_they_would_tell() {
+    let place = Place::with(RUN);
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let folder = place.latest();
+    for (file, text) in [
+        (
+            "samples.csv",
+            Some("kiln_table,trial\n\"samples/2,never closed\n"),
+        ),
+        ("samples.csv", None),
+        ("experiment.yaml", Some("\u{1}: [")),
+        ("trials.csv", Some("not a table\n\u{fffd}\n")),
+        ("trials.csv", None),
+        ("run.json", Some("{")),
+    ] {
+        match text {
+            Some(text) => fs::write(folder.join(file), text).unwrap(),
+            None => fs::remove_file(folder.join(file)).unwrap(),
+        }
+        let seen = frame(&place, "x");
+        assert_eq!(
+            (seen.status, seen.stderr.as_str()),
+            (Some(0), ""),
+            "{file}: {seen:?}"
+        );
+        assert!(seen.stdout.contains(" trials"), "{file}: {seen:?}");
+    }
+    assert!(frame(&place, "x").stdout.contains("note: "));
+}
+
+#[test]
+fn a_wrong_name_or_option_of_a_watched_run_is_refused() {
+    let place = Place::with(RUN);
+    fs::create_dir(place.path("empty")).unwrap();
+    for (name, why) in [
+        ("latest", "latest: there is no run under results; "),
+        (
+            "nowhere",
+            "nowhere: there is no such run, folder or experiment; ",
+        ),
+        ("empty", "empty: there is no run in it; "),
+    ] {
+        let refused = frame(&place, name);
+        assert!(
+            refused.status == Some(2)
+                && refused.stderr.starts_with(why)
+                && refused.stderr.contains("`kiln ls` lists the runs"),
+            "{refused:?}"
+        );
+    }
+    for wrong in [
+        &["watch", "--once"][..],
+        &["watch", "x", "--query", "name"],
+        &["watch", "x", "--host"],
+        &["watch", "x", "--once", "--count", "2"],
+    ] {
+        let refused = Ended::of(place.kiln(wrong).output().unwrap());
+        assert_eq!(refused.status, Some(2), "{wrong:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn q_ends_watching_a_run_and_leaves_the_page_and_the_terminal_as_it_was() {
+    let place = Place::with(RUN);
+    let mut kiln = running(&place);
+    let commands = "\"$PROGRAM\" watch x -l 0.1; echo \"status $?\"; stty -a | \
+                    grep -q 'isig icanon iexten echo ' && echo restored; read -r line";
+    let mut terminal = Terminal::new(&place, (24, 80), commands, "waits");
+    let has =
+        |lines: &[String], text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    terminal.wait_for("a frame", |lines| has(lines, "5/10 steps") == 1);
+    terminal.press("q");
+    terminal.wait_for("its end", |lines| has(lines, "restored") == 1);
+    let lines = terminal.lines();
+    assert!(
+        has(&lines, "status 0") == 1
+            && has(&lines, "5/10 steps") == 1
+            && has(&lines, "launch 1, running") == 1,
+        "{lines:#?}"
+    );
+    signal(&kiln, "TERM");
+    kiln.wait().unwrap();
 }

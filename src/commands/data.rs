@@ -12,10 +12,14 @@ use kiln_data::{
     files, source,
 };
 
-use super::{Status, Stop, machine::can_draw, note, print, print_line};
+use super::{Status, Stop, note, print, print_line};
 use crate::{
     fetch::{self, Download, FetchPatience, FetchProgress},
-    output::{bars::Bar, table::TextTable, terminal::stderr_is_terminal},
+    output::{
+        bars::Bar,
+        table::TextTable,
+        terminal::{can_draw, stderr_is_terminal},
+    },
 };
 
 #[derive(clap::Args)]

@@ -59,15 +59,6 @@ fn gpu_names(asked: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Whether the output is a terminal that can redraw lines.
-pub(super) fn can_draw(is_terminal: bool) -> bool {
-    is_terminal && is_drawing_terminal(std::env::var("TERM").ok().as_deref())
-}
-
-fn is_drawing_terminal(term: Option<&str>) -> bool {
-    term.is_some_and(|term| !term.is_empty() && term != "dumb")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,15 +76,5 @@ mod tests {
         assert_eq!(names(&["0, 1"]), ["0", "1"]);
         assert_eq!(names(&["0", " 91:00.0", ""]), ["0", "91:00.0"]);
         assert!(names(&["", " ,"]).is_empty());
-    }
-
-    #[test]
-    fn a_terminal_without_a_name_or_a_dumb_one_is_not_drawn_on() {
-        assert!(is_drawing_terminal(Some("xterm-256color")));
-        assert!(
-            !is_drawing_terminal(Some("dumb"))
-                && !is_drawing_terminal(Some(""))
-                && !is_drawing_terminal(None)
-        );
     }
 }

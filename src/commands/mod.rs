@@ -93,7 +93,7 @@ enum Verb {
     /// or selected properties.
     #[command(after_long_help = examples::SNAPSHOT)]
     Snapshot(snapshot::Args),
-    /// Show the readings of the devices live, or write them to a table.
+    /// Show a run while it goes on (`kiln watch RUN`), or the readings of the devices live.
     #[command(after_long_help = examples::WATCH)]
     Watch(watch::Args),
     /// Measure the peak matrix-product speed of a device per precision, for MFU.

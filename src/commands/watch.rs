@@ -1,16 +1,17 @@
 //! `kiln watch`: shows the devices' readings live, as lines, or on a terminal as one line per
-//! device that is redrawn; also as a table.
+//! device that is redrawn; also as a table. `kiln watch RUN` shows a run instead (`run_view`).
 //!
 //! It uses the sampler of a run: a driver that hangs is reported and does not block this command.
 
 mod query;
+mod run_view;
 mod view;
 
 use std::{
     path::PathBuf,
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -33,6 +34,7 @@ use crate::{
     readings::watch::{WatchRow, WatchWriter},
 };
 use query::{WatchQuery, queries};
+use run_view::WatchedRun;
 use view::View;
 
 /// Longest wait for the list of devices.
@@ -44,6 +46,16 @@ const FIRST_PAUSE: Duration = Duration::from_millis(120);
 
 #[derive(clap::Args)]
 pub(super) struct Args {
+    /// Watch this run instead of the devices: a run's folder, an experiment's name or folder, or
+    /// `latest`. Ends with the run, with q, or with Ctrl-C.
+    #[arg(value_name = "RUN", conflicts_with_all = ["ids", "query", "csv", "host"])]
+    run: Option<String>,
+    /// With RUN: print its state once and end.
+    #[arg(long, requires = "run", conflicts_with = "count")]
+    once: bool,
+    /// With RUN: folder of the runs.
+    #[arg(long, value_name = "DIR", default_value = "results", requires = "run")]
+    results: PathBuf,
     /// Seconds between readings.
     #[arg(
         short = 'l',
@@ -111,8 +123,16 @@ struct WatchReading {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if let Some(named) = &args.run {
+        return run_view::run(&WatchedRun {
+            named,
+            results: &args.results,
+            every: args.every,
+            count: if args.once { Some(1) } else { args.count },
+        });
+    }
     let mut work = work(&args)?;
-    let signals = signals()?;
+    let (_sender, signals) = signals()?;
     if let WatchWork::Samples { watching, .. } = &mut work {
         watching.look();
         if signals.recv_timeout(FIRST_PAUSE).is_ok() {
@@ -289,8 +309,8 @@ fn cannot_write(error: impl std::fmt::Display) -> Stop {
 }
 
 /// Receives Ctrl-C and similar signals as messages, so that the loop ends normally and the terminal
-/// is unchanged.
-fn signals() -> Result<Receiver<i32>, Stop> {
+/// is unchanged. The sender is for further reasons to end.
+fn signals() -> Result<(Sender<i32>, Receiver<i32>), Stop> {
     let cannot = |error: std::io::Error| {
         Stop::new(
             Status::CannotRun,
@@ -299,9 +319,10 @@ fn signals() -> Result<Receiver<i32>, Stop> {
     };
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (sender, receiver) = channel();
+    let of_signals = sender.clone();
     let listen = move || {
         for signal in signals.forever() {
-            if sender.send(signal).is_err() {
+            if of_signals.send(signal).is_err() {
                 break;
             }
         }
@@ -310,7 +331,7 @@ fn signals() -> Result<Receiver<i32>, Stop> {
         .name("signals".to_owned())
         .spawn(listen)
         .map_err(cannot)?;
-    Ok(receiver)
+    Ok((sender, receiver))
 }
 
 impl Watching {

@@ -1,52 +1,19 @@
-//! Progress bars on standard error, drawn by indicatif: texts beside a bar and lines above it are
-//! one line each.
+//! A progress bar with rate and time left on standard error, for downloads, drawn by indicatif: texts
+//! beside a bar and lines above it are one line each. The bars of a run are a page of `frame`.
 
 #![allow(
     clippy::disallowed_types,
     reason = "this is the one place that draws bars, and it escapes every text"
 )]
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use kiln_core::units::without_controls;
-
-/// Bars below each other.
-#[derive(Debug)]
-pub struct BarGroup(MultiProgress);
 
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar(ProgressBar);
 
-impl BarGroup {
-    /// Draws on standard error, if it is a terminal.
-    pub fn on_stderr() -> Self {
-        Self(MultiProgress::with_draw_target(ProgressDrawTarget::stderr()))
-    }
-
-    /// Prints a line above the bars; `false` if nothing is drawn.
-    pub fn print_line(&self, line: &str) -> bool {
-        !self.0.is_hidden() && self.0.println(without_controls(line)).is_ok()
-    }
-
-    pub fn add(&self, bar: &Bar) {
-        self.0.add(bar.0.clone());
-    }
-
-    pub fn insert_before(&self, next: &Bar, bar: Bar) -> Bar {
-        Bar(self.0.insert_before(&next.0, bar.0))
-    }
-
-    pub fn remove(&self, bar: &Bar) {
-        self.0.remove(&bar.0);
-    }
-}
-
 impl Bar {
-    /// A bar that is drawn once it is in a group.
-    pub fn hidden(template: &str) -> Self {
-        Self(ProgressBar::hidden().with_style(style(template)))
-    }
-
     /// A bar of so many units; `None` if their number is unknown.
     pub fn new(length: Option<u64>, template: &str) -> Self {
         let bar = length.map_or_else(ProgressBar::no_length, ProgressBar::new);

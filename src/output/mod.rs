@@ -7,6 +7,7 @@
 
 pub mod bars;
 pub mod csv;
+pub mod frame;
 pub mod html;
 pub mod json;
 pub mod markdown;

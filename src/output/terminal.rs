@@ -85,6 +85,13 @@ pub fn draw(page: &str) -> io::Result<bool> {
     write(&filtered(page, OwnControls::Drawing))
 }
 
+/// As [`draw`], to standard error; ignores the error if it is closed.
+pub fn draw_on_stderr(page: &str) {
+    let _ = io::stderr()
+        .lock()
+        .write_all(filtered(page, OwnControls::Drawing).as_bytes());
+}
+
 /// Writes one line to standard error; ignores the error if it is closed.
 pub fn note(line: &str) {
     let line = without_controls(line) + "\n";
@@ -168,9 +175,27 @@ pub fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
+/// Whether a page can be drawn over another on a terminal, as `TERM` says.
+pub fn can_draw(is_terminal: bool) -> bool {
+    is_terminal && is_drawing_terminal(std::env::var("TERM").ok().as_deref())
+}
+
+fn is_drawing_terminal(term: Option<&str>) -> bool {
+    term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
 /// Rows and columns of the terminal at standard output; `None` if unknown.
 pub fn size() -> Option<(u16, u16)> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    size_of(io::stdout())
+}
+
+/// Rows and columns of the terminal at standard error; `None` if unknown.
+pub fn stderr_size() -> Option<(u16, u16)> {
+    size_of(io::stderr())
+}
+
+fn size_of(stream: impl std::os::fd::AsFd) -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
     Some((size.ws_row, size.ws_col))
 }
 
@@ -254,6 +279,16 @@ mod tests {
         assert_eq!(
             filtered("\u{1b}[A\u{1b}[8m", OwnControls::Drawing),
             " [A [8m"
+        );
+    }
+
+    #[test]
+    fn a_terminal_without_a_name_or_a_dumb_one_is_not_drawn_on() {
+        assert!(is_drawing_terminal(Some("xterm-256color")));
+        assert!(
+            !is_drawing_terminal(Some("dumb"))
+                && !is_drawing_terminal(Some(""))
+                && !is_drawing_terminal(None)
         );
     }
 }

@@ -49,10 +49,14 @@ impl JsonEvents {
     fn object(&self, event: LaunchEvent<'_>) -> Option<Value> {
         Some(match event {
             LaunchEvent::Notice(text) => json!({"event": "notice", "text": text}),
+            LaunchEvent::TrialNotice { trial, text } => {
+                json!({"event": "notice", "text": format!("trial {}: {text}", trial.id)})
+            }
             LaunchEvent::RunStarted {
                 folder,
                 launch,
                 counts,
+                ..
             } => json!({
                 "event": "run_started",
                 "folder": folder,
@@ -74,12 +78,12 @@ impl JsonEvents {
             LaunchEvent::TrialProgressed {
                 trial, progress, ..
             } => {
-                if !self.shown.is_due(trial, EVERY) {
+                if !self.shown.is_due(&trial.id, EVERY) {
                     return None;
                 }
                 json!({
                     "event": "trial_progress",
-                    "trial": trial,
+                    "trial": trial.id,
                     "step": progress.step,
                     "total_steps": progress.total_steps,
                     "loss": progress.loss,
@@ -87,7 +91,7 @@ impl JsonEvents {
                     "data_wait_fraction": progress.data_wait_fraction,
                 })
             }
-            LaunchEvent::TrialEnded { row, counts } => {
+            LaunchEvent::TrialEnded { row, counts, .. } => {
                 self.shown.forget(&row.trial);
                 json!({
                     "event": "trial_ended",

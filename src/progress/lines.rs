@@ -1,19 +1,17 @@
 //! Lines with times on standard error, for logs.
 
-use std::{
-    cell::Cell,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use kiln_core::units::{Seconds, counted};
 
 use super::{
     LastShown,
-    words::{described, ended, figures, outlook, started},
+    outlook::Outlook,
+    words::{all_figures, ended, started},
 };
 use crate::{
     output::terminal::note,
-    schedule::{LaunchEvent, LaunchListener},
+    schedule::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress},
 };
 
 /// Time between two lines of one trial's progress.
@@ -22,74 +20,82 @@ const EVERY: Duration = Duration::from_secs(10);
 /// Prints lines.
 #[derive(Debug)]
 pub(super) struct ProgressLines {
-    /// The start of the launch.
-    started: Cell<Instant>,
+    outlook: Outlook,
     shown: LastShown,
 }
 
 impl ProgressLines {
     pub(super) fn new() -> Self {
         Self {
-            started: Cell::new(Instant::now()),
+            outlook: Outlook::new(),
             shown: LastShown::default(),
         }
     }
 
+    /// Prints a line with the time since the start of the launch.
     fn line(&self, text: &str) {
-        print_line(self.started.get(), text);
+        let elapsed = Seconds(self.outlook.elapsed_seconds()).to_string();
+        note(&format!("{elapsed:>9}  {text}"));
     }
-}
 
-/// Prints a line on standard error with the time since the start of the launch.
-pub(super) fn print_line(started: Instant, text: &str) {
-    let elapsed = Seconds(started.elapsed().as_secs_f64()).to_string();
-    note(&format!("{elapsed:>9}  {text}"));
+    fn progress(&self, name: &str, progress: TrialProgress, counts: LaunchCounts) {
+        let of = progress.total_steps.map(|total| format!("/{total}"));
+        let left = self.outlook.time_left(counts);
+        self.line(&format!(
+            "{name}: step {}{}{}{}",
+            progress.step.unwrap_or(0),
+            of.unwrap_or_default(),
+            all_figures(progress),
+            left.map(|left| format!("; {left} in this run"))
+                .unwrap_or_default()
+        ));
+    }
 }
 
 impl LaunchListener for ProgressLines {
     fn hear(&self, event: LaunchEvent<'_>) {
+        self.outlook.hear(&event);
         match event {
             LaunchEvent::Notice(text) => self.line(text),
+            LaunchEvent::TrialNotice { trial, text } => {
+                self.line(&format!("{}: {text}", self.outlook.name(trial)));
+            }
             LaunchEvent::RunStarted {
                 folder,
                 launch,
                 counts,
-            } => {
-                self.started.set(Instant::now());
-                self.line(&started(folder, launch, counts));
-            }
+                ..
+            } => self.line(&started(folder, launch, counts)),
             LaunchEvent::TrialStarted {
                 trial,
                 attempt,
                 device,
-            } => self.line(&format!(
-                "trial {} ({}) started on {device}, attempt {attempt}",
-                trial.id,
-                described(trial)
-            )),
-            LaunchEvent::TrialProgressed {
-                trial, progress, ..
             } => {
-                if self.shown.is_due(trial, EVERY) {
-                    let of = progress.total_steps.map(|total| format!("/{total}"));
-                    self.line(&format!(
-                        "trial {trial}: step {}{}{}",
-                        progress.step.unwrap_or(0),
-                        of.unwrap_or_default(),
-                        figures(progress)
-                    ));
+                let again = match attempt {
+                    1 => String::new(),
+                    attempt => format!(", attempt {attempt}"),
+                };
+                let name = self.outlook.name(trial);
+                self.line(&format!("{name}: started on {device}{again}"));
+            }
+            LaunchEvent::TrialProgressed {
+                trial,
+                progress,
+                counts,
+            } => {
+                if self.shown.is_due(&trial.id, EVERY) {
+                    self.progress(&self.outlook.name(trial), progress, counts);
                 }
             }
-            LaunchEvent::TrialEnded { row, counts } => {
+            LaunchEvent::TrialEnded { trial, row, counts } => {
                 self.shown.forget(&row.trial);
-                self.line(&ended(row));
+                self.line(&ended(&self.outlook.name(trial), row));
                 let of = if counts.is_open {
                     counted(counts.plan.settled, "trial")
                 } else {
                     format!("{}/{} trials", counts.plan.settled, counts.total)
                 };
-                let elapsed = self.started.get().elapsed();
-                self.line(&format!("{of}{}", outlook(counts, elapsed)));
+                self.line(&format!("{of}{}", self.outlook.text(counts)));
             }
             LaunchEvent::TrialAdded { .. } | LaunchEvent::RunEnded { .. } => {}
         }

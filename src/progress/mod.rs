@@ -4,6 +4,10 @@
 mod bars;
 mod json_events;
 mod lines;
+pub(crate) mod names;
+mod outlook;
+pub(crate) mod pace;
+pub(crate) mod time_left;
 mod words;
 
 use std::{
@@ -16,7 +20,7 @@ use kiln_core::plan::TrialId;
 
 use self::{bars::ProgressBars, json_events::JsonEvents, lines::ProgressLines};
 use crate::{
-    output::terminal::stderr_is_terminal,
+    output::terminal::{can_draw, stderr_is_terminal},
     schedule::{LaunchEvent, LaunchListener},
 };
 
@@ -33,9 +37,9 @@ pub enum ProgressMode {
 }
 
 impl ProgressMode {
-    /// Bars if standard error is a terminal, else plain lines.
+    /// Bars if standard error is a terminal that can be drawn on, else plain lines.
     pub fn for_terminal() -> Self {
-        if stderr_is_terminal() {
+        if can_draw(stderr_is_terminal()) {
             Self::Bars
         } else {
             Self::Plain

@@ -1,9 +1,7 @@
 //! The texts of bars and lines.
 
-use std::time::Duration;
-
 use kiln_core::{
-    plan::{Outcome, Trial},
+    plan::Outcome,
     record::TrialRow,
     units::{Fraction, Seconds, counted, decimals, significant},
 };
@@ -24,69 +22,58 @@ pub(super) fn started(folder: &str, launch: u64, counts: LaunchCounts) -> String
     )
 }
 
-/// Returns text such as `, 1 failed, about 3 min 5 s left`.
-pub(super) fn outlook(counts: LaunchCounts, elapsed: Duration) -> String {
-    let failed = match counts.plan.failed {
-        0 => String::new(),
-        failed => format!(", {failed} failed"),
-    };
-    let left = counts.to_run.saturating_sub(counts.settled_here);
-    if counts.settled_here == 0 || left == 0 || counts.is_over || counts.is_open {
-        return failed;
-    }
-    let seconds = elapsed.as_secs_f64() / counts.settled_here as f64 * left as f64;
-    format!("{failed}, about {} left", Seconds(seconds))
+/// The figures of a running trial, the most important first: `loss 2.1`, `80 samples/s`.
+pub(super) fn figures(progress: TrialProgress) -> Vec<String> {
+    let loss = progress
+        .loss
+        .map(|loss| format!("loss {}", decimals(loss, 4)));
+    let rate = progress
+        .samples_per_second
+        .map(|rate| format!("{} samples/s", significant(rate)));
+    let wait = progress
+        .data_wait_fraction
+        .map(|share| format!("data wait {}", Fraction(share)));
+    [loss, rate, wait].into_iter().flatten().collect()
 }
 
-/// Returns the axis values of a trial: `batch_size=8, num_workers=4`.
-pub(super) fn described(trial: &Trial) -> String {
-    if trial.axes.is_empty() {
-        return format!("seed={}", trial.train.seed);
-    }
-    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_owned();
-    let axes: Vec<String> = trial
-        .axes
-        .iter()
-        .map(|(key, value)| format!("{}={value}", last(key)))
-        .collect();
-    axes.join(", ")
-}
-
-/// Returns the figures of a running trial: `, loss 2.1, 80 samples/s`.
-pub(super) fn figures(progress: TrialProgress) -> String {
-    let mut text = String::new();
-    if let Some(loss) = progress.loss {
-        text.push_str(&format!(", loss {}", decimals(loss, 4)));
-    }
-    if let Some(rate) = progress.samples_per_second {
-        text.push_str(&format!(", {} samples/s", significant(rate)));
-    }
-    if let Some(share) = progress.data_wait_fraction {
-        text.push_str(&format!(", data wait {}", Fraction(share)));
-    }
-    if let Some((batch, total)) = progress.evaluating {
-        text.push_str(&format!(", evaluating {batch}/{total}"));
-    }
-    if let Some((token, total)) = progress.sampling {
-        text.push_str(&format!(", writing text {token}/{total}"));
-    }
+/// What a trial does besides training: `evaluating 3/10`.
+pub(super) fn activity(progress: TrialProgress) -> Option<String> {
     if progress.is_building {
-        text.push_str(", building");
+        return Some("building".to_owned());
     }
-    text
+    let part = |verb: &str, (done, total): (u64, u64)| format!("{verb} {done}/{total}");
+    let writing = progress
+        .sampling
+        .map(|part_of| part("writing text", part_of));
+    let evaluating = progress.evaluating;
+    evaluating
+        .map(|part_of| part("evaluating", part_of))
+        .or(writing)
 }
 
-/// Returns the line of an ended attempt.
-pub(super) fn ended(row: &TrialRow) -> String {
-    let name = format!("trial {}", row.trial);
+/// The figures and the activity: `, loss 2.1, 80 samples/s, evaluating 3/10`.
+pub(super) fn all_figures(progress: TrialProgress) -> String {
+    let all = figures(progress).into_iter().chain(activity(progress));
+    all.map(|figure| format!(", {figure}")).collect()
+}
+
+/// Returns the line of an ended attempt of a trial of this name.
+pub(super) fn ended(name: &str, row: &TrialRow) -> String {
     let reason = row
         .reason
         .as_deref()
         .filter(|_| row.outcome != Outcome::Completed);
-    if let Some(whole) = reason.filter(|reason| reason.starts_with(&name)) {
-        return format!("{}: {whole}", row.outcome);
+    let itself = format!("trial {} ", row.trial);
+    let outcome = row.outcome.name();
+    // The reason may be a sentence on the trial, with its duration.
+    if let Some(sentence) = reason.and_then(|reason| reason.strip_prefix(&itself)) {
+        return if sentence.starts_with(outcome) {
+            format!("{name}: {sentence}")
+        } else {
+            format!("{name}: {outcome}: {sentence}")
+        };
     }
-    let mut text = format!("{name} {}", row.outcome);
+    let mut text = format!("{name}: {outcome}");
     if let Some(seconds) = row.trial_seconds {
         text.push_str(&format!(" after {}", Seconds(seconds)));
     }
@@ -111,52 +98,61 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_completed_trial_says_which_loss_it_tells() {
+    fn a_trial_is_named_once_and_says_how_it_ended_and_which_loss_it_tells() {
         let trained = TrialRow {
             trial: TrialId("t".to_owned()),
             outcome: Outcome::Completed,
             train_loss: Some(2.5),
             ..TrialRow::default()
         };
-        assert_eq!(ended(&trained), "trial t completed, loss 2.5000");
+        let told = |row: &TrialRow| ended("batch_size=8", row);
+        assert_eq!(told(&trained), "batch_size=8: completed, loss 2.5000");
+        let validated = TrialRow {
+            valid_loss: Some(3.5),
+            ..trained.clone()
+        };
         assert_eq!(
-            ended(&TrialRow {
-                valid_loss: Some(3.5),
-                ..trained
-            }),
-            "trial t completed, valid loss 3.5000"
+            told(&validated),
+            "batch_size=8: completed, valid loss 3.5000"
         );
+        for (outcome, reason, line) in [
+            (
+                Outcome::Failed,
+                "trial t failed after 3.00 s",
+                "batch_size=8: failed after 3.00 s",
+            ),
+            (
+                Outcome::Interrupted,
+                "trial t was stopped with the run after 3.00 s",
+                "batch_size=8: interrupted: was stopped with the run after 3.00 s",
+            ),
+            (
+                Outcome::Oom,
+                "device memory ran out",
+                "batch_size=8: oom: device memory ran out",
+            ),
+        ] {
+            let row = TrialRow {
+                outcome,
+                reason: Some(reason.to_owned()),
+                train_loss: None,
+                ..trained.clone()
+            };
+            assert_eq!(told(&row), line);
+        }
     }
 
     #[test]
-    fn the_remaining_time_is_told_only_where_it_can_be_estimated() {
-        let counts = LaunchCounts {
-            total: 5,
-            to_run: 4,
-            settled_here: 1,
-            ..LaunchCounts::default()
+    fn loss_and_rate_stay_beside_an_evaluation() {
+        let progress = TrialProgress {
+            loss: Some(2.5),
+            samples_per_second: Some(64.0),
+            evaluating: Some((3, 10)),
+            ..TrialProgress::default()
         };
-        let told = |counts| outlook(counts, Duration::from_secs(20));
-        assert_eq!(told(counts), ", about 1 min 0 s left");
-        for unknown in [
-            LaunchCounts {
-                settled_here: 0,
-                ..counts
-            },
-            LaunchCounts {
-                settled_here: 4,
-                ..counts
-            },
-            LaunchCounts {
-                is_open: true,
-                ..counts
-            },
-            LaunchCounts {
-                is_over: true,
-                ..counts
-            },
-        ] {
-            assert_eq!(told(unknown), "", "{unknown:?}");
-        }
+        assert_eq!(
+            all_figures(progress),
+            ", loss 2.5000, 64.0 samples/s, evaluating 3/10"
+        );
     }
 }

@@ -168,6 +168,7 @@ fn write_files(
         } else {
             uuids(setting.devices).join(DEVICE_SEPARATOR)
         },
+        steps: trial.steps,
     };
     file.write(setting.folder)?;
     let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder))

@@ -1,10 +1,7 @@
 //! The events of a launch. The scheduler draws nothing: it sends events to listeners, which draw
 //! bars, print lines or write JSON.
 
-use kiln_core::{
-    plan::{Trial, TrialId},
-    record::TrialRow,
-};
+use kiln_core::{plan::Trial, record::TrialRow};
 
 use super::remaining::PlanProgress;
 
@@ -47,10 +44,16 @@ pub struct TrialProgress {
 pub enum LaunchEvent<'a> {
     /// Something that the user should know, in words.
     Notice(&'a str),
+    /// The same of one trial; the words do not name it.
+    TrialNotice { trial: &'a Trial, text: &'a str },
     RunStarted {
         /// As the user would write it.
         folder: &'a str,
         launch: u64,
+        /// All trials of the plan.
+        trials: &'a [Trial],
+        /// Indices of those that this launch has to run.
+        to_run: &'a [usize],
         counts: LaunchCounts,
     },
     TrialStarted {
@@ -61,16 +64,20 @@ pub enum LaunchEvent<'a> {
     },
     /// Several times a second; listeners choose when to show it.
     TrialProgressed {
-        trial: &'a TrialId,
+        trial: &'a Trial,
         progress: TrialProgress,
         counts: LaunchCounts,
     },
     TrialEnded {
+        trial: &'a Trial,
         row: &'a TrialRow,
         counts: LaunchCounts,
     },
     /// A replacement of a trial that ran out of memory, or a further trial of a search.
-    TrialAdded { counts: LaunchCounts },
+    TrialAdded {
+        trial: &'a Trial,
+        counts: LaunchCounts,
+    },
     RunEnded {
         /// `finished`, `interrupted`, `2 trials left` or the reason of a failure.
         how: &'a str,

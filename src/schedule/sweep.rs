@@ -94,6 +94,8 @@ impl<'a> LaunchState<'a> {
         request.listener.hear(LaunchEvent::RunStarted {
             folder: &shown(request, &open),
             launch: open.launch,
+            trials: request.trials,
+            to_run: &left,
             counts,
         });
         let rounds = request.trials.iter().any(|trial| trial.repeat > 0)
@@ -158,10 +160,11 @@ impl<'a> LaunchState<'a> {
     }
 
     /// Counts one more trial to run.
-    fn add_one(&mut self) {
+    fn add_one(&mut self, trial: &Trial) {
         self.counts.total += 1;
         self.counts.to_run += 1;
         self.tell(LaunchEvent::TrialAdded {
+            trial,
             counts: self.counts,
         });
     }
@@ -366,6 +369,7 @@ impl<'a> LaunchState<'a> {
         self.counts.settled_here += usize::from(settled);
         self.counts.plan = self.history.standing(&self.trials, retries);
         self.tell(LaunchEvent::TrialEnded {
+            trial: &self.trials[index],
             row: &row.fixed,
             counts: self.counts,
         });

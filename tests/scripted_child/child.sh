@@ -53,6 +53,7 @@ case $scenario in
     ended=$(now); say "{\"event\":\"window_ended\",\"step\":10,\"monotonic_nanoseconds\":$ended}"; sleep 0.1; measured "$began" "$ended" ;;
   waits) hello; step 5; wait_for_release; finish completed ;;
   waits_for_turn) hello; step 5; wait_for_turn; finish completed ;;
+  tells_and_waits) hello; step 5; say '{"event":"notice","text":"a notice between two drawings"}'; wait_for_turn; finish completed ;;
   fails) hello; step 3; echo 'something went wrong here' >&2; exit 1 ;;
   fails_first) hello; [ "$attempt" -gt 1 ] || { echo 'not yet' >&2; exit 1; }; finish completed ;;
   says_failed) hello; finish failed 'the data is of no use'; exit 1 ;;

@@ -5,15 +5,16 @@
 //! after a panic.
 
 mod columns;
-mod frame;
 
 use super::WatchReading;
 use crate::{
-    commands::{Stop, machine::can_draw, written},
-    output::terminal,
+    commands::{Stop, written},
+    output::{
+        frame::{DrawnFrame, FramePage, Size},
+        terminal,
+    },
 };
 use columns::{Columns, or_dash};
-use frame::{DrawnFrame, FramePage, Size};
 use kiln_core::units::{Bytes, without_controls};
 use kiln_hardware::{DeviceFacts, Tick};
 
@@ -31,7 +32,7 @@ enum ViewShape {
 impl View {
     /// Redraws in place if the terminal can, else prints line after line.
     pub(super) fn new() -> Self {
-        let is_drawn = can_draw(terminal::stdout_is_terminal());
+        let is_drawn = terminal::can_draw(terminal::stdout_is_terminal());
         Self(if is_drawn {
             ViewShape::Terminal(DrawnFrame::default())
         } else {

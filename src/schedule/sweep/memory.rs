@@ -115,7 +115,7 @@ impl LaunchState<'_> {
                     smaller.id, failed.id, train.batch_size, train.grad_accumulation
                 );
                 self.notice(&notice);
-                self.add_one();
+                self.add_one(&smaller);
                 self.queue.again(self.trials.len());
                 self.trials.push(smaller);
             }

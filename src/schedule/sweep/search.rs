@@ -23,7 +23,7 @@ impl LaunchState<'_> {
             // With more retries than before, a failed trial runs again, and the trials after it are
             // requested again.
             if !self.history.is_settled(&trial.id, retries) {
-                self.add_one();
+                self.add_one(&trial);
                 self.queue.then(self.trials.len());
                 is_more = true;
             }

@@ -26,6 +26,7 @@ impl LaunchListener for Heard {
     fn hear(&self, event: LaunchEvent<'_>) {
         self.0.borrow_mut().push(match event {
             LaunchEvent::Notice(text) => format!("notice: {text}"),
+            LaunchEvent::TrialNotice { trial, text } => format!("{}: {text}", trial.number),
             LaunchEvent::RunStarted { launch, counts, .. } => {
                 format!("launch {launch}: {} of {}", counts.to_run, counts.total)
             }
@@ -33,11 +34,11 @@ impl LaunchListener for Heard {
                 format!("{} starts on {device}", trial.number)
             }
             LaunchEvent::TrialProgressed { .. } => return,
-            LaunchEvent::TrialEnded { row, counts } => {
+            LaunchEvent::TrialEnded { row, counts, .. } => {
                 let (here, plan) = (counts.settled_here, counts.plan);
                 format!("{} {}: {here}, {plan:?}", row.number, row.outcome)
             }
-            LaunchEvent::TrialAdded { counts } => format!("one more: {}", counts.total),
+            LaunchEvent::TrialAdded { counts, .. } => format!("one more: {}", counts.total),
             LaunchEvent::RunEnded { how, counts } => {
                 format!("{how}: {} of {}", counts.plan.settled, counts.total)
             }

@@ -17,17 +17,19 @@ impl LaunchState<'_> {
         for attempt in &mut self.running {
             attempt.keep_limits(&self.request.experiment.run, now);
             attempt.follow_memory_group();
-            let id = &self.trials[attempt.index].id;
-            if self.instruments.lost(id).is_some() {
+            let trial = &self.trials[attempt.index];
+            if self.instruments.lost(&trial.id).is_some() {
                 attempt.stop(StopCause::DeviceLost);
             }
             let (heard, notices) = attempt.look();
             for notice in notices {
-                let text = format!("trial {id}: {notice}");
-                self.request.listener.hear(LaunchEvent::Notice(&text));
+                self.request.listener.hear(LaunchEvent::TrialNotice {
+                    trial,
+                    text: &notice,
+                });
             }
             self.request.listener.hear(LaunchEvent::TrialProgressed {
-                trial: id,
+                trial,
                 progress: heard.progress(),
                 counts: self.counts,
             });

@@ -29,6 +29,9 @@ pub struct AttemptFile {
     pub started_utc: String,
     /// `cpu`, or the GPU's UUID.
     pub device: String,
+    /// Planned optimizer steps; absent if they are unknown, and in runs older than this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
 }
 
 impl AttemptFile {

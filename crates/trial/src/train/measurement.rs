@@ -266,7 +266,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         let to = self.clock.now();
         self.clock.restart(to);
         self.timing.cut(from, to);
-        self.messages.restart(to);
+        self.messages.exclude(from, to);
         Ok((to, seconds_between(from, to)))
     }
 

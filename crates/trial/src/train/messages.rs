@@ -14,7 +14,12 @@ const PROGRESS_SECONDS: f64 = 0.2;
 /// Writes messages, and keeps the rates since the last message of progress.
 pub(crate) struct Messenger<'a, W: Write> {
     out: &'a mut W,
+    /// Time of the last message of progress or sign of life.
     sent: u64,
+    /// Start of the time that the rates cover.
+    since: u64,
+    /// Part of that time that trains nothing: evaluations, checkpoints.
+    excluded: u64,
     samples: u64,
     wait_seconds: f64,
 }
@@ -25,6 +30,8 @@ impl<'a, W: Write> Messenger<'a, W> {
         Self {
             out,
             sent: now,
+            since: now,
+            excluded: 0,
             samples: 0,
             wait_seconds: 0.0,
         }
@@ -61,7 +68,7 @@ impl<'a, W: Write> Messenger<'a, W> {
         loss: Option<f64>,
         now: u64,
     ) -> Result<(), TrialError> {
-        let seconds = seconds_between(self.sent, now);
+        let seconds = seconds_between(self.since.saturating_add(self.excluded), now);
         let rate = |value: f64| (seconds > 0.0 && self.samples > 0).then(|| value / seconds);
         let message = Message::Progress {
             step,
@@ -79,13 +86,21 @@ impl<'a, W: Write> Messenger<'a, W> {
         if !self.is_due(now) {
             return Ok(());
         }
-        self.restart(now);
+        self.sent = now;
         self.send(message)
     }
 
-    /// Restarts the measurement of rates at `now`, after an evaluation, which trains nothing.
+    /// Leaves a time that trains nothing, an evaluation or a checkpoint, out of the rates. The steps
+    /// before it count: where checkpoints come more often than messages, no rate would be known.
+    pub(crate) fn exclude(&mut self, from: u64, to: u64) {
+        self.excluded += to.saturating_sub(from);
+    }
+
+    /// Restarts the measurement of rates at `now`.
     pub(crate) fn restart(&mut self, now: u64) {
         self.sent = now;
+        self.since = now;
+        self.excluded = 0;
         self.samples = 0;
         self.wait_seconds = 0.0;
     }
@@ -113,5 +128,32 @@ mod tests {
             data_wait_fraction: Some(0.25),
         };
         assert_eq!(message, expected);
+    }
+
+    #[test]
+    fn checkpoints_that_come_more_often_than_messages_leave_the_rate_and_the_loss() {
+        let mut out = Vec::new();
+        let mut messenger = Messenger::new(&mut out, 0);
+        // Each step takes 50 ms, and a checkpoint of 100 ms follows it.
+        let mut due = Vec::new();
+        for step in 1..=2_u64 {
+            let ended = (step - 1) * 150_000_000 + 50_000_000;
+            due.push(messenger.count_step(8, 0.005, ended));
+            messenger.exclude(ended, ended + 100_000_000);
+        }
+        assert!(messenger.count_step(8, 0.005, 350_000_000));
+        messenger.progress(3, 9, Some(1.5), 350_000_000).unwrap();
+        assert_eq!(due, [false, true]);
+        let message: Message = serde_json::from_slice(&out).unwrap();
+        let Message::Progress {
+            samples_per_second: Some(rate),
+            data_wait_fraction: Some(wait),
+            loss: Some(_),
+            ..
+        } = message
+        else {
+            panic!("{message:?}");
+        };
+        assert!((rate - 160.0).abs() < 1e-6 && (wait - 0.1).abs() < 1e-6);
     }
 }

@@ -1,6 +1,6 @@
 //! The columns of a device's line: selects those that fit and formats their values.
 
-use super::frame::cut;
+use crate::output::frame::cut;
 
 /// Longest name of a GPU, in characters; a longer one is cut.
 const LONGEST_NAME: usize = 28;

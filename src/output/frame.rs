@@ -1,21 +1,34 @@
-//! Fits a page of lines to a terminal and draws it over the previous page, with one write for each
-//! reading.
+//! Pages of lines that are drawn over each other on a terminal: `kiln watch`, and the bars of a run.
+//!
+//! A page is fitted to the terminal, so that no line wraps, and drawn with one write. The cursor rests
+//! on the line below the page. The terminal's state is not changed: no alternate screen, no hidden
+//! cursor, nothing to restore after a panic.
 
 use kiln_core::units::without_controls;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::terminal;
 
 /// Size of a terminal, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+pub struct Size {
+    pub rows: usize,
+    pub columns: usize,
 }
 
 impl Size {
     /// Size of the terminal at standard output; 24 lines of 80 characters if it is unknown.
-    pub(super) fn of_stdout() -> Self {
-        match terminal::size().filter(|(rows, columns)| *rows > 0 && *columns > 0) {
+    pub fn of_stdout() -> Self {
+        Self::known(terminal::size())
+    }
+
+    /// Size of the terminal at standard error.
+    pub fn of_stderr() -> Self {
+        Self::known(terminal::stderr_size())
+    }
+
+    fn known(found: Option<(u16, u16)>) -> Self {
+        match found.filter(|(rows, columns)| *rows > 0 && *columns > 0) {
             Some((rows, columns)) => Self {
                 rows: rows.into(),
                 columns: columns.into(),
@@ -28,22 +41,22 @@ impl Size {
     }
 
     /// Longest line: a character in the last column would make the terminal wrap.
-    pub(super) fn line_width(self) -> usize {
+    pub fn line_width(self) -> usize {
         self.columns.saturating_sub(1).max(1)
     }
 }
 
 /// A page to draw.
-pub(super) struct FramePage {
-    pub(super) heading: Option<String>,
-    pub(super) lines: Vec<String>,
-    pub(super) footer: Option<String>,
+pub struct FramePage {
+    pub heading: Option<String>,
+    pub lines: Vec<String>,
+    pub footer: Option<String>,
 }
 
 impl FramePage {
     /// Returns the lines of the page that fit; the last row is for the cursor. The hidden lines are
     /// counted.
-    pub(super) fn fitted(self, size: Size) -> Vec<String> {
+    pub fn fitted(self, size: Size) -> Vec<String> {
         let room = size.rows.saturating_sub(1).max(1);
         let heading = self.heading.filter(|_| room >= 3);
         let left = room - usize::from(heading.is_some());
@@ -70,27 +83,67 @@ impl FramePage {
     }
 }
 
-/// Returns the first `width` characters; the last one is an ellipsis if the text was cut.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+/// Columns that a text takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Returns as much of a text as fits into `columns`; it ends with an ellipsis if it was cut.
+pub fn cut(text: &str, columns: usize) -> String {
+    if width(text) <= columns {
         return text.to_owned();
     }
-    text.chars()
-        .take(width.saturating_sub(1))
-        .chain(['…'])
-        .collect()
+    let mut left = columns.saturating_sub(1);
+    let mut shown = String::new();
+    for letter in text.chars() {
+        let Some(rest) = left.checked_sub(letter.width().unwrap_or(0)) else {
+            break;
+        };
+        left = rest;
+        shown.push(letter);
+    }
+    shown + "…"
+}
+
+/// Breaks a line between words, so that the terminal does not break it inside one; further lines are
+/// indented by two spaces. A word that is longer than a line stays whole.
+pub fn wrapped(line: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for (index, word) in line.split(' ').enumerate() {
+        let last = lines.len() - 1;
+        if index == 0 || word.is_empty() || width(&lines[last]) + 1 + width(word) <= columns {
+            if index > 0 {
+                lines[last].push(' ');
+            }
+            lines[last].push_str(word);
+        } else {
+            lines.push(format!("  {word}"));
+        }
+    }
+    lines
+}
+
+/// A bar of so many characters, filled up to a fraction of 1.
+pub fn bar(fraction: f64, columns: usize) -> String {
+    let filled = (fraction.clamp(0.0, 1.0) * columns as f64).floor() as usize;
+    "█".repeat(filled) + &"░".repeat(columns - filled.min(columns))
 }
 
 /// The page on the terminal; the cursor is on the line below it.
-#[derive(Default)]
-pub(super) struct DrawnFrame {
-    /// Length of each line, in characters.
+#[derive(Debug, Default)]
+pub struct DrawnFrame {
+    /// Length of each line, in columns.
     lengths: Vec<usize>,
 }
 
 impl DrawnFrame {
     /// Returns the text that draws `lines` over the previous page.
-    pub(super) fn draw(&mut self, lines: &[String], size: Size) -> String {
+    pub fn draw(&mut self, lines: &[String], size: Size) -> String {
+        self.draw_below(&[], lines, size)
+    }
+
+    /// The same with lines that stay above the page.
+    pub fn draw_below(&mut self, above: &[String], lines: &[String], size: Size) -> String {
         // A terminal that became narrower has wrapped the lines.
         let rows: usize = self
             .lengths
@@ -101,14 +154,23 @@ impl DrawnFrame {
             0 => String::new(),
             rows => format!("\x1b[{rows}A"),
         };
-        self.lengths = lines.iter().map(|line| line.chars().count()).collect();
-        let body: String = lines.iter().map(|line| format!("{line}\x1b[K\n")).collect();
+        self.lengths = lines.iter().map(|line| width(line)).collect();
+        let body: String = above
+            .iter()
+            .chain(lines)
+            .map(|line| format!("{line}\x1b[K\n"))
+            .collect();
         format!("\r{up}{body}\x1b[J")
+    }
+
+    /// Whether nothing is drawn.
+    pub fn is_empty(&self) -> bool {
+        self.lengths.is_empty()
     }
 
     /// Returns the text that ends the drawing: the page stays, and an echoed `^C` below it is
     /// erased.
-    pub(super) fn end(&self) -> &'static str {
+    pub fn end(&self) -> &'static str {
         if self.lengths.is_empty() {
             ""
         } else {
@@ -200,5 +262,36 @@ mod tests {
              \x1b[J"
         );
         assert_eq!(drawn.end(), "\r\x1b[K");
+    }
+    #[test]
+    fn lines_that_stay_are_written_above_the_page() {
+        let size = Size {
+            rows: 24,
+            columns: 80,
+        };
+        let mut drawn = DrawnFrame::default();
+        drawn.draw(&["bar".to_owned()], size);
+        assert_eq!(
+            drawn.draw_below(&["notice".to_owned()], &["bar".to_owned()], size),
+            "\r\x1b[1Anotice\x1b[K\nbar\x1b[K\n\x1b[J"
+        );
+        assert_eq!(drawn.draw(&[], size), "\r\x1b[1A\x1b[J");
+        assert!(drawn.is_empty());
+    }
+
+    #[test]
+    fn wide_letters_count_twice_and_words_stay_whole() {
+        assert_eq!(cut("数据数据", 5), "数据…");
+        assert_eq!(cut("数据", 4), "数据");
+        assert_eq!(
+            wrapped("one two three four", 9),
+            ["one two", "  three", "  four"]
+        );
+        assert_eq!(
+            wrapped("a /long/path/of/a/file b", 8),
+            ["a", "  /long/path/of/a/file", "  b"]
+        );
+        assert_eq!(bar(0.5, 4), "██░░");
+        assert_eq!(bar(7.0, 2) + &bar(f64::NAN, 1), "██░");
     }
 }

@@ -1,0 +1,201 @@
+//! `kiln watch RUN`: shows a run while it goes on, from its files alone.
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    sync::mpsc::{RecvTimeoutError, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    record::{
+        RunFolder,
+        run_folder::{LATEST, experiments, runs},
+    },
+    units::without_controls,
+};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+
+use super::signals;
+use crate::{
+    commands::{Status, Stop, written},
+    follow::{RunFollower, RunState, page},
+    output::{
+        frame::{DrawnFrame, FramePage, Size},
+        terminal,
+    },
+};
+
+/// What arrives in place of a signal's number when `q` is pressed.
+const QUIT: i32 = 0;
+
+/// What is watched, and how often.
+pub(super) struct WatchedRun<'a> {
+    pub(super) named: &'a str,
+    pub(super) results: &'a Path,
+    pub(super) every: Duration,
+    /// Number of frames; `None` until the run ends.
+    pub(super) count: Option<u64>,
+}
+
+/// Shows the run until it ends.
+pub(super) fn run(watched: &WatchedRun) -> Result<Status, Stop> {
+    let mut follower = RunFollower::new(find(watched.named, watched.results)?);
+    let (sender, wakes) = signals()?;
+    let _keys = Keys::listen(sender);
+    let mut frames = Frames::new();
+    let mut next = Instant::now();
+    let mut looks = 0;
+    loop {
+        let state = follower.look();
+        let has_reader = frames.show(&state)?;
+        looks += 1;
+        if !has_reader || watched.count == Some(looks) || !state.life.goes_on() {
+            return Ok(Status::Success);
+        }
+        // A late look is not repeated.
+        next = (next + watched.every).max(Instant::now());
+        match wakes.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Err(RecvTimeoutError::Timeout) => {}
+            Ok(QUIT) => return Ok(Status::Success),
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(Status::Interrupted),
+        }
+    }
+}
+
+/// Finds the run of a name: a run's folder or a file in it, an experiment's folder, an experiment's
+/// name under `results`, or `latest`.
+fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
+    let refuse = |what: &str| {
+        Stop::bad_input(format!(
+            "{named}: {what}; name a run's folder such as `results/NAME/latest`, an experiment, or \
+             `latest`; `kiln ls` lists the runs"
+        ))
+    };
+    let path = Path::new(named);
+    if named == LATEST && !path.exists() {
+        return newest(results)
+            .ok_or_else(|| refuse(&format!("there is no run under {}", results.display())));
+    }
+    let below = results.join(named);
+    let place = match (path.exists(), below.exists()) {
+        (true, _) => path.to_owned(),
+        (false, true) => below,
+        (false, false) => return Err(refuse("there is no such run, folder or experiment")),
+    };
+    let folder = match place.is_file() {
+        true => place.parent().map(Path::to_owned).unwrap_or_default(),
+        false => place,
+    };
+    run_of(folder).ok_or_else(|| refuse("there is no run in it"))
+}
+
+/// The run of a folder, or the newest run of an experiment's folder.
+fn run_of(folder: PathBuf) -> Option<RunFolder> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => PathBuf::from("."),
+        false => folder,
+    };
+    if RunFolder::at(&folder).run_file().exists() {
+        return Some(RunFolder::at(folder));
+    }
+    let absolute = std::path::absolute(&folder).ok()?;
+    let name = absolute.file_name()?.to_str()?;
+    let newest = runs(absolute.parent()?, name).pop()?;
+    Some(RunFolder::at(folder.join(newest.name())))
+}
+
+/// The run that started last, among all experiments: a run's name begins with the time of its start.
+fn newest(results: &Path) -> Option<RunFolder> {
+    let names = experiments(results).ok()?;
+    let all = names.iter().flat_map(|name| runs(results, name));
+    all.max_by_key(RunFolder::name)
+}
+
+/// Draws each frame over the one before on a terminal, and prints one after the other elsewhere.
+enum Frames {
+    Terminal(DrawnFrame),
+    Pages { is_first: bool },
+}
+
+/// Columns of a page that goes to a pipe or a file.
+const PAGE_COLUMNS: usize = 80;
+
+impl Frames {
+    fn new() -> Self {
+        if terminal::can_draw(terminal::stdout_is_terminal()) {
+            Self::Terminal(DrawnFrame::default())
+        } else {
+            Self::Pages { is_first: true }
+        }
+    }
+
+    /// Shows a frame; `false` once nobody reads standard output.
+    fn show(&mut self, state: &RunState) -> Result<bool, Stop> {
+        match self {
+            Self::Terminal(drawn) => {
+                let size = Size::of_stdout();
+                let frame = FramePage {
+                    heading: None,
+                    lines: page(state, size.line_width()),
+                    footer: None,
+                };
+                written(terminal::draw(&drawn.draw(&frame.fitted(size), size)))
+            }
+            Self::Pages { is_first } => {
+                let between = if std::mem::take(is_first) { "" } else { "\n" };
+                let lines = page(state, PAGE_COLUMNS);
+                let lines = lines.iter().map(|line| without_controls(line) + "\n");
+                let text: String = lines.collect();
+                written(terminal::print(&format!("{between}{text}")))
+            }
+        }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        if let Self::Terminal(drawn) = self {
+            // A terminal that is gone cannot be reset; the error is ignored.
+            let _ = terminal::draw(drawn.end());
+        }
+    }
+}
+
+/// The keyboard, whose keys come at once and without an echo until this is dropped.
+struct Keys(Termios);
+
+impl Keys {
+    /// Sends [`QUIT`] when `q` is pressed; `None` if standard input is not a terminal of this process
+    /// group, whose mode another program would miss.
+    fn listen(sender: Sender<i32>) -> Option<Self> {
+        let stdin = std::io::stdin();
+        let foreground = tcgetpgrp(&stdin).ok()?;
+        if foreground != rustix::process::getpgrp() {
+            return None;
+        }
+        let before = tcgetattr(&stdin).ok()?;
+        let mut keys = before.clone();
+        keys.local_modes
+            .remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(&stdin, OptionalActions::Now, &keys).ok()?;
+        let _ = thread::Builder::new()
+            .name("keys".to_owned())
+            .spawn(move || {
+                let is_quit = |byte: &u8| *byte == b'q' || *byte == b'Q';
+                let mut bytes = std::io::stdin().lock().bytes().map_while(Result::ok);
+                if bytes.any(|byte| is_quit(&byte)) {
+                    let _ = sender.send(QUIT);
+                }
+            });
+        Some(Self(before))
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mode.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+    }
+}

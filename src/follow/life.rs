@@ -1,0 +1,146 @@
+//! Whether a run goes on, as its files and its lock tell.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime},
+};
+
+use kiln_core::record::{
+    RunFolder,
+    run_file::{Launch, LaunchEnded},
+    run_folder::{Holder, LATEST, holder},
+};
+
+/// A run on another machine, whose lock may be invisible here, goes on as long as its files change at
+/// least so often.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+
+/// Whether a run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Life {
+    Running,
+    /// The last launch has ended, as it says itself: `finished`, `interrupted`, ….
+    Ended(String),
+    /// The last launch was killed, or its machine went down. The time of the last change, in UTC, by
+    /// the clock of the file system.
+    Stopped {
+        since: Option<String>,
+    },
+    /// No launch is recorded yet.
+    Beginning,
+}
+
+impl Life {
+    /// Whether the run goes on, as far as anybody knows.
+    pub fn goes_on(&self) -> bool {
+        matches!(self, Self::Running | Self::Beginning)
+    }
+}
+
+/// Watches whether a run goes on.
+#[derive(Debug)]
+pub(super) struct LifeWatch {
+    folder: RunFolder,
+    /// The folder of the experiment and its name.
+    results: PathBuf,
+    experiment: String,
+    /// Of this machine, since it booted.
+    boot_id: Option<String>,
+    /// When a file was last seen to grow.
+    grown: Option<Instant>,
+}
+
+impl LifeWatch {
+    pub(super) fn new(folder: &RunFolder) -> Self {
+        let absolute = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+        let experiment = absolute.parent().unwrap_or(Path::new(""));
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+        Self {
+            folder: RunFolder::at(&absolute),
+            results: experiment.parent().unwrap_or(Path::new("")).to_owned(),
+            experiment: experiment
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            boot_id: boot_id.map(|id| id.trim().to_owned()),
+            grown: None,
+        }
+    }
+
+    /// Whether the run goes on; `has_grown` if a file has grown since the last call.
+    pub(super) fn look(&mut self, launch: Option<&Launch>, has_grown: bool) -> Life {
+        if has_grown && self.grown.is_some() {
+            self.grown = Some(Instant::now());
+        }
+        let held_by = holder(&self.results, &self.experiment);
+        let Some(launch) = launch else {
+            return match held_by {
+                Some(_) => Life::Beginning,
+                None => self.stopped(),
+            };
+        };
+        let is_own = |holder: &Holder| holder.0.starts_with(&format!("process {} ", launch.pid));
+        match (&held_by, &launch.ended) {
+            (Some(holder), None) if is_own(holder) => Life::Running,
+            // A new launch holds the lock before it is recorded.
+            (Some(holder), _) if !is_own(holder) && self.is_newest() => Life::Beginning,
+            (_, ended) => self.without_lock(launch, ended.as_ref()),
+        }
+    }
+
+    fn without_lock(&mut self, launch: &Launch, ended: Option<&LaunchEnded>) -> Life {
+        match ended {
+            Some(ended) => Life::Ended(ended.how.clone()),
+            None if self.boot_id.as_deref() == Some(&launch.anchor.boot_id) => self.stopped(),
+            None => self.by_growth(),
+        }
+    }
+
+    fn by_growth(&mut self) -> Life {
+        let grown = self.grown.unwrap_or_else(|| self.grown_before());
+        self.grown = Some(grown);
+        if grown.elapsed() < SIGN_OF_LIFE {
+            Life::Running
+        } else {
+            self.stopped()
+        }
+    }
+
+    /// When the files grew before any of them was seen to grow, by their times. A clock that is off
+    /// may say that they will be written; then they were just now.
+    fn grown_before(&self) -> Instant {
+        let age = self.changed().and_then(|at| at.elapsed().ok());
+        let now = Instant::now();
+        now.checked_sub(age.unwrap_or_default()).unwrap_or(now)
+    }
+
+    fn stopped(&self) -> Life {
+        let since = self
+            .changed()
+            .and_then(|at| jiff::Timestamp::try_from(at).ok());
+        Life::Stopped {
+            since: since.map(|at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()),
+        }
+    }
+
+    /// When the run's files last changed.
+    fn changed(&self) -> Option<SystemTime> {
+        let files = [
+            self.folder.samples_table(),
+            self.folder.trials_table(),
+            self.folder.run_file(),
+        ];
+        let times = files
+            .iter()
+            .filter_map(|file| fs::metadata(file).ok()?.modified().ok());
+        times.max()
+    }
+
+    /// Whether the link to the newest run leads to this one.
+    fn is_newest(&self) -> bool {
+        let latest = self.results.join(&self.experiment).join(LATEST);
+        fs::read_link(latest).is_ok_and(|target| target == Path::new(&self.folder.name()))
+    }
+}

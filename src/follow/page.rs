@@ -1,0 +1,162 @@
+//! The page of a run: what it does, its trials, their losses and readings.
+
+use kiln_core::units::{Bytes, Fraction, counted, decimals, significant};
+
+use super::{
+    life::Life,
+    run::{DeviceReadings, RunState, RunningTrial},
+};
+use crate::output::frame::{bar, width};
+
+/// Characters of the bar of a run and of a trial.
+const RUN_BAR: usize = 24;
+const TRIAL_BAR: usize = 16;
+/// Most characters of the course of the loss.
+const MOST_BLOCKS: usize = 40;
+
+/// Returns the lines of a page of at most so many columns; values in it may hold any character, and a
+/// long one makes its line longer.
+pub fn page(state: &RunState, columns: usize) -> Vec<String> {
+    let mut lines = vec![heading(state), progress(state)];
+    lines.extend(
+        state
+            .problem
+            .iter()
+            .map(|problem| format!("note: {problem}")),
+    );
+    for trial in &state.running {
+        lines.push(String::new());
+        lines.extend(trial_lines(trial, columns));
+    }
+    lines
+}
+
+/// Returns how a run goes on or ended, in a few words.
+fn heading(state: &RunState) -> String {
+    let how = match &state.life {
+        Life::Running => "running".to_owned(),
+        Life::Beginning => "a launch begins".to_owned(),
+        Life::Ended(how) => how.clone(),
+        Life::Stopped { since: Some(since) } => {
+            format!("not running since {since}, it did not end by itself")
+        }
+        Life::Stopped { since: None } => "not running, it did not end by itself".to_owned(),
+    };
+    let launch = state
+        .launch
+        .map(|launch| format!("launch {launch}, "))
+        .unwrap_or_default();
+    format!("{}: {launch}{how}", state.folder.display())
+}
+
+fn progress(state: &RunState) -> String {
+    let fraction = state.done as f64 / state.trials.max(1) as f64;
+    let more = if state.is_searching { "+" } else { "" };
+    let mut text = format!(
+        "{} {}/{}{more} trials",
+        bar(fraction, RUN_BAR),
+        state.done,
+        state.trials
+    );
+    if state.failed > 0 {
+        text.push_str(&format!(", {} failed", state.failed));
+    }
+    let running = state.running.len();
+    let waiting = state.trials.saturating_sub(state.done + running);
+    if state.life.goes_on() {
+        text.push_str(&format!(", {running} running, {waiting} waiting"));
+    } else if state.done < state.trials {
+        text.push_str(&format!(", {} left", state.trials - state.done));
+    }
+    if let Some(left) = &state.time_left {
+        text.push_str(&format!(", about {left} left"));
+    }
+    text
+}
+
+fn trial_lines(trial: &RunningTrial, columns: usize) -> Vec<String> {
+    let again = match trial.attempt {
+        1 => String::new(),
+        attempt => format!(", attempt {attempt}"),
+    };
+    let mut lines = vec![format!("{}{again}", trial.name), steps(trial)];
+    lines.extend(loss(trial, columns));
+    lines.extend(trial.readings.iter().map(readings));
+    lines
+}
+
+fn steps(trial: &RunningTrial) -> String {
+    let step = trial.step.unwrap_or(0);
+    let mut text = match trial.total_steps {
+        Some(total) => {
+            let fraction = step as f64 / total.max(1) as f64;
+            format!("  {} {step}/{total} steps", bar(fraction, TRIAL_BAR))
+        }
+        None => format!("  {}", counted(step as usize, "step")),
+    };
+    if let Some(rate) = trial.samples_per_second {
+        text.push_str(&format!(", {} samples/s", significant(rate)));
+    }
+    if let Some(share) = trial.data_wait_fraction {
+        text.push_str(&format!(", data wait {}", Fraction(share)));
+    }
+    text
+}
+
+fn loss(trial: &RunningTrial, columns: usize) -> Option<String> {
+    let mut text = format!("  loss {}", decimals(trial.loss?, 4));
+    let valid = trial
+        .valid_loss
+        .map(|loss| format!(", valid loss {}", decimals(loss, 4)))
+        .unwrap_or_default();
+    let room = columns.saturating_sub(width(&text) + 1 + width(&valid));
+    let course = trial.losses.sparkline(room.min(MOST_BLOCKS));
+    if !course.is_empty() {
+        text.push_str(&format!(" {course}"));
+    }
+    Some(text + &valid)
+}
+
+/// The readings of one device; of the CPU those of the process and the host.
+fn readings(readings: &DeviceReadings) -> String {
+    if let Some(absence) = &readings.absence {
+        return format!("  {}: {absence}", readings.device);
+    }
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let figures = if readings.device == "cpu" {
+        [
+            readings
+                .cpu_cores
+                .map(|cores| format!("CPU {cores:.1} cores")),
+            readings
+                .resident_bytes
+                .map(|bytes| format!("{} resident", Bytes(bytes))),
+            readings
+                .host_cpu_fraction
+                .map(|share| format!("host {} busy", percent(share))),
+            None,
+            None,
+        ]
+    } else {
+        [
+            readings
+                .gpu_utilization
+                .map(|share| format!("GPU {}", percent(share))),
+            readings
+                .sm_active
+                .map(|share| format!("SM active {}", percent(share))),
+            readings
+                .memory_used_bytes
+                .map(|bytes| format!("{} used", Bytes(bytes))),
+            readings.power_watts.map(|watts| format!("{watts:.0} W")),
+            readings
+                .temperature_celsius
+                .map(|celsius| format!("{celsius:.0} °C")),
+        ]
+    };
+    let figures: Vec<String> = figures.into_iter().flatten().collect();
+    match figures.is_empty() {
+        true => format!("  {}: no readings", readings.device),
+        false => format!("  {}", figures.join(", ")),
+    }
+}
