@@ -73,7 +73,7 @@ pub struct RunRequest<'a> {
     pub search: Option<&'a Tuning<'a>>,
     pub results: &'a Path,
     pub trial_program: &'a Path,
-    /// The folder of the devices' locks; [`locks_folder`].
+    /// The folder of the devices' locks; [`locks_folder()`].
     pub locks: &'a Path,
     /// `CUDA_VISIBLE_DEVICES` of kiln's own environment, which restricts what may be leased.
     pub visible_devices: Option<&'a str>,

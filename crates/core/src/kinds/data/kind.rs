@@ -1,11 +1,12 @@
-//! What each data kind defines, and how the registry of the kinds is declared.
+//! The facts that each data kind defines, and the macros that declare the kinds.
 
 use super::{
     Augmentation, Content, Counts, Dataset, Loader, PairSampling, PanelSplit, TextSampling,
     Tokenizer,
 };
 
-/// The facts that the settings of a data set define. A [`Data`] of any kind has these methods.
+/// The facts that the settings of a data set define. A [`Data`](super::Data) of any kind has these
+/// methods.
 pub trait DataKind {
     /// The name in `data.kind`.
     fn kind(&self) -> &'static str;
