@@ -70,9 +70,11 @@ pub(super) const SNAPSHOT: &str = r#"Examples:
 See docs/snapshot.md"#;
 
 pub(super) const WATCH: &str = r#"Examples:
-  kiln watch
+  kiln watch                    # the readings of the devices
+  kiln watch latest             # the newest run, while it goes on
+  kiln watch quickstart --once  # one frame
 
-See docs/snapshot.md"#;
+See docs/running.md and docs/snapshot.md"#;
 
 pub(super) const CALIBRATE: &str = r#"Examples:
   kiln calibrate

@@ -8,8 +8,9 @@ use std::{
 
 use kiln_core::record::{
     RunFolder,
+    lock::{Holder, holder},
     run_file::{Launch, LaunchEnded},
-    run_folder::{Holder, LATEST, holder},
+    run_folder::LATEST,
 };
 
 /// A run on another machine, whose lock may be invisible here, goes on as long as its files change at
