@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::scripted_child::{Ended, Place, real_data};
+use crate::scripted_child::{Ended, Place, REAL_MLP, real_data, real_trial};
 
 /// `kiln plan` in this folder, with no data but `data/` and a cache of its own.
 fn plan(folder: &Path, arguments: &[&str]) -> Output {
@@ -170,27 +170,33 @@ fn an_exclude_that_matches_nothing_is_a_warning() {
 
 #[test]
 fn time_and_memory_are_those_of_trials_that_ran_here_before() {
-    let place = Place::with("train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}");
+    let place = Place::with("");
+    std::fs::write(place.path("x.yaml"), REAL_MLP).unwrap();
     let planned = |more: &[&str]| {
         let arguments = [&["plan", "x.yaml"], more].concat();
         Ended::of(place.kiln(&arguments).output().unwrap())
     };
     let before = planned(&[]).stdout;
+    let unknown = "time unknown: no trial with these settings has run on this device";
+    assert!(before.contains(unknown), "{before}");
+    let mut run = place.kiln(&["run", "x.yaml"]);
+    let ended = Ended::of(run.env("KILN_TRIAL", real_trial()).output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    // Another seed of the same point.
+    let after = planned(&["--set", "sweep.repeats=2"]).stdout;
+    let head = after.lines().next().unwrap();
     assert!(
-        before.contains("time unknown: no trial with these settings has run on this device"),
-        "{before}"
-    );
-    place.run("completes", &[]);
-    let after = planned(&["--set", "sweep.repeats=2"]);
-    assert!(
-        after.stdout.contains("as such trials took before")
-            && after.stdout.lines().next().unwrap().contains("time"),
-        "{after:?}"
+        after.contains("as such trials took before")
+            && head.contains("time")
+            && head.contains("memory"),
+        "{after}"
     );
     let json: Value = serde_json::from_str(&planned(&["--json"]).stdout).unwrap();
-    assert!(json["trials"][0]["expected_seconds"].as_f64().unwrap() >= 0.0);
+    let trial = &json["trials"][0];
+    assert!(trial["expected_seconds"].as_f64().unwrap() > 0.0);
+    assert!(trial["expected_memory_bytes"].as_u64() > trial["least_memory_bytes"].as_u64());
     let other = planned(&["--set", "train.steps=11"]).stdout;
-    assert!(other.contains("time unknown"), "{other}");
+    assert!(other.contains(unknown), "{other}");
 }
 
 #[test]

@@ -7,10 +7,9 @@ use std::{
 };
 
 use kiln_core::{
-    input::expand_home,
     plan::Trial,
     record::run_folder::LATEST,
-    spec::{Loaded, Problem},
+    spec::{Loaded, Problem, expand_home},
 };
 use kiln_data::weights;
 

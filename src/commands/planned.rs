@@ -8,13 +8,12 @@ use std::{
 };
 
 use kiln_core::{
-    input::expand_home,
     kinds::{
         Data, KeyFault,
         data::{Counts, DataFacts, PairCounts},
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
-    spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems},
+    spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems, expand_home},
 };
 use kiln_data::{
     facts::{cache_folder, facts},

@@ -94,8 +94,8 @@ impl Expectations {
         self.of_trials.get(trial).copied().unwrap_or_default()
     }
 
-    /// The time of the trials that have not ended, in words.
-    pub(super) fn time(&self, plan: &Plan, ended: &HashMap<TrialId, Outcome>) -> String {
+    /// The time of the trials that have not ended, in words; `None` if all have.
+    pub(super) fn time(&self, plan: &Plan, ended: &HashMap<TrialId, Outcome>) -> Option<String> {
         let has_ended = |trial: &&Trial| ended.get(&trial.id).is_some_and(|end| end.is_final());
         let left: Vec<&Trial> = plan
             .trials
@@ -107,7 +107,10 @@ impl Expectations {
             .filter_map(|trial| self.of_trial(&trial.id).seconds)
             .collect();
         let sum = Seconds(known.iter().sum());
-        match left.len() - known.len() {
+        if left.is_empty() {
+            return None;
+        }
+        Some(match left.len() - known.len() {
             _ if known.is_empty() => {
                 "time unknown: no trial with these settings has run on this device".to_owned()
             }
@@ -116,7 +119,7 @@ impl Expectations {
                 "about {sum} for {}, as such trials took before; unknown for {unknown} more",
                 counted(known.len(), "trial")
             ),
-        }
+        })
     }
 }
 

@@ -94,7 +94,9 @@ pub(super) fn footer(
         plural(plan.repeats, "repeat"),
         plural(plan.trials.len() as u64, "trial"),
     );
-    let _ = writeln!(text, "{}", expected.time(plan, ended));
+    if let Some(time) = expected.time(plan, ended) {
+        let _ = writeln!(text, "{time}");
+    }
     let most_dropped = plan
         .epochs
         .iter()

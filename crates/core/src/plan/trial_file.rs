@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::TrialId;
 use crate::{
-    input::expand_home,
     kinds::{Data, Model, data::NumWorkers},
-    spec::{CpuThreads, Engine, Measure, Train},
+    spec::{CpuThreads, Engine, Measure, Train, expand_home},
 };
 
 /// Version of the file.

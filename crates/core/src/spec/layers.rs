@@ -8,13 +8,13 @@ use std::{
 
 use super::{
     ExperimentRequest,
+    home::expand_home,
     merge::SpecLayer,
     node::{Node, NodeContent},
     problem::{Location, Problem},
     read::{read_file, read_text_as_tree},
     scalar::Scalar,
 };
-use crate::input;
 
 /// The parts of a request that could be read.
 pub(super) struct ReadLayers {
@@ -161,7 +161,7 @@ fn take_extends(
     Some((
         file.parent()
             .unwrap_or(Path::new(""))
-            .join(input::expand_home(text)),
+            .join(expand_home(text)),
         Some(node.location),
     ))
 }

@@ -17,6 +17,7 @@ mod future;
 mod generate;
 #[cfg(test)]
 mod generated_tests;
+mod home;
 mod initial_weights;
 mod keys;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod optimizer;
 mod overrides;
 mod problem;
 mod random_points;
+mod random_rows;
 mod range_axis;
 mod read;
 mod resolved;
@@ -59,6 +61,7 @@ pub use experiment::{
     Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target, Train,
 };
 pub use generate::Generate;
+pub use home::expand_home;
 pub use initial_weights::InitialWeights;
 pub use model_section::AskedModel;
 pub use objective::{Goal, Metric, Objective};
@@ -307,7 +310,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     let mut user = merge::merged(&layers);
     let has_sample = whole && problems.is_empty();
     if has_sample {
-        problems.extend(random_points::expand(&mut user).err());
+        problems.extend(random_rows::expand(&mut user).err());
     }
     layers.insert(
         0,
@@ -319,7 +322,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     );
     let mut tree = merge::merged(&layers);
     if has_sample && problems.is_empty() {
-        problems.extend(random_points::expand(&mut tree).err());
+        problems.extend(random_rows::expand(&mut tree).err());
     }
     model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);

@@ -15,7 +15,7 @@ use super::{
     shapes::KeyShape,
     suggest::{did_you_mean, listed},
 };
-use crate::limits::AXIS_VALUES;
+use crate::limits::{AXIS_VALUES, YAML_VALUES};
 
 const RANGE_KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
 /// Significant digits of a generated value.
@@ -30,6 +30,7 @@ pub(super) fn is_range(node: &Node) -> bool {
 /// Replaces the ranges in a layer by their lists, and returns the faults of those that have none.
 pub(super) fn expand(tree: &mut Node) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let mut values = 0;
     for place in AXES.into_iter().filter(|place| *place != SAMPLE_AXES) {
         let Some(NodeContent::Map(entries)) =
             tree.get_path_mut(place).map(|node| &mut node.content)
@@ -41,6 +42,12 @@ pub(super) fn expand(tree: &mut Node) -> Vec<Problem> {
             match NumberRange::read(&full, &entry.key, &entry.value, true) {
                 // Keys that vary together need as many values as are written.
                 Ok(range) => {
+                    values += range.steps;
+                    if let Err(exceeded) = YAML_VALUES.check(values) {
+                        let message = format!("`{full}`: with this range, {exceeded}");
+                        problems.push(Problem::new(&entry.value.location, full, message));
+                        return problems;
+                    }
                     entry.value.content = NodeContent::List(range.listed(!place.contains(&"zip")));
                 }
                 Err(faults) => problems.extend(faults),
@@ -412,5 +419,21 @@ mod tests {
             let found = range(key, text).unwrap_err();
             assert!(found.contains(part), "{key}: {text} -> {found}");
         }
+    }
+
+    #[test]
+    fn all_ranges_together_are_within_the_limit_of_values() {
+        let axes: String = (0..4)
+            .map(|axis| format!("model.own{axis}: {{from: 0, to: 9, steps: 30000}}, "))
+            .collect();
+        let text = format!("sweep: {{grid: {{{axes}}}}}");
+        let mut tree = read_text_as_tree(&text, &"x".into()).unwrap().tree;
+        let problems = expand(&mut tree);
+        assert_eq!(problems.len(), 1);
+        assert!(
+            problems[0].message.contains("KILN_LIMIT_YAML_VALUES"),
+            "{}",
+            problems[0].message
+        );
     }
 }
