@@ -11,6 +11,7 @@ pub mod disturbance;
 pub mod epochs;
 pub mod examination;
 pub mod message;
+pub mod model_use;
 pub mod note;
 pub mod peaks;
 pub mod preflight;
