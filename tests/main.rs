@@ -49,4 +49,5 @@ mod snapshot;
 mod strays;
 mod tables;
 mod tune;
+mod use_model;
 mod watch;

@@ -7,21 +7,26 @@ mod compare;
 mod completions;
 mod data;
 mod doctor;
+mod export;
 mod initial_weights;
 mod launching;
 mod ls;
 mod machine;
 mod man;
+mod model_child;
 mod own_file;
 mod plan;
 mod planned;
+mod predict;
 mod report;
 mod reproduce;
 mod rerun;
 mod run;
+mod sample;
 mod schema;
 mod snapshot;
 mod sources;
+mod trained;
 mod tune;
 mod watch;
 
@@ -67,6 +72,12 @@ enum Verb {
     Report(report::Args),
     /// List the runs under results/.
     Ls(ls::Args),
+    /// Let a trained model write: continue a prompt, or answer it.
+    Sample(sample::Args),
+    /// Let a trained model classify images or forecast series.
+    Predict(predict::Args),
+    /// Export a trained model for PyTorch and Hugging Face's transformers.
+    Export(export::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
     Snapshot(snapshot::Args),
@@ -254,6 +265,9 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
+        Verb::Sample(args) => sample::run(args),
+        Verb::Predict(args) => predict::run(args),
+        Verb::Export(args) => export::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
