@@ -52,4 +52,5 @@ mod strays;
 mod tables;
 mod terminal;
 mod tune;
+mod use_model;
 mod watch;

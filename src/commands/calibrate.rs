@@ -85,7 +85,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 /// The GPU to measure, held until the lease is dropped; `None` for the CPU.
-fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop> {
+pub(super) fn leased(asked: &str, instruments: &Instruments) -> Result<Option<Lease>, Stop> {
     let devices = instruments.devices();
     let visible = schedule::visible_gpus(
         &devices,

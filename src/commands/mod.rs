@@ -9,24 +9,29 @@ mod data;
 mod doctor;
 mod examples;
 mod excerpt;
+mod export;
 mod init;
 mod initial_weights;
 mod launching;
 mod ls;
 mod machine;
 mod man;
+mod model_child;
 mod own_file;
 mod plan;
 mod planned;
+mod predict;
 mod report;
 mod reproduce;
 mod rerun;
 mod rm;
 mod run;
 mod runs;
+mod sample;
 mod schema;
 mod snapshot;
 mod sources;
+mod trained;
 mod tune;
 mod watch;
 
@@ -89,6 +94,12 @@ enum Verb {
     /// Remove runs, after a question.
     #[command(after_long_help = examples::RM)]
     Rm(rm::Args),
+    /// Let a trained model write: continue a prompt, or answer it.
+    Sample(sample::Args),
+    /// Let a trained model classify images or forecast series.
+    Predict(predict::Args),
+    /// Export a trained model for PyTorch and Hugging Face's transformers.
+    Export(export::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.
     #[command(after_long_help = examples::SNAPSHOT)]
@@ -299,6 +310,9 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),
         Verb::Rm(args) => rm::run(args),
+        Verb::Sample(args) => sample::run(args),
+        Verb::Predict(args) => predict::run(args),
+        Verb::Export(args) => export::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
         Verb::Calibrate(args) => calibrate::run(args),

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Outcome, Trial},
-    record::TrialTable,
+    record::{Checkpoints, TableRow, TrialTable},
     spec::{self, Experiment},
-    units::without_controls,
+    units::{decimals, without_controls},
 };
 
 use super::{
@@ -264,8 +264,9 @@ fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Sto
         .map(|text| indented(text) + "\n")
         .unwrap_or_default();
     Ok(format!(
-        "\n{purpose}{page}\n{}Worth committing:\n{}",
+        "\n{purpose}{page}\n{}{}Worth committing:\n{}",
         texts(report),
+        weights(report),
         kept.concat()
     ))
 }
@@ -305,8 +306,8 @@ pub(super) fn path_line(path: &Path) -> String {
     format!("  {}\n", without_controls(&path.display().to_string()))
 }
 
-/// Most paths of texts that are listed.
-const MOST_TEXTS: usize = 4;
+/// Most paths of texts or weights that are listed.
+const MOST_LISTED: usize = 4;
 
 /// Returns the paths of the texts of `train.sample`; empty if there are none.
 fn texts(report: &LaunchReport) -> String {
@@ -317,18 +318,39 @@ fn texts(report: &LaunchReport) -> String {
             .join("sample.txt")
     });
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
-    if paths.is_empty() {
+    listed(
+        "Written by the models",
+        paths.iter().map(|path| path_line(path)).collect(),
+    )
+}
+
+/// Returns the checkpoints whose weights the trials leave; empty if there are none.
+fn weights(report: &LaunchReport) -> String {
+    let line = |row: &TableRow| {
+        let trial = &row.fixed.trial;
+        let kept = Checkpoints::new(report.folder.checkpoints(trial), trial.clone()).result()?;
+        let which = match kept.valid_loss {
+            Some(loss) => format!("step {}, valid loss {}", kept.step, decimals(loss, 4)),
+            None => format!("step {}", kept.step),
+        };
+        let path = without_controls(&kept.folder.display().to_string());
+        Some(format!("  {path}  ({which})\n"))
+    };
+    listed(
+        "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
+        report.rows.iter().filter_map(line).collect(),
+    )
+}
+
+/// The first of these lines below a title; empty if there are none.
+fn listed(title: &str, lines: Vec<String>) -> String {
+    if lines.is_empty() {
         return String::new();
     }
-    let shown: String = paths
-        .iter()
-        .take(MOST_TEXTS)
-        .map(|path| path_line(path))
-        .collect();
-    let more = if paths.len() > MOST_TEXTS {
-        format!("  … and {} more\n", paths.len() - MOST_TEXTS)
-    } else {
-        String::new()
+    let more = match lines.len().saturating_sub(MOST_LISTED) {
+        0 => String::new(),
+        more => format!("  … and {more} more\n"),
     };
-    format!("Written by the models:\n{shown}{more}\n")
+    let shown = lines[..lines.len().min(MOST_LISTED)].concat();
+    format!("{title}:\n{shown}{more}\n")
 }

@@ -139,8 +139,10 @@ pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Resul
     let checkpoints = checkpoints(folder, trial);
     match policy.after {
         AfterTraining::Delete => checkpoints.delete(),
-        AfterTraining::Best if checkpoints.lowest_loss().is_some() => checkpoints.keep(0, true),
-        AfterTraining::Best | AfterTraining::Last => checkpoints.keep(1, false),
+        after if after.keeps_best() && checkpoints.lowest_loss().is_some() => {
+            checkpoints.keep(0, true)
+        }
+        _ => checkpoints.keep(1, false),
     }
 }
 
@@ -192,7 +194,7 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
         attempt,
         model: trial.model.clone(),
         data: child_data(&trial.data, cores, &directory),
-        train: child_train(&trial.train, cores, &directory),
+        train: child_train(&trial.train, &trial.data, cores, &directory),
         measure: setting.request.experiment.measure.clone(),
         engine: trial.engine,
         device: if setting.devices.is_empty() {

@@ -28,6 +28,8 @@ pub(super) struct KeyChange {
     pub(super) new: Option<Value>,
     /// Whether it is only the path of a file of prompts and responses.
     is_moved: bool,
+    /// Whether it is only the default of `train.checkpoint.after`, which was `delete` once.
+    is_of_a_default: bool,
 }
 
 impl KeyChange {
@@ -38,7 +40,7 @@ impl KeyChange {
 
     /// Whether a resume accepts the new value.
     pub(super) fn is_free(&self) -> bool {
-        FREE.contains(&self.key.as_str()) || self.is_moved
+        FREE.contains(&self.key.as_str()) || self.is_moved || self.is_of_a_default
     }
 }
 
@@ -53,11 +55,17 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
     };
     let of_keys = |Difference { key, old, new }| {
         let is_moved = moves(&key) && old.is_some() && new.is_some();
+        let is_of_a_default = key == "train.checkpoint.after"
+            && [&old, &new]
+                .into_iter()
+                .flatten()
+                .all(|value| *value == "delete" || *value == "auto");
         KeyChange {
             key,
             old,
             new,
             is_moved,
+            is_of_a_default,
         }
     };
     differences(leaves_of(old), leaves_of(new))
@@ -149,6 +157,18 @@ mod tests {
             &experiment("sweep: {grid: {train.seed: [1, 2]}}"),
         );
         assert!(found.len() == 1 && !found[0].is_free());
+    }
+
+    #[test]
+    fn the_old_and_the_new_default_of_what_is_kept_are_no_obstacle() {
+        let of = |after: &str| {
+            experiment(&format!(
+                "train: {{steps: 3, checkpoint: {{every_steps: 1, after: {after}}}}}"
+            ))
+        };
+        let is_free = |old, new| changes(&of(old), &of(new))[0].is_free();
+        assert!(is_free("delete", "auto") && is_free("auto", "delete"));
+        assert!(!is_free("delete", "best") && !is_free("auto", "last"));
     }
 
     #[test]

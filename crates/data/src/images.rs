@@ -75,6 +75,47 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedImages, Dat
     }
 }
 
+/// The shape of the images that `data` names, and what its classes are called; no image is read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageDescription {
+    pub shape: ImageShape,
+    /// Names of the classes in the order of their labels; `None` if they have none.
+    pub classes: Option<Vec<String>>,
+}
+
+/// Describes the images that `data` names. Only a folder of classes must exist.
+///
+/// # Errors
+/// The data is not images, or the folder has no classes.
+pub fn describe(data: &Data) -> Result<ImageDescription, DataError> {
+    let named = |names: [&str; 10]| Some(names.map(str::to_owned).to_vec());
+    match data {
+        Data::FashionMnist(_) => Ok(ImageDescription {
+            shape: idx::SHAPE,
+            classes: named(idx::CLASSES),
+        }),
+        Data::Cifar10(_) => Ok(ImageDescription {
+            shape: cifar::SHAPE,
+            classes: named(cifar::CLASSES),
+        }),
+        Data::ImageFolder(folder) => {
+            let classes = folder::class_names(folder)?;
+            Ok(ImageDescription {
+                shape: folder::shape(folder, classes.len() as u64),
+                classes: Some(classes),
+            })
+        }
+        Data::GeneratedImages(made) => Ok(ImageDescription {
+            shape: generated_shape(made),
+            classes: None,
+        }),
+        _ => Err(DataError::OtherContent {
+            kind: data.kind(),
+            wanted: "images",
+        }),
+    }
+}
+
 /// Returns the facts of the images that `data` names.
 ///
 /// # Errors
@@ -112,19 +153,18 @@ impl LoadedImages {
     }
 }
 
+fn generated_shape(made: &GeneratedImages) -> ImageShape {
+    ImageShape {
+        channels: made.channels,
+        height: made.image_size,
+        width: made.image_size,
+        classes: made.classes,
+    }
+}
+
 fn generate(made: &GeneratedImages) -> LoadedImages {
-    let GeneratedImages {
-        channels,
-        image_size,
-        classes,
-        ..
-    } = *made;
-    let shape = ImageShape {
-        channels,
-        height: image_size,
-        width: image_size,
-        classes,
-    };
+    let shape = generated_shape(made);
+    let classes = shape.classes;
     let parts = [made.images, made.valid_images].map(|count| Images {
         labels: (0..count)
             .map(|index| generated::label(index, classes))

@@ -88,6 +88,15 @@ impl<'a> PairsRequest<'a> {
         }
     }
 
+    /// Key and name of each special token.
+    fn special(&self) -> [(&'static str, &'a str); 3] {
+        [
+            ("end_token", self.end_token),
+            ("pad_token", self.pad_token),
+            ("unknown_token", self.unknown_token),
+        ]
+    }
+
     fn of_own(own: &'a SftJsonl) -> Self {
         Self {
             prompt_key: &own.prompt_key,
@@ -121,6 +130,19 @@ pub(super) struct ReadPairs {
 /// tokenizer lacks a required token; there are fewer rows than requested.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPairs, DataError> {
     tokenize(data, read(data, data_folder)?)
+}
+
+/// Reads the tokenizer that `data` names, without the rows; its bytes come second.
+///
+/// # Errors
+/// The rows or the tokenizer do not exist, or the tokenizer cannot be read or lacks a required
+/// token.
+pub fn tokens(data: &Data, data_folder: Option<&Path>) -> Result<(TokenFile, Vec<u8>), DataError> {
+    let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
+    let parts = source::locate(data, data_folder)?;
+    let path = parts.last().ok_or_else(|| other_content(data))?;
+    let bytes = files::read_within(path, &TOKENIZER_BYTES)?;
+    Ok((TokenFile::read(path, &bytes, request.special())?, bytes))
 }
 
 /// Reads and splits the rows, without tokenization.
@@ -201,12 +223,7 @@ fn first_rows(
 
 pub(super) fn tokenize(data: &Data, read: ReadPairs) -> Result<LoadedPairs, DataError> {
     let request = PairsRequest::of(data).ok_or_else(|| other_content(data))?;
-    let special = [
-        ("end_token", request.end_token),
-        ("pad_token", request.pad_token),
-        ("unknown_token", request.unknown_token),
-    ];
-    let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, special)?;
+    let tokens = TokenFile::read(&read.tokenizer, &read.tokenizer_bytes, request.special())?;
     let (train, train_counts) = pairs(read.train, &tokens, request.sampling)?;
     let (valid, valid_counts) = pairs(read.valid, &tokens, request.sampling)?;
     let counts = Counts::Pairs {

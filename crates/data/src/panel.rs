@@ -6,6 +6,7 @@
 pub mod baseline;
 
 mod files;
+mod reader;
 mod returns;
 mod rows;
 
@@ -14,11 +15,13 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns};
 use sha2::{Digest, Sha256};
 
+pub use self::reader::{PanelReader, PanelWindow, WindowError};
 use self::{
     files::CsvFile,
     returns::{Moments, Returns},
     rows::{Rows, WantedColumns},
 };
+
 use super::{
     error::{DataError, PanelError},
     files::folders,

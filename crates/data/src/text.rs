@@ -32,6 +32,23 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedText, DataE
     tokenize(data, read(data, data_folder)?)
 }
 
+/// The vocabulary of the text that `data` names, and the text's SHA-256 as in its facts; nothing is
+/// tokenized.
+///
+/// # Errors
+/// The text does not exist or cannot be read.
+pub fn vocabulary(
+    data: &Data,
+    data_folder: Option<&Path>,
+) -> Result<(Vocabulary, String), DataError> {
+    let tokenizer = data.tokenizer().ok_or(DataError::NoText)?;
+    let text = read(data, data_folder)?;
+    Ok((
+        Vocabulary::build(tokenizer, &text.train, &text.valid),
+        text.sha256,
+    ))
+}
+
 /// A text in its two parts, before tokenization.
 pub(super) struct SplitText {
     train: String,

@@ -135,6 +135,27 @@ impl Vocabulary {
         Ok(ids)
     }
 
+    /// The tokens in the order of their ids; `None` for bytes, whose ids are their values.
+    pub fn tokens(&self) -> Option<Vec<String>> {
+        match &self.0 {
+            Entries::Words { words, .. } => {
+                Some(words.iter().map(|word| word.to_string()).collect())
+            }
+            Entries::Characters {
+                characters,
+                unknown,
+                ..
+            } => Some(
+                characters
+                    .iter()
+                    .map(char::to_string)
+                    .chain(unknown.map(|_| UNKNOWN.to_owned()))
+                    .collect(),
+            ),
+            Entries::Bytes => None,
+        }
+    }
+
     /// Returns the text of ids: words are joined by spaces, `<eos>` ends a line. Ids outside the
     /// vocabulary become unknown.
     pub fn decode(&self, ids: &[u32]) -> String {

@@ -22,6 +22,8 @@ pub mod model;
 mod matmul;
 pub mod train;
 
+pub mod model_use;
+
 pub mod calibrate;
 pub mod examine;
 mod flavour;

@@ -16,7 +16,7 @@ use kiln_core::{
     spec,
 };
 
-use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, train};
+use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, model_use, train};
 
 const HELP: &str = "\
 The child process of one kiln trial: trains the model of the trial file FILE and writes steps.csv, epochs.csv and trial.json into its folder.
@@ -24,10 +24,12 @@ The child process of one kiln trial: trains the model of the trial file FILE and
 
 Usage: kiln-trial FILE
        kiln-trial --calibrate <cpu|cuda> <threads>
+       kiln-trial --use
        kiln-trial --examine [--quick]
 
 Options:
   --calibrate    Measure the peak matrix-multiplication speed of the device (used by `kiln calibrate`)
+  --use          Use a trained model: reads a request as JSON from standard input (used by `kiln sample`, `predict` and `export`)
   --examine      List libraries and devices and check a matrix product on each device (used by `kiln doctor`)
   -h, --help     Print help
   -V, --version  Print version
@@ -37,6 +39,7 @@ enum ProgramRequest {
     Help,
     Version,
     Run(PathBuf),
+    Use,
     Calibrate(Vec<String>),
     Examine(Vec<String>),
     /// Not in the help: only `make check-cuda-flavour` uses it.
@@ -50,6 +53,7 @@ pub fn main(registry: Registry) -> ExitCode {
         Ok(ProgramRequest::Help) => say(HELP),
         Ok(ProgramRequest::Version) => say(&format!("kiln-trial {}\n", env!("CARGO_PKG_VERSION"))),
         Ok(ProgramRequest::Run(path)) => run(&path, &registry),
+        Ok(ProgramRequest::Use) => model_use::answer(&registry, io::stdin(), io::stdout()),
         Ok(ProgramRequest::Calibrate(rest)) => answered(calibrate::answer(&rest, io::stdout())),
         Ok(ProgramRequest::Examine(rest)) => answered(examine::examine(&rest, io::stdout())),
         Ok(ProgramRequest::CheckFlavour(rest)) => answered(flavour::check(&rest, io::stdout())),
@@ -67,6 +71,7 @@ fn parse(arguments: Vec<OsString>) -> Result<ProgramRequest, String> {
     };
     match arguments.first().and_then(|first| first.to_str()) {
         Some("--calibrate") => return Ok(ProgramRequest::Calibrate(rest())),
+        Some("--use") if arguments.len() == 1 => return Ok(ProgramRequest::Use),
         Some("--examine") => return Ok(ProgramRequest::Examine(rest())),
         Some("--check-cuda-flavour") => return Ok(ProgramRequest::CheckFlavour(rest())),
         _ => {}

@@ -19,7 +19,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp
 
 use super::signals;
 use crate::{
-    commands::{Status, Stop, written},
+    commands::{Status, Stop, runs::find as short_name, written},
     follow::{RunFollower, RunState, page},
     output::{
         frame::{DrawnFrame, FramePage, Size},
@@ -82,7 +82,7 @@ fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
     let place = match (path.exists(), below.exists()) {
         (true, _) => path.to_owned(),
         (false, true) => below,
-        (false, false) => return Err(refuse("there is no such run, folder or experiment")),
+        (false, false) => return short_name(named, results).map(|found| found.run),
     };
     let folder = match place.is_file() {
         true => place.parent().map(Path::to_owned).unwrap_or_default(),

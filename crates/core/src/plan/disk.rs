@@ -2,7 +2,7 @@
 //! hardware samples (their number depends on time).
 
 use super::Trial;
-use crate::spec::{AfterTraining, EvaluateEvery, EvaluateMoment};
+use crate::spec::{EvaluateEvery, EvaluateMoment};
 
 /// One row of steps.csv: table, times, epoch, step, loss, learning rate, warm-up.
 const STEP_ROW_BYTES: u64 = 120;
@@ -53,7 +53,7 @@ impl Trial {
         let moments = self.train.optimizer.moments();
         let at_once = policy
             .keep
-            .saturating_add(1 + u64::from(policy.after == AfterTraining::Best));
+            .saturating_add(1 + u64::from(policy.after.keeps_best()));
         self.parameters
             .unwrap_or_default()
             .saturating_mul(4 * (1 + moments))

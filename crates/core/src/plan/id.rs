@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use super::TrialId;
 use crate::{
     kinds::{Data, Model, data::PinMemory},
-    spec::Train,
+    spec::{AfterTraining, Train},
 };
 
 /// Defaults per section and, for sections with kinds, per kind.
@@ -115,8 +115,17 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
     Ok(value)
 }
 
+/// Removes the path of weights. The default of `checkpoint.after` was `delete` and is `auto` now:
+/// as for `pin_memory`, both have the id of the old default.
 fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(train)?;
+    if train
+        .checkpoint
+        .as_ref()
+        .is_some_and(|checkpoint| checkpoint.after == AfterTraining::Auto)
+    {
+        value["checkpoint"]["after"] = json!(AfterTraining::Delete);
+    }
     if let Some(Value::Object(weights)) = value.get_mut("initial_weights") {
         weights.shift_remove("path");
     }
@@ -305,6 +314,23 @@ mod tests {
                 "{epochs: 1, sample: {}}"
             )
         );
+    }
+
+    #[test]
+    fn the_default_of_what_is_kept_changed_and_ids_did_not() {
+        let of = |after: &str| {
+            plain(
+                "{kind: mlp}",
+                "{kind: generated}",
+                &format!("{{steps: 5, checkpoint: {{every_steps: 2{after}}}}}"),
+            )
+        };
+        // As kiln had them when the default was `delete`.
+        for after in ["", ", after: auto", ", after: delete", ", keep: 2"] {
+            assert_eq!(of(after), "6421c13f9a", "{after}");
+        }
+        let others = [of(", after: best"), of(", after: last")];
+        assert!(others[0] != others[1] && !others.contains(&of("")));
     }
 
     #[test]

@@ -84,9 +84,14 @@ pub fn child_data(data: &Data, cores: u64, directory: &Path) -> Data {
 }
 
 /// The `train` section for a child: the number of threads resolved for this many cores, a relative
-/// path resolved against `directory`.
-pub fn child_train(train: &Train, cores: u64, directory: &Path) -> Train {
+/// path resolved against `directory`, and the checkpoint that is kept decided.
+pub fn child_train(train: &Train, data: &Data, cores: u64, directory: &Path) -> Train {
     let mut train = train.clone();
+    if let Some(checkpoint) = &mut train.checkpoint {
+        checkpoint.after = checkpoint
+            .after
+            .resolved(data.valid_fraction() != Some(0.0));
+    }
     train.cpu_threads = CpuThreads::Count(train.cpu_threads.resolve(cores));
     train.cuda_graph = train.cuda_graph.resolved();
     if let Some(weights) = &mut train.initial_weights {

@@ -64,6 +64,16 @@ pub struct UsableCheckpoint {
     pub folder: PathBuf,
 }
 
+/// A checkpoint by its header alone; its files are not read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedCheckpoint {
+    /// Optimizer updates made.
+    pub step: u64,
+    /// Validation loss after that step, if there was an evaluation.
+    pub valid_loss: Option<f64>,
+    pub folder: PathBuf,
+}
+
 /// The folder of a trial's checkpoints.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
@@ -223,7 +233,44 @@ impl Checkpoints {
         steps
     }
 
-    /// The step with the lowest validation loss among the checkpoints.
+    /// The checkpoint whose weights are the trial's result: the one with the lowest validation
+    /// loss, else the newest. Changes nothing; a header that cannot be read is passed over.
+    pub fn result(&self) -> Option<ListedCheckpoint> {
+        let listed = |step| {
+            let folder = self.at(step);
+            let valid_loss = header(&folder).ok()?.valid_loss;
+            Some(ListedCheckpoint {
+                step,
+                valid_loss,
+                folder,
+            })
+        };
+        let newest = || self.steps().into_iter().rev().find_map(listed);
+        match self.lowest() {
+            Some((_, step)) => listed(step),
+            None => newest(),
+        }
+    }
+
+    /// The checkpoint of a step, of whose files only `needed` are checked. Changes nothing.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used: there is none, it is another trial's, or one of these
+    /// files is missing or has changed.
+    pub fn usable(&self, step: u64, needed: &[&str]) -> Result<UsableCheckpoint, String> {
+        self.read_files(step, &|name| needed.contains(&name))
+            .and_then(|found| {
+                let missing = needed
+                    .iter()
+                    .find(|name| !found.header.files.contains_key(**name));
+                match missing {
+                    Some(name) => Err(format!("{HEADER} does not list {name}")),
+                    None => Ok(found),
+                }
+            })
+    }
+
+    /// The lowest validation loss among the checkpoints.
     pub fn lowest_loss(&self) -> Option<f64> {
         self.lowest().map(|(loss, _)| loss)
     }
@@ -241,6 +288,15 @@ impl Checkpoints {
     }
 
     fn read(&self, step: u64) -> Result<UsableCheckpoint, String> {
+        self.read_files(step, &|_| true)
+    }
+
+    /// Checks the files that are `wanted`.
+    fn read_files(
+        &self,
+        step: u64,
+        wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<UsableCheckpoint, String> {
         let folder = self.at(step);
         let header = header(&folder)?;
         if header.trial != self.trial {
@@ -255,6 +311,7 @@ impl Checkpoints {
         header
             .files
             .iter()
+            .filter(|(name, _)| wanted(name))
             .try_for_each(|(name, expected)| check(&folder.join(name), name, expected))?;
         Ok(UsableCheckpoint { header, folder })
     }

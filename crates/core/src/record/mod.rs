@@ -12,6 +12,7 @@ pub mod epochs;
 pub mod examination;
 pub mod lock;
 pub mod message;
+pub mod model_use;
 pub mod note;
 pub mod peaks;
 pub mod preflight;

@@ -28,11 +28,31 @@ fn two() -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfterTraining {
-    /// None.
+    /// The best, or the last if there is no validation loss.
     #[default]
+    Auto,
+    /// None.
     Delete,
     /// The one with the lowest validation loss.
     Best,
     /// The one after the last step.
     Last,
+}
+
+impl AfterTraining {
+    /// Whether a checkpoint is written at each evaluation that is better than those before, and the
+    /// best one is kept.
+    pub fn keeps_best(self) -> bool {
+        matches!(self, Self::Auto | Self::Best)
+    }
+
+    /// Without `auto`, for data with or without a validation loss.
+    #[must_use]
+    pub fn resolved(self, has_validation: bool) -> Self {
+        match self {
+            Self::Auto if has_validation => Self::Best,
+            Self::Auto => Self::Last,
+            given => given,
+        }
+    }
 }

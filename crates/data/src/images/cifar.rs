@@ -23,12 +23,25 @@ pub(super) const NORMALIZATION: Normalization = Normalization {
     deviation: [0.2470, 0.2435, 0.2616],
 };
 
-const SHAPE: ImageShape = ImageShape {
+pub(super) const SHAPE: ImageShape = ImageShape {
     channels: 3,
     height: 32,
     width: 32,
     classes: 10,
 };
+/// Source: `batches.meta.txt` of the published archive.
+pub(super) const CLASSES: [&str; 10] = [
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+];
 /// A label and 3 × 32 × 32 pixels.
 const RECORD: usize = 1 + 3 * 32 * 32;
 

@@ -33,17 +33,35 @@ pub(super) fn load(data: &Data, folder: &ImageFolder) -> Result<LoadedImages, Da
     let mut lister = Lister::new(folder.skip_bad);
     let (classes, [train, valid]) = parts(root, folder.valid_fraction, &mut lister)?;
     let sha256 = sha256(root, train.iter().chain(&valid));
-    let shape = ImageShape {
-        channels: 3,
-        height: folder.image_size,
-        width: folder.image_size,
-        classes,
-    };
+    let shape = shape(folder, classes);
     let skipped_files = lister.skipped_files;
     Ok(LoadedImages {
         skipped_files,
         ..LoadedImages::of(shape, [train, valid].map(images), sha256)
     })
+}
+
+/// The shape of a folder's images once they are cropped and resized.
+pub(super) fn shape(folder: &ImageFolder, classes: u64) -> ImageShape {
+    ImageShape {
+        channels: 3,
+        height: folder.image_size,
+        width: folder.image_size,
+        classes,
+    }
+}
+
+/// The names of the training classes, in the order of their labels.
+pub(super) fn class_names(folder: &ImageFolder) -> Result<Vec<String>, DataError> {
+    source::locate(&Data::ImageFolder(folder.clone()), None)?;
+    let root = Path::new(&folder.path);
+    let train = Some(root.join("train")).filter(|folder| listing::has_folders(folder));
+    let classes =
+        Lister::new(folder.skip_bad).training_classes(train.as_deref().unwrap_or(root))?;
+    Ok(classes
+        .iter()
+        .map(|class| class.name.to_string_lossy().into_owned())
+        .collect())
 }
 
 /// Returns the number of classes, then the training and the validation files.

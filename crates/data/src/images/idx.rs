@@ -16,13 +16,26 @@ pub(super) const NORMALIZATION: Normalization = Normalization {
     deviation: [0.3530; 3],
 };
 
-const SHAPE: ImageShape = ImageShape {
+pub(super) const SHAPE: ImageShape = ImageShape {
     channels: 1,
     height: 28,
     width: 28,
     classes: 10,
 };
 const PIXELS: usize = 28 * 28;
+/// Source: the set's page, github.com/zalandoresearch/fashion-mnist, "Labels".
+pub(super) const CLASSES: [&str; 10] = [
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+];
 /// First number of a file of unsigned bytes with three dimensions, and with one.
 const IMAGES_MAGIC: u32 = 2051;
 const LABELS_MAGIC: u32 = 2049;

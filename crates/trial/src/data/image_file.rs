@@ -51,15 +51,26 @@ pub(super) fn read(
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
     let image = pixels::decode(&bytes).map_err(&failed)?;
     let piece = match crop {
-        Crop::Center => middle(image.width, image.height),
+        Crop::Center => return center(&image, size).map_err(failed),
         Crop::RandomResized => random(image.width, image.height, |number| {
             stream.draw(sample.wrapping_mul(DRAWS).wrapping_add(number))
         }),
     };
     let resized = resize(&image, piece, size).map_err(failed)?;
-    Ok((0..3)
-        .flat_map(|channel| resized.iter().skip(channel).step_by(3).copied())
-        .collect())
+    Ok(planes(&resized))
+}
+
+/// The middle piece of an image as [3, size, size]: what validation sees.
+pub(crate) fn center(image: &RgbPixels, size: u32) -> Result<Vec<u8>, String> {
+    let resized = resize(image, middle(image.width, image.height), size)?;
+    Ok(planes(&resized))
+}
+
+/// [height, width, 3] as [3, height, width].
+pub(crate) fn planes(rgb: &[u8]) -> Vec<u8> {
+    (0..3)
+        .flat_map(|channel| rgb.iter().skip(channel).step_by(3).copied())
+        .collect()
 }
 
 /// [size, size, 3].
@@ -167,7 +178,7 @@ mod tests {
         (folder, path)
     }
 
-    fn center(path: &Path, size: u32) -> Result<Vec<u8>, String> {
+    fn in_the_middle(path: &Path, size: u32) -> Result<Vec<u8>, String> {
         read(path, size, Crop::Center, Stream::new(1, 0), 0)
     }
 
@@ -177,7 +188,7 @@ mod tests {
         let (_folder, path) = saved("a.png", 16, 32, |column, row| {
             [column as u8 * 10, row as u8 * 5, 7]
         });
-        let pixels = center(&path, 14).unwrap();
+        let pixels = in_the_middle(&path, 14).unwrap();
         let (red, rest) = pixels.split_at(14 * 14);
         let (green, blue) = rest.split_at(14 * 14);
         assert_eq!(
@@ -198,7 +209,7 @@ mod tests {
         let (_folder, path) = saved("a.png", 1024, 1024, |column, _| {
             if column % 8 == 0 { [255; 3] } else { [0; 3] }
         });
-        let pixels = center(&path, 16).unwrap();
+        let pixels = in_the_middle(&path, 16).unwrap();
         assert!(
             pixels.iter().all(|value| value.abs_diff(32) <= 4),
             "{pixels:?}"
@@ -208,7 +219,7 @@ mod tests {
     #[test]
     fn growing_goes_from_pixel_to_pixel() {
         let (_folder, path) = saved("a.png", 2, 2, |column, _| [column as u8 * 200; 3]);
-        let row = &center(&path, 8).unwrap()[..8];
+        let row = &in_the_middle(&path, 8).unwrap()[..8];
         assert!(row.is_sorted() && row[0] < 20 && row[7] > 180, "{row:?}");
         assert!(row.windows(2).all(|pair| pair[1] - pair[0] < 80), "{row:?}");
     }
@@ -218,10 +229,13 @@ mod tests {
         let (_folder, jpeg) = saved("a.jpg", 16, 16, |_, _| [200, 100, 50]);
         let misnamed = jpeg.with_extension("png");
         fs::copy(&jpeg, &misnamed).unwrap();
-        assert_eq!(center(&jpeg, 8).unwrap(), center(&misnamed, 8).unwrap());
+        assert_eq!(
+            in_the_middle(&jpeg, 8).unwrap(),
+            in_the_middle(&misnamed, 8).unwrap()
+        );
         // JPEG keeps one color within a few values.
         assert!(
-            center(&jpeg, 8).unwrap()[..64]
+            in_the_middle(&jpeg, 8).unwrap()[..64]
                 .iter()
                 .all(|red| red.abs_diff(200) <= 6)
         );
@@ -233,7 +247,7 @@ mod tests {
         let bytes = fs::read(&path).unwrap();
         for spoilt in [&bytes[..bytes.len() / 2], b"no image at all", b""] {
             fs::write(&path, spoilt).unwrap();
-            let error = center(&path, 8).unwrap_err();
+            let error = in_the_middle(&path, 8).unwrap_err();
             assert!(
                 error.starts_with(&format!(
                     "{} could not be read as an image: ",
@@ -243,7 +257,7 @@ mod tests {
             );
         }
         assert!(
-            center(&path.with_file_name("absent.png"), 8)
+            in_the_middle(&path.with_file_name("absent.png"), 8)
                 .unwrap_err()
                 .contains("absent.png could not be read")
         );

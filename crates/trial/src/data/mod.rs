@@ -5,14 +5,14 @@
 //! and the epoch alone. How they reach the device and how the model is trained is left to `train`.
 
 mod batch;
-mod image_file;
+pub(crate) mod image_file;
 mod images;
 mod loader;
 mod open;
 mod order;
 mod pairs;
 mod panel;
-mod pixels;
+pub(crate) mod pixels;
 mod schedule;
 mod text;
 

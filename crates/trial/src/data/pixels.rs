@@ -22,16 +22,16 @@ const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 const JPEG_SIGNATURE: &[u8] = &[0xff, 0xd8, 0xff];
 
 /// An image of 8-bit red, green and blue.
-pub(super) struct RgbPixels {
-    pub(super) width: u32,
-    pub(super) height: u32,
+pub(crate) struct RgbPixels {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
     /// [height, width, 3].
-    pub(super) rgb: Vec<u8>,
+    pub(crate) rgb: Vec<u8>,
 }
 
 /// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format,
 /// not the file's name. The error says what is wrong with the bytes.
-pub(super) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {
     if bytes.starts_with(PNG_SIGNATURE) {
         png(bytes)
     } else if bytes.starts_with(JPEG_SIGNATURE) {

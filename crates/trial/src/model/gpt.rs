@@ -29,6 +29,12 @@ pub struct Gpt {
     dropout: f64,
 }
 
+/// Keys and values of the tokens that a model has seen, side by side, of each block.
+#[derive(Clone, Debug, Default)]
+pub struct GptCache {
+    of_blocks: Vec<Tensor<3>>, // [rows, seen, 2 × width]; empty before the first token
+}
+
 #[derive(Module, Debug)]
 struct Block {
     attention_norm: LayerNorm,
@@ -80,14 +86,44 @@ impl Gpt {
         ops.linear(x, head.val(), None) // [batch, time, vocabulary]
     }
 
+    /// Logits [rows, vocabulary] of what follows `tokens` [rows, time], which come after those in
+    /// the cache; the cache then holds these too, at most `seq_len` in all. After the first tokens
+    /// one comes at a time.
+    pub fn go_on(&self, tokens: Tensor<2, Int>, cache: &mut GptCache, ops: Ops) -> Tensor<2> {
+        let [_, time] = tokens.dims();
+        let positions = self.places(cache.seen(), time).unsqueeze::<3>(); // [1, time, width]
+        let mut x = ops.embedding(self.token_table.val(), tokens) + positions; // [rows, time, width]
+        let mut before = std::mem::take(&mut cache.of_blocks).into_iter();
+        for block in &self.blocks {
+            let (next, kept) = block.go_on(x, before.next(), ops);
+            cache.of_blocks.push(kept);
+            x = next;
+        }
+        let last = self.final_norm.forward(x.narrow(1, time - 1, 1), ops); // [rows, 1, width]
+        let head = self.head.as_ref().unwrap_or(&self.token_table);
+        ops.linear(last, head.val(), None).squeeze_dim(1)
+    }
+
     fn positions(&self, time: usize) -> Tensor<2> {
+        self.places(0, time)
+    }
+
+    /// Positions from `first` on: [time, width].
+    fn places(&self, first: usize, time: usize) -> Tensor<2> {
         let [seq_len, _] = self.position_table.dims();
         let table = self.position_table.val();
         if time == seq_len {
             table
         } else {
-            table.narrow(0, 0, time)
-        } // [time, width]
+            table.narrow(0, first, time)
+        }
+    }
+}
+
+impl GptCache {
+    /// Tokens of each row.
+    pub fn seen(&self) -> usize {
+        self.of_blocks.first().map_or(0, |kept| kept.dims()[1])
     }
 }
 
@@ -138,7 +174,39 @@ impl Block {
     }
 }
 
+impl Block {
+    /// x [rows, time, width] and what is kept of the tokens before; out the same x, and what is
+    /// kept now. No dropout.
+    fn go_on(&self, x: Tensor<3>, before: Option<Tensor<3>>, ops: Ops) -> (Tensor<3>, Tensor<3>) {
+        let normed = self.attention_norm.forward(x.clone(), ops);
+        let (branch, kept) = self.attention.go_on(normed, before, ops);
+        let x = ops.residual(x, branch);
+        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), ops), ops);
+        (ops.residual(x, branch), kept)
+    }
+}
+
 impl Attention {
+    /// As [`Block::go_on`].
+    fn go_on(&self, x: Tensor<3>, before: Option<Tensor<3>>, ops: Ops) -> (Tensor<3>, Tensor<3>) {
+        let [_, _, width] = x.dims();
+        let qkv = self.queries_keys_values.forward(x, ops); // [rows, time, 3 × width]
+        let latest = qkv.clone().narrow(2, width, 2 * width);
+        let (mixed, kept) = match before {
+            None => (ops.causal_attention(qkv, self.heads, 0.0), latest),
+            Some(before) => {
+                let kept = Tensor::cat(vec![before, latest], 1);
+                // `attention_to` does not scale its scores.
+                let scale = ((width / self.heads) as f64).sqrt();
+                let queries = qkv.narrow(2, 0, width).div_scalar(scale);
+                let nothing = ops.added_to_scores(None, None);
+                let mixed = ops.attention_to(queries, kept.clone(), &nothing, self.heads, 0.0);
+                (mixed, kept)
+            }
+        };
+        (self.projection.forward(mixed, ops), kept)
+    }
+
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
         let qkv = self.queries_keys_values.forward(x, ops); // [batch, time, 3 × width]
         let mixed = ops.causal_attention(qkv, self.heads, self.dropout); // [batch, time, width]
@@ -210,6 +278,40 @@ mod tests {
         let targets = Tensor::from_data([2, 3, 4, 5, 6, 7, 9, 9, 1, 7, 19, 0], &device);
         ops.cross_entropy(logits.reshape([12, 20]), targets, 0.0)
             .backward()
+    }
+
+    #[test]
+    fn what_is_kept_of_earlier_tokens_changes_no_output() {
+        for tied in [true, false] {
+            let gpt = gpt(tied).valid();
+            let device = Device::flex();
+            let ops = Ops::new(Engine::Flex, Precision::F32).unwrap().evaluating();
+            let tokens = [3_i64, 1, 4, 1, 5, 9];
+            let whole: Vec<f32> = gpt
+                .forward(Tensor::from_data([tokens], &device), ops)
+                .into_data()
+                .try_to_vec()
+                .unwrap();
+            let mut cache = GptCache::default();
+            let mut next = |tokens: &[i64], seen: usize| -> Vec<f32> {
+                let tokens = Tensor::<1, Int>::from_data(tokens, &device).unsqueeze();
+                let out = gpt.go_on(tokens, &mut cache, ops);
+                assert_eq!(cache.seen(), seen);
+                out.into_data().try_to_vec().unwrap()
+            };
+            for (seen, out) in [
+                (2, next(&tokens[..2], 2)),
+                (3, next(&tokens[2..3], 3)),
+                (4, next(&tokens[3..4], 4)),
+                (5, next(&tokens[4..5], 5)),
+                (6, next(&tokens[5..], 6)),
+            ] {
+                for (kept, anew) in out.iter().zip(&whole[(seen - 1) * 20..]) {
+                    // f32 sums in another order.
+                    assert!((kept - anew).abs() < 1e-5, "{kept} {anew}");
+                }
+            }
+        }
     }
 
     #[test]

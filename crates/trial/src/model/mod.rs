@@ -27,7 +27,7 @@ pub use kiln_core::kinds::{
 };
 
 pub use erased::BoxedModel;
-pub use gpt::Gpt;
+pub use gpt::{Gpt, GptCache};
 pub use init::Init;
 pub use initial_values::{GivenValues, with_values};
 pub use layers::{LayerNorm, Linear};
@@ -67,6 +67,16 @@ pub enum Input {
 /// State that a recurrent network carries over from earlier windows; always `None` for other
 /// networks.
 pub type RecurrentMemory = Option<LstmState>;
+
+/// What a language model keeps of the tokens that it has seen, so that they need not be read
+/// again. Empty at the start.
+#[derive(Clone, Debug, Default)]
+pub struct TextMemory {
+    /// Of a recurrent model: all tokens so far.
+    pub recurrent: RecurrentMemory,
+    /// Of a gpt: keys and values of the tokens in its context.
+    pub attention: GptCache,
+}
 
 /// Declares kiln's own models: the enum of networks, and what is done with any of them.
 macro_rules! networks {

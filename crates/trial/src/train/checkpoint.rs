@@ -115,14 +115,17 @@ impl Keeper {
         step.is_multiple_of(self.policy.every_steps.max(1)) || self.is_best(valid_loss)
     }
 
-    /// Whether one is to stay of the training's end.
+    /// Whether one is to stay of the training's end. Without any validation loss the last is the
+    /// best.
     pub(crate) fn is_due_at_end(&self, valid_loss: Option<f64>) -> bool {
-        self.policy.after == AfterTraining::Last || self.is_best(valid_loss)
+        let is_unrated = valid_loss.is_none() && self.lowest == f64::INFINITY;
+        self.policy.after == AfterTraining::Last
+            || self.is_best(valid_loss)
+            || (self.policy.after.keeps_best() && is_unrated)
     }
 
     fn is_best(&self, valid_loss: Option<f64>) -> bool {
-        self.policy.after == AfterTraining::Best
-            && valid_loss.is_some_and(|loss| loss < self.lowest)
+        self.policy.after.keeps_best() && valid_loss.is_some_and(|loss| loss < self.lowest)
     }
 
     /// Writes the checkpoint after a step, whose tensors `save` writes, and deletes those that it
@@ -175,7 +178,7 @@ impl Keeper {
     fn tidy_up(&mut self, valid_loss: Option<f64>) -> Result<(), TrialError> {
         self.lowest = valid_loss.map_or(self.lowest, |loss| self.lowest.min(loss));
         self.checkpoints
-            .keep(self.policy.keep, self.policy.after == AfterTraining::Best)
+            .keep(self.policy.keep, self.policy.after.keeps_best())
             .map_err(TrialError::NotSaved)
     }
 }

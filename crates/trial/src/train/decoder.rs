@@ -48,6 +48,14 @@ impl<'a> Responding<'a> {
         })
     }
 
+    /// Adds a token to the only row. Waits. The outputs of the tokens that the data knows.
+    pub(super) fn outputs(&mut self, token: u32) -> Result<Vec<f64>, TrialError> {
+        guard_result(|| {
+            let found = self.go_on(&[token])?; // [1, vocabulary]
+            Ok(on_host(found.try_into_data())?.iter::<f64>().collect())
+        })
+    }
+
     /// Outputs [rows, vocabulary] of what follows these tokens, in f32.
     fn go_on(&mut self, tokens: &[u32]) -> Result<Tensor<2>, TrialError> {
         let tokens: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();

@@ -17,7 +17,8 @@ use kiln_core::{
     plan::TrialFile,
 };
 
-pub(super) use checkpoint::{Beginning, MODEL_FILE, SavedLearner, TRAINING_FILE};
+pub(crate) use checkpoint::MODEL_FILE;
+pub(super) use checkpoint::{Beginning, SavedLearner, TRAINING_FILE};
 
 use self::evaluation::Evaluator;
 use super::{
@@ -33,7 +34,7 @@ use super::{
 use crate::{
     engine::{EngineDevice, HostCopy, Ops, guard_result, on_host},
     error::TrialError,
-    model::{GivenValues, Init, Network, RecurrentMemory, Registry, stored, with_values},
+    model::{GivenValues, Init, Network, Registry, TextMemory, stored, with_values},
 };
 
 /// A model with its optimizer on its device.
@@ -306,11 +307,7 @@ impl Trainable for Learner {
         self.evaluator.finish()
     }
 
-    fn predict(
-        &mut self,
-        tokens: &[u32],
-        memory: &mut RecurrentMemory,
-    ) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, tokens: &[u32], memory: &mut TextMemory) -> Result<Vec<f64>, TrialError> {
         Self::predict(self, tokens, memory)
     }
 

@@ -177,7 +177,7 @@ impl WeightNaming {
 }
 
 /// Hugging Face's T5 name of the parameter at a path within `seq2seq`.
-fn t5_name(path: &str) -> Option<String> {
+pub(crate) fn t5_name(path: &str) -> Option<String> {
     if path == "token_table" {
         return Some(T5_TABLE.to_owned());
     }

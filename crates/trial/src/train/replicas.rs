@@ -29,7 +29,7 @@ use crate::{
     data::HostBatch,
     engine::{self, error_from_text},
     error::panic_text,
-    model::RecurrentMemory,
+    model::TextMemory,
 };
 
 /// Replicas that learn together.
@@ -331,11 +331,7 @@ impl Trainable for Parallel {
         self.first().finish_evaluation()
     }
 
-    fn predict(
-        &mut self,
-        tokens: &[u32],
-        memory: &mut RecurrentMemory,
-    ) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, tokens: &[u32], memory: &mut TextMemory) -> Result<Vec<f64>, TrialError> {
         self.first().predict(tokens, memory)
     }
 

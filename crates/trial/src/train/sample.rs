@@ -3,9 +3,10 @@
 //!
 //! In: the model's outputs, as numbers on the host, and the vocabulary of the trial's data. Out:
 //! the file, in the attempt's folder. It is made after all measurements. Random: one stream per
-//! text, from (`train.seed`, the text's number) alone, so the same weights write the same text. The
-//! context is computed anew for each token, up to the model's `seq_len`; only a recurrent model
-//! keeps a state.
+//! text, from (`train.seed`, the text's number) alone, so the same weights write the same text. A
+//! recurrent model keeps a state, and a gpt keys and values of the tokens in its context; once that
+//! is full, and for other models, the last `seq_len` tokens are computed anew for each token.
+//! `kiln sample` writes with the same sampler.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ use kiln_core::{
 use kiln_data::tokenizer::Vocabulary;
 
 use super::tables::cannot_write;
-use crate::{TrialError, model::RecurrentMemory};
+use crate::{TrialError, model::TextMemory};
 
 /// Stands between two texts. Source: nanoGPT's `sample.py`.
 const BETWEEN_TEXTS: &str = "---------------\n";
@@ -35,7 +36,12 @@ pub(crate) struct TextSampler {
     /// The most tokens that the model sees at once; `None` if it carries a state instead.
     context: Option<usize>,
     seed: u64,
+    /// Whether a model with a context may keep something of its tokens.
+    caches: bool,
 }
+
+/// The source of a prompt, for messages.
+pub(crate) const PROMPT_KEY: &str = "`train.sample.prompt`";
 
 /// Progress of the writing: the text's number, and the tokens written of it; both from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,21 +69,47 @@ impl TextSampler {
             ))
         };
         let vocabulary = vocabulary.ok_or_else(none)?;
+        Self::of(file, asked, vocabulary, PROMPT_KEY).map(Some)
+    }
+
+    /// A sampler of what is `asked` for, with `train.seed`. `prompt_key` names the source of the
+    /// prompt.
+    ///
+    /// Errors: the data lacks a token of the prompt; the prompt has no token.
+    pub(crate) fn of(
+        file: &TrialFile,
+        asked: Sample,
+        vocabulary: Vocabulary,
+        prompt_key: &str,
+    ) -> Result<Self, TrialError> {
         let prompt = vocabulary
             .encode_prompt(&asked.prompt)
-            .map_err(|why| TrialError::Bad(format!("`train.sample.prompt` {why}")))?;
+            .map_err(|why| TrialError::Bad(format!("{prompt_key} {why}")))?;
         let context = file
             .model
             .seq_len()
             .filter(|_| !matches!(file.model, Model::Lstm(_)))
             .map(|seq_len| seq_len as usize);
-        Ok(Some(Self {
+        Ok(Self {
             asked,
             vocabulary,
             prompt,
             context,
             seed: file.train.seed,
-        }))
+            caches: true,
+        })
+    }
+
+    /// The same, but each token is computed from its whole context.
+    pub(crate) fn without_cache(self) -> Self {
+        Self {
+            caches: false,
+            ..self
+        }
+    }
+
+    pub(crate) fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
     }
 
     pub(crate) fn tokens(&self) -> u64 {
@@ -95,14 +127,17 @@ impl TextSampler {
     pub(crate) fn write(
         &self,
         path: &Path,
-        mut predict: impl FnMut(&[u32], &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>,
+        mut predict: impl FnMut(&[u32], &mut TextMemory) -> Result<Vec<f64>, TrialError>,
         mut on_progress: impl FnMut(Written) -> Result<(), TrialError>,
     ) -> Result<(), TrialError> {
         let mut texts = Vec::new();
         let ended = (1..=self.asked.samples).try_for_each(|sample| {
-            texts.push(self.text(sample, &mut predict, &mut |token| {
+            let mut token = 0;
+            let tokens = self.tokens_of(sample, &mut predict, &mut |_| {
+                token += 1;
                 on_progress(Written { sample, token })
-            })?);
+            })?;
+            texts.push(self.vocabulary.decode(&tokens));
             Ok(())
         });
         let kept = if texts.is_empty() {
@@ -119,27 +154,36 @@ impl TextSampler {
         })
     }
 
-    /// One text, its prompt included. Random: from the seed and `sample`.
-    fn text(
+    /// The tokens of one text, those of the prompt first; `on_progress` gets all so far after each
+    /// new one, and may stop it. Random: from the seed and `sample`.
+    ///
+    /// Errors: as [`TextSampler::write`].
+    pub(crate) fn tokens_of(
         &self,
         sample: u64,
-        predict: &mut impl FnMut(&[u32], &mut RecurrentMemory) -> Result<Vec<f64>, TrialError>,
-        on_progress: &mut impl FnMut(u64) -> Result<(), TrialError>,
-    ) -> Result<String, TrialError> {
+        predict: &mut impl FnMut(&[u32], &mut TextMemory) -> Result<Vec<f64>, TrialError>,
+        on_progress: &mut impl FnMut(&[u32]) -> Result<(), TrialError>,
+    ) -> Result<Vec<u32>, TrialError> {
         let mut random = stream(self.seed, sample);
         let mut tokens = self.prompt.clone();
-        let mut memory = None;
+        let mut memory = TextMemory::default();
         let mut remembered = 0;
-        for token in 1..=self.asked.tokens {
-            let from = self
-                .context
-                .map_or(remembered, |context| tokens.len().saturating_sub(context));
+        for _ in 0..self.asked.tokens {
+            let from = match self.context {
+                None => remembered,
+                Some(context) if !self.caches || tokens.len() > context => {
+                    // The places of all tokens change as the context moves.
+                    memory = TextMemory::default();
+                    tokens.len().saturating_sub(context)
+                }
+                Some(_) => memory.attention.seen(),
+            };
             let outputs = predict(&tokens[from..], &mut memory)?;
             remembered = tokens.len();
             tokens.push(self.draw(&outputs, random.fraction())?);
-            on_progress(token)?;
+            on_progress(&tokens)?;
         }
-        Ok(self.vocabulary.decode(&tokens))
+        Ok(tokens)
     }
 
     /// The token that `fraction`, in [0, 1), falls on, where each known token has its probability's
@@ -149,34 +193,47 @@ impl TextSampler {
     /// Errors: an output is NaN or infinite, or all of them are −∞.
     fn draw(&self, outputs: &[f64], fraction: f64) -> Result<u32, TrialError> {
         let known = &outputs[..outputs.len().min(self.vocabulary.len())];
-        let is_greedy = self.asked.temperature == 0.0;
-        let candidates = likeliest(known, if is_greedy { Some(1) } else { self.asked.top_k });
-        let highest = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        if !highest.is_finite() || known.iter().any(|output| output.is_nan()) {
-            let text = "the model's outputs are NaN or infinite, so no token can be drawn";
-            return Err(TrialError::Failed(text.to_owned()));
-        }
-        if is_greedy {
-            return Ok(candidates[0] as u32);
-        }
-        let weights: Vec<f64> = candidates
-            .iter()
-            .map(|id| ((known[*id] - highest) / self.asked.temperature).exp())
-            .collect();
-        let mut left = fraction * weights.iter().sum::<f64>();
-        let found = weights.iter().position(|weight| {
-            left -= weight;
-            left < 0.0
-        });
-        // Rounding may leave a trace of the last one's share.
-        let last = || {
-            weights
-                .iter()
-                .rposition(|weight| *weight > 0.0)
-                .unwrap_or_default()
-        };
-        Ok(candidates[found.unwrap_or_else(last)] as u32)
+        draw(known, self.asked.temperature, self.asked.top_k, fraction)
     }
+}
+
+/// The token that `fraction`, in [0, 1), falls on, where each of these has its probability's share
+/// at this temperature, in the order of their ids; of the `top_k` most likely alone, if given.
+///
+/// Errors: an output is NaN or infinite, or all of them are −∞.
+pub(crate) fn draw(
+    known: &[f64],
+    temperature: f64,
+    top_k: Option<u64>,
+    fraction: f64,
+) -> Result<u32, TrialError> {
+    let is_greedy = temperature == 0.0;
+    let candidates = likeliest(known, if is_greedy { Some(1) } else { top_k });
+    let highest = known.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if !highest.is_finite() || known.iter().any(|output| output.is_nan()) {
+        let text = "the model's outputs are NaN or infinite, so no token can be drawn";
+        return Err(TrialError::Failed(text.to_owned()));
+    }
+    if is_greedy {
+        return Ok(candidates[0] as u32);
+    }
+    let weights: Vec<f64> = candidates
+        .iter()
+        .map(|id| ((known[*id] - highest) / temperature).exp())
+        .collect();
+    let mut left = fraction * weights.iter().sum::<f64>();
+    let found = weights.iter().position(|weight| {
+        left -= weight;
+        left < 0.0
+    });
+    // Rounding may leave a trace of the last one's share.
+    let last = || {
+        weights
+            .iter()
+            .rposition(|weight| *weight > 0.0)
+            .unwrap_or_default()
+    };
+    Ok(candidates[found.unwrap_or_else(last)] as u32)
 }
 
 /// The ids of the `most` highest outputs, all of them if not given, in their own order. Of equal
@@ -198,7 +255,7 @@ fn likeliest(outputs: &[f64], most: Option<u64>) -> Vec<usize> {
 
 /// The stream of one text: SplitMix64 from the seed, mixed with the text's number. Not that of any
 /// dropout or order.
-fn stream(seed: u64, sample: u64) -> SplitMix64 {
+pub(crate) fn stream(seed: u64, sample: u64) -> SplitMix64 {
     SplitMix64::new(mix(
         mix(seed.wrapping_add(GAMMA)) ^ sample.wrapping_mul(GAMMA)
     ))
@@ -398,11 +455,11 @@ mod tests {
             .unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
-        let predict = |tokens: &[u32], memory: &mut RecurrentMemory| {
-            assert_eq!(memory.is_some(), remembers && !seen.is_empty());
+        let predict = |tokens: &[u32], memory: &mut TextMemory| {
+            assert_eq!(memory.recurrent.is_some(), remembers && !seen.is_empty());
             if remembers {
                 let state = burn::tensor::Tensor::zeros([1, 1, 1], &burn::tensor::Device::flex());
-                *memory = Some(crate::engine::LstmState {
+                memory.recurrent = Some(crate::engine::LstmState {
                     hidden: state.clone(),
                     cell: state,
                 });

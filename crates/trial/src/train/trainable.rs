@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
-use crate::{TrialError, data::HostBatch, model::RecurrentMemory};
+use crate::{TrialError, data::HostBatch, model::TextMemory};
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
 /// it.
@@ -53,13 +53,9 @@ pub(crate) trait Trainable: DeviceWork {
     fn finish_evaluation(&mut self) -> Result<Scores, TrialError>;
 
     /// Waits. A language model's outputs for what follows these tokens, one per token that it
-    /// knows; they come after those that `memory` holds, which then holds these too if the model is
-    /// recurrent.
-    fn predict(
-        &mut self,
-        tokens: &[u32],
-        memory: &mut RecurrentMemory,
-    ) -> Result<Vec<f64>, TrialError>;
+    /// knows; they come after those that `memory` holds, which then holds these too if the model
+    /// keeps something of them.
+    fn predict(&mut self, tokens: &[u32], memory: &mut TextMemory) -> Result<Vec<f64>, TrialError>;
 
     /// Waits. A response to each prompt, by a model that reads them. `on_progress` hears how many
     /// tokens are written, and may stop it.

@@ -9,7 +9,7 @@ use kiln_core::{
     spec::Engine,
 };
 use kiln_trial::{
-    model::{RecurrentMemory, Registry},
+    model::{Registry, TextMemory},
     train,
 };
 
@@ -204,15 +204,18 @@ fn a_state_that_is_carried_gives_the_outputs_of_the_whole_text_and_nothing_is_dr
         };
         let mut file = common::trial(engine, "gpt", "dropout: 0.5");
         let mut gpt = common::learner(&file);
-        let [one, again] = [0; 2].map(|_| gpt.predict(&tokens[..16], &mut None).unwrap());
+        let [one, again] = [0; 2].map(|_| {
+            gpt.predict(&tokens[..16], &mut TextMemory::default())
+                .unwrap()
+        });
         assert!(one == again && one.len() == 50, "dropout is off");
         file.model = serde_yaml::from_str(
             "{kind: lstm, d_model: 8, hidden: 16, num_layers: 2, seq_len: 16, dropout: 0.5}",
         )
         .unwrap();
         let mut lstm = common::learner(&file);
-        let whole = lstm.predict(&tokens, &mut None).unwrap();
-        let mut memory: RecurrentMemory = None;
+        let whole = lstm.predict(&tokens, &mut TextMemory::default()).unwrap();
+        let mut memory = TextMemory::default();
         let parts: Vec<Vec<f64>> = [&tokens[..7], &tokens[7..8], &tokens[8..]]
             .iter()
             .map(|part| lstm.predict(part, &mut memory).unwrap())
@@ -226,7 +229,9 @@ fn a_state_that_is_carried_gives_the_outputs_of_the_whole_text_and_nothing_is_dr
             apart < 1e-5,
             "{apart}: rounding alone, as f32 adds up in another order"
         );
-        let forgotten = lstm.predict(&tokens[8..], &mut None).unwrap();
+        let forgotten = lstm
+            .predict(&tokens[8..], &mut TextMemory::default())
+            .unwrap();
         assert!(
             whole
                 .iter()

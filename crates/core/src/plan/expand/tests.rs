@@ -540,8 +540,8 @@ fn checkpoints_take_room_for_weights_and_moments() {
     };
     assert_eq!(
         more("checkpoint: {every_steps: 5}"),
-        parameters * 12 * 3,
-        "AdamW's, the newest two and the one under way"
+        parameters * 12 * 4,
+        "AdamW's, the newest two, the best and the one under way"
     );
     assert_eq!(
         more("checkpoint: {every_steps: 5, keep: 1, after: best}"),
@@ -549,10 +549,10 @@ fn checkpoints_take_room_for_weights_and_moments() {
     );
     assert_eq!(
         more("optimizer: {kind: sgd}, checkpoint: {every_steps: 5, keep: 1}"),
-        parameters * 4 * 2
+        parameters * 4 * 3
     );
     assert_eq!(
         more("optimizer: {kind: sgd, momentum: 0.9}, checkpoint: {every_steps: 5, keep: 1}"),
-        parameters * 8 * 2
+        parameters * 8 * 3
     );
 }

@@ -52,6 +52,33 @@ fn the_newest_is_found_and_a_step_is_written_once() {
 }
 
 #[test]
+fn the_result_is_the_lowest_loss_else_the_newest() {
+    let (_folder, checkpoints) = checkpoints();
+    assert_eq!(checkpoints.result(), None);
+    write(&checkpoints, 9, None);
+    write(&checkpoints, 10, None);
+    let step = || checkpoints.result().map(|found| found.step);
+    assert_eq!(step(), Some(10));
+    write(&checkpoints, 4, Some(2.0));
+    write(&checkpoints, 5, Some(1.5));
+    write(&checkpoints, 11, Some(3.0));
+    assert_eq!(step(), Some(5));
+    fs::write(checkpoints.at(5).join("training.safetensors"), "not listed").unwrap();
+    assert!(checkpoints.usable(5, &["model.safetensors"]).is_ok());
+    assert_eq!(
+        checkpoints.usable(5, &["other"]).unwrap_err(),
+        "checkpoint.json does not list other"
+    );
+    fs::write(checkpoints.at(5).join("model.safetensors"), [5; 99]).unwrap();
+    let reason = checkpoints.usable(5, &["model.safetensors"]).unwrap_err();
+    assert!(
+        reason.contains("has 99 bytes and should have 100"),
+        "{reason}"
+    );
+    assert!(checkpoints.at(5).exists(), "nothing is renamed");
+}
+
+#[test]
 fn a_damaged_one_is_refused_with_the_reason_and_the_one_before_it_is_found() {
     let (_folder, checkpoints) = checkpoints();
     let path = |step: u64, name: &str| checkpoints.at(step).join(name);

@@ -27,7 +27,7 @@ pub(crate) struct SavedLearner {
 }
 
 /// Parameters and running statistics.
-pub(in crate::train) const MODEL_FILE: &str = "model.safetensors";
+pub(crate) const MODEL_FILE: &str = "model.safetensors";
 /// Moments of the optimizer, and what a recurrent network remembers.
 pub(in crate::train) const TRAINING_FILE: &str = "training.safetensors";
 
@@ -98,6 +98,19 @@ impl Learner {
                 learner.restore(saved).map(|()| learner)
             }
         }
+    }
+
+    /// With the parameters and running statistics of a file of weights, to use and not to train.
+    ///
+    /// Errors: the file does not fit the model.
+    pub(crate) fn build_trained(
+        file: &TrialFile,
+        input: InputShape,
+        registry: &Registry,
+        weights: &TensorFile,
+    ) -> Result<Self, TrialError> {
+        let values = |path: &str, shape: &[usize]| weights.values(path, shape.iter().product());
+        Self::build_read(file, Some(input), registry, &values, Replica::ONLY)
     }
 
     /// With parameters and running statistics that are read.

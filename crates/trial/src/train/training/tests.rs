@@ -23,7 +23,7 @@ use crate::{
         BatchLoader, BatchSchedule, Draw, EvaluationSchedule, HostBatch, LoaderOptions, Source,
         ValidationWindows,
     },
-    model::RecurrentMemory,
+    model::TextMemory,
     train::{
         TrainingSetting,
         feed::{StepPlan, Validation},
@@ -234,7 +234,7 @@ impl Trainable for Fake {
             ..Scores::default()
         })
     }
-    fn predict(&mut self, _: &[u32], _: &mut RecurrentMemory) -> Result<Vec<f64>, TrialError> {
+    fn predict(&mut self, _: &[u32], _: &mut TextMemory) -> Result<Vec<f64>, TrialError> {
         assert!(self.tokens_left > 0, "CUDA out of memory");
         self.tokens_left -= 1;
         self.computing.pass(1);

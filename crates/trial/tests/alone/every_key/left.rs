@@ -124,7 +124,7 @@ impl Setting {
             attempt: 1,
             model: trial.model.clone(),
             data: child_data(&trial.data, 1, folder),
-            train: child_train(&trial.train, 1, folder),
+            train: child_train(&trial.train, &trial.data, 1, folder),
             measure: experiment.measure.clone(),
             engine: trial.engine,
             device: ChildDevice::Cpu,

@@ -1,0 +1,176 @@
+//! The use of a trained model: `kiln sample`, `predict` and `export` start `kiln-trial --use`,
+//! write one [`UseRequest`] as JSON to its standard input, and read one [`UseAnswer`] per line from
+//! its standard output. Documented in `docs/child-protocol.md`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::plan::TrialFile;
+
+/// Version of request and answers.
+pub const MODEL_USE: u32 = 1;
+
+/// Everything that the child needs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UseRequest {
+    /// Format version, [`MODEL_USE`].
+    pub kiln_use: u32,
+    /// The trial as it was trained. Where `task` needs the data, its paths are read again.
+    pub trial: TrialFile,
+    /// Folder of the checkpoint whose `model.safetensors` is used, absolute.
+    pub checkpoint: PathBuf,
+    /// SHA-256 of the data that the trial was trained on, if its result is there.
+    #[serde(default)]
+    pub data_sha256: Option<String>,
+    pub task: UseTask,
+}
+
+/// What to do with the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UseTask {
+    Sample(SampleTask),
+    Predict(PredictTask),
+    Export(ExportTask),
+}
+
+/// Continue a prompt, or answer it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampleTask {
+    pub prompt: String,
+    /// Tokens to write, at most.
+    pub tokens: u64,
+    /// Divisor of the outputs before sampling; 0 takes the most likely token. Default: 1 for a
+    /// text, 0 for a response to a prompt.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// Number of most likely tokens to sample from; default: all.
+    #[serde(default)]
+    pub top_k: Option<u64>,
+    /// Text `n` depends on this and on `n` alone.
+    pub seed: u64,
+    /// Number of texts.
+    pub count: u64,
+    /// Whether keys and values of earlier tokens are kept.
+    pub caches: bool,
+}
+
+/// Classes or forecasts for files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PredictTask {
+    /// Absolute, and as the user named them.
+    pub files: Vec<(PathBuf, String)>,
+    /// Most likely classes of each image.
+    pub top: u64,
+}
+
+/// Files for other programs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExportTask {
+    /// An empty folder, absolute.
+    pub to: PathBuf,
+    /// Where the model comes from, for `config.json`: run, trial, step, validation loss.
+    pub origin: Value,
+}
+
+/// One line of the child.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum UseAnswer {
+    /// First line: the model is built.
+    Ready {
+        kiln_use: u32,
+        device_name: String,
+        parameters: u64,
+    },
+    /// The next letters of a text, which begins with the prompt if the model continues it.
+    Piece { sample: u64, text: String },
+    /// A finished text, whole.
+    Text {
+        sample: u64,
+        text: String,
+        tokens: u64,
+        /// Seconds of generation, without loading.
+        seconds: f64,
+    },
+    /// Most likely classes of one image, the most likely first.
+    Classes {
+        file: String,
+        classes: Vec<ClassShare>,
+    },
+    /// The forecast that follows the last row of one file.
+    Forecast(Forecast),
+    /// Files written into the folder, and what could not be exported, with the reason.
+    Exported {
+        files: Vec<String>,
+        left_out: Vec<String>,
+    },
+    /// Last line after an error; the exit status says of which sort.
+    Failed { reason: String },
+    /// Last line.
+    Done,
+    /// A line of a newer child.
+    #[serde(other)]
+    Unknown,
+}
+
+/// One class of an image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassShare {
+    /// From 0, in the order of the model's outputs.
+    pub class: u64,
+    /// If the data names its classes.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// As a fraction of 1.
+    pub probability: f64,
+}
+
+/// The forecast of one series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forecast {
+    pub file: String,
+    /// As in training.
+    pub symbol: String,
+    /// Date of the last row; the forecast is for the row after it.
+    pub after: String,
+    /// Column of the price.
+    pub price: String,
+    /// The last price.
+    pub last_price: f64,
+    /// Forecast log return of the price; `None` if the model forecasts directions.
+    #[serde(default)]
+    pub log_return: Option<f64>,
+    /// The last price times e to the log return.
+    #[serde(default)]
+    pub next_price: Option<f64>,
+    /// Probability of a return above 0, as a fraction of 1; `None` if the model forecasts returns.
+    #[serde(default)]
+    pub rise_probability: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_a_newer_child_is_unknown_and_others_come_back() {
+        let line = |answer: &UseAnswer| serde_json::to_string(answer).unwrap();
+        let read = |text: &str| serde_json::from_str::<UseAnswer>(text).unwrap();
+        for answer in [
+            UseAnswer::Done,
+            UseAnswer::Piece {
+                sample: 1,
+                text: "a\n".to_owned(),
+            },
+            UseAnswer::Failed {
+                reason: "x".to_owned(),
+            },
+        ] {
+            assert_eq!(read(&line(&answer)), answer);
+        }
+        assert_eq!(read("{\"answer\": \"sung\"}"), UseAnswer::Unknown);
+    }
+}

@@ -1,0 +1,154 @@
+//! `kiln export`: a trained model as a folder for PyTorch and `transformers`. The child writes it
+//! beside its place, and it is renamed when it is whole.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    input,
+    limits::STATE_BYTES,
+    record::model_use::{ExportTask, UseAnswer, UseTask},
+};
+use serde_json::Value;
+
+use super::{
+    Status, Stop, model_child, print,
+    run::path_line,
+    trained::{self, find},
+};
+
+/// Examples for `--help`.
+const EXAMPLES: &str = "\
+Examples:
+  kiln export latest --to my-model
+  kiln export results/shakespeare-cpu/latest:t31a --to my-model --force
+  python my-model/model.py     compares PyTorch's outputs with kiln's";
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: trained::Args,
+    /// Folder to create: model.safetensors under PyTorch's names, config.json, model.py, which builds
+    /// and loads the network, and huggingface/ for a gpt (GPT-2) and a seq2seq (T5).
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Replace an earlier export in that folder.
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let to = std::path::absolute(&args.to)
+        .map_err(|error| Stop::bad_input(format!("{}: {error}", args.to.display())))?;
+    refuse_occupied(&args.to, args.force)?;
+    let trained = find(&args.model)?;
+    let draft = Draft::new(&to).map_err(|error| failed(&args.to, &error))?;
+    let task = UseTask::Export(ExportTask {
+        to: draft.0.clone(),
+        origin: trained.origin(),
+    });
+    let (mut written, mut missing) = (Vec::new(), Vec::new());
+    model_child::ask(trained, &args.model.device, task, &mut |answer| {
+        if let UseAnswer::Exported { files, left_out } = answer {
+            (written, missing) = (files, left_out);
+        }
+        Ok(true)
+    })?;
+    draft
+        .rename(&to)
+        .map_err(|error| failed(&args.to, &error))?;
+    written.sort();
+    let files: String = written
+        .iter()
+        .map(|name| path_line(&args.to.join(name)))
+        .collect();
+    let left_out: String = match missing.is_empty() {
+        true => String::new(),
+        false => {
+            let lines: String = missing
+                .iter()
+                .map(|what| path_line(Path::new(what)))
+                .collect();
+            format!("Left out:\n{lines}")
+        }
+    };
+    print(&format!("Written:\n{files}{left_out}"))?;
+    Ok(Status::Success)
+}
+
+/// Errors: something is there that may not be replaced.
+fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
+    let refuse = |what: &str| Err(Stop::bad_input(format!("{}: {what}", to.display())));
+    let entries = match fs::read_dir(to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return refuse("there is a file of that name; name another folder with `--to`");
+        }
+        opened => opened.map_err(|error| failed(to, &error))?,
+    };
+    match (entries.count(), is_export(to), force) {
+        (0, ..) | (_, true, true) => Ok(()),
+        (_, false, _) => refuse(
+            "the folder holds files that are not an export of kiln; name another one with `--to`",
+        ),
+        (_, true, false) => {
+            refuse("an export is there already; replace it with `--force`, or name another folder")
+        }
+    }
+}
+
+/// Whether a folder was written by `kiln export`.
+fn is_export(folder: &Path) -> bool {
+    input::read(&folder.join("config.json"), &STATE_BYTES)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+        .is_some_and(|config| config.get("kiln_export").is_some())
+}
+
+fn failed(path: &Path, error: &io::Error) -> Stop {
+    Stop::new(
+        Status::Failed,
+        format!(
+            "{}: the export could not be written: {error}",
+            path.display()
+        ),
+    )
+}
+
+/// The folder while it is written; removed unless it is renamed.
+struct Draft(PathBuf);
+
+impl Draft {
+    fn new(to: &Path) -> io::Result<Self> {
+        let name = to
+            .file_name()
+            .ok_or_else(|| io::Error::other("it is not the name of a folder"))?;
+        let draft = to.with_file_name(format!(
+            ".{}.{}.new",
+            name.to_string_lossy(),
+            std::process::id()
+        ));
+        fs::create_dir_all(to.parent().unwrap_or(to))?;
+        fs::create_dir(&draft)?;
+        Ok(Self(draft))
+    }
+
+    /// Puts it into its place; what is there is an earlier export, or empty.
+    fn rename(self, to: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(to) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::rename(&self.0, to)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // It is not there any more if it was renamed.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

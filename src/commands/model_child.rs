@@ -1,0 +1,171 @@
+//! Starts `kiln-trial --use` for one request, and passes its answers on.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::{self, JoinHandle},
+};
+
+use kiln_core::{
+    plan::ChildDevice,
+    record::{
+        message::exit_status,
+        model_use::{MODEL_USE, UseAnswer, UseRequest, UseTask},
+    },
+    spec::CpuThreads,
+};
+use kiln_hardware::host::usable_cores;
+
+use super::{
+    Status, Stop,
+    calibrate::leased,
+    machine::{nvml_library, trial_program},
+    trained::Trained,
+};
+use crate::schedule::{Instruments, Lease};
+
+/// Most bytes of one line of the child, and of its standard error that are kept.
+const LINE_BYTES: u64 = 64 << 20;
+const STDERR_BYTES: u64 = 64 << 10;
+
+/// Asks the child to do `task` with a trained model, on the device that `device` names. `hear` gets
+/// each answer; `false` ends the child, because nobody reads the output any more.
+///
+/// # Errors
+/// The device cannot be used, the child cannot be started or fails, or `hear` does.
+pub(super) fn ask(
+    trained: Trained,
+    device: &str,
+    task: UseTask,
+    hear: &mut dyn FnMut(UseAnswer) -> Result<bool, Stop>,
+) -> Result<(), Stop> {
+    let lease = match device {
+        "cpu" => None,
+        _ => leased(device, &Instruments::open(nvml_library().as_deref()))?,
+    };
+    let request = request(trained, lease.as_ref(), task);
+    let text = serde_json::to_vec(&request).map_err(|error| Stop::new(Status::Failed, error))?;
+    let mut child = start(lease.as_ref())?;
+    let stderr = keep_stderr(&mut child);
+    if let Some(mut stdin) = child.stdin.take() {
+        // A child that ended early says why in another way.
+        let _ = stdin.write_all(&text);
+    }
+    let listened = listen(&mut child, hear);
+    if !matches!(listened, Ok(Some(_))) {
+        let _ = child.kill();
+    }
+    let ended = child
+        .wait()
+        .map_err(|error| Stop::new(Status::Failed, format!("kiln-trial: {error}")))?;
+    let words = stderr.and_then(|kept| kept.join().ok()).unwrap_or_default();
+    match listened? {
+        Some(UseAnswer::Failed { reason }) => Err(Stop::new(status(ended), reason)),
+        Some(UseAnswer::Done) | None => Ok(()),
+        Some(_) => Err(unfinished(ended, &words)),
+    }
+}
+
+/// The trial for this machine: its device, its threads, and the place of its data.
+fn request(trained: Trained, lease: Option<&Lease>, task: UseTask) -> UseRequest {
+    let mut trial = trained.file;
+    trial.device = match lease.and_then(Lease::gpu) {
+        Some(_) => ChildDevice::Cuda,
+        None => ChildDevice::Cpu,
+    };
+    trial.train.cpu_threads = CpuThreads::Count(usable_cores());
+    let data_folder = std::env::var_os("KILN_DATA")
+        .filter(|value| !value.is_empty())
+        .and_then(|path| std::path::absolute(path).ok());
+    trial.data_folder = data_folder.or(trial.data_folder);
+    UseRequest {
+        kiln_use: MODEL_USE,
+        trial,
+        checkpoint: trained.checkpoint.folder,
+        data_sha256: trained.data_sha256,
+        task,
+    }
+}
+
+fn start(lease: Option<&Lease>) -> Result<Child, Stop> {
+    let program = trial_program()?;
+    let gpu = lease.and_then(Lease::gpu);
+    Command::new(&program)
+        .arg("--use")
+        .env("CUDA_VISIBLE_DEVICES", gpu.map_or("", |gpu| &gpu.uuid))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            let text = format!(
+                "{} could not be started: {error}; build it with `cargo build --release`, or set \
+                 `KILN_TRIAL`",
+                program.display()
+            );
+            Stop::new(Status::CannotRun, text)
+        })
+}
+
+/// Reads standard error in a thread, so that the child never waits for it.
+fn keep_stderr(child: &mut Child) -> Option<JoinHandle<String>> {
+    let mut stream = child.stderr.take()?;
+    let read = move || {
+        let mut kept = Vec::new();
+        let _ = stream.by_ref().take(STDERR_BYTES).read_to_end(&mut kept);
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+        String::from_utf8_lossy(&kept).into_owned()
+    };
+    thread::Builder::new()
+        .name("stderr".to_owned())
+        .spawn(read)
+        .ok()
+}
+
+/// The last answer: `Done` or `Failed` if the child ended in order, `None` if nobody reads on.
+fn listen(
+    child: &mut Child,
+    hear: &mut dyn FnMut(UseAnswer) -> Result<bool, Stop>,
+) -> Result<Option<UseAnswer>, Stop> {
+    let Some(stdout) = child.stdout.take() else {
+        return Ok(Some(UseAnswer::Unknown));
+    };
+    let mut lines = BufReader::new(stdout);
+    loop {
+        let mut line = Vec::new();
+        let read = lines.by_ref().take(LINE_BYTES).read_until(b'\n', &mut line);
+        if !matches!(read, Ok(count) if count > 0) {
+            return Ok(Some(UseAnswer::Unknown));
+        }
+        match serde_json::from_slice(&line) {
+            Ok(last @ (UseAnswer::Done | UseAnswer::Failed { .. })) => return Ok(Some(last)),
+            Ok(UseAnswer::Unknown) | Err(_) => {}
+            Ok(answer) => {
+                if !hear(answer)? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+fn status(ended: ExitStatus) -> Status {
+    match ended.code() {
+        Some(exit_status::BAD_FILE) => Status::BadInput,
+        Some(exit_status::NO_DEVICE) => Status::CannotRun,
+        _ => Status::Failed,
+    }
+}
+
+fn unfinished(ended: ExitStatus, words: &str) -> Stop {
+    let last = words.lines().last().map_or(String::new(), |line| {
+        format!(": {}", line.strip_prefix("kiln-trial: ").unwrap_or(line))
+    });
+    Stop::new(
+        Status::Failed,
+        format!(
+            "kiln-trial ended with {ended} before it had answered{last}; does it belong to this \
+             kiln? `kiln doctor` examines it"
+        ),
+    )
+}

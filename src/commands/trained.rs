@@ -1,0 +1,294 @@
+//! Finds the trained model that a command line names, as RUN or RUN:TRIAL, and the weights of it.
+//!
+//! In: a run's folder, an experiment's folder or name, or `latest`. Out: the trial as it was
+//! trained, and the checkpoint to use: the one with the lowest validation loss, else the newest.
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::{
+    input,
+    limits::STATE_BYTES,
+    plan::{TRIAL_FILE, TrialFile, TrialId},
+    record::{
+        Checkpoints, RunFolder, TableRow, TrialTable,
+        attempt::{attempts, result},
+        checkpoint::ListedCheckpoint,
+    },
+    spec::{self, AfterTraining},
+    units::{counted, decimals},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Stop, note,
+    sources::table_of,
+};
+
+/// The file of a checkpoint that holds the weights.
+const MODEL_FILE: &str = "model.safetensors";
+/// Names the newest run under `--results`.
+const LATEST: &str = "latest";
+
+/// Which model to use, and on what.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A run's folder, an experiment's folder or name (its newest run), or `latest` (the newest run
+    /// under `--results`); then, after a colon, a trial's id or its beginning. Without one: the
+    /// trial with the lowest validation loss.
+    #[arg(value_name = "RUN[:TRIAL]")]
+    model: String,
+    /// Use the checkpoint of this step instead of the one with the lowest validation loss.
+    #[arg(long)]
+    step: Option<u64>,
+    /// Folder of the runs.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+    /// Device to compute on: `cpu`, `auto` (the first idle GPU, else the CPU), or a GPU's index or
+    /// UUID.
+    #[arg(long, default_value = "cpu")]
+    pub(super) device: String,
+}
+
+/// A trained model that was found.
+pub(super) struct Trained {
+    pub(super) file: TrialFile,
+    pub(super) trial: TrialId,
+    pub(super) checkpoint: ListedCheckpoint,
+    /// SHA-256 of the data of the training, if its result is there.
+    pub(super) data_sha256: Option<String>,
+    run: RunFolder,
+}
+
+/// Finds the model, and says on standard error which trial was chosen where there are several.
+pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
+    let (run, named) = run_and_trial(args)?;
+    let rows = TrialTable::read_of(&run)
+        .map_err(|error| Stop::bad_input(error.to_string()))?
+        .rows;
+    let trial = match named {
+        Some(named) => named_trial(&run, &rows, named)?,
+        None => best_trial(&run, &rows)?,
+    };
+    let file = trial_file(&run, &trial)?;
+    let checkpoint = checkpoint(&run, &file, &trial, args.step)?;
+    let data_sha256 = attempts(&run, &trial)
+        .into_iter()
+        .rev()
+        .find_map(|attempt| result(&run.attempt(&trial, attempt)).ok()?.data_sha256);
+    Ok(Trained {
+        file,
+        trial,
+        checkpoint,
+        data_sha256,
+        run,
+    })
+}
+
+impl Trained {
+    /// Where the weights come from, for records.
+    pub(super) fn origin(&self) -> Value {
+        json!({
+            "run": self.run.name(),
+            "trial": self.trial,
+            "step": self.checkpoint.step,
+            "valid_loss": self.checkpoint.valid_loss,
+        })
+    }
+}
+
+/// The run's folder, and what follows the colon.
+fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
+    let named = args.model.as_str();
+    let is_there =
+        |run: &str| run == LATEST || Path::new(run).exists() || args.results.join(run).is_dir();
+    let (run, trial) = match named.rsplit_once(':') {
+        Some((run, trial)) if !is_there(named) => (run, Some(trial)),
+        _ => (named, None),
+    };
+    let table = table_of(run, &args.results)?;
+    let folder = table.parent().unwrap_or(Path::new(""));
+    // The child gets absolute paths, and a checkpoint's folder is opened without following links.
+    let folder = std::fs::canonicalize(folder)
+        .map_err(|error| Stop::bad_input(format!("{}: {error}", folder.display())))?;
+    Ok((RunFolder::at(folder), trial))
+}
+
+/// The trials of a run, each once, in the order of the table.
+fn trials(rows: &[TableRow]) -> Vec<&TrialId> {
+    let mut trials: Vec<&TrialId> = Vec::new();
+    for row in rows {
+        if !trials.contains(&&row.fixed.trial) {
+            trials.push(&row.fixed.trial);
+        }
+    }
+    trials
+}
+
+/// Most ids that a message lists.
+const MOST_LISTED: usize = 10;
+
+fn named_trial(run: &RunFolder, rows: &[TableRow], named: &str) -> Result<TrialId, Stop> {
+    let digits = named.strip_prefix('t').unwrap_or(named);
+    let all = trials(rows);
+    let found: Vec<&&TrialId> = all
+        .iter()
+        .filter(|trial| !digits.is_empty() && trial.digits().starts_with(digits))
+        .collect();
+    let ids = |trials: &[&TrialId]| {
+        let shown: Vec<String> = trials
+            .iter()
+            .take(MOST_LISTED)
+            .map(|trial| trial.to_string())
+            .collect();
+        match trials.len().saturating_sub(MOST_LISTED) {
+            0 => shown.join(", "),
+            more => format!("{} and {more} more", shown.join(", ")),
+        }
+    };
+    match found[..] {
+        [one] => Ok((*one).clone()),
+        [] => Err(Stop::bad_input(format!(
+            "{}: no trial `{named}`; the trials are {}",
+            run.path().display(),
+            ids(&all)
+        ))),
+        ref several => Err(Stop::bad_input(format!(
+            "{}: `{named}` begins the ids of {} trials: {}; give more of it",
+            run.path().display(),
+            several.len(),
+            ids(&several.iter().map(|trial| **trial).collect::<Vec<_>>())
+        ))),
+    }
+}
+
+fn kept(run: &RunFolder, trial: &TrialId) -> Option<ListedCheckpoint> {
+    Checkpoints::new(run.checkpoints(trial), trial.clone()).result()
+}
+
+/// The trial whose weights have the lowest validation loss; without any loss, the first that has
+/// weights.
+fn best_trial(run: &RunFolder, rows: &[TableRow]) -> Result<TrialId, Stop> {
+    let all = trials(rows);
+    let mut usable: Vec<(&TrialId, ListedCheckpoint)> = all
+        .iter()
+        .filter_map(|trial| Some((*trial, kept(run, trial)?)))
+        .collect();
+    let loss = |found: &ListedCheckpoint| found.valid_loss.unwrap_or(f64::INFINITY);
+    usable.sort_by(|(_, one), (_, other)| loss(one).total_cmp(&loss(other)));
+    match (usable.first(), all.first()) {
+        (Some((trial, found)), _) => {
+            if all.len() > 1 {
+                let why = match found.valid_loss {
+                    Some(loss) => {
+                        format!("the lowest validation loss, {}", decimals(loss, 4))
+                    }
+                    None => "weights, as the first; no validation loss is known".to_owned(),
+                };
+                note(&format!(
+                    "{} has {}; using {trial}, which has {why}",
+                    run.path().display(),
+                    counted(all.len(), "trial")
+                ));
+            }
+            Ok((*trial).clone())
+        }
+        (None, Some(trial)) => {
+            let file = trial_file(run, trial)?;
+            Err(without_weights(run, &file, None))
+        }
+        (None, None) => Err(Stop::bad_input(format!(
+            "{}: no trial has ended yet; run it with `kiln run`",
+            run.path().display()
+        ))),
+    }
+}
+
+/// The error of a run or a trial without weights.
+fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&TrialId>) -> Stop {
+    let whose = trial.map_or_else(
+        || "its trials have".to_owned(),
+        |trial| format!("trial {trial} has"),
+    );
+    let why = match &file.train.checkpoint {
+        None => {
+            "the experiment has no `train.checkpoint`; add `checkpoint: {every_steps: 500}` to \
+             `train` and run it again"
+        }
+        Some(policy) if policy.after == AfterTraining::Delete => {
+            "`train.checkpoint.after` is `delete`; remove that key and run it again"
+        }
+        Some(_) => {
+            "no checkpoint was written yet (`train.checkpoint.every_steps`) or its folder was \
+             removed; run it again"
+        }
+    };
+    Stop::bad_input(format!(
+        "{}: {whose} kept no weights, because {why}",
+        run.path().display()
+    ))
+}
+
+/// Reads the trial as it was trained.
+fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, Stop> {
+    let path = run.trial_file(trial);
+    let place = path.display();
+    let text = input::read_text(&path, &STATE_BYTES).map_err(|error| {
+        Stop::bad_input(format!(
+            "{place}: {error}; git does not keep the folder `trials`, so use the model on the \
+             machine that trained it, or copy the run's whole folder"
+        ))
+    })?;
+    let file: TrialFile = spec::read_yaml(&text)
+        .map_err(|error| Stop::bad_input(format!("{place} is not a trial file: {error}")))?;
+    if file.kiln_trial != TRIAL_FILE {
+        return Err(Stop::bad_input(format!(
+            "{place}: `kiln_trial` is {}; this kiln reads format {TRIAL_FILE}",
+            file.kiln_trial
+        )));
+    }
+    Ok(file)
+}
+
+/// The checkpoint to use, whose weights are unchanged since they were written.
+fn checkpoint(
+    run: &RunFolder,
+    file: &TrialFile,
+    trial: &TrialId,
+    step: Option<u64>,
+) -> Result<ListedCheckpoint, Stop> {
+    let checkpoints = Checkpoints::new(run.checkpoints(trial), trial.clone());
+    let steps = checkpoints.steps();
+    let listed = || {
+        let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+        steps.join(", ")
+    };
+    let result = checkpoints.result();
+    let Some(step) = step
+        .or(result.as_ref().map(|found| found.step))
+        .or(steps.last().copied())
+    else {
+        return Err(without_weights(run, file, Some(trial)));
+    };
+    if !steps.contains(&step) {
+        return Err(Stop::bad_input(format!(
+            "{}: there is no checkpoint of step {step}; there are {}",
+            run.checkpoints(trial).display(),
+            listed()
+        )));
+    }
+    let usable = checkpoints.usable(step, &[MODEL_FILE]).map_err(|why| {
+        let others = match steps.len() {
+            1 => "it is the only one, so run the trial again".to_owned(),
+            _ => format!("choose another with `--step`: {}", listed()),
+        };
+        Stop::bad_input(format!(
+            "{}: the checkpoint of step {step} cannot be used: {why}; {others}",
+            run.checkpoints(trial).display()
+        ))
+    })?;
+    Ok(ListedCheckpoint {
+        step,
+        valid_loss: usable.header.valid_loss,
+        folder: usable.folder,
+    })
+}

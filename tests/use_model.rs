@@ -1,0 +1,374 @@
+//! `kiln sample`, `predict` and `export` on runs that were really trained.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use serde_json::Value;
+
+use crate::scripted_child::{Ended, real_trial};
+
+const MEASURE: &str = "measure: {warmup_steps: 0, warmup_seconds: 0.0}\n";
+const GPT: &str = "kiln: 1\nname: gpt\n\
+    model: {kind: gpt, d_model: 32, num_layers: 2, num_heads: 4, seq_len: 24}\n\
+    data: {kind: generated, characters: 8000, tokenizer: character}\n\
+    train: {steps: 20, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}, sample: {tokens: 40, prompt: the}}\n\
+    sweep: {grid: {train.optimizer.learning_rate: [1.0e-9, 3.0e-3]}}\n";
+const FLEX: &str = "kiln: 1\nname: flex\n\
+    model: {kind: lstm, d_model: 8, hidden: 8, seq_len: 8}\n\
+    data: {kind: generated, characters: 6000, tokenizer: word}\n\
+    train: {steps: 4, batch_size: 2, cpu_threads: 1, checkpoint: {every_steps: 2}}\nrun: {engine: flex}\n";
+const NONE: &str = "kiln: 1\nname: none\nmodel: {kind: mlp, seq_len: 8}\n\
+    data: {kind: generated, characters: 3000}\ntrain: {steps: 2, batch_size: 2, cpu_threads: 1}\n";
+const PICTURES: &str = "kiln: 1\nname: pictures\nmodel: {kind: resnet, depth: 18, width: 4, stem: small}\n\
+    data: {kind: image-folder, path: images, image_size: 16, valid_fraction: 0.25}\n\
+    train: {steps: 12, batch_size: 4, cpu_threads: 1, optimizer: {kind: adamw, learning_rate: 3.0e-3}, \
+    checkpoint: {every_steps: 50}}\n";
+const PANEL: &str = "kiln: 1\nname: panel\nmodel: {kind: panel-lstm, seq_len: 5, hidden: 6, num_layers: 1}\n\
+    data: {kind: panel-csv, path: prices, date: Date, price: Close, valid_fraction: 0.25}\n\
+    train: {steps: 3, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 50}}\n";
+
+/// A folder with one run of each; trained once for all tests.
+static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (class, color) in [("night", 20_u8), ("day", 230)] {
+        fs::create_dir_all(at("images").join(class)).unwrap();
+        for number in 0..8 {
+            let pixels: Vec<u8> = (0..20 * 18 * 3)
+                .map(|place| color.wrapping_add((place * (number + 3) % 11) as u8))
+                .collect();
+            png(
+                &at("images").join(class).join(format!("{number}.png")),
+                20,
+                18,
+                &pixels,
+            );
+        }
+    }
+    fs::create_dir(at("prices")).unwrap();
+    for (symbol, first) in [("AAA", 10.0), ("BBB", 50.0)] {
+        let rows: String = (0..40)
+            .map(|day| {
+                let price = first + f64::from(day * day % 7);
+                format!(
+                    "2024-{:02}-{:02},{price},{}\n",
+                    day / 28 + 1,
+                    day % 28 + 1,
+                    day + 5
+                )
+            })
+            .collect();
+        fs::write(
+            at("prices").join(format!("{symbol}.csv")),
+            format!("Date,Close,Volume\n{rows}"),
+        )
+        .unwrap();
+    }
+    for (name, text) in [
+        ("gpt", GPT),
+        ("flex", FLEX),
+        ("none", NONE),
+        ("pictures", PICTURES),
+        ("panel", PANEL),
+    ] {
+        fs::write(at(&format!("{name}.yaml")), format!("{text}{MEASURE}")).unwrap();
+        let ended = kiln_in(folder.path(), &["run", &format!("{name}.yaml")]);
+        assert_eq!(ended.status, Some(0), "{}{}", ended.stdout, ended.stderr);
+        assert_eq!(
+            ended.stdout.contains("Weights, for `kiln sample`"),
+            name != "none",
+            "{}",
+            ended.stdout
+        );
+    }
+    folder
+});
+
+/// Writes a PNG file of [height, width, 3], stored without compression.
+fn png(path: &Path, width: u32, height: u32, rgb: &[u8]) {
+    use std::io::Write;
+    let chunk = |kind: &[u8], body: &[u8]| {
+        let mut sum = flate2::Crc::new();
+        sum.update(kind);
+        sum.update(body);
+        let length = (body.len() as u32).to_be_bytes();
+        [&length[..], kind, body, &sum.sum().to_be_bytes()].concat()
+    };
+    let mut rows = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+    for row in rgb.chunks(width as usize * 3) {
+        rows.write_all(&[0]).unwrap();
+        rows.write_all(row).unwrap();
+    }
+    let head = [
+        &width.to_be_bytes()[..],
+        &height.to_be_bytes(),
+        &[8, 2, 0, 0, 0],
+    ]
+    .concat();
+    let file = [
+        b"\x89PNG\r\n\x1a\n".to_vec(),
+        chunk(b"IHDR", &head),
+        chunk(b"IDAT", &rows.finish().unwrap()),
+        chunk(b"IEND", &[]),
+    ];
+    fs::write(path, file.concat()).unwrap();
+}
+
+fn kiln_in(folder: &Path, arguments: &[&str]) -> Ended {
+    Ended::of(
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(arguments)
+            .current_dir(folder)
+            .env("KILN_TRIAL", real_trial())
+            .env("KILN_LOCKS", folder.join("locks"))
+            .env("XDG_CACHE_HOME", folder.join("cache"))
+            .env("CUDA_VISIBLE_DEVICES", "")
+            .output()
+            .unwrap(),
+    )
+}
+
+fn kiln(arguments: &[&str]) -> Ended {
+    kiln_in(TRAINED.path(), arguments)
+}
+
+fn printed(arguments: &[&str]) -> String {
+    let ended = kiln(arguments);
+    assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
+    ended.stdout
+}
+
+fn refused(arguments: &[&str]) -> String {
+    let ended = kiln(arguments);
+    assert_eq!(
+        ended.status,
+        Some(2),
+        "{arguments:?}: {}{}",
+        ended.stdout,
+        ended.stderr
+    );
+    ended.stderr
+}
+
+/// The folder of each trial of a run.
+fn trials(run: &str) -> Vec<PathBuf> {
+    let folder = TRAINED.path().join(format!("results/{run}/latest/trials"));
+    let mut found: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_text_is_that_of_the_training_with_the_weights_of_the_best_trial() {
+    let ended = kiln(&["sample", "gpt", "--prompt", "the", "--tokens", "40"]);
+    assert!(
+        ended.stderr.contains("has 2 trials; using t")
+            && ended.stderr.contains("the lowest validation loss"),
+        "{}",
+        ended.stderr
+    );
+    let chosen = ended.stderr.split_once("using ").unwrap().1;
+    let chosen = chosen.split_once(',').unwrap().0;
+    let written = TRAINED
+        .path()
+        .join(format!("results/gpt/latest/trials/{chosen}/1/sample.txt"));
+    assert_eq!(fs::read_to_string(written).unwrap(), ended.stdout);
+    // Another name of the same trial, another format, and no cache write the same letters.
+    let named = format!("results/gpt/latest:{}", &chosen[1..5]);
+    for more in [&[][..], &["--no-cache"]] {
+        let arguments = [
+            &[
+                "sample", &named, "--prompt", "the", "--tokens", "40", "--format", "json",
+            ],
+            more,
+        ]
+        .concat();
+        let page: Value = serde_json::from_str(&printed(&arguments)).unwrap();
+        assert_eq!(
+            page["texts"][0]["text"],
+            ended.stdout.trim_end_matches('\n')
+        );
+        assert_eq!(page["model"]["trial"], chosen);
+    }
+    let two = printed(&[
+        "sample",
+        "gpt",
+        "--tokens",
+        "9",
+        "--count",
+        "2",
+        "--temperature",
+        "0",
+    ]);
+    let (one, other) = two.split_once("---------------\n").unwrap();
+    assert_eq!(one, other, "the most likely tokens");
+    assert!(
+        !printed(&["sample", "flex", "--tokens", "5"])
+            .trim()
+            .is_empty()
+    );
+}
+
+#[test]
+fn what_cannot_be_used_is_named_with_the_remedy() {
+    for (arguments, words) in [
+        (
+            &["sample", "none"][..],
+            "the experiment has no `train.checkpoint`; add",
+        ),
+        (&["sample", "nowhere"], "there is no such run"),
+        (
+            &["sample", "gpt:ff00ff"],
+            "no trial `ff00ff`; the trials are t",
+        ),
+        (&["sample", "gpt:t"], "no trial `t`"),
+        (
+            &["sample", "flex", "--step", "3"],
+            "there is no checkpoint of step 3; there are 4",
+        ),
+        (
+            &["sample", "flex", "--prompt", "Ωmega x"],
+            "`--prompt` contains \"Ωmega\"",
+        ),
+        (
+            &["sample", "pictures"],
+            "writes no text; use `kiln predict`",
+        ),
+        (
+            &["predict", "flex", "flex.yaml"],
+            "use `kiln sample` for text",
+        ),
+        (
+            &["predict", "pictures", "flex.yaml"],
+            "flex.yaml: it is neither a PNG nor a JPEG file",
+        ),
+        (&["predict", "panel", "flex.yaml"], "no symbol `flex`"),
+        (
+            &["sample", "gpt", "--temperature=-1"],
+            "expected a number from 0 to 100",
+        ),
+    ] {
+        let said = refused(arguments);
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    // A copy of the run whose weights are damaged.
+    let copy = TRAINED.path().join("copy");
+    let status = Command::new("cp")
+        .args(["-rL", "results/flex/latest", copy.to_str().unwrap()])
+        .current_dir(TRAINED.path())
+        .status();
+    assert!(status.unwrap().success());
+    let trial = fs::read_dir(copy.join("trials"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let weights = trial.join("checkpoint/4/model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    let said = refused(&["sample", "copy"]);
+    assert!(
+        said.contains("the checkpoint of step 4 cannot be used: model.safetensors has changed")
+            && said.contains("run the trial again"),
+        "{said}"
+    );
+    fs::remove_dir_all(trial.join("checkpoint")).unwrap();
+    assert!(refused(&["sample", "copy"]).contains("no checkpoint was written yet"));
+    fs::remove_dir_all(copy.join("trials")).unwrap();
+    assert!(refused(&["sample", "copy"]).contains("git does not keep the folder `trials`"));
+}
+
+#[test]
+fn images_get_the_names_of_their_classes_and_series_a_forecast_in_their_units() {
+    let table = printed(&[
+        "predict",
+        "pictures",
+        "images/day/1.png",
+        "images/night/2.png",
+        "--format",
+        "csv",
+    ]);
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(
+        rows[0] == "file,class,probability"
+            && rows[1].starts_with("images/day/1.png,day,")
+            && rows[2].starts_with("images/night/2.png,night,"),
+        "{table}"
+    );
+    let top = printed(&[
+        "predict",
+        "pictures",
+        "images/day/1.png",
+        "--top",
+        "--format",
+        "json",
+    ]);
+    let top: Value = serde_json::from_str(&top).unwrap();
+    let classes = top["predictions"][0]["classes"].as_array().unwrap();
+    let sum: f64 = classes
+        .iter()
+        .map(|share| share["probability"].as_f64().unwrap())
+        .sum();
+    assert!(classes.len() == 2 && (sum - 1.0).abs() < 1e-9);
+    let page = printed(&["predict", "panel", "prices/BBB.csv", "--format", "json"]);
+    let page: Value = serde_json::from_str(&page).unwrap();
+    let forecast = &page["predictions"][0];
+    let number = |key: &str| forecast[key].as_f64().unwrap();
+    assert_eq!(
+        (
+            forecast["symbol"].as_str(),
+            forecast["after"].as_str(),
+            number("last_price")
+        ),
+        (Some("BBB"), Some("2024-02-12"), 52.0)
+    );
+    let next = number("last_price") * number("log_return").exp();
+    assert!((number("next_price") - next).abs() < 1e-9);
+}
+
+#[test]
+fn an_export_is_whole_and_replaced_only_on_request() {
+    let said = printed(&["export", "gpt", "--to", "out"]);
+    let out = TRAINED.path().join("out");
+    for name in [
+        "model.safetensors",
+        "config.json",
+        "model.py",
+        "check.safetensors",
+        "vocabulary.json",
+        "huggingface/config.json",
+        "huggingface/model.safetensors",
+    ] {
+        assert!(
+            out.join(name).is_file() && said.contains(&format!("out/{name}")),
+            "{said}"
+        );
+    }
+    let config: Value =
+        serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
+    assert_eq!(
+        (&config["kind"], &config["origin"]["step"]),
+        (&"gpt".into(), &20.into())
+    );
+    assert!(refused(&["export", "gpt", "--to", "out"]).contains("replace it with `--force`"));
+    printed(&["export", "flex", "--to", "out", "--force"]);
+    assert!(
+        !out.join("huggingface").exists(),
+        "the earlier export is gone"
+    );
+    let foreign = refused(&["export", "gpt", "--to", "prices", "--force"]);
+    assert!(foreign.contains("not an export of kiln"), "{foreign}");
+    // A failed export leaves nothing.
+    refused(&["export", "none", "--to", "never"]);
+    assert!(!TRAINED.path().join("never").exists());
+    assert_eq!(trials("gpt").len(), 2);
+}
