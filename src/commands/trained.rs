@@ -19,10 +19,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    Stop, note,
-    sources::table_of,
-};
+use super::{Stop, note, sources::table_of};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";
