@@ -223,7 +223,7 @@ fn what_cannot_be_used_is_named_with_the_remedy() {
             &["sample", "none"][..],
             "the experiment has no `train.checkpoint`; add",
         ),
-        (&["sample", "nowhere"], "there is no such run"),
+        (&["sample", "nowhere"], "there is no such file or folder"),
         (
             &["sample", "gpt:ff00ff"],
             "no trial `ff00ff`; the trials are t",

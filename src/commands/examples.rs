@@ -63,6 +63,28 @@ pub(super) const RM: &str = r#"Examples:
 
 See docs/running.md"#;
 
+pub(super) const SAMPLE: &str = r#"Examples:
+  kiln sample latest --prompt ROMEO:
+  kiln sample shakespeare-cpu:t31a --prompt KING --tokens 500 --temperature 0.8 --top-k 20
+  kiln sample results/chatlm-sft/latest --prompt Hello --temperature 0
+  kiln sample latest --prompt KING --count 3 --seed 7 --format json
+
+See docs/use-the-model.md"#;
+
+pub(super) const PREDICT: &str = r#"Examples:
+  kiln predict latest photo.png other.jpg
+  kiln predict results/cifar10-resnet/latest *.png --top 5 --format csv
+  kiln predict panel-lstm-hidden:t9c2 prices/AAPL.csv prices/MSFT.csv --format json
+
+See docs/use-the-model.md"#;
+
+pub(super) const EXPORT: &str = r#"Examples:
+  kiln export latest --to my-model
+  kiln export results/shakespeare-cpu/latest:t31a --to my-model --force
+  # `python my-model/model.py` then compares PyTorch's outputs with kiln's
+
+See docs/use-the-model.md"#;
+
 pub(super) const SNAPSHOT: &str = r#"Examples:
   kiln snapshot         # the page of nvidia-smi -q
   kiln snapshot --csv

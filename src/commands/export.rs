@@ -19,15 +19,7 @@ use super::{
     trained::{self, find},
 };
 
-/// Examples for `--help`.
-const EXAMPLES: &str = "\
-Examples:
-  kiln export latest --to my-model
-  kiln export results/shakespeare-cpu/latest:t31a --to my-model --force
-  python my-model/model.py     compares PyTorch's outputs with kiln's";
-
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     model: trained::Args,

@@ -95,10 +95,13 @@ enum Verb {
     #[command(after_long_help = examples::RM)]
     Rm(rm::Args),
     /// Let a trained model write: continue a prompt, or answer it.
+    #[command(after_long_help = examples::SAMPLE)]
     Sample(sample::Args),
     /// Let a trained model classify images or forecast series.
+    #[command(after_long_help = examples::PREDICT)]
     Predict(predict::Args),
     /// Export a trained model for PyTorch and Hugging Face's transformers.
+    #[command(after_long_help = examples::EXPORT)]
     Export(export::Args),
     /// Show all current readings of all GPUs: text like nvidia-smi -q, CSV, JSON, an explanation,
     /// or selected properties.

@@ -14,15 +14,7 @@ use super::{
 };
 use crate::output::{csv, table::TextTable};
 
-/// Examples for `--help`.
-const EXAMPLES: &str = "\
-Examples:
-  kiln predict latest photo.png other.jpg
-  kiln predict results/cifar10-resnet/latest *.png --top 5 --format csv
-  kiln predict panel-lstm-hidden:t9c2 prices/AAPL.csv prices/MSFT.csv --format json";
-
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     model: trained::Args,

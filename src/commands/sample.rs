@@ -14,16 +14,7 @@ use super::{
 };
 use crate::output::terminal;
 
-/// Examples for `--help`.
-const EXAMPLES: &str = "\
-Examples:
-  kiln sample latest --prompt \"ROMEO:\"
-  kiln sample shakespeare-cpu:t31a --prompt \"To be\" --tokens 500 --temperature 0.8 --top-k 20
-  kiln sample results/chatlm-sft/latest --prompt \"What is a checkpoint?\" --temperature 0
-  kiln sample latest --prompt \"KING\" --count 3 --seed 7 --format json";
-
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(flatten)]
     model: trained::Args,

@@ -137,7 +137,8 @@ fn disturb(event: Event, running: &mut Running<'_>, scene: &Scene, after: Durati
         }
         Event::Second => {
             let second = scene.launch(&[], |_| ());
-            if second.status != Some(3) && running.pause(Duration::ZERO) {
+            // If the first one came too late to the lock, it was refused and has ended.
+            if second.status != Some(3) && running.pause(Duration::from_millis(200)) {
                 scene.note("status", format!("two launches: {}", second.words()));
             }
             kill(running.pid(), "KILL");
