@@ -96,7 +96,7 @@ pub(super) const WATCH: &str = r#"Examples:
   kiln watch latest             # the newest run, while it goes on
   kiln watch quickstart --once  # one frame
 
-See docs/running.md and docs/snapshot.md"#;
+See docs/running.md"#;
 
 pub(super) const CALIBRATE: &str = r#"Examples:
   kiln calibrate
