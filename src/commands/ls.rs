@@ -7,12 +7,15 @@ use std::{
 };
 
 use kiln_core::{
+    input,
+    limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
         RunFile, RunFolder, TableRow, TrialTable,
         lock::{Holder, holder},
         run_folder::LATEST,
     },
+    spec,
     units::{Bytes, Seconds, clock, counted, without_controls},
 };
 use serde::Serialize;
@@ -21,7 +24,7 @@ use super::{
     Status, Stop, page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
 };
-use crate::output::table::TextTable;
+use crate::{output::table::TextTable, report};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -82,6 +85,9 @@ struct RunLine {
     is_searching: bool,
     done: usize,
     failed: usize,
+    /// The best value of the run's objective.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    best: Option<String>,
     age_seconds: Option<f64>,
     size_bytes: u64,
     /// The process that runs it, or why it cannot be read.
@@ -191,19 +197,16 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         is_searching: false,
         done: 0,
         failed: 0,
+        best: None,
         age_seconds: None,
         size_bytes,
         note: None,
     };
     let read = RunFile::read(&run.run_file()).and_then(|file| {
-        Ok((
-            file,
-            TrialTable::read_of(run)
-                .map_err(|error| error.to_string())?
-                .rows,
-        ))
+        let table = TrialTable::read_of(run).map_err(|error| error.to_string())?;
+        Ok((file, table))
     });
-    let (file, rows) = match read {
+    let (file, table) = match read {
         Ok(read) => read,
         Err(why) => {
             return RunLine {
@@ -212,7 +215,11 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             };
         }
     };
-    let ends = outcomes(&file, &rows);
+    let ends = outcomes(&file, &table.rows);
+    let objective = input::read_text(&run.experiment(), &RESOLVED_BYTES)
+        .ok()
+        .and_then(|text| spec::objective_of(&text));
+    line.best = report::best_value(&table, objective);
     line.trials = file.plan.len();
     line.is_searching = file.is_searching;
     line.done = ends.len();
@@ -273,7 +280,7 @@ struct LsColumn {
     cell: fn(&RunLine) -> String,
 }
 
-const COLUMNS: [LsColumn; 7] = [
+const COLUMNS: [LsColumn; 8] = [
     LsColumn {
         head: "experiment",
         left_out: 0,
@@ -312,8 +319,13 @@ const COLUMNS: [LsColumn; 7] = [
         },
     },
     LsColumn {
-        head: "size",
+        head: "best",
         left_out: 3,
+        cell: |line| line.best.clone().unwrap_or_default(),
+    },
+    LsColumn {
+        head: "size",
+        left_out: 4,
         cell: |line| Bytes(line.size_bytes).to_string(),
     },
 ];

@@ -26,5 +26,6 @@ pub use manual::manual;
 pub use notices::notices;
 pub use page::{Subject, json, markdown, text};
 pub use point_table::{point_table, point_table_manual};
+pub use ranking::best_value;
 pub use recommendation::SearchScope;
 pub use summary::summary;

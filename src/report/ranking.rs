@@ -9,7 +9,7 @@ use kiln_core::{
 use super::{
     layout::significant,
     objective::{Objective, RankedBy, words},
-    points::{Point, Speed, Statistic, lengths_differ, speed},
+    points::{Point, Speed, Statistic, lengths_differ, points, speed},
     rates::{Blocks, Doubt, Rates, doubt},
 };
 
@@ -24,7 +24,7 @@ pub(super) struct Ranking<'a> {
     pub(super) has_repeats: bool,
     /// Whether any point has several values of the objective.
     has_repeated_values: bool,
-    doubt: Option<Doubt>,
+    all: &'a [Point<'a>],
     pub(super) axes: &'a [String],
 }
 
@@ -80,12 +80,12 @@ impl<'a> Ranking<'a> {
         };
         let (has_repeats, has_repeated_values) = (is_repeated(&|_| Some(1.0)), is_repeated(&value));
         let mut ranking = Self {
-            doubt: doubt_of_first(all, &objective, rate, &points),
             objective,
             points,
             rate,
             has_repeats,
             has_repeated_values,
+            all,
             axes: &table.axes,
         };
         ranking.mark();
@@ -130,9 +130,14 @@ impl<'a> Ranking<'a> {
             .collect()
     }
 
+    /// Reason to doubt the order of the best two.
+    fn doubt(&self) -> Option<Doubt> {
+        doubt_of_first(self.all, &self.objective, self.rate, &self.points)
+    }
+
     /// Whether nothing speaks against the order of the best two.
     pub(super) fn is_certain(&self) -> bool {
-        self.has_repeated_values && self.doubt.is_none()
+        self.has_repeated_values && self.doubt().is_none()
     }
 
     /// Whether the points can be ranked by step time only.
@@ -162,7 +167,7 @@ impl<'a> Ranking<'a> {
                 format!("{name} has the {}: {value}", self.objective.superlative())
             }
         };
-        let certainty = match &self.doubt {
+        let certainty = match self.doubt() {
             Some(doubt) => doubt.in_words(&self.objective.superlative()),
             None if !self.has_repeated_values => {
                 "one run per point: the order may be noise".to_owned()
@@ -254,6 +259,18 @@ impl<'a> Ranking<'a> {
             false => format!("* {}", self.objective.superlative()),
         }
     }
+}
+
+/// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`; `None`
+/// without a completed trial that has one.
+pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
+    let all = points(table);
+    let ranking = Ranking::new(&all, table, asked);
+    let value = ranking.points.first()?.value?;
+    Some(match ranking.objective.by {
+        RankedBy::Speed => format!("{} {}", significant(value), ranking.unit()),
+        RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
+    })
 }
 
 /// A metric with its standard deviation over the runs, in its own unit.

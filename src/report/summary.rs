@@ -4,7 +4,7 @@
 //! In comes `trials.csv` as read; out comes text. Repeats of a point are one line with their mean;
 //! the spread is their sample standard deviation. Nothing is measured or looked up here.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::fmt::Write;
 
 use kiln_core::{
     plan::Outcome,
@@ -197,25 +197,33 @@ impl RankedTable<'_> {
         page
     }
 
-    /// A line for each reason why points have no rate.
+    /// Why trials have no rate: how many, and the reason of the first.
     fn without_rate(&self) -> String {
         let rate: Speed = match self.has(|row| row.tokens_per_second) {
             true => |row| row.tokens_per_second.or(row.samples_per_second),
             false => |row| row.samples_per_second,
         };
-        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-        for point in self.points().filter_map(|point| point.lacking(rate)) {
-            let told = point.rows.iter().find_map(|row| row.note("window_seconds"));
-            let reason = without_controls(told.unwrap_or("no reason was recorded"));
-            *reasons.entry(reason).or_default() += point.rows.len();
-        }
-        let line = |(reason, trials): (String, usize)| {
-            format!(
-                "– {} without a rate: window_seconds: {reason}\n",
-                counted(trials, "trial")
-            )
+        let lacking: Vec<Point<'_>> = self
+            .points()
+            .filter_map(|point| point.lacking(rate))
+            .collect();
+        let mut rows = lacking.iter().flat_map(|point| &point.rows);
+        let Some(told) = rows.clone().next().map(|first| {
+            first
+                .note("window_seconds")
+                .unwrap_or("no reason was recorded")
+        }) else {
+            return String::new();
         };
-        reasons.into_iter().map(line).collect()
+        let is_alike = rows
+            .clone()
+            .all(|row| row.note("window_seconds") == Some(told));
+        let first = if is_alike { "" } else { "first: " };
+        format!(
+            "– {} without a rate: {first}{}\n",
+            counted(rows.by_ref().count(), "trial"),
+            without_controls(told)
+        )
     }
 
     /// Whether any point has the number.
@@ -590,7 +598,7 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains("\n– 2 trials without a rate: window_seconds: only 2 steps\n"),
+            page.contains("\n– 2 trials without a rate: only 2 steps\n"),
             "{page}"
         );
         assert!(
