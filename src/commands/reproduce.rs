@@ -20,7 +20,7 @@ use super::{
     machine::trial_program,
     note,
     planned::plan_loaded,
-    run::{PlannedFile, dry_run, instruments_for, status, write_point_table},
+    run::{PlannedFile, dry_run, instruments_for, start_with, status},
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
@@ -62,9 +62,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         });
     }
     let report = asked.request(&launch, &program, |request| {
-        schedule::run(request, begin(request)?).map_err(stopped)
+        start_with(request, begin(request)?)
     })?;
-    write_point_table(&report, None);
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }

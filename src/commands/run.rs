@@ -147,7 +147,6 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
         return asked.request(&args.launch, program, dry_run);
     }
     let report = asked.request(&args.launch, program, start)?;
-    write_point_table(&report, asked.planned.loaded.experiment.objective);
     let shown = match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
         None if args.launch.style() == ProgressMode::Json => Ok(()),
@@ -173,7 +172,17 @@ fn show(report: &LaunchReport, asked: &PlannedFile) -> Result<(), Stop> {
 
 /// Runs the requested trials.
 pub(super) fn start(request: &RunRequest) -> Result<LaunchReport, Stop> {
-    schedule::run(request, instruments_for(request.trials)).map_err(stopped)
+    start_with(request, instruments_for(request.trials))
+}
+
+/// Runs the requested trials with these instruments, and writes the run's `summary.csv`.
+pub(super) fn start_with(
+    request: &RunRequest,
+    instruments: Instruments,
+) -> Result<LaunchReport, Stop> {
+    let report = schedule::run(request, instruments).map_err(stopped)?;
+    write_point_table(&report, request.experiment.objective);
+    Ok(report)
 }
 
 pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
@@ -271,8 +280,8 @@ fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Sto
     ))
 }
 
-/// Writes `summary.csv`. A run is complete without it, so a fault is only told.
-pub(super) fn write_point_table(report: &LaunchReport, objective: Option<spec::Objective>) {
+/// Writes `summary.csv`. A run is complete without it, so an error is only a note.
+fn write_point_table(report: &LaunchReport, objective: Option<spec::Objective>) {
     if report.end == LaunchEnd::NothingToDo {
         return;
     }

@@ -22,7 +22,7 @@ use super::{
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print, print_json,
-    run::{path_line, write_point_table},
+    run::{path_line, start_with},
 };
 use crate::{
     progress::ProgressMode,
@@ -106,9 +106,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     }
     let report = args
         .launch
-        .request(&wanted, &program, |request| schedule::run(request, opened))
-        .map_err(stopped)?;
-    write_point_table(&report, loaded.experiment.objective);
+        .request(&wanted, &program, |request| start_with(request, opened))?;
     let rows = TrialTable::read_of(&report.folder)
         .map_err(|error| Stop::new(Status::Failed, error))?
         .rows;
