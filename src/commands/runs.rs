@@ -55,6 +55,14 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
     }
 }
 
+/// The newest run of an experiment, by its folder.
+pub(super) fn newest_of(experiment: &Path) -> Option<RunFolder> {
+    let absolute = std::path::absolute(experiment).ok()?;
+    let name = absolute.file_name()?.to_string_lossy();
+    let newest = runs(absolute.parent()?, &name).pop()?;
+    Some(RunFolder::at(experiment.join(newest.name())))
+}
+
 /// The runs that a short name may mean, and how many runs before the newest of them.
 struct ShortName<'a> {
     name: &'a str,

@@ -9,10 +9,7 @@ use std::{
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    record::{
-        RunFile, RunFolder, TrialTable,
-        run_folder::{self, experiments},
-    },
+    record::{RunFile, RunFolder, TrialTable},
     spec,
 };
 use serde_json::Value;
@@ -327,14 +324,7 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
     if own.is_file() {
         return Ok(own);
     }
-    let newest = named.file_name().and_then(|name| {
-        run_folder::runs(
-            named.parent().unwrap_or(Path::new("")),
-            &name.to_string_lossy(),
-        )
-        .pop()
-    });
-    newest
+    runs::newest_of(named)
         .map(|run| run.trials_table())
         .filter(|table| table.is_file())
         .ok_or_else(|| refuse("holds no `trials.csv`"))
@@ -342,19 +332,14 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
 
 /// The table of the run that started last, among all experiments.
 pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
-    let names = experiments(results).map_err(|error| {
+    let all = runs::newest_first(results).map_err(|error| {
         Stop::bad_input(format!(
             "{}: {error}; name the folder of the runs with `--results`",
             results.display()
         ))
     })?;
-    let all = names
-        .iter()
-        .flat_map(|name| run_folder::runs(results, name))
-        .filter(|run| run.trials_table().is_file());
-    // A run's name begins with the time of its start.
-    let newest = all.max_by_key(RunFolder::name);
-    newest.map(|run| run.trials_table()).ok_or_else(|| {
+    let mut tables = all.iter().map(|named| named.run.trials_table());
+    tables.find(|table| table.is_file()).ok_or_else(|| {
         Stop::bad_input(format!(
             "no run with a `trials.csv` under {}; `kiln run FILE` creates one",
             results.display()

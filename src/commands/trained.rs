@@ -10,9 +10,10 @@ use kiln_core::{
     limits::STATE_BYTES,
     plan::{TRIAL_FILE, TrialFile, TrialId},
     record::{
-        Checkpoints, RunFolder, TableRow, TrialTable,
+        Checkpoints, RunFolder, TrialTable,
         attempt::{attempts, result},
         checkpoint::ListedCheckpoint,
+        run_folder::LATEST,
     },
     spec::{self, AfterTraining},
     units::{counted, decimals},
@@ -23,10 +24,8 @@ use super::{Stop, note, sources::table_of};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";
-/// Names the newest run under `--results`.
-const LATEST: &str = "latest";
 
-/// Which model to use, and on what.
+/// The model to use, and the device.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A run's folder, an experiment's folder or name (its newest run), or `latest` (the newest run
@@ -59,12 +58,12 @@ pub(super) struct Trained {
 /// Finds the model, and says on standard error which trial was chosen where there are several.
 pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     let (run, named) = run_and_trial(args)?;
-    let rows = TrialTable::read_of(&run)
-        .map_err(|error| Stop::bad_input(error.to_string()))?
-        .rows;
+    let table = TrialTable::read_of(&run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let rows = table.last_attempts().into_iter();
+    let trials: Vec<&TrialId> = rows.map(|row| &row.fixed.trial).collect();
     let trial = match named {
-        Some(named) => named_trial(&run, &rows, named)?,
-        None => best_trial(&run, &rows)?,
+        Some(named) => named_trial(&run, &trials, named)?,
+        None => best_trial(&run, &trials)?,
     };
     let file = trial_file(&run, &trial)?;
     let checkpoint = checkpoint(&run, &file, &trial, args.step)?;
@@ -82,7 +81,7 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
 }
 
 impl Trained {
-    /// Where the weights come from, for records.
+    /// Source of the weights, for records.
     pub(super) fn origin(&self) -> Value {
         json!({
             "run": self.run.name(),
@@ -110,27 +109,14 @@ fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
     Ok((RunFolder::at(folder), trial))
 }
 
-/// The trials of a run, each once, in the order of the table.
-fn trials(rows: &[TableRow]) -> Vec<&TrialId> {
-    let mut trials: Vec<&TrialId> = Vec::new();
-    for row in rows {
-        if !trials.contains(&&row.fixed.trial) {
-            trials.push(&row.fixed.trial);
-        }
-    }
-    trials
-}
-
 /// Most ids that a message lists.
 const MOST_LISTED: usize = 10;
 
-fn named_trial(run: &RunFolder, rows: &[TableRow], named: &str) -> Result<TrialId, Stop> {
-    let digits = named.strip_prefix('t').unwrap_or(named);
-    let all = trials(rows);
-    let found: Vec<&&TrialId> = all
-        .iter()
-        .filter(|trial| !digits.is_empty() && trial.digits().starts_with(digits))
-        .collect();
+fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Result<TrialId, Stop> {
+    // The letter alone begins every id.
+    let letter = TrialId::LETTER.to_string();
+    let fits = |trial: &&&TrialId| named != letter && trial.begins_with(named);
+    let found: Vec<&&TrialId> = all.iter().filter(fits).collect();
     let ids = |trials: &[&TrialId]| {
         let shown: Vec<String> = trials
             .iter()
@@ -147,7 +133,7 @@ fn named_trial(run: &RunFolder, rows: &[TableRow], named: &str) -> Result<TrialI
         [] => Err(Stop::bad_input(format!(
             "{}: no trial `{named}`; the trials are {}",
             run.path().display(),
-            ids(&all)
+            ids(all)
         ))),
         ref several => Err(Stop::bad_input(format!(
             "{}: `{named}` begins the ids of {} trials: {}; give more of it",
@@ -164,8 +150,7 @@ fn kept(run: &RunFolder, trial: &TrialId) -> Option<ListedCheckpoint> {
 
 /// The trial whose weights have the lowest validation loss; without any loss, the first that has
 /// weights.
-fn best_trial(run: &RunFolder, rows: &[TableRow]) -> Result<TrialId, Stop> {
-    let all = trials(rows);
+fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
     let mut usable: Vec<(&TrialId, ListedCheckpoint)> = all
         .iter()
         .filter_map(|trial| Some((*trial, kept(run, trial)?)))

@@ -13,8 +13,8 @@ use kiln_core::record::{
     run_folder::LATEST,
 };
 
-/// A run on another machine, whose lock may be invisible here, goes on as long as its files change at
-/// least so often.
+/// A run on another machine, whose lock may be invisible here, goes on as long as its files change
+/// at least so often.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
 
 /// Whether a run goes on.
@@ -23,8 +23,8 @@ pub enum Life {
     Running,
     /// The last launch has ended, as it says itself: `finished`, `interrupted`, ….
     Ended(String),
-    /// The last launch was killed, or its machine went down. The time of the last change, in UTC, by
-    /// the clock of the file system.
+    /// The last launch was killed, or its machine went down. The time of the last change, in UTC,
+    /// by the clock of the file system.
     Stopped {
         since: Option<String>,
     },
@@ -46,7 +46,7 @@ pub(super) struct LifeWatch {
     /// The folder of the experiment and its name.
     results: PathBuf,
     experiment: String,
-    /// Of this machine, since it booted.
+    /// Id of this machine since it booted.
     boot_id: Option<String>,
     /// When a file was last seen to grow.
     grown: Option<Instant>,
@@ -82,7 +82,7 @@ impl LifeWatch {
                 None => self.stopped(),
             };
         };
-        let is_own = |holder: &Holder| holder.0.starts_with(&format!("process {} ", launch.pid));
+        let is_own = |holder: &Holder| holder.pid() == Some(launch.pid);
         match (&held_by, &launch.ended) {
             (Some(holder), None) if is_own(holder) => Life::Running,
             // A new launch holds the lock before it is recorded.

@@ -153,10 +153,7 @@ fn find_id(trials: &[Trial], name: &str) -> Result<TrialId, String> {
     let fitting: Vec<&TrialId> = trials
         .iter()
         .map(|trial| &trial.id)
-        .filter(|id| {
-            id.digits()
-                .starts_with(name.strip_prefix(TrialId::LETTER).unwrap_or(name))
-        })
+        .filter(|id| id.begins_with(name))
         .collect();
     match fitting.as_slice() {
         [id] => Ok((*id).clone()),

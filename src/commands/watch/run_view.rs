@@ -9,17 +9,14 @@ use std::{
 };
 
 use kiln_core::{
-    record::{
-        RunFolder,
-        run_folder::{LATEST, experiments, runs},
-    },
+    record::{RunFolder, run_folder::LATEST},
     units::without_controls,
 };
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use super::signals;
 use crate::{
-    commands::{Status, Stop, runs::find as short_name, written},
+    commands::{Status, Stop, runs, written},
     follow::{RunFollower, RunState, page},
     output::{
         frame::{DrawnFrame, FramePage, Size},
@@ -27,10 +24,10 @@ use crate::{
     },
 };
 
-/// What arrives in place of a signal's number when `q` is pressed.
+/// Sent in place of a signal's number when `q` is pressed.
 const QUIT: i32 = 0;
 
-/// What is watched, and how often.
+/// The run to watch, and the interval.
 pub(super) struct WatchedRun<'a> {
     pub(super) named: &'a str,
     pub(super) results: &'a Path,
@@ -75,14 +72,19 @@ fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
     };
     let path = Path::new(named);
     if named == LATEST && !path.exists() {
-        return newest(results)
-            .ok_or_else(|| refuse(&format!("there is no run under {}", results.display())));
+        return match runs::newest_first(results).unwrap_or_default().first() {
+            Some(newest) => Ok(newest.run.clone()),
+            None => Err(refuse(&format!(
+                "there is no run under {}",
+                results.display()
+            ))),
+        };
     }
     let below = results.join(named);
     let place = match (path.exists(), below.exists()) {
         (true, _) => path.to_owned(),
         (false, true) => below,
-        (false, false) => return short_name(named, results).map(|found| found.run),
+        (false, false) => return runs::find(named, results).map(|found| found.run),
     };
     let folder = match place.is_file() {
         true => place.parent().map(Path::to_owned).unwrap_or_default(),
@@ -100,17 +102,7 @@ fn run_of(folder: PathBuf) -> Option<RunFolder> {
     if RunFolder::at(&folder).run_file().exists() {
         return Some(RunFolder::at(folder));
     }
-    let absolute = std::path::absolute(&folder).ok()?;
-    let name = absolute.file_name()?.to_str()?;
-    let newest = runs(absolute.parent()?, name).pop()?;
-    Some(RunFolder::at(folder.join(newest.name())))
-}
-
-/// The run that started last, among all experiments: a run's name begins with the time of its start.
-fn newest(results: &Path) -> Option<RunFolder> {
-    let names = experiments(results).ok()?;
-    let all = names.iter().flat_map(|name| runs(results, name));
-    all.max_by_key(RunFolder::name)
+    runs::newest_of(&folder)
 }
 
 /// Draws each frame over the one before on a terminal, and prints one after the other elsewhere.
@@ -167,8 +159,8 @@ impl Drop for Frames {
 struct Keys(Termios);
 
 impl Keys {
-    /// Sends [`QUIT`] when `q` is pressed; `None` if standard input is not a terminal of this process
-    /// group, whose mode another program would miss.
+    /// Sends [`QUIT`] when `q` is pressed; `None` if standard input is not a terminal of this
+    /// process group, whose mode another program would miss.
     fn listen(sender: Sender<i32>) -> Option<Self> {
         let stdin = std::io::stdin();
         let foreground = tcgetpgrp(&stdin).ok()?;

@@ -37,6 +37,13 @@ impl TrialId {
             .filter(|digits| !digits.is_empty())
             .unwrap_or(&self.0)
     }
+
+    /// Whether it begins with this text, with or without the letter; nothing begins with an empty
+    /// text.
+    pub fn begins_with(&self, text: &str) -> bool {
+        let digits = text.strip_prefix(Self::LETTER).unwrap_or(text);
+        !text.is_empty() && self.digits().starts_with(digits)
+    }
 }
 
 impl PartialEq for TrialId {

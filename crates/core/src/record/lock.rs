@@ -35,15 +35,16 @@ impl Drop for Lock {
 pub struct Holder(pub String);
 
 impl Holder {
-    /// Whether the process it names has ended. A child that it was just starting when it was killed
-    /// has the file open until its exec.
+    /// The id of its process, which every lock file begins with; `None` if it is not known.
+    pub fn pid(&self) -> Option<u32> {
+        let rest = self.0.strip_prefix("process ")?;
+        rest.split(' ').next()?.parse().ok()
+    }
+
+    /// Whether its process has ended. A child that the process was starting when it was killed has
+    /// the file open until its exec.
     fn has_ended(&self) -> bool {
-        let pid = self
-            .0
-            .strip_prefix("process ")
-            .and_then(|rest| rest.split(' ').next())
-            .and_then(|pid| pid.parse::<u32>().ok());
-        pid.is_some_and(|pid| {
+        self.pid().is_some_and(|pid| {
             Path::new("/proc/self").exists() && !Path::new(&format!("/proc/{pid}")).exists()
         })
     }
