@@ -10,6 +10,7 @@ mod objective;
 mod page;
 mod point_table;
 mod points;
+mod ranked_table;
 mod ranking;
 mod rates;
 mod recommendation;

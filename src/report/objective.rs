@@ -1,5 +1,5 @@
-//! What a run is about: the metric that ranks its points, from the experiment's `objective` or from
-//! the axes of its table.
+//! The objective of a run: the metric that ranks its points, from the experiment's `objective` or
+//! from the axes of its table.
 
 use kiln_core::{
     record::{TrialRow, TrialTable},
@@ -35,7 +35,7 @@ const SECTIONS_OF_SPEED: [&str; 5] = [
 /// An axis that only repeats.
 const SEED: &str = "train.seed";
 
-/// What an axis changes.
+/// Effect of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AxisKind {
     Speed,
@@ -67,13 +67,15 @@ pub(super) enum RankedBy {
     Metric(Metric, Goal),
 }
 
-/// How the points of a run are ranked, and why.
+/// The ranking of the points of a run, and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Objective {
     pub(super) by: RankedBy,
     /// Whether the axes also change the speed, so that no point is the best at both.
     pub(super) is_trade_off: bool,
-    /// The reason, if it needs to be said.
+    /// Whether the experiment itself names the metric.
+    pub(super) is_asked: bool,
+    /// The axes that decide it, in words; `None` if speed is all they change.
     pub(super) why: Option<String>,
 }
 
@@ -86,6 +88,7 @@ impl Objective {
         let speed = Self {
             by: RankedBy::Speed,
             is_trade_off: false,
+            is_asked: false,
             why: None,
         };
         let kinds: Vec<AxisKind> = table.axes.iter().map(|axis| AxisKind::of(axis)).collect();
@@ -102,6 +105,7 @@ impl Objective {
         Self {
             by: RankedBy::Metric(metric, goal),
             is_trade_off: fast.is_some(),
+            is_asked: false,
             why: Some(match fast {
                 Some(fast) => format!("{changing}, and `{}` how fast", names[fast]),
                 None => changing,
@@ -119,7 +123,8 @@ impl Objective {
         Self {
             by,
             is_trade_off: false,
-            why: Some("`objective` of the experiment".to_owned()),
+            is_asked: true,
+            why: None,
         }
     }
 

@@ -105,14 +105,19 @@ pub(super) fn lengths_differ(axes: &[String]) -> bool {
 /// Speed of a row; higher is faster.
 pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
 
-/// Returns the speed by which the points of a run are ranked: samples per second, or tokens per
-/// second where samples have different lengths. Where no row has it: steps per second, if each step
-/// is the same work; step times of different batch sizes are not comparable.
-pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
-    let throughput: Speed = if lengths_differ(axes) {
-        |row| row.tokens_per_second
+/// Tokens per second, with the unit.
+pub(super) const TOKENS: (Speed, &str) = (|row| row.tokens_per_second, "tokens/s");
+/// Samples per second, with the unit.
+pub(super) const SAMPLES: (Speed, &str) = (|row| row.samples_per_second, "samples/s");
+
+/// Returns the speed by which the points of a run are ranked, with its unit: samples per second, or
+/// tokens per second where samples have different lengths. Where no row has it: steps per second,
+/// if each step is the same work; step times of different batch sizes are not comparable.
+pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> (Speed, &'static str) {
+    let (throughput, unit) = if lengths_differ(axes) {
+        TOKENS
     } else {
-        |row| row.samples_per_second
+        SAMPLES
     };
     let rows = || points.iter().flat_map(Point::completed);
     let mut sizes = rows().map(|row| row.effective_batch_size);
@@ -120,14 +125,14 @@ pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> Speed {
     let is_one_work = !lengths_differ(axes) && sizes.all(|size| first == Some(size));
     let has_rate = rows().any(|row| throughput(row).is_some());
     if has_rate || !is_one_work {
-        throughput
-    } else {
-        |row| {
-            row.median_step_seconds
-                .filter(|seconds| *seconds > 0.0)
-                .map(|seconds| 1.0 / seconds)
-        }
+        return (throughput, unit);
     }
+    let steps: Speed = |row| {
+        row.median_step_seconds
+            .filter(|seconds| *seconds > 0.0)
+            .map(|seconds| 1.0 / seconds)
+    };
+    (steps, "steps/s")
 }
 
 /// Text of a value; an axis removed by `null` has an empty cell.

@@ -9,7 +9,7 @@ use kiln_core::{
 use super::{
     layout::significant,
     objective::{Objective, RankedBy, words},
-    points::{Point, Speed, Statistic, lengths_differ, points, speed},
+    points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
     rates::{Blocks, Doubt, Rates, doubt},
 };
 
@@ -20,6 +20,7 @@ pub(super) struct Ranking<'a> {
     pub(super) points: Vec<RankedPoint<'a>>,
     /// The throughput of the run: samples, tokens or steps per second.
     pub(super) rate: Speed,
+    unit: &'static str,
     /// Whether any point has repeats.
     pub(super) has_repeats: bool,
     /// Whether any point has several values of the objective.
@@ -46,9 +47,9 @@ impl<'a> Ranking<'a> {
         asked: Option<spec::Objective>,
     ) -> Self {
         let objective = Objective::of(table, asked);
-        let rate = match asked.map(|asked| asked.metric) {
-            Some(Metric::SamplesPerSecond) => |row: &TrialRow| row.samples_per_second,
-            Some(Metric::TokensPerSecond) => |row: &TrialRow| row.tokens_per_second,
+        let (rate, unit) = match asked.map(|asked| asked.metric) {
+            Some(Metric::SamplesPerSecond) => SAMPLES,
+            Some(Metric::TokensPerSecond) => TOKENS,
             _ => speed(all, &table.axes),
         };
         let value = |row: &TrialRow| match objective.by {
@@ -62,7 +63,10 @@ impl<'a> Ranking<'a> {
             .map(|(place, point)| RankedPoint {
                 point,
                 place,
-                value: point.statistic(value).map(|value| value.mean),
+                value: point
+                    .statistic(value)
+                    .map(|value| value.mean)
+                    .filter(|mean| !mean.is_nan()),
                 is_marked: false,
             })
             .collect();
@@ -83,6 +87,7 @@ impl<'a> Ranking<'a> {
             objective,
             points,
             rate,
+            unit,
             has_repeats,
             has_repeated_values,
             all,
@@ -108,26 +113,26 @@ impl<'a> Ranking<'a> {
     }
 
     /// Whether each point is on the Pareto front: no other is at least as good in the metric and in
-    /// speed, and better in one of them. A point without a speed is there if its metric is the
-    /// best.
+    /// speed, and better in one of them. The points stand best first, so of those with one value
+    /// the fastest are on it if all better ones are slower. A point without a speed counts as 0.
     fn front(&self) -> Vec<bool> {
-        let of = |ranked: &RankedPoint<'_>| {
+        let speed = |ranked: &RankedPoint<'_>| {
             let speed = ranked.point.statistic(self.rate);
-            (ranked.value, speed.map_or(0.0, |speed| speed.mean))
+            speed.map_or(0.0, |speed| speed.mean)
         };
-        let dominates = |(one, one_speed): (Option<f64>, f64), (other, other_speed)| {
-            let (Some(one), Some(other)) = (one, other) else {
-                return false;
-            };
-            let is_worse = self.objective.is_better(other, one) || other_speed > one_speed;
-            let is_better = self.objective.is_better(one, other) || one_speed > other_speed;
-            is_better && !is_worse
-        };
-        let values: Vec<_> = self.points.iter().map(of).collect();
-        values
-            .iter()
-            .map(|own| !values.iter().any(|other| dominates(*other, *own)))
-            .collect()
+        let mut front = Vec::with_capacity(self.points.len());
+        let mut fastest_of_better = f64::NEG_INFINITY;
+        for alike in self.points.chunk_by(|one, other| one.value == other.value) {
+            let fastest = alike.iter().map(speed).fold(f64::NEG_INFINITY, f64::max);
+            let is_ahead = fastest > fastest_of_better;
+            front.extend(
+                alike
+                    .iter()
+                    .map(|ranked| is_ahead && speed(ranked) == fastest),
+            );
+            fastest_of_better = fastest_of_better.max(fastest);
+        }
+        front
     }
 
     /// Reason to doubt the order of the best two.
@@ -193,27 +198,10 @@ impl<'a> Ranking<'a> {
                 fastest
                     .point
                     .statistic(self.rate)
-                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit()))
+                    .map(|rate| format!("{} {}", rate.with_spread(), self.unit))
                     .unwrap_or_default()
             )
         })
-    }
-
-    /// Unit of the rate.
-    fn unit(&self) -> &'static str {
-        let has = |rate: Speed| {
-            let mut rows = self.points.iter().flat_map(|of| of.point.completed());
-            rows.any(|row| rate(row).is_some() && rate(row) == (self.rate)(row))
-        };
-        if has(|row| row.tokens_per_second) && lengths_differ(self.axes) {
-            "tokens/s"
-        } else if has(|row| row.samples_per_second) {
-            "samples/s"
-        } else if has(|row| row.tokens_per_second) {
-            "tokens/s"
-        } else {
-            "steps/s"
-        }
     }
 
     /// A point's value of the objective: `1901 ± 6.8 % samples/s`, `0.5120`.
@@ -222,7 +210,7 @@ impl<'a> Ranking<'a> {
             RankedBy::Speed => format!(
                 "{} {}",
                 ranked.point.statistic(self.rate)?.with_spread(),
-                self.unit()
+                self.unit
             ),
             RankedBy::Metric(metric, _) => {
                 let value = ranked.point.statistic(|row| self.objective.value(row))?;
@@ -238,10 +226,10 @@ impl<'a> Ranking<'a> {
             _ => self.objective.superlative(),
         };
         match &self.objective.why {
-            Some(why) => format!("{order} first, because {why}").replace(
-                "because `objective` of the experiment",
-                "as `objective` of the experiment says",
-            ),
+            _ if self.objective.is_asked => {
+                format!("{order} first, as `objective` of the experiment says")
+            }
+            Some(why) => format!("{order} first, because {why}"),
             None => format!("{order} first"),
         }
     }
@@ -261,14 +249,14 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`; `None`
-/// without a completed trial that has one.
+/// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`;
+/// `None` without a completed trial that has one.
 pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
     let value = ranking.points.first()?.value?;
     Some(match ranking.objective.by {
-        RankedBy::Speed => format!("{} {}", significant(value), ranking.unit()),
+        RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
         RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
     })
 }
@@ -337,4 +325,57 @@ pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
              every point the same"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::points::tests::{row, table},
+        *,
+    };
+
+    /// The front by its definition, for comparison.
+    fn dominated(points: &[(f64, f64)], own: (f64, f64)) -> bool {
+        points.iter().any(|other| {
+            other.0 <= own.0 && other.1 >= own.1 && (other.0 < own.0 || other.1 > own.1)
+        })
+    }
+
+    #[test]
+    fn the_pareto_front_is_what_no_other_point_dominates() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..200 {
+            // Few values, so that many are equal.
+            let wanted: Vec<(f64, f64)> = (0..random.usize(2..12))
+                .map(|_| (f64::from(random.u32(1..5)), f64::from(random.u32(1..5))))
+                .collect();
+            let rows = wanted.iter().enumerate().map(|(number, (loss, speed))| {
+                let fixed = TrialRow {
+                    valid_loss: Some(*loss),
+                    ..row(number as u64 + 1, *speed)
+                };
+                (fixed, number.to_string())
+            });
+            let rows: Vec<(TrialRow, String)> = rows.collect();
+            let cells: Vec<[&str; 2]> = rows.iter().map(|(_, name)| [name.as_str(), "1"]).collect();
+            let table = table(
+                &["model.d_model", "train.batch_size"],
+                rows.iter()
+                    .zip(&cells)
+                    .map(|((fixed, _), cells)| (fixed.clone(), &cells[..]))
+                    .collect(),
+            );
+            let all = points(&table);
+            let ranking = Ranking::new(&all, &table, None);
+            assert!(ranking.objective.is_trade_off);
+            for ranked in &ranking.points {
+                let own = wanted[ranked.place];
+                assert_eq!(
+                    ranked.is_marked,
+                    !dominated(&wanted, own),
+                    "{wanted:?} {own:?}"
+                );
+            }
+        }
+    }
 }

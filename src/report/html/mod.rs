@@ -42,6 +42,7 @@ impl<'a> Album<'a> {
         let labels = record::labels(subjects);
         let run = |(subject, label): (&Subject<'a>, String)| RunView {
             file: subject.run,
+            objective: subject.objective(),
             settings: subject
                 .experiment
                 .and_then(|text| serde_yaml::from_str(text).ok()),

@@ -13,6 +13,7 @@ mod spots;
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
+    spec,
 };
 
 pub(super) use measure::PointMeasure;
@@ -40,6 +41,8 @@ pub(super) struct RunView<'a> {
     pub(super) file: Option<&'a RunFile>,
     /// The resolved experiment.
     pub(super) settings: Option<serde_json::Value>,
+    /// The experiment's own objective.
+    pub(super) objective: Option<spec::Objective>,
     /// Folder of its series, if there is one.
     pub(super) folder: Option<&'a RunFolder>,
 }
@@ -53,17 +56,14 @@ impl<'a> RunView<'a> {
             short_axes: short_names(&table.axes),
             file: None,
             settings: None,
+            objective: None,
             folder: None,
         }
     }
 
     /// Its points by its objective.
     pub(super) fn ranking(&self) -> Ranking<'_> {
-        let asked = self
-            .settings
-            .as_ref()
-            .and_then(|settings| serde_json::from_value(settings.get("objective")?.clone()).ok());
-        Ranking::new(&self.points, self.table, asked)
+        Ranking::new(&self.points, self.table, self.objective)
     }
 
     /// Rows of the trial's `steps.csv`; empty where the file was not kept. A table that cannot be

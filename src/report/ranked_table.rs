@@ -1,0 +1,272 @@
+//! The table of the summary: a line per ranked point, with as many columns as fit.
+
+use std::fmt::Write;
+
+use kiln_core::{
+    record::TrialRow,
+    spec::Metric,
+    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
+};
+
+use super::{
+    layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
+    objective::{self, RankedBy},
+    points::{Point, Speed, pieces, short_names, shown},
+    ranking::{Ranking, metric_with_spread},
+};
+
+/// The table of the ranked points.
+pub(super) struct RankedTable<'a>(pub(super) &'a Ranking<'a>);
+
+impl RankedTable<'_> {
+    fn points(&self) -> impl Iterator<Item = &Point<'_>> {
+        self.0.points.iter().map(|ranked| ranked.point)
+    }
+
+    pub(super) fn render(&self, style: PageStyle) -> String {
+        let ranking = self.0;
+        let columns = self.columns();
+        let kept = fitting(&columns, style.width);
+        let left_out: Vec<&str> = columns
+            .iter()
+            .filter(|column| !kept.iter().any(|kept| kept.head == column.head))
+            .map(|column| column.head.as_str())
+            .collect();
+        let mut page = layout(&kept, style.width, style.has_color);
+        let spread = match ranking.has_repeats {
+            true => {
+                "± is the standard deviation over the n runs of a point, and a single run has none"
+            }
+            false => "one run per point (n = 1), so the spread is unknown",
+        };
+        let mark = ranking.points.iter().any(|ranked| ranked.is_marked);
+        let mark = match mark {
+            true => format!("{}; ", ranking.mark_in_words()),
+            false => String::new(),
+        };
+        let _ = write!(page, "\n{mark}{spread}\n");
+        if ranking.objective.is_asked || ranking.objective.why.is_some() || ranking.is_of_steps() {
+            let _ = writeln!(page, "{}", without_controls(&ranking.order_in_words()));
+        }
+        if ranking.is_of_steps() {
+            page.push_str("no point has a measured rate; the points are ordered by step time\n");
+        }
+        if !left_out.is_empty() {
+            let _ = writeln!(
+                page,
+                "hidden for width: {}; see trials.csv",
+                left_out.join(", ")
+            );
+        }
+        page
+    }
+
+    /// Why trials have no rate: how many, and the reason of the first.
+    pub(super) fn without_rate(&self) -> String {
+        let rate: Speed = match self.has(|row| row.tokens_per_second) {
+            true => |row| row.tokens_per_second.or(row.samples_per_second),
+            false => |row| row.samples_per_second,
+        };
+        let lacking: Vec<Point<'_>> = self
+            .points()
+            .filter_map(|point| point.lacking(rate))
+            .collect();
+        let mut rows = lacking.iter().flat_map(|point| &point.rows);
+        let Some(told) = rows.clone().next().map(|first| {
+            first
+                .note("window_seconds")
+                .unwrap_or("no reason was recorded")
+        }) else {
+            return String::new();
+        };
+        let is_alike = rows
+            .clone()
+            .all(|row| row.note("window_seconds") == Some(told));
+        let first = if is_alike { "" } else { "first: " };
+        format!(
+            "– {} without a rate: {first}{}\n",
+            counted(rows.by_ref().count(), "trial"),
+            without_controls(told)
+        )
+    }
+
+    /// Whether any point has the number.
+    fn has(&self, of: Speed) -> bool {
+        self.points()
+            .flat_map(Point::completed)
+            .any(|row| of(row).is_some())
+    }
+
+    fn columns(&self) -> Vec<PageColumn> {
+        let ranking = self.0;
+        let mut columns = vec![PageColumn::of_marks(
+            ranking.points.iter().map(|ranked| ranked.is_marked),
+        )];
+        columns.extend(self.axis_columns());
+        columns.extend(self.pieces());
+        if let RankedBy::Metric(metric, _) = ranking.objective.by {
+            columns.push(self.column(metric_head(metric), MUST_STAY, |point| {
+                let value = point.statistic(|row| ranking.objective.value(row))?;
+                Some(metric_with_spread(metric, value))
+            }));
+        }
+        columns.extend(self.rates());
+        for (metric, keep) in [
+            (Metric::TrainLoss, 50),
+            (Metric::ValidLoss, 75),
+            (Metric::ValidTop1, 76),
+            (Metric::ValidHitRate, 74),
+            (Metric::ValidBleu4, 73),
+        ] {
+            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric) {
+                columns.push(self.metric(metric, keep));
+            }
+        }
+        columns.extend(self.resources());
+        if ranking.has_repeats {
+            columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
+        }
+        columns.retain(PageColumn::says_something);
+        columns
+    }
+
+    fn rates(&self) -> Vec<PageColumn> {
+        let rate = self.0.rate;
+        let best = self
+            .points()
+            .filter_map(|point| Some(point.statistic(rate)?.mean))
+            .fold(f64::NAN, f64::max);
+        vec![
+            self.column("samples/s", MUST_STAY, |point| {
+                Some(point.statistic(|row| row.samples_per_second)?.with_spread())
+            }),
+            self.column("tokens/s", 20, |point| {
+                Some(point.statistic(|row| row.tokens_per_second)?.with_spread())
+            }),
+            self.column("vs fastest", 80, |point| {
+                let rate = point.statistic(rate).filter(|_| best > 0.0)?;
+                Some(format!("{:.0} %", rate.mean / best * 100.0))
+            }),
+            self.mean(
+                "data wait",
+                70,
+                |row| row.data_wait_fraction,
+                |share| Fraction(share).to_string(),
+            ),
+            self.mean(
+                "step",
+                if self.0.is_of_steps() { MUST_STAY } else { 40 },
+                |row| row.median_step_seconds,
+                |seconds| Seconds(seconds).to_string(),
+            ),
+        ]
+    }
+
+    fn resources(&self) -> Vec<PageColumn> {
+        let has_gpu = self.has(|row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64));
+        let memory: fn(&TrialRow) -> Option<f64> = if has_gpu {
+            |row| row.peak_nvml_used_bytes.map(|bytes| bytes as f64)
+        } else {
+            |row| row.peak_resident_bytes.map(|bytes| bytes as f64)
+        };
+        vec![
+            self.mean(
+                if has_gpu { "GPU memory" } else { "memory" },
+                60,
+                memory,
+                |bytes| Bytes(bytes as u64).to_string(),
+            ),
+            self.mean(
+                "MFU",
+                30,
+                |row| row.mfu,
+                |share| Fraction(share).to_string(),
+            ),
+        ]
+    }
+
+    fn axis_columns(&self) -> Vec<PageColumn> {
+        let column = |(place, head): (usize, String)| {
+            let cell = |point: &Point<'_>| {
+                without_controls(point.values.get(place).map_or("–", |value| shown(value)))
+            };
+            PageColumn {
+                head: without_controls(&head),
+                cells: self.points().map(cell).collect(),
+                keep: u8::MAX,
+            }
+        };
+        short_names(self.0.axes)
+            .into_iter()
+            .enumerate()
+            .map(column)
+            .collect()
+    }
+
+    /// Columns of batch size and accumulation, where a smaller trial replaces one that ran out of
+    /// memory and no axis shows them.
+    fn pieces(&self) -> Vec<PageColumn> {
+        type Cell = fn(&TrialRow) -> u64;
+        const KEYS: [(&str, Cell); 2] = [
+            ("batch_size", |row| row.batch_size),
+            ("grad_accumulation", |row| row.grad_accumulation),
+        ];
+        let has_pieces = self
+            .points()
+            .any(|point| point.rows.iter().any(|row| pieces(row).is_some()));
+        let untold = KEYS
+            .iter()
+            .filter(|(key, _)| has_pieces && !self.0.axes.contains(&format!("train.{key}")));
+        let column = |(key, of): &(&str, Cell)| PageColumn {
+            keep: u8::MAX,
+            ..self.column(key, 0, |point| Some(of(point.rows.first()?).to_string()))
+        };
+        untold.map(column).collect()
+    }
+
+    fn column(
+        &self,
+        head: &str,
+        keep: u8,
+        cell: impl Fn(&Point<'_>) -> Option<String>,
+    ) -> PageColumn {
+        PageColumn::new(head, keep, self.points().map(cell))
+    }
+
+    fn mean(
+        &self,
+        head: &str,
+        keep: u8,
+        of: impl Fn(&TrialRow) -> Option<f64>,
+        print: impl Fn(f64) -> String,
+    ) -> PageColumn {
+        self.column(head, keep, |point| {
+            point.statistic(&of).map(|value| print(value.mean))
+        })
+    }
+
+    /// Means of a metric.
+    fn metric(&self, metric: Metric, keep: u8) -> PageColumn {
+        let print = |value: f64| match metric {
+            Metric::ValidTop1 | Metric::ValidHitRate => Fraction(value).to_string(),
+            _ => decimals(value, 3),
+        };
+        self.mean(
+            metric_head(metric),
+            keep,
+            move |row| row.metric(metric),
+            print,
+        )
+    }
+}
+
+/// Head of a metric's column.
+fn metric_head(metric: Metric) -> &'static str {
+    match metric {
+        Metric::TrainLoss => "loss",
+        Metric::ValidLoss => "valid loss",
+        Metric::ValidTop1 => "top-1",
+        Metric::SecondsToTarget => "to target",
+        other => objective::words(other),
+    }
+}

@@ -1,0 +1,475 @@
+use kiln_core::record::TrialRow;
+
+use super::{
+    super::{
+        layout::widest_line,
+        points::tests::{row, table},
+    },
+    *,
+};
+
+const WIDE: PageStyle = PageStyle {
+    width: None,
+    has_color: false,
+};
+
+fn full(id: u64, rate: f64) -> TrialRow {
+    TrialRow {
+        tokens_per_second: Some(rate * 128.0),
+        data_wait_fraction: Some(0.034),
+        median_step_seconds: Some(0.0125),
+        train_loss: Some(4.5),
+        valid_loss: Some(4.75),
+        peak_nvml_used_bytes: Some(3 << 30),
+        mfu: Some(0.41),
+        ..row(id, rate)
+    }
+}
+
+#[test]
+fn points_stand_fastest_first_with_mean_and_spread_of_their_repeats() {
+    let table = table(
+        &["train.batch_size"],
+        vec![
+            (full(1, 99.0), &["4"]),
+            (full(2, 200.0), &["8"]),
+            (full(3, 101.0), &["4"]),
+            (full(4, 200.0), &["8"]),
+        ],
+    );
+    let page = summary(&table, 0, None, WIDE);
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines[0], "4 trials: 4 completed");
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let place = lines
+        .iter()
+        .position(|line| line.contains("data wait"))
+        .unwrap();
+    assert_eq!(
+        squeezed(lines[place]),
+        "batch_size samples/s tokens/s vs fastest data wait step loss valid loss GPU memory MFU n"
+    );
+    let body: Vec<String> = lines[place..]
+        .iter()
+        .map(|line| squeezed(line))
+        .filter(|line| line.contains(" ± ") && line.contains("GiB"))
+        .collect();
+    assert_eq!(
+        body[0],
+        "* 8 200 ± 0.0 % 25600 ± 0.0 % 100 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2"
+    );
+    assert_eq!(
+        body[1],
+        "4 100 ± 1.4 % 12800 ± 1.4 % 50 % 3.4 % 12.5 ms 4.500 4.750 3.0 GiB 41.0 % 2"
+    );
+    assert!(
+        page.contains("standard deviation over the n runs"),
+        "{page}"
+    );
+}
+
+#[test]
+fn numbers_of_any_size_are_short_and_their_means_are_numbers() {
+    let huge = |id| TrialRow {
+        tokens_per_second: Some(1e308),
+        train_loss: Some(1e300),
+        valid_loss: Some(1e-300),
+        ..row(id, 1e308)
+    };
+    let page = summary(
+        &table(
+            &["train.batch_size"],
+            vec![(huge(1), &["4"]), (huge(2), &["4"]), (huge(3), &["4"])],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    let squeezed: Vec<String> = page
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert!(
+        squeezed.contains(
+            &"* 4 1.00e308 ± 0.0 % 1.00e308 ± 0.0 % 100 % 1.00e300 1.00e-300 3".to_owned()
+        ),
+        "{page}"
+    );
+}
+
+#[test]
+fn single_runs_say_that_they_have_no_spread_and_empty_columns_are_left_out() {
+    let page = summary(
+        &table(
+            &["train.batch_size"],
+            vec![(row(1, 1.5), &["4"]), (row(2, 12.25), &["8"])],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    assert!(
+        page.contains("one run per point (n = 1), so the spread is unknown"),
+        "{page}"
+    );
+    assert!(
+        !page.contains('±') && !page.contains("MFU") && !page.contains("valid loss"),
+        "{page}"
+    );
+    assert!(page.contains("12.2") && page.contains("1.50"), "{page}");
+}
+
+#[test]
+fn what_did_not_complete_is_listed_with_its_reason() {
+    let oom = TrialRow {
+        outcome: Outcome::Oom,
+        reason: Some("out of\nGPU memory at step 1".into()),
+        ..row(2, 0.0)
+    };
+    let oom = TrialRow {
+        samples_per_second: None,
+        ..oom
+    };
+    let page = summary(
+        &table(
+            &["train.batch_size"],
+            vec![(row(1, 10.0), &["4"]), (oom, &["32"])],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    assert!(page.starts_with("2 trials: 1 completed, 1 oom\n"), "{page}");
+    let stopped = summary(
+        &table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]),
+        3,
+        None,
+        WIDE,
+    );
+    assert!(
+        stopped.starts_with("1 of 3 trials: 1 completed, 2 not run\n"),
+        "{stopped}"
+    );
+    assert!(
+        page.contains(
+            "  0000000002  oom         train.batch_size 32: out of GPU memory at step 1\n"
+        ),
+        "{page}"
+    );
+    let nothing = summary(&table(&[], vec![]), 0, None, WIDE);
+    assert_eq!(nothing, "no trial has ended yet\n");
+}
+
+#[test]
+fn what_completed_without_a_rate_stands_in_the_table_and_below_is_the_reason() {
+    let short = TrialRow {
+        samples_per_second: None,
+        tokens_per_second: None,
+        notes: Some("mfu: no peak; window_seconds: only 2 steps".into()),
+        ..full(2, 0.0)
+    };
+    let again = TrialRow {
+        train_loss: Some(5.5),
+        trial: row(3, 0.0).trial,
+        ..short.clone()
+    };
+    let page = summary(
+        &table(
+            &["data.num_workers"],
+            vec![(full(1, 10.0), &["9"]), (short, &["2"]), (again, &["2"])],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        page.lines()
+            .any(|line| squeezed(line) == "2 – – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
+        "{page}"
+    );
+    assert!(
+        page.contains("\n– 2 trials without a rate: only 2 steps\n"),
+        "{page}"
+    );
+    assert!(
+        !summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, None, WIDE).contains("without a rate")
+    );
+}
+
+#[test]
+fn a_sweep_of_what_is_learned_puts_the_lowest_loss_first_and_says_so() {
+    let trained = |id, rate, loss, seed| TrialRow {
+        valid_loss: Some(loss),
+        seed,
+        steps: Some(100),
+        ..row(id, rate)
+    };
+    let page = summary(
+        &table(
+            &["train.optimizer.learning_rate"],
+            vec![
+                (trained(1, 200.0, 2.5, 1), &["1"]),
+                (trained(2, 100.0, 1.25, 1), &["0.01"]),
+                (trained(3, 201.0, 2.6, 2), &["1"]),
+                (trained(4, 101.0, 1.26, 2), &["0.01"]),
+            ],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    assert!(
+        page.contains("\nlearning_rate 0.01 has the lowest validation loss: 1.2550 ± 0.0071; "),
+        "{page}"
+    );
+    let best = page
+        .lines()
+        .find(|line| line.trim_start().starts_with("* "))
+        .unwrap();
+    assert!(best.contains("0.01") && best.contains("100 ±"), "{page}");
+    assert!(
+        page.contains("* lowest validation loss; ")
+            && page.contains(
+                "lowest validation loss first, because `learning_rate` changes what is learned"
+            ),
+        "{page}"
+    );
+}
+
+#[test]
+fn axes_of_both_kinds_mark_the_pareto_front() {
+    let trained = |id, rate, loss| TrialRow {
+        valid_loss: Some(loss),
+        ..row(id, rate)
+    };
+    let page = summary(
+        &table(
+            &["model.d_model", "train.batch_size"],
+            vec![
+                (trained(1, 100.0, 1.0), &["64", "4"]),
+                (trained(2, 300.0, 2.0), &["16", "4"]),
+                (trained(3, 90.0, 1.5), &["64", "8"]),
+            ],
+        ),
+        0,
+        None,
+        WIDE,
+    );
+    let marked = page
+        .lines()
+        .filter(|line| line.starts_with("* ") || line.starts_with(" * "))
+        .count();
+    // Two rows, and the line that says what the mark means.
+    assert_eq!(marked, 3, "{page}");
+    assert!(
+        page.contains("2 points are on the Pareto front; d_model 16, batch_size 4 is the")
+            && page.contains("* Pareto front: "),
+        "{page}"
+    );
+}
+
+#[test]
+fn losses_after_different_numbers_of_samples_are_said_to_be() {
+    let trained = |id, batch| TrialRow {
+        train_loss: Some(1.0),
+        steps: Some(100),
+        effective_batch_size: batch,
+        ..row(id, 10.0)
+    };
+    let page = |batches: [u64; 2]| {
+        summary(
+            &table(
+                &["train.batch_size"],
+                vec![
+                    (trained(1, batches[0]), &["4"]),
+                    (trained(2, batches[1]), &["8"]),
+                ],
+            ),
+            0,
+            None,
+            WIDE,
+        )
+    };
+    assert!(page([4, 8]).contains("different numbers of samples (400 to 800)"));
+    assert!(!page([4, 4]).contains("different numbers"));
+}
+
+#[test]
+fn a_best_that_chance_may_have_put_first_is_said_to_be() {
+    // Two points in turns, block by block.
+    let page = |rates: [[f64; 2]; 4]| {
+        let row_of = |block: usize, point: usize| TrialRow {
+            block: Some(block as u64 + 1),
+            ..row((2 * block + point + 1) as u64, rates[block][point])
+        };
+        let rows = (0..8).map(|place| {
+            (
+                row_of(place / 2, place % 2),
+                if place % 2 == 0 {
+                    &["4"][..]
+                } else {
+                    &["8"][..]
+                },
+            )
+        });
+        summary(&table(&["train.batch_size"], rows.collect()), 0, None, WIDE)
+    };
+    let chance = page([[100.0, 99.0], [110.0, 108.0], [98.0, 101.0], [105.0, 103.0]]);
+    assert!(
+        chance.contains("; the best is 0.4 % ahead of the next (interval -"),
+        "{chance}"
+    );
+    let sure = page([[100.0, 90.0], [110.0, 99.5], [98.0, 88.0], [105.0, 94.0]]);
+    assert!(
+        sure.contains("; its lead is larger than noise\n") && !sure.contains("may be"),
+        "{sure}"
+    );
+    let listed = [
+        (1, 100.0, "4"),
+        (2, 110.0, "4"),
+        (3, 80.0, "8"),
+        (4, 81.0, "8"),
+    ];
+    let rows = listed.iter().map(|(id, rate, batch)| {
+        (
+            row(*id, *rate),
+            if *batch == "4" {
+                &["4"][..]
+            } else {
+                &["8"][..]
+            },
+        )
+    });
+    let listed = summary(&table(&["train.batch_size"], rows.collect()), 0, None, WIDE);
+    assert!(
+        listed.contains(
+            "; no point was repeated in turns with the others: the order may come from drift \
+             of the machine\n"
+        ),
+        "{listed}"
+    );
+    let single = table(
+        &["train.batch_size"],
+        vec![(row(1, 10.0), &["4"]), (row(2, 10.0), &["8"])],
+    );
+    assert!(
+        summary(&single, 0, None, WIDE)
+            .contains("batch_size 4 is fastest: 10.0 samples/s; one run per point")
+    );
+}
+
+#[test]
+fn a_long_list_of_failures_is_cut_and_says_so() {
+    let failed = |id| {
+        (
+            TrialRow {
+                outcome: Outcome::Failed,
+                samples_per_second: None,
+                ..row(id, 0.0)
+            },
+            &[][..],
+        )
+    };
+    let page = summary(&table(&[], (1..=25).map(failed).collect()), 0, None, WIDE);
+    assert!(page.contains("and 5 more, see trials.csv"), "{page}");
+    assert!(page.contains("no reason was recorded"));
+}
+
+#[test]
+fn a_narrow_terminal_keeps_axes_and_throughput_and_says_what_it_left_out() {
+    let table = table(
+        &["train.batch_size", "data.num_workers"],
+        vec![
+            (full(1, 100.0), &["4", "0"]),
+            (full(2, 200.0), &["8", "40"]),
+        ],
+    );
+    for width in [40_u16, 60, 80, 100] {
+        let page = summary(
+            &table,
+            0,
+            None,
+            PageStyle {
+                width: Some(width),
+                has_color: false,
+            },
+        );
+        // Sentences wrap; the table does not.
+        let body: Vec<&str> = page
+            .lines()
+            .skip_while(|line| !line.starts_with("   batch_size"))
+            .take_while(|line| !line.starts_with("* fastest"))
+            .collect();
+        assert!(
+            widest_line(&body.join("\n")) <= usize::from(width),
+            "{width}:\n{page}"
+        );
+        assert!(
+            page.contains("samples/s") && page.contains("200"),
+            "{width}:\n{page}"
+        );
+    }
+    let narrow = summary(
+        &table,
+        0,
+        None,
+        PageStyle {
+            width: Some(60),
+            has_color: false,
+        },
+    );
+    assert!(narrow.contains("hidden for width: tokens/s, "), "{narrow}");
+}
+
+#[test]
+fn only_a_terminal_gets_escapes() {
+    let table = table(&[], vec![(row(1, 10.0), &[])]);
+    assert!(
+        !summary(
+            &table,
+            0,
+            None,
+            PageStyle {
+                width: Some(80),
+                has_color: false
+            }
+        )
+        .contains('\u{1b}')
+    );
+    assert!(
+        summary(
+            &table,
+            0,
+            None,
+            PageStyle {
+                width: Some(80),
+                has_color: true
+            }
+        )
+        .contains('\u{1b}')
+    );
+}
+
+#[test]
+fn samples_of_different_lengths_rank_by_tokens() {
+    let short = TrialRow {
+        tokens_per_second: Some(100.0),
+        ..row(1, 50.0)
+    };
+    let long = TrialRow {
+        tokens_per_second: Some(400.0),
+        ..row(2, 4.0)
+    };
+    let page = summary(
+        &table(&["model.seq_len"], vec![(short, &["2"]), (long, &["100"])]),
+        0,
+        None,
+        WIDE,
+    );
+    let best = page
+        .lines()
+        .find(|line| line.trim_start().starts_with("* "))
+        .unwrap();
+    assert!(best.contains("400"), "{page}");
+}
