@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId},
-    record::{DEVICE_SEPARATOR, TableRow, TrialTable},
+    record::{DEVICE_SEPARATOR, RunFile, RunFolder, TableRow, TrialTable},
     spec::{Optimizer, Precision},
     units::{Bytes, Seconds, counted},
 };
@@ -23,7 +23,7 @@ use crate::{
 /// Runs that are looked at, the newest first.
 const MOST_RUNS: usize = 100;
 
-/// What is expected of one trial.
+/// Expected time and memory of one trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Expected {
     /// Median of the trials like it.
@@ -54,14 +54,16 @@ impl Expectations {
     pub(super) fn of(plan: &Plan, results: &Path) -> Self {
         let devices = DevicesHere::of(plan);
         let known = KnownRows::read(plan, results);
+        // Trials of one point differ in their seed alone.
+        let mut of_points: HashMap<u64, Expected> = HashMap::new();
         let mut of_trials = HashMap::new();
         let mut too_large = Vec::new();
         for trial in &plan.trials {
             let device = devices.of_trial(trial);
-            let expected = Expected {
+            let expected = *of_points.entry(trial.point).or_insert_with(|| Expected {
                 least_memory_bytes: least_memory(trial),
                 ..known.expected(trial, device)
-            };
+            });
             if expected.least_memory_bytes > device.memory_bytes
                 && let (Some(least), Some(memory)) =
                     (expected.least_memory_bytes, device.memory_bytes)
@@ -177,8 +179,17 @@ impl KnownRows {
             .collect();
         let mut rows: HashMap<u64, Vec<TableRow>> = HashMap::new();
         let runs = newest_first(results).unwrap_or_default();
+        let has_planned = |run: &RunFolder| {
+            // A record that cannot be read excludes nothing.
+            RunFile::read(&run.run_file()).map_or(true, |file| {
+                file.plan.iter().any(|id| points.contains_key(id))
+            })
+        };
         for named in runs.iter().take(MOST_RUNS) {
-            let table = TrialTable::read_of(&named.run).ok();
+            // Tables of other experiments may be long.
+            let table = has_planned(&named.run)
+                .then(|| TrialTable::read_of(&named.run).ok())
+                .flatten();
             for row in table.into_iter().flat_map(|table| table.rows) {
                 if let Some(point) = points.get(&row.fixed.trial)
                     && row.fixed.outcome == Outcome::Completed
