@@ -40,7 +40,7 @@ const OF_CHILD: [(Fault, bool); 11] = [
     (Fault::KillGroup, false),
 ];
 
-/// How many calls a case stands for.
+/// Number of calls that one case stands for.
 struct Stride {
     parent: usize,
     child: usize,

@@ -1,5 +1,5 @@
-//! A run of 10,000 trials that is killed several times: every row is there once, and `kiln` takes no
-//! more memory at the end than at the beginning.
+//! A run of 10,000 trials that is killed several times: every row is there once, and `kiln` takes
+//! no more memory at the end than at the beginning.
 
 use std::{
     fs,
@@ -19,8 +19,8 @@ use crate::{
 /// Launches; each but the last is killed.
 const LAUNCHES: usize = 4;
 
-/// Most growth of `kiln` within a launch from the first sample to the last, per trial that it ran: a
-/// few numbers of each row may be kept.
+/// Most growth of `kiln` within a launch from the first sample to the last, per trial that it ran:
+/// a few numbers of each row may be kept.
 const MOST_BYTES_PER_TRIAL: f64 = 2048.0;
 
 /// Batch sizes and seeds.
@@ -62,7 +62,7 @@ fn resident_bytes(pid: u32) -> Option<u64> {
 fn watch(running: &mut Running<'_>, scene: &Scene, until: usize) -> Vec<(usize, u64)> {
     let mut samples = Vec::new();
     let begun = Instant::now();
-    // What is read at the start is not growth.
+    // Memory for the files that are read at the start is not growth.
     let settled = begun + Duration::from_millis(500);
     loop {
         if !running.pause(Duration::from_millis(by_form(50, 1000))) {

@@ -82,17 +82,28 @@ pub(crate) const FLEX: Workload = Workload {
     is_real: true,
 };
 
+/// An experiment that trains a small transformer with checkpoints and loader workers, and the
+/// section of its sweep.
+macro_rules! gpt_experiment {
+    ($sweep:literal) => {
+        concat!(
+            "kiln: 1\nname: x\n",
+            "model: {kind: gpt, seq_len: 8, d_model: 8, num_heads: 2, num_layers: 1}\n",
+            "data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n",
+            "train: {steps: 24, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 4}, ",
+            "evaluate: {every: 8}}\n",
+            "measure: {warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}\n",
+            $sweep
+        )
+    };
+}
+pub(crate) use gpt_experiment;
+
 /// The same with libtorch, and a transformer.
 pub(crate) const LIBTORCH: Workload = Workload {
     name: "libtorch",
     verb: Verb::Run,
-    yaml: "kiln: 1\nname: x\n\
-           model: {kind: gpt, seq_len: 8, d_model: 8, num_heads: 2, num_layers: 1}\n\
-           data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n\
-           train: {steps: 24, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 4}, \
-           evaluate: {every: 8}}\n\
-           measure: {warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}\n\
-           sweep: {grid: {train.seed: [1, 2, 3]}}\n",
+    yaml: gpt_experiment!("sweep: {grid: {train.seed: [1, 2, 3]}}\n"),
     is_real: true,
 };
 

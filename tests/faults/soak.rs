@@ -1,7 +1,7 @@
-//! Sweeps under random faults, one launch after the other, for as long as `$KILN_SOAK_SECONDS` says:
-//! ten seconds in the short form, two hours in the long one. Each launch is disturbed in one way at
-//! a random moment; when every trial of a sweep has a row, all conditions are checked and the next
-//! sweep begins. `target/faults-soak.csv` has a row per kind of disturbance.
+//! Sweeps under random faults, one launch after the other, for as long as `$KILN_SOAK_SECONDS`
+//! says: ten seconds in the short form, two hours in the long one. Each launch is disturbed in one
+//! way at a random moment; when every trial of a sweep has a row, all conditions are checked and
+//! the next sweep begins. `target/faults-soak.csv` has a row per kind of disturbance.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use crate::{
     kills::{TARGETS, Target, strike},
     pool::{Tried, try_each},
     rows,
-    scene::{LIBTORCH, Running, Scene, Verb, Workload, kill},
+    scene::{LIBTORCH, Running, Scene, Verb, Workload, gpt_experiment, kill},
     undisturbed,
 };
 
@@ -27,17 +27,13 @@ use crate::{
 const SWEEP: Workload = Workload {
     name: "soak",
     verb: Verb::Run,
-    yaml: "kiln: 1\nname: x\n\
-           model: {kind: gpt, seq_len: 8, d_model: 8, num_heads: 2, num_layers: 1}\n\
-           data: {kind: generated, characters: 4000, num_workers: 2, valid_fraction: 0.1}\n\
-           train: {steps: 24, batch_size: 4, cpu_threads: 1, checkpoint: {every_steps: 4}, \
-           evaluate: {every: 8}}\n\
-           measure: {warmup_steps: 2, warmup_seconds: 0.0, log_every: 1}\n\
-           sweep: {grid: {run.engine: [libtorch, flex], train.seed: [1, 2, 3, 4, 5, 6, 7, 8]}}\n",
+    yaml: gpt_experiment!(
+        "sweep: {grid: {run.engine: [libtorch, flex], train.seed: [1, 2, 3, 4, 5, 6, 7, 8]}}\n"
+    ),
     is_real: true,
 };
 
-/// What happens to one launch.
+/// One disturbance of a launch.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Kill(Target),
@@ -155,7 +151,7 @@ struct Count {
     struck: u64,
 }
 
-/// What all sweeps have had so far.
+/// Counts over all sweeps so far.
 #[derive(Debug, Default)]
 struct Log {
     counts: BTreeMap<String, Count>,

@@ -121,6 +121,12 @@ impl<'a> PanelRequest<'a> {
 /// The data does not exist or cannot be read; a column is missing; a row cannot be read (file, line
 /// and column), unless `skip_bad`.
 pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, DataError> {
+    let (read, valid_fraction) = read_data(data, data_folder)?;
+    Ok(assemble(read, valid_fraction))
+}
+
+/// The rows of the panel that `data` names, and the fraction of its dates that validate.
+fn read_data(data: &Data, data_folder: Option<&Path>) -> Result<(Read, f64), DataError> {
     let request = PanelRequest::of(data).ok_or(DataError::OtherContent {
         kind: data.kind(),
         wanted: "panel of series",
@@ -128,7 +134,7 @@ pub fn load(data: &Data, data_folder: Option<&Path>) -> Result<LoadedPanel, Data
     let path = locate(data, data_folder)?;
     let files = files::find(&path, request.inside, request.split.limit)?;
     let read = read(&path, files, &request)?;
-    Ok(assemble(read, request.split.valid_fraction))
+    Ok((read, request.split.valid_fraction))
 }
 
 /// Returns the facts of the panel that `data` names.

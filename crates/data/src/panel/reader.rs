@@ -10,13 +10,14 @@ use kiln_core::{
 };
 
 use super::{
-    PanelRequest, files, locate, read,
+    read_data,
     returns::{self, Moments},
     rows::{self, WantedColumns},
 };
 use crate::error::{DataError, PanelError};
 
-/// What a panel's training fixed: columns, symbols, and the mean and deviation of each column.
+/// Values that the training on a panel fixed: columns, symbols, and the mean and deviation of each
+/// column.
 #[derive(Clone, Debug)]
 pub struct PanelReader {
     wanted: WantedColumns,
@@ -85,15 +86,9 @@ impl PanelReader {
     /// # Errors
     /// As [`super::load`].
     pub fn new(data: &Data, data_folder: Option<&Path>) -> Result<Self, DataError> {
-        let request = PanelRequest::of(data).ok_or(DataError::OtherContent {
-            kind: data.kind(),
-            wanted: "panel of series",
-        })?;
-        let path = locate(data, data_folder)?;
-        let files = files::find(&path, request.inside, request.split.limit)?;
-        let read = read(&path, files, &request)?;
+        let (read, valid_fraction) = read_data(data, data_folder)?;
         let columns = read.wanted.columns.len();
-        let first_valid = returns::first_valid_date(&read.rows, request.split.valid_fraction);
+        let first_valid = returns::first_valid_date(&read.rows, valid_fraction);
         let positive = returns::positive_columns(&read.rows, columns);
         let all: Vec<returns::Returns> = read
             .rows

@@ -55,24 +55,20 @@ type NamedNumbers = Vec<(String, Numbers)>;
 
 impl Numbers {
     fn new(shape: &[usize], values: &[f32]) -> Self {
-        Self {
-            shape: shape.to_vec(),
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-            dtype: Dtype::F32,
-        }
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        Self::of_bytes(shape, bytes.collect(), Dtype::F32)
     }
 
     fn whole(shape: &[usize], values: &[i64]) -> Self {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+        Self::of_bytes(shape, bytes.collect(), Dtype::I64)
+    }
+
+    fn of_bytes(shape: &[usize], bytes: Vec<u8>, dtype: Dtype) -> Self {
         Self {
             shape: shape.to_vec(),
-            bytes: values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-            dtype: Dtype::I64,
+            bytes,
+            dtype,
         }
     }
 
@@ -144,7 +140,7 @@ impl Exporting<'_> {
 
     fn tensors(&mut self, name: &str, tensors: NamedNumbers) -> Result<(), TrialError> {
         let path = self.path(name);
-        // What readers of PyTorch's tensors look for.
+        // Readers of PyTorch's tensors look for this key.
         let said = Said::from([("format".to_owned(), "pt".to_owned())]);
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)
