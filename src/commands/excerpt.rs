@@ -58,8 +58,8 @@ fn lines_of(file: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// What is missing in a whole file has the file's start as its place, where there is nothing to
-/// see.
+/// A key that is missing in a whole file has the file's start as its place, where there is nothing
+/// to see.
 fn is_about(line: &str, position: (usize, usize), key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or_default();
     !line.trim().is_empty() && (position != (1, 1) || line.starts_with(name))

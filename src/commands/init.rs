@@ -113,7 +113,7 @@ fn kind(asked: Option<InitKind>, data: Option<&FoundData>) -> Result<InitKind, S
     }))
 }
 
-/// What the experiment will run on.
+/// The device on which the experiment will run.
 struct Machine {
     /// In words.
     about: String,

@@ -121,7 +121,7 @@ fn finished(answer: UseAnswer) -> Option<Value> {
 /// Prints texts while they grow.
 #[derive(Default)]
 struct TextStream {
-    /// What has been printed of the current text.
+    /// The part of the current text that has been printed.
     printed: String,
     tokens: u64,
     seconds: f64,

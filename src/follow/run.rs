@@ -110,7 +110,7 @@ pub struct RunFollower {
     clock: RunClock,
 }
 
-/// What changes when a file is written.
+/// Attributes that change when a file is written.
 type FileMark = (u64, u64, i64, i64);
 
 fn mark(path: &std::path::Path) -> Option<FileMark> {
@@ -167,7 +167,7 @@ impl RunClock {
 struct EndedTrials {
     /// Attempt and outcome of each trial's last row.
     last: HashMap<TrialId, (u64, Outcome)>,
-    /// What the completed trials have cost, until it is taken.
+    /// Durations of the completed trials, until they are taken.
     costs: Vec<(TrialSize, Costs)>,
 }
 
@@ -196,7 +196,7 @@ impl RowSink for EndedTrials {
     }
 }
 
-/// What a completed trial has cost; `None` if its row does not tell.
+/// Durations of a completed trial; `None` if its row does not have them.
 fn costs(row: &GrownRow<'_>) -> Option<(TrialSize, Costs)> {
     let steps: u64 = row.value("steps").filter(|steps| *steps > 0)?;
     let whole = row.number("trial_seconds")?;

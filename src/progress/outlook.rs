@@ -1,5 +1,5 @@
-//! What all listeners for people keep of a launch: its start, the names of its trials, and how long
-//! it still takes.
+//! State that all listeners for people keep of a launch: its start, the names of its trials, and
+//! how long it still takes.
 
 use std::{cell::RefCell, time::Instant};
 

@@ -1,4 +1,4 @@
-//! How fast one trial goes: from the moments of its steps and evaluations so far. Pure.
+//! The pace of one trial, from the times of its steps and evaluations so far. Pure.
 
 /// Shortest time over which the duration of a step is told.
 const LEAST_SECONDS: f64 = 0.3;
@@ -117,8 +117,8 @@ impl Pace {
         seen as f64 / self.total.unwrap_or(seen).max(1) as f64
     }
 
-    /// Time that the rest of the trial takes at these costs; its own evaluations count more than those
-    /// of others. `None` if its steps are not known.
+    /// Time that the rest of the trial takes at these costs; its own evaluations count more than
+    /// those of others. `None` if its steps are not known.
     pub(crate) fn left(&self, now: f64, costs: Costs) -> Option<f64> {
         let total = self.total?;
         let Some(last) = self.last else {
@@ -157,7 +157,7 @@ impl Pace {
         current + later as f64 * known
     }
 
-    /// What the whole trial has cost, at its end; `None` if it was too short to tell.
+    /// Durations of the whole trial, at its end; `None` if it was too short to measure.
     pub(super) fn costs(&self, ended: f64) -> Option<Costs> {
         let last = self.last?;
         let step_seconds = self

@@ -1,4 +1,4 @@
-//! How long a launch still takes: from the pace of the running trials, the steps of the waiting ones,
+//! Remaining time of a launch, from the pace of the running trials, the steps of the waiting ones,
 //! and the trials of this launch that have ended. Pure: the time comes in.
 
 use std::collections::HashMap;
@@ -9,12 +9,12 @@ use super::pace::{Costs, Pace};
 
 /// Part of the difference that the shown time makes up for in a second, where it is too long.
 const CATCH_UP: f64 = 0.3;
-/// The shown time grows only if it is too short by this factor and by these seconds, for so long: then
-/// something has changed, such as another program on the machine.
+/// The shown time grows only if it is too short by this factor and by these seconds, for so long:
+/// then something has changed, such as another program on the machine.
 const GROWTH_FACTOR: f64 = 1.5;
 const GROWTH_SECONDS: f64 = 5.0;
 const GROWTH_AFTER_SECONDS: f64 = 10.0;
-/// How the duration of a step grows with the work of a step, if only trials of one size are known:
+/// Growth of the duration of a step with the work of a step, if only trials of one size are known:
 /// between not at all (0) and in proportion (1).
 const UNKNOWN_SLOPE: f64 = 0.5;
 /// A tenth of a trial's own steps tell as much as the ended trials of its point.
@@ -22,7 +22,7 @@ const OWN_STEPS: f64 = 10.0;
 /// Seconds between two sums over the waiting trials.
 const SUM_EVERY: f64 = 2.0;
 
-/// What is known of a trial beforehand.
+/// Settings of a trial that are known before it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrialSize {
     pub(crate) steps: Option<u64>,
@@ -288,8 +288,8 @@ impl KnownCosts {
         all.costs(size, step)
     }
 
-    /// The costs of a trial whose step takes so long (as a logarithm), or as long as those of trials
-    /// like it.
+    /// The costs of a trial whose step takes so long (as a logarithm), or as long as those of
+    /// trials like it.
     fn costs(&self, size: TrialSize, log_step: Option<f64>) -> Option<Costs> {
         let point = self.points.get(&size.point).copied().unwrap_or_default();
         let alike = || {

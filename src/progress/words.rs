@@ -36,7 +36,7 @@ pub(super) fn figures(progress: TrialProgress) -> Vec<String> {
     [loss, rate, wait].into_iter().flatten().collect()
 }
 
-/// What a trial does besides training: `evaluating 3/10`.
+/// Activity of a trial besides training: `evaluating 3/10`.
 pub(super) fn activity(progress: TrialProgress) -> Option<String> {
     if progress.is_building {
         return Some("building".to_owned());

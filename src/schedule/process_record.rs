@@ -41,7 +41,7 @@ pub(super) struct ProcessRecord {
     pub(super) folders: BTreeSet<PathBuf>,
 }
 
-/// Where a process id always means the same process.
+/// The scope in which a process id always means the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct ProcessNamespace {
     boot_id: String,

@@ -32,7 +32,7 @@ pub(super) enum FoundData {
         path: String,
         date: String,
         price: String,
-        /// Of the shortest file.
+        /// Length of the shortest file.
         rows: u64,
     },
     Pairs {

@@ -196,7 +196,7 @@ impl Reaped {
         readings
     }
 
-    /// How the child's words contradict each other, if they do.
+    /// The contradiction between the child's message, result and status, if there is one.
     fn contradiction(&self, trial: &Trial) -> Option<String> {
         contradiction(&Testimony {
             trial: &trial.id,

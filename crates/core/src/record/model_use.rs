@@ -27,7 +27,7 @@ pub struct UseRequest {
     pub task: UseTask,
 }
 
-/// What to do with the model.
+/// The task for the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UseTask {

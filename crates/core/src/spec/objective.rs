@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the experiment is about: the metric that ranks its points in every report. Without it the
-/// metric follows from the axes: throughput if they change only how fast the training runs, else the
-/// validation loss, or for images the accuracy.
+/// The metric that ranks the points of the experiment in every report. Without it the
+/// metric follows from the axes: throughput if they change only how fast the training runs, else
+/// the validation loss, or for images the accuracy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Objective {

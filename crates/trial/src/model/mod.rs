@@ -68,13 +68,13 @@ pub enum Input {
 /// networks.
 pub type RecurrentMemory = Option<LstmState>;
 
-/// What a language model keeps of the tokens that it has seen, so that they need not be read
+/// State of a language model after the tokens that it has read, so that they need not be read
 /// again. Empty at the start.
 #[derive(Clone, Debug, Default)]
 pub struct TextMemory {
-    /// Of a recurrent model: all tokens so far.
+    /// All tokens so far, for a recurrent model.
     pub recurrent: RecurrentMemory,
-    /// Of a gpt: keys and values of the tokens in its context.
+    /// Keys and values of the tokens in the context, for a gpt.
     pub attention: GptCache,
 }
 

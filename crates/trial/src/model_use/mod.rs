@@ -172,8 +172,8 @@ impl Trained<'_> {
         })
     }
 
-    /// What the model must know of its data, from the shapes of its weights; the data is opened for
-    /// a user's own model alone.
+    /// Facts of the data that the model needs, from the shapes of its weights; the data is opened
+    /// for a user's own model alone.
     fn input(&self) -> Result<InputShape, TrialError> {
         Ok(match &self.file.model {
             Model::Gpt(_) | Model::Lstm(_) | Model::Mlp(_) => InputShape::Text {

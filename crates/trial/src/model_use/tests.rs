@@ -1,6 +1,7 @@
-//! Each kind of model exported with weights that are made of their names, on both engines. PyTorch's
-//! outputs for the same files are in `tests/reference/exports.csv`, which
-//! `tests/reference/exports.py` makes; the sum of each file of weights shows that they are the same.
+//! Each kind of model exported with weights that are made of their names, on both engines.
+//! PyTorch's outputs for the same files are in `tests/reference/exports.csv`, which
+//! `tests/reference/exports.py` makes; the sum of each file of weights shows that they are the
+//! same.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -93,7 +94,7 @@ fn engines() -> Vec<Engine> {
     engines
 }
 
-/// What the model would see of its data.
+/// The facts of the data that the model needs.
 fn input(model: &Model) -> InputShape {
     match model {
         Model::Resnet(resnet) => InputShape::Images(match resnet.depth {

@@ -1,5 +1,5 @@
-//! The parts of a step that are recorded: the first micro-batch, a further one, and the update. Each
-//! reads and writes memory that stays where it is.
+//! The parts of a step that are recorded: the first micro-batch, a further one, and the update.
+//! Each reads and writes memory that stays where it is.
 
 use std::fmt;
 
@@ -24,9 +24,9 @@ use crate::{
 /// The way in which a part is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::train) enum Recorder {
-    /// As a CUDA graph.
+    /// A CUDA graph.
     Graph,
-    /// As a closure that is run again.
+    /// A closure that is run again.
     Closure,
 }
 
