@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Outcome, Trial},
-    record::{Checkpoints, TableRow, TrialTable},
+    record::{AttemptEnd, Checkpoints, TrialTable},
     spec::{self, Experiment},
     units::{decimals, without_controls},
 };
@@ -216,7 +216,13 @@ pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
 pub(super) fn status(report: &LaunchReport) -> Status {
     match report.end {
         LaunchEnd::Interrupted => Status::Interrupted,
-        _ if report.rows.iter().any(|row| !row.fixed.outcome.is_result()) => Status::Failed,
+        _ if report
+            .last_attempts
+            .iter()
+            .any(|end| !end.outcome.is_result()) =>
+        {
+            Status::Failed
+        }
         _ => Status::Success,
     }
 }
@@ -320,10 +326,10 @@ const MOST_LISTED: usize = 4;
 
 /// Returns the paths of the texts of `train.sample`; empty if there are none.
 fn texts(report: &LaunchReport) -> String {
-    let paths = report.rows.iter().map(|row| {
+    let paths = report.last_attempts.iter().map(|end| {
         report
             .folder
-            .attempt(&row.fixed.trial, row.fixed.attempt)
+            .attempt(&end.trial, end.attempt)
             .join("sample.txt")
     });
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
@@ -335,8 +341,8 @@ fn texts(report: &LaunchReport) -> String {
 
 /// Returns the checkpoints whose weights the trials leave; empty if there are none.
 fn weights(report: &LaunchReport) -> String {
-    let line = |row: &TableRow| {
-        let trial = &row.fixed.trial;
+    let line = |end: &AttemptEnd| {
+        let trial = &end.trial;
         let kept = Checkpoints::new(report.folder.checkpoints(trial), trial.clone()).result()?;
         let which = match kept.valid_loss {
             Some(loss) => format!("step {}, valid loss {}", kept.step, decimals(loss, 4)),
@@ -347,7 +353,7 @@ fn weights(report: &LaunchReport) -> String {
     };
     listed(
         "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
-        report.rows.iter().filter_map(line).collect(),
+        report.last_attempts.iter().filter_map(line).collect(),
     )
 }
 

@@ -191,11 +191,11 @@ fn unfinished(report: &LaunchReport) -> Stop {
         Some(failure) => stopped(failure.clone()),
         None if report.end != LaunchEnd::Interrupted => {
             let missing = report
-                .rows
+                .last_attempts
                 .iter()
-                .filter(|row| !row.fixed.outcome.is_final());
+                .filter(|end| !end.outcome.is_final());
             let missing: Vec<String> = missing
-                .map(|row| format!("trial {} ({})", row.fixed.trial, row.fixed.outcome))
+                .map(|end| format!("trial {} ({})", end.trial, end.outcome))
                 .collect();
             Stop::new(
                 Status::Failed,

@@ -7,7 +7,7 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     plan::{Trial, TrialId},
-    record::{RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
+    record::{AttemptEnd, RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
     spec::{self, Experiment},
 };
 
@@ -31,7 +31,9 @@ pub(super) enum ExistingRun {
 pub(super) struct Old {
     pub(super) folder: RunFolder,
     pub(super) file: RunFile,
-    pub(super) rows: Vec<TableRow>,
+    pub(super) ends: Vec<AttemptEnd>,
+    /// The rows, for a search; empty for a sweep.
+    pub(super) searched: Vec<TableRow>,
     pub(super) history: History,
     /// Changed keys that a resume accepts.
     pub(super) changed: Vec<KeyChange>,
@@ -59,9 +61,11 @@ pub(super) fn find(
     let rows = TrialTable::read_of(&folder)
         .map_err(|error| unreadable(error.to_string()))?
         .rows;
-    let history = History::of(&rows);
+    let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
+    let searched = wanted.search.map(|_| rows).unwrap_or_default();
+    let history = History::of(&ends);
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
-    match compare(wanted, &folder, &file, &rows) {
+    match compare(wanted, &folder, &file, (&ends, &searched)) {
         Ok(_)
             if finished
                 && !wanted.reruns
@@ -74,7 +78,8 @@ pub(super) fn find(
         Ok(changed) => Ok(ExistingRun::Old(Box::new(Old {
             folder,
             file,
-            rows,
+            ends,
+            searched,
             history,
             changed,
         }))),
@@ -110,9 +115,9 @@ fn compare(
     wanted: &WantedTrials,
     folder: &RunFolder,
     file: &RunFile,
-    rows: &[TableRow],
+    (ends, searched): (&[AttemptEnd], &[TableRow]),
 ) -> Result<Vec<KeyChange>, String> {
-    let has_begun = rows.iter().any(|row| row.fixed.outcome.is_final());
+    let has_begun = ends.iter().any(|end| end.outcome.is_final());
     let old: Experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
         .map_err(|error| format!("  experiment.yaml: {error}"))
         .and_then(|text| {
@@ -127,7 +132,10 @@ fn compare(
     }
     match wanted.search {
         // `run.retries` may change: earlier choices were made with the old number.
-        Some(search) => same_path(file, &search.progress_with(rows, old.run.retries).trials)?,
+        Some(search) => same_path(
+            file,
+            &search.progress_with(searched, old.run.retries).trials,
+        )?,
         None => same_plan(file, wanted.trials)?,
     }
     Ok(free)

@@ -36,9 +36,9 @@ pub(super) fn adopt(
     }
     let known: HashSet<(TrialId, u64)> = open
         .store
-        .rows()
+        .ends()
         .iter()
-        .map(|row| (row.fixed.trial.clone(), row.fixed.attempt))
+        .map(|end| (end.trial.clone(), end.attempt))
         .collect();
     let devices = instruments.devices();
     for (trial, attempts) in sweep_drafts(&open.folder, request.trials) {
@@ -47,7 +47,7 @@ pub(super) fn adopt(
                 let row = killed(open, trial, attempt, &devices);
                 let changes = open
                     .store
-                    .keep(row)
+                    .keep(&row)
                     .map_err(io::Error::from)
                     .map_err(cannot_write(request))?;
                 open.notices.extend(changes.iter().map(ToString::to_string));

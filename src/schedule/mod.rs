@@ -55,7 +55,7 @@ pub use tuning::{Progressed, Refused, Tuning};
 use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{RunFile, RunFolder, TableRow},
+    record::{AttemptEnd, RunFile, RunFolder},
     spec::Experiment,
 };
 use machine::MachineIdentity;
@@ -148,7 +148,7 @@ pub struct LaunchReport {
     /// Number of those that were selected ([`Selection`]).
     pub asked_left: usize,
     /// The last attempt of each selected trial that has one, in plan order.
-    pub rows: Vec<TableRow>,
+    pub last_attempts: Vec<AttemptEnd>,
     /// Reason why no more trials were started, if the machine could not continue.
     pub failure: Option<RunStop>,
     /// Reason why not all events reached their reader.
@@ -237,7 +237,7 @@ pub fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
 fn known_trials(request: &RunRequest, found: &ExistingRun) -> Vec<Trial> {
     match (found, request.search) {
         (ExistingRun::New { .. }, _) => request.trials.to_vec(),
-        (ExistingRun::Old(old), Some(search)) => search.progress(&old.rows).trials,
+        (ExistingRun::Old(old), Some(search)) => search.progress(&old.searched).trials,
         (ExistingRun::Old(old), None) => {
             remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom)
         }

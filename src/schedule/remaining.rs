@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::TableRow,
+    record::{AttemptEnd, TableRow},
     spec::OnOom,
 };
 
@@ -41,7 +41,14 @@ pub struct PlanProgress {
 pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
 
 impl History {
-    pub(super) fn of(rows: &[TableRow]) -> Self {
+    pub(super) fn of(ends: &[AttemptEnd]) -> Self {
+        let mut history = Self::default();
+        ends.iter()
+            .for_each(|end| history.add(&end.trial, end.outcome));
+        history
+    }
+
+    pub(super) fn of_rows(rows: &[TableRow]) -> Self {
         let mut history = Self::default();
         rows.iter()
             .for_each(|row| history.add(&row.fixed.trial, row.fixed.outcome));

@@ -13,7 +13,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{StoreError, TableChange, TableRow},
+    record::{AttemptEnd, StoreError, TableChange, TableRow},
     spec::Order,
 };
 
@@ -77,7 +77,7 @@ impl<'a> LaunchState<'a> {
         sender: Sender<Event>,
         has_room: HasRoom,
     ) -> Self {
-        let history = History::of(open.store.rows());
+        let history = History::of(open.store.ends());
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
         let counts = LaunchCounts {
@@ -102,7 +102,7 @@ impl<'a> LaunchState<'a> {
             || request.search.is_some_and(Tuning::keeps_rounds);
         let mut queue = Queue::new(left, pools.wishes, rounds);
         let slots = Slots::new(pools.devices, pools.slots);
-        bind_rounds(&mut queue, request, open.store.rows(), &slots.names());
+        bind_rounds(&mut queue, request, open.store.ends(), &slots.names());
         Self {
             request,
             trials: request.trials.to_vec(),
@@ -349,7 +349,7 @@ impl<'a> LaunchState<'a> {
 
     /// Writes a row; on a full disk it uses the reserved space.
     fn keep(&mut self, row: TableRow, index: usize) {
-        let mut kept = self.open.store.keep(row.clone());
+        let mut kept = self.open.store.keep(&row);
         if kept.as_ref().is_err_and(StoreError::is_disk_full) {
             disk::release_reserve(&self.open.folder);
             kept = self.open.store.settle();
@@ -420,16 +420,16 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
 }
 
 /// Assigns rounds of repeats to the devices where they ran in earlier launches.
-fn bind_rounds(queue: &mut Queue, request: &RunRequest, rows: &[TableRow], slots: &[String]) {
+fn bind_rounds(queue: &mut Queue, request: &RunRequest, ends: &[AttemptEnd], slots: &[String]) {
     let repeats: HashMap<&TrialId, u64> = request
         .trials
         .iter()
         .map(|trial| (&trial.id, trial.repeat))
         .collect();
-    for row in rows {
-        let name = row.fixed.device_uuid.as_deref().unwrap_or("cpu");
+    for end in ends {
+        let name = end.device_uuid.as_deref().unwrap_or("cpu");
         let slot = slots.iter().position(|slot| slot == name);
-        if let (Some(repeat), Some(slot)) = (repeats.get(&row.fixed.trial), slot) {
+        if let (Some(repeat), Some(slot)) = (repeats.get(&end.trial), slot) {
             queue.bind_round(*repeat, slot);
         }
     }

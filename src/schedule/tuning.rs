@@ -65,7 +65,7 @@ impl<'a> Tuning<'a> {
 
     /// The same with the number of retries of the launches so far.
     pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
-        let history = History::of(rows);
+        let history = History::of_rows(rows);
         let mut probes: Vec<Probe> = Vec::new();
         let mut progressed = Progressed {
             trials: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     plan::{Trial, TrialId},
-    record::{RunFolder, TableRow, run_file::LaunchEnded},
+    record::{AttemptEnd, RunFolder, run_file::LaunchEnded},
     units::counted,
 };
 
@@ -23,7 +23,7 @@ impl LaunchState<'_> {
             &self.trials,
             self.open.folder.clone(),
             LaunchEnd::Finished,
-            self.open.store.rows(),
+            self.open.store.ends(),
         );
         if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
@@ -56,21 +56,20 @@ pub(super) fn report(
     trials: &[Trial],
     folder: RunFolder,
     end: LaunchEnd,
-    rows: &[TableRow],
+    ends: &[AttemptEnd],
 ) -> LaunchReport {
-    let history = History::of(rows);
+    let history = History::of(ends);
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
     let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
-    let last: HashMap<&TrialId, &TableRow> =
-        rows.iter().map(|row| (&row.fixed.trial, row)).collect();
+    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, end)).collect();
     let asked: Vec<&TrialId> = trials
         .iter()
         .filter(|trial| request.selection.wants(trial))
         .map(|trial| &trial.id)
         .collect();
-    let rows = asked
+    let last_attempts = asked
         .iter()
-        .filter_map(|id| last.get(id).map(|row| (*row).clone()))
+        .filter_map(|id| last.get(id).map(|end| (*end).clone()))
         .collect();
     let folder = RunFolder::at(
         request
@@ -84,7 +83,7 @@ pub(super) fn report(
         trials: trials.len(),
         left,
         asked_left: asked.into_iter().filter(is_left).count(),
-        rows,
+        last_attempts,
         failure: None,
         lost_events: None,
     }

@@ -1,6 +1,6 @@
 //! `run.on_oom`: effects of a trial that ran out of memory on the others.
 
-use kiln_core::{plan::Outcome, record::TrialRow, spec::OnOom, units::counted};
+use kiln_core::{plan::Outcome, record::AttemptEnd, spec::OnOom, units::counted};
 
 use super::{LaunchState, fallback, open};
 use crate::schedule::{
@@ -22,10 +22,10 @@ impl LaunchState<'_> {
             return None;
         }
         let memory = self.memory_of(slot);
-        let has_no_less = |row: &TrialRow| match (memory, row.memory_limit_bytes) {
+        let has_no_less = |end: &AttemptEnd| match (memory, end.memory_limit_bytes) {
             (Some(here), Some(there)) => here <= there,
             // If the amount of memory is unknown, the same device has the same amount.
-            _ => row.device_uuid == self.uuids(slot),
+            _ => end.device_uuid.as_deref() == self.uuids(slot).as_deref(),
         };
         let failed = self.trials.iter().filter(|failed| {
             self.history.last(&failed.id) == Some(Outcome::Oom) && trial.needs_no_less_than(failed)
@@ -33,11 +33,11 @@ impl LaunchState<'_> {
         let failed = failed.filter(|failed| {
             self.open
                 .store
-                .rows()
+                .ends()
                 .iter()
                 .rev()
-                .find(|row| row.fixed.trial == failed.id)
-                .is_some_and(|row| has_no_less(&row.fixed))
+                .find(|end| end.trial == failed.id)
+                .is_some_and(has_no_less)
         });
         let failed = failed.min_by_key(|failed| failed.number)?;
         let at: Vec<String> = failed

@@ -72,7 +72,7 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
         request.trials,
         old.folder.clone(),
         LaunchEnd::NothingToDo,
-        &old.rows,
+        &old.ends,
     ))
 }
 

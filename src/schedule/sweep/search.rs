@@ -11,7 +11,14 @@ impl LaunchState<'_> {
         let Some(search) = self.request.search else {
             return false;
         };
-        let progressed = search.progress(self.open.store.rows());
+        let rows = match self.open.store.rows() {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.fail(open::cannot_write(self.request)(error.into()));
+                return false;
+            }
+        };
+        let progressed = search.progress(&rows);
         let new: Vec<Trial> = progressed
             .trials
             .into_iter()

@@ -170,21 +170,20 @@ fn two_gpus_run_two_trials_at_once_and_each_round_of_repeats_stays_on_its_own() 
     let report = run(&request, Instruments::pretending(vec![gpu(0), gpu(1)])).unwrap();
     assert_eq!(report.end, LaunchEnd::Finished);
     let uuids: Vec<&str> = report
-        .rows
+        .last_attempts
         .iter()
-        .map(|row| row.fixed.device_uuid.as_deref().unwrap())
+        .map(|end| end.device_uuid.as_deref().unwrap())
         .collect();
     assert!(
         uuids[0] == uuids[1] && uuids[2] == uuids[3] && uuids[0] != uuids[2],
         "{uuids:?}"
     );
-    assert_eq!(
-        report
-            .rows
-            .iter()
-            .filter(|row| row.fixed.concurrent_trials == 2)
-            .count(),
-        report.rows.len()
+    let rows = kiln_core::record::TrialTable::read_of(&report.folder)
+        .unwrap()
+        .rows;
+    assert!(
+        rows.len() == report.last_attempts.len()
+            && rows.iter().all(|row| row.fixed.concurrent_trials == 2)
     );
     let device =
         fs::read_to_string(report.folder.attempt(&trials[2].id, 1).join("device")).unwrap();
@@ -228,7 +227,7 @@ fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
     };
     let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
     assert_eq!(
-        (report.end, report.left, report.rows[0].fixed.outcome),
+        (report.end, report.left, report.last_attempts[0].outcome),
         (LaunchEnd::Finished, 0, Outcome::Diverged)
     );
 }
@@ -369,8 +368,7 @@ fn a_gpu_that_another_run_holds_is_waited_for_and_then_refused_with_its_holder()
     assert_eq!(
         run(&free, Instruments::pretending(vec![gpu(0), gpu(1)]))
             .unwrap()
-            .rows[0]
-            .fixed
+            .last_attempts[0]
             .device_uuid
             .as_deref(),
         Some("GPU-0")
@@ -420,7 +418,7 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     );
     let report = run(&request, Instruments::pretending(vec![gpu(0)])).unwrap();
     assert_eq!(
-        report.rows.len(),
+        report.last_attempts.len(),
         2,
         "a GPU has it, as far as the parent knows"
     );

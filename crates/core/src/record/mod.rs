@@ -43,5 +43,5 @@ pub use steps::StepRow;
 pub use table::{Table, TableError, TableWriter, TornLine};
 pub use trial_result::TrialResult;
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};
-pub use trial_store::{StoreError, TableChange, TrialStore};
+pub use trial_store::{AttemptEnd, StoreError, TableChange, TrialStore};
 pub use trials::{DEVICE_SEPARATOR, TableRow, TrialTable, TrialWriter};

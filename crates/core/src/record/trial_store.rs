@@ -5,23 +5,25 @@
 //! memory. What somebody else put in its place is kept: a table of this run keeps its rows, anything
 //! else is moved aside.
 
+mod kept;
+
 use std::{
     collections::{HashMap, HashSet},
     fmt, io,
+    io::Cursor,
 };
 
 use rustix::fs::FileType;
 
+pub use self::kept::AttemptEnd;
+use self::kept::{KeptRows, Line};
 use super::{
     RunFolder,
-    table::{Table, TableError, TornLine},
+    table::{Table, TableError, TornLine, line_of},
     trial_row::TRIALS,
     trials::{TableRow, TrialTable, TrialWriter},
 };
 use crate::{folder::Folder, plan::TrialId, units::counted};
-
-/// Key of a row.
-type AttemptKey = (TrialId, u64);
 
 /// A change of the table that kiln did not make, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,9 +97,9 @@ pub struct TrialStore {
     axes: Vec<String>,
     writer: TrialWriter,
     /// Rows that are on the disk, in their order there.
-    rows: Vec<TableRow>,
+    rows: KeptRows,
     /// Rows that are not yet known to be on the disk.
-    pending: Vec<TableRow>,
+    pending: Vec<Line>,
 }
 
 impl TrialStore {
@@ -113,7 +115,7 @@ impl TrialStore {
             cause,
         })?;
         let (writer, torn) = open_writer(&folder, axes)?;
-        let rows = TrialTable::read_of(run)?.rows;
+        let rows = kept(&writer, TrialTable::read_of(run)?.rows)?;
         let store = Self {
             folder,
             axes: axes.to_vec(),
@@ -124,16 +126,29 @@ impl TrialStore {
         Ok((store, torn))
     }
 
-    /// The rows that are on the disk.
-    pub fn rows(&self) -> &[TableRow] {
-        &self.rows
+    /// How the attempts of the rows that are on the disk ended, in the order of the rows.
+    pub fn ends(&self) -> &[AttemptEnd] {
+        self.rows.ends()
+    }
+
+    /// The rows that are on the disk, as kiln wrote them. They take much more memory than
+    /// [`TrialStore::ends`].
+    ///
+    /// # Errors
+    /// The rows in memory are damaged.
+    pub fn rows(&self) -> Result<Vec<TableRow>, TableError> {
+        let columns = TRIALS.spec(&self.axes).columns;
+        let mut table = line_of(columns.iter().map(String::as_str));
+        table.extend(self.kept_bytes()?);
+        Ok(TrialTable::read_from(&mut Cursor::new(table), self.writer.path())?.rows)
     }
 
     /// The highest attempt of a trial that has a row; 0 if none has.
     pub fn last_attempt(&self, trial: &TrialId) -> u64 {
-        let rows = self.rows.iter().chain(&self.pending);
-        rows.filter(|row| row.fixed.trial == *trial)
-            .map(|row| row.fixed.attempt)
+        let pending = self.pending.iter().map(|line| &line.end);
+        let ends = self.rows.ends().iter().chain(pending);
+        ends.filter(|end| end.trial == *trial)
+            .map(|end| end.attempt)
             .max()
             .unwrap_or(0)
     }
@@ -152,9 +167,8 @@ impl TrialStore {
     ///
     /// # Errors
     /// It is not on the disk; it stays in memory, and [`TrialStore::settle`] tries again.
-    pub fn keep(&mut self, row: TableRow) -> Result<Vec<TableChange>, StoreError> {
-        self.writer.line(&row)?; // A row that fits no table must not stay in memory.
-        self.pending.push(row);
+    pub fn keep(&mut self, row: &TableRow) -> Result<Vec<TableChange>, StoreError> {
+        self.pending.push(line_with_end(&self.writer, &row)?);
         self.settle()
     }
 
@@ -198,21 +212,35 @@ impl TrialStore {
         if self.pending.is_empty() {
             return Ok(());
         }
-        if self.writer.append_all(&self.pending).is_err() {
+        if self.writer.append_lines(&self.pending_bytes()).is_err() {
             // After a failed sync the kernel may have dropped the rows, and would report no error
             // again: only a new file is certain to have them.
             return self.rewrite();
         }
-        self.rows.append(&mut self.pending);
+        self.pending.drain(..).for_each(|line| self.rows.push(line));
         Ok(())
     }
 
     /// Writes all rows into a new file.
     fn rewrite(&mut self) -> Result<(), TableError> {
-        let all: Vec<&TableRow> = self.rows.iter().chain(&self.pending).collect();
+        let mut all = self.kept_bytes()?;
+        all.extend(self.pending_bytes());
         self.writer.rewrite(&all)?;
-        self.rows.append(&mut self.pending);
+        self.pending.drain(..).for_each(|line| self.rows.push(line));
         Ok(())
+    }
+
+    fn pending_bytes(&self) -> Vec<u8> {
+        let lines = self.pending.iter().map(|line| line.bytes.as_slice());
+        lines.collect::<Vec<_>>().concat()
+    }
+
+    fn kept_bytes(&self) -> Result<Vec<u8>, TableError> {
+        self.rows.bytes().map_err(|cause| TableError::Io {
+            path: self.writer.path().to_owned(),
+            doing: "reading its rows in memory",
+            cause,
+        })
     }
 
     /// The table is another file than the one that was written, or has other content.
@@ -256,33 +284,37 @@ impl TrialStore {
     fn complete(&mut self, found: Vec<TableRow>) -> Result<Vec<TableChange>, TableError> {
         let (writer, _) = open_writer(&self.folder, &self.axes)?;
         self.writer = writer;
-        let there: HashMap<AttemptKey, &TableRow> =
-            found.iter().map(|row| (key(row), row)).collect();
-        let mut edited = 0;
-        for row in &self.rows {
-            if let Some(found) = there.get(&key(row)) {
-                edited += usize::from(self.writer.line(found)? != self.writer.line(row)?);
-            }
-        }
-        let mut seen: HashSet<AttemptKey> = there.keys().cloned().collect();
+        let found = found
+            .iter()
+            .map(|row| line_with_end(&self.writer, row))
+            .collect::<Result<Vec<Line>, _>>()?;
+        let there: HashMap<_, &[u8]> = found
+            .iter()
+            .map(|line| (line.end.key(), line.bytes.as_slice()))
+            .collect();
+        let kept = self.kept_bytes()?;
+        let mut seen: HashSet<_> = there.keys().copied().collect();
         let mut missing = Vec::new();
-        let mut restored = 0;
-        for (row, was_written) in std::mem::take(&mut self.rows)
-            .into_iter()
-            .map(|row| (row, true))
-            .chain(
-                std::mem::take(&mut self.pending)
-                    .into_iter()
-                    .map(|row| (row, false)),
-            )
-        {
-            if seen.insert(key(&row)) {
-                restored += usize::from(was_written);
-                missing.push(row);
+        let (mut edited, mut restored) = (0, 0);
+        for (end, line) in self.rows.lines(&kept) {
+            edited += usize::from(there.get(&end.key()).is_some_and(|found| *found != line));
+            if seen.insert(end.key()) {
+                restored += 1;
+                missing.push(Line {
+                    end: end.clone(),
+                    bytes: line.to_vec(),
+                });
             }
         }
-        self.rows = found;
+        let unwritten = self.pending.iter();
+        missing.extend(
+            unwritten
+                .filter(|line| seen.insert(line.end.key()))
+                .cloned(),
+        );
         self.pending = missing;
+        self.rows = KeptRows::default();
+        found.into_iter().for_each(|line| self.rows.push(line));
         self.append_pending()?;
         let changes = [
             (restored > 0).then_some(TableChange::Restored { rows: restored }),
@@ -309,8 +341,21 @@ impl TrialStore {
     }
 }
 
-fn key(row: &TableRow) -> AttemptKey {
-    (row.fixed.trial.clone(), row.fixed.attempt)
+/// # Errors
+/// The row fits no table.
+fn line_with_end(writer: &TrialWriter, row: &TableRow) -> Result<Line, TableError> {
+    Ok(Line {
+        end: AttemptEnd::of(row),
+        bytes: writer.line(row)?,
+    })
+}
+
+fn kept(writer: &TrialWriter, rows: Vec<TableRow>) -> Result<KeptRows, TableError> {
+    let mut kept = KeptRows::default();
+    for row in rows {
+        kept.push(line_with_end(writer, &row)?);
+    }
+    Ok(kept)
 }
 
 fn open_writer(

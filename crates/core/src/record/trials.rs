@@ -161,29 +161,21 @@ impl TrialWriter {
         self.table.sync()
     }
 
-    /// Appends rows in one write and waits until they are on the disk.
+    /// Appends lines of [`TrialWriter::line`] in one write and waits until they are on the disk.
     ///
     /// # Errors
     /// As [`TrialWriter::append_synced`]; then none of them, all, or all for now are in the file.
-    pub(super) fn append_all(&mut self, rows: &[TableRow]) -> Result<(), TableError> {
-        let cells = rows
-            .iter()
-            .map(|row| self.cells(row))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.table.append_all(cells.iter().map(Vec::as_slice))?;
+    pub(super) fn append_lines(&mut self, lines: &[u8]) -> Result<(), TableError> {
+        self.table.append_lines(lines)?;
         self.table.sync()
     }
 
-    /// Replaces the table by one of these rows.
+    /// Replaces the table by one of these lines.
     ///
     /// # Errors
     /// It cannot be written; the old file then stays.
-    pub(super) fn rewrite(&mut self, rows: &[&TableRow]) -> Result<(), TableError> {
-        let cells = rows
-            .iter()
-            .map(|row| self.cells(row))
-            .collect::<Result<Vec<_>, _>>()?;
-        self.table.rewrite(cells.iter().map(Vec::as_slice))
+    pub(super) fn rewrite(&mut self, lines: &[u8]) -> Result<(), TableError> {
+        self.table.rewrite(lines)
     }
 
     /// [`TableWriter::sync`].

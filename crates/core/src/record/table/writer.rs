@@ -157,16 +157,13 @@ impl TableWriter {
         self.folder.has(&self.name, &self.file) && has_all()
     }
 
-    /// Replaces the table by one with these rows, and waits until it is on the disk.
+    /// Replaces the table by one with these lines, and waits until it is on the disk.
     ///
     /// # Errors
     /// It cannot be written; the old file then stays.
-    pub fn rewrite<'a>(
-        &mut self,
-        rows: impl IntoIterator<Item = &'a [String]>,
-    ) -> Result<(), TableError> {
+    pub(in crate::record) fn rewrite(&mut self, lines: &[u8]) -> Result<(), TableError> {
         let mut bytes = self.header();
-        bytes.extend(self.lines(rows)?);
+        bytes.extend_from_slice(lines);
         self.folder
             .write_whole(&self.name, &bytes)
             .map_err(|cause| self.failed("writing", cause))?;
@@ -191,10 +188,18 @@ impl TableWriter {
         rows: impl IntoIterator<Item = &'a [String]>,
     ) -> Result<(), TableError> {
         let bytes = self.lines(rows)?;
+        self.append_lines(&bytes)
+    }
+
+    /// Appends whole lines in one write; all of them or none.
+    ///
+    /// # Errors
+    /// The write fails; the file then ends with the previous row.
+    pub(in crate::record) fn append_lines(&mut self, lines: &[u8]) -> Result<(), TableError> {
         if !self.is_as_left() {
             self.open_again()?;
         }
-        self.write_here(&bytes)
+        self.write_here(lines)
     }
 
     /// Appends a struct whose fields are exactly the columns.
@@ -365,7 +370,7 @@ mod tests {
             std::fs::read_to_string(&path).unwrap(),
             "kiln_table,name\ntrials/1,b\n"
         );
-        writer.rewrite([row("c").as_slice()]).unwrap();
+        writer.rewrite(b"trials/1,c\n").unwrap();
         writer.append(&row("d")).unwrap();
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
