@@ -129,22 +129,91 @@ pub struct TableSpec {
     pub columns: Vec<String>,
 }
 
-/// Decides whether a row is kept, from the table's columns and its cells.
-type Keep<'a> = &'a dyn Fn(&[String], &csv::StringRecord) -> bool;
-
-/// A table in memory: all columns, and every complete row with its place.
+/// What a table file says before its rows.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct TableHead {
     /// Its source, for messages.
     pub path: PathBuf,
     pub columns: Vec<String>,
-    /// The rows, each with its number in the file, from 1.
-    records: Vec<(u64, csv::StringRecord)>,
+    /// The columns as a record, for the fields of structs.
+    header: csv::StringRecord,
     /// Correction of the reader's line numbers: it counts the line feed of a Windows line end with
     /// the next line.
     late_lines: u64,
     /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
+}
+
+/// A row of a table, and its place.
+pub(super) struct Record<'a> {
+    head: &'a TableHead,
+    /// In the file, from 1.
+    number: u64,
+    cells: &'a csv::StringRecord,
+}
+
+/// Decides whether a row is kept.
+type Keep<'a> = &'a dyn Fn(&Record<'_>) -> bool;
+
+/// A table in memory: all columns, and every complete row with its place.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pub head: TableHead,
+    /// The rows, each with its number in the file, from 1.
+    records: Vec<(u64, csv::StringRecord)>,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn head(&self) -> &'a TableHead {
+        self.head
+    }
+
+    /// Its cells in the order of the columns.
+    pub(super) fn cells(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.cells.iter()
+    }
+
+    /// A fault of the row, with its place.
+    pub(super) fn problem(&self, problem: String) -> TableError {
+        TableError::Record {
+            path: self.head.path.clone(),
+            line: self.cells.position().map_or(0, csv::Position::line) + self.head.late_lines,
+            record: self.number,
+            problem,
+        }
+    }
+
+    /// The row as a struct whose fields are matched by column name; further columns are ignored.
+    ///
+    /// # Errors
+    /// A cell that is not a valid value of its column, with record, line and column.
+    pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, TableError> {
+        self.cells
+            .deserialize(Some(&self.head.header))
+            .map_err(|error| self.problem(self.cell_problem(&error)))
+    }
+
+    fn cell_problem(&self, error: &csv::Error) -> String {
+        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
+            return plain(error);
+        };
+        match err.field().and_then(|index| {
+            Some((
+                self.head.columns.get(index as usize)?,
+                self.cells.get(index as usize)?,
+            ))
+        }) {
+            Some((column, cell)) => {
+                format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind())
+            }
+            None => match err.kind().to_string().strip_prefix("missing field ") {
+                Some(column) => format!(
+                    "there is no column {column}; every column of its version must be present"
+                ),
+                None => err.kind().to_string(),
+            },
+        }
+    }
 }
 
 impl Table {
@@ -170,11 +239,12 @@ impl Table {
         is_wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Self, TableError> {
         let mut file = open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES)?;
-        Self::read_some(&mut file, path, version, &|columns, record| {
+        Self::read_some(&mut file, path, version, &|record| {
+            let columns = &record.head.columns;
             columns
                 .iter()
                 .position(|name| name == column)
-                .and_then(|place| record.get(place))
+                .and_then(|place| record.cells.get(place))
                 .is_some_and(is_wanted)
         })
     }
@@ -189,18 +259,10 @@ impl Table {
         path: &Path,
         version: &str,
     ) -> Result<Option<Self>, TableError> {
-        let extent = check_size(file, &TABLE_BYTES)
-            .and_then(|()| whole_extent(file))
-            .map_err(|cause| TableError::Io {
-                path: path.to_owned(),
-                doing: "reading",
-                cause,
-            })?;
-        check_rest(file, path, &extent, version)?;
-        if extent.has_no_header() {
-            return Ok(None);
+        match is_begun(file, path, version)? {
+            true => Self::read_from(file, path, version).map(Some),
+            false => Ok(None),
         }
-        Self::read_from(file, path, version).map(Some)
     }
 
     /// Reads a table from anything that can seek; `path` names it in messages.
@@ -212,7 +274,7 @@ impl Table {
         path: &Path,
         version: &str,
     ) -> Result<Self, TableError> {
-        Self::read_some(source, path, version, &|_, _| true)
+        Self::read_some(source, path, version, &|_| true)
     }
 
     fn read_some<R: Read + Seek>(
@@ -221,56 +283,14 @@ impl Table {
         version: &str,
         keep: Keep<'_>,
     ) -> Result<Self, TableError> {
-        let at = |cause| TableError::Io {
-            path: path.to_owned(),
-            doing: "reading",
-            cause,
-        };
-        let extent = whole_extent(source).map_err(at)?;
-        check_rest(source, path, &extent, version)?;
-        source.seek(SeekFrom::Start(0)).map_err(at)?;
-        let mut reader = csv_reader(source.take(extent.bytes));
-        let bad = |error: csv::Error, record, late_lines| {
-            let line = error.position().map_or(1, csv::Position::line) + late_lines;
-            TableError::Record {
-                path: path.to_owned(),
-                line,
-                record,
-                problem: plain(&error),
-            }
-        };
-        let columns: Vec<String> = reader
-            .headers()
-            .map_err(|error| bad(error, 0, 0))?
-            .iter()
-            .map(str::to_owned)
-            .collect();
-        let late_lines = u64::from(reader.position().line() == 1);
-        check_first_column(columns.first()).map_err(|problem| TableError::Head {
-            path: path.to_owned(),
-            problem,
-        })?;
         let mut records = Vec::new();
-        let mut record = csv::StringRecord::new();
-        for number in 1.. {
-            if !reader
-                .read_record(&mut record)
-                .map_err(|error| bad(error, number, late_lines))?
-            {
-                break;
+        let head = scan(source, path, version, &mut |record| {
+            if keep(record) {
+                records.push((record.number, record.cells.clone()));
             }
-            check_version(path, &record, number, version, late_lines)?;
-            if keep(&columns, &record) {
-                records.push((number, record.clone()));
-            }
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            columns,
-            records,
-            late_lines,
-            torn: extent.torn,
-        })
+            Ok(())
+        })?;
+        Ok(Self { head, records })
     }
 
     pub fn len(&self) -> usize {
@@ -281,25 +301,17 @@ impl Table {
         self.records.is_empty()
     }
 
-    /// The cells of row `index`, in the order of `columns`.
+    /// The cells of row `index`, in the order of the columns.
     pub fn cells(&self, index: usize) -> Option<impl Iterator<Item = &str>> {
         self.records.get(index).map(|(_, record)| record.iter())
     }
 
-    /// A fault of row `index`, with its place.
-    pub(super) fn problem_at(&self, index: usize, problem: String) -> TableError {
-        let (number, line) = self.records.get(index).map_or((0, 0), |(number, record)| {
-            (
-                *number,
-                record.position().map_or(0, csv::Position::line) + self.late_lines,
-            )
-        });
-        TableError::Record {
-            path: self.path.clone(),
-            line,
-            record: number,
-            problem,
-        }
+    pub(super) fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.records.iter().map(|(number, cells)| Record {
+            head: &self.head,
+            number: *number,
+            cells,
+        })
     }
 
     /// Every row as a struct whose fields are matched by column name; further columns are ignored.
@@ -307,51 +319,85 @@ impl Table {
     /// # Errors
     /// A cell that is not a valid value of its column, with record, line and column.
     pub fn rows<T: DeserializeOwned>(&self) -> Result<Vec<T>, TableError> {
-        let header = csv::StringRecord::from(self.columns.clone());
-        self.records
-            .iter()
-            .map(|(number, record)| self.row(&header, record, *number))
-            .collect()
+        self.records().map(|record| record.parse()).collect()
     }
+}
 
-    fn row<T: DeserializeOwned>(
-        &self,
-        header: &csv::StringRecord,
-        record: &csv::StringRecord,
-        number: u64,
-    ) -> Result<T, TableError> {
-        record.deserialize(Some(header)).map_err(|error| {
-            let line = record.position().map_or(0, csv::Position::line) + self.late_lines;
-            TableError::Record {
-                path: self.path.clone(),
-                line,
-                record: number,
-                problem: self.cell_problem(&error, record),
-            }
-        })
-    }
+/// Whether a table that kiln began to write has its whole header; a power failure may have left a
+/// part of it, and then there is no row.
+///
+/// # Errors
+/// As [`Table::read`].
+pub(super) fn is_begun(file: &mut File, path: &Path, version: &str) -> Result<bool, TableError> {
+    let extent = check_size(file, &TABLE_BYTES)
+        .and_then(|()| whole_extent(file))
+        .map_err(|cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "reading",
+            cause,
+        })?;
+    check_rest(file, path, &extent, version)?;
+    Ok(!extent.has_no_header())
+}
 
-    fn cell_problem(&self, error: &csv::Error, record: &csv::StringRecord) -> String {
-        let csv::ErrorKind::Deserialize { err, .. } = error.kind() else {
-            return plain(error);
-        };
-        match err.field().and_then(|index| {
-            Some((
-                self.columns.get(index as usize)?,
-                record.get(index as usize)?,
-            ))
-        }) {
-            Some((column, cell)) => {
-                format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind())
-            }
-            None => match err.kind().to_string().strip_prefix("missing field ") {
-                Some(column) => format!(
-                    "there is no column {column}; every column of its version must be present"
-                ),
-                None => err.kind().to_string(),
-            },
+/// Reads a table row by row.
+///
+/// # Errors
+/// As [`Table::read`]; what `each` returns.
+pub(super) fn scan<R: Read + Seek>(
+    source: &mut R,
+    path: &Path,
+    version: &str,
+    each: &mut dyn FnMut(&Record<'_>) -> Result<(), TableError>,
+) -> Result<TableHead, TableError> {
+    let at = |cause| TableError::Io {
+        path: path.to_owned(),
+        doing: "reading",
+        cause,
+    };
+    let extent = whole_extent(source).map_err(at)?;
+    check_rest(source, path, &extent, version)?;
+    source.seek(SeekFrom::Start(0)).map_err(at)?;
+    let mut reader = csv_reader(source.take(extent.bytes));
+    let bad = |error: csv::Error, record, late_lines| {
+        let line = error.position().map_or(1, csv::Position::line) + late_lines;
+        TableError::Record {
+            path: path.to_owned(),
+            line,
+            record,
+            problem: plain(&error),
         }
+    };
+    let header = reader.headers().map_err(|error| bad(error, 0, 0))?.clone();
+    let columns: Vec<String> = header.iter().map(str::to_owned).collect();
+    let late_lines = u64::from(reader.position().line() == 1);
+    check_first_column(columns.first()).map_err(|problem| TableError::Head {
+        path: path.to_owned(),
+        problem,
+    })?;
+    let head = TableHead {
+        path: path.to_owned(),
+        columns,
+        header,
+        late_lines,
+        torn: extent.torn,
+    };
+    let mut cells = csv::StringRecord::new();
+    for number in 1.. {
+        if !reader
+            .read_record(&mut cells)
+            .map_err(|error| bad(error, number, late_lines))?
+        {
+            break;
+        }
+        check_version(path, &cells, number, version, late_lines)?;
+        each(&Record {
+            head: &head,
+            number,
+            cells: &cells,
+        })?;
     }
+    Ok(head)
 }
 
 /// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats have the
@@ -377,7 +423,7 @@ pub fn cell_of(value: &Value) -> String {
 }
 
 /// Opens a regular file that is within the limit: reading a device or a pipe might never end.
-fn open_plain(
+pub(super) fn open_plain(
     path: &Path,
     options: &OpenOptions,
     limit: &'static Limit,

@@ -274,7 +274,7 @@ impl TrialStore {
             Some(table) => table,
             None => return Some(Vec::new()),
         };
-        (table.columns == TRIALS.spec(&self.axes).columns)
+        (table.head.columns == TRIALS.spec(&self.axes).columns)
             .then(|| TrialTable::of(&table).ok())
             .flatten()
             .map(|table| table.rows)

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    fs::OpenOptions,
     io::{Read, Seek},
     path::Path,
 };
@@ -11,10 +12,13 @@ use serde_json::Value;
 use super::{
     RunFolder,
     columns::AXES_AT,
-    table::{Table, TableError, TableWriter, TornLine, cell_of, cells_of, line_of},
+    table::{
+        Record, Table, TableError, TableHead, TableWriter, TornLine, cell_of, cells_of, is_begun,
+        line_of, open_plain, scan,
+    },
     trial_row::{TRIALS, TrialRow},
 };
-use crate::{folder::Folder, plan::TrialId, spec::Metric, units::listed};
+use crate::{folder::Folder, limits::TABLE_BYTES, plan::TrialId, spec::Metric, units::listed};
 
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
@@ -236,7 +240,8 @@ impl TrialTable {
     /// The file cannot be read, is not a `trials.csv`, is newer than this kiln, has an invalid
     /// cell, or has an id in both forms.
     pub fn read(path: &Path) -> Result<Self, TableError> {
-        Self::of(&Table::read(path, TRIALS.version)?)
+        let mut file = open_plain(path, OpenOptions::new().read(true), &TABLE_BYTES)?;
+        Self::read_from(&mut file, path)
     }
 
     /// Reads the table of a run on this machine. A power failure may have left it without its
@@ -254,9 +259,9 @@ impl TrialTable {
                 doing: "opening",
                 cause,
             })?;
-        match Table::read_begun(&mut file, &path, TRIALS.version)? {
-            Some(table) => Self::of(&table),
-            None => Ok(Self {
+        match is_begun(&mut file, &path, TRIALS.version)? {
+            true => Self::read_from(&mut file, &path),
+            false => Ok(Self {
                 axes: Vec::new(),
                 rows: Vec::new(),
                 torn: None,
@@ -270,41 +275,19 @@ impl TrialTable {
     /// # Errors
     /// As [`TrialTable::read`].
     pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path) -> Result<Self, TableError> {
-        Self::of(&Table::read_from(source, path, TRIALS.version)?)
+        let mut reading = Reading::default();
+        let head = scan(source, path, TRIALS.version, &mut |record| {
+            reading.take(record)
+        })?;
+        reading.end(&head)
     }
 
     pub(super) fn of(table: &Table) -> Result<Self, TableError> {
-        check_columns(table)?;
-        // An axis is a dotted key, a fixed column never has a dot.
-        let axis_places: Vec<usize> = (0..table.columns.len())
-            .filter(|place| table.columns[*place].contains('.'))
-            .collect();
-        let values = |index| -> Vec<String> {
-            let cells: Vec<&str> = table.cells(index).into_iter().flatten().collect();
-            axis_places
-                .iter()
-                .map(|place| cells.get(*place).copied().unwrap_or_default().to_owned())
-                .collect()
-        };
-        let rows = table.rows::<TrialRow>()?;
-        check_ids(table, &rows)?;
-        let rows = rows
-            .into_iter()
-            .enumerate()
-            .map(|(index, fixed)| TableRow {
-                fixed,
-                axes: values(index),
-            })
-            .collect();
-        let axes = axis_places
-            .iter()
-            .map(|place| table.columns[*place].clone())
-            .collect();
-        Ok(Self {
-            axes,
-            rows,
-            torn: table.torn.clone(),
-        })
+        let mut reading = Reading::default();
+        table
+            .records()
+            .try_for_each(|record| reading.take(&record))?;
+        reading.end(&table.head)
     }
 
     /// The valid row of each trial: that of its last attempt, in the plan's order.
@@ -324,60 +307,101 @@ impl TrialTable {
     }
 }
 
-/// An id with and without its letter is the same trial, and kiln writes one form into a table. If a
-/// table has both, two runs were joined, and of two attempts with the same number one would hide
-/// the other.
-fn check_ids(table: &Table, rows: &[TrialRow]) -> Result<(), TableError> {
-    let mut forms: HashMap<&TrialId, usize> = HashMap::new();
-    for (index, row) in rows.iter().enumerate() {
-        let first = *forms.entry(&row.trial).or_insert(index);
-        if rows[first].trial.0 != row.trial.0 {
-            let problem = format!(
-                "`trial` is `{}`, and record {} has `{}`: an id with and without the letter `{}` \
-                 is the same trial, and a table uses only one form; keep the rows of each run in a \
-                 separate table, and compare the two tables",
-                row.trial,
-                first + 1,
-                rows[first].trial,
-                TrialId::LETTER
-            );
-            return Err(table.problem_at(index, problem));
-        }
-    }
-    Ok(())
+/// The rows of a table that is being read.
+#[derive(Default)]
+struct Reading {
+    rows: Vec<TableRow>,
+    /// First row of each trial.
+    forms: HashMap<TrialId, usize>,
+    /// The oldest version among the rows so far.
+    oldest: Option<u32>,
 }
 
-/// A missing column would look like one without values: every column of the oldest version among
-/// the rows must be present.
-fn check_columns(table: &Table) -> Result<(), TableError> {
-    let version = |row: usize| {
-        table
-            .cells(row)?
-            .next()?
-            .split('/')
-            .nth(1)?
-            .parse::<u32>()
-            .ok()
-    };
-    let Some(oldest) = (0..table.len()).filter_map(version).min() else {
-        return Ok(());
-    };
-    let is_there = |name: &str| table.columns.iter().any(|found| found == name);
-    let missing: Vec<String> = TRIALS
-        .columns
-        .iter()
-        .filter(|column| column.since <= oldest && !is_there(column.name))
-        .map(|column| format!("`{}`", column.name))
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
+impl Reading {
+    fn take(&mut self, record: &Record<'_>) -> Result<(), TableError> {
+        let version = record.cells().next().and_then(version_number);
+        self.oldest = self.oldest.into_iter().chain(version).min();
+        let parsed = record.parse();
+        let fixed: TrialRow = match parsed {
+            Ok(fixed) => fixed,
+            // A missing column is told as one.
+            Err(error) => return self.check_columns(record.head()).and(Err(error)),
+        };
+        self.check_id(record, &fixed.trial)?;
+        let columns = record.head().columns.iter();
+        let axes = columns
+            .zip(record.cells())
+            .filter(|(column, _)| is_axis(column));
+        self.rows.push(TableRow {
+            fixed,
+            axes: axes.map(|(_, cell)| cell.to_owned()).collect(),
+        });
+        Ok(())
     }
-    let problem = format!(
-        "there is no column {}; every column of a row's version (trials/{oldest}) must be present",
-        listed(&missing, ", ")
-    );
-    Err(TableError::Head {
-        path: table.path.clone(),
-        problem,
-    })
+
+    fn end(self, head: &TableHead) -> Result<TrialTable, TableError> {
+        self.check_columns(head)?;
+        let axes = head.columns.iter().filter(|column| is_axis(column));
+        Ok(TrialTable {
+            axes: axes.cloned().collect(),
+            rows: self.rows,
+            torn: head.torn.clone(),
+        })
+    }
+
+    /// An id with and without its letter is the same trial, and kiln writes one form into a table.
+    /// If a table has both, two runs were joined, and of two attempts with the same number one would
+    /// hide the other.
+    fn check_id(&mut self, record: &Record<'_>, id: &TrialId) -> Result<(), TableError> {
+        let index = self.rows.len();
+        let first = *self.forms.entry(id.clone()).or_insert(index);
+        match self.rows.get(first) {
+            Some(row) if row.fixed.trial.0 != id.0 => Err(record.problem(format!(
+                "`trial` is `{id}`, and record {} has `{}`: an id with and without the letter `{}` \
+                 is the same trial, and a table uses only one form; keep the rows of each run in a \
+                 separate table, and compare the two tables",
+                first + 1,
+                row.fixed.trial,
+                TrialId::LETTER
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A missing column would look like one without values: every column of the oldest version among
+    /// the rows must be present.
+    fn check_columns(&self, head: &TableHead) -> Result<(), TableError> {
+        let Some(oldest) = self.oldest else {
+            return Ok(());
+        };
+        let is_there = |name: &str| head.columns.iter().any(|found| found == name);
+        let missing: Vec<String> = TRIALS
+            .columns
+            .iter()
+            .filter(|column| column.since <= oldest && !is_there(column.name))
+            .map(|column| format!("`{}`", column.name))
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let problem = format!(
+            "there is no column {}; every column of a row's version (trials/{oldest}) must be \
+             present",
+            listed(&missing, ", ")
+        );
+        Err(TableError::Head {
+            path: head.path.clone(),
+            problem,
+        })
+    }
+}
+
+/// The number of a version such as `trials/6`.
+fn version_number(cell: &str) -> Option<u32> {
+    cell.split('/').nth(1)?.parse().ok()
+}
+
+/// An axis is a dotted key, a fixed column never has a dot.
+fn is_axis(column: &str) -> bool {
+    column.contains('.')
 }
