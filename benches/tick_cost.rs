@@ -7,7 +7,9 @@
 use std::{
     collections::BTreeMap,
     error::Error,
+    os::unix::process::CommandExt,
     path::PathBuf,
+    process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -70,6 +72,7 @@ fn main() -> Result<()> {
     for microseconds in [0, 100] {
         measures.extend(eight_devices(microseconds)?);
     }
+    measures.extend(tree_of_processes()?);
     measures.extend(real_driver());
     write_table(&measures)
 }
@@ -125,6 +128,58 @@ fn eight_devices(latency_microseconds: u64) -> Result<[Measure; 2]> {
             unit: "seconds",
             aim: "0.05",
             values: rounds,
+        },
+        Measure {
+            measure: name("sampler_cpu_share"),
+            unit: "fraction of one core",
+            aim: "0.01",
+            values: vec![share],
+        },
+    ])
+}
+
+/// The sampler over a trial of so many processes that share 20 MB, as workers of a loader do.
+fn tree_of_processes() -> Result<[Measure; 2]> {
+    const WORKERS: usize = 20;
+    let text = format!(
+        "x=$(head -c 20000000 /dev/zero | tr '\\0' x); for i in $(seq {WORKERS}); do (sleep 300; :) & \
+         done; wait"
+    );
+    let mut trial = Command::new("sh")
+        .args(["-c", &text])
+        .process_group(0)
+        .spawn()?;
+    let sampler = Sampler::start(None, INTERVAL, 0);
+    sampler.watch(Watch {
+        trial: "tree".to_owned(),
+        attempt: 1,
+        pid: trial.id(),
+        device_uuid: None,
+    });
+    // Until all workers run.
+    thread::sleep(INTERVAL * 8);
+    sampler.take_rows();
+    let (cpu_before, began) = (cpu_seconds(), Instant::now());
+    thread::sleep(WINDOW);
+    let share = (cpu_seconds() - cpu_before) / began.elapsed().as_secs_f64();
+    let rows = sampler.take_rows();
+    let group = rustix::process::Pid::from_child(&trial);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
+    trial.wait()?;
+    let held = rows
+        .iter()
+        .filter_map(|row| row.tick.child.as_ref()?.resident_bytes)
+        .max()
+        .filter(|bytes| *bytes >= 20_000_000)
+        .ok_or("the memory of the tree was not read")?;
+    println!("a tree of {WORKERS} workers, each with a child, holds {held} B");
+    let name = |what: &str| format!("{what}_tree_of_{WORKERS}_workers");
+    Ok([
+        Measure {
+            measure: name("tick"),
+            unit: "seconds",
+            aim: "0.05",
+            values: rows.iter().map(|row| row.tick.reading_seconds).collect(),
         },
         Measure {
             measure: name("sampler_cpu_share"),

@@ -45,7 +45,7 @@ pub(super) fn sample_row(launch: u64, sampled: &SampledTick) -> SampleRow {
             .filter(|bits| *bits != 0)
             .map(|bits| throttle_names(bits).join(" ")),
         energy_counter_joules: gpu.energy_joules,
-        resident_bytes: tick.child.as_ref().map(|child| child.resident_bytes),
+        resident_bytes: tick.child.as_ref().and_then(|child| child.resident_bytes),
         cpu_cores: tick
             .child
             .as_ref()

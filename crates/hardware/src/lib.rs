@@ -24,6 +24,7 @@ mod reading;
 pub mod sampler;
 pub mod snapshot;
 pub mod text;
+mod tree;
 pub mod window;
 pub mod words;
 
@@ -38,8 +39,8 @@ pub use host::HostFacts;
 pub use nvml::{DeviceFacts, GpuProcess, MigInstance, Nvml, NvmlAbsent, NvmlFault, ProcessList};
 pub use oom_kills::OomKillWatch;
 pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silence_of};
-pub use process::{children, peak_resident_bytes};
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
+pub use tree::{children, peak_resident_bytes};
 pub use window::WindowSummary;

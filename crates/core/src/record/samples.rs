@@ -39,9 +39,11 @@ table! {
         throttle_reasons: Option<String>,
         /// The driver's energy counter; differences count, not the value.
         energy_counter_joules: Option<f64> ["J"],
-        /// Memory of the trial's process.
+        /// Memory of the trial's process and of all that it started; pages that several of them hold
+        /// count once. With several processes it is read as often as 0.5 % of a core allows, and
+        /// empty between.
         resident_bytes: Option<u64> ["B"],
-        /// CPU cores that the trial's process used since the previous tick.
+        /// CPU cores that the trial's process and its children used since the previous tick.
         cpu_cores: Option<f64> ["cores"],
         /// Fraction of the time of all CPU cores that was busy since the previous tick.
         host_cpu_fraction: Option<f64> ["of 1"],
@@ -88,8 +90,8 @@ table! {
         /// Device memory of the trial's own process; read at both ends of the window and every
         /// tenth tick; unknown inside most containers.
         process_memory_bytes: Option<u64> ["B"],
-        /// Bytes that the trial's process has read from disks since it started, without page-cache
-        /// hits.
+        /// Bytes that the trial's process and its children have read from disks since they started,
+        /// without page-cache hits.
         disk_read_bytes: Option<u64> ["B"],
         /// Fraction of the time since the previous tick in which the host's busiest disk was busy.
         disk_busy_fraction: Option<f64> ["of 1"],

@@ -193,7 +193,8 @@ trial_table! {
         /// Maximum device memory in use in the window (over the whole attempt if there was no
         /// window), by all processes and libraries.
         peak_nvml_used_bytes: Option<u64> ["B"],
-        /// Maximum host memory of the trial's process.
+        /// Maximum host memory of the trial: of its process, or of that and all that it started,
+        /// where pages that several of them hold count once.
         peak_resident_bytes: Option<u64> ["B"],
         /// Memory available to the trial: of the GPU, else of the host or its control group, and at
         /// most `run.memory_limit`.
@@ -268,8 +269,8 @@ trial_table! {
         ecc_uncorrected_errors: Option<u64>,
         /// Mean CPU cores used by the trial's process and its children over the window.
         mean_cpu_cores: Option<f64> ["cores"],
-        /// Bytes that the trial's process read from disks during the attempt, without page-cache
-        /// hits.
+        /// Bytes that the trial's process and its children read from disks during the attempt,
+        /// without page-cache hits.
         disk_read_bytes: Option<u64> ["B"],
         /// Fraction of the window in which the host's busiest disk was busy.
         mean_disk_busy_fraction: Option<f64> ["of 1"],

@@ -13,11 +13,15 @@ use super::{
 use crate::{
     disk,
     gpu_reader::{GpuReading, desk::GpuWatchdog},
-    host, process,
+    host, tree,
 };
 
 /// Foreign processes are looked for on each mark and every so many ticks.
 const TICKS_PER_PROCESS_LIST: u64 = 10;
+
+/// Memory of several processes is read again after this many times the time that it took: it costs
+/// at most 0.5 % of a core.
+const PAUSE_PER_PAGES_TIME: f64 = 200.0;
 
 /// A trial keeps at most this many ticks in memory (some 9 h at 500 ms, 30 MiB); past it every
 /// second old one is dropped.
@@ -75,12 +79,15 @@ struct LookTarget {
     watch: Watch,
     cpu_before: Option<CpuTimes>,
     wants_processes: bool,
+    wants_pages: bool,
 }
 
 /// Result of one reading.
 struct LookResult {
     tick: Tick,
     cpu: Option<CpuTimes>,
+    /// Time it took to read the memory of several processes.
+    pages_seconds: Option<f64>,
     /// The trial's process and all that it started.
     family: Vec<u32>,
     /// Reading of the device; `None` for a trial on the CPU.
@@ -160,8 +167,8 @@ impl Looker {
         let gpu_absence = gpu
             .as_ref()
             .and_then(|look| look.reason().map(str::to_owned));
-        let family = process::family(target.watch.pid);
-        let used = process::read(target.watch.pid);
+        let family = tree::family(target.watch.pid);
+        let used = tree::read(&family, target.wants_pages);
         let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
         let cores = target
             .cpu_before
@@ -194,6 +201,7 @@ impl Looker {
         LookResult {
             tick,
             cpu,
+            pages_seconds: used.and_then(|used| used.pages_seconds),
             family,
             gpu,
         }
@@ -216,6 +224,10 @@ impl Looker {
         if is_told || watched.cpu_before.is_none() {
             // Else the look was too near the one before: the next one counts from there.
             watched.cpu_before = look.cpu.or(watched.cpu_before);
+        }
+        if let Some(seconds) = look.pages_seconds {
+            let pause = Duration::from_secs_f64(seconds * PAUSE_PER_PAGES_TIME);
+            watched.next_pages = Some(Instant::now() + pause);
         }
         if let Some(gpu) = &mut look.tick.gpu {
             watched.ecc_start.subtract(gpu);
@@ -268,6 +280,7 @@ fn take_targets(state: &mut SamplerState, is_tick: bool) -> Vec<LookTarget> {
             watch: watched.watch.clone(),
             cpu_before: watched.cpu_before,
             wants_processes,
+            wants_pages: watched.next_pages.is_none_or(|next| next <= Instant::now()),
         });
     }
     targets
@@ -276,12 +289,12 @@ fn take_targets(state: &mut SamplerState, is_tick: bool) -> Vec<LookTarget> {
 impl CpuTimes {
     /// Reads a trial with these processes, now.
     fn of(monotonic_nanoseconds: u64, family: &[u32]) -> Self {
-        let mut beside = process::family(std::process::id());
+        let mut beside = tree::family(std::process::id());
         beside.retain(|pid| !family.contains(pid));
         Self {
             monotonic_nanoseconds,
-            trial_seconds: process::cpu_seconds_of(family),
-            beside_seconds: process::cpu_seconds_of(&beside),
+            trial_seconds: tree::cpu_seconds_of(family),
+            beside_seconds: tree::cpu_seconds_of(&beside),
         }
     }
 

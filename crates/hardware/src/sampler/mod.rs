@@ -13,7 +13,7 @@ mod tick;
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{Nvml, gpu_reader::desk::GpuWatchdog};
@@ -67,6 +67,8 @@ struct Watched {
     is_asked: bool,
     looks: u64,
     cpu_before: Option<CpuTimes>,
+    /// When the memory of several processes may be read again.
+    next_pages: Option<Instant>,
     ecc_start: EccStart,
 }
 
@@ -138,6 +140,7 @@ impl Sampler {
             is_asked: true,
             looks: 0,
             cpu_before: None,
+            next_pages: None,
             ecc_start: EccStart::default(),
         });
         self.shared.changed.notify_all();
@@ -387,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_wrappers_child_is_no_stranger() {
-        use process::tests::{busy_wrapper, end};
+        use crate::tree::tests::{busy_wrapper, end};
         let mut wrapper = busy_wrapper();
         let sampler = Sampler::start(None, Duration::from_millis(1), 0);
         sampler.watch(Watch {

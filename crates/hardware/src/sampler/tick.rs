@@ -88,13 +88,15 @@ pub struct GpuWork {
     pub nvlink_transmit_bytes_per_second: Option<f64>,
 }
 
-/// The trial's process.
+/// The trial's process and all that it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChildTick {
-    pub resident_bytes: u64,
-    /// The most it ever held.
+    /// Pages that several of its processes hold count once; `None` where that was not read at this
+    /// tick.
+    pub resident_bytes: Option<u64>,
+    /// The most that one of its processes ever held, or all hold now.
     pub peak_resident_bytes: u64,
-    /// Cores kept busy since the tick before, by it and all that it started; `None` at the first.
+    /// Cores kept busy since the tick before; `None` at the first.
     pub cpu_cores: Option<f64>,
     /// Fetched from disks since it started; what the page cache held is not in it.
     pub disk_read_bytes: Option<u64>,

@@ -16,7 +16,7 @@ fn tick(seconds: f64) -> Tick {
         ..GpuTick::default()
     };
     let child = ChildTick {
-        resident_bytes: 1,
+        resident_bytes: Some(1),
         peak_resident_bytes: (seconds * 100.0) as u64,
         ..ChildTick::default()
     };

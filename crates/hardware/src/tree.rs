@@ -1,0 +1,252 @@
+//! A process and all that it started, directly or through others, as far as they live: a wrapper
+//! does its work in a child, and a loader of Python in workers.
+
+use std::{fs, time::Instant};
+
+use crate::process;
+
+/// The part of a tree that a tick records.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct TreeUse {
+    /// Pages that several of its processes hold count once. `None` where that was not read.
+    pub(super) resident_bytes: Option<u64>,
+    /// The most that one of its processes ever held, or the whole tree holds now.
+    pub(super) peak_resident_bytes: u64,
+    /// Bytes fetched from disks since they started. `None` where the kernel does not report it.
+    pub(super) disk_read_bytes: Option<u64>,
+    /// Time it took to read the memory of several processes.
+    pub(super) pages_seconds: Option<f64>,
+}
+
+/// Reads a tree; `None` once all its processes are gone. The memory of several processes is read
+/// only if `wants_pages`, because that takes milliseconds.
+pub(super) fn read(pids: &[u32], wants_pages: bool) -> Option<TreeUse> {
+    let live: Vec<(u32, process::ProcessUse)> = pids
+        .iter()
+        .filter_map(|pid| Some((*pid, process::read(*pid)?)))
+        .collect();
+    let peak_of_one = live
+        .iter()
+        .map(|(_, used)| used.peak_resident_bytes)
+        .max()?;
+    let began = Instant::now();
+    let (resident_bytes, pages_seconds) = match &live[..] {
+        [(_, one)] => (Some(one.resident_bytes), None),
+        several if wants_pages => {
+            let shares = several.iter().map(|(pid, used)| {
+                // A process of another user does not show its pages.
+                process::proportional_bytes(*pid).unwrap_or(used.resident_bytes)
+            });
+            (Some(shares.sum()), Some(began.elapsed().as_secs_f64()))
+        }
+        _ => (None, None),
+    };
+    Some(TreeUse {
+        resident_bytes,
+        peak_resident_bytes: peak_of_one.max(resident_bytes.unwrap_or(0)),
+        disk_read_bytes: live
+            .iter()
+            .map(|(_, used)| used.disk_read_bytes)
+            .reduce(|sum, bytes| Some(sum? + bytes?))
+            .flatten(),
+        pages_seconds,
+    })
+}
+
+/// The processes of a tree, its root first.
+pub(super) fn family(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut place = 0;
+    while let Some(parent) = found.get(place).copied() {
+        place += 1;
+        let children: Vec<u32> = children(parent)
+            .into_iter()
+            .filter(|child| !found.contains(child))
+            .collect();
+        found.extend(children);
+    }
+    found
+}
+
+/// Processes that any thread of a process started. Empty if the kernel does not list them.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let lists =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|child| child.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// CPU time of these processes since they started, that of their children that have ended included.
+pub(super) fn cpu_seconds_of(pids: &[u32]) -> f64 {
+    let of = |pid: &u32| process::times_of(*pid).map(|times| times.own + times.of_ended_children);
+    pids.iter().filter_map(of).sum()
+}
+
+/// The most memory that the tree of a live process holds now, or that one of its processes ever held,
+/// in bytes. `None` once it has ended.
+pub fn peak_resident_bytes(pid: u32) -> Option<u64> {
+    read(&family(pid), true).map(|used| used.peak_resident_bytes)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::{
+        os::unix::process::CommandExt,
+        process::{Child, Command},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    /// A script that starts a process and waits for it, as one around the trial's program does;
+    /// [`end`] ends both.
+    pub(crate) fn busy_wrapper() -> Child {
+        Command::new("sh")
+            .args(["-c", "sh -c 'while :; do :; done' & wait"])
+            .process_group(0)
+            .spawn()
+            .unwrap()
+    }
+
+    pub(crate) fn end(wrapper: &mut Child) {
+        let group = rustix::process::Pid::from_child(wrapper);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        wrapper.wait().unwrap();
+    }
+
+    fn script(text: &str) -> Child {
+        Command::new("sh")
+            .args(["-c", text])
+            .process_group(0)
+            .spawn()
+            .unwrap()
+    }
+
+    /// What `look` finds, within a minute.
+    fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it never came");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn the_memory_of_a_wrapper_is_that_of_what_it_started() {
+        // It copies without end, through a buffer of so many bytes.
+        let mut wrapper = script("dd if=/dev/zero of=/dev/null bs=50000000 & wait");
+        wait_for(|| peak_resident_bytes(wrapper.id()).filter(|bytes| *bytes >= 50_000_000));
+        let alone = process::read(wrapper.id()).map(|used| used.peak_resident_bytes);
+        end(&mut wrapper);
+        assert!(alone.is_some_and(|bytes| bytes < 20_000_000), "{alone:?}");
+    }
+
+    #[test]
+    fn the_memory_of_workers_is_summed() {
+        const EACH: u64 = 40_000_000;
+        let one = format!("dd if=/dev/zero of=/dev/null bs={EACH} & ");
+        let mut wrapper = script(&format!("{}wait", one.repeat(4)));
+        let found = wait_for(|| {
+            let used = read(&family(wrapper.id()), true)?;
+            used.resident_bytes.filter(|bytes| *bytes >= 4 * EACH)
+        });
+        let unread = read(&family(wrapper.id()), false).unwrap();
+        end(&mut wrapper);
+        assert!(found < 4 * EACH + (4 * EACH) / 20, "{found}");
+        // The most of one process is known without a look at the pages of all.
+        assert!(
+            unread.resident_bytes.is_none()
+                && (EACH..2 * EACH).contains(&unread.peak_resident_bytes),
+            "{unread:?}"
+        );
+    }
+
+    /// As workers that Python forks do.
+    #[test]
+    fn pages_that_workers_share_with_their_parent_count_once() {
+        const SHARED: u64 = 20_000_000;
+        let text = format!(
+            "x=$(head -c {SHARED} /dev/zero | tr '\\0' x); for i in 1 2 3 4; do (sleep 300; :) & done; wait"
+        );
+        let mut wrapper = script(&text);
+        let (found, sum) = wait_for(|| {
+            let family = family(wrapper.id());
+            let used: Vec<u64> = family
+                .iter()
+                .filter_map(|pid| Some(process::read(*pid)?.resident_bytes))
+                .collect();
+            (used.iter().filter(|bytes| **bytes >= SHARED).count() == 5).then(|| {
+                (
+                    read(&family, true).and_then(|used| used.resident_bytes),
+                    used.iter().sum::<u64>(),
+                )
+            })
+        });
+        end(&mut wrapper);
+        assert!(
+            sum >= 5 * SHARED && found.is_some_and(|found| (SHARED..4 * SHARED).contains(&found)),
+            "{found:?} {sum}"
+        );
+    }
+
+    #[test]
+    fn one_process_is_read_as_it_is() {
+        let own = std::process::id();
+        let mut sleeper = Command::new("sleep").arg("300").spawn().unwrap();
+        let tree = read(&[sleeper.id()], false).unwrap();
+        let alone = process::read(sleeper.id()).unwrap();
+        assert_eq!(
+            (
+                tree.resident_bytes,
+                tree.peak_resident_bytes,
+                tree.disk_read_bytes
+            ),
+            (
+                Some(alone.resident_bytes),
+                alone.peak_resident_bytes,
+                alone.disk_read_bytes
+            )
+        );
+        assert_eq!(tree.pages_seconds, None);
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(read(&[sleeper.id()], true), None);
+        assert!(family(own).contains(&own));
+    }
+
+    #[test]
+    fn what_a_wrapper_starts_belongs_to_it_and_works_for_it() {
+        let mut wrapper = busy_wrapper();
+        let began = Instant::now();
+        let (mut found, mut seconds) = (Vec::new(), 0.0);
+        while seconds < 0.1 && began.elapsed() < Duration::from_secs(60) {
+            found = family(wrapper.id());
+            seconds = cpu_seconds_of(&found);
+            thread::yield_now();
+        }
+        let alone = process::times_of(wrapper.id()).map(|times| times.own);
+        let of_this = family(std::process::id());
+        end(&mut wrapper);
+        assert!(
+            found.len() == 2 && found[0] == wrapper.id() && seconds >= 0.1,
+            "{found:?}, {seconds} s"
+        );
+        assert!(
+            alone.is_some_and(|alone| alone < 0.1) && found.iter().all(|pid| of_this.contains(pid)),
+            "{alone:?} {of_this:?}"
+        );
+    }
+}
