@@ -38,6 +38,13 @@ pub(super) const COMPARE: &str = r#"Examples:
 
 See docs/comparing.md"#;
 
+pub(super) const DIFF: &str = r#"Examples:
+  kiln diff x~1 x                                     # the run before the newest, and the newest
+  kiln diff HEAD~1:results/x/latest x --exit-code     # 0, 1 or 4, for scripts
+  kiln diff a b --format json | jq '.differences[].key'
+
+See docs/comparing.md"#;
+
 pub(super) const REPRODUCE: &str = r#"Examples:
   kiln reproduce x                         # the newest run of experiment x
   kiln reproduce HEAD~1:results/x/latest   # as it was committed

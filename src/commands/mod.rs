@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod completions;
 mod data;
+mod diff;
 mod doctor;
 mod examples;
 mod excerpt;
@@ -81,6 +82,9 @@ enum Verb {
     /// Compare two runs: faster, slower, unchanged, or within noise.
     #[command(after_long_help = examples::COMPARE)]
     Compare(compare::Args),
+    /// List what differs between two runs: settings, data, machine, versions, flags.
+    #[command(after_long_help = examples::DIFF)]
+    Diff(diff::Args),
     /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the
     /// same, 1 if not, 4 if undecided.
     #[command(after_long_help = examples::REPRODUCE)]
@@ -309,6 +313,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Run(args) => run::run(args),
         Verb::Tune(args) => tune::run(args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Diff(args) => diff::run(args),
         Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),

@@ -28,6 +28,7 @@ use serde::Serialize;
 pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
 pub use metric::ComparedMetric;
+pub(in crate::report) use record::is_fleeting;
 pub use record::{Fact, facts};
 pub use render::{ComparisonPage, now_different};
 pub use reproduced::{Reproduction, reproduced};
