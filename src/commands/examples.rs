@@ -34,6 +34,7 @@ See docs/tuning.md"#;
 
 pub(super) const COMPARE: &str = r#"Examples:
   kiln compare x~1 x                                       # the run before the newest, and the newest
+  kiln compare f32 bf16 --fail-on slower --across train.precision   # a gate about a setting
   kiln compare results/a/latest results/b/latest --rerun   # runs the points again, in turns
 
 See docs/comparing.md"#;
