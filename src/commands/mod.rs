@@ -139,14 +139,15 @@ enum Verb {
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,
-    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the
-    /// command failed.
+    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; two runs
+    /// differ (`kiln diff --exit-code`); or the command failed.
     Failed = 1,
     /// 2: bad file or command line.
     BadInput = 2,
     /// 3: the machine cannot run it.
     CannotRun = 3,
-    /// 4: these runs cannot decide a gate of `--fail-on`, or whether a run is reproduced.
+    /// 4: these runs cannot decide a gate of `--fail-on`, whether a run is reproduced, or whether
+    /// two runs differ.
     CannotTell = 4,
     /// 130: interrupted.
     Interrupted = 130,
