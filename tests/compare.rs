@@ -204,26 +204,66 @@ fn a_run_compared_with_itself_is_the_same_and_with_a_slower_one_slower() {
 fn rows_that_cannot_be_compared_are_refused_by_name_or_compared_across_it() {
     let folder = tempfile::tempdir().unwrap();
     let base = results("image-folder-workers");
+    // A run of two versions of libtorch: no one value is the treatment.
+    let is_first = std::cell::Cell::new(true);
     let other = changed(folder.path(), "image-folder-workers", |table| {
-        with_column(table, "libtorch", |_| "2.12.0".into())
+        with_column(table, "libtorch", |cell| match is_first.replace(false) {
+            true => cell.to_owned(),
+            false => "2.12.0".to_owned(),
+        })
     });
     let refused = compare(&[&base, &other]);
     assert_eq!(refused.status, Some(1), "{refused:?}");
     assert!(
         refused.stdout.contains(
-            "not comparable: data.num_workers 0: libtorch 2.11.0 → 2.12.0; `--across libtorch` \
-             compares them anyway"
+            "not comparable: data.num_workers 0: libtorch 2.11.0 → 2.11.0 and 2.12.0; `--across \
+             libtorch` compares them anyway"
         ),
         "{refused:?}"
     );
     let asked = compare(&[&base, &other, "--across", "libtorch"]);
     assert_eq!(asked.status, Some(0), "{asked:?}");
     assert!(
-        asked
-            .stdout
-            .contains("\nACROSS libtorch 2.11.0 → 2.12.0: throughput: "),
+        asked.stdout.contains(
+            "\nACROSS libtorch 2.11.0 → 2.11.0 and 2.12.0, ACROSS libtorch 2.11.0 → 2.12.0: "
+        ),
         "{asked:?}"
     );
+    let mixed = compare(&[&base, &other, "--fail-on", "not-comparable"]);
+    assert_eq!(mixed.status, Some(1), "{mixed:?}");
+    // Where the whole run has another version, that is what is compared; a gate asks for it.
+    let upgraded = changed(
+        &folder.path().join("whole"),
+        "image-folder-workers",
+        |table| with_column(table, "libtorch", |_| "2.12.0".into()),
+    );
+    let told = compare(&[&base, &upgraded]);
+    assert!(
+        told.status == Some(0)
+            && told
+                .stdout
+                .contains("\ntreatment: libtorch: 2.11.0 → 2.12.0\n"),
+        "{told:?}"
+    );
+    let gate = compare(&[&base, &upgraded, "--fail-on", "more-memory"]);
+    assert!(
+        gate.status == Some(4)
+            && gate
+                .stderr
+                .contains("`--across libtorch` makes that the question"),
+        "{gate:?}"
+    );
+    for (across, status) in [("libtorch", 0), ("libtorch,train.precision", 0)] {
+        let arguments: [&str; 6] = [
+            &base,
+            &upgraded,
+            "--fail-on",
+            "more-memory",
+            "--across",
+            across,
+        ];
+        assert_eq!(compare(&arguments).status, Some(status), "{across}");
+    }
     let unknown = compare(&[&base, &other, "--across", "libtroch"]);
     assert!(
         unknown.status == Some(2)
@@ -530,6 +570,108 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
 }
 
 #[test]
+fn runs_that_differ_by_a_setting_are_compared_and_the_setting_is_named() {
+    let place = Place::with("");
+    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+                16}\ndata: {kind: generated, characters: 50000}\n\
+                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: \
+                0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let trial = real_trial();
+    let kiln = |arguments: &[&str]| {
+        Ended::of(
+            place
+                .kiln(arguments)
+                .env("KILN_TRIAL", &trial)
+                .output()
+                .unwrap(),
+        )
+    };
+    let run = |settings: &[&str]| {
+        let ended = kiln(&[&["run", "x.yaml", "--fresh"], settings].concat());
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    };
+    run(&[]);
+    run(&["--set", "train.steps=60"]);
+    let longer = kiln(&["compare", "x~1", "x"]);
+    assert_eq!(longer.status, Some(0), "{longer:?}");
+    for said in [
+        "\ntreatment: train.steps: 30 → 60\n",
+        "loss (valid_loss): not compared: it was reached after 120 samples in base and 240 in new; \
+         it was reached after 240 samples in base and 480 in new\n",
+        "none (1 run)",
+        "2 too few runs: change ",
+    ] {
+        assert!(longer.stdout.contains(said), "{said}: {longer:?}");
+    }
+    let gate = |across: &[&str]| {
+        let arguments = ["compare", "x~1", "x", "--fail-on", "more-memory"];
+        kiln(&[&arguments, across].concat())
+    };
+    let unasked = gate(&[]);
+    assert!(
+        unasked.status == Some(4)
+            && unasked
+                .stderr
+                .contains("the runs differ in train.steps; `--across train.steps` makes that"),
+        "{unasked:?}"
+    );
+    let asked = gate(&["--across", "train.steps"]);
+    assert!(
+        asked.status == Some(4) && asked.stderr.contains("too few runs"),
+        "{asked:?}"
+    );
+    let other = gate(&["--across", "train.precision"]);
+    assert!(
+        other.status == Some(4)
+            && other.stderr.contains(
+                "note: `--across train.precision`: it is not a setting in which these runs"
+            ),
+        "{other:?}"
+    );
+    let csv = kiln(&["compare", "x~1", "x", "--format", "csv"]).stdout;
+    assert!(
+        csv.lines().next().unwrap().ends_with(",treatment")
+            && csv.lines().nth(1).unwrap().ends_with(",train.steps"),
+        "{csv}"
+    );
+    // An axis of one run is a fixed setting of the other.
+    run(&[
+        "--set",
+        "train.batch_size=8",
+        "--set",
+        "train.clip_norm=1.0",
+    ]);
+    let one = kiln(&["compare", "x~2", "x"]);
+    assert!(
+        one.status == Some(0)
+            && one
+                .stdout
+                .contains("\ntreatment: train.clip_norm: (not set) → 1.0\n")
+            && one.stdout.contains("only in base: train.batch_size 4\n"),
+        "{one:?}"
+    );
+    // A different experiment has no treatment.
+    run(&[
+        "--set",
+        "train={steps: 20, batch_size: 2, clip_norm: 1, grad_accumulation: 2, label_smoothing: \
+         0.1, seed: 7}",
+        "--set",
+        "sweep.grid=null",
+        "--set",
+        "model.hidden=48",
+    ]);
+    let foreign = kiln(&["compare", "x~3", "x"]);
+    assert!(
+        foreign.status == Some(2)
+            && foreign
+                .stderr
+                .contains("too many to be the treatment of one comparison"),
+        "{foreign:?}"
+    );
+}
+
+#[test]
 fn both_sides_run_anew_in_turns() {
     let place = Place::with("");
     let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
@@ -554,13 +696,18 @@ fn both_sides_run_anew_in_turns() {
         "x.yaml",
         "--new-set",
         "model.hidden=48",
-        "--by",
-        "model_kind",
         "--format",
         "json",
+        "--fail-on",
+        "not-comparable",
     ]);
+    // What one side was set to is what the comparison is about: a gate need not be told.
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(
+        found["treatment"],
+        serde_json::json!([{"key": "model.hidden", "base": "32", "new": "48"}])
+    );
     let comparison = &found["pairs"][0]["comparisons"][0];
     assert_eq!(
         (&comparison["design"], &comparison["base_runs"]),

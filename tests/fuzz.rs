@@ -17,8 +17,8 @@ use std::{
 
 use crate::fuzzing::{MOST_BYTES, fire};
 use kiln::report::{
-    self, Album, PageStyle, Subject,
-    compare::{ComparisonPage, Options, compare},
+    self, Album, PageStyle, RunDiff, Subject,
+    compare::{ComparisonPage, Options, Treatment, compare},
 };
 use kiln_core::{
     kinds::{Data, data::DataFacts},
@@ -269,6 +269,8 @@ fn try_table(bytes: &[u8]) {
     }
     assert!(!report::markdown(subject).is_empty());
     assert!(serde_json::from_str::<serde_json::Value>(&report::json(subject)).is_ok());
+    let differences = RunDiff::of(subject, subject);
+    assert!(differences.is_empty() && !differences.text("a", "b").is_empty());
     let subjects = [subject, subject];
     for subjects in [&subjects[..1], &subjects[..]] {
         let album = Album::of(subjects);
@@ -288,8 +290,8 @@ fn try_table(bytes: &[u8]) {
             &table,
             &Options {
                 by,
-                is_clean: false,
-                across: Vec::new(),
+                treatment: Some(Treatment::between(subject, subject)),
+                ..Options::default()
             },
         ) else {
             continue;

@@ -24,6 +24,7 @@ mod checkpoints;
 mod compare;
 mod data;
 mod diagnosis;
+mod diff;
 mod doctor;
 mod escape;
 mod experiments;

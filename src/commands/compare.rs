@@ -7,11 +7,12 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, Options, Reproduction,
-        RowFact, Verdict, compare, facts, gate, unsaid, word,
+        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
+        Reproduction, RowFact, Treatment, Verdict, compare, facts, gate, is_treatable, unsaid,
+        word,
     },
 };
-use kiln_core::units::without_controls;
+use kiln_core::units::{listed, without_controls};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -33,9 +34,10 @@ pub(super) struct CompareOptions {
     /// `--by train.batch_size,data.num_workers`.
     #[arg(long, value_name = "KEY,…", value_delimiter = ',')]
     by: Vec<String>,
-    /// Compare rows although they differ in these columns: `--across precision`.
-    #[arg(long, value_name = "COLUMN,…", value_delimiter = ',', value_parser = field)]
-    across: Vec<RowFact>,
+    /// Columns or settings that the comparison is about, in which rows may differ: `--across
+    /// driver,train.precision`. A gate asks for them.
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = across)]
+    across: Vec<Across>,
     /// Exit with 1 if one of these verdicts occurs, and with 4 if these runs cannot decide it:
     /// `--fail-on slower,worse-loss`.
     #[arg(long, value_name = "VERDICT,…", value_delimiter = ',', value_parser = reason)]
@@ -50,6 +52,13 @@ pub(super) struct CompareOptions {
     /// Output format.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     format: CompareFormat,
+}
+
+/// A word of `--across`.
+#[derive(Clone, Debug)]
+enum Across {
+    Column(RowFact),
+    Setting(String),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -110,12 +119,17 @@ const VERDICTS: [&str; 9] = [
     "not-comparable",
 ];
 
-fn field(text: &str) -> Result<RowFact, String> {
+fn across(text: &str) -> Result<Across, String> {
     let names: Vec<&str> = RowFact::ALL.iter().map(|field| field.name()).collect();
-    RowFact::ALL
-        .into_iter()
-        .find(|field| field.name() == text)
-        .ok_or_else(|| format!("`{text}` is not a column; use one of {}", names.join(", ")))
+    let column = RowFact::ALL.into_iter().find(|field| field.name() == text);
+    match column {
+        Some(column) => Ok(Across::Column(column)),
+        None if is_treatable(text) => Ok(Across::Setting(text.to_owned())),
+        None => Err(format!(
+            "`{text}` is neither a setting, such as `train.precision`, nor a column; use one of {}",
+            names.join(", ")
+        )),
+    }
 }
 
 fn reason(text: &str) -> Result<Reason, String> {
@@ -145,6 +159,22 @@ impl CompareOptions {
     pub(super) fn matches_by_id(&self) -> bool {
         self.by.is_empty()
     }
+
+    /// What is asked of a comparison without a treatment.
+    fn options(&self) -> Options {
+        let mut options = Options {
+            by: self.by.clone(),
+            is_clean: self.clean,
+            ..Options::default()
+        };
+        for one in &self.across {
+            match one {
+                Across::Column(column) => options.across.push(*column),
+                Across::Setting(key) => options.across_settings.push(key.clone()),
+            }
+        }
+        options
+    }
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
@@ -152,34 +182,63 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         true => rerun::rerun(&args.base, &args.new, &args.again)?,
         false => [source(&args.base)?, source(&args.new)?],
     };
-    compare_and_print(&base, &new, &args.asked, None)
+    let mut options = args.asked.options();
+    let treatment = Treatment::between(base.subject(), new.subject());
+    for key in &options.across_settings {
+        if !treatment.settings.iter().any(|one| one.key == *key) {
+            note(&format!(
+                "note: `--across {key}`: it is not a setting in which these runs are known to differ"
+            ));
+        }
+    }
+    options.treatment = Some(treatment);
+    // Keys that were set for one side are what the comparison is about.
+    options
+        .across_settings
+        .extend(args.again.keys_of_one_side());
+    judge(&base, &new, &options, &args.asked, None, |page, _| {
+        show(page, args.asked.format, None)
+    })
 }
 
 /// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit
 /// status.
 pub(super) type Closing = fn(&Comparisons) -> Reproduction;
 
-/// Prints a comparison. The status is 1 if a gate fails or nothing could be compared, and 4 if a
+/// Prints a comparison with the record of a run. The status is 1 if a gate fails or nothing could be compared, and 4 if a
 /// gate cannot be decided.
 pub(super) fn compare_and_print(
     base: &TableSource,
     new: &TableSource,
     asked: &CompareOptions,
-    closing: Option<Closing>,
+    closing: Closing,
 ) -> Result<Status, Stop> {
-    judge(base, new, asked, closing, |page, closing| {
-        let closing = |escape: fn(&str) -> String| {
-            closing
-                .map(|closing| format!("\n{}\n", escape(&closing.sentence)))
-                .unwrap_or_default()
-        };
-        match asked.format {
-            CompareFormat::Text => print(&(page.text(page_style()) + &closing(without_controls))),
-            CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::line))),
-            CompareFormat::Csv => print(&page.csv()),
-            CompareFormat::Json => print_json(&page.json()),
-        }
-    })
+    judge(
+        base,
+        new,
+        &asked.options(),
+        asked,
+        Some(closing),
+        |page, closing| show(page, asked.format, closing),
+    )
+}
+
+fn show(
+    page: &ComparisonPage<'_>,
+    format: CompareFormat,
+    closing: Option<&Reproduction>,
+) -> Result<(), Stop> {
+    let closing = |escape: fn(&str) -> String| {
+        closing
+            .map(|closing| format!("\n{}\n", escape(&closing.sentence)))
+            .unwrap_or_default()
+    };
+    match format {
+        CompareFormat::Text => print(&(page.text(page_style()) + &closing(without_controls))),
+        CompareFormat::Markdown => print(&(page.markdown() + &closing(markdown::line))),
+        CompareFormat::Csv => print(&page.csv()),
+        CompareFormat::Json => print_json(&page.json()),
+    }
 }
 
 /// The comparison as one JSON event, for programs that follow a run.
@@ -189,29 +248,32 @@ pub(super) fn compare_and_tell(
     asked: &CompareOptions,
     closing: Closing,
 ) -> Result<Status, Stop> {
-    judge(base, new, asked, Some(closing), |page, closing| {
-        let mut event = page.value();
-        event["event"] = "comparison".into();
-        event["closing"] = closing.map(|closing| closing.sentence.as_str()).into();
-        print_json(&format!("{event}\n"))
-    })
+    judge(
+        base,
+        new,
+        &asked.options(),
+        asked,
+        Some(closing),
+        |page, closing| {
+            let mut event = page.value();
+            event["event"] = "comparison".into();
+            event["closing"] = closing.map(|closing| closing.sentence.as_str()).into();
+            print_json(&format!("{event}\n"))
+        },
+    )
 }
 
 fn judge(
     base: &TableSource,
     new: &TableSource,
+    options: &Options,
     asked: &CompareOptions,
     closing: Option<Closing>,
     show: impl FnOnce(&ComparisonPage<'_>, Option<&Reproduction>) -> Result<(), Stop>,
 ) -> Result<Status, Stop> {
-    let options = Options {
-        by: asked.by.clone(),
-        across: asked.across.clone(),
-        is_clean: asked.clean,
-    };
-    let found = compare(&base.table, &new.table, &options).map_err(Stop::bad_input)?;
+    let found = compare(&base.table, &new.table, options).map_err(Stop::bad_input)?;
     if found.is_empty() {
-        return Err(nothing_in_common(base, new, &options));
+        return Err(nothing_in_common(base, new, options));
     }
     let record = record(base, new);
     let closing = closing.map(|closing| closing(&found));
@@ -249,10 +311,11 @@ fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
 
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.
 fn status(found: &Comparisons, asked: &CompareOptions) -> Status {
-    let is_refused = found
-        .pairs
-        .iter()
-        .all(|pair| !pair.unlike.is_empty() || pair.comparisons.is_empty());
+    let is_refused = found.pairs.iter().all(|pair| {
+        pair.comparisons
+            .iter()
+            .all(|one| one.verdict == Verdict::NotComparable)
+    });
     let mut status = if is_refused && asked.fail_on.is_empty() {
         Status::Failed
     } else {
@@ -292,7 +355,9 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
         Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
         Reason::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
             Some(metric) => gate(found, metric),
-            None if wanted == "not-comparable" => said(names(&|pair| !pair.unlike.is_empty())),
+            None if wanted == "not-comparable" => said(names(&|pair| {
+                !pair.unlike.is_empty() || !found.unnamed.is_empty()
+            })),
             None => {
                 let is_so = |pair: &Compared| {
                     pair.comparisons.iter().any(|comparison| {
@@ -306,12 +371,32 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 }
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
-    let hint = match options.by.is_empty() {
-        true => {
-            "no trial id is in both runs: a setting differs in all trials; match rows by values \
-             with `--by train.batch_size`"
+    let runs = format!("{} and {}", base.name, new.name);
+    Stop::bad_input(format!("{runs}: {}", why_nothing(options)))
+}
+
+fn why_nothing(options: &Options) -> String {
+    const BY: &str = "match rows by values with `--by train.batch_size`";
+    if !options.by.is_empty() {
+        return "no value of these keys is in both runs".to_owned();
+    }
+    match &options.treatment {
+        Some(treatment) if treatment.is_few() => format!(
+            "no point of one run has the values of a point of the other on every axis; {BY}"
+        ),
+        Some(treatment) if treatment.settings.len() > MOST_TREATED => {
+            let keys = treatment.settings.iter().map(|one| one.key.clone());
+            let keys: Vec<String> = keys.collect();
+            format!(
+                "no trial id is in both runs: they differ in {} settings ({}), too many to be the \
+                 treatment of one comparison; `kiln diff` lists them; {BY}",
+                keys.len(),
+                listed(&keys, ", ")
+            )
         }
-        false => "no value of these keys is in both runs runs",
-    };
-    Stop::bad_input(format!("{} and {}: {hint}", base.name, new.name))
+        _ => format!(
+            "no trial id is in both runs: a setting differs in all trials (`kiln diff` lists what \
+             differs); {BY}"
+        ),
+    }
 }

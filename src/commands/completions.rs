@@ -10,7 +10,7 @@ _kiln_with_runs() {
     _kiln "$@"
     local word="${COMP_WORDS[COMP_CWORD]}"
     case "${COMP_WORDS[1]}" in
-        report | compare | reproduce | rm)
+        report | compare | diff | reproduce | rm)
             if [[ $word != -* ]]; then
                 COMPREPLY+=($(compgen -W "$(kiln ls --names 2>/dev/null)" -- "$word"))
             fi
@@ -21,7 +21,7 @@ complete -F _kiln_with_runs -o bashdefault -o default kiln
 "#;
 
 const FISH_RUNS: &str = r#"
-complete -c kiln -n "__fish_seen_subcommand_from report compare reproduce rm" -a "(kiln ls --names 2>/dev/null)"
+complete -c kiln -n "__fish_seen_subcommand_from report compare diff reproduce rm" -a "(kiln ls --names 2>/dev/null)"
 "#;
 
 #[derive(clap::Args)]

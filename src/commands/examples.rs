@@ -34,7 +34,15 @@ See docs/tuning.md"#;
 
 pub(super) const COMPARE: &str = r#"Examples:
   kiln compare x~1 x                                       # the run before the newest, and the newest
+  kiln compare f32 bf16 --fail-on slower --across train.precision   # a gate about a setting
   kiln compare results/a/latest results/b/latest --rerun   # runs the points again, in turns
+
+See docs/comparing.md"#;
+
+pub(super) const DIFF: &str = r#"Examples:
+  kiln diff x~1 x                                     # the run before the newest, and the newest
+  kiln diff HEAD~1:results/x/latest x --exit-code     # 0, 1 or 4, for scripts
+  kiln diff a b --format json | jq '.differences[].key'
 
 See docs/comparing.md"#;
 

@@ -6,6 +6,7 @@ mod check;
 mod compare;
 mod completions;
 mod data;
+mod diff;
 mod doctor;
 mod examples;
 mod excerpt;
@@ -81,6 +82,9 @@ enum Verb {
     /// Compare two runs: faster, slower, unchanged, or within noise.
     #[command(after_long_help = examples::COMPARE)]
     Compare(compare::Args),
+    /// List what differs between two runs: settings, data, machine, versions, flags.
+    #[command(after_long_help = examples::DIFF)]
+    Diff(diff::Args),
     /// Repeat a run with its resolved experiment and compare: exits with 0 if the losses are the
     /// same, 1 if not, 4 if undecided.
     #[command(after_long_help = examples::REPRODUCE)]
@@ -135,14 +139,15 @@ enum Verb {
 pub(crate) enum Status {
     /// 0: every trial has a result.
     Success = 0,
-    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; or the
-    /// command failed.
+    /// 1: a trial failed, timed out or was killed; a gate fails; a run is not reproduced; two runs
+    /// differ (`kiln diff --exit-code`); or the command failed.
     Failed = 1,
     /// 2: bad file or command line.
     BadInput = 2,
     /// 3: the machine cannot run it.
     CannotRun = 3,
-    /// 4: these runs cannot decide a gate of `--fail-on`, or whether a run is reproduced.
+    /// 4: these runs cannot decide a gate of `--fail-on`, whether a run is reproduced, or whether
+    /// two runs differ.
     CannotTell = 4,
     /// 130: interrupted.
     Interrupted = 130,
@@ -309,6 +314,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Run(args) => run::run(args),
         Verb::Tune(args) => tune::run(args),
         Verb::Compare(args) => compare::run(args),
+        Verb::Diff(args) => diff::run(args),
         Verb::Reproduce(args) => reproduce::run(args),
         Verb::Report(args) => report::run(args),
         Verb::Ls(args) => ls::run(args),

@@ -73,7 +73,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let new = of_folder(&without_links(&report.folder.trials_table()))?;
     let compared = match launch.style() {
         ProgressMode::Json => compare_and_tell(&base, &new, &args.comparing, reproduced)?,
-        _ => compare_and_print(&base, &new, &args.comparing, Some(reproduced))?,
+        _ => compare_and_print(&base, &new, &args.comparing, reproduced)?,
     };
     Ok(surer(status(&report), compared))
 }

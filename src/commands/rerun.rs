@@ -53,6 +53,14 @@ pub(super) struct Args {
     results: PathBuf,
 }
 
+impl Args {
+    /// The keys that were set for one side alone.
+    pub(super) fn keys_of_one_side(&self) -> impl Iterator<Item = String> {
+        let settings = self.base_set.iter().chain(&self.new_set);
+        settings.filter_map(|setting| Some(setting.split_once('=')?.0.trim().to_owned()))
+    }
+}
+
 /// One of the two sides.
 struct Side {
     name: &'static str,

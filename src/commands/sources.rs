@@ -15,7 +15,10 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::{Stop, note, runs};
-use crate::{git, report::Subject};
+use crate::{
+    git,
+    report::{Subject, complete_experiment},
+};
 
 /// A table with the run record beside it, if there is one.
 pub(super) struct TableSource {
@@ -31,7 +34,7 @@ pub(super) struct TableSource {
 
 impl TableSource {
     pub(super) fn experiment_value(&self) -> Option<Value> {
-        serde_yaml::from_str(self.experiment.as_ref()?).ok()
+        complete_experiment(self.experiment.as_ref()?)
     }
 
     pub(super) fn subject(&self) -> Subject<'_> {
@@ -58,6 +61,26 @@ pub(super) fn source_in(named: &str, results: &Path) -> Result<TableSource, Stop
     }
 }
 
+/// Reads the record of a run, as [`source_in`]; a run that has no table yet has its experiment and
+/// its launches.
+pub(super) fn recorded(named: &str, results: &Path) -> Result<TableSource, Stop> {
+    let folder = match Path::new(named) {
+        path if path.is_dir() => {
+            let own = RunFolder::at(path);
+            let is_run = own.run_file().is_file() || own.trials_table().is_file();
+            is_run.then_some(own).or_else(|| runs::newest_of(path))
+        }
+        path if path.exists() || is_of_revision(named) => None,
+        _ => Some(runs::find(named, results)?.run),
+    };
+    match folder {
+        Some(folder) if !folder.trials_table().exists() && folder.run_file().is_file() => {
+            Ok(beside(folder, TrialTable::default()))
+        }
+        _ => source_in(named, results),
+    }
+}
+
 /// Whether the name is `REVISION:PATH`.
 pub(super) fn is_of_revision(named: &str) -> bool {
     revision(named).is_some()
@@ -69,24 +92,37 @@ fn revision(named: &str) -> Option<(&str, &str)> {
 
 pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
-    let beside = path.parent().map(RunFolder::at);
-    let file = beside
-        .as_ref()
-        .map(RunFolder::run_file)
-        .filter(|file| file.is_file());
-    let run = file.and_then(|file| readable_run(RunFile::read(&file)));
     tell_torn(path, &table);
-    let experiment = beside
-        .as_ref()
-        .and_then(|folder| input::read_text(&folder.experiment(), &RESOLVED_BYTES).ok())
+    let name = path.display().to_string();
+    Ok(match path.parent() {
+        Some(folder) => TableSource {
+            name,
+            ..beside(RunFolder::at(folder), table)
+        },
+        None => TableSource {
+            name,
+            table,
+            run: None,
+            experiment: None,
+            folder: None,
+        },
+    })
+}
+
+/// A table with the record that lies in this folder.
+fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
+    let file = Some(folder.run_file()).filter(|file| file.is_file());
+    let run = file.and_then(|file| readable_run(RunFile::read(&file)));
+    let experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
+        .ok()
         .filter(|text| spec::check_growth(text).is_ok());
-    Ok(TableSource {
-        name: path.display().to_string(),
+    TableSource {
+        name: folder.path().display().to_string(),
         table,
         run,
         experiment,
-        folder: beside,
-    })
+        folder: Some(folder),
+    }
 }
 
 /// Prints a note if the run record exists and cannot be read.

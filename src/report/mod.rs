@@ -2,6 +2,7 @@
 
 mod chart;
 pub mod compare;
+mod diff;
 mod findings;
 mod html;
 mod layout;
@@ -14,6 +15,7 @@ mod ranked_table;
 mod ranking;
 mod rates;
 mod recommendation;
+mod run_settings;
 mod views;
 
 pub mod diagnosis;
@@ -21,6 +23,7 @@ pub mod notices;
 pub mod summary;
 
 pub use diagnosis::diagnose;
+pub use diff::RunDiff;
 pub use html::Album;
 pub use layout::PageStyle;
 pub use manual::manual;
@@ -29,4 +32,5 @@ pub use page::{Subject, json, markdown, text};
 pub use point_table::{point_table, point_table_manual};
 pub use ranking::best_value;
 pub use recommendation::SearchScope;
+pub use run_settings::complete_experiment;
 pub use summary::summary;

@@ -66,6 +66,10 @@ fn reports_and_comparisons_of_hostile_runs_hold_values_as_words() {
             assert!(!ended.stdout.is_empty(), "{ended:?}");
         }
     }
+    for (medium, format) in formats {
+        let ended = here.makes(medium, &["diff", &base, &new, "--format", format]);
+        assert!(ended.stdout.contains("tf32_matmul"), "{ended:?}");
+    }
     fs::create_dir(here.path("folder")).unwrap();
     fs::rename(here.path(&base), here.path("folder/run")).unwrap();
     let drawn = here.draws(&["report", "folder/run"]);
@@ -286,6 +290,7 @@ fn names_on_the_command_line_and_in_the_environment_stay_on_their_line() {
         &["report", &format!("HEAD:{}", short("path"))],
         &["report", &bad, "--html", &short("html")],
         &["compare", &bad, &bad],
+        &["diff", &bad, &bad],
         &["compare", &bad, &bad, "--across", &bad],
         &["compare", &bad, &bad, "--rerun"],
         &["reproduce", &bad],

@@ -12,7 +12,7 @@ use super::{
 
 /// Version of the object that [`ComparisonPage::json`] makes.
 const KILN_COMPARE: u32 = 1;
-const CSV_COLUMNS: [&str; 17] = [
+const CSV_COLUMNS: [&str; 18] = [
     "point",
     "metric",
     "verdict",
@@ -30,6 +30,7 @@ const CSV_COLUMNS: [&str; 17] = [
     "order",
     "base_disturbed",
     "new_disturbed",
+    "treatment",
 ];
 
 impl ComparisonPage<'_> {
@@ -44,6 +45,12 @@ impl ComparisonPage<'_> {
             .map(|unlike| unlike.field.name())
             .collect::<Vec<_>>()
             .join(" ");
+        let treatment: Vec<&str> = self
+            .found
+            .treatment
+            .iter()
+            .map(|one| one.key.as_str())
+            .collect();
         for pair in &self.found.pairs {
             let unlike: Vec<&str> = pair
                 .unlike
@@ -74,12 +81,13 @@ impl ComparisonPage<'_> {
                     number(*visible),
                     base_runs.to_string(),
                     new_runs.to_string(),
-                    unlike.join(" "),
+                    comparison.refusal.clone().unwrap_or(unlike.join(" ")),
                     comparison.column.to_owned(),
                     across.clone(),
                     comparison.design.map(design).unwrap_or_default().to_owned(),
                     pair.disturbed[0].len().to_string(),
                     pair.disturbed[1].len().to_string(),
+                    treatment.join(" "),
                 ]);
             }
         }

@@ -62,6 +62,12 @@ pub fn gate(found: &Comparisons, metric: ComparedMetric) -> Gate {
             .find(|comparison| comparison.metric == metric);
         match comparison {
             _ if !pair.unlike.is_empty() => untold.push(format!("{} (not comparable)", pair.name)),
+            _ if !found.unnamed.is_empty() => untold.push(format!(
+                "{} (the runs differ in {}; `--across {}` makes that the question)",
+                pair.name,
+                listed(&found.unnamed, ", "),
+                found.unnamed.join(",")
+            )),
             _ if pair.shared > 0 => untold.push(format!(
                 "{} ({} on both sides the same)",
                 pair.name,

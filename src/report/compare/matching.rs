@@ -63,6 +63,67 @@ pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a
     matched
 }
 
+/// Points that have the same value on each of these axes. A table without one of them has the value
+/// of its settings there.
+pub(super) fn by_settings<'a>(
+    [base, new]: [&'a TrialTable; 2],
+    axes: &[String],
+    [of_base, of_new]: &[BTreeMap<String, String>; 2],
+) -> Matched<'a> {
+    let mut others: Vec<Option<Point<'a>>> = points(new).into_iter().map(Some).collect();
+    let place_of: HashMap<PointKey, usize> = others
+        .iter()
+        .flatten()
+        .enumerate()
+        .map(|(place, point)| (point_key(point, axes, new, of_new), place))
+        .collect();
+    let mut matched = Matched::default();
+    for point in points(base) {
+        let key = point_key(&point, axes, base, of_base);
+        let name = Point {
+            values: &key.0,
+            rows: point.rows.clone(),
+        }
+        .name(axes);
+        let same = place_of.get(&key).and_then(|place| others[*place].take());
+        match same {
+            Some(same) => matched.pairs.push(MatchedPair {
+                name,
+                base: point.rows,
+                new: same.rows,
+            }),
+            None => matched.only_base.push(name),
+        }
+    }
+    let left = others.into_iter().flatten();
+    matched.only_new = left.map(|point| point.name(&new.axes)).collect();
+    matched
+}
+
+/// Values of the axes, and whether the point ran in smaller micro-batches.
+type PointKey = (Vec<String>, Option<BatchPieces>);
+
+fn point_key(
+    point: &Point<'_>,
+    axes: &[String],
+    table: &TrialTable,
+    settings: &BTreeMap<String, String>,
+) -> PointKey {
+    let value = |axis: &String| {
+        let place = table.axes.iter().position(|own| own == axis);
+        let cell = match place {
+            Some(place) => point.values.get(place),
+            None => settings.get(axis),
+        };
+        let cell = cell.cloned().unwrap_or_default();
+        // One number has one notation.
+        cell.parse::<f64>()
+            .map_or(cell, |number| number.to_string())
+    };
+    let in_pieces = point.rows.first().and_then(|row| pieces(row));
+    (axes.iter().map(value).collect(), in_pieces)
+}
+
 /// Rows that have the same value for each key.
 ///
 /// # Errors

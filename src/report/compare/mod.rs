@@ -3,6 +3,7 @@
 //! Rows come in, verdicts go out; [`ComparisonPage`] prints them. The rules are in
 //! `docs/comparing.md`.
 
+mod applied;
 mod at_once;
 mod comparable;
 mod export;
@@ -14,6 +15,8 @@ mod outliers;
 mod record;
 mod render;
 mod reproduced;
+mod scope;
+mod treatment;
 mod words;
 
 use std::collections::HashSet;
@@ -28,12 +31,14 @@ use serde::Serialize;
 pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
 pub use metric::ComparedMetric;
+pub(in crate::report) use record::is_fleeting;
 pub use record::{Fact, facts};
 pub use render::{ComparisonPage, now_different};
 pub use reproduced::{Reproduction, reproduced};
+pub use treatment::{MOST_TREATED, TreatedKey, Treatment, is_treatable};
 pub use words::word;
 
-use self::at_once::AtOnce;
+use self::{applied::AppliedTreatment, at_once::AtOnce};
 use matching::{Matched, MatchedPair, by_id, by_keys};
 use outliers::outliers;
 
@@ -44,6 +49,11 @@ pub struct Options {
     pub by: Vec<String>,
     /// Fields that may differ, because the comparison is about them.
     pub across: Vec<RowFact>,
+    /// Settings that the comparison is about, by dotted key.
+    pub across_settings: Vec<String>,
+    /// Settings in which the runs are known to differ; `None` refuses whatever `across` does not
+    /// name.
+    pub treatment: Option<Treatment>,
     /// Exclude disturbed runs ([`TrialRow::disturbances`]).
     pub is_clean: bool,
 }
@@ -93,6 +103,8 @@ pub struct Comparison {
     pub design: Option<Design>,
     /// Drift of the machine during the runs.
     pub drift: Drift,
+    /// Why the numbers cannot be compared, although the rows can.
+    pub refusal: Option<String>,
     /// Whether these runs exclude a change for the worse that is large enough to count.
     #[serde(skip)]
     pub excludes_worse: bool,
@@ -153,6 +165,11 @@ pub struct Comparisons {
     pub only_new: Vec<String>,
     /// Fields in which compared rows differ, as asked for.
     pub across: Vec<Unlike>,
+    /// Differences between the runs as a whole, which the comparison is about.
+    pub treatment: Vec<TreatedKey>,
+    /// The keys of these that nobody named in advance; no gate passes for them.
+    #[serde(skip)]
+    pub unnamed: Vec<String>,
     /// Whether disturbed runs were excluded.
     pub is_clean: bool,
 }
@@ -173,11 +190,7 @@ pub fn compare(
     new: &TrialTable,
     options: &Options,
 ) -> Result<Comparisons, String> {
-    let matched = if options.by.is_empty() {
-        by_id(base, new)
-    } else {
-        by_keys(base, new, &options.by)?
-    };
+    let (matched, is_by_treatment) = matched(base, new, options)?;
     let Matched {
         mut pairs,
         only_base,
@@ -198,11 +211,13 @@ pub fn compare(
             .flat_map(|pair| [&mut pair.base, &mut pair.new])
             .for_each(|rows| rows.retain(is_clean));
     }
+    let treated = AppliedTreatment::of(&pairs, options, is_by_treatment);
     let mut across: Vec<Unlike> = Vec::new();
     let mut compared: Vec<Compared> = Vec::new();
     for (pair, disturbed) in pairs.iter().zip(disturbed) {
         let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair)
             .into_iter()
+            .filter(|unlike| !treated.covers(unlike))
             .partition(|unlike| options.across.contains(&unlike.field));
         asked.into_iter().for_each(|unlike| {
             if !across.contains(&unlike) {
@@ -214,14 +229,35 @@ pub fn compare(
             ..without_numbers(pair, unlike)
         });
     }
-    fill(&pairs, &at_once, &mut compared);
+    fill(&pairs, &at_once, options.treatment.as_ref(), &mut compared);
     Ok(Comparisons {
         pairs: compared,
         only_base,
         only_new,
         across,
+        treatment: treated.keys,
+        unnamed: treated.unnamed,
         is_clean: options.is_clean,
     })
+}
+
+/// Matches rows by the keys of `--by`, else by id; where no id is in both tables because of a
+/// treatment, by the axes, which the second value tells.
+fn matched<'a>(
+    base: &'a TrialTable,
+    new: &'a TrialTable,
+    options: &Options,
+) -> Result<(Matched<'a>, bool), String> {
+    if !options.by.is_empty() {
+        return Ok((by_keys(base, new, &options.by)?, false));
+    }
+    let matched = by_id(base, new);
+    match &options.treatment {
+        Some(treatment) if matched.pairs.is_empty() && treatment.is_few() => {
+            Ok((treatment.matched(base, new), true))
+        }
+        _ => Ok((matched, false)),
+    }
 }
 
 /// Returns the fields in which the completed runs of both sides differ.
@@ -345,6 +381,7 @@ struct MeasuredPair {
     sides: Sides,
     missing: [usize; 2],
     passed_over: Option<&'static str>,
+    refusal: Option<String>,
 }
 
 impl MeasuredPair {
@@ -353,6 +390,7 @@ impl MeasuredPair {
         metric: ComparedMetric,
         pair: &MatchedPair<'_>,
         at_once: &AtOnce<'_>,
+        treatment: Option<&Treatment>,
     ) -> Option<Self> {
         let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
         let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], at_once)?;
@@ -370,6 +408,8 @@ impl MeasuredPair {
             sides,
             missing,
             passed_over,
+            refusal: treatment
+                .and_then(|treatment| scope::refusal(metric, column, treatment, pair)),
         })
     }
 
@@ -387,7 +427,7 @@ impl MeasuredPair {
         };
         let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
         let verdict = match &estimate {
-            _ if !is_comparable => Verdict::NotComparable,
+            _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
             None => Verdict::TooFewRuns,
             Some(estimate) => verdict(metric, estimate),
         };
@@ -408,6 +448,7 @@ impl MeasuredPair {
                 .filter(|[_, high]| high.is_finite()),
             visible: estimate.and_then(|estimate| estimate.visible),
             design: estimate.map(|estimate| estimate.design),
+            refusal: self.refusal,
             excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
             drift: estimate
                 .filter(|_| metric.nature() == statistics::Nature::Drifting)
@@ -418,19 +459,24 @@ impl MeasuredPair {
 }
 
 /// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
-fn fill(pairs: &[MatchedPair<'_>], at_once: &AtOnce<'_>, compared: &mut [Compared]) {
+fn fill(
+    pairs: &[MatchedPair<'_>],
+    at_once: &AtOnce<'_>,
+    treatment: Option<&Treatment>,
+    compared: &mut [Compared],
+) {
     let of_metric = |metric: ComparedMetric| {
-        pairs
-            .iter()
-            .enumerate()
-            .filter_map(move |(place, pair)| MeasuredPair::of(place, metric, pair, at_once))
+        pairs.iter().enumerate().filter_map(move |(place, pair)| {
+            MeasuredPair::of(place, metric, pair, at_once, treatment)
+        })
     };
     let measured: Vec<MeasuredPair> = ComparedMetric::ALL
         .into_iter()
         .flat_map(of_metric)
         .collect();
-    let is_told =
-        |one: &&MeasuredPair| compared[one.place].unlike.is_empty() && one.sides.has_enough();
+    let is_told = |one: &&MeasuredPair| {
+        compared[one.place].unlike.is_empty() && one.refusal.is_none() && one.sides.has_enough()
+    };
     let told: Vec<usize> = measured
         .iter()
         .enumerate()
@@ -549,3 +595,5 @@ const FURTHEST: f64 = 1e300;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod treatment_tests;

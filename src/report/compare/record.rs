@@ -62,11 +62,9 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
     let is_telling = |difference: &Difference| {
-        let is_fleeting = difference
-            .key
-            .split('.')
-            .any(|part| FLEETING.iter().any(|word| part.contains(word)));
-        !is_fleeting && !BESIDE.contains(&difference.key.as_str()) && !is_one_number(difference)
+        !is_fleeting(&difference.key)
+            && !BESIDE.contains(&difference.key.as_str())
+            && !is_one_number(difference)
     };
     let fact = |Difference { key, old, new }: Difference| Fact {
         what: key,
@@ -80,6 +78,12 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         .map(fact)
         .filter(|fact| fact.base != fact.new)
         .collect()
+}
+
+/// Whether a key differs in every run and does not affect results.
+pub(in crate::report) fn is_fleeting(key: &str) -> bool {
+    key.split('.')
+        .any(|part| FLEETING.iter().any(|word| part.contains(word)))
 }
 
 /// `1` and `1.0`.

@@ -12,8 +12,8 @@ use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict,
     order::sentences,
     words::{
-        USABLE, beside, difference, disturbed, interval, missing, reach, shown, shown_value, unit,
-        verdict, visible, words,
+        USABLE, beside, changes_without_interval, difference, disturbed, interval_of, missing,
+        reach, refusals, shown, shown_value, treated, unit, verdict, visible, words,
     },
 };
 use crate::{
@@ -71,8 +71,9 @@ impl ComparisonPage<'_> {
 
     fn body(&self, page: &mut String, form: &TableForm) {
         self.record(page, form);
+        self.treatment(page, form);
         if let TableForm::Text(_) = form {
-            let _ = writeln!(page, "\n{}", self.plain(&self.headline(), form));
+            let _ = writeln!(page, "\n{}", self.plain(&self.verdicts(), form));
         }
         let order = sentences(self.found, self.base, self.new);
         if let TableForm::Markdown = form
@@ -121,13 +122,46 @@ impl ComparisonPage<'_> {
         }
     }
 
-    /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
+    /// `train.precision: f32 → bf16: throughput: 2 faster, 1 slower, 5 same`.
     pub fn headline(&self) -> String {
+        let treatment: Vec<String> = self.found.treatment.iter().map(treated).collect();
+        match treatment.is_empty() {
+            true => self.verdicts(),
+            false => format!("{}: {}", treatment.join(", "), self.verdicts()),
+        }
+    }
+
+    /// Writes what differs between the runs as a whole, which the comparison is about.
+    fn treatment(&self, page: &mut String, form: &TableForm) {
+        let keys = &self.found.treatment;
+        if keys.is_empty() {
+            return;
+        }
+        let treatment: Vec<String> = keys.iter().map(treated).collect();
+        let together = match keys.len() {
+            1 => "",
+            _ => {
+                " (changed together: these runs do not tell which of them made a difference; `kiln \
+                 diff` has all)"
+            }
+        };
+        let line = format!("treatment: {}{together}", treatment.join(", "));
+        let _ = writeln!(page, "\n{}", self.plain(&line, form));
+    }
+
+    /// `throughput: 2 faster, 1 slower, 5 same`, and what it was compared across.
+    fn verdicts(&self) -> String {
         let words = |metric: ComparedMetric| {
-            words(
-                metric,
-                self.of(metric).iter().map(|(_, comparison)| *comparison),
-            )
+            let comparisons: Vec<&Comparison> = self
+                .of(metric)
+                .iter()
+                .map(|(_, comparison)| *comparison)
+                .collect();
+            let told = words(metric, comparisons.iter().copied());
+            match changes_without_interval(&comparisons) {
+                Some(changes) => format!("{told}: {changes}"),
+                None => told,
+            }
         };
         let verdicts = match (
             words(ComparedMetric::Throughput),
@@ -204,13 +238,24 @@ impl ComparisonPage<'_> {
     /// Prints a table where some verdict is interesting, else a line.
     fn metric(&self, page: &mut String, form: &TableForm, metric: ComparedMetric) {
         let comparisons = self.of(metric);
-        let is_quiet = |(_, comparison): &(&Compared, &Comparison)| {
-            !matches!(
-                comparison.verdict,
-                Verdict::Better | Verdict::Worse | Verdict::Ambiguous | Verdict::CannotTell
-            )
+        let is_quiet = |(_, comparison): &(&Compared, &Comparison)| match comparison.verdict {
+            Verdict::Better | Verdict::Worse | Verdict::Ambiguous | Verdict::CannotTell => false,
+            // Numbers alone, where there is no verdict.
+            Verdict::TooFewRuns => comparison.ratio == 1.0,
+            Verdict::Same | Verdict::NotComparable => true,
         };
         if comparisons.is_empty() {
+            return;
+        }
+        let refusals = refusals(&comparisons);
+        if comparisons.iter().all(|(_, one)| one.refusal.is_some()) {
+            let line = format!(
+                "{} ({}): not compared: {}",
+                metric.name(),
+                unit(&comparisons),
+                refusals.join("; ")
+            );
+            let _ = writeln!(page, "\n{}", self.plain(&line, form));
             return;
         }
         if metric != ComparedMetric::Throughput && comparisons.iter().all(is_quiet) {
@@ -252,6 +297,10 @@ impl ComparisonPage<'_> {
                     as_markdown(&columns)
                 );
             }
+        }
+        for refusal in refusals {
+            let line = format!("not compared: {refusal}");
+            let _ = writeln!(page, "\n{}", self.plain(&line, form));
         }
         if left_out > 0 {
             let _ = writeln!(
@@ -425,12 +474,11 @@ fn columns(
             Some(shown(metric, comparison.new))
         }),
         column("change", MUST_STAY, &|pair, comparison| {
-            pair.unlike
-                .is_empty()
+            (pair.unlike.is_empty() && comparison.refusal.is_none())
                 .then(|| Change(comparison.ratio).to_string())
         }),
         column("95 % interval", 80, &|_, comparison| {
-            comparison.interval.map(interval)
+            interval_of(comparison)
         }),
         column("smallest visible", 60, &|_, comparison| {
             comparison.visible.map(visible)

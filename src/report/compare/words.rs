@@ -5,7 +5,7 @@ use kiln_core::{
     units::{Bytes, Change, Fraction, Seconds, counted, decimals},
 };
 
-use super::{Compared, ComparedMetric, Comparison, Unlike, Verdict};
+use super::{Compared, ComparedMetric, Comparison, TreatedKey, Unlike, Verdict};
 use crate::report::layout::significant;
 
 /// Condition for a number to be part of a ratio, as `metric` checks it.
@@ -47,6 +47,33 @@ pub(super) fn shown_value(value: &str) -> String {
         }
         _ => value.to_owned(),
     }
+}
+
+/// `train.precision: f32 → bf16`.
+pub(super) fn treated(one: &TreatedKey) -> String {
+    // Settings have a dot, columns have none.
+    let none = match one.key.contains('.') {
+        true => "(not set)",
+        false => "(none)",
+    };
+    let side = |value: &Option<String>| {
+        let value = value.as_deref().map(shown_value);
+        value.unwrap_or_else(|| none.to_owned())
+    };
+    format!("{}: {} → {}", one.key, side(&one.base), side(&one.new))
+}
+
+/// Reasons why numbers are not compared, each once.
+pub(super) fn refusals<'c>(comparisons: &[(&'c Compared, &'c Comparison)]) -> Vec<&'c str> {
+    let mut found: Vec<&str> = Vec::new();
+    for (_, comparison) in comparisons {
+        if let Some(refusal) = comparison.refusal.as_deref()
+            && !found.contains(&refusal)
+        {
+            found.push(refusal);
+        }
+    }
+    found
 }
 
 /// `precision f32 → bf16`.
@@ -222,6 +249,31 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
         ComparedMetric::Energy => significant(value),
         ComparedMetric::Loss => decimals(value, 4),
     }
+}
+
+/// The interval, or how few runs there are for one.
+pub(super) fn interval_of(comparison: &Comparison) -> Option<String> {
+    let (base, new) = (comparison.base_runs, comparison.new_runs);
+    match comparison.verdict {
+        Verdict::TooFewRuns if base == new => Some(format!("none ({})", counted(base, "run"))),
+        Verdict::TooFewRuns => Some(format!("none ({base} and {new} runs)")),
+        _ => comparison.interval.map(interval),
+    }
+}
+
+/// `change -12.1 % without an interval`, of points that have too few runs for one.
+pub(super) fn changes_without_interval(comparisons: &[&Comparison]) -> Option<String> {
+    let ratios = || comparisons.iter().map(|one| one.ratio);
+    let is_all = comparisons
+        .iter()
+        .all(|one| one.verdict == Verdict::TooFewRuns);
+    let (least, most) = (ratios().reduce(f64::min)?, ratios().reduce(f64::max)?);
+    let of = |ratio: f64| Change(ratio).to_string();
+    let change = match of(least) == of(most) {
+        true => of(least),
+        false => format!("{} to {}", of(least), of(most)),
+    };
+    is_all.then(|| format!("change {change} without an interval"))
 }
 
 /// Ratio of the ends of an interval above which it is too wide to be useful.

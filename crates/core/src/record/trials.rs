@@ -226,7 +226,7 @@ impl TrialWriter {
 }
 
 /// `trials.csv` in memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrialTable {
     /// Dotted keys in file order.
     pub axes: Vec<String>,

@@ -1,0 +1,54 @@
+//! `kiln diff`: lists what differs between two runs.
+
+use std::path::PathBuf;
+
+use super::{Status, Stop, print, print_json, sources::recorded};
+use crate::report::RunDiff;
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A run's folder, an experiment's folder (its newest run), a short name (`latest`, `NAME~1`), a
+    /// trials.csv, or one of these in a git revision: `HEAD~1:results/x/latest`.
+    a: String,
+    /// The run to set beside A.
+    b: String,
+    /// Output format.
+    #[arg(long, value_enum, default_value_t = DiffFormat::Text)]
+    format: DiffFormat,
+    /// Exit with 1 if something differs, and with 4 if nothing does but a fact is not recorded by
+    /// both.
+    #[arg(long)]
+    exit_code: bool,
+    /// Folder of the runs that short names mean.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DiffFormat {
+    /// For a terminal.
+    Text,
+    /// For a pull request.
+    Markdown,
+    /// A line per difference, with whole values.
+    Csv,
+    /// For programs: one object.
+    Json,
+}
+
+pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    let a = recorded(&args.a, &args.results)?;
+    let b = recorded(&args.b, &args.results)?;
+    let found = RunDiff::of(a.subject(), b.subject());
+    match args.format {
+        DiffFormat::Text => print(&found.text(&a.name, &b.name)),
+        DiffFormat::Markdown => print(&found.markdown(&a.name, &b.name)),
+        DiffFormat::Csv => print(&found.csv()),
+        DiffFormat::Json => print_json(&found.json(&a.name, &b.name)),
+    }?;
+    Ok(match args.exit_code {
+        true if !found.is_empty() => Status::Failed,
+        true if !found.unknown.is_empty() => Status::CannotTell,
+        _ => Status::Success,
+    })
+}

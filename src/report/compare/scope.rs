@@ -1,0 +1,99 @@
+//! Which numbers can be compared under a treatment, and why others cannot.
+
+use kiln_core::record::TrialRow;
+
+use super::{ComparedMetric, matching::MatchedPair, treatment::Treatment};
+
+/// Settings of the data that leave the validation data, and so the meaning of a loss, as they are.
+const OF_LOADING: [&str; 12] = [
+    "data.num_workers",
+    "data.prefetch",
+    "data.persistent_workers",
+    "data.pin_memory",
+    "data.stride",
+    "data.sampling",
+    "data.crop_padding",
+    "data.crop",
+    "data.flip",
+    "data.length_bucket",
+    "data.sort_by_length",
+    "data.longest_first",
+];
+/// Settings that decide how many samples a training sees.
+const OF_LENGTH: [&str; 5] = [
+    "train.steps",
+    "train.epochs",
+    "train.batch_size",
+    "train.grad_accumulation",
+    "run.devices_per_trial",
+];
+/// Numbers of samples that differ by less count as the same: the last partial batch of an epoch is
+/// dropped.
+const SAME_SAMPLES: f64 = 1.05;
+
+/// Why a metric of a pair cannot be compared under this treatment; `None` if it can.
+pub(super) fn refusal(
+    metric: ComparedMetric,
+    column: &str,
+    treatment: &Treatment,
+    pair: &MatchedPair<'_>,
+) -> Option<String> {
+    match metric {
+        ComparedMetric::Loss => of_loss(column, treatment, pair),
+        ComparedMetric::StepTime => of_step(treatment, pair),
+        ComparedMetric::Throughput => {
+            let is_of_samples = column == "samples_per_second";
+            (is_of_samples && treatment.has("data.kind"))
+                .then(|| "samples are of another kind of data".to_owned())
+        }
+        ComparedMetric::Energy => ["data.kind", "model.seq_len"]
+            .into_iter()
+            .find(|key| treatment.has(key))
+            .map(|key| format!("it is per sample, and `{key}` makes samples different")),
+        ComparedMetric::Memory => None,
+    }
+}
+
+fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
+    let keys = || treatment.settings.iter().map(|one| one.key.as_str());
+    let other_data = keys().find(|key| {
+        let is_of_data = key.starts_with("data.") || *key == "data_sha256";
+        (is_of_data && !OF_LOADING.contains(key)) || *key == "model.reads"
+    });
+    if let Some(key) = other_data {
+        return Some(format!("`{key}` makes it a loss on other data"));
+    }
+    if column == "train_loss" && treatment.has("train.label_smoothing") {
+        return Some("`train.label_smoothing` changes the training loss itself".to_owned());
+    }
+    if !keys().any(|key| OF_LENGTH.contains(&key)) {
+        return None;
+    }
+    let [base, new] = [&pair.base, &pair.new].map(|rows| most(rows, samples_seen));
+    let (base, new) = (base?, new?);
+    let (least, most) = (base.min(new), base.max(new));
+    (most as f64 > SAME_SAMPLES * least as f64)
+        .then(|| format!("it was reached after {base} samples in base and {new} in new"))
+}
+
+fn of_step(treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {
+    let other_work = ["model.seq_len", "data.kind"]
+        .into_iter()
+        .find(|key| treatment.has(key));
+    if let Some(key) = other_work {
+        return Some(format!("`{key}` makes a step different work"));
+    }
+    let size = |row: &TrialRow| Some(row.effective_batch_size);
+    let [base, new] = [&pair.base, &pair.new].map(|rows| most(rows, size));
+    let (base, new) = (base?, new?);
+    (base != new).then(|| format!("a step is of {base} samples in base and of {new} in new"))
+}
+
+fn samples_seen(row: &TrialRow) -> Option<u64> {
+    row.steps?.checked_mul(row.effective_batch_size)
+}
+
+/// The largest number of the completed rows.
+fn most(rows: &[&TrialRow], of: fn(&TrialRow) -> Option<u64>) -> Option<u64> {
+    super::completed(rows).into_iter().filter_map(of).max()
+}

@@ -1,0 +1,426 @@
+//! Runs that differ by a setting, or by their machine, as a whole.
+
+use kiln_core::record::RunFile;
+use serde_json::json;
+
+use super::*;
+use crate::report::{
+    PageStyle,
+    page::Subject,
+    points::tests::{row, table},
+};
+
+/// A run: its table, its experiment, and the sum of its data.
+struct Run {
+    table: TrialTable,
+    experiment: String,
+    file: RunFile,
+}
+
+/// Changes a row of a run.
+type Change = fn(&mut TrialRow);
+
+impl Run {
+    /// Two points of three repeats each, ids from `first` on, started `seconds` after the others.
+    fn of(first: u64, seconds: u64, train: &str, change: Change) -> Self {
+        let points = [("0", 100.0), ("2", 150.0)];
+        let rows = (0..6).map(|place| {
+            let (workers, rate) = points[place as usize % 2];
+            let mut row = TrialRow {
+                seed: 1 + place / 2,
+                steps: Some(100),
+                precision: "f32".to_owned(),
+                valid_loss: Some(2.0 + place as f64 / 100.0),
+                median_step_seconds: Some(1.0 / rate),
+                started_utc: Some(format!("2026-01-01T00:{:02}:{seconds:02}Z", place)),
+                driver: Some("580.1".to_owned()),
+                ..row(first + place, rate * (1.0 + place as f64 / 1000.0))
+            };
+            change(&mut row);
+            (row, if workers == "0" { &["0"][..] } else { &["2"] })
+        });
+        let table = table(&["data.num_workers"], rows.collect());
+        Self {
+            table,
+            experiment: format!(
+                "kiln: 1\nname: x\nmodel: {{kind: mlp}}\ndata: {{kind: generated}}\ntrain: \
+                 {{{train}}}\nsweep: {{repeats: 3, grid: {{data.num_workers: [0, 2]}}}}\n"
+            ),
+            file: sums("one"),
+        }
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        Subject {
+            experiment: Some(&self.experiment),
+            run: Some(&self.file),
+            ..Subject::new(&self.table, "x")
+        }
+    }
+}
+
+/// A record with the sum of its data.
+fn sums(sum: &str) -> RunFile {
+    let launch = json!({
+        "launch": 1, "started_utc": "t", "boot_id": "b", "monotonic_nanoseconds": 1,
+        "run_anchor_nanoseconds": 1, "pid": 1, "command_line": [], "machine": {}, "devices": {},
+        "versions": {
+            "kiln": "0.1.0", "kiln_sha256": null, "trial_program": "t",
+            "trial_program_sha256": null,
+        },
+        "environment": {}, "data_sha256": {"generated": sum},
+    });
+    let file = json!({
+        "kiln_run": 1, "experiment": "x", "tables": {}, "plan": [], "launches": [launch],
+    });
+    serde_json::from_value(file).unwrap()
+}
+
+fn same(_: &mut TrialRow) {}
+
+const STEPS: &str = "steps: 100, batch_size: 1";
+
+fn compared(base: &Run, new: &Run, across: &[&str]) -> Comparisons {
+    let options = Options {
+        across_settings: across.iter().map(|key| (*key).to_owned()).collect(),
+        treatment: Some(Treatment::between(base.subject(), new.subject())),
+        ..Options::default()
+    };
+    compare(&base.table, &new.table, &options).unwrap()
+}
+
+fn page(found: &Comparisons) -> String {
+    ComparisonPage {
+        base: "a",
+        new: "b",
+        facts: None,
+        found,
+    }
+    .text(PageStyle {
+        width: None,
+        has_color: false,
+    })
+}
+
+fn of(found: &Comparisons, place: usize, metric: ComparedMetric) -> &Comparison {
+    let comparisons = found.pairs[place].comparisons.iter();
+    comparisons
+        .clone()
+        .find(|one| one.metric == metric)
+        .unwrap()
+}
+
+fn treatment(found: &Comparisons) -> Vec<(&str, Option<&str>, Option<&str>)> {
+    let keys = found.treatment.iter();
+    keys.map(|one| (one.key.as_str(), one.base.as_deref(), one.new.as_deref()))
+        .collect()
+}
+
+fn faster(row: &mut TrialRow) {
+    row.precision = "bf16".to_owned();
+    row.samples_per_second = row.samples_per_second.map(|rate| 2.0 * rate);
+}
+
+#[test]
+fn a_setting_that_differs_between_runs_is_named_and_the_points_of_its_axes_are_compared() {
+    let base = Run::of(1, 0, STEPS, same);
+    let new = Run::of(11, 20, &format!("{STEPS}, precision: bf16"), faster);
+    let found = compared(&base, &new, &[]);
+    let names: Vec<&str> = found.pairs.iter().map(|pair| pair.name.as_str()).collect();
+    assert_eq!(names, ["data.num_workers 0", "data.num_workers 2"]);
+    assert_eq!(
+        treatment(&found),
+        [("train.precision", Some("f32"), Some("bf16"))]
+    );
+    for place in 0..2 {
+        assert!(found.pairs[place].unlike.is_empty());
+        let speed = of(&found, place, ComparedMetric::Throughput);
+        assert_eq!((speed.verdict, speed.base_runs), (Verdict::Better, 3));
+        assert_eq!(
+            of(&found, place, ComparedMetric::Loss).verdict,
+            Verdict::Same
+        );
+    }
+    let text = page(&found);
+    assert!(
+        text.contains("\ntreatment: train.precision: f32 → bf16\n\nthroughput: 2 faster\n"),
+        "{text}"
+    );
+    // A gate asks for it by name, as the setting or as the column.
+    let slower = |found: &Comparisons| gate(found, ComparedMetric::Throughput);
+    let Gate::CannotTell(points) = slower(&found) else {
+        panic!("{found:?}")
+    };
+    assert!(
+        points[0].contains("`--across train.precision` makes that the question"),
+        "{points:?}"
+    );
+    let named = compared(&base, &new, &["train.precision"]);
+    assert_eq!(slower(&named), Gate::Pass);
+    assert_eq!(treatment(&named), treatment(&found));
+    let options = Options {
+        across: vec![RowFact::Precision],
+        treatment: Some(Treatment::between(base.subject(), new.subject())),
+        ..Options::default()
+    };
+    let by_column = compare(&base.table, &new.table, &options).unwrap();
+    assert_eq!(slower(&by_column), Gate::Pass);
+    assert_eq!(by_column.across, []);
+    // Without the settings nothing is taken for a treatment.
+    let alone = compare(&base.table, &new.table, &Options::default()).unwrap();
+    assert!(alone.is_empty() && alone.treatment.is_empty());
+}
+
+#[test]
+fn losses_after_other_numbers_of_samples_are_not_compared_and_rates_are() {
+    let base = Run::of(1, 0, STEPS, same);
+    let longer = Run::of(11, 20, "steps: 200, batch_size: 1", |row| {
+        row.steps = Some(200)
+    });
+    let found = compared(&base, &longer, &["train.steps"]);
+    let loss = of(&found, 0, ComparedMetric::Loss);
+    assert_eq!(
+        (loss.verdict, loss.refusal.as_deref()),
+        (
+            Verdict::NotComparable,
+            Some("it was reached after 100 samples in base and 200 in new")
+        )
+    );
+    let speed = of(&found, 0, ComparedMetric::Throughput);
+    assert!(speed.verdict == Verdict::Same && speed.refusal.is_none());
+    assert_eq!(
+        gate(&found, ComparedMetric::Loss),
+        Gate::CannotTell(vec![
+            "data.num_workers 0 (not comparable)".to_owned(),
+            "data.num_workers 2 (not comparable)".to_owned()
+        ])
+    );
+    assert_eq!(gate(&found, ComparedMetric::Throughput), Gate::Pass);
+    assert!(
+        page(&found).contains(
+            "\nloss (valid_loss): not compared: it was reached after 100 samples in base and 200 \
+             in new\n"
+        ),
+        "{}",
+        page(&found)
+    );
+}
+
+#[test]
+fn steps_of_other_batches_are_not_compared_and_losses_are_where_the_samples_are_as_many() {
+    let base = Run::of(1, 0, "epochs: 1, batch_size: 1", same);
+    let large = Run::of(11, 20, "epochs: 1, batch_size: 2", |row| {
+        (row.batch_size, row.effective_batch_size) = (2, 2);
+        row.steps = Some(50);
+    });
+    let found = compared(&base, &large, &[]);
+    assert_eq!(
+        treatment(&found),
+        [("train.batch_size", Some("1"), Some("2"))]
+    );
+    assert!(found.pairs[0].unlike.is_empty());
+    let step = of(&found, 0, ComparedMetric::StepTime);
+    assert_eq!(
+        step.refusal.as_deref(),
+        Some("a step is of 1 samples in base and of 2 in new")
+    );
+    assert_eq!(of(&found, 0, ComparedMetric::Loss).verdict, Verdict::Same);
+    // A batch that became smaller without being asked for is a fault, not a treatment.
+    let reduced = Run::of(1, 20, "epochs: 1, batch_size: 1", |row| {
+        row.effective_batch_size = 2
+    });
+    let found = compared(&base, &reduced, &[]);
+    assert_eq!(found.treatment, []);
+    assert_eq!(found.pairs[0].unlike[0].field, RowFact::EffectiveBatchSize);
+}
+
+#[test]
+fn a_fact_of_the_machine_is_a_treatment_where_each_run_has_one_value() {
+    let base = Run::of(1, 0, STEPS, same);
+    let upgraded = Run::of(1, 20, STEPS, |row| row.driver = Some("590.1".to_owned()));
+    let found = compared(&base, &upgraded, &[]);
+    assert_eq!(
+        treatment(&found),
+        [("driver", Some("580.1"), Some("590.1"))]
+    );
+    assert!(found.pairs.iter().all(|pair| pair.unlike.is_empty()));
+    assert_eq!(
+        of(&found, 0, ComparedMetric::Throughput).verdict,
+        Verdict::Same
+    );
+    assert!(matches!(
+        gate(&found, ComparedMetric::Throughput),
+        Gate::CannotTell(_)
+    ));
+    let options = Options {
+        across: vec![RowFact::Driver],
+        treatment: Some(Treatment::between(base.subject(), upgraded.subject())),
+        ..Options::default()
+    };
+    let asked = compare(&base.table, &upgraded.table, &options).unwrap();
+    assert_eq!(gate(&asked, ComparedMetric::Throughput), Gate::Pass);
+    assert!(page(&asked).contains("\nACROSS driver 580.1 → 590.1: throughput: "));
+    // A run that went on with another driver halfway has no one value.
+    let halfway = Run::of(1, 20, STEPS, |row| {
+        if row.seed > 1 {
+            row.driver = Some("590.1".to_owned());
+        }
+    });
+    let found = compared(&base, &halfway, &[]);
+    assert_eq!(found.treatment, []);
+    assert_eq!(found.pairs[0].unlike[0].field, RowFact::Driver);
+}
+
+#[test]
+fn several_changes_are_said_to_have_been_made_together_and_too_many_are_refused() {
+    let base = Run::of(1, 0, STEPS, same);
+    let two = Run::of(
+        11,
+        20,
+        "steps: 100, batch_size: 1, clip_norm: 1.0, precision: bf16",
+        faster,
+    );
+    let found = compared(&base, &two, &[]);
+    assert_eq!(
+        treatment(&found),
+        [
+            ("train.clip_norm", None, Some("1.0")),
+            ("train.precision", Some("f32"), Some("bf16")),
+        ]
+    );
+    assert!(page(&found).contains(
+        "treatment: train.clip_norm: (not set) → 1.0, train.precision: f32 → bf16 (changed \
+         together: "
+    ));
+    // Another optimizer is one change, whatever settings it brings.
+    let other = Run::of(
+        11,
+        20,
+        &format!("{STEPS}, optimizer: {{kind: sgd, momentum: 0.9}}"),
+        same,
+    );
+    assert_eq!(
+        treatment(&compared(&base, &other, &[])),
+        [("train.optimizer.kind", Some("adamw"), Some("sgd"))]
+    );
+    let saved = Run::of(
+        11,
+        20,
+        &format!("{STEPS}, checkpoint: {{every_steps: 50}}"),
+        same,
+    );
+    assert_eq!(
+        treatment(&compared(&base, &saved, &[])),
+        [(
+            "train.checkpoint",
+            None,
+            Some("after auto, every_steps 50, keep 2")
+        )]
+    );
+    let many = Run::of(
+        11,
+        20,
+        "steps: 200, batch_size: 2, clip_norm: 1.0, precision: bf16, grad_accumulation: 2, \
+         label_smoothing: 0.1",
+        faster,
+    );
+    let found = compared(&base, &many, &[]);
+    assert!(found.is_empty() && found.treatment.is_empty());
+    let settings = Treatment::between(base.subject(), many.subject()).settings;
+    assert_eq!(settings.len(), 6);
+}
+
+#[test]
+fn losses_on_other_data_are_not_compared() {
+    let base = Run::of(1, 0, STEPS, same);
+    let mut new = Run::of(1, 20, STEPS, same);
+    new.file = sums("two");
+    let found = compared(&base, &new, &[]);
+    assert_eq!(
+        treatment(&found),
+        [("data_sha256", Some("generated one"), Some("generated two"))]
+    );
+    assert_eq!(
+        of(&found, 0, ComparedMetric::Loss).refusal.as_deref(),
+        Some("`data_sha256` makes it a loss on other data")
+    );
+    assert_eq!(
+        of(&found, 0, ComparedMetric::Throughput).verdict,
+        Verdict::Same
+    );
+    // The path of equal data is not a treatment.
+    new = Run::of(1, 20, STEPS, same);
+    new.experiment = new.experiment.replace("generated", "text, path: b.txt");
+    let mut old = Run::of(1, 0, STEPS, same);
+    old.experiment = old.experiment.replace("generated", "text, path: a.txt");
+    assert_eq!(compared(&old, &new, &[]).treatment, []);
+    // Where the loader alone differs, losses are those of the same data.
+    let prefetch = |to: &str| {
+        let mut run = Run::of(11, 20, STEPS, same);
+        run.experiment = run.experiment.replace("generated", to);
+        run
+    };
+    let found = compared(&base, &prefetch("generated, prefetch: 4"), &[]);
+    assert_eq!(treatment(&found), [("data.prefetch", Some("2"), Some("4"))]);
+    assert_eq!(of(&found, 0, ComparedMetric::Loss).verdict, Verdict::Same);
+}
+
+#[test]
+fn an_axis_of_one_run_may_be_a_fixed_setting_of_the_other() {
+    let base = Run::of(1, 0, STEPS, same);
+    let mut new = Run::of(11, 20, "steps: 100, batch_size: 1, clip_norm: 1.0", same);
+    new.table.axes.clear();
+    new.table.rows.retain(|row| row.axes == ["2"]);
+    new.table.rows.iter_mut().for_each(|row| row.axes.clear());
+    new.experiment = new
+        .experiment
+        .replace("generated", "generated, num_workers: 2")
+        .replace(", grid: {data.num_workers: [0, 2]}", "");
+    let found = compared(&base, &new, &[]);
+    assert_eq!(
+        treatment(&found),
+        [("train.clip_norm", None, Some("1.0"))],
+        "the number of workers is what points are matched by"
+    );
+    assert_eq!(found.pairs.len(), 1);
+    assert_eq!(found.pairs[0].name, "data.num_workers 2");
+    assert_eq!(found.only_base, ["data.num_workers 0"]);
+}
+
+#[test]
+fn points_of_one_run_show_their_change_without_an_interval() {
+    let one = |first, seconds, train: &str, change: Change| {
+        let mut run = Run::of(first, seconds, train, change);
+        run.table.rows.retain(|row| row.fixed.seed == 1);
+        run
+    };
+    let base = one(1, 0, STEPS, same);
+    let new = one(11, 20, &format!("{STEPS}, precision: bf16"), faster);
+    let found = compared(&base, &new, &[]);
+    let speed = of(&found, 0, ComparedMetric::Throughput);
+    assert_eq!(
+        (speed.verdict, speed.interval, speed.base_runs),
+        (Verdict::TooFewRuns, None, 1)
+    );
+    let text = page(&found);
+    assert!(
+        text.contains("throughput: 2 too few runs: change +100.0 % without an interval\n"),
+        "{text}"
+    );
+    let line = text
+        .lines()
+        .find(|line| line.contains("data.num_workers 0"))
+        .unwrap();
+    assert!(
+        line.contains("too few runs") && line.contains("+100.0 %") && line.contains("none (1 run)"),
+        "{text}"
+    );
+    // Other metrics have their table too, where something changed.
+    assert!(
+        text.contains("\nloss (valid_loss): 2 too few runs") && !text.contains("faster"),
+        "{text}"
+    );
+    let three = Run::of(11, 20, &format!("{STEPS}, precision: bf16"), faster);
+    let text = page(&compared(&base, &three, &[]));
+    assert!(text.contains("none (1 and 3 runs)"), "{text}");
+}

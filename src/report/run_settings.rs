@@ -1,0 +1,218 @@
+//! The settings of a run, from its resolved experiment: the value of each key, or the values that
+//! its axis takes.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use kiln_core::{plan::show, record::difference::leaves, spec};
+use serde_json::Value;
+
+/// A key's value in a whole run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Setting {
+    One(Value),
+    Swept {
+        /// Whether the axis varies together with others (`sweep.zip`).
+        is_zipped: bool,
+        values: Vec<Value>,
+    },
+}
+
+impl Setting {
+    /// The value as text; those of an axis in their order.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::One(value) => show(value),
+            Self::Swept { is_zipped, values } => format!(
+                "swept{}: {}",
+                if *is_zipped { " (zip)" } else { "" },
+                values.iter().map(show).collect::<Vec<_>>().join(", ")
+            ),
+        }
+    }
+
+    /// Whether both mean the same; 1 and 1.0 do.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::One(one), Self::One(other)) => is_same_value(one, other),
+            (
+                Self::Swept { is_zipped, values },
+                Self::Swept {
+                    is_zipped: other_zipped,
+                    values: others,
+                },
+            ) => {
+                is_zipped == other_zipped
+                    && values.len() == others.len()
+                    && values.iter().zip(others).all(|(a, b)| is_same_value(a, b))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether two values are equal; 1 and 1.0 are.
+pub(super) fn is_same_value(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_value(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter()
+                    .all(|(key, value)| b.get(key).is_some_and(|own| is_same_value(value, own)))
+        }
+        _ => one == other,
+    }
+}
+
+/// The settings of a run by dotted key. The values of an axis stand at the key that varies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RunSettings {
+    pub(super) settings: BTreeMap<String, Setting>,
+    /// Whether every key is here, so that an absent one is known to be not set. An experiment that
+    /// this kiln cannot check, such as one of a newer kiln, has only what was written.
+    pub(super) is_complete: bool,
+}
+
+/// Sections of axes, and whether the axes of each vary together.
+const AXES: [(&str, bool); 3] = [
+    ("sweep.grid.", false),
+    ("sweep.zip.", true),
+    ("sweep.search.axes.", false),
+];
+/// Keys whose default has changed, with the one of the runs that do not have the key.
+const OLD_DEFAULTS: [(&str, &str, Value); 1] = [("data", "pin_memory", Value::Bool(false))];
+/// Keys that name a run and affect nothing.
+const LABELS: [&str; 3] = ["kiln", "name", "description"];
+
+impl RunSettings {
+    /// Reads a resolved experiment; `None` if it is not one.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        spec::check_growth(text).ok()?;
+        let written: Value = serde_yaml::from_str(text).ok()?;
+        written.as_object()?;
+        let complete = completed(&written, text);
+        let is_complete = complete.is_some();
+        let mut settings = BTreeMap::new();
+        let mut axes = BTreeMap::new();
+        for (key, value) in leaves(complete.unwrap_or(written), &|_| false) {
+            let axis = AXES.iter().find_map(|(section, is_zipped)| {
+                let axis = key.strip_prefix(section)?;
+                Some((axis.to_owned(), *is_zipped, value.as_array()?.clone()))
+            });
+            match axis {
+                Some((axis, is_zipped, values)) => {
+                    axes.insert(axis, Setting::Swept { is_zipped, values });
+                }
+                None if LABELS.contains(&key.as_str()) => {}
+                None => {
+                    settings.insert(key, Setting::One(value));
+                }
+            }
+        }
+        // A swept map replaces the keys below it.
+        settings.retain(|key, _| {
+            !axes.keys().any(|axis: &String| {
+                key.strip_prefix(axis.as_str())
+                    .is_some_and(|rest| rest.starts_with('.'))
+            })
+        });
+        settings.extend(axes);
+        Some(Self {
+            settings,
+            is_complete,
+        })
+    }
+}
+
+/// A resolved experiment with every default, or as it was written where this kiln cannot check it.
+pub fn complete_experiment(text: &str) -> Option<Value> {
+    spec::check_growth(text).ok()?;
+    let written: Value = serde_yaml::from_str(text).ok()?;
+    Some(completed(&written, text).unwrap_or(written))
+}
+
+/// The experiment with every default, as this kiln reads it: a key that is newer than the run then
+/// has the value that stands for what kiln did before. `None` if it does not pass the checks.
+fn completed(written: &Value, text: &str) -> Option<Value> {
+    // A resolved experiment stands alone; another file is not read for it.
+    if written.get("extends").is_some() {
+        return None;
+    }
+    let request = spec::ExperimentRequest {
+        file: PathBuf::from("experiment.yaml"),
+        text: Some(text.to_owned()),
+        ..spec::ExperimentRequest::default()
+    };
+    let loaded = spec::load(&request).ok()?;
+    let mut whole: Value = serde_yaml::from_str(&spec::write_resolved(&loaded)).ok()?;
+    for (section, key, old) in OLD_DEFAULTS {
+        if written
+            .get(section)
+            .is_some_and(|given| given.get(key).is_none())
+            && let Some(value) = whole.get_mut(section).and_then(|all| all.get_mut(key))
+        {
+            *value = old;
+        }
+    }
+    Some(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n";
+
+    fn text(settings: &RunSettings, key: &str) -> Option<String> {
+        settings.settings.get(key).map(Setting::text)
+    }
+
+    #[test]
+    fn defaults_are_filled_in_and_axes_stand_at_the_keys_that_vary() {
+        let of = |more: &str| RunSettings::of(&format!("{SMALL}{more}")).unwrap();
+        let swept = of(
+            "train: {steps: 5}\nsweep: {grid: {train.batch_size: [8, 16]}, zip: {model.hidden: \
+             [4, 8], model.d_model: [2, 4]}}\n",
+        );
+        assert!(swept.is_complete);
+        let cases = [
+            ("train.batch_size", Some("swept: 8, 16")),
+            ("model.hidden", Some("swept (zip): 4, 8")),
+            ("train.precision", Some("f32")),
+            ("train.cudnn_benchmark", Some("false")),
+            ("data.pin_memory", Some("false")),
+            ("train.epochs", None),
+            ("name", None),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(text(&swept, key).as_deref(), expected, "{key}");
+        }
+        // A default that is written out is the same.
+        assert_eq!(
+            of("train: {steps: 5}\n"),
+            of("train: {steps: 5, precision: f32}\n")
+        );
+    }
+
+    #[test]
+    fn an_experiment_of_another_kiln_has_what_was_written() {
+        let newer = RunSettings::of(&format!("{SMALL}train: {{steps: 5, warp_drive: on}}\n"));
+        let newer = newer.unwrap();
+        assert!(!newer.is_complete);
+        assert_eq!(text(&newer, "train.warp_drive").as_deref(), Some("on"));
+        assert_eq!(text(&newer, "train.precision"), None);
+        assert_eq!(RunSettings::of("- a list"), None);
+        let extending = RunSettings::of(&format!("{SMALL}extends: ../other.yaml\n")).unwrap();
+        assert!(!extending.is_complete);
+    }
+
+    #[test]
+    fn one_number_in_two_notations_is_the_same() {
+        let one = |text: &str| Setting::One(serde_json::from_str(text).unwrap());
+        assert!(one("1").is_same(&one("1.0")));
+        assert!(one("[1, {\"a\": 2}]").is_same(&one("[1.0, {\"a\": 2.0}]")));
+        assert!(!one("1").is_same(&one("2")) && !one("1").is_same(&one("\"1\"")));
+    }
+}
