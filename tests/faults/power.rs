@@ -194,7 +194,8 @@ fn a_scripted_run_resumes_after_a_power_cut_at_every_call() {
 
 #[test]
 fn a_training_resumes_after_a_power_cut_at_every_call() {
-    cut_everywhere("power flex", FLEX, by_form(8, 20_000));
+    // Each trains again, which takes seconds.
+    cut_everywhere("power flex", FLEX, by_form(8, 1_000));
 }
 
 /// The recording is whole: replayed without a loss it gives the run's own folder.
