@@ -74,7 +74,7 @@ fn every_page_of_the_guide_is_tested_listed_and_one_screen_long() {
 }
 
 /// Lines of a page of the guide.
-const MOST_LINES: usize = 68;
+const MOST_LINES: usize = 70;
 
 /// A folder as its reader has it: data, programs, and the files of the repository.
 struct Desk {
