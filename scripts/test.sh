@@ -13,6 +13,9 @@ leave_out() { skips+=(--skip "$1"); left_out+=("$2"); }
 [ -n "${KILN_DATA:-}" ] || leave_out real_data "tests over real data: set KILN_DATA to a folder with the data sets (\`kiln data fetch\` makes one)"
 [ -n "${KILN_NVML_CAPTURES:-}" ] || [ -d ../shared/nvml ] ||
   leave_out real_captures "tests over captures of nvidia-smi: set KILN_NVML_CAPTURES to a folder with captures"
+for shell in zsh fish; do
+  command -v "$shell" >/dev/null || leave_out "real_$shell" "tests of completions in $shell: it is not installed"
+done
 # A control group in which a group with a memory limit can be made: this process's own (version 1), or
 # the one above it (version 2). A name with real_groups is that of a test which makes one.
 memory_group() {

@@ -147,7 +147,7 @@ fn the_names_for_a_shell_are_plain_and_bash_completes_them() {
     let run = fs::read_link(place.latest()).unwrap();
     assert_eq!(names, format!("latest\nx\n{}\n", run.display()));
     let script = "eval \"$(kiln completions bash)\"; COMP_WORDS=(kiln rm la); COMP_CWORD=2; \
-                  _kiln_with_runs kiln la rm; printf '%s\\n' \"${COMPREPLY[@]}\"";
+                  COMP_LINE='kiln rm la'; COMP_POINT=10; _kiln_with_runs kiln la rm; printf '%s\\n' \"${COMPREPLY[@]}\"";
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_kiln"));
     let path = format!(
         "{}:{}",
@@ -194,4 +194,25 @@ fn a_run_that_lost_its_run_file_is_listed_and_is_not_passed_over_by_the_next() {
     );
     assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
     assert_eq!(list(&place).len(), 2);
+}
+
+#[test]
+fn a_folder_of_data_does_not_hide_the_run_of_its_name() {
+    let place = Place::with("train: {steps: 10}");
+    place.run("completes", &[]);
+    fs::create_dir(place.path("x")).unwrap();
+    let kiln = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap());
+    let run = fs::read_link(place.latest()).unwrap();
+    let shown = format!("results/x/{}", run.display());
+    for arguments in [&["report", "x"][..], &["watch", "x", "--once"]] {
+        let found = kiln(arguments);
+        assert_eq!(found.status, Some(0), "{found:?}");
+        assert!(found.stdout.contains(&shown), "{found:?}");
+    }
+    fs::create_dir(place.path("y")).unwrap();
+    for arguments in [&["report", "y"][..], &["watch", "y", "--once"]] {
+        let refused = kiln(arguments);
+        assert_eq!(refused.status, Some(2), "{refused:?}");
+        assert!(refused.stderr.starts_with("y: "), "{refused:?}");
+    }
 }

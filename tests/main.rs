@@ -15,6 +15,7 @@
 )]
 
 mod form;
+mod pages;
 mod scripted_child;
 
 mod calibrate;
@@ -22,6 +23,7 @@ mod captures;
 mod check;
 mod checkpoints;
 mod compare;
+mod completions;
 mod data;
 mod diagnosis;
 mod diff;
@@ -31,6 +33,7 @@ mod experiments;
 mod foreign_trial;
 mod fuzz;
 mod fuzzing;
+mod guide;
 mod hardware_scenarios;
 mod imports;
 mod init;

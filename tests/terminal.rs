@@ -2,7 +2,9 @@
 //! left when it is over.
 
 use std::{
+    fs,
     io::{Read, Write},
+    path::{Path, PathBuf},
     process::{Child, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
@@ -95,15 +97,22 @@ impl Terminal {
 
 /// The lines from the start of the launch on, without times and the name of the run.
 fn masked(lines: &[String]) -> Vec<String> {
-    let seconds = Regex::new(r"after [0-9.]+ (ms|s|min \d+ s)").unwrap();
-    let folder = Regex::new(r"results/x/[^:]+:").unwrap();
-    let left = Regex::new(r", about .* left").unwrap();
     let start = lines.iter().position(|line| line.contains(": launch "));
-    lines[start.unwrap_or(lines.len())..]
+    timeless(&lines[start.unwrap_or(lines.len())..])
+}
+
+/// The lines without times, memory and the name of the run.
+fn timeless(lines: &[String]) -> Vec<String> {
+    let seconds = Regex::new(r"after [0-9.]+ (ms|s|min \d+ s)").unwrap();
+    let folder = Regex::new(r"results/(\w+)/[^:/]+([:/])").unwrap();
+    let left = Regex::new(r", about .* left").unwrap();
+    let memory = Regex::new(r"\d\.\d MiB").unwrap();
+    lines
         .iter()
         .map(|line| seconds.replace(line, "after TIME").into_owned())
-        .map(|line| folder.replace(&line, "results/x/RUN:").into_owned())
+        .map(|line| folder.replace(&line, "results/$1/RUN$2").into_owned())
         .map(|line| left.replace(&line, "").into_owned())
+        .map(|line| memory.replace(&line, "0.0 MiB").into_owned())
         .collect()
 }
 
@@ -164,6 +173,89 @@ fn an_interrupted_and_resumed_run_leaves_whole_lines_and_no_bars() {
     terminal.wait_for("the end of the second launch", |lines| {
         masked(lines) == second
     });
+    terminal.press("\n");
+    assert!(terminal.program.wait().unwrap().success());
+}
+
+/// The quickstart, stopped and resumed by hand.
+const QUICKSTART: &str = "trap : INT; \
+    \"$PROGRAM\" run quickstart.yaml; read -r line; \
+    printf '\\033[H\\033[2J'; \"$PROGRAM\" run quickstart.yaml; read -r line";
+
+/// A recording in text: what the terminal shows at some moments.
+struct Recording {
+    path: PathBuf,
+    kept: String,
+    frames: String,
+}
+
+impl Recording {
+    fn open() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = root.join("tests/expected/terminal-quickstart.txt");
+        Self {
+            kept: fs::read_to_string(&path).unwrap_or_default(),
+            path,
+            frames: String::new(),
+        }
+    }
+
+    /// Waits until the terminal shows the next frame of the recording, in which `is_there` holds; with
+    /// `KILN_BLESS`, records the frame.
+    fn frame(
+        &mut self,
+        terminal: &mut Terminal,
+        name: &str,
+        view: fn(&[String]) -> Vec<String>,
+        is_there: fn(&str) -> bool,
+    ) {
+        let framed = |lines: &[String]| format!("== {name}\n{}\n\n", view(lines).join("\n"));
+        let is_blessed = std::env::var_os("KILN_BLESS").is_some();
+        let expected = self.kept.get(self.frames.len()..).unwrap_or_default();
+        terminal.wait_for(name, |lines| {
+            let frame = framed(lines);
+            is_there(&frame) && (is_blessed || expected.starts_with(&frame))
+        });
+        self.frames += &framed(&terminal.lines());
+        if is_blessed {
+            fs::write(&self.path, &self.frames).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_quickstart_stopped_and_resumed_looks_as_recorded() {
+    let place = Place::with("");
+    let quickstart = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/quickstart.yaml");
+    fs::copy(quickstart, place.path("quickstart.yaml")).unwrap();
+    let mut terminal = Terminal::new(&place, (24, 80), QUICKSTART, "tells_and_waits");
+    let mut recording = Recording::open();
+    recording.frame(&mut terminal, "the first trial runs", masked, |text| {
+        text.contains("5/10 steps") && text.contains("0/12 trials")
+    });
+    terminal.press("\u{3}");
+    recording.frame(&mut terminal, "Ctrl-C", masked, |text| {
+        text.contains("finishing 1 running trial") && text.contains("0/12 trials")
+    });
+    place.release();
+    recording.frame(&mut terminal, "the launch has ended", timeless, |text| {
+        text.contains("interrupted; run")
+    });
+    terminal.press("\n");
+    recording.frame(&mut terminal, "the same command again", masked, |text| {
+        text.contains("5/10 steps") && text.contains("1/12 trials")
+    });
+    terminal.wait_for("the end of the other trials", |lines| {
+        place.release();
+        lines.iter().any(|line| line.ends_with("/experiment.yaml"))
+    });
+    recording.frame(&mut terminal, "the run has ended", timeless, |text| {
+        text.contains("experiment.yaml")
+    });
+    assert_eq!(
+        recording.frames,
+        fs::read_to_string(&recording.path).unwrap()
+    );
     terminal.press("\n");
     assert!(terminal.program.wait().unwrap().success());
 }

@@ -89,7 +89,7 @@ static TRAINED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
 });
 
 /// Writes a PNG file of [height, width, 3], stored without compression.
-fn png(path: &Path, width: u32, height: u32, rgb: &[u8]) {
+pub(crate) fn png(path: &Path, width: u32, height: u32, rgb: &[u8]) {
     use std::io::Write;
     let chunk = |kind: &[u8], body: &[u8]| {
         let mut sum = flate2::Crc::new();

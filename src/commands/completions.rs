@@ -1,28 +1,79 @@
-//! `kiln completions`: prints a completion script for a shell. In bash and fish it also completes
-//! the short names of runs, which `kiln ls --names` prints.
+//! `kiln completions`: prints a completion script for a shell. In bash, zsh and fish it also
+//! completes the short names of runs, which `kiln ls --names` prints, and `RUN:TRIAL`, from
+//! `kiln ls --trials RUN`.
 
 use clap_complete::{Shell, generate};
 
 use super::{Status, Stop, command_line, print_own};
 
+/// Readline begins a new word at a colon, so what follows it is completed alone.
 const BASH_RUNS: &str = r#"
 _kiln_with_runs() {
     _kiln "$@"
-    local word="${COMP_WORDS[COMP_CWORD]}"
+    local line="${COMP_LINE:0:COMP_POINT}" kept=""
+    local word="${line##*[[:space:]]}"
+    [[ $word == -* ]] && return
     case "${COMP_WORDS[1]}" in
-        report | compare | diff | reproduce | rm)
-            if [[ $word != -* ]]; then
-                COMPREPLY+=($(compgen -W "$(kiln ls --names 2>/dev/null)" -- "$word"))
+        VERBS_OF_MODELS)
+            if [[ $word == *:* ]]; then
+                [[ $COMP_WORDBREAKS == *:* ]] || kept="${word%:*}:"
+                COMPREPLY=($(compgen -P "$kept" -W "$(kiln ls --trials "${word%:*}" 2>/dev/null)" -- "${word##*:}"))
+                return
             fi
+            ;;&
+        VERBS_OF_RUNS | VERBS_OF_MODELS)
+            COMPREPLY+=($(compgen -W "$(kiln ls --names 2>/dev/null)" -- "$word"))
             ;;
     esac
 }
 complete -F _kiln_with_runs -o bashdefault -o default kiln
 "#;
 
-const FISH_RUNS: &str = r#"
-complete -c kiln -n "__fish_seen_subcommand_from report compare diff reproduce rm" -a "(kiln ls --names 2>/dev/null)"
+/// Replaces the end of the script, which starts its function or registers it.
+const ZSH_RUNS: &str = r#"
+_kiln_with_runs() {
+    local -a runs trials
+    if [[ $PREFIX != -* && $CURRENT -gt 2 ]]; then
+        case $words[2] in
+            VERBS_OF_RUNS | VERBS_OF_MODELS)
+                runs=(${(f)"$(kiln ls --names 2>/dev/null)"})
+                compadd -a runs
+                ;|
+            VERBS_OF_MODELS)
+                if [[ $PREFIX == *:* ]]; then
+                    trials=(${(f)"$(kiln ls --trials "${PREFIX%:*}" 2>/dev/null)"})
+                    compadd -p "${PREFIX%:*}:" -a trials
+                fi
+                ;;
+        esac
+    fi
+    _kiln "$@"
+}
+
+compdef _kiln_with_runs kiln
+if [ "$funcstack[1]" = "_kiln" ]; then
+    _kiln_with_runs "$@"
+fi
 "#;
+const ZSH_END: &str = "if [ \"$funcstack[1]\" = \"_kiln\" ]; then";
+
+const FISH_RUNS: &str = r#"
+function __kiln_models
+    kiln ls --names 2>/dev/null
+    set -l word (commandline --current-token --cut-at-cursor)
+    if string match --quiet '*:*' -- $word
+        set -l run (string replace --regex ':[^:]*$' '' -- $word)
+        kiln ls --trials "$run" 2>/dev/null | string replace --regex '^' "$run:"
+    end
+end
+complete -c kiln -n "__fish_seen_subcommand_from VERBS_OF_RUNS" -a "(kiln ls --names 2>/dev/null)"
+complete -c kiln -n "__fish_seen_subcommand_from VERBS_OF_MODELS" -a "(__kiln_models)"
+"#;
+
+/// Verbs that take runs.
+const VERBS_OF_RUNS: [&str; 6] = ["report", "compare", "diff", "reproduce", "rm", "watch"];
+/// Verbs that take a trained model, as `RUN` or `RUN:TRIAL`.
+const VERBS_OF_MODELS: [&str; 3] = ["sample", "predict", "export"];
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -33,11 +84,33 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut script = Vec::new();
     generate(args.shell, &mut command_line(), "kiln", &mut script);
-    let names_of_runs = match args.shell {
-        Shell::Bash => BASH_RUNS,
-        Shell::Fish => FISH_RUNS,
-        _ => "",
-    };
-    print_own(&(String::from_utf8_lossy(&script).into_owned() + names_of_runs))?;
+    let script = String::from_utf8_lossy(&script).into_owned();
+    print_own(&match args.shell {
+        Shell::Bash => script + &with_verbs(BASH_RUNS, " | "),
+        Shell::Zsh => {
+            let end = script.rfind(ZSH_END).unwrap_or(script.len());
+            script[..end].to_owned() + &with_verbs(ZSH_RUNS, " | ")
+        }
+        Shell::Fish => script + &with_verbs(FISH_RUNS, " "),
+        _ => script,
+    })?;
     Ok(Status::Success)
+}
+
+fn with_verbs(text: &str, separator: &str) -> String {
+    text.replace("VERBS_OF_RUNS", &VERBS_OF_RUNS.join(separator))
+        .replace("VERBS_OF_MODELS", &VERBS_OF_MODELS.join(separator))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verbs_of_runs_and_models_exist() {
+        let command = command_line();
+        for verb in VERBS_OF_RUNS.iter().chain(&VERBS_OF_MODELS) {
+            assert!(command.find_subcommand(verb).is_some(), "{verb}");
+        }
+    }
 }

@@ -140,9 +140,87 @@ See docs/installing.md"#;
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
     use clap::Parser;
 
     use crate::commands::{Cli, command_line};
+
+    /// The words of a command up to a pipe, a redirection, a comment or the next command, without
+    /// quotes.
+    fn words(typed: &str) -> Vec<String> {
+        let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+        for letter in typed.chars() {
+            match (quote, letter) {
+                (Some(open), letter) if letter == open => quote = None,
+                (None, '\'' | '"') => {
+                    quote = Some(letter);
+                    word.get_or_insert_default();
+                }
+                (None, '|' | '>' | ';' | '&') => break,
+                (None, '#') if word.is_none() => break,
+                (None, letter) if letter.is_whitespace() => words.extend(word.take()),
+                (_, letter) => word.get_or_insert_default().push(letter),
+            }
+        }
+        words.extend(word);
+        words
+    }
+
+    /// The READMEs and all pages below `docs`.
+    fn pages() -> Vec<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folders = [root.to_owned(), root.join("docs"), root.join("docs/guide")];
+        let listed = folders
+            .iter()
+            .flat_map(|folder| fs::read_dir(folder).unwrap());
+        let paths = listed.map(|entry| entry.unwrap().path());
+        let is_page = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.ends_with(".md") && name != "CHANGELOG.md"
+        };
+        paths.filter(is_page).collect()
+    }
+
+    /// The lines of a page's fenced blocks; a backslash at the end of one continues it.
+    fn lines_of_blocks(page: &Path) -> Vec<String> {
+        let text = fs::read_to_string(page).unwrap().replace("\\\n", " ");
+        let (mut lines, mut is_open) = (Vec::new(), false);
+        for line in text.lines() {
+            match line.trim_start().starts_with("```") {
+                true => is_open = !is_open,
+                false if is_open => lines.push(line.to_owned()),
+                false => {}
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn the_commands_of_the_pages_parse() {
+        let mut count = 0;
+        for page in pages() {
+            for line in lines_of_blocks(&page) {
+                let typed = line.trim_start().trim_start_matches("$ ");
+                let typed = typed.trim_start_matches("exec ");
+                let words: Vec<String> = words(typed)
+                    .into_iter()
+                    .skip_while(|word| word.starts_with("KILN_"))
+                    .collect();
+                if words.first().is_none_or(|word| word != "kiln") {
+                    continue;
+                }
+                let parsed = Cli::try_parse_from(&words);
+                let place = page.display();
+                assert!(parsed.is_ok(), "{place}: {line}: {}", parsed.err().unwrap());
+                count += 1;
+            }
+        }
+        assert!(count > 60, "{count}");
+    }
 
     #[test]
     fn every_verb_has_examples_that_parse_and_a_page_that_exists() {
@@ -162,7 +240,7 @@ mod tests {
             }
             assert!(count > 0, "{name}");
             let page = help.lines().last().unwrap().strip_prefix("See ").unwrap();
-            let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
+            let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
             assert!(page.is_file(), "{name}: {}", page.display());
         }
     }

@@ -174,8 +174,15 @@ struct Sections {
     data: String,
     /// Examples in training, if they are known.
     examples: u64,
+    /// Enough for a measured window and a first model.
+    steps: u64,
     optimizer: &'static str,
 }
+
+/// Steps of a model whose step takes some milliseconds or more.
+const STEPS: u64 = 200;
+/// Steps of a model that is fast on any machine.
+const STEPS_OF_A_SMALL_MODEL: u64 = 2000;
 
 fn experiment(file: &Path, kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> String {
     let Sections {
@@ -183,6 +190,7 @@ fn experiment(file: &Path, kind: InitKind, data: Option<&FoundData>, machine: &M
         model,
         data,
         examples,
+        steps,
         optimizer,
     } = sections(kind, data, machine);
     let largest = machine.sized(64, 16).min(examples.max(2) / 2).max(1);
@@ -191,12 +199,12 @@ fn experiment(file: &Path, kind: InitKind, data: Option<&FoundData>, machine: &M
         largest => vec![(largest / 2).to_string(), largest.to_string()],
     };
     let precision = machine.sized("amp-bf16", "f32");
-    format!(
+    let text = format!(
         "# Written by `kiln init` for {about}.
 # `kiln check` finds mistakes, `kiln plan` shows the trials, `kiln run` runs them.
 # Every key is described in docs/experiment-file.md; `kiln schema` prints them for an editor.
 kiln: 1
-name: {name}          # the folder below results/
+name: {name}  # the folder below results/
 description: {description}
 
 model:
@@ -205,21 +213,23 @@ data:
 {data}  num_workers: {workers}            # threads that prepare batches
 
 train:
-  steps: 200                # optimizer updates; or `epochs: 3`
+  steps: {steps}  # optimizer updates; or `epochs: 3`
   precision: {precision}            # f32, tf32, bf16, amp-bf16 or amp-f16
   seed: 1
   optimizer: {optimizer}
   learning_rate_schedule: {{kind: cosine, warmup_steps: 10}}
   clip_norm: 1.0
-  # evaluate: {{every: 100}}  # validation during training; one at the end always takes place
+  checkpoint: {{every_steps: {checkpoint}}}  # keeps the best weights, for `kiln sample`, `predict` and `export`
+  # evaluate: {{every: {checkpoint}}}  # validation during training; one at the end always takes place
 
 measure:
   warmup_steps: 10          # trained, and left out of the timing
   warmup_seconds: 0.5
 
 sweep:
-  grid:                     # every combination of these values
+  grid:                     # every combination of the values of all axes; any key may be an axis
     train.batch_size: [{sizes}]
+    # Another question: put its axis in place of the line above, and change `description`.
     # train.optimizer.learning_rate: {{from: 1.0e-4, to: 1.0e-2, steps: 5, scale: log}}
   # repeats: 3              # seeds 1, 2 and 3: the spread is part of the result
 
@@ -231,7 +241,27 @@ run:
         name = name(file),
         workers = machine.workers,
         sizes = sizes.join(", "),
-    )
+        checkpoint = steps / 2,
+    );
+    with_aligned_comments(&text)
+}
+
+/// Column of the comments behind values.
+const COMMENT_COLUMN: usize = 28;
+
+/// Moves comments behind values to one column, as far as the values allow.
+fn with_aligned_comments(text: &str) -> String {
+    let aligned = |line: &str| match line.rsplit_once("  # ") {
+        // A quoted value may hold these letters.
+        Some((value, comment)) if !value.trim().is_empty() && !comment.contains('"') => {
+            format!(
+                "{:<COMMENT_COLUMN$}# {comment}\n",
+                format!("{}  ", value.trim_end())
+            )
+        }
+        _ => format!("{line}\n"),
+    };
+    text.lines().map(aligned).collect()
 }
 
 fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sections {
@@ -252,6 +282,7 @@ fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sect
             ),
             data: text,
             examples,
+            steps: STEPS,
             optimizer: "{kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
         },
         InitKind::Lstm => match data {
@@ -274,6 +305,7 @@ fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sect
                 ),
                 data: text,
                 examples,
+                steps: STEPS,
                 optimizer: "{kind: adamw, learning_rate: 1.0e-3}",
             },
         },
@@ -336,6 +368,7 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
         ),
         data,
         examples,
+        steps: STEPS,
         optimizer: "{kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 5.0e-4}",
     }
 }
@@ -361,6 +394,7 @@ fn of_panel([path, date, price]: [&String; 3], rows: u64, machine: &Machine) -> 
 "
         ),
         examples: rows / 2,
+        steps: STEPS_OF_A_SMALL_MODEL,
         optimizer: "{kind: adamw, learning_rate: 1.0e-3}",
     }
 }
@@ -405,6 +439,7 @@ fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
         ),
         data,
         examples: rows / 2,
+        steps: STEPS,
         optimizer: "{kind: adamw, learning_rate: 1.0e-3, weight_decay: 0.01}",
     }
 }
@@ -424,6 +459,16 @@ mod tests {
         ] {
             assert_eq!(name(Path::new(file)), expected, "{file}");
         }
+    }
+
+    #[test]
+    fn comments_stand_in_one_column_and_values_are_not_changed() {
+        let text = "a: 1  # one\n  b: \"x  # y\"\n# whole\n  # c: 3  # three\n";
+        let aligned = format!(
+            "{:<28}# one\n  b: \"x  # y\"\n# whole\n{:<28}# three\n",
+            "a: 1", "  # c: 3"
+        );
+        assert_eq!(with_aligned_comments(text), aligned);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use serde::Serialize;
 use super::{
     Status, Stop, page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
+    sources::table_of,
 };
 use crate::{output::table::TextTable, report};
 
@@ -37,6 +38,9 @@ pub(super) struct Args {
     /// Print short names of runs, one a line, for the completions of a shell.
     #[arg(long, hide = true, conflicts_with = "json")]
     names: bool,
+    /// Print the ids of a run's trials, one a line, for the completions of a shell.
+    #[arg(long, hide = true, value_name = "RUN", conflicts_with_all = ["json", "names"])]
+    trials: Option<String>,
     /// Print one JSON array.
     #[arg(long)]
     json: bool,
@@ -97,6 +101,9 @@ struct RunLine {
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let results = args.results.as_deref().unwrap_or(Path::new("results"));
+    if let Some(run) = &args.trials {
+        return print(&trial_ids(run, results)?).map(|()| Status::Success);
+    }
     let mut runs = listed(results, args.results.is_some())?;
     let hidden = args
         .limit
@@ -170,6 +177,13 @@ fn short_names(runs: &[NamedRun]) -> String {
         }
     }
     names.iter().map(|name| format!("{name}\n")).collect()
+}
+
+/// The ids of the trials of a run that have ended, one a line.
+fn trial_ids(run: &str, results: &Path) -> Result<String, Stop> {
+    let table = TrialTable::read(&table_of(run, results)?).map_err(Stop::bad_input)?;
+    let rows = table.last_attempts().into_iter();
+    Ok(rows.map(|row| format!("{}\n", row.fixed.trial)).collect())
 }
 
 /// The lines of runs, which are newest first.

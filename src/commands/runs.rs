@@ -1,7 +1,8 @@
 //! Short names of runs on the command line: `latest`, `NAME`, `NAME~1`, or the name of a run's
 //! folder.
 //!
-//! A path that exists is always a path. Otherwise `latest` is the newest run of all experiments,
+//! A path that exists is that path, except a folder that holds no run where a run has its name.
+//! Otherwise `latest` is the newest run of all experiments,
 //! and `NAME` the newest run of an experiment; `~N` after either is the N-th run before it.
 
 use std::{
@@ -85,7 +86,7 @@ impl<'a> ShortName<'a> {
     }
 }
 
-/// Returns the run that a short name means. `named` is not a path that exists.
+/// Returns the run that a short name means.
 ///
 /// # Errors
 /// There is no such run; the message lists what exists.

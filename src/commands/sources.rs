@@ -360,7 +360,9 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
     if own.is_file() {
         return Ok(own);
     }
-    runs::newest_of(named)
+    // A folder of data may have the name of the experiment that reads it.
+    let newest = runs::newest_of(named).or_else(|| Some(runs::find(text, results).ok()?.run));
+    newest
         .map(|run| run.trials_table())
         .filter(|table| table.is_file())
         .ok_or_else(|| refuse("holds no `trials.csv`"))

@@ -32,7 +32,7 @@ const SECTIONS_OF_SPEED: [&str; 5] = [
     "train.evaluate",
     "train.sample",
 ];
-/// An axis that only repeats.
+/// An axis that only repeats trials.
 const SEED: &str = "train.seed";
 
 /// Effect of an axis.
@@ -40,13 +40,14 @@ const SEED: &str = "train.seed";
 enum AxisKind {
     Speed,
     Learned,
-    Repeat,
+    /// It repeats trials, or has one value.
+    Neither,
 }
 
 impl AxisKind {
     fn of(axis: &str) -> Self {
         if axis == SEED {
-            Self::Repeat
+            Self::Neither
         } else if OF_SPEED.contains(&axis)
             || SECTIONS_OF_SPEED
                 .iter()
@@ -91,7 +92,7 @@ impl Objective {
             is_asked: false,
             why: None,
         };
-        let kinds: Vec<AxisKind> = table.axes.iter().map(|axis| AxisKind::of(axis)).collect();
+        let kinds = kinds(table);
         let Some(first) = kinds.iter().position(|kind| *kind == AxisKind::Learned) else {
             return speed;
         };
@@ -161,6 +162,22 @@ impl Objective {
             RankedBy::Speed => Metric::SamplesPerSecond.name(),
         }
     }
+}
+
+/// The effects of the axes. An axis of one value decides nothing where another axis has several.
+fn kinds(table: &TrialTable) -> Vec<AxisKind> {
+    let first = table.rows.first().map(|row| &row.axes);
+    let varies = |place: usize| {
+        let cell = first.and_then(|axes| axes.get(place));
+        table.rows.iter().any(|row| row.axes.get(place) != cell)
+    };
+    let varied: Vec<bool> = (0..table.axes.len()).map(varies).collect();
+    let has_varied = varied.contains(&true);
+    let kind = |(axis, varies): (&String, bool)| match varies || !has_varied {
+        true => AxisKind::of(axis),
+        false => AxisKind::Neither,
+    };
+    table.axes.iter().zip(varied).map(kind).collect()
 }
 
 /// The metric of what is learned: the accuracy of images, else the validation loss, else the
@@ -241,6 +258,24 @@ mod tests {
             both.why.unwrap(),
             "`d_model` changes what is learned, and `batch_size` how fast"
         );
+    }
+
+    #[test]
+    fn an_axis_of_one_value_decides_nothing_beside_one_of_several() {
+        let fixed = || TrialRow {
+            valid_loss: Some(2.0),
+            ..row(1, 10.0)
+        };
+        let found = |axes: &[&str], rows: [&[&str]; 2]| {
+            let rows = rows.map(|cells| (fixed(), cells)).to_vec();
+            Objective::of(&table(axes, rows), None)
+        };
+        let axes = ["train.batch_size", "train.optimizer.learning_rate"];
+        let rates = found(&axes, [&["16", "0.1"], &["16", "0.2"]]);
+        assert_eq!(rates.superlative(), "lowest validation loss");
+        assert!(!rates.is_trade_off);
+        let sizes = found(&axes, [&["16", "0.1"], &["32", "0.1"]]);
+        assert_eq!(sizes.by, RankedBy::Speed);
     }
 
     #[test]

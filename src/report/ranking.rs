@@ -357,7 +357,7 @@ mod tests {
                 (fixed, number.to_string())
             });
             let rows: Vec<(TrialRow, String)> = rows.collect();
-            let cells: Vec<[&str; 2]> = rows.iter().map(|(_, name)| [name.as_str(), "1"]).collect();
+            let cells: Vec<[&str; 2]> = rows.iter().map(|(_, name)| [name.as_str(); 2]).collect();
             let table = table(
                 &["model.d_model", "train.batch_size"],
                 rows.iter()

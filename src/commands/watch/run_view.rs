@@ -90,7 +90,10 @@ fn find(named: &str, results: &Path) -> Result<RunFolder, Stop> {
         true => place.parent().map(Path::to_owned).unwrap_or_default(),
         false => place,
     };
-    run_of(folder).ok_or_else(|| refuse("there is no run in it"))
+    // A folder of data may have the name of the experiment that reads it.
+    run_of(folder)
+        .or_else(|| Some(runs::find(named, results).ok()?.run))
+        .ok_or_else(|| refuse("there is no run in it"))
 }
 
 /// The run of a folder, or the newest run of an experiment's folder.

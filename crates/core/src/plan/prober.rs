@@ -32,8 +32,10 @@ impl<'a> Prober<'a> {
         gpus: u64,
     ) -> Result<Self, Vec<PlanProblem>> {
         let Some(search) = &experiment.sweep.search else {
-            let message = "`sweep.search` is not given; say what to look for, such as `search: \
-                           {kind: best-throughput-batch}`";
+            let message = "`sweep.search` is not given; say what to look for: `--search \
+                           best-throughput-batch`, `largest-batch` or `workers`, or \
+                           `sweep.search` in the file; a few learning rates are a sweep of \
+                           `train.optimizer.learning_rate` for `kiln run`";
             return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
         };
         if let Search::SuccessiveHalving { axes, repeats, .. } = search {
