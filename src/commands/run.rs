@@ -323,8 +323,7 @@ fn texts(report: &LaunchReport) -> String {
     let paths = report.rows.iter().map(|row| {
         report
             .folder
-            .attempt(&row.fixed.trial, row.fixed.attempt)
-            .join("sample.txt")
+            .sample_texts(&row.fixed.trial, row.fixed.attempt)
     });
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     listed(
