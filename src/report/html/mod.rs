@@ -15,7 +15,7 @@ use self::{
     table::PointTable,
 };
 use super::{
-    chart::{Chart, dark_rules},
+    chart::{Chart, ChartValues, dark_rules},
     diagnosis::{RuleFinding, diagnose},
     findings::{WordedFinding, told},
     notices,
@@ -24,9 +24,12 @@ use super::{
 };
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("table.js"), include_str!("plots.js"));
 /// Largest number of findings on a page; the first are the most costly.
 const MOST_TOLD: usize = 20;
+
+/// Id of the section whose pictures show one thing by several clocks.
+const CURVES: &str = "curves";
 
 /// Everything shown of some runs, computed once for the page and for the picture files.
 #[derive(Debug)]
@@ -172,7 +175,7 @@ impl<'a> Album<'a> {
                 "Loss at equal samples",
                 &gallery.equal_samples,
             ),
-            ("curves", "Loss curves", &gallery.curves),
+            (CURVES, "Loss curves", &gallery.curves),
             ("memory", "Memory", &gallery.memory),
         ];
         let filled = all.into_iter().filter(|(_, _, charts)| !charts.is_empty());
@@ -180,6 +183,7 @@ impl<'a> Album<'a> {
             .map(|(id, title, charts)| Pictures {
                 id,
                 title,
+                is_switched: id == CURVES && charts.len() > 1,
                 pictures: charts.iter().map(PagePicture::of).collect(),
             })
             .collect()
@@ -221,18 +225,24 @@ struct HtmlPage<'a> {
 struct Pictures {
     id: &'static str,
     title: &'static str,
+    /// Whether one picture is shown at a time.
+    is_switched: bool,
     pictures: Vec<PagePicture>,
 }
 
 struct PagePicture {
+    title: String,
     svg: String,
+    values: ChartValues,
     caption: String,
 }
 
 impl PagePicture {
     fn of(chart: &Chart) -> Self {
         Self {
+            title: chart.title.clone(),
             svg: chart.svg(),
+            values: chart.values(),
             caption: chart.caption.clone(),
         }
     }
