@@ -148,7 +148,9 @@ fn a_page_of_two_runs_reads_well_on_a_phone_and_on_a_desk_by_day_and_by_night() 
     let seen = seen.as_str().unwrap();
     for words in [
         "Which batch, how many workers?",
-        "of what they recorded differ, of experiment",
+        "Machine and versions of x and y",
+        "Settings that differ",
+        "Texts written by the models",
         "throttled",
         "measured window",
         "NVIDIA H200",

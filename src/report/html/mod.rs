@@ -4,7 +4,9 @@
 //! The page forbids every program but its own.
 
 mod record;
+mod settings;
 mod table;
+mod texts;
 
 use askama::Template;
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -12,7 +14,9 @@ use sha2::{Digest, Sha256};
 
 use self::{
     record::{Differences, RunPart, differences, unlike},
+    settings::SettingRow,
     table::PointTable,
+    texts::Texts,
 };
 use super::{
     chart::{Chart, ChartValues, dark_rules},
@@ -79,6 +83,7 @@ impl<'a> Album<'a> {
             .zip(&self.runs)
             .map(|(subject, run)| RunPart::of(subject, run, &mut faults))
             .collect();
+        let texts = Texts::of(&self.runs, &mut faults);
         let page = HtmlPage {
             title: record::title(&self.runs),
             version: env!("CARGO_PKG_VERSION"),
@@ -88,11 +93,13 @@ impl<'a> Album<'a> {
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
             runs,
             differences: differences(&self.runs),
+            settings: settings::differing(&self.runs),
             told: all,
             untold,
             notices: self.notices(&findings),
             table: PointTable::of(&self.runs, &spots),
             galleries: self.galleries(),
+            texts,
             hardware: self.hardware(),
             faults,
         };
@@ -212,11 +219,13 @@ struct HtmlPage<'a> {
     script_hash: String,
     runs: Vec<RunPart<'a>>,
     differences: Vec<Differences>,
+    settings: Vec<SettingRow>,
     told: Vec<WordedFinding>,
     untold: usize,
     notices: Vec<String>,
     table: PointTable,
     galleries: Vec<Pictures>,
+    texts: Texts,
     hardware: Vec<TrialPart>,
     faults: Vec<String>,
 }

@@ -1,9 +1,11 @@
 //! The pictures of the page under a mouse and under fingers on keys: values, enlarging, the switch
-//! of clocks, smoothing; and what is left of the page without its script.
+//! of clocks, smoothing; texts and settings; and what is left of the page without its script.
+
+use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{large_table, place_with_run, report, run_on_cpu};
+use super::{files_under, large_table, place_with_run, report, run_on_cpu};
 use crate::browser::Page;
 
 const SCREENS: [(u32, u32); 2] = [(360, 780), (1440, 900)];
@@ -237,6 +239,52 @@ fn losses_are_shown_by_one_clock_at_a_time_and_smoothed_over_the_raw_lines() {
             (raw, &json!(0))
         );
     }
+    assert_eq!(page.heard(), [""; 0]);
+}
+
+#[test]
+fn texts_of_models_and_settings_that_differ_are_words_whatever_they_hold() {
+    let place = place_with_run();
+    run_on_cpu(&place);
+    const HOSTILE: &str = "</pre></details><script>window.harmed=1</script><img src=x \
+                           onerror=\"window.harmed=1\">\nsecond line";
+    let files: Vec<_> = files_under(&place.path("results/y"))
+        .into_iter()
+        .filter(|file| file.ends_with("sample.txt"))
+        .collect();
+    assert_eq!(files.len(), 4, "each trial wrote one");
+    let written: Vec<String> = files[1..]
+        .iter()
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    fs::write(&files[0], HOSTILE).unwrap();
+    let page = Page::open(&report(&place, &["gpu", "results/y"]));
+    let shown: Vec<String> = serde_json::from_value(
+        page.ask("[...document.querySelectorAll('#texts pre')].map((text) => text.textContent)"),
+    )
+    .unwrap();
+    assert_eq!(shown.len(), 4);
+    for text in written.iter().map(String::as_str).chain([HOSTILE]) {
+        // A browser drops the line feed at the start of a `pre`.
+        let is_shown = |one: &String| one.trim_start() == text.trim_start();
+        assert!(
+            shown.iter().any(is_shown),
+            "{text:?} is not among {shown:?}"
+        );
+    }
+    assert_eq!(
+        page.ask("[window.harmed ?? 0, document.images.length, document.scripts.length]"),
+        json!([0, 0, 1])
+    );
+    let rows: Vec<Vec<String>> = serde_json::from_value(page.ask(
+        "[...document.querySelectorAll('#settings tbody tr')].map((row) => \
+         [...row.cells].map((cell) => cell.textContent))",
+    ))
+    .unwrap();
+    let steps = ["train.steps", "10", "40"].map(str::to_owned).to_vec();
+    assert!(rows.contains(&steps), "{rows:?}");
+    let equal: Vec<_> = rows.iter().filter(|row| row[1] == row[2]).collect();
+    assert!(equal.is_empty(), "only what differs: {equal:?}");
     assert_eq!(page.heard(), [""; 0]);
 }
 
