@@ -22,8 +22,8 @@
   // The place of the least cost.
   const least = (items, cost) => items.reduce((best, item, place) => (cost(item) < cost(items[best]) ? place : best), 0);
 
-  // Lets a picture tell its values; `enlarge` is called for the enter key.
-  const tellValues = (plot, values, enlarge) => {
+  // Lets a picture show its values; `enlarge` is called for the enter key.
+  const showValues = (plot, values, enlarge) => {
     const svg = plot.querySelector("svg");
     const { width, height } = svg.viewBox.baseVal;
     const ring = document.createElementNS(svg.namespaceURI, "circle");
@@ -50,6 +50,8 @@
       }));
       box.style.left = `${(left / width) * 100}%`;
       box.style.top = `${(top / height) * 100}%`;
+      // On the side with more room.
+      box.style.maxWidth = `min(22rem, calc(${(Math.max(left, width - left) / width) * 100}% - 1.6rem))`;
       box.classList.toggle("leftward", left > width / 2);
       box.classList.toggle("upward", top > height / 2);
       box.hidden = false;
@@ -111,7 +113,7 @@
     // As large as fits on the screen.
     const { width, height } = svg.viewBox.baseVal;
     plot.style.maxWidth = `calc(78vh * ${width / height})`;
-    tellValues(plot, values);
+    showValues(plot, values);
     large.querySelector(".frame").replaceChildren(plot);
     large.querySelector("#large-title").textContent = svg.querySelector("title").textContent;
     large.querySelector(".note").textContent = figure.querySelector("figcaption").textContent;
@@ -131,7 +133,7 @@
     button.setAttribute("aria-label", `Enlarge: ${figure.querySelector("svg title").textContent}`);
     button.addEventListener("click", () => enlarge(figure, values, button));
     figure.querySelector(".values").before(button);
-    if (values.series.length > 0) tellValues(plot, values, () => enlarge(figure, values, plot));
+    if (values.series.length > 0) showValues(plot, values, () => enlarge(figure, values, plot));
   }
 
   // A training loss is the only line of this width among the curves. The mean is corrected for its

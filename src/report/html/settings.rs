@@ -28,9 +28,9 @@ pub(super) fn differing(runs: &[RunView<'_>]) -> Vec<SettingRow> {
     let keys: BTreeSet<&String> = known.iter().flat_map(|run| run.values.keys()).collect();
     let row = |key: &String| {
         let cells: Vec<Option<&str>> = known.iter().map(|run| run.value(key)).collect();
-        let mut told = cells.iter().flatten();
-        let first = told.next()?;
-        told.any(|value| !is_same(first, value))
+        let mut known_cells = cells.iter().flatten();
+        let first = known_cells.next()?;
+        known_cells.any(|value| !is_same(first, value))
             .then(|| SettingRow {
                 key: key.clone(),
                 cells: cells

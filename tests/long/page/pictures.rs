@@ -37,7 +37,7 @@ fn values(page: &Page, picture: u64) -> Vec<Value> {
 }
 
 /// What the box says that is shown, and its left and right ends.
-fn told(page: &Page) -> Value {
+fn shown_value(page: &Page) -> Value {
     page.ask(
         "(() => { const box = document.querySelector('.value:not([hidden])'); if (!box) return \
          null; const area = box.getBoundingClientRect(); return {lines: \
@@ -66,7 +66,7 @@ fn every_picture_tells_its_values_to_the_mouse_and_to_the_keys() {
             let values = values(&page, picture);
             let last = values.last().unwrap();
             page.point_at(last["x"].as_f64().unwrap(), last["y"].as_f64().unwrap());
-            let box_ = told(&page);
+            let box_ = shown_value(&page);
             let lines: Vec<&str> = box_["lines"].as_array().unwrap().iter().map(text).collect();
             let (x, y) = text(&last["text"]).rsplit_once(": ").unwrap();
             // Another mark may lie at the same pixel; this picture has one with these words.
@@ -81,18 +81,18 @@ fn every_picture_tells_its_values_to_the_mouse_and_to_the_keys() {
                 .filter(is_same_place)
                 .map(|value| text(&value["text"]))
                 .collect();
-            let is_told = texts.iter().any(|text| {
+            let is_shown = texts.iter().any(|text| {
                 let (x, y) = text.rsplit_once(": ").unwrap();
                 lines.iter().any(|line| line.ends_with(x)) && lines.last().unwrap().ends_with(y)
             });
-            assert!(is_told, "picture {picture}: {lines:?}, not {x}: {y}");
+            assert!(is_shown, "picture {picture}: {lines:?}, not {x}: {y}");
             assert!(
                 box_["left"].as_f64() >= Some(0.0)
                     && box_["right"].as_f64() <= Some(f64::from(width)),
                 "picture {picture} at {width}: {box_}"
             );
             page.point_at(2.0, 2.0);
-            assert_eq!(told(&page), Value::Null, "the mouse has left");
+            assert_eq!(shown_value(&page), Value::Null, "the mouse has left");
         }
         let first = values(&page, 0);
         page.show_window(&format!("values-{width}"));
@@ -121,7 +121,7 @@ fn every_picture_tells_its_values_to_the_mouse_and_to_the_keys() {
         let other = text(&other.unwrap()["name"]);
         assert!(text(&down).starts_with(other), "{down}, not {other}");
         page.press("Escape");
-        assert_eq!(told(&page), Value::Null);
+        assert_eq!(shown_value(&page), Value::Null);
         page.ask("document.activeElement.blur() ?? 1");
     }
     assert_eq!(page.heard(), [""; 0]);
