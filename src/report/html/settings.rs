@@ -30,7 +30,8 @@ pub(super) fn differing(runs: &[RunView<'_>]) -> Vec<SettingRow> {
         let cells: Vec<Option<&str>> = known.iter().map(|run| run.value(key)).collect();
         let mut known_cells = cells.iter().flatten();
         let first = known_cells.next()?;
-        known_cells.any(|value| !is_same(first, value))
+        known_cells
+            .any(|value| !is_same(first, value))
             .then(|| SettingRow {
                 key: key.clone(),
                 cells: cells

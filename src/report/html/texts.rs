@@ -1,12 +1,13 @@
 //! The texts that trained models wrote (`train.sample`), as the attempts' folders keep them.
 
 use std::{
+    fs::File,
     io::{self, Read},
     path::Path,
 };
 
 use kiln_core::{
-    input,
+    folder::{self, Folder},
     record::TrialRow,
     units::{counted, decimals},
 };
@@ -48,14 +49,14 @@ impl Texts {
                 && let Some((point, row)) = rows.next()
             {
                 let path = folder.sample_texts(&row.trial, row.attempt);
-                match beginning(&path) {
+                match open_below(folder.path(), &path).and_then(beginning) {
                     Ok((text, left_out)) => texts.trials.push(TrialTexts {
                         title: title(row, &name_in(runs, place, point)),
                         text,
                         note: left_out.map(|count| left_out_of(&path, count)),
                     }),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => faults.push(format!("{}: {error}", path.display())),
+                    Err(error) => faults.push(error.to_string()),
                 }
             }
             texts.is_cut |= rows.next().is_some();
@@ -82,9 +83,16 @@ fn left_out_of(path: &Path, count: u64) -> String {
     )
 }
 
+/// Opens a file of the run. No link below its folder is followed: it could lead to a file that
+/// nobody means to publish.
+fn open_below(run: &Path, path: &Path) -> io::Result<File> {
+    let below = path.strip_prefix(run).map_err(io::Error::other)?;
+    let (above, name) = folder::split(below)?;
+    Folder::follow(run)?.folder(above)?.read(name)
+}
+
 /// The first bytes of a file as text, and the number of bytes that follow, if any.
-fn beginning(path: &Path) -> io::Result<(String, Option<u64>)> {
-    let file = input::open(path)?;
+fn beginning(file: File) -> io::Result<(String, Option<u64>)> {
     let length = file.metadata()?.len();
     let mut bytes = Vec::new();
     file.take(MOST_BYTES as u64).read_to_end(&mut bytes)?;
@@ -100,23 +108,67 @@ fn beginning(path: &Path) -> io::Result<(String, Option<u64>)> {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix};
+
+    use kiln_core::record::RunFolder;
+
     use super::*;
+    use crate::report::points::tests::{row, table};
 
     #[test]
     fn a_long_text_is_cut_between_letters_and_the_rest_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sample.txt");
-        let write = |text: &[u8]| std::fs::write(&path, text).unwrap();
-        write("a".repeat(MOST_BYTES).as_bytes());
-        assert_eq!(beginning(&path).unwrap(), ("a".repeat(MOST_BYTES), None));
+        let beginning_of = |text: &[u8]| {
+            fs::write(&path, text).unwrap();
+            beginning(File::open(&path).unwrap()).unwrap()
+        };
+        let whole = "a".repeat(MOST_BYTES);
+        assert_eq!(beginning_of(whole.as_bytes()), (whole.clone(), None));
         // A letter of two bytes lies across the end.
-        write(format!("{}é!", "a".repeat(MOST_BYTES - 1)).as_bytes());
+        let long = format!("{}é!", &whole[1..]);
         assert_eq!(
-            beginning(&path).unwrap(),
-            ("a".repeat(MOST_BYTES - 1), Some(3))
+            beginning_of(long.as_bytes()),
+            (whole[1..].to_owned(), Some(3))
         );
-        write(b"a\xffb");
-        assert_eq!(beginning(&path).unwrap(), ("a\u{fffd}b".to_owned(), None));
-        assert!(beginning(folder.path()).is_err(), "a folder");
+        assert_eq!(beginning_of(b"a\xffb"), ("a\u{fffd}b".to_owned(), None));
+    }
+
+    #[test]
+    fn texts_are_read_below_the_run_alone_and_what_is_no_file_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let secret = place.path().join("secret");
+        fs::write(&secret, "secret").unwrap();
+        let run = place.path().join("run");
+        let latest = place.path().join("latest");
+        let rows = [row(1, 1.0), row(2, 1.0), row(3, 1.0), row(4, 1.0)];
+        let folder = RunFolder::at(&latest);
+        let paths: Vec<_> = rows
+            .iter()
+            .map(|row| {
+                let path = RunFolder::at(&run).sample_texts(&row.trial, row.attempt);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                path
+            })
+            .collect();
+        unix::fs::symlink(&run, &latest).unwrap();
+        fs::write(&paths[0], "At the boat").unwrap();
+        unix::fs::symlink(&secret, &paths[1]).unwrap();
+        fs::create_dir(&paths[2]).unwrap();
+        let table = table(&[], rows.into_iter().map(|row| (row, &[][..])).collect());
+        let view = RunView {
+            folder: Some(&folder),
+            ..RunView::new("r".into(), &table)
+        };
+        let mut faults = Vec::new();
+        let texts = Texts::of(&[view], &mut faults);
+        let shown: Vec<&str> = texts.trials.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!((shown, texts.is_cut), (vec!["At the boat"], false));
+        assert!(
+            faults.len() == 2
+                && faults[0].contains("is a link")
+                && faults[1].contains("is a folder"),
+            "{faults:?}"
+        );
     }
 }
