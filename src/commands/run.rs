@@ -329,8 +329,7 @@ fn texts(report: &LaunchReport) -> String {
     let paths = report.last_attempts.iter().map(|end| {
         report
             .folder
-            .attempt(&end.trial, end.attempt)
-            .join("sample.txt")
+            .sample_texts(&end.trial, end.attempt)
     });
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     listed(

@@ -232,6 +232,15 @@ pub(crate) struct Page {
 impl Page {
     /// Opens a file and waits until it is loaded.
     pub(crate) fn open(file: &Path) -> Self {
+        Self::open_with(file, true)
+    }
+
+    /// Opens a file in a browser that runs no script of pages.
+    pub(crate) fn open_without_script(file: &Path) -> Self {
+        Self::open_with(file, false)
+    }
+
+    fn open_with(file: &Path, has_script: bool) -> Self {
         let text = |method: &str, parameters: Value, key: &str| {
             BROWSER.call(None, method, parameters).unwrap()[key]
                 .as_str()
@@ -254,10 +263,15 @@ impl Page {
             page.call(method, json!({}));
         }
         page.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}));
+        page.call("Performance.enable", json!({"timeDomain": "threadTicks"}));
         // Each page takes keys as if it were the only one.
         page.call(
             "Emulation.setFocusEmulationEnabled",
             json!({"enabled": true}),
+        );
+        page.call(
+            "Emulation.setScriptExecutionDisabled",
+            json!({"value": !has_script}),
         );
         let navigation = page.call(
             "Page.navigate",
@@ -300,6 +314,15 @@ impl Page {
             "Emulation.setEmulatedMedia",
             json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
         );
+    }
+
+    /// Processor time that the page has taken so far, in seconds: unlike time on the clock, it does
+    /// not count other programs of a busy machine.
+    pub(crate) fn processor_seconds(&self) -> f64 {
+        let found = self.call("Performance.getMetrics", json!({}));
+        let mut metrics = found["metrics"].as_array().unwrap().iter();
+        let task = metrics.find(|metric| metric["name"] == "TaskDuration");
+        task.unwrap()["value"].as_f64().unwrap()
     }
 
     /// The value of an expression.
@@ -349,13 +372,32 @@ impl Page {
         }
     }
 
-    /// Presses the enter key.
-    pub(crate) fn press_enter(&self) {
-        let key = |kind: &str| json!({"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13});
-        let mut down = key("keyDown");
-        down["text"] = "\r".into();
+    /// Moves the mouse to a place of the window.
+    pub(crate) fn point_at(&self, x: f64, y: f64) {
+        let event = json!({"type": "mouseMoved", "x": x, "y": y, "button": "none"});
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
+    /// Presses a key by its name: `Enter`, `Escape`, `ArrowRight`.
+    pub(crate) fn press(&self, key: &str) {
+        const CODES: [(&str, u32); 8] = [
+            ("Enter", 13),
+            ("Escape", 27),
+            ("End", 35),
+            ("Home", 36),
+            ("ArrowLeft", 37),
+            ("ArrowUp", 38),
+            ("ArrowRight", 39),
+            ("ArrowDown", 40),
+        ];
+        let code = CODES.iter().find(|(name, _)| *name == key).unwrap().1;
+        let event = |kind: &str| json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+        let mut down = event("keyDown");
+        if key == "Enter" {
+            down["text"] = "\r".into();
+        }
         self.call("Input.dispatchKeyEvent", down);
-        self.call("Input.dispatchKeyEvent", key("keyUp"));
+        self.call("Input.dispatchKeyEvent", event("keyUp"));
     }
 
     /// Types into the element that has the focus, key by key.
@@ -412,9 +454,9 @@ impl Page {
 
     /// For people: where `KILN_SCREENSHOTS` names a folder, the whole page as it looks now.
     pub(crate) fn show(&self, name: &str) {
-        let Some(folder) = std::env::var_os("KILN_SCREENSHOTS").map(PathBuf::from) else {
+        if std::env::var_os("KILN_SCREENSHOTS").is_none() {
             return;
-        };
+        }
         let height = self
             .ask("document.documentElement.scrollHeight")
             .as_u64()
@@ -424,14 +466,19 @@ impl Page {
         let metrics =
             json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
         self.call("Emulation.setDeviceMetricsOverride", metrics);
+        self.show_window(name);
+    }
+
+    /// The same of what is in the window.
+    pub(crate) fn show_window(&self, name: &str) {
+        let Some(folder) = std::env::var_os("KILN_SCREENSHOTS").map(PathBuf::from) else {
+            return;
+        };
         let picture = self.call("Page.captureScreenshot", json!({"format": "png"}));
-        fs::write(
-            folder.join(format!("{name}.png")),
-            BASE64_STANDARD
-                .decode(picture["data"].as_str().unwrap())
-                .unwrap(),
-        )
-        .unwrap();
+        let bytes = BASE64_STANDARD
+            .decode(picture["data"].as_str().unwrap())
+            .unwrap();
+        fs::write(folder.join(format!("{name}.png")), bytes).unwrap();
     }
 }
 

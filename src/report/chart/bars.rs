@@ -15,6 +15,7 @@ use super::{
     },
     scale::label_of,
     shortened,
+    values::{ChartValue, ChartValues, ValueSeries, value_text},
 };
 
 const BAR_HEIGHT: i32 = 30;
@@ -27,6 +28,8 @@ const MOST_LETTERS: usize = 66;
 
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Bars {
+    /// Name of the quantity, with its unit.
+    pub(in crate::report) quantity: String,
     /// Names of the parts.
     pub(in crate::report) parts: Vec<&'static str>,
     pub(in crate::report) bars: Vec<ChartBar>,
@@ -49,6 +52,29 @@ impl Bars {
         (WIDTH, height as u32)
     }
 
+    /// A value for each bar: the whole and its parts.
+    pub(super) fn values(&self) -> ChartValues {
+        let head = head_height(&self.entries());
+        let value = |(row, bar): (usize, &ChartBar)| {
+            let parts = self.parts.iter().zip(&bar.parts);
+            let parts: Vec<String> = parts
+                .filter(|(_, size)| **size > 0.0)
+                .map(|(part, size)| format!("{part} {}", value_text(*size)))
+                .collect();
+            ChartValue {
+                at: (LEFT, head + bar_top(row) + BAR_HEIGHT / 2),
+                x: bar.name.clone(),
+                y: format!("{} ({})", value_text(bar.total), parts.join(", ")),
+            }
+        };
+        let values = self.bars.iter().enumerate().map(value).collect();
+        ChartValues {
+            x: String::new(),
+            y: self.quantity.clone(),
+            series: vec![ValueSeries::new("", values)],
+        }
+    }
+
     pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &self.entries())?;
         let longest = self
@@ -60,12 +86,12 @@ impl Bars {
         let width = f64::from(WIDTH as i32 - LEFT - RIGHT);
         let place = |value: f64| LEFT + (value / longest * width).round() as i32;
         for (row, bar) in self.bars.iter().enumerate() {
-            let top = row as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP);
-            let (bar_top, bar_end) = (top + NAME_HEIGHT, top + NAME_HEIGHT + BAR_HEIGHT);
+            let bar_top = bar_top(row);
+            let bar_end = bar_top + BAR_HEIGHT;
             let style = text_style(TEXT_SIZE, INK, HPos::Left, VPos::Center);
             sheet.draw(&Text::new(
                 shortened(&bar.name, MOST_LETTERS),
-                (LEFT, top + NAME_HEIGHT / 2),
+                (LEFT, bar_top - NAME_HEIGHT / 2),
                 style,
             ))?;
             sheet.draw(&Rectangle::new(
@@ -101,6 +127,11 @@ impl Bars {
             })
             .collect()
     }
+}
+
+/// Upper edge of a bar, below the head; its name stands above it.
+fn bar_top(row: usize) -> i32 {
+    row as i32 * (BAR_HEIGHT + NAME_HEIGHT + GAP) + NAME_HEIGHT
 }
 
 /// Number of decimals, for about three significant digits.

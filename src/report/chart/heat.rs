@@ -14,6 +14,7 @@ use super::{
         DrawnChart, GRID, MUTED, Sheet, TEXT_SIZE, WIDTH, draw_head, head_height, text_style,
     },
     shortened,
+    values::{ChartValue, ChartValues, ValueSeries, value_text},
 };
 
 const ROW_HEIGHT: i32 = 62;
@@ -46,6 +47,8 @@ const ON_DEEP: RGBColor = RGBColor(0xFF, 0xFF, 0xFF);
 
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Heat {
+    /// Name of the numbers, with their unit.
+    pub(in crate::report) quantity: String,
     pub(in crate::report) column_key: String,
     pub(in crate::report) columns: Vec<String>,
     pub(in crate::report) row_key: String,
@@ -67,6 +70,35 @@ impl Heat {
             WIDTH,
             (head_height(&[]) + KEY_HEIGHT + self.rows.len() as i32 * ROW_HEIGHT + FOOT) as u32,
         )
+    }
+
+    /// Each cell, row by row; an empty one has no number.
+    pub(super) fn values(&self) -> ChartValues {
+        let head = head_height(&[]) + KEY_HEIGHT;
+        let value = |row: usize, column: usize, cell: &Option<HeatCell>| ChartValue {
+            at: (
+                i32::midpoint(self.left(column), self.left(column + 1)),
+                head + row as i32 * ROW_HEIGHT + ROW_HEIGHT / 2,
+            ),
+            x: self.columns[column].clone(),
+            y: cell
+                .as_ref()
+                .map_or("–".to_owned(), |cell| value_text(cell.value)),
+        };
+        let series = |(row, cells): (usize, &Vec<Option<HeatCell>>)| {
+            let cells = cells.iter().enumerate();
+            ValueSeries::new(
+                &format!("{} {}", self.row_key, self.rows[row]),
+                cells
+                    .map(|(column, cell)| value(row, column, cell))
+                    .collect(),
+            )
+        };
+        ChartValues {
+            x: self.column_key.clone(),
+            y: self.quantity.clone(),
+            series: self.cells.iter().enumerate().map(series).collect(),
+        }
     }
 
     pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {

@@ -2,7 +2,7 @@
 
 use plotters::{
     chart::{ChartBuilder, ChartContext, LabelAreaPosition},
-    coord::cartesian::Cartesian2d,
+    coord::{cartesian::Cartesian2d, ranged1d::Ranged},
     element::{EmptyElement, PathElement, Rectangle},
     prelude::SVGBackend,
     style::{
@@ -18,10 +18,16 @@ use super::{
     },
     scale::ChartAxis,
     shortened,
+    values::{ChartValue, ChartValues, ValueSeries, with_interval},
 };
 
 const PLOT_HEIGHT: u32 = 440;
 const LOW_PLOT_HEIGHT: u32 = 280;
+/// Around the area of the lines: ticks at the left and below.
+const LEFT: u32 = 104;
+const RIGHT: u32 = 36;
+const ABOVE: u32 = 12;
+const BELOW: u32 = 78;
 /// A band is at least so small a part of the axis.
 const LEAST_BAND: f64 = 250.0;
 /// Half the width of an interval's ends.
@@ -41,6 +47,8 @@ pub(in crate::report) struct Lines {
 pub(in crate::report) struct ChartLine {
     /// In the legend; the lines of one label share its entry.
     pub(in crate::report) label: String,
+    /// What sets it apart from other lines of its label; among the values alone.
+    pub(in crate::report) detail: String,
     /// Index into the colors of the series.
     pub(in crate::report) color: usize,
     pub(in crate::report) shape: MarkShape,
@@ -73,6 +81,12 @@ impl ChartLine {
             let ends = mark.interval.map(|(low, high)| [low, high]);
             [mark.y].into_iter().chain(ends.into_iter().flatten())
         })
+    }
+
+    /// The marks that have a place.
+    fn placed(&self) -> impl Iterator<Item = ChartMark> {
+        let is_placed = |mark: &ChartMark| mark.x.is_finite() && mark.y.is_finite();
+        self.marks.iter().copied().filter(is_placed)
     }
 }
 
@@ -108,13 +122,36 @@ impl Lines {
         (WIDTH, plot + head_height(&self.entries()) as u32)
     }
 
+    /// Each mark, line by line.
+    pub(super) fn values(&self) -> ChartValues {
+        let head = head_height(&self.entries());
+        let across = (LEFT as i32, (WIDTH - RIGHT) as i32 - 1);
+        let upward = ((self.size().1 - BELOW) as i32 - 1, head + ABOVE as i32);
+        let value = |mark: ChartMark| ChartValue {
+            at: (self.x.map(&mark.x, across), self.y.map(&mark.y, upward)),
+            x: self.x.text_at(mark.x),
+            y: with_interval(mark.y, mark.interval),
+        };
+        let series = |line: &ChartLine| {
+            let parts = [line.label.as_str(), line.detail.as_str()];
+            let parts = parts.into_iter().filter(|part| !part.is_empty());
+            let label = parts.collect::<Vec<_>>().join(", ");
+            ValueSeries::new(&label, line.placed().map(value).collect())
+        };
+        ChartValues {
+            x: self.x.label.clone(),
+            y: self.y.label.clone(),
+            series: self.lines.iter().map(series).collect(),
+        }
+    }
+
     pub(super) fn draw(&self, root: &Sheet<'_>, title: &str) -> DrawnChart {
         let sheet = draw_head(root, title, &self.entries())?;
         let mut area = ChartBuilder::on(&sheet)
-            .margin_right(36)
-            .margin_top(12)
-            .set_label_area_size(LabelAreaPosition::Left, 104)
-            .set_label_area_size(LabelAreaPosition::Bottom, 78)
+            .margin_right(RIGHT)
+            .margin_top(ABOVE)
+            .set_label_area_size(LabelAreaPosition::Left, LEFT)
+            .set_label_area_size(LabelAreaPosition::Bottom, BELOW)
             .build_cartesian_2d(self.x.clone(), self.y.clone())?;
         self.draw_bands(&mut area)?;
         area.configure_mesh()
@@ -132,7 +169,6 @@ impl Lines {
     }
 
     fn draw_bands(&self, area: &mut Area<'_, '_>) -> DrawnChart {
-        use plotters::coord::ranged1d::Ranged;
         let (low, high) = (self.y.range().start, self.y.range().end);
         let (first, last) = (self.x.range().start, self.x.range().end);
         let inside = self
@@ -182,12 +218,7 @@ impl Lines {
 
 fn draw_line(area: &mut Area<'_, '_>, line: &ChartLine, place: usize) -> DrawnChart {
     let color = series_color(line.color);
-    let marks: Vec<ChartMark> = line
-        .marks
-        .iter()
-        .copied()
-        .filter(|mark| mark.x.is_finite() && mark.y.is_finite())
-        .collect();
+    let marks: Vec<ChartMark> = line.placed().collect();
     let width = if line.shape == MarkShape::Plain { 3 } else { 4 };
     if line.shape != MarkShape::Dots {
         area.draw_series([PathElement::new(

@@ -9,12 +9,14 @@ mod canvas;
 mod heat;
 mod lines;
 mod scale;
+mod values;
 
 pub(super) use bars::{Bars, ChartBar};
 pub(super) use canvas::dark_rules;
 pub(super) use heat::{Heat, HeatCell, most_columns, short_number};
 pub(super) use lines::{Band, ChartLine, ChartMark, Lines, MarkShape};
 pub(super) use scale::{AxisUnit, ChartAxis, Quantity, label_of};
+pub(super) use values::ChartValues;
 
 use askama::filters::{Escaper, Html};
 use kiln_core::units::without_controls;
@@ -71,9 +73,18 @@ impl Chart {
                 1,
             )
     }
+
+    /// What the picture shows, as text.
+    pub(super) fn values(&self) -> ChartValues {
+        match &self.picture {
+            Picture::Lines(lines) => lines.values(),
+            Picture::Bars(bars) => bars.values(),
+            Picture::Heat(heat) => heat.values(),
+        }
+    }
 }
 
-/// For a legend or a tick: so many letters at most.
+/// For a legend, a tick or a value: so many letters at most.
 fn shortened(text: &str, most: usize) -> String {
     let plain = without_controls(text);
     match plain.char_indices().nth(most) {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::shortened;
+use super::{shortened, values::value_text};
 
 /// Ticks of an axis of numbers, about.
 const TICKS: f64 = 5.0;
@@ -112,6 +112,8 @@ pub(in crate::report) struct ChartAxis {
     low: f64,
     high: f64,
     pub(super) ticks: Vec<(f64, String)>,
+    /// The values of a swept key by their places; empty of an axis of numbers.
+    names: Vec<(f64, String)>,
 }
 
 impl ChartAxis {
@@ -151,6 +153,7 @@ impl ChartAxis {
             low: first * step,
             high: last * step,
             ticks,
+            names: Vec::new(),
         }
     }
 
@@ -199,9 +202,19 @@ impl ChartAxis {
             low: first - rim,
             high: last + rim,
             ticks,
+            names: places
+                .into_iter()
+                .zip(values.iter().map(|value| shown(value).to_owned()))
+                .collect(),
         };
         axis.thin_out();
         axis
+    }
+
+    /// What stands at a place: the value of a swept key, or a number.
+    pub(super) fn text_at(&self, place: f64) -> String {
+        let name = self.names.iter().find(|(at, _)| *at == place);
+        name.map_or_else(|| value_text(place), |(_, name)| name.clone())
     }
 
     /// Whether the values are numbers. Words are placed at equal distances.

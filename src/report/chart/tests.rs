@@ -11,13 +11,14 @@ fn lines(label: &str) -> Chart {
     ];
     let line = ChartLine {
         label: label.to_owned(),
+        detail: String::new(),
         color: 0,
         shape: MarkShape::Marked,
         marks,
     };
     let picture = Lines {
         x: ChartAxis::of_values("train.batch_size", &["4", "8", "16"]),
-        y: ChartAxis::from_zero("", [100.0, 150.0]),
+        y: ChartAxis::from_zero("Throughput, samples/s", [100.0, 150.0]),
         lines: vec![line],
         bands: vec![Band {
             label: "window",
@@ -74,6 +75,7 @@ fn a_line_has_its_marks_its_interval_its_ticks_and_its_name() {
 fn a_hostile_name_is_words_and_no_markup() {
     let hostile = "</text><script>alert(1)</script>\n\u{1b}[31m";
     let mut heat = Heat {
+        quantity: hostile.into(),
         column_key: hostile.into(),
         columns: vec![hostile.into()],
         row_key: hostile.into(),
@@ -85,6 +87,7 @@ fn a_hostile_name_is_words_and_no_markup() {
         text: hostile.into(),
     })]];
     let bars = Bars {
+        quantity: hostile.into(),
         parts: vec!["weights"],
         bars: vec![ChartBar {
             name: hostile.into(),
@@ -130,6 +133,7 @@ fn bars_are_as_long_as_their_parts_together() {
         parts,
     };
     let bars = Bars {
+        quantity: "Memory, GiB".into(),
         parts: vec!["weights", "rest"],
         bars: vec![bar(vec![1.0, 3.0]), bar(vec![1.0, 0.0])],
     };
@@ -161,4 +165,70 @@ fn bars_are_as_long_as_their_parts_together() {
         "{svg}"
     );
     assert!(weights[0] > 170 && weights[0] < 176, "{weights:?}");
+}
+
+#[test]
+fn each_value_of_a_picture_stands_where_its_mark_is_drawn() {
+    let chart = lines("two workers");
+    let values = chart.values();
+    assert_eq!(
+        (values.x.as_str(), values.y.as_str()),
+        ("train.batch_size", "Throughput, samples/s")
+    );
+    let [series] = &values.series[..] else {
+        panic!("{values:?}");
+    };
+    assert_eq!(series.label, "two workers");
+    assert_eq!(series.text(), "4: 100 (90 to 110)\n8: 150");
+    let svg = chart.svg();
+    let drawn = format!("points=\"{} \"", series.places());
+    assert!(svg.contains(&drawn), "{drawn}: {svg}");
+}
+
+#[test]
+fn a_value_of_a_field_or_a_bar_stands_in_its_cell_and_names_its_parts() {
+    let cell = |value: f64| {
+        Some(HeatCell {
+            value,
+            text: "1.23".into(),
+        })
+    };
+    let heat = Heat {
+        quantity: "Throughput, samples/s".into(),
+        column_key: "workers".into(),
+        columns: vec!["0".into(), "2".into()],
+        row_key: "batch".into(),
+        rows: vec!["8".into()],
+        cells: vec![vec![cell(1234.5), None]],
+    };
+    let chart = |picture| Chart {
+        name: "x".into(),
+        title: "X".into(),
+        caption: String::new(),
+        picture,
+    };
+    let field = chart(Picture::Heat(heat));
+    let row = &field.values().series[0];
+    assert_eq!(
+        (row.label.as_str(), row.text().as_str()),
+        ("batch 8", "0: 1234.5\n2: –")
+    );
+    let (x, y) = row.values[0].at;
+    let svg = field.svg();
+    let drawn = format!("<text x=\"{x}\" y=\"{y}\"");
+    assert!(
+        svg.contains(&drawn),
+        "the number in the cell, {drawn}: {svg}"
+    );
+    let bars = Bars {
+        quantity: "Memory, GiB".into(),
+        parts: vec!["weights", "gradients", "rest"],
+        bars: vec![ChartBar {
+            name: "batch 8".into(),
+            parts: vec![1.0, 0.0, 3.0],
+            total: 4.0,
+        }],
+    };
+    let bars = chart(Picture::Bars(bars)).values();
+    assert_eq!(bars.series[0].text(), "batch 8: 4 (weights 1, rest 3)");
 }

@@ -4,7 +4,9 @@
 //! The page forbids every program but its own.
 
 mod record;
+mod settings;
 mod table;
+mod texts;
 
 use askama::Template;
 use base64::{Engine, prelude::BASE64_STANDARD};
@@ -12,10 +14,12 @@ use sha2::{Digest, Sha256};
 
 use self::{
     record::{Differences, RunPart, differences, unlike},
+    settings::SettingRow,
     table::PointTable,
+    texts::Texts,
 };
 use super::{
-    chart::{Chart, dark_rules},
+    chart::{Chart, ChartValues, dark_rules},
     diagnosis::{RuleFinding, diagnose},
     findings::{WordedFinding, told},
     notices,
@@ -24,9 +28,12 @@ use super::{
 };
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("page.js");
+const SCRIPT: &str = concat!(include_str!("table.js"), include_str!("plots.js"));
 /// Largest number of findings on a page; the first are the most costly.
 const MOST_TOLD: usize = 20;
+
+/// Id of the section whose pictures show one thing by several clocks.
+const CURVES: &str = "curves";
 
 /// Everything shown of some runs, computed once for the page and for the picture files.
 #[derive(Debug)]
@@ -76,6 +83,7 @@ impl<'a> Album<'a> {
             .zip(&self.runs)
             .map(|(subject, run)| RunPart::of(subject, run, &mut faults))
             .collect();
+        let texts = Texts::of(&self.runs, &mut faults);
         let page = HtmlPage {
             title: record::title(&self.runs),
             version: env!("CARGO_PKG_VERSION"),
@@ -85,11 +93,13 @@ impl<'a> Album<'a> {
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
             runs,
             differences: differences(&self.runs),
+            settings: settings::differing(&self.runs),
             told: all,
             untold,
             notices: self.notices(&findings),
             table: PointTable::of(&self.runs, &spots),
             galleries: self.galleries(),
+            texts,
             hardware: self.hardware(),
             faults,
         };
@@ -172,7 +182,7 @@ impl<'a> Album<'a> {
                 "Loss at equal samples",
                 &gallery.equal_samples,
             ),
-            ("curves", "Loss curves", &gallery.curves),
+            (CURVES, "Loss curves", &gallery.curves),
             ("memory", "Memory", &gallery.memory),
         ];
         let filled = all.into_iter().filter(|(_, _, charts)| !charts.is_empty());
@@ -180,6 +190,7 @@ impl<'a> Album<'a> {
             .map(|(id, title, charts)| Pictures {
                 id,
                 title,
+                is_switched: id == CURVES && charts.len() > 1,
                 pictures: charts.iter().map(PagePicture::of).collect(),
             })
             .collect()
@@ -208,11 +219,13 @@ struct HtmlPage<'a> {
     script_hash: String,
     runs: Vec<RunPart<'a>>,
     differences: Vec<Differences>,
+    settings: Vec<SettingRow>,
     told: Vec<WordedFinding>,
     untold: usize,
     notices: Vec<String>,
     table: PointTable,
     galleries: Vec<Pictures>,
+    texts: Texts,
     hardware: Vec<TrialPart>,
     faults: Vec<String>,
 }
@@ -221,18 +234,24 @@ struct HtmlPage<'a> {
 struct Pictures {
     id: &'static str,
     title: &'static str,
+    /// Whether one picture is shown at a time.
+    is_switched: bool,
     pictures: Vec<PagePicture>,
 }
 
 struct PagePicture {
+    title: String,
     svg: String,
+    values: ChartValues,
     caption: String,
 }
 
 impl PagePicture {
     fn of(chart: &Chart) -> Self {
         Self {
+            title: chart.title.clone(),
             svg: chart.svg(),
+            values: chart.values(),
             caption: chart.caption.clone(),
         }
     }

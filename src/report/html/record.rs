@@ -17,7 +17,6 @@ use kiln_core::{
 
 use crate::report::{
     compare::{Fact, RowFact, facts},
-    findings::capitalized,
     page::Subject,
     summary::counts,
     views::RunView,
@@ -28,6 +27,9 @@ const MOST_FACTS: usize = 40;
 /// Names in a fact.
 const MOST_NAMES: usize = 3;
 
+/// Names and their values.
+type Facts = Vec<(&'static str, String)>;
+
 pub(super) struct RunPart<'a> {
     pub(super) label: String,
     /// The command that runs it once more; `None` of a table that lies in no run's folder.
@@ -37,7 +39,10 @@ pub(super) struct RunPart<'a> {
     /// The answer in a sentence.
     pub(super) verdict: Option<String>,
     pub(super) counts: String,
-    pub(super) facts: Vec<(&'static str, String)>,
+    /// What was trained, on what, when.
+    pub(super) subject: Facts,
+    /// Machine and versions.
+    pub(super) facts: Facts,
     pub(super) launches: Vec<LaunchPart>,
     pub(super) snapshots: Vec<SnapshotPart>,
     pub(super) experiment: Option<&'a str>,
@@ -78,6 +83,7 @@ impl<'a> RunPart<'a> {
         let snapshots =
             read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
         let description = run.setting("description");
+        let (of_subject, facts) = header(subject);
         let is_search = run
             .setting("sweep.search")
             .is_some_and(|search| !search.is_empty());
@@ -89,9 +95,10 @@ impl<'a> RunPart<'a> {
                 .map(|folder| again(folder, is_search)),
             is_search,
             description: description.filter(|text| !text.is_empty()),
-            verdict: run.ranking().verdict().map(|verdict| capitalized(&verdict)),
+            verdict: run.ranking().verdict(),
             counts: counts(subject.table, subject.planned()),
-            facts: header(subject),
+            subject: of_subject,
+            facts,
             launches: subject
                 .run
                 .map(|file| file.launches.iter().map(LaunchPart::of).collect())
@@ -127,8 +134,8 @@ fn shell_word(path: &str) -> String {
     }
 }
 
-/// The facts that a reader needs before any number.
-fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
+/// What a reader needs before any number, and the machine and versions.
+fn header(subject: &Subject<'_>) -> (Facts, Facts) {
     let rows = || subject.table.rows.iter().map(|row| &row.fixed);
     let launch = subject.run.and_then(|file| file.launches.last());
     let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
@@ -140,8 +147,23 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
             .clone()
             .or_else(|| row.device_uuid.is_none().then(|| "CPU".to_owned()))
     };
-    let all = [
+    let of_subject = [
+        ("model", distinct(rows().map(|row| row.model_kind.clone()))),
+        ("data", distinct(rows().map(|row| row.data_kind.clone()))),
+        (
+            "precision",
+            distinct(rows().map(|row| row.precision.clone())),
+        ),
         ("device", distinct(rows().filter_map(device))),
+        (
+            "started",
+            rows()
+                .filter_map(|row| row.started_utc.clone())
+                .min()
+                .unwrap_or_default(),
+        ),
+    ];
+    let of_machine = [
         (
             "driver",
             distinct(rows().filter_map(|row| row.driver.clone())),
@@ -151,20 +173,7 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
             "libtorch",
             distinct(rows().filter_map(|row| row.libtorch.clone())),
         ),
-        (
-            "precision",
-            distinct(rows().map(|row| row.precision.clone())),
-        ),
-        ("model", distinct(rows().map(|row| row.model_kind.clone()))),
-        ("data", distinct(rows().map(|row| row.data_kind.clone()))),
         ("host", launch.map(host).unwrap_or_default()),
-        (
-            "started",
-            rows()
-                .filter_map(|row| row.started_utc.clone())
-                .min()
-                .unwrap_or_default(),
-        ),
         (
             "kiln",
             launch
@@ -174,9 +183,11 @@ fn header(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
         ("git", git.unwrap_or_default()),
         ("table", subject.name.to_owned()),
     ];
-    all.into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect()
+    let known = |facts: &[(&'static str, String)]| {
+        let known = facts.iter().filter(|(_, value)| !value.is_empty());
+        known.cloned().collect()
+    };
+    (known(&of_subject), known(&of_machine))
 }
 
 /// Processor, cores and memory of the machine.
@@ -343,13 +354,11 @@ pub(super) fn title(runs: &[RunView<'_>]) -> String {
     distinct(names.into_iter())
 }
 
-/// Each run beside the first.
+/// Machine and versions of each run beside the first.
 pub(super) fn differences(runs: &[RunView<'_>]) -> Vec<Differences> {
     let of = |run: &RunView<'_>| {
-        let mut found = facts(
-            [runs[0].file, run.file],
-            [runs[0].settings.clone(), run.settings.clone()],
-        );
+        // Settings have a table of their own.
+        let mut found = facts([runs[0].file, run.file], [None, None]);
         let summary = format!(
             "{} of what they recorded differ, {}",
             found.len(),

@@ -76,8 +76,8 @@ pub(super) fn chart(spots: &Spots<'_>, axis: usize, measure: &PointMeasure) -> O
         picture: Picture::Lines(Lines {
             x: ChartAxis::of_values(name.clone(), &values),
             y: match measure.is_from_zero {
-                true => ChartAxis::from_zero("", ends),
-                false => ChartAxis::of_numbers("", ends),
+                true => ChartAxis::from_zero(unit.after(measure.what), ends),
+                false => ChartAxis::of_numbers(unit.after(measure.what), ends),
             },
             lines,
             bands: Vec::new(),
@@ -172,6 +172,7 @@ fn line(
         };
         return ChartLine {
             label: name,
+            detail: String::new(),
             color: place,
             shape,
             marks,
@@ -184,6 +185,7 @@ fn line(
         .collect();
     ChartLine {
         label: name,
+        detail: String::new(),
         color: place,
         shape: MarkShape::Plain,
         marks,

@@ -1,6 +1,9 @@
 //! Losses on their way: over steps, samples and time.
 
-use kiln_core::record::{Course, TrialRow};
+use kiln_core::{
+    plan::TrialId,
+    record::{Course, TrialRow},
+};
 
 use super::{MOST_LINES, MOST_MARKS, RunView, averaged, name_in};
 use crate::report::chart::{
@@ -13,6 +16,7 @@ const MOST_TRIED: usize = 4;
 /// A trial's losses by one clock.
 struct Losses {
     name: String,
+    trial: TrialId,
     color: usize,
     train: Vec<(f64, f64)>,
     valid: Vec<(f64, f64)>,
@@ -103,7 +107,7 @@ fn chart(
         .flat_map(|line| line.marks.iter().map(|mark| mark.x));
     let (x, y) = (
         ChartAxis::spanning(what, ends.collect::<Vec<_>>()),
-        ChartAxis::of_numbers("", heights),
+        ChartAxis::of_numbers("Loss", heights),
     );
     let has_valid = all.iter().any(|of| !of.valid.is_empty());
     let dots = if has_valid {
@@ -157,6 +161,7 @@ fn losses(name: &str, color: usize, row: &TrialRow, course: &Course, clock: Cloc
     let finite = |of: &(f64, f64)| of.0.is_finite() && of.1.is_finite();
     Losses {
         name: name.to_owned(),
+        trial: row.trial.clone(),
         color,
         train: averaged(&train.filter(finite).collect::<Vec<_>>(), MOST_MARKS),
         valid: valid.filter(finite).collect(),
@@ -170,16 +175,18 @@ fn lines(of: &Losses, unit: AxisUnit) -> Vec<ChartLine> {
             .map(|(x, y)| ChartMark::at(x / unit.size, *y))
             .collect()
     };
-    let line = |series: &[(f64, f64)], shape| ChartLine {
+    let line = |series: &[(f64, f64)], what, shape| ChartLine {
         label: of.name.clone(),
+        detail: format!("trial {}, {what}", of.trial),
         color: of.color,
         shape,
         marks: marks(series),
     };
-    let mut lines = vec![line(&of.train, MarkShape::Plain)];
+    let mut lines = vec![line(&of.train, "training", MarkShape::Plain)];
     if !of.valid.is_empty() {
         lines.push(line(
             &averaged(&of.valid, MOST_MARKS / 4),
+            "validation",
             MarkShape::Marked,
         ));
     }

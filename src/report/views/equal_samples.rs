@@ -31,6 +31,15 @@ enum On {
     Training,
 }
 
+impl On {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Validation => "Validation loss",
+            Self::Training => "Training loss",
+        }
+    }
+}
+
 /// Empty where all trials have the same effective batch, or too few can be set at the same number
 /// of samples.
 pub(super) fn charts(
@@ -165,17 +174,11 @@ fn chart(
     };
     Some(Chart {
         name: "loss-at-equal-samples".to_owned(),
-        title: format!(
-            "{} against effective batch, at equal samples",
-            match on {
-                On::Validation => "Validation loss",
-                On::Training => "Training loss",
-            }
-        ),
+        title: format!("{} against effective batch, at equal samples", on.name()),
         caption: caption(on, at, &left_out),
         picture: Picture::Lines(Lines {
             x: ChartAxis::of_values("effective batch size", &values),
-            y: ChartAxis::of_numbers("", heights),
+            y: ChartAxis::of_numbers(on.name(), heights),
             lines,
             bands: Vec::new(),
             is_low: false,
@@ -219,6 +222,7 @@ fn lines(
             Some(line) => line.marks.push(mark),
             None => lines.push(ChartLine {
                 label: name,
+                detail: String::new(),
                 color: lines.len(),
                 shape: MarkShape::Marked,
                 marks: vec![mark],

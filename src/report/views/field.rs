@@ -73,6 +73,7 @@ fn chart(spots: &Spots<'_>, measure: &PointMeasure) -> Option<Chart> {
         ),
         caption: plane.caption(spots, is_cut),
         picture: Picture::Heat(Heat {
+            quantity: AxisUnit::of(measure.quantity, []).after(measure.what),
             column_key: spots.axes[columns].clone(),
             columns: words(&column_values),
             row_key: spots.axes[rows].clone(),

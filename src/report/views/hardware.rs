@@ -294,7 +294,7 @@ impl Panel {
             ),
             picture: Picture::Lines(Lines {
                 x: ChartAxis::spanning(scene.time.after("time since the trial began"), times),
-                y: ChartAxis::from_zero("", heights),
+                y: ChartAxis::from_zero(unit.after(self.what), heights),
                 lines,
                 bands: scene.bands.clone(),
                 is_low: true,
@@ -341,6 +341,7 @@ impl Panel {
             let marks = enveloped(readings, MOST_MARKS).into_iter();
             ChartLine {
                 label: named(*place, device),
+                detail: String::new(),
                 color,
                 shape: MarkShape::Plain,
                 marks: marks

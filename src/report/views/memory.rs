@@ -84,6 +84,7 @@ fn chart<'a>(
              rest.{cut}"
         ),
         picture: Picture::Bars(Bars {
+            quantity: unit.after("Memory"),
             parts: if is_on_gpu {
                 ON_GPU.to_vec()
             } else {

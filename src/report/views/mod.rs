@@ -80,7 +80,7 @@ impl<'a> RunView<'a> {
 
     /// Its points, the lowest loss first: of validation where any has it, else of training; last
     /// those without.
-    fn by_loss(&self) -> Vec<&Point<'a>> {
+    pub(super) fn by_loss(&self) -> Vec<&Point<'a>> {
         let measure = PointMeasure::loss(self.points.iter().flat_map(Point::completed));
         let loss = |point: &Point<'_>| {
             point
@@ -167,7 +167,7 @@ impl Gallery {
 }
 
 /// The name of a point, with its run's where there are several.
-fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> String {
+pub(super) fn name_in(runs: &[RunView<'_>], run: usize, point: &Point<'_>) -> String {
     let name = point.name(&runs[run].short_axes);
     if runs.len() > 1 {
         format!("{}: {name}", runs[run].label)

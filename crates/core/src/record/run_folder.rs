@@ -18,6 +18,8 @@ use crate::{
 
 /// The link to the newest run of an experiment.
 pub const LATEST: &str = "latest";
+/// File of an attempt with the texts of `train.sample`.
+pub const SAMPLE_TEXTS: &str = "sample.txt";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
@@ -187,6 +189,11 @@ impl RunFolder {
 
     pub fn attempt(&self, trial: &TrialId, attempt: u64) -> PathBuf {
         self.trial(trial).join(attempt.to_string())
+    }
+
+    /// The texts that the attempt's trained model wrote, if the experiment asks for any.
+    pub fn sample_texts(&self, trial: &TrialId, attempt: u64) -> PathBuf {
+        self.attempt(trial, attempt).join(SAMPLE_TEXTS)
     }
 
     /// Folder shared by the attempts of a trial.

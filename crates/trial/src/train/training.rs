@@ -13,7 +13,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use kiln_core::record::Message;
+use kiln_core::record::{Message, SAMPLE_TEXTS};
 
 use super::{
     checkpoint::Keeper,
@@ -107,7 +107,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             )
         };
         sampler.write(
-            &file.folder.join("sample.txt"),
+            &file.folder.join(SAMPLE_TEXTS),
             |tokens, memory| trainee.predict(tokens, memory),
             on_progress,
         )
