@@ -326,11 +326,10 @@ const MOST_LISTED: usize = 4;
 
 /// Returns the paths of the texts of `train.sample`; empty if there are none.
 fn texts(report: &LaunchReport) -> String {
-    let paths = report.last_attempts.iter().map(|end| {
-        report
-            .folder
-            .sample_texts(&end.trial, end.attempt)
-    });
+    let paths = report
+        .last_attempts
+        .iter()
+        .map(|end| report.folder.sample_texts(&end.trial, end.attempt));
     let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
     listed(
         "Written by the models",
