@@ -22,6 +22,7 @@ mod captures;
 mod check;
 mod checkpoints;
 mod compare;
+mod continuation;
 mod data;
 mod diagnosis;
 mod doctor;
