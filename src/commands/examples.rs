@@ -88,6 +88,7 @@ See docs/use-the-model.md"#;
 
 pub(super) const SNAPSHOT: &str = r#"Examples:
   kiln snapshot         # the page of nvidia-smi -q
+  kiln snapshot --words # its meaning, and why a GPU may be little used
   kiln snapshot --csv
 
 See docs/snapshot.md"#;
