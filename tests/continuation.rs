@@ -142,7 +142,7 @@ fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from(
         assert!(before.plan.contains(&origin.trial));
         let header = continued
             .join("../..")
-            .join(&origin.run.strip_prefix("results").unwrap())
+            .join(origin.run.strip_prefix("results").unwrap())
             .join(format!(
                 "trials/{}/checkpoint/20/checkpoint.json",
                 origin.trial
