@@ -210,6 +210,7 @@ impl Machine {
         let given = SearchContext {
             batch_size: 8,
             grad_accumulation: 1,
+            num_workers: 0,
             devices_per_trial: 1,
             learning_rate: None,
             steps: None,

@@ -280,6 +280,10 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             ]),
         ),
         (
+            "validation-above-training",
+            made(&[("train_loss", json!(0.5)), ("valid_loss", json!(2.5))]),
+        ),
+        (
             "evaluation-dominates",
             made(&[("evaluation_seconds", json!(150.0))]),
         ),

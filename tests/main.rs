@@ -24,6 +24,7 @@ mod check;
 mod checkpoints;
 mod compare;
 mod completions;
+mod continuation;
 mod data;
 mod diagnosis;
 mod diff;

@@ -287,6 +287,40 @@ fn the_words_rest_on_readings() {
 }
 
 #[test]
+fn a_little_used_gpu_has_likely_causes_and_a_next_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = |processes: &str| {
+        let busy = fs::read_to_string("tests/scenarios/h200.yaml")
+            .unwrap()
+            .replace("Rates: {gpu: 0, memory: 0}", "Rates: {gpu: 3, memory: 1}")
+            .replace(
+                "GetComputeRunningProcesses_v3: []",
+                &format!("GetComputeRunningProcesses_v3: [{processes}]"),
+            );
+        let scenario = folder.path().join("busy.yaml");
+        fs::write(&scenario, busy).unwrap();
+        let library = install(folder.path(), &Scenario::read(&scenario).unwrap()).unwrap();
+        let ended = with_driver(&library, &["--words"]);
+        assert!(ended.status.success(), "{ended:?}");
+        String::from_utf8(ended.stdout).unwrap()
+    };
+    let training = words("{pid: 4242, usedGpuMemory: 2690646016}");
+    for part in [
+        "  low utilization, 3 %; likely causes:\n    - waiting for data: the host ",
+        "    - batches too small to keep it busy: ",
+        "`kiln watch` shows the course\n  next: `kiln report` names the cause",
+    ] {
+        assert!(training.contains(part), "{part}\n{training}");
+    }
+    let unseen = words("");
+    assert!(
+        unseen.contains("- no compute process is visible"),
+        "{unseen}"
+    );
+    assert!(!said(&["--words"]).contains("low utilization"));
+}
+
+#[test]
 fn a_masked_page_names_no_board_and_no_process() {
     let nvml = Nvml::open(Some(library())).unwrap();
     let gpus = Gpu::read_all(&nvml);

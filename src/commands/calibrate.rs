@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use super::{
     Status, Stop,
-    machine::{nvml_library, trial_program},
+    machine::{nvml_library, trial_program, warn_of_busy_host},
     note, print,
 };
 use crate::{
@@ -73,6 +73,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let instruments = Instruments::open(nvml_library().as_deref());
     let lease = leased(&args.device, &instruments)?;
     let gpu = lease.as_ref().and_then(Lease::gpu);
+    if gpu.is_none() {
+        warn_of_busy_host(
+            "the CPU's peak comes out too low, and every MFU that is computed from it too high; \
+             measure again when they have ended (the best result is kept)",
+        );
+    }
     let found = measure(gpu, args.cpu_threads.unwrap_or_else(usable_cores))?;
     let device = instruments
         .peak_key(gpu, found.cpu_threads)

@@ -20,9 +20,10 @@ pub(super) const PLAN: &str = r#"Examples:
 See docs/running.md"#;
 
 pub(super) const RUN: &str = r#"Examples:
-  kiln run x.yaml                                     # the same command resumes it
+  kiln run x.yaml                                       # the same command resumes it
   kiln run x.yaml --set train.steps=50 --device cpu
-  kiln run x.yaml --rerun failed                      # retries failed trials
+  kiln run x.yaml --rerun failed                        # retries failed trials
+  kiln run x.yaml --continue x --set train.steps=5000   # goes on from its last checkpoint
 
 See docs/running.md"#;
 
@@ -95,6 +96,7 @@ See docs/use-the-model.md"#;
 
 pub(super) const SNAPSHOT: &str = r#"Examples:
   kiln snapshot         # the page of nvidia-smi -q
+  kiln snapshot --words # its meaning, and why a GPU may be little used
   kiln snapshot --csv
 
 See docs/snapshot.md"#;

@@ -1,14 +1,16 @@
 //! Settings of this machine from the environment and the command line: the program that runs a
 //! trial, the NVML library, the selected GPUs, and whether the terminal can draw.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
+use kiln_core::record::note::BusyHost;
 use kiln_hardware::{
     Nvml,
     gpu::{NoSuchGpu, select},
+    host,
 };
 
-use super::{Status, Stop};
+use super::{Status, Stop, warning};
 
 /// `$KILN_TRIAL`, else the program beside this one.
 pub(super) fn trial_program() -> Result<PathBuf, Stop> {
@@ -27,6 +29,31 @@ pub(super) fn trial_program() -> Result<PathBuf, Stop> {
         )
     })?;
     Ok(own.with_file_name("kiln-trial"))
+}
+
+/// For so long the use of the cores is read.
+const LOOK: Duration = Duration::from_millis(400);
+
+/// Warns that other processes use the CPU now; `means` says what that does to the numbers. Takes a
+/// moment.
+pub(super) fn warn_of_busy_host(means: &str) {
+    let cores = host::usable_cores();
+    let busy = host::busy_cores(LOOK);
+    let load = host::read().load_1_minute.value().copied();
+    busy_host(busy, cores, load, means)
+        .iter()
+        .for_each(|text| warning(text));
+}
+
+/// The warning; `None` for a machine that is nearly idle.
+fn busy_host(busy: Option<f64>, cores: u64, load: Option<f64>, means: &str) -> Option<String> {
+    let busy = busy.filter(|busy| *busy >= BusyHost::LEAST_SHARE * cores as f64)?;
+    let load = load
+        .map(|load| format!(" (load average of the last minute {load})"))
+        .unwrap_or_default();
+    Some(format!(
+        "warning: other processes keep {busy:.1} of {cores} cores busy{load}: {means}"
+    ))
 }
 
 /// `$KILN_NVML_LIB`: a library to use instead of the driver's.
@@ -76,5 +103,19 @@ mod tests {
         assert_eq!(names(&["0, 1"]), ["0", "1"]);
         assert_eq!(names(&["0", " 91:00.0", ""]), ["0", "91:00.0"]);
         assert!(names(&["", " ,"]).is_empty());
+    }
+
+    #[test]
+    fn a_busy_host_is_warned_of_with_its_evidence_and_an_idle_one_is_not() {
+        let said = |busy| busy_host(busy, 8, Some(5.25), "the peak is too low");
+        assert_eq!(
+            said(Some(4.96)).as_deref(),
+            Some(
+                "warning: other processes keep 5.0 of 8 cores busy (load average of the last minute \
+                 5.25): the peak is too low"
+            )
+        );
+        assert_eq!((said(Some(1.19)), said(None)), (None, None));
+        assert!(said(Some(1.2)).is_some());
     }
 }

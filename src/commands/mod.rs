@@ -5,6 +5,7 @@ mod calibrate;
 mod check;
 mod compare;
 mod completions;
+mod continuation;
 mod data;
 mod diff;
 mod doctor;

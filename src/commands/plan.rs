@@ -17,8 +17,9 @@ use serde_json::{Map, Value, json};
 
 use self::expectation::Expectations;
 use super::{
-    Status, Stop, initial_weights,
+    Status, Stop, continuation, initial_weights,
     machine::nvml_library,
+    note,
     planned::{Planned, plan_file},
     print, print_json, warning,
 };
@@ -35,6 +36,9 @@ pub(super) struct Args {
     /// Set a key of the experiment: `train.batch_size=8`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// As in `kiln run`: the trials go on from checkpoints of this run.
+    #[arg(long = "continue", value_name = "RUN[:TRIAL]")]
+    continued: Option<String>,
     /// Print JSON, one object per file and line.
     #[arg(long)]
     json: bool,
@@ -46,7 +50,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut status = Status::Success;
     for file in &args.files {
-        match plan_file(file.clone(), &args.set) {
+        match planned_file(file, &args) {
             Ok(planned) => {
                 planned.warn();
                 show(&planned, &args)?;
@@ -59,6 +63,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
     }
     Ok(status)
+}
+
+fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
+    let mut planned = plan_file(file.to_owned(), &args.set)?;
+    if let Some(named) = &args.continued {
+        let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
+        notes.iter().for_each(|line| note(line));
+    }
+    Ok(planned)
 }
 
 /// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run

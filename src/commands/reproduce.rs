@@ -16,6 +16,7 @@ use kiln_core::{
 use super::{
     Status, Stop,
     compare::{CompareOptions as Comparing, compare_and_print, compare_and_tell, surer},
+    continuation,
     launching::{Launching, stopped},
     machine::trial_program,
     note,
@@ -46,7 +47,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = experiment_of(&base, &args.launch)?;
     let mut launch = args.launch;
     launch.fresh = true;
-    let asked = PlannedFile::new(plan_loaded(loaded)?, launch.dry_run)?;
+    let mut planned = plan_loaded(loaded)?;
+    if let Some(record) = &base.run {
+        continuation::continue_as_recorded(&mut planned, record)?;
+    }
+    let asked = PlannedFile::new(planned, &launch)?;
     let program = trial_program()?;
     let begin = |request: &RunRequest| {
         refuse_without_match(&base, request.trials, &args.comparing)?;

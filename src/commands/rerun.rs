@@ -10,11 +10,11 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop,
+    Status, Stop, continuation,
     launching::{Launching, stopped},
     machine::trial_program,
     note,
-    planned::{plan_file, plan_loaded},
+    planned::{Planned, plan_file, plan_loaded},
     run::{PlannedFile, start},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
@@ -148,7 +148,7 @@ impl Side {
         let planned = if is_experiment {
             plan_file(PathBuf::from(named), &set)?
         } else {
-            plan_loaded(of_run(named, set)?)?
+            of_run(named, set)?
         };
         if planned.loaded.experiment.sweep.search.is_some() {
             return Err(Stop::bad_input(format!(
@@ -171,7 +171,7 @@ impl Side {
         Ok(Self {
             name,
             rounds: rounds(&planned.plan),
-            asked: PlannedFile::new(planned, false)?,
+            asked: PlannedFile::new(planned, &launching)?,
             program,
             launching,
             report: None,
@@ -226,8 +226,8 @@ fn rounds(plan: &Plan) -> Vec<Vec<TrialId>> {
     (0..plan.repeats).map(round).collect()
 }
 
-/// The experiment of a run, as it was resolved when it ran.
-fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
+/// The experiment of a run, as it was resolved when it ran, with what it continued.
+fn of_run(named: &str, set: Vec<String>) -> Result<Planned, Stop> {
     let run = source(named)?;
     let Some(text) = run.experiment else {
         return Err(Stop::bad_input(format!(
@@ -236,12 +236,17 @@ fn of_run(named: &str, set: Vec<String>) -> Result<spec::Loaded, Stop> {
         )));
     };
     let file = Path::new(&run.name).with_file_name("experiment.yaml");
-    spec::load(&spec::ExperimentRequest {
+    let loaded = spec::load(&spec::ExperimentRequest {
         file,
         text: Some(text),
         set,
         variables: Vec::new(),
     })
     // The text may come from a commit, so no line of it is shown.
-    .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))
+    .map_err(|problems| Stop::of_lines(Status::BadInput, problems.as_slice()))?;
+    let mut planned = plan_loaded(loaded)?;
+    if let Some(record) = &run.run {
+        continuation::continue_as_recorded(&mut planned, record)?;
+    }
+    Ok(planned)
 }

@@ -10,7 +10,7 @@ use kiln_core::{
 };
 
 use super::{
-    Status, Stop, initial_weights,
+    Status, Stop, continuation, initial_weights,
     launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
     machine::trial_program,
     note,
@@ -35,6 +35,15 @@ pub(super) struct Args {
     /// Retry trials with these outcomes: `--rerun failed,timed-out`, or repeat the option.
     #[arg(long, value_name = "OUTCOME,…", value_delimiter = ',', value_parser = outcome)]
     rerun: Vec<Outcome>,
+    /// Go on from a checkpoint of this run, or of one trial of it: weights, optimizer and place in
+    /// the data. Steps count from the beginning of that training, so ask for more of them. A run is
+    /// named as in `kiln report`.
+    #[arg(
+        long = "continue",
+        value_name = "RUN[:TRIAL]",
+        conflicts_with = "rerun"
+    )]
+    continued: Option<String>,
     #[command(flatten)]
     launch: Launching,
 }
@@ -62,12 +71,15 @@ pub(super) struct PlannedFile {
 impl PlannedFile {
     /// # Errors
     /// If its data is missing, unless nothing is to be run.
-    pub(super) fn new(planned: Planned, is_dry: bool) -> Result<Self, Stop> {
-        if !is_dry {
+    pub(super) fn new(planned: Planned, launch: &Launching) -> Result<Self, Stop> {
+        if !launch.dry_run {
+            let trials = &planned.plan.trials;
+            let experiment = &planned.loaded.experiment.name;
             all_here(
                 &[
                     &planned.notes[..],
-                    &initial_weights::faults(&planned.loaded, &planned.plan.trials),
+                    &initial_weights::faults(&planned.loaded, trials),
+                    &continuation::faults(trials, experiment, &launch.results),
                 ]
                 .concat(),
             )?;
@@ -127,7 +139,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 }
 
 fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
-    let planned = plan_file(file.to_owned(), &args.launch.settings())?;
+    let mut planned = plan_file(file.to_owned(), &args.launch.settings())?;
+    if let Some(named) = &args.continued {
+        let Launching { results, fresh, .. } = &args.launch;
+        let notes = continuation::continue_run(&mut planned, named, results, *fresh)?;
+        if !args.launch.quiet {
+            notes.iter().for_each(|line| note(line));
+        }
+    }
     if !args.launch.quiet {
         planned.warn();
     }
@@ -138,7 +157,7 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
             only,
             rerun: args.rerun.clone(),
         },
-        ..PlannedFile::new(planned, args.launch.dry_run)?
+        ..PlannedFile::new(planned, &args.launch)?
     })
 }
 

@@ -91,7 +91,25 @@ impl<'a> ShortName<'a> {
 /// # Errors
 /// There is no such run; the message lists what exists.
 pub(super) fn find(named: &str, results: &Path) -> Result<NamedRun, Stop> {
-    let all = newest_first(results).unwrap_or_default();
+    find_among(named, results, newest_first(results).unwrap_or_default())
+}
+
+/// The same without one run: what the name meant before that run existed. `besides` is its folder,
+/// without links.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn find_without(named: &str, results: &Path, besides: &Path) -> Result<NamedRun, Stop> {
+    let mut all = newest_first(results).unwrap_or_default();
+    let is_it = |run: &NamedRun| {
+        let path = run.run.path().canonicalize();
+        path.is_ok_and(|path| path == besides)
+    };
+    all.retain(|run| !is_it(run));
+    find_among(named, results, all)
+}
+
+fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRun, Stop> {
     let short = ShortName::read(named);
     let meant: Vec<&NamedRun> = all.iter().filter(|run| short.means(run)).collect();
     if let Some(run) = meant.get(short.before) {

@@ -3,7 +3,7 @@
 
 use kiln_core::units::{clock, without_controls};
 use kiln_hardware::{
-    Gpu, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
+    Gpu, HostFacts, Nvml, NvmlAbsent, Patience, Snapshot, Which, host,
     query::{Query, QueryFormat, properties},
     read_gpus, silence_of,
     snapshot::{
@@ -16,9 +16,12 @@ use kiln_hardware::{
 use serde_json::json;
 
 use super::{Status, Stop, machine, note, print, print_json};
-use crate::output::{
-    csv::line,
-    terminal::{note_page, stderr_is_terminal, stdout_is_terminal},
+use crate::{
+    output::{
+        csv::line,
+        terminal::{note_page, stderr_is_terminal, stdout_is_terminal},
+    },
+    readings::low_utilization,
 };
 
 #[derive(clap::Args)]
@@ -138,7 +141,7 @@ fn show(
         return print_json(&json(gpus, absent, moment));
     }
     if args.words {
-        return print(&(words(gpus) + &no_gpu + &host_words(&host::read())));
+        return print(&(meaning(gpus, &host::read()) + &no_gpu + &host_words(&host::read())));
     }
     if absent.is_some() {
         return print(&(host_text(&host_items(&host::read())) + "\n" + &no_gpu));
@@ -150,9 +153,15 @@ fn show(
     if stderr_is_terminal() && stdout_is_terminal() {
         // On a terminal the explanation follows the page, on standard error so that a pipe does not
         // receive it.
-        note_page(&words(gpus));
+        note_page(&meaning(gpus, &host::read()));
     }
     Ok(())
+}
+
+/// The sentences about each GPU, with the likely causes of a low utilization.
+fn meaning(gpus: &[Gpu], host: &HostFacts) -> String {
+    let about = |gpu: &Gpu| words(std::slice::from_ref(gpu)) + &low_utilization(gpu, host);
+    gpus.iter().map(about).collect()
 }
 
 fn csv(gpus: &[Gpu]) -> Result<String, Stop> {

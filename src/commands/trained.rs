@@ -92,15 +92,19 @@ impl Trained {
     }
 }
 
-/// The run's folder, and what follows the colon.
-fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
-    let named = args.model.as_str();
+/// Splits RUN:TRIAL; a run whose name has a colon is found too.
+pub(super) fn split_trial<'a>(named: &'a str, results: &Path) -> (&'a str, Option<&'a str>) {
     let is_there =
-        |run: &str| run == LATEST || Path::new(run).exists() || args.results.join(run).is_dir();
-    let (run, trial) = match named.rsplit_once(':') {
+        |run: &str| run == LATEST || Path::new(run).exists() || results.join(run).is_dir();
+    match named.rsplit_once(':') {
         Some((run, trial)) if !is_there(named) => (run, Some(trial)),
         _ => (named, None),
-    };
+    }
+}
+
+/// The run's folder, and what follows the colon.
+fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
+    let (run, trial) = split_trial(&args.model, &args.results);
     let table = table_of(run, &args.results)?;
     let folder = table.parent().unwrap_or(Path::new(""));
     // The child gets absolute paths, and a checkpoint's folder is opened without following links.
@@ -112,7 +116,7 @@ fn run_and_trial(args: &Args) -> Result<(RunFolder, Option<&str>), Stop> {
 /// Most ids that a message lists.
 const MOST_LISTED: usize = 10;
 
-fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Result<TrialId, Stop> {
+pub(super) fn named_trial(run: &RunFolder, all: &[&TrialId], named: &str) -> Result<TrialId, Stop> {
     // The letter alone begins every id.
     let letter = TrialId::LETTER.to_string();
     let fits = |trial: &&&TrialId| named != letter && trial.begins_with(named);
@@ -186,7 +190,7 @@ fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
 }
 
 /// The error of a run or a trial without weights.
-fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&TrialId>) -> Stop {
+pub(super) fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&TrialId>) -> Stop {
     let whose = trial.map_or_else(
         || "its trials have".to_owned(),
         |trial| format!("trial {trial} has"),
@@ -211,7 +215,7 @@ fn without_weights(run: &RunFolder, file: &TrialFile, trial: Option<&TrialId>) -
 }
 
 /// Reads the trial as it was trained.
-fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, Stop> {
+pub(super) fn trial_file(run: &RunFolder, trial: &TrialId) -> Result<TrialFile, Stop> {
     let path = run.trial_file(trial);
     let place = path.display();
     let text = input::read_text(&path, &STATE_BYTES).map_err(|error| {

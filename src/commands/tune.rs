@@ -8,7 +8,7 @@ use kiln_core::{
     kinds::Data,
     plan::search::Recommendation,
     record::{RunFolder, TrialTable},
-    spec::{self, Loaded, Search},
+    spec::{self, Loaded, Metric, Search},
     units::{counted, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::{
     Status, Stop, initial_weights,
     launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
-    machine::trial_program,
+    machine::{trial_program, warn_of_busy_host},
     note,
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
@@ -103,6 +103,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         return args.launch.request(&wanted, &program, |request| {
             dry_run(request, &|| instruments(needs_gpu))
         });
+    }
+    if !args.launch.quiet {
+        warn_of_busy_host(
+            "speeds come out lower and vary more, so that close values cannot be told apart; end \
+             those processes, or search again with `--fresh` when the machine is idle",
+        );
     }
     let report = args
         .launch
@@ -232,6 +238,7 @@ fn conclude(
         .collect();
     let page = report::SearchScope {
         found,
+        goal: &goal(experiment.sweep.search.as_ref()),
         metric,
         refused: &refused,
     };
@@ -269,6 +276,21 @@ fn conclude(
     } else {
         Status::Failed
     })
+}
+
+/// What the choice of a search is best at, in words.
+fn goal(search: Option<&Search>) -> String {
+    let Some(Search::SuccessiveHalving { metric, .. }) = search else {
+        return match search {
+            Some(Search::LargestBatch { .. }) => "largest that fits".to_owned(),
+            _ => "fastest".to_owned(),
+        };
+    };
+    match metric {
+        Metric::SamplesPerSecond | Metric::TokensPerSecond => "fastest".to_owned(),
+        _ if metric.is_better_high() => format!("highest {}", metric.name()),
+        _ => format!("lowest {}", metric.name()),
+    }
 }
 
 fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {

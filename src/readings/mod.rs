@@ -2,10 +2,12 @@
 //! masking of identities.
 
 pub mod identity;
+mod low_utilization;
 pub mod samples;
 pub mod snapshots;
 pub mod watch;
 
 pub use identity::{Paths, Privacy};
+pub use low_utilization::low_utilization;
 pub use samples::SampleWriter;
 pub use snapshots::SnapshotWriter;

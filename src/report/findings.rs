@@ -100,6 +100,8 @@ pub(super) struct WordedFinding {
     pub(super) head: String,
     pub(super) is_fault: bool,
     pub(super) says: String,
+    /// The other points of which it holds: `data.num_workers 2 (trial …): the trainer waited …`.
+    pub(super) also: Vec<String>,
     pub(super) means: &'static str,
     pub(super) refuted_by: &'static str,
     pub(super) evidence: Vec<ToldCell>,
@@ -115,12 +117,15 @@ pub(super) struct ToldCell {
     pub(super) value: String,
 }
 
-/// All findings, by rule and then by point, most costly first.
+/// Most further points of a rule that are listed.
+const MOST_POINTS: usize = 8;
+
+/// One finding per rule that fired, most costly first: in full on the point where it weighs most,
+/// and a line for each other point.
 pub(super) fn told(findings: &[RuleFinding]) -> Vec<WordedFinding> {
     by_rule(findings)
         .iter()
-        .flat_map(|group| by_point(&group.findings))
-        .map(|point| WordedFinding::of(&point))
+        .map(|group| WordedFinding::of(&by_point(&group.findings)))
         .collect()
 }
 
@@ -138,7 +143,8 @@ fn by_point<'a>(findings: &[&'a RuleFinding]) -> Vec<Vec<&'a RuleFinding>> {
 }
 
 impl WordedFinding {
-    fn of(point: &[&RuleFinding]) -> Self {
+    fn of(points: &[Vec<&RuleFinding>]) -> Self {
+        let (point, others) = (&points[0], &points[1..]);
         let worst = point[0];
         let cell = |cell: &Evidence| ToldCell {
             column: cell.column,
@@ -146,7 +152,8 @@ impl WordedFinding {
             value: without_controls(&shown(cell)),
         };
         Self {
-            head: without_controls(&head(point)),
+            head: without_controls(&head(point, points.len())),
+            also: also(others),
             is_fault: worst.is_fault,
             says: without_controls(&worst.says),
             means: worst.means,
@@ -178,20 +185,51 @@ pub(super) enum FindingForm {
     Markdown,
 }
 
-fn head(point: &[&RuleFinding]) -> String {
+/// A line for each point, a handful at most.
+fn also(points: &[Vec<&RuleFinding>]) -> Vec<String> {
+    let line = |point: &Vec<&RuleFinding>| {
+        let worst = point[0];
+        let place = match worst.point == UNSWEPT {
+            true => format!("trial {}", worst.trial),
+            false => format!("{} (trial {}{})", worst.point, worst.trial, repeats(point)),
+        };
+        without_controls(&format!("{place}: {}", worst.says))
+    };
+    let mut lines: Vec<String> = points.iter().take(MOST_POINTS).map(line).collect();
+    if points.len() > MOST_POINTS {
+        lines.push(format!(
+            "{} more",
+            counted(points.len() - MOST_POINTS, "point")
+        ));
+    }
+    lines
+}
+
+fn repeats(point: &[&RuleFinding]) -> String {
+    match point.len() {
+        1 => String::new(),
+        several => format!(" and {}", counted(several - 1, "repeat")),
+    }
+}
+
+/// `points` is how many the rule holds for.
+fn head(point: &[&RuleFinding], points: usize) -> String {
     let worst = point[0];
     let values = if worst.point == UNSWEPT {
         String::new()
     } else {
         format!(" ({})", worst.point)
     };
-    let more = if point.len() > 1 {
-        format!(" and {}", counted(point.len() - 1, "repeat"))
-    } else {
-        String::new()
+    let more = repeats(point);
+    let several = match points {
+        1 => String::new(),
+        several => format!("{several} points, most at "),
     };
     let kind = if worst.is_fault { "" } else { ", not a fault" };
-    format!("{}: trial {}{values}{more}{kind}", worst.rule, worst.trial)
+    format!(
+        "{}: {several}trial {}{values}{more}{kind}",
+        worst.rule, worst.trial
+    )
 }
 
 fn as_text(finding: &WordedFinding) -> String {
@@ -214,6 +252,12 @@ fn as_text(finding: &WordedFinding) -> String {
     }
     for threshold in &finding.thresholds {
         let _ = writeln!(text, "  threshold: {}", threshold.replace('`', ""));
+    }
+    if !finding.also.is_empty() {
+        let _ = writeln!(text, "  also:");
+    }
+    for point in &finding.also {
+        let _ = writeln!(text, "    {point}");
     }
     let _ = writeln!(text, "  next:");
     finding.next_yaml.lines().for_each(|line| {
@@ -248,6 +292,12 @@ fn as_markdown(finding: &WordedFinding) -> String {
     }
     for threshold in &finding.thresholds {
         let _ = writeln!(text, "- {threshold}");
+    }
+    if !finding.also.is_empty() {
+        text.push_str("\nAlso:\n\n");
+    }
+    for point in &finding.also {
+        let _ = writeln!(text, "- {}", markdown::inline(point));
     }
     let _ = write!(
         text,
@@ -306,5 +356,66 @@ fn shown(cell: &Evidence) -> String {
         name if name.ends_with("_megahertz") => format!("{} MHz", decimals(number, 0)),
         _ if number.fract() == 0.0 => decimals(number, 0),
         _ => decimals(number, 2),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::record::TrialRow;
+
+    use super::*;
+    use crate::report::{
+        diagnosis::diagnose,
+        points::tests::{row, table},
+    };
+
+    #[test]
+    fn a_rule_is_told_once_with_the_other_points_of_which_it_holds() {
+        let rows = (1..=12)
+            .map(|number| {
+                let row = TrialRow {
+                    train_loss: Some(1.0),
+                    valid_loss: Some(2.0 + number as f64),
+                    ..row(number, 10.0)
+                };
+                (row, number.to_string())
+            })
+            .collect::<Vec<_>>();
+        let values: Vec<[&str; 1]> = rows.iter().map(|(_, value)| [value.as_str()]).collect();
+        let rows = rows
+            .iter()
+            .zip(&values)
+            .map(|((row, _), values)| (row.clone(), &values[..]))
+            .collect();
+        let findings = diagnose(&table(&["model.hidden"], rows));
+        let told = told(&findings);
+        let of_rule: Vec<&WordedFinding> = told
+            .iter()
+            .filter(|finding| finding.head.starts_with("validation-above-training"))
+            .collect();
+        assert_eq!(of_rule.len(), 1);
+        let finding = of_rule[0];
+        assert_eq!(
+            finding.head,
+            "validation-above-training: 12 points, most at trial 0000000001 (model.hidden 1)"
+        );
+        assert_eq!(finding.also.len(), MOST_POINTS + 1);
+        assert!(
+            finding.also[0].starts_with(
+                "model.hidden 2 (trial 0000000002): the validation loss is 4.0000, 4.0 times"
+            ),
+            "{:?}",
+            finding.also
+        );
+        assert_eq!(finding.also[MOST_POINTS], "3 points more");
+        for form in [FindingForm::Text, FindingForm::Markdown] {
+            let page = in_full(&findings, form);
+            assert_eq!(
+                page.matches("validation-above-training").count(),
+                1,
+                "{page}"
+            );
+            assert!(page.contains("model.hidden 9"), "{page}");
+        }
     }
 }

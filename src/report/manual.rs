@@ -23,6 +23,8 @@ kiln report --format markdown > report.md     # or json
   empty does not fire; an undisturbed trial that uses its device has no findings.
 - A rule that explains another one replaces it: a GPU that waits for data does not also get a finding on low utilization.
 - Some findings are not faults and say so: `memory-to-spare` explains why a busy GPU has free memory, `power-capped` and `cpu-only-by-accident` name conditions that may be on purpose.
+- A rule is told once: in full on the point where it weighs most, with a line for each other point of which it holds. JSON has the finding of each trial.
+- `validation-above-training` looks at the losses of the end: it shows that the model is better on its own training data, not why.
 - Other rows of the run take precedence over a rule of thumb: more workers than cores are not a finding where the run shows that fewer are not faster.
 - Points are compared within blocks of repeats (the column `block`), with one spread for the whole run. Another point counts as faster where the interval of the ratio of both rates lies
   above 1 and the ratio is 1.03 or more, as between two tables ([comparing.md](comparing.md)). The interval is adjusted for all comparisons that the rule could make in the run (Bonferroni), so

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kiln_core::{
     plan::Outcome,
-    record::{TrialRow, TrialTable},
+    record::{TrialRow, TrialTable, note::ContinuedFrom},
     units::{Fraction, counted},
 };
 
@@ -27,6 +27,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(input_pipeline(&points, &table.axes));
     lines.extend(too_low_peak(&completed));
     lines.extend(stand_ins(&points));
+    lines.extend(continued(&points));
     lines.extend(not_comparable(&completed, &table.axes));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
@@ -152,6 +153,30 @@ fn stand_ins(points: &[Point<'_>]) -> Option<String> {
         first.trial,
         first.batch_size,
         first.grad_accumulation,
+    ))
+}
+
+/// Trials that went on from checkpoints of another run: which figures are of the whole training,
+/// and which only of its last part.
+fn continued(points: &[Point<'_>]) -> Option<String> {
+    let rows = points.iter().flat_map(|point| point.rows.iter());
+    let origins: Vec<ContinuedFrom> = rows
+        .clone()
+        .filter_map(|row| ContinuedFrom::of(row))
+        .collect();
+    let runs: BTreeSet<&str> = origins.iter().map(|origin| origin.run.as_str()).collect();
+    let steps = origins.iter().map(|origin| origin.step);
+    let (first, last) = (steps.clone().min()?, steps.max()?);
+    let at = match first == last {
+        true => format!("step {first}"),
+        false => format!("steps {first} to {last}"),
+    };
+    Some(format!(
+        "{} of {} went on from checkpoints of {} ({at}): steps, samples and losses count from the \
+         beginning of that training, rates, energy and the time of a trial only from there",
+        origins.len(),
+        counted(rows.count(), "trial"),
+        runs.into_iter().collect::<Vec<_>>().join(", ")
     ))
 }
 
@@ -337,6 +362,29 @@ mod tests {
         let wanted = "the MFU of 1 of 2 trials is above 100 % (first: trial 0000000002, 112.0 %): \
                       its peak (table) is too low, measure it with `kiln calibrate`";
         assert_eq!(said(&table(&[], rows)), [wanted]);
+    }
+
+    #[test]
+    fn what_went_on_from_another_run_is_said() {
+        let from = |step: u64| {
+            format!(
+                "continued_from: trial t1 of x/20261120T100809Z-a at step {step}, checkpoint ab…"
+            )
+        };
+        let rows = [Some(from(200)), Some(from(300)), None]
+            .into_iter()
+            .zip(1..)
+            .map(|(notes, number)| {
+                let row = TrialRow {
+                    notes,
+                    ..row(number, 10.0)
+                };
+                (row, &[][..])
+            });
+        let wanted = "2 of 3 trials went on from checkpoints of x/20261120T100809Z-a (steps 200 \
+                      to 300): steps, samples and losses count from the beginning of that \
+                      training, rates, energy and the time of a trial only from there";
+        assert_eq!(said(&table(&[], rows.collect())), [wanted]);
     }
 
     #[test]

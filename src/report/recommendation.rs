@@ -24,6 +24,8 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub struct SearchScope<'a> {
     pub found: &'a Recommendation,
+    /// What the choice is best at: `fastest`, `lowest valid_loss`.
+    pub goal: &'a str,
     /// The column that decides, where it is not one of the usual columns.
     pub metric: Option<&'a str>,
     /// Choices that could not be trials, each with the reason.
@@ -96,6 +98,7 @@ impl SearchScope<'_> {
             .collect();
         json!({
             "chosen": chosen,
+            "goal": self.goal,
             "cannot_be_told_apart": alike,
             "why": why,
             "warnings": warnings,
@@ -112,7 +115,7 @@ impl SearchScope<'_> {
 
     fn head(&self) -> String {
         match &self.found.chosen {
-            Some(values) => format!("Recommended: {}", describe_values(values)),
+            Some(values) => format!("Recommended: {} ({})", describe_values(values), self.goal),
             None => "Nothing to recommend".to_owned(),
         }
     }

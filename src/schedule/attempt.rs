@@ -11,9 +11,9 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{ChildDevice, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
+    plan::{ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
     record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
-    spec::{AfterTraining, Run},
+    spec::{AfterTraining, Run, expand_home},
 };
 use kiln_hardware::OomKillWatch;
 use rustix::process::Signal;
@@ -212,6 +212,10 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
             .checkpoint
             .as_ref()
             .map(|_| setting.folder.checkpoints(&trial.id)),
+        origin: trial.origin.as_ref().map(|origin| Origin {
+            run: directory.join(expand_home(&origin.run.to_string_lossy())),
+            ..origin.clone()
+        }),
         run_anchor_nanoseconds: setting.run_anchor_nanoseconds,
     }
 }

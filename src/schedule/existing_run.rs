@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    plan::{Trial, TrialId},
+    plan::{Origin, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
     spec::{self, Experiment},
 };
@@ -136,9 +136,49 @@ fn compare(
             file,
             &search.progress_with(searched, old.run.retries).trials,
         )?,
-        None => same_plan(file, wanted.trials)?,
+        None => {
+            same_origins(file, wanted.trials)?;
+            same_plan(file, wanted.trials)?;
+        }
     }
     Ok(free)
+}
+
+/// Checks that the trials continue the same checkpoints, or none.
+fn same_origins(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
+    let first = |origins: Vec<&Origin>| match origins.first() {
+        None => "no trial of another run".to_owned(),
+        Some(origin) => format!(
+            "{} ({})",
+            origin.run.display(),
+            listed(origins.iter().map(|origin| &origin.trial))
+        ),
+    };
+    let now: Vec<&Origin> = trials
+        .iter()
+        .filter_map(|trial| trial.origin.as_ref())
+        .collect();
+    let is_same = trials.iter().all(|trial| {
+        let before = file.continues.get(&trial.id);
+        before.map(Origin::content) == trial.origin.as_ref().map(Origin::content)
+    });
+    if is_same && (now.is_empty() == file.continues.is_empty()) {
+        return Ok(());
+    }
+    Err(format!(
+        "  `--continue`: it continued {}, now {}",
+        first(file.continues.values().collect()),
+        first(now)
+    ))
+}
+
+/// The first ids of a list.
+fn listed<'a>(mut ids: impl Iterator<Item = &'a TrialId>) -> String {
+    let first: Vec<String> = ids.by_ref().take(3).map(ToString::to_string).collect();
+    match ids.count() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 fn same_plan(file: &RunFile, trials: &[Trial]) -> Result<(), String> {

@@ -1,11 +1,11 @@
 //! Opens the run of a launch: creates the folder and first files of a new run, or adds the launch to
 //! the run that it resumes.
 
-use std::{fs, io};
+use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
     folder::is_full,
-    plan::Trial,
+    plan::{Origin, Trial, TrialId},
     record::{
         Check, RunFile, RunFolder, TableError, TornLine, TrialStore,
         run_file::{Launch, RUN_FILE},
@@ -224,8 +224,19 @@ fn new_file(request: &RunRequest, launch: Launch) -> RunFile {
             .map(|trial| trial.id.clone())
             .collect(),
         is_searching: request.search.is_some(),
+        continues: origins(request.trials, &Paths::here(privacy(request))),
         launches: vec![launch],
     }
+}
+
+/// The checkpoints with which trials begin.
+fn origins(trials: &[Trial], paths: &Paths) -> BTreeMap<TrialId, Origin> {
+    let hidden = |origin: &Origin| Origin {
+        run: paths.hide(&origin.run.to_string_lossy()).into(),
+        ..origin.clone()
+    };
+    let origin = |trial: &Trial| Some((trial.id.clone(), hidden(trial.origin.as_ref()?)));
+    trials.iter().filter_map(origin).collect()
 }
 
 /// Text of `experiment.yaml`.

@@ -168,6 +168,7 @@ mod tests {
             parameters: None,
             flops_per_sample: None,
             fallback_of: None,
+            origin: None,
             effective_batch_size: 1,
             steps: None,
         }

@@ -6,7 +6,8 @@ use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
-        note::notes_cell, peaks,
+        note::{ContinuedFrom, notes_cell},
+        peaks,
     },
     spec::Engine,
 };
@@ -290,6 +291,10 @@ fn notes(facts: &AttemptFacts) -> Option<String> {
             .unwrap_or_default(),
     );
     notes.extend(facts.notes.clone());
+    if let Some(origin) = &facts.trial.origin {
+        let note = ContinuedFrom::new(origin).to_string();
+        notes.insert(ContinuedFrom::COLUMN.to_owned(), note);
+    }
     if facts.outcome == Outcome::Completed && facts.peak.is_none() {
         notes
             .entry("mfu".to_owned())

@@ -188,6 +188,18 @@ pub(super) fn cpu_ticks() -> Option<(u64, u64)> {
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
 }
 
+/// Cores of the machine that any process keeps busy, on average over a moment; `None` if it cannot
+/// be read. Sleeps meanwhile.
+pub fn busy_cores(moment: std::time::Duration) -> Option<f64> {
+    let before = cpu_ticks()?;
+    std::thread::sleep(moment);
+    let after = cpu_ticks()?;
+    let total = after.1.checked_sub(before.1).filter(|total| *total > 0)?;
+    let busy = after.0.saturating_sub(before.0);
+    let cores = *read().logical_cores.value()?;
+    Some(busy as f64 / total as f64 * cores as f64)
+}
+
 /// Memory that new work could have without swapping.
 pub(super) fn memory_available_bytes() -> Option<u64> {
     process::kibibytes(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")

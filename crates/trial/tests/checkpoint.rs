@@ -16,7 +16,9 @@ use kiln_core::{kinds::random::SplitMix64, plan::Outcome, record::checkpoint::He
 use kiln_data::files::sha256_of;
 
 use crate::{
-    common::attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, Trial, goes_on_after_a_kill},
+    common::attempts::{
+        Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, Trial, finished, goes_on_after_a_kill,
+    },
     form::by_form,
 };
 
@@ -361,4 +363,50 @@ fn the_best_stays_where_it_is_asked_for_and_the_last_where_that_is() {
             "weights can be found by their names"
         );
     }
+}
+
+#[test]
+fn a_checkpoint_to_continue_that_is_gone_or_changed_fails_the_trial_and_nothing_begins_anew() {
+    let case = |train| Case {
+        engine: "flex",
+        train,
+        ..MLP
+    };
+    let (step, origin, _folder) = finished(case("batch_size: 4, steps: 10"));
+    let mut trial = Trial::new(case("batch_size: 4, steps: 20"), "every_steps: 10");
+    let reason = |trial: &Trial| {
+        let attempt = trial.attempt_here(1, None);
+        let result = attempt.result.unwrap();
+        assert_eq!((result.outcome, attempt.steps.len()), (Outcome::Failed, 0));
+        result.reason.unwrap()
+    };
+    let mut other = origin.clone();
+    other.sha256 = "0".repeat(64);
+    trial.origin = Some(other);
+    let why = reason(&trial);
+    assert!(
+        why.contains("the checkpoint of step 10 of trial abcdef0123 in ")
+            && why.contains("cannot be continued: checkpoint.json has SHA-256 "),
+        "{why}"
+    );
+    trial.origin = Some(origin.clone());
+    trial.case.train = "batch_size: 4, steps: 9";
+    let why = reason(&trial);
+    assert!(
+        why.ends_with("checkpoint.json is of step 10, and the trial has 9 steps"),
+        "{why}"
+    );
+    trial.case.train = "batch_size: 4, steps: 20";
+    let folder = origin
+        .run
+        .join(format!("trials/abcdef0123/checkpoint/{step}"));
+    fs::write(folder.join("model.safetensors"), "no tensors").unwrap();
+    let why = reason(&trial);
+    assert!(why.contains("model.safetensors has 10 bytes"), "{why}");
+    fs::remove_dir_all(&origin.run).unwrap();
+    let why = reason(&trial);
+    assert!(
+        why.contains("cannot be continued: checkpoint.json: "),
+        "{why}"
+    );
 }

@@ -1,7 +1,9 @@
 //! Lists the differences between the records of two runs: experiment, code, libraries, machine.
 
+use std::collections::BTreeSet;
+
 use kiln_core::{
-    plan::show,
+    plan::{Origin, show},
     record::{
         RunFile,
         difference::{Difference, differences, leaves},
@@ -61,6 +63,11 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         .zip(new)
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
+    let of_beginning = Difference {
+        key: "continues".to_owned(),
+        old: runs[0].and_then(beginning),
+        new: runs[1].and_then(beginning),
+    };
     let is_telling = |difference: &Difference| {
         !is_fleeting(&difference.key)
             && !BESIDE.contains(&difference.key.as_str())
@@ -73,6 +80,7 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
     };
     // Values that differ only in notation read the same.
     of_experiment
+        .chain([of_beginning])
         .chain(of_launch)
         .filter(is_telling)
         .map(fact)
@@ -90,6 +98,18 @@ pub(in crate::report) fn is_fleeting(key: &str) -> bool {
 fn is_one_number(difference: &Difference) -> bool {
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::as_f64);
     number(&difference.old).is_some_and(|old| number(&difference.new) == Some(old))
+}
+
+/// The checkpoints with which the trials of a run began, in words; `None` if they began anew.
+fn beginning(run: &RunFile) -> Option<Value> {
+    let origins: BTreeSet<String> = run
+        .continues
+        .values()
+        .map(|Origin { trial, step, .. }| format!("{trial} at step {step}"))
+        .collect();
+    let name = run.continues.values().next()?.run_name();
+    let each: Vec<String> = origins.into_iter().collect();
+    Some(Value::String(format!("{name}: {}", each.join(", "))))
 }
 
 fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
@@ -119,6 +139,7 @@ fn spelled(value: Option<Value>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kiln_core::plan::TrialId;
     use serde_json::json;
 
     use super::*;
@@ -166,5 +187,31 @@ mod tests {
         ];
         assert_eq!(found, expected);
         assert_eq!(facts([Some(&base), None], [None, None]), []);
+    }
+
+    #[test]
+    fn a_run_that_continues_another_differs_from_one_that_does_not() {
+        let anew = run(json!({}));
+        let mut continued = anew.clone();
+        let origin = Origin {
+            run: "results/x/20261120T100809Z-4da13ed".into(),
+            trial: TrialId("t0123456789".to_owned()),
+            step: 200,
+            sha256: "ab".repeat(32),
+        };
+        continued
+            .continues
+            .insert(TrialId("t1111111111".to_owned()), origin);
+        let found = facts([Some(&anew), Some(&continued)], [None, None]);
+        let expected = Fact {
+            what: "continues".to_owned(),
+            base: String::new(),
+            new: "x/20261120T100809Z-4da13ed: t0123456789 at step 200".to_owned(),
+        };
+        assert_eq!(found, [expected]);
+        assert_eq!(
+            facts([Some(&continued), Some(&continued)], [None, None]),
+            []
+        );
     }
 }

@@ -7,6 +7,7 @@ mod case;
 mod device;
 mod disturbance;
 mod evidence;
+mod learning;
 mod loading;
 mod memory;
 mod next;
@@ -21,7 +22,7 @@ pub use rule::{Rule, RuleFinding, Weight};
 use super::points::points;
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
-pub const RULES: [&Rule; 24] = [
+pub const RULES: [&Rule; 25] = [
     &memory::OOM,
     &memory::MEMORY_GROWING,
     &memory::MEMORY_NEARLY_FULL,
@@ -36,6 +37,7 @@ pub const RULES: [&Rule; 24] = [
     &batch::BATCH_TOO_SMALL,
     &device::LOW_UTILIZATION,
     &device::COMMUNICATION_BOUND,
+    &learning::VALIDATION_ABOVE_TRAINING,
     &pauses::EVALUATION_DOMINATES,
     &pauses::CHECKPOINTS_DOMINATE,
     &disturbance::THROTTLED,

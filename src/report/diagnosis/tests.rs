@@ -1045,3 +1045,34 @@ fn every_rule_has_a_name_of_its_own_columns_that_exist_and_explains_rules() {
         );
     }
 }
+
+#[test]
+fn a_validation_loss_far_above_the_training_loss_is_told_with_both() {
+    let of = |train: f64, valid: f64| TrialRow {
+        train_loss: Some(train),
+        valid_loss: Some(valid),
+        ..good(1)
+    };
+    let found = only(of(0.5, 2.125), "validation-above-training");
+    assert_eq!(
+        found.says,
+        "the validation loss is 2.1250, 4.2 times the training loss of the last steps, 0.5000"
+    );
+    assert!(found.means.contains("the row does not tell which"));
+    assert_eq!(
+        found.next_yaml,
+        "train: {evaluate: {every: epoch}, early_stop: {patience: 2}}\n"
+    );
+    // Near 0 a ratio says little, and between large losses a small distance does not.
+    for (train, valid) in [(0.01, 0.2), (3.0, 3.8), (2.0, 1.0), (0.0, 1.0)] {
+        assert!(
+            names(&alone(of(train, valid))).is_empty(),
+            "{train} {valid}"
+        );
+    }
+    let synthetic = TrialRow {
+        notes: Some("train_loss: loss of one synthetic batch that every step repeats".into()),
+        ..of(0.5, 2.0)
+    };
+    assert!(names(&alone(synthetic)).is_empty());
+}

@@ -114,6 +114,7 @@ pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u
         parameters: None,
         flops_per_sample: None,
         fallback_of: None,
+        origin: None,
         effective_batch_size: 8,
         steps: Some(10),
     }

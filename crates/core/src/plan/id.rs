@@ -1,7 +1,8 @@
 //! Trial ids: a hash of the canonical form of everything that decides a trial's result.
 //!
 //! In: the resolved `model`, `data` and `train` (with the trial's seed), all without paths, the
-//! `run.` keys that are swept, and `run.devices_per_trial`. Keys equal to their format-1 default
+//! `run.` keys that are swept, `run.devices_per_trial`, and for a trial that continues another one
+//! the id of that one and the step. Keys equal to their format-1 default
 //! are omitted, so a default that is written out, or a key that a newer kiln adds, does not change
 //! an id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may
 //! be added, never changed.
@@ -11,7 +12,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::TrialId;
+use super::{Origin, TrialId};
 use crate::{
     kinds::{Data, Model, data::PinMemory},
     spec::{AfterTraining, Train},
@@ -70,6 +71,15 @@ impl TrialIdentity {
                 .map(|(section, value)| (section.to_owned(), value))
                 .collect(),
         })
+    }
+
+    /// The identity of a trial that continues another one.
+    pub(super) fn continuing(mut self, origin: Option<&Origin>) -> Self {
+        if let Some(Origin { trial, step, .. }) = origin {
+            let value = json!({"trial": trial.digits(), "step": step});
+            self.sections.insert("origin".to_owned(), value);
+        }
+        self
     }
 
     /// Returns the id for this seed instead of `train.seed`.

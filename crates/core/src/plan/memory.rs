@@ -105,7 +105,7 @@ impl Trial {
     }
 
     /// Returns the id of the current settings.
-    fn made_id(&self) -> Option<TrialId> {
+    pub(super) fn made_id(&self) -> Option<TrialId> {
         let swept = self
             .axes
             .iter()
@@ -123,6 +123,7 @@ impl Trial {
                 telling,
             )
             .ok()?
+            .continuing(self.origin.as_ref())
             .with_seed(self.train.seed),
         )
     }

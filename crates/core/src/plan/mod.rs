@@ -11,6 +11,7 @@ mod expand;
 mod id;
 mod memory;
 mod order;
+mod origin;
 mod outcome;
 mod point;
 mod points;
@@ -23,6 +24,7 @@ mod trial_file;
 
 pub use expand::{Plan, expand};
 pub use memory::speaks_of_memory;
+pub use origin::Origin;
 pub use outcome::Outcome;
 pub use prober::Prober;
 pub use problem::{PlanProblem, show};

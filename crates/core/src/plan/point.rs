@@ -160,6 +160,7 @@ fn first_trial(axes: Vec<(String, Value)>, settings: Settings, facts: Option<&Da
         parameters: settings.model.parameters(input),
         flops_per_sample: settings.model.flops_per_sample(input),
         fallback_of: None,
+        origin: None,
         effective_batch_size: settings.effective_batch_size(),
         steps: settings.steps(facts),
         model: settings.model,

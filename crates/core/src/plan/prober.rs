@@ -57,6 +57,10 @@ impl<'a> Prober<'a> {
         let given = SearchContext {
             batch_size: train.batch_size,
             grad_accumulation: train.grad_accumulation,
+            num_workers: experiment
+                .data
+                .loader()
+                .map_or(0, |loader| loader.num_workers.resolve(cores)),
             devices_per_trial: experiment.run.devices_per_trial,
             learning_rate: experiment
                 .model

@@ -9,6 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Origin;
 use crate::{
     kinds::{Data, Model},
     spec::{Devices, Engine, Train},
@@ -107,7 +108,11 @@ pub struct Trial {
     /// The planned trial that it replaces with a smaller batch, because that one ran out of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_of: Option<TrialId>,
-    /// Planned optimizer steps; `None` if the data's size is unknown.
+    /// The checkpoint of another trial that it begins with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Planned optimizer steps, from the beginning of the training; `None` if the data's size is
+    /// unknown.
     pub steps: Option<u64>,
 }
 

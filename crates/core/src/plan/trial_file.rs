@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::TrialId;
+use super::{Origin, TrialId};
 use crate::{
     kinds::{Data, Model, data::NumWorkers},
     spec::{CpuThreads, Engine, Measure, Train, expand_home},
@@ -41,6 +41,10 @@ pub struct TrialFile {
     /// Present if `train.checkpoint` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_folder: Option<PathBuf>,
+    /// The checkpoint of another trial that the training begins with where it has none of its own;
+    /// its run's folder is absolute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// The run's start mark on CLOCK_MONOTONIC of this boot, in nanoseconds; may be negative for a
     /// run resumed after a reboot.
     pub run_anchor_nanoseconds: i64,

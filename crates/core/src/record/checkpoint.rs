@@ -270,6 +270,44 @@ impl Checkpoints {
             })
     }
 
+    /// The newest checkpoint whose files are all unchanged, with the SHA-256 of its header. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// The reasons why those that exist cannot be used; empty if there is none.
+    pub fn newest_whole(&self) -> Result<(UsableCheckpoint, String), Vec<String>> {
+        let mut refused = Vec::new();
+        for step in self.steps().into_iter().rev() {
+            let whole = self.sum(step).and_then(|sum| Ok((self.read(step)?, sum)));
+            match whole {
+                Ok(found) => return Ok(found),
+                Err(why) => refused.push(format!("the checkpoint of step {step}: {why}")),
+            }
+        }
+        Err(refused)
+    }
+
+    /// The checkpoint of a step whose header has this SHA-256, and whose files are unchanged.
+    ///
+    /// # Errors
+    /// The reason why it cannot be used.
+    pub fn with_sum(&self, step: u64, sha256: &str) -> Result<UsableCheckpoint, String> {
+        let found = self.sum(step)?;
+        if found != sha256 {
+            return Err(format!(
+                "{HEADER} has SHA-256 {found}, and should have {sha256}"
+            ));
+        }
+        self.read(step)
+    }
+
+    /// SHA-256 of the header of a checkpoint, as hex.
+    fn sum(&self, step: u64) -> Result<String, String> {
+        let bytes = input::read(&self.at(step).join(HEADER), &STATE_BYTES)
+            .map_err(|error| format!("{HEADER}: {error}"))?;
+        Ok(hex::encode(Sha256::digest(bytes)))
+    }
+
     /// The lowest validation loss among the checkpoints.
     pub fn lowest_loss(&self) -> Option<f64> {
         self.lowest().map(|(loss, _)| loss)

@@ -4,6 +4,7 @@
 pub mod attempt;
 pub mod checkpoint;
 pub mod columns;
+pub mod continuation;
 pub mod course;
 mod datasheet;
 pub mod difference;
@@ -30,6 +31,7 @@ pub mod trials;
 
 pub use attempt::AttemptFile;
 pub use checkpoint::Checkpoints;
+pub use continuation::ContinuedSettings;
 pub use course::Course;
 pub use epochs::EpochRow;
 pub use examination::Finding;

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::TrialRow;
-use crate::units::Bytes;
+use crate::{plan::Origin, units::Bytes};
 
 /// Other processes kept the host busy during the measured window; a note on the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,6 +76,61 @@ impl fmt::Display for MemoryGrowth {
     }
 }
 
+/// The trial went on from a checkpoint of another run's trial; a note of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContinuedFrom {
+    pub trial: String,
+    /// Experiment and name of the run.
+    pub run: String,
+    pub step: u64,
+    /// First digits of the SHA-256 of the checkpoint.
+    pub sha256: String,
+}
+
+impl ContinuedFrom {
+    /// The name under which it is noted.
+    pub const COLUMN: &str = "continued_from";
+    const SUM_DIGITS: usize = 12;
+
+    pub fn new(origin: &Origin) -> Self {
+        Self {
+            trial: origin.trial.to_string(),
+            run: origin.run_name(),
+            step: origin.step,
+            sha256: origin.sha256.chars().take(Self::SUM_DIGITS).collect(),
+        }
+    }
+
+    /// Reads the note of a row; `None` if it began from the beginning.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let rest = row.note(Self::COLUMN)?.strip_prefix("trial ")?;
+        let (trial, rest) = rest.split_once(" of ")?;
+        let (run, rest) = rest.rsplit_once(" at step ")?;
+        let (step, sum) = rest.split_once(", checkpoint ")?;
+        Some(Self {
+            trial: trial.to_owned(),
+            run: run.to_owned(),
+            step: step.parse().ok()?,
+            sha256: sum.trim_end_matches('…').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for ContinuedFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            trial,
+            run,
+            step,
+            sha256,
+        } = self;
+        write!(
+            f,
+            "trial {trial} of {run} at step {step}, checkpoint {sha256}…"
+        )
+    }
+}
+
 impl TrialRow {
     /// The note on a column.
     pub fn note(&self, column: &str) -> Option<&str> {
@@ -98,6 +153,7 @@ pub fn notes_cell(notes: &BTreeMap<String, String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::TrialId;
 
     /// A row of which only its notes matter.
     fn noted(notes: &[(&str, &str)]) -> TrialRow {
@@ -185,6 +241,15 @@ mod tests {
             Some("grew by 1.0 GiB to 2.0 GiB over 100 steps")
         );
         assert_eq!(BusyHost::of(&row), None);
+        let continued = ContinuedFrom::new(&Origin {
+            run: "results/x y/20261120T100809Z-4da13ed".into(),
+            trial: TrialId("t0123456789".to_owned()),
+            step: 200,
+            sha256: "ab".repeat(32),
+        });
+        assert_eq!(continued.sha256, "abababababab");
+        let row = noted(&[(ContinuedFrom::COLUMN, &continued.to_string())]);
+        assert_eq!(ContinuedFrom::of(&row), Some(continued));
         let other = noted(&[(BusyHost::COLUMN, "other words"), (column, "shrank")]);
         assert_eq!(
             (BusyHost::of(&other), MemoryGrowth::told(&other, column)),

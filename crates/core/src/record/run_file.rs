@@ -7,7 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{RunFolder, preflight::Check};
-use crate::{folder::write_whole, input, limits::RUN_FILE_BYTES, plan::TrialId};
+use crate::{
+    folder::write_whole,
+    input,
+    limits::RUN_FILE_BYTES,
+    plan::{Origin, TrialId},
+};
 
 /// Version of the file.
 pub const RUN_FILE: u32 = 1;
@@ -32,6 +37,10 @@ pub struct RunFile {
     /// Whether a search may request more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_searching: bool,
+    /// The checkpoints with which the trials began (`kiln run --continue`), by the ids of the
+    /// trials.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub continues: BTreeMap<TrialId, Origin>,
     pub launches: Vec<Launch>,
 }
 

@@ -235,7 +235,8 @@ trial_table! {
         /// Id of the trial that this smaller one replaces.
         fallback_of: Option<TrialId>,
         /// `column: reason; …` explains empty cells; under `data`, which data was skipped; under
-        /// `initial_weights`, which weights were used.
+        /// `initial_weights`, which weights were used; under `continued_from`, the checkpoint of
+        /// another run with which the training began (`kiln run --continue`).
         notes: Option<String>,
     }
     since 2 runner {

@@ -4,6 +4,7 @@
 use super::{
     axes::may_vary,
     future,
+    initial_weights::{SHA256_KEY, offer_of},
     keys::{self, KnownKey},
     node::{Node, NodeContent, NodeEntry},
     problem::{Location, Problem},
@@ -118,12 +119,17 @@ impl Checker {
             let of_kind = kind
                 .map(|(_, kind)| format!(" of kind `{kind}`"))
                 .unwrap_or_default();
+            let offer = match full.as_str() {
+                SHA256_KEY => node.get("path").and_then(Node::text).map(offer_of),
+                _ => None,
+            };
             self.push(
                 owner,
                 &full,
                 format!(
-                    "`{full}`{of_kind} is missing; it must be {}",
-                    allowed(&field.shape)
+                    "`{full}`{of_kind} is missing; it must be {}{}",
+                    allowed(&field.shape),
+                    offer.unwrap_or_default()
                 ),
             );
         }

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use kiln_core::{
-    plan::TrialFile,
+    plan::{Origin, TrialFile},
     record::{
-        Checkpoints,
+        Checkpoints, RunFolder,
         checkpoint::{HEADER, UsableCheckpoint},
     },
     spec::{AfterTraining, Checkpoint},
@@ -181,6 +181,36 @@ impl Keeper {
             .keep(self.policy.keep, self.policy.after.keeps_best())
             .map_err(TrialError::NotSaved)
     }
+}
+
+/// The checkpoint of another trial, with which the training begins, and what `read` makes of its
+/// tensors.
+///
+/// Errors: it is missing or changed, or of another model.
+pub(crate) fn continued<T>(
+    origin: &Origin,
+    total_steps: u64,
+    read: impl Fn(&ResumePoint) -> Result<T, TrialError>,
+) -> Result<Found<T>, TrialError> {
+    let Origin {
+        run,
+        trial,
+        step,
+        sha256,
+    } = origin;
+    let refuse = |why: String| {
+        TrialError::Failed(format!(
+            "the checkpoint of step {step} of trial {trial} in {} cannot be continued: {why}",
+            run.display()
+        ))
+    };
+    let checkpoints = Checkpoints::new(RunFolder::at(run).checkpoints(trial), trial.clone());
+    let start = checkpoints
+        .with_sum(*step, sha256)
+        .and_then(|usable| understood(usable, total_steps))
+        .map_err(refuse)?;
+    let saved = read(&start)?;
+    Ok((start, saved))
 }
 
 /// Reads the training state of a checkpoint.

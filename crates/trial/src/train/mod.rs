@@ -221,6 +221,14 @@ impl<W: Write> TrialRun<'_, '_, W> {
                 SavedLearner::read(&start.folder, start.optimizer)
             })
         })?;
+        let start = match (start, &file.origin) {
+            (None, Some(origin)) => {
+                Some(checkpoint::continued(origin, plan.total_steps, |start| {
+                    SavedLearner::read(&start.folder, start.optimizer)
+                })?)
+            }
+            (start, _) => start,
+        };
         let (start, saved) = start.unzip();
         let mut replicas = build_replicas(file, input, registry, saved.as_ref())?;
         drop(saved); // It is as large as the model and its moments.

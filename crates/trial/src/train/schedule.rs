@@ -106,10 +106,12 @@ impl Plateau {
         }
     }
 
+    /// A continued training may have another schedule than the one that saved the state; only
+    /// `plateau` lowers the rate.
     pub(crate) fn restore(&mut self, state: &PlateauState) {
         self.lowest = state.lowest.unwrap_or(f64::INFINITY);
         self.stalled = state.stalled;
-        self.left = state.left;
+        self.left = if self.factor < 1.0 { state.left } else { 1.0 };
     }
 
     /// Takes in the loss of one evaluation.

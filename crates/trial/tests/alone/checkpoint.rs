@@ -5,7 +5,7 @@
 //! In one process, so that a case takes as long as its steps. `tests/checkpoint.rs` kills
 //! processes.
 
-use crate::common::attempts::{Case, LSTM, MLP, PANEL, goes_on_here};
+use crate::common::attempts::{Case, LSTM, MLP, PANEL, continues_here, goes_on_here};
 #[cfg(feature = "libtorch")]
 use crate::common::attempts::{GPT, RESNET, SEQ2SEQ};
 
@@ -36,4 +36,48 @@ fn so_do_those_on_libtorch_on_several_devices_and_with_a_loss_scale() {
     ] {
         goes_on_here(case);
     }
+}
+
+/// `kiln run --continue`: a longer training from the checkpoint of a finished shorter one.
+#[test]
+fn continued_trials_on_flex_go_on_as_a_longer_one_would() {
+    let short = "batch_size: 4, grad_accumulation: 2, steps: 40, clip_norm: 0.25, optimizer: \
+                 {kind: sgd, learning_rate: 4.0}, evaluate: {every: 8}, learning_rate_schedule: \
+                 {kind: plateau, factor: 0.5}";
+    let flex = |case: Case| Case {
+        engine: "flex",
+        ..case
+    };
+    let lstm = Case {
+        train: short,
+        ..flex(LSTM)
+    };
+    continues_here(lstm, flex(LSTM));
+    let panel = Case {
+        train: "batch_size: 8, steps: 25, evaluate: {every: 25}",
+        ..flex(PANEL)
+    };
+    continues_here(panel, flex(PANEL));
+}
+
+#[cfg(feature = "libtorch")]
+#[test]
+fn so_do_those_on_libtorch_with_moments_dropout_augmentation_and_a_loss_scale() {
+    let gpt = |steps| Case {
+        train: steps,
+        ..GPT
+    };
+    continues_here(
+        gpt("precision: amp-f16, batch_size: 4, steps: 30, evaluate: {every: 15}"),
+        gpt("precision: amp-f16, batch_size: 4, steps: 60, evaluate: {every: 15}"),
+    );
+    let resnet = "batch_size: 8, steps: 25, optimizer: {kind: sgd, learning_rate: 0.05, momentum: \
+                  0.9, weight_decay: 5.0e-4}, evaluate: {every: epoch}";
+    continues_here(
+        Case {
+            train: resnet,
+            ..RESNET
+        },
+        RESNET,
+    );
 }

@@ -13,8 +13,8 @@ use std::{
 
 use kiln_core::{
     kinds::random::SplitMix64,
-    plan::{Outcome, TrialFile, TrialId},
-    record::{Checkpoints, EpochRow, Message, StepRow, TrialResult},
+    plan::{Origin, Outcome, TrialFile, TrialId},
+    record::{Checkpoints, EpochRow, Message, RunFolder, StepRow, TrialResult},
 };
 use kiln_trial::{Registry, train};
 
@@ -104,6 +104,8 @@ pub(crate) struct Trial {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) case: Case,
     checkpoint: String,
+    /// The checkpoint of another trial with which it begins.
+    pub(crate) origin: Option<Origin>,
 }
 
 /// The way in which a process is ended from outside.
@@ -140,6 +142,7 @@ impl Trial {
             folder,
             case,
             checkpoint: checkpoint.to_owned(),
+            origin: None,
         }
     }
 
@@ -192,8 +195,12 @@ impl Trial {
             place.display(),
             at("checkpoint")
         );
+        let origin = self.origin.as_ref().map(|origin| {
+            let origin = serde_json::to_string(origin).unwrap();
+            format!("origin: {origin}\n")
+        });
         let file = place.join("trial.yaml");
-        fs::write(&file, text).unwrap();
+        fs::write(&file, text + &origin.unwrap_or_default()).unwrap();
         file
     }
 
@@ -574,4 +581,46 @@ pub(crate) fn goes_on_here(case: Case) {
     second.assert_goes_on(case.name, 20, &undisturbed);
     last.assert_goes_on(case.name, 40, &undisturbed);
     last.assert_ends_as(case.name, &undisturbed);
+}
+
+/// Trains a short trial to its end, and a longer one from its checkpoint, in the folder of another
+/// run; that one is stopped and resumed. It ends as the longer one alone does.
+pub(crate) fn continues_here(short: Case, long: Case) {
+    let mut continued = Trial::new(long, EVERY_TEN_STEPS);
+    let (from, origin, _folder) = finished(short);
+    continued.origin = Some(origin.clone());
+    let stop = (from / 10 + 1) * 10;
+    let first = continued.attempt_here(1, Some(stop));
+    let undisturbed = Trial::new(long, EVERY_TEN_STEPS).complete_here(1);
+    // The other run is not needed any more.
+    fs::remove_dir_all(&origin.run).unwrap();
+    let last = continued.complete_here(2);
+    assert_eq!(first.result.as_ref().unwrap().outcome, Outcome::Interrupted);
+    first.assert_goes_on(long.name, from, &undisturbed);
+    last.assert_goes_on(long.name, stop, &undisturbed);
+    last.assert_ends_as(long.name, &undisturbed);
+}
+
+/// Trains a trial to its end, and leaves its last checkpoint as a run would; its step, what a
+/// continuation names, and the folder of all.
+pub(crate) fn finished(case: Case) -> (u64, Origin, tempfile::TempDir) {
+    let trial = Trial::new(case, "every_steps: 1000, after: last");
+    let step = trial.complete_here(1).result.unwrap().steps();
+    let id = TrialId(TRIAL.to_owned());
+    let path = trial.folder.path();
+    let run = RunFolder::at(path.join("run"));
+    let checkpoints = run.checkpoints(&id);
+    fs::create_dir_all(checkpoints.parent().unwrap()).unwrap();
+    fs::rename(path.join("checkpoint"), &checkpoints).unwrap();
+    let (found, sha256) = Checkpoints::new(checkpoints, id.clone())
+        .newest_whole()
+        .unwrap();
+    assert_eq!(found.header.step, step);
+    let origin = Origin {
+        run: run.path().to_owned(),
+        trial: id,
+        step,
+        sha256,
+    };
+    (step, origin, trial.folder)
 }

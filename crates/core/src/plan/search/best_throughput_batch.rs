@@ -216,9 +216,23 @@ impl BestThroughputBatch {
             alike: end.alike.iter().map(values).collect(),
             why: why + &self.limit(race),
             warnings,
-            notes: first.into_iter().collect(),
+            notes: first
+                .into_iter()
+                .chain([race.stopped(end, self.rise_ended(race))])
+                .collect(),
             grid_trials,
             grid_trial_seconds: None,
+        }
+    }
+
+    fn rise_ended(&self, race: &Race<'_, Self>) -> &'static str {
+        let last = race.places().next_back();
+        match self.too_large(race) {
+            Some(_) => "the memory limit was reached",
+            None if last.is_some_and(|last| last + 1 == self.sizes.count()) => {
+                "the range ends there"
+            }
+            None => "several in a row brought no gain larger than noise",
         }
     }
 

@@ -156,8 +156,25 @@ impl LargestBatch {
             chosen,
             why,
             warnings,
+            notes: vec![self.stopped(fits, too_large)],
             grid_trials,
             ..StrategyOutcome::default()
+        }
+    }
+
+    fn stopped(&self, fits: Option<usize>, too_large: Option<usize>) -> String {
+        match (fits, too_large) {
+            (Some(fits), Some(large)) if large > fits => format!(
+                "the search stopped at the memory limit: no size is left between {} and {}",
+                self.sizes.at(fits),
+                self.sizes.at(large)
+            ),
+            (_, Some(_)) => "the search stopped because even the smallest sizes did not run \
+                             within the memory limit, or failed"
+                .to_owned(),
+            (_, None) => {
+                "the search stopped at the end of its range: no size was too large".to_owned()
+            }
         }
     }
 

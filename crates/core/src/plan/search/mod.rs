@@ -12,6 +12,7 @@ mod best_throughput_batch;
 mod largest_batch;
 #[cfg(test)]
 mod oracle;
+mod own_value;
 mod race;
 mod seen;
 mod sizes;
@@ -26,6 +27,7 @@ use super::{Outcome, show};
 use crate::spec::Search;
 use best_throughput_batch::BestThroughputBatch;
 use largest_batch::LargestBatch;
+use own_value::WithOwnValue;
 use seen::Probes;
 use sizes::BatchSizes;
 use successive_halving::SuccessiveHalving;
@@ -179,6 +181,8 @@ pub struct SearchContext {
     pub batch_size: u64,
     /// From the file.
     pub grad_accumulation: u64,
+    /// From the file, `auto` resolved.
+    pub num_workers: u64,
     /// From the file.
     pub devices_per_trial: u64,
     /// From the file; `None` for a model that trains nothing.
@@ -192,8 +196,42 @@ pub struct SearchContext {
     pub gpus: u64,
 }
 
-/// Returns the strategy of a checked `sweep.search`.
+/// Returns the strategy of a checked `sweep.search`. A search of one setting also runs the file's own
+/// value of it.
 pub fn strategy(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
+    let of_kind = of_kind(search, given);
+    match own_value(search, given) {
+        Some(own) => Box::new(WithOwnValue {
+            search: of_kind,
+            own,
+        }),
+        None => of_kind,
+    }
+}
+
+/// The file's own value; `None` for a search whose axes list all values.
+fn own_value(search: &Search, given: &SearchContext) -> Option<SearchTrial> {
+    let batch = ("train.batch_size", given.batch_size);
+    match search {
+        Search::BestThroughputBatch {
+            keep_effective: true,
+            ..
+        } => Some(SearchTrial::new(
+            [batch, ("train.grad_accumulation", given.grad_accumulation)],
+            0,
+        )),
+        Search::LargestBatch { .. } | Search::BestThroughputBatch { .. } => {
+            Some(SearchTrial::new([batch], 0))
+        }
+        Search::Workers { .. } => Some(SearchTrial::new(
+            [("data.num_workers", given.num_workers)],
+            0,
+        )),
+        Search::SuccessiveHalving { .. } => None,
+    }
+}
+
+fn of_kind(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
     match search {
         Search::LargestBatch {
             from,

@@ -241,6 +241,7 @@ pub(super) fn given() -> super::SearchContext {
     super::SearchContext {
         batch_size: 8,
         grad_accumulation: 1,
+        num_workers: 0,
         devices_per_trial: 1,
         learning_rate: Some(1e-3),
         steps: None,

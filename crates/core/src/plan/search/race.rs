@@ -12,7 +12,10 @@ mod standings;
 use std::collections::BTreeMap;
 
 use super::{Probe, SearchTrial, seen::Probes};
-use crate::statistics::{ROUNDING, SEARCH_EQUAL, TimedRun, WORTH, middle};
+use crate::{
+    statistics::{ROUNDING, SEARCH_EQUAL, TimedRun, WORTH, middle},
+    units::counted,
+};
 
 pub(super) use standings::Standings;
 
@@ -245,6 +248,23 @@ impl<'a, V: Values> Race<'a, V> {
     /// All tested indices, smallest first.
     pub(super) fn places(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.entries.keys().copied()
+    }
+
+    /// Why the search stopped; `rise` says why its first phase did.
+    pub(super) fn stopped(&self, end: &RaceEnd, rise: &str) -> String {
+        let then = match (self.left(), end.choice) {
+            (0, _) => format!("the {} trials of its budget are used", self.asked),
+            (_, Some(_)) => {
+                "no other value can be faster by more than noise, as far as the tested \
+                             ones show"
+                    .to_owned()
+            }
+            (_, None) => format!(
+                "each candidate has had its {}, and their differences are within noise",
+                counted(self.repeats as usize, "run")
+            ),
+        };
+        format!("the search stopped trying larger values because {rise}, and ended because {then}")
     }
 
     fn left(&self) -> u64 {

@@ -239,6 +239,10 @@ impl SuccessiveHalving {
             chosen,
             why,
             warnings,
+            notes: vec![format!(
+                "the search stopped after its last round ({} in all)",
+                counted(rounds.len(), "round")
+            )],
             grid_trials,
             grid_trial_seconds: mean(&seconds),
             ..StrategyOutcome::default()

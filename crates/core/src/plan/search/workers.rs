@@ -156,6 +156,7 @@ impl Workers {
             )
         });
         notes.extend(first);
+        notes.push(race.stopped(end, self.rise_ended(race)));
         let why = match end.choice {
             Some(place) => self.why(race, end, place),
             None => self.why_not(race, end),
@@ -170,6 +171,17 @@ impl Workers {
             notes,
             grid_trials,
             grid_trial_seconds: None,
+        }
+    }
+
+    fn rise_ended(&self, race: &Race<'_, Self>) -> &'static str {
+        let Some(last) = race.places().next_back() else {
+            return "none could be run";
+        };
+        match mean_wait(race, last) {
+            Some(wait) if wait <= self.wait => "training hardly waits for data any more",
+            _ if last as u64 >= self.most => "the range ends there",
+            _ => "further workers brought no gain larger than noise",
         }
     }
 

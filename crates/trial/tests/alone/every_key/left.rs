@@ -136,6 +136,7 @@ impl Setting {
                 .as_ref()
                 .map(|_| folder.join("attempt/checkpoint")),
             folder: attempt,
+            origin: None,
             run_anchor_nanoseconds: 0,
         };
         let _alone = alone_with_the_generator();

@@ -104,7 +104,12 @@ fn nobody_waits_so_nothing_is_tried() {
     assert_eq!((workers(&end), end.cost.trials), (Some(0), 1));
     assert_eq!(
         end.notes,
-        ["rules of thumb: cores = 16 (not run), cores / 2 = 8 (not run), 4 per GPU = 4 (not run)"]
+        [
+            "rules of thumb: cores = 16 (not run), cores / 2 = 8 (not run), 4 per GPU = 4 (not run)",
+            "the search stopped trying larger values because training hardly waits for data any \
+             more, and ended because no other value can be faster by more than noise, as far as \
+             the tested ones show",
+        ]
     );
 }
 

@@ -1,0 +1,429 @@
+//! `--continue RUN[:TRIAL]`: finds the checkpoints with which the trials of a plan begin.
+//!
+//! In: a plan, and a finished run. Out: the same plan, in which each trial names a checkpoint of
+//! that run ([`Origin`]); or why one cannot be continued. `kiln-trial` reads the checkpoint.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    plan::{Origin, Trial, TrialFile, TrialId},
+    record::{
+        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrialTable,
+        attempt::{attempts, result},
+        difference::Difference,
+        run_folder,
+    },
+    spec::expand_home,
+    units::counted,
+};
+use serde_json::Value;
+
+use super::{
+    Status, Stop,
+    planned::Planned,
+    runs,
+    sources::table_of,
+    trained::{named_trial, split_trial, trial_file, without_weights},
+};
+
+/// Most trials, and most differences of settings, that a message lists.
+const MOST_LISTED: usize = 5;
+/// Advice after the settings that differ.
+const ALLOWED: &str = "a continuation may change the number of steps or epochs, the optimizer's \
+                       rates and decay, the schedule, evaluation, checkpoints and the loader's \
+                       workers; for other changes start anew, or from the weights alone with \
+                       `train.initial_weights`";
+
+/// A trial of the run that is continued.
+struct Source {
+    trial: TrialId,
+    file: TrialFile,
+    /// Optimizer updates of its last attempt.
+    steps: Option<u64>,
+}
+
+/// A trial that cannot be continued.
+struct Refusal {
+    what: String,
+    /// Whether its settings differ too much.
+    is_of_settings: bool,
+}
+
+impl From<Stop> for Refusal {
+    fn from(stop: Stop) -> Self {
+        Self {
+            what: stop.message,
+            is_of_settings: false,
+        }
+    }
+}
+
+/// Lets each trial of a plan begin with a checkpoint of the run that `named` means. Unless `fresh`,
+/// an unfinished run of the experiment that continues another one keeps what it began with. Returns
+/// what the user should know.
+///
+/// # Errors
+/// There is no such run, it has no usable checkpoint, or the settings do not allow it.
+pub(super) fn continue_run(
+    planned: &mut Planned,
+    named: &str,
+    results: &Path,
+    fresh: bool,
+) -> Result<Vec<String>, Stop> {
+    let begun = begun(results, &planned.loaded.experiment.name).filter(|_| !fresh);
+    let (text, trial) = split_trial(named, results);
+    let folder = folder_of(text, results, begun.as_ref().map(|(folder, _)| folder))?;
+    if let Some((_, record)) = begun.filter(|(begun, _)| *begun == folder) {
+        continue_as_recorded(planned, &record)?;
+        return Ok(told(&planned.plan.trials).into_iter().collect());
+    }
+    let run = RunFolder::at(&folder);
+    let sources = sources(&run, trial)?;
+    let (mut faults, mut earlier) = (Vec::new(), BTreeSet::new());
+    for trial in &mut planned.plan.trials {
+        match continued(trial, &run, &sources, &planned.data) {
+            Ok((continuing, note)) => {
+                *trial = continuing;
+                earlier.extend(note);
+            }
+            Err(refusal) => faults.push(refusal),
+        }
+    }
+    none_or(faults)?;
+    Ok(told(&planned.plan.trials)
+        .into_iter()
+        .chain(earlier)
+        .collect())
+}
+
+/// The trial with the checkpoint that it begins with, and a note if that is not the last step.
+fn continued(
+    trial: &Trial,
+    run: &RunFolder,
+    sources: &[Source],
+    data: &BTreeMap<String, String>,
+) -> Result<(Trial, Option<String>), Refusal> {
+    let source = source_of(sources, trial, run)?;
+    check_data(run, source, trial, data)?;
+    let origin = origin(run, source)?;
+    let step = origin.step;
+    let trial = trial.continuing(origin).map_err(Stop::bad_input)?;
+    Ok((trial, earlier_step(source, step)))
+}
+
+/// Lets the trials of a plan begin with the checkpoints that a run recorded.
+///
+/// # Errors
+/// A trial has none in the record: its settings have changed.
+pub(super) fn continue_as_recorded(planned: &mut Planned, record: &RunFile) -> Result<(), Stop> {
+    if record.continues.is_empty() {
+        return Ok(());
+    }
+    let mut faults = Vec::new();
+    for trial in &mut planned.plan.trials {
+        let mut recorded = record.continues.iter().filter_map(|(id, origin)| {
+            let run = expand_home(&origin.run.to_string_lossy());
+            let origin = Origin {
+                run,
+                ..origin.clone()
+            };
+            trial.continuing(origin).ok().filter(|made| made.id == *id)
+        });
+        match recorded.next() {
+            Some(continuing) => *trial = continuing,
+            None => faults.push(Refusal::from(Stop::bad_input(format!(
+                "the run of experiment `{}` continues trials of another run, and none of them has \
+                 the settings of trial {}{}; leave the settings as they were, or start a new run \
+                 with `--continue RUN --fresh`",
+                record.experiment,
+                trial.id,
+                axes(trial)
+            )))),
+        }
+    }
+    none_or(faults)
+}
+
+/// Says which checkpoints the trials begin with; `None` if all begin anew.
+fn told(trials: &[Trial]) -> Option<String> {
+    let origins: Vec<&Origin> = trials
+        .iter()
+        .filter_map(|trial| trial.origin.as_ref())
+        .collect();
+    let first = origins.first()?;
+    let mut each: Vec<String> = origins
+        .iter()
+        .map(|origin| format!("{} at step {}", origin.trial, origin.step))
+        .collect();
+    each.dedup();
+    let more = match each.len().saturating_sub(MOST_LISTED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    each.truncate(MOST_LISTED);
+    Some(format!(
+        "continuing {}: {}{more}",
+        first.run.display(),
+        each.join(", ")
+    ))
+}
+
+/// The checkpoints that trials need and that are missing or changed. A trial that has checkpoints of
+/// its own in the newest run of the experiment needs none.
+pub(super) fn faults(trials: &[Trial], experiment: &str, results: &Path) -> Vec<String> {
+    let newest = run_folder::runs(results, experiment).pop();
+    let has_own = |trial: &Trial| {
+        newest.as_ref().is_some_and(|run| {
+            let own = Checkpoints::new(run.checkpoints(&trial.id), trial.id.clone());
+            !own.steps().is_empty()
+        })
+    };
+    let fault = |trial: &Trial| {
+        let origin = trial.origin.as_ref()?;
+        let run = RunFolder::at(&origin.run);
+        let why = Checkpoints::new(run.checkpoints(&origin.trial), origin.trial.clone())
+            .with_sum(origin.step, &origin.sha256)
+            .err()?;
+        Some(format!(
+            "trial {} continues step {} of {}, whose checkpoint cannot be used: {why}",
+            trial.id,
+            origin.step,
+            run.checkpoints(&origin.trial).display()
+        ))
+    };
+    trials
+        .iter()
+        .filter(|trial| !has_own(trial))
+        .filter_map(fault)
+        .collect()
+}
+
+/// One message of all faults.
+fn none_or(faults: Vec<Refusal>) -> Result<(), Stop> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let advice = faults.iter().any(|fault| fault.is_of_settings);
+    let mut lines: Vec<String> = faults.into_iter().map(|fault| fault.what).collect();
+    lines.dedup();
+    let more = lines.len().saturating_sub(MOST_LISTED);
+    lines.truncate(MOST_LISTED);
+    if more > 0 {
+        lines.push(format!("{more} more trials cannot be continued"));
+    }
+    lines.extend(advice.then(|| ALLOWED.to_owned()));
+    Err(Stop::of_lines(Status::BadInput, &lines))
+}
+
+/// The newest run of an experiment, if it continues another one and is unfinished.
+fn begun(results: &Path, experiment: &str) -> Option<(PathBuf, RunFile)> {
+    let run = run_folder::runs(results, experiment).pop()?;
+    let record = RunFile::read(&run.run_file()).ok()?;
+    let table = TrialTable::read_of(&run).ok()?;
+    let last = table.last_attempts();
+    let has_ended = |trial: &TrialId| {
+        let row = last.iter().find(|row| row.fixed.trial == *trial);
+        row.is_some_and(|row| row.fixed.outcome.is_final())
+    };
+    let is_open = !record.continues.is_empty() && !record.plan.iter().all(has_ended);
+    is_open.then(|| Some((run.path().canonicalize().ok()?, record)))?
+}
+
+/// The folder of the run that is meant. A short name does not count the run that is under way.
+fn folder_of(named: &str, results: &Path, begun: Option<&PathBuf>) -> Result<PathBuf, Stop> {
+    let earlier = begun
+        .filter(|_| !Path::new(named).exists())
+        .and_then(|begun| runs::find_without(named, results, begun).ok());
+    let table = match earlier {
+        Some(earlier) => earlier.run.trials_table(),
+        None => table_of(named, results)?,
+    };
+    let folder = table.parent().unwrap_or(Path::new(""));
+    folder
+        .canonicalize()
+        .map_err(|error| Stop::bad_input(format!("{}: {error}", folder.display())))
+}
+
+/// The trials of a run, or the one that is named.
+fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
+    let table = TrialTable::read_of(run).map_err(|error| Stop::bad_input(error.to_string()))?;
+    let rows = table.last_attempts();
+    let ids: Vec<&TrialId> = rows.iter().map(|row| &row.fixed.trial).collect();
+    let named = named
+        .map(|named| named_trial(run, &ids, named))
+        .transpose()?;
+    let wanted = rows
+        .iter()
+        .filter(|row| named.as_ref().is_none_or(|named| row.fixed.trial == *named));
+    let sources = wanted
+        .map(|row| {
+            Ok(Source {
+                trial: row.fixed.trial.clone(),
+                file: trial_file(run, &row.fixed.trial)?,
+                steps: row.fixed.steps,
+            })
+        })
+        .collect::<Result<Vec<_>, Stop>>()?;
+    if sources.is_empty() {
+        return Err(Stop::bad_input(format!(
+            "{}: no trial has ended yet, so none can be continued; run it with `kiln run`",
+            run.path().display()
+        )));
+    }
+    Ok(sources)
+}
+
+/// The trial that another one continues: of those whose settings allow it, the one with the fewest
+/// differences.
+fn source_of<'a>(
+    sources: &'a [Source],
+    trial: &Trial,
+    run: &RunFolder,
+) -> Result<&'a Source, Refusal> {
+    let mut compared: Vec<(ContinuedSettings, &Source)> = sources
+        .iter()
+        .map(|source| (ContinuedSettings::compare(&source.file, trial), source))
+        .collect();
+    compared.sort_by_key(|(settings, _)| (settings.forbidden.len(), settings.allowed));
+    let place = below_here(run.path());
+    let place = place.display();
+    let Some((best, source)) = compared.first() else {
+        return Err(Stop::bad_input(format!("{place}: no trial")).into());
+    };
+    if !best.forbidden.is_empty() {
+        let closest = if sources.len() > 1 {
+            "the closest trial, "
+        } else {
+            ""
+        };
+        return Err(Refusal {
+            what: format!(
+                "trial {}{} cannot continue {closest}{} of {place}: {}",
+                trial.id,
+                axes(trial),
+                source.trial,
+                differences(&best.forbidden)
+            ),
+            is_of_settings: true,
+        });
+    }
+    let alike: Vec<String> = compared
+        .iter()
+        .filter(|(other, _)| other.forbidden.is_empty() && other.allowed == best.allowed)
+        .map(|(_, source)| source.trial.to_string())
+        .collect();
+    match alike.len() {
+        1 => Ok(source),
+        several => Err(Stop::bad_input(format!(
+            "trial {}{} could continue {several} trials of {place}: {}; name one: `--continue \
+             RUN:{}`",
+            trial.id,
+            axes(trial),
+            alike[..several.min(MOST_LISTED)].join(", "),
+            alike[0]
+        ))
+        .into()),
+    }
+}
+
+/// The newest checkpoint of a trial.
+fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
+    let checkpoints = Checkpoints::new(run.checkpoints(&source.trial), source.trial.clone());
+    let (found, sha256) = checkpoints.newest_whole().map_err(|refused| {
+        if refused.is_empty() {
+            return without_weights(run, &source.file, Some(&source.trial));
+        }
+        Stop::bad_input(format!(
+            "{}: no checkpoint can be continued: {}; run that trial again",
+            run.checkpoints(&source.trial).display(),
+            refused.join("; ")
+        ))
+    })?;
+    Ok(Origin {
+        run: below_here(run.path()),
+        trial: source.trial.clone(),
+        step: found.header.step,
+        sha256,
+    })
+}
+
+/// A path below the current folder, relative to it; any other path as it is.
+fn below_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    let below = here
+        .ok()
+        .and_then(|here| path.strip_prefix(here).map(Path::to_owned).ok());
+    below.unwrap_or_else(|| path.to_owned())
+}
+
+/// Refuses data whose content has changed since.
+fn check_data(
+    run: &RunFolder,
+    source: &Source,
+    trial: &Trial,
+    now: &BTreeMap<String, String>,
+) -> Result<(), Stop> {
+    let last = attempts(run, &source.trial).into_iter().rev();
+    let before = last
+        .filter_map(|attempt| result(&run.attempt(&source.trial, attempt)).ok())
+        .find_map(|result| result.data_sha256);
+    match (before, now.get(trial.data.kind())) {
+        (Some(before), Some(now)) if before != *now => Err(Stop::bad_input(format!(
+            "trial {} of {} was trained on other data: its SHA-256 was {before}, and that of \
+             `{}` is {now}; restore the data, or start from the weights alone with \
+             `train.initial_weights`",
+            source.trial,
+            run.path().display(),
+            trial.data.kind()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The kept checkpoint may be older than the end of the trial.
+fn earlier_step(source: &Source, step: u64) -> Option<String> {
+    let steps = source.steps.filter(|steps| *steps > step)?;
+    Some(format!(
+        "trial {} made {steps} steps, and its newest checkpoint is of step {step}, so training goes \
+         on from there; `train.checkpoint.after: last` keeps the one of the last step",
+        source.trial
+    ))
+}
+
+fn differences(all: &[Difference]) -> String {
+    let show = |value: &Option<Value>| match value {
+        Some(value) => value.to_string(),
+        None => "not set".to_owned(),
+    };
+    let told = all.iter().take(MOST_LISTED);
+    let told: Vec<String> = told
+        .map(|difference| {
+            format!(
+                "`{}` was {}, is now {}",
+                difference.key,
+                show(&difference.old),
+                show(&difference.new)
+            )
+        })
+        .collect();
+    match all.len().saturating_sub(MOST_LISTED) {
+        0 => told.join(", "),
+        more => format!("{}, and {} more", told.join(", "), counted(more, "setting")),
+    }
+}
+
+/// The place of a trial in its sweep, for a message.
+fn axes(trial: &Trial) -> String {
+    let each: Vec<String> = trial
+        .axes
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", each.join(", ")),
+    }
+}

@@ -1,0 +1,382 @@
+//! `kiln run --continue`: a training goes on from the checkpoint of another run.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use kiln_core::record::{RunFile, TrialTable, note::ContinuedFrom};
+
+use crate::scripted_child::{Ended, real_trial};
+
+const EXPERIMENT: &str = "kiln: 1\nname: x\n\
+    model: {kind: mlp, seq_len: 8}\n\
+    data: {kind: generated, characters: 4000}\n\
+    train: {steps: 20, batch_size: 2, cpu_threads: 1, optimizer: {kind: adamw}, evaluate: {every: 10}, \
+    checkpoint: {every_steps: 10, after: last}}\n\
+    measure: {warmup_steps: 0, warmup_seconds: 0.0}\n\
+    sweep: {grid: {train.optimizer.learning_rate: [1.0e-3, 1.0e-2]}}\nrun: {engine: flex}\n";
+/// Options of a longer training.
+const LONGER: [&str; 2] = ["--set", "train.steps=40"];
+
+/// A folder with one run of the experiment.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn with_a_run() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.write("x.yaml", EXPERIMENT);
+        place.succeeds(&["run", "x.yaml"]);
+        place
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.path().join(name), text).unwrap();
+    }
+
+    fn kiln(&self, arguments: &[&str]) -> Ended {
+        Ended::of(
+            Command::new(env!("CARGO_BIN_EXE_kiln"))
+                .args(arguments)
+                .current_dir(&self.0)
+                .env("KILN_TRIAL", real_trial())
+                .env("KILN_LOCKS", self.0.path().join("locks"))
+                .env("XDG_CACHE_HOME", self.0.path().join("cache"))
+                .env("CUDA_VISIBLE_DEVICES", "")
+                .output()
+                .unwrap(),
+        )
+    }
+
+    fn succeeds(&self, arguments: &[&str]) -> Ended {
+        let ended = self.kiln(arguments);
+        assert_eq!(ended.status, Some(0), "{arguments:?}: {}", ended.stderr);
+        ended
+    }
+
+    /// Runs the experiment again, with `--continue` and other options.
+    fn continues(&self, named: &str, more: &[&str]) -> Ended {
+        self.kiln(&[&["run", "x.yaml", "--continue", named], more].concat())
+    }
+
+    fn refused(&self, named: &str, more: &[&str]) -> String {
+        let ended = self.continues(named, more);
+        assert_eq!(ended.status, Some(2), "{named} {more:?}: {}", ended.stderr);
+        ended.stderr
+    }
+
+    /// The runs, oldest first.
+    fn runs(&self) -> Vec<PathBuf> {
+        let folder = self.0.path().join("results/x");
+        let mut runs: Vec<PathBuf> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.join("run.json").is_file() && !path.ends_with("latest"))
+            .collect();
+        runs.sort_by_key(|run| record(run).number);
+        runs
+    }
+
+    fn newest(&self) -> PathBuf {
+        self.runs().pop().unwrap()
+    }
+}
+
+fn record(run: &Path) -> RunFile {
+    RunFile::read(&run.join("run.json")).unwrap()
+}
+
+/// The loss of each step of the attempts of each trial, by the value of the axis.
+fn losses(run: &Path) -> BTreeMap<String, BTreeMap<u64, String>> {
+    let table = TrialTable::read(&run.join("trials.csv")).unwrap();
+    let mut all: BTreeMap<String, BTreeMap<u64, String>> = BTreeMap::new();
+    for row in &table.rows {
+        let (trial, attempt) = (&row.fixed.trial, row.fixed.attempt);
+        let path = run.join(format!("trials/{trial}/{attempt}/steps.csv"));
+        let mut steps = csv::Reader::from_path(path).unwrap();
+        let of_trial = all.entry(row.axes[0].clone()).or_default();
+        for step in steps.records() {
+            let step = step.unwrap();
+            of_trial.insert(step[3].parse().unwrap(), step[4].to_owned());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_continued_run_has_the_losses_of_a_longer_one_and_records_what_it_came_from() {
+    let place = Place::with_a_run();
+    let source = place.newest();
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("continuing results/x/20"),
+        "{}",
+        ended.stderr
+    );
+    let continued = place.newest();
+    place.succeeds(&["run", "x.yaml", "--set", "train.steps=40"]);
+    let undisturbed = place.newest();
+    assert_eq!(place.runs().len(), 3);
+
+    let (of_all, later) = (losses(&undisturbed), losses(&continued));
+    assert_eq!(of_all.len(), 2);
+    for (rate, steps) in &of_all {
+        let expected: BTreeMap<_, _> = steps.clone().into_iter().filter(|it| it.0 > 20).collect();
+        assert_eq!((expected.len(), &expected), (20, &later[rate]));
+    }
+
+    // It is not taken for an undisturbed training, and says where it began.
+    let (before, now, alone) = (record(&source), record(&continued), record(&undisturbed));
+    assert!(now.plan.iter().all(|id| !alone.plan.contains(id)));
+    assert!(alone.continues.is_empty());
+    let table = TrialTable::read(&continued.join("trials.csv")).unwrap();
+    for row in &table.rows {
+        let origin = &now.continues[&row.fixed.trial];
+        assert_eq!(
+            (row.fixed.steps, row.fixed.resumed_at_step),
+            (Some(40), Some(20))
+        );
+        assert!(before.plan.contains(&origin.trial));
+        let header = continued
+            .join("../..")
+            .join(origin.run.strip_prefix("results").unwrap())
+            .join(format!(
+                "trials/{}/checkpoint/20/checkpoint.json",
+                origin.trial
+            ));
+        let sum = kiln_data::files::sha256_of(&header, Path::new(""))
+            .unwrap()
+            .0;
+        assert_eq!(sum, origin.sha256);
+        assert_eq!(
+            ContinuedFrom::of(&row.fixed),
+            Some(ContinuedFrom::new(origin))
+        );
+    }
+    let said = place
+        .succeeds(&["report", continued.to_str().unwrap()])
+        .stdout;
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("2 of 2 trials went on from checkpoints of x/20")
+            && words.contains("(step 20): steps, samples and losses count from the beginning"),
+        "{said}"
+    );
+    let again = place.succeeds(&["reproduce", continued.to_str().unwrap()]);
+    assert!(
+        again.stdout.contains("losses equal to the bit: 2 of 2"),
+        "{}",
+        again.stdout
+    );
+}
+
+#[test]
+fn an_unfinished_continuation_is_resumed_by_the_same_command() {
+    let place = Place::with_a_run();
+    let source = place.newest();
+    let trials = place.succeeds(&[
+        "plan",
+        "x.yaml",
+        "--continue",
+        "x",
+        "--set",
+        "train.steps=40",
+        "--json",
+    ]);
+    let plan: serde_json::Value = serde_json::from_str(&trials.stdout).unwrap();
+    let first = plan["trials"][0]["id"].as_str().unwrap();
+    assert_eq!(plan["trials"][0]["origin"]["step"], 20);
+    let ended = place.continues("x", &[&LONGER[..], &["--only", first]].concat());
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let begun = place.newest();
+
+    // Neither without `--continue` nor with another run.
+    let without = place.kiln(&["run", "x.yaml", "--set", "train.steps=40"]);
+    assert_eq!(without.status, Some(2));
+    assert!(
+        without
+            .stderr
+            .contains("is unfinished and the experiment has changed since")
+            && without
+                .stderr
+                .contains("`--continue`: it continued results/x/20")
+            && without.stderr.contains("now no trial of another run"),
+        "{}",
+        without.stderr
+    );
+    // Every name that meant the source, and the run itself, resumes it.
+    for named in ["x", "latest", "results/x/latest"] {
+        let ended = place.continues(named, &[&LONGER[..], &["--dry-run"]].concat());
+        assert!(
+            ended.stdout.contains("would resume") && ended.stdout.contains("1 of 2 trials"),
+            "{named}: {}{}",
+            ended.stdout,
+            ended.stderr
+        );
+    }
+    let ended = place.continues("x", &LONGER);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert_eq!(place.newest(), begun);
+    assert_eq!(record(&begun).launches.len(), 2);
+    assert!(losses(&begun).values().all(|steps| steps.len() == 20));
+
+    // Finished, it is the newest run, and the path of its source finds nothing left to do.
+    let source = source.to_str().unwrap();
+    let ended = place.continues(source, &LONGER);
+    assert!(
+        ended.status == Some(0) && ended.stderr.contains("every trial already has its result"),
+        "{}",
+        ended.stderr
+    );
+    let why = place.refused("x", &LONGER);
+    assert!(
+        why.contains("has made 40 steps, and `train.steps` is 40"),
+        "{why}"
+    );
+    let ended = place.continues("x", &["--set", "train.steps=60"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(
+        record(&place.newest())
+            .continues
+            .values()
+            .all(|it| it.step == 40)
+    );
+}
+
+#[test]
+fn what_may_not_be_continued_is_refused_before_the_first_trial() {
+    let place = Place::with_a_run();
+    let longer = |more: &[&'static str]| [&LONGER[..], more].concat();
+    let swept = "train.optimizer.learning_rate=0.5";
+    let cases: [(&str, Vec<&str>, &[&str]); 9] = [
+        ("nowhere", longer(&[]), &["there is no such file or folder"]),
+        ("x:tzz", longer(&[]), &["no trial `tzz`; the trials are t"]),
+        (
+            "x",
+            vec![],
+            &[
+                "has made 20 steps, and `train.steps` is 20",
+                "`--set train.steps=40`",
+            ],
+        ),
+        (
+            "x",
+            longer(&["--set", "train.seed=5"]),
+            &[
+                "`train.seed` was 1, is now 5",
+                "a continuation may change the number of steps",
+            ],
+        ),
+        (
+            "x",
+            longer(&["--set", "train.batch_size=4"]),
+            &["`effective batch size` was 2, is now 4"],
+        ),
+        (
+            "x",
+            longer(&["--set", "model.seq_len=9", "--set", "data.characters=5000"]),
+            &["`data.characters` was 4000, is now 5000, `model.seq_len` was 8, is now 9"],
+        ),
+        (
+            "x",
+            longer(&["--set", "train.optimizer.kind=sgd"]),
+            &["`train.optimizer.kind` was \"adamw\", is now \"sgd\""],
+        ),
+        (
+            "x",
+            longer(&["--set", swept]),
+            &["could continue 2 trials", "name one: `--continue RUN:t"],
+        ),
+        ("x", longer(&["--rerun", "failed"]), &["--rerun"]),
+    ];
+    for (named, more, wanted) in cases {
+        let why = place.refused(named, &more);
+        for part in wanted {
+            assert!(why.contains(part), "{more:?}: {why}");
+        }
+    }
+    assert_eq!(place.runs().len(), 1, "nothing was started");
+
+    // A changed file of the checkpoint, then none, and a run that keeps none.
+    let trials = place.newest().join("trials");
+    let mut folders = fs::read_dir(&trials).unwrap().map(|it| it.unwrap().path());
+    let trial = folders.next().unwrap();
+    let id = trial.file_name().unwrap().to_str().unwrap().to_owned();
+    fs::write(trial.join("checkpoint/20/model.safetensors"), "").unwrap();
+    let named = format!("x:{id}");
+    let one = [&LONGER[..], &["--set", swept]].concat();
+    let why = place.refused(&named, &one);
+    assert!(
+        why.contains(
+            "no checkpoint can be continued: the checkpoint of step 20: model.safetensors"
+        ),
+        "{why}"
+    );
+    fs::remove_dir_all(trial.join("checkpoint")).unwrap();
+    let why = place.refused(&named, &one);
+    assert!(why.contains("kept no weights"), "{why}");
+    let without = EXPERIMENT
+        .replace(
+            "checkpoint: {every_steps: 10, after: last}",
+            "clip_norm: 1.0",
+        )
+        .replace("name: x", "name: y");
+    place.write("y.yaml", &without);
+    place.succeeds(&["run", "y.yaml"]);
+    let why = place.kiln(&[
+        "run",
+        "y.yaml",
+        "--continue",
+        "y",
+        "--set",
+        "train.steps=40",
+    ]);
+    assert!(
+        why.status == Some(2)
+            && why
+                .stderr
+                .contains("add `checkpoint: {every_steps: 500}` to `train`"),
+        "{}",
+        why.stderr
+    );
+}
+
+#[test]
+fn one_trial_may_be_continued_in_several_ways_from_the_checkpoint_that_was_kept() {
+    let place = Place::with_a_run();
+    let trial = record(&place.newest()).plan[0].clone();
+    // As `after: best` leaves it where the last evaluation was not the best.
+    let folder = place.newest().join(format!("trials/{trial}/checkpoint/20"));
+    let header = fs::read_to_string(folder.join("checkpoint.json")).unwrap();
+    let earlier = header.replace("\"step\": 20,", "\"step\": 10,");
+    assert_ne!(header, earlier);
+    fs::write(folder.join("checkpoint.json"), earlier).unwrap();
+    fs::rename(&folder, folder.with_file_name("10")).unwrap();
+    let ways = [
+        "--set",
+        "train.steps=30",
+        "--set",
+        "sweep.grid={train.optimizer.learning_rate: [1.0e-3, 5.0e-4], train.clip_norm: [0.5, 1.0]}",
+    ];
+    let ended = place.continues(&format!("latest:{trial}"), &ways);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .contains("made 20 steps, and its newest checkpoint is of step 10"),
+        "{}",
+        ended.stderr
+    );
+    let record = record(&place.newest());
+    let origins = record.continues.values();
+    assert!(
+        record.plan.len() == 4
+            && record.continues.len() == 4
+            && origins
+                .clone()
+                .all(|origin| origin.trial == trial && origin.step == 10)
+    );
+}
