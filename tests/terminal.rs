@@ -106,13 +106,16 @@ fn timeless(lines: &[String]) -> Vec<String> {
     let seconds = Regex::new(r"after [0-9.]+ (ms|s|min \d+ s)").unwrap();
     let folder = Regex::new(r"results/(\w+)/[^:/]+([:/])").unwrap();
     let left = Regex::new(r", about .* left").unwrap();
-    let memory = Regex::new(r"\d\.\d MiB").unwrap();
+    // A wider number makes the whole table wider.
+    let memory = Regex::new(r" +(memory|\d+\.\d [KM]iB)").unwrap();
+    let rule = Regex::new("─+").unwrap();
     lines
         .iter()
         .map(|line| seconds.replace(line, "after TIME").into_owned())
         .map(|line| folder.replace(&line, "results/$1/RUN$2").into_owned())
         .map(|line| left.replace(&line, "").into_owned())
-        .map(|line| memory.replace(&line, "0.0 MiB").into_owned())
+        .map(|line| memory.replace(&line, "  MEMORY").into_owned())
+        .map(|line| rule.replace(&line, "───").into_owned())
         .collect()
 }
 

@@ -168,7 +168,7 @@ impl TrialStore {
     /// # Errors
     /// It is not on the disk; it stays in memory, and [`TrialStore::settle`] tries again.
     pub fn keep(&mut self, row: &TableRow) -> Result<Vec<TableChange>, StoreError> {
-        self.pending.push(line_with_end(&self.writer, &row)?);
+        self.pending.push(line_with_end(&self.writer, row)?);
         self.settle()
     }
 
