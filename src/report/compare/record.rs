@@ -65,8 +65,8 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         .unwrap_or_default();
     let of_beginning = Difference {
         key: "continues".to_owned(),
-        old: runs[0].and_then(beginning),
-        new: runs[1].and_then(beginning),
+        old: runs[0].and_then(beginning).map(Value::String),
+        new: runs[1].and_then(beginning).map(Value::String),
     };
     let is_telling = |difference: &Difference| {
         !is_fleeting(&difference.key)
@@ -101,7 +101,7 @@ fn is_one_number(difference: &Difference) -> bool {
 }
 
 /// The checkpoints with which the trials of a run began, in words; `None` if they began anew.
-fn beginning(run: &RunFile) -> Option<Value> {
+pub(in crate::report) fn beginning(run: &RunFile) -> Option<String> {
     let origins: BTreeSet<String> = run
         .continues
         .values()
@@ -109,7 +109,7 @@ fn beginning(run: &RunFile) -> Option<Value> {
         .collect();
     let name = run.continues.values().next()?.run_name();
     let each: Vec<String> = origins.into_iter().collect();
-    Some(Value::String(format!("{name}: {}", each.join(", "))))
+    Some(format!("{name}: {}", each.join(", ")))
 }
 
 fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {

@@ -48,6 +48,7 @@ impl Section {
     fn order(self) -> &'static [&'static str] {
         match self {
             Self::Settings => &[
+                "continues",
                 "model.kind",
                 "model.",
                 "data.kind",

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::Section;
 use crate::report::{
-    compare::{RowFact, is_fleeting},
+    compare::{RowFact, beginning, is_fleeting},
     page::Subject,
     points::{SETTINGS, column_setting},
     run_settings::RunSettings,
@@ -48,6 +48,7 @@ pub(super) const EXPECTED: [(Section, &str); 13] = [
     (Section::Flags, RUN_RECORD),
 ];
 const EXPERIMENT: &str = "experiment.yaml";
+const CONTINUES: &str = "continues";
 const RUN_RECORD: &str = "run.json";
 const TRAIN_SAMPLES: &str = "train_samples";
 const SUMS: &str = "data_sha256";
@@ -93,6 +94,9 @@ impl RunRecord {
             is_on_cpu: !rows.is_empty() && rows.iter().all(|row| row.fixed.device_uuid.is_none()),
         };
         if let Some(run) = subject.run {
+            if let Some(origins) = beginning(run) {
+                record.add(Section::Settings, CONTINUES, origins);
+            }
             record.add_launches(run, subject.table);
         }
         record.add_rows(&rows);
@@ -179,6 +183,7 @@ impl RunRecord {
         match section {
             Section::Machine if is_of_gpu.contains(&key) && self.is_on_cpu => Missing::Known,
             Section::Machine if is_of(key, "devices") && self.has_launch => Missing::Known,
+            Section::Settings if key == CONTINUES && self.has_launch => Missing::Known,
             // Other data have another name.
             Section::Data if is_of(key, SUMS) && self.has(section, SUMS) => Missing::Known,
             // A number that was asked for is a setting.
