@@ -165,14 +165,16 @@ pub(crate) fn losses(run: &Path) -> Losses {
     found
 }
 
-/// The steps of a table; a torn last line is not one of them.
+/// The steps of a table; a torn last line is not one of them, and as for kiln neither is a line in
+/// which a power failure left zeros, nor what follows it.
 fn steps(path: &Path) -> Vec<(u64, String)> {
     // A hostile child makes a pipe of it.
     if !path.is_file() {
         return Vec::new();
     }
     let text = fs::read(path).unwrap_or_default();
-    let whole = text
+    let undamaged = text.iter().position(|byte| *byte == 0);
+    let whole = text[..undamaged.unwrap_or(text.len())]
         .iter()
         .rposition(|byte| *byte == b'\n')
         .map_or(0, |at| at + 1);

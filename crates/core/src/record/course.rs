@@ -1,6 +1,6 @@
 //! The steps of a trial as one series, joined from all its attempts.
 
-use std::path::Path;
+use std::{io::Cursor, path::Path};
 
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use super::{
     steps::STEPS,
     table::Table,
 };
-use crate::plan::TrialId;
+use crate::{input, limits::TABLE_BYTES, plan::TrialId};
 
 /// The steps and evaluations of a trial. Steps of an attempt after the checkpoint from which the
 /// next one resumed do not count.
@@ -93,11 +93,25 @@ fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     (last.run_seconds > first.run_seconds).then_some((first.run_seconds, last.run_seconds))
 }
 
+/// The rows of a table of an attempt. It is synced at the end alone: after a power failure a line may
+/// hold zeros, and then only the rows before it count.
 fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
-    match path.is_file() {
-        true => Table::read(path, table.version)?.rows(),
-        false => Ok(Vec::new()),
+    if !path.is_file() {
+        return Ok(Vec::new());
     }
+    let mut bytes = input::read(path, &TABLE_BYTES).map_err(|cause| TableError::Io {
+        path: path.to_owned(),
+        doing: "reading",
+        cause,
+    })?;
+    if let Some(damage) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(damage);
+        match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(last) => bytes.truncate(last + 1),
+            None => return Ok(Vec::new()),
+        }
+    }
+    Table::read_from(&mut Cursor::new(bytes), path, table.version)?.rows()
 }
 
 #[cfg(test)]
@@ -166,5 +180,29 @@ mod tests {
         )
         .unwrap();
         assert!(Course::read(&run, &trial, 3, None).is_err());
+    }
+
+    #[test]
+    fn rows_before_a_line_that_a_power_failure_damaged_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("steps.csv");
+        let steps = [1, 2, 3].map(|number| step(number, number as f64, false));
+        write(&path, &steps);
+        let whole = std::fs::read(&path).unwrap();
+        let read = || rows::<StepRow>(&path, &STEPS);
+        assert_eq!(read().unwrap(), steps);
+        let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+        for (lost, kept) in [
+            (ends[1] + 1..ends[2] + 1, 1),
+            (ends[1] + 9..ends[2] + 1, 1),
+            (ends[0] + 5..whole.len(), 0),
+            (ends[2] + 1..whole.len(), 2),
+            (0..whole.len(), 0),
+        ] {
+            let mut damaged = whole.clone();
+            damaged[lost].fill(0);
+            std::fs::write(&path, &damaged).unwrap();
+            assert_eq!(read().unwrap(), steps[..kept]);
+        }
     }
 }
