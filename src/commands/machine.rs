@@ -37,10 +37,13 @@ const LOOK: Duration = Duration::from_millis(400);
 /// Warns that other processes use the CPU now; `means` says what that does to the numbers. Takes a
 /// moment.
 pub(super) fn warn_of_busy_host(means: &str) {
-    let cores = host::usable_cores();
-    let busy = host::busy_cores(LOOK);
-    let load = host::read().load_1_minute.value().copied();
-    busy_host(busy, cores, load, means)
+    let host = host::read();
+    // All cores of the host: what is busy is counted over all of them too.
+    let Some(cores) = host.logical_cores.value().copied() else {
+        return;
+    };
+    let busy = host::busy_fraction_over(LOOK).map(|fraction| fraction * cores as f64);
+    busy_host(busy, cores, host.load_1_minute.value().copied(), means)
         .iter()
         .for_each(|text| warning(text));
 }

@@ -188,16 +188,20 @@ pub(super) fn cpu_ticks() -> Option<(u64, u64)> {
     Some((total - ticks.get(3)? - ticks.get(4)?, total))
 }
 
-/// Cores of the machine that any process keeps busy, on average over a moment; `None` if it cannot
-/// be read. Sleeps meanwhile.
-pub fn busy_cores(moment: std::time::Duration) -> Option<f64> {
-    let before = cpu_ticks()?;
+/// Share of the time of all cores that was busy between two counts of [`cpu_ticks`]; `None` if one is
+/// missing or no time passed.
+pub(super) fn busy_fraction(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
+    let ((busy_before, total_before), (busy, total)) = before.zip(after)?;
+    (total > total_before)
+        .then(|| busy.saturating_sub(busy_before) as f64 / (total - total_before) as f64)
+}
+
+/// Share of the time of all cores of the machine that any process keeps busy over a moment; `None`
+/// if it cannot be read. Sleeps meanwhile.
+pub fn busy_fraction_over(moment: std::time::Duration) -> Option<f64> {
+    let before = cpu_ticks();
     std::thread::sleep(moment);
-    let after = cpu_ticks()?;
-    let total = after.1.checked_sub(before.1).filter(|total| *total > 0)?;
-    let busy = after.0.saturating_sub(before.0);
-    let cores = *read().logical_cores.value()?;
-    Some(busy as f64 / total as f64 * cores as f64)
+    busy_fraction(before, cpu_ticks())
 }
 
 /// Memory that new work could have without swapping.

@@ -47,12 +47,7 @@ impl HostSeries {
     /// The host since the tick before.
     pub fn tick(&mut self) -> HostTick {
         let ticks = host::cpu_ticks();
-        let cpu_fraction = match (self.cpu_ticks, ticks) {
-            (Some((busy_before, total_before)), Some((busy, total))) if total > total_before => {
-                Some(busy.saturating_sub(busy_before) as f64 / (total - total_before) as f64)
-            }
-            _ => None,
-        };
+        let cpu_fraction = host::busy_fraction(self.cpu_ticks, ticks);
         self.cpu_ticks = ticks;
         let disks = disk::busy_times(Path::new("/")).map(|times| (Instant::now(), times));
         let disk_busy_fraction = self.disks.as_ref().zip(disks.as_ref()).and_then(
