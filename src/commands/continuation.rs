@@ -4,14 +4,14 @@
 //! that run ([`Origin`]); or why one cannot be continued. `kiln-trial` reads the checkpoint.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
 use kiln_core::{
     plan::{Origin, Trial, TrialFile, TrialId},
     record::{
-        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrialTable,
+        Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, TrialTable,
         attempt::{attempts, result},
         difference::Difference,
         run_folder,
@@ -41,6 +41,7 @@ const ALLOWED: &str = "a continuation may change the number of steps or epochs, 
 struct Source {
     trial: TrialId,
     file: TrialFile,
+    settings: TrainingSettings,
     /// Optimizer updates of its last attempt.
     steps: Option<u64>,
 }
@@ -122,16 +123,25 @@ pub(super) fn continue_as_recorded(planned: &mut Planned, record: &RunFile) -> R
     if record.continues.is_empty() {
         return Ok(());
     }
+    // Many trials may begin with one checkpoint.
+    let mut origins: Vec<Origin> = Vec::new();
+    for origin in record.continues.values() {
+        let origin = Origin {
+            run: expand_home(&origin.run.to_string_lossy()),
+            ..origin.clone()
+        };
+        if !origins.contains(&origin) {
+            origins.push(origin);
+        }
+    }
     let mut faults = Vec::new();
     for trial in &mut planned.plan.trials {
-        let mut recorded = record.continues.iter().filter_map(|(id, origin)| {
-            let run = expand_home(&origin.run.to_string_lossy());
-            let origin = Origin {
-                run,
-                ..origin.clone()
-            };
-            trial.continuing(origin).ok().filter(|made| made.id == *id)
-        });
+        let continuing = |origin: &Origin| trial.continuing(origin.clone()).ok();
+        let is_recorded = |made: &Trial| {
+            let content = made.origin.as_ref().map(Origin::content);
+            content.is_some() && record.continues.get(&made.id).map(Origin::content) == content
+        };
+        let mut recorded = origins.iter().filter_map(continuing).filter(is_recorded);
         match recorded.next() {
             Some(continuing) => *trial = continuing,
             None => faults.push(Refusal::from(Stop::bad_input(format!(
@@ -222,13 +232,16 @@ fn none_or(faults: Vec<Refusal>) -> Result<(), Stop> {
 fn begun(results: &Path, experiment: &str) -> Option<(PathBuf, RunFile)> {
     let run = run_folder::runs(results, experiment).pop()?;
     let record = RunFile::read(&run.run_file()).ok()?;
+    if record.continues.is_empty() {
+        return None;
+    }
     let table = TrialTable::read_of(&run).ok()?;
-    let last = table.last_attempts();
-    let has_ended = |trial: &TrialId| {
-        let row = last.iter().find(|row| row.fixed.trial == *trial);
-        row.is_some_and(|row| row.fixed.outcome.is_final())
-    };
-    let is_open = !record.continues.is_empty() && !record.plan.iter().all(has_ended);
+    let last = table.last_attempts().into_iter();
+    let ended: HashSet<&TrialId> = last
+        .filter(|row| row.fixed.outcome.is_final())
+        .map(|row| &row.fixed.trial)
+        .collect();
+    let is_open = !record.plan.iter().all(|trial| ended.contains(trial));
     is_open.then(|| Some((run.path().canonicalize().ok()?, record)))?
 }
 
@@ -260,9 +273,11 @@ fn sources(run: &RunFolder, named: Option<&str>) -> Result<Vec<Source>, Stop> {
         .filter(|row| named.as_ref().is_none_or(|named| row.fixed.trial == *named));
     let sources = wanted
         .map(|row| {
+            let file = trial_file(run, &row.fixed.trial)?;
             Ok(Source {
                 trial: row.fixed.trial.clone(),
-                file: trial_file(run, &row.fixed.trial)?,
+                settings: TrainingSettings::trained(&file),
+                file,
                 steps: row.fixed.steps,
             })
         })
@@ -283,9 +298,11 @@ fn source_of<'a>(
     trial: &Trial,
     run: &RunFolder,
 ) -> Result<&'a Source, Refusal> {
+    let planned = TrainingSettings::planned(trial);
+    let compare = |source| ContinuedSettings::compare(source, &planned);
     let mut compared: Vec<(ContinuedSettings, &Source)> = sources
         .iter()
-        .map(|source| (ContinuedSettings::compare(&source.file, trial), source))
+        .map(|source| (compare(&source.settings), source))
         .collect();
     compared.sort_by_key(|(settings, _)| (settings.forbidden.len(), settings.allowed));
     let place = below_here(run.path());

@@ -9,8 +9,9 @@ use serde_json::{Map, Value};
 
 use super::difference::{Difference, differences, leaves};
 use crate::{
-    kinds::data::Sampling,
+    kinds::{Data, Model, data::Sampling},
     plan::{Trial, TrialFile},
+    spec::{Engine, Train},
 };
 
 /// Keys of `data` that change neither the samples nor their order.
@@ -39,6 +40,18 @@ const RESOLVED_TRAINING: [&str; 4] = ["cpu_threads", "cuda_graph", "checkpoint",
 /// batch × accumulation × devices.
 const EFFECTIVE: &str = "effective batch size";
 
+/// The settings of a training that decide its result.
+#[derive(Clone, Debug)]
+pub struct TrainingSettings {
+    /// By dotted key.
+    leaves: BTreeMap<String, Value>,
+    /// Whether each row of a batch reads on in its own part of the text, so that rows belong to places
+    /// in the batch.
+    is_contiguous: bool,
+    /// Whether the data are prompts and responses.
+    has_pairs: bool,
+}
+
 /// The differences between the settings of a finished trial and those of its continuation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ContinuedSettings {
@@ -48,74 +61,91 @@ pub struct ContinuedSettings {
     pub allowed: usize,
 }
 
-impl ContinuedSettings {
-    /// Compares the trial as it was trained with a planned one.
-    pub fn compare(source: &TrialFile, planned: &Trial) -> Self {
-        let before = settings(
-            [
-                ("model", serde_json::to_value(&source.model)),
-                ("data", serde_json::to_value(&source.data)),
-                ("train", serde_json::to_value(&source.train)),
-                ("run.engine", serde_json::to_value(source.engine)),
-            ],
-            source.train.batch_size * source.batches_per_step(),
-        );
-        let now = settings(
-            [
-                ("model", serde_json::to_value(&planned.model)),
-                ("data", serde_json::to_value(&planned.data)),
-                ("train", serde_json::to_value(&planned.train)),
-                ("run.engine", serde_json::to_value(planned.engine)),
-            ],
-            planned.effective_batch_size,
-        );
-        // Rows of contiguous text belong to places in the batch.
-        let is_contiguous = planned
-            .data
-            .sampling()
-            .is_some_and(|text| text.sampling == Sampling::Contiguous);
-        let is_bound = |difference: &Difference| {
-            let key = difference.key.as_str();
-            let (section, name) = key.split_once('.').unwrap_or((key, ""));
-            match section {
-                "train" => {
-                    BOUND_TRAINING.contains(&key)
-                        || (is_contiguous
-                            && ["train.batch_size", "train.grad_accumulation"].contains(&key))
-                }
-                // The tokens of prompts and responses are in a file, whose sum is checked.
-                "data" if name == "tokenizer" => planned.data.pairs().is_none(),
-                "data" => !FREE_DATA.contains(&name),
-                _ => true,
+impl TrainingSettings {
+    /// Those of a trial as it was trained.
+    pub fn trained(file: &TrialFile) -> Self {
+        let effective = file.train.batch_size * file.batches_per_step();
+        Self::of(&file.model, &file.data, &file.train, file.engine, effective)
+    }
+
+    /// Those of a planned trial.
+    pub fn planned(trial: &Trial) -> Self {
+        let effective = trial.effective_batch_size;
+        Self::of(
+            &trial.model,
+            &trial.data,
+            &trial.train,
+            trial.engine,
+            effective,
+        )
+    }
+
+    fn of(
+        model: &Model,
+        data: &Data,
+        train: &Train,
+        engine: Engine,
+        effective_batch_size: u64,
+    ) -> Self {
+        let mut trained = serde_json::to_value(train).unwrap_or_default();
+        if let Value::Object(train) = &mut trained {
+            let weights = train.get("initial_weights").map(|it| it["sha256"].clone());
+            train.retain(|key, _| !RESOLVED_TRAINING.contains(&key.as_str()));
+            train.extend(weights.map(|sha256| ("initial_weights.sha256".to_owned(), sha256)));
+        }
+        let whole: Map<String, Value> = [
+            ("model", serde_json::to_value(model).unwrap_or_default()),
+            ("data", serde_json::to_value(data).unwrap_or_default()),
+            ("train", trained),
+            (
+                "run.engine",
+                serde_json::to_value(engine).unwrap_or_default(),
+            ),
+            (EFFECTIVE, effective_batch_size.into()),
+        ]
+        .into_iter()
+        .map(|(name, section)| (name.to_owned(), section))
+        .collect();
+        Self {
+            leaves: leaves(Value::Object(whole), &|_| false),
+            is_contiguous: data
+                .sampling()
+                .is_some_and(|text| text.sampling == Sampling::Contiguous),
+            has_pairs: data.pairs().is_some(),
+        }
+    }
+
+    /// Whether a difference from these settings forbids a continuation with them.
+    fn forbid(&self, difference: &Difference) -> bool {
+        let key = difference.key.as_str();
+        let (section, name) = key.split_once('.').unwrap_or((key, ""));
+        match section {
+            "train" => {
+                BOUND_TRAINING.contains(&key)
+                    || (self.is_contiguous
+                        && ["train.batch_size", "train.grad_accumulation"].contains(&key))
             }
-        };
+            // The tokens of prompts and responses are in a file, whose sum is checked.
+            "data" if name == "tokenizer" => !self.has_pairs,
+            "data" => !FREE_DATA.contains(&name),
+            _ => true,
+        }
+    }
+}
+
+impl ContinuedSettings {
+    /// Compares the settings of a trained trial with those of a planned one.
+    pub fn compare(trained: &TrainingSettings, planned: &TrainingSettings) -> Self {
         let (forbidden, allowed): (Vec<_>, Vec<_>) =
-            differences(before, now).into_iter().partition(is_bound);
+            differences(trained.leaves.clone(), planned.leaves.clone())
+                .into_iter()
+                .partition(|difference| planned.forbid(difference));
         let is_told = |difference: &&Difference| !difference.key.starts_with("data.");
         Self {
             forbidden,
             allowed: allowed.iter().filter(is_told).count(),
         }
     }
-}
-
-/// Every setting that decides a result, by its dotted key.
-fn settings(
-    sections: [(&str, serde_json::Result<Value>); 4],
-    effective_batch_size: u64,
-) -> BTreeMap<String, Value> {
-    let mut whole = Map::new();
-    for (name, section) in sections {
-        let mut section = section.unwrap_or_default();
-        if let (Value::Object(train), "train") = (&mut section, name) {
-            let weights = train.get("initial_weights").map(|it| it["sha256"].clone());
-            train.retain(|key, _| !RESOLVED_TRAINING.contains(&key.as_str()));
-            train.extend(weights.map(|sha256| ("initial_weights.sha256".to_owned(), sha256)));
-        }
-        whole.insert(name.to_owned(), section);
-    }
-    whole.insert(EFFECTIVE.to_owned(), effective_batch_size.into());
-    leaves(Value::Object(whole), &|_| false)
 }
 
 #[cfg(test)]
@@ -161,19 +191,26 @@ mod tests {
     const TEXT: &str = "kind: text, path: a.txt, num_workers: auto";
     const TRAIN: &str = "steps: 200, batch_size: 8, checkpoint: {every_steps: 10}";
 
+    fn compared(trained: &TrialFile, planned: &Trial) -> ContinuedSettings {
+        ContinuedSettings::compare(
+            &TrainingSettings::trained(trained),
+            &TrainingSettings::planned(planned),
+        )
+    }
+
     fn forbidden(data: &str, train: &str) -> Vec<String> {
-        let compared = ContinuedSettings::compare(&trained(TEXT, TRAIN), &planned(data, train));
+        let compared = compared(&trained(TEXT, TRAIN), &planned(data, train));
         let keys = compared.forbidden.into_iter();
         keys.map(|difference| difference.key).collect()
     }
 
     #[test]
     fn what_a_child_gets_resolved_is_no_difference() {
-        let compared = ContinuedSettings::compare(&trained(TEXT, TRAIN), &planned(TEXT, TRAIN));
-        assert_eq!(compared, ContinuedSettings::default());
+        let same = compared(&trained(TEXT, TRAIN), &planned(TEXT, TRAIN));
+        assert_eq!(same, ContinuedSettings::default());
         let longer = "steps: 400, batch_size: 8, checkpoint: {every_steps: 10}";
-        let compared = ContinuedSettings::compare(&trained(TEXT, TRAIN), &planned(TEXT, longer));
-        assert_eq!((compared.forbidden, compared.allowed), (Vec::new(), 1));
+        let more = compared(&trained(TEXT, TRAIN), &planned(TEXT, longer));
+        assert_eq!((more.forbidden, more.allowed), (Vec::new(), 1));
     }
 
     #[test]
@@ -225,7 +262,7 @@ mod tests {
     fn rows_of_contiguous_text_belong_to_places_in_the_batch() {
         let data = "kind: text, path: a.txt, sampling: contiguous";
         let split = planned(data, "steps: 9, batch_size: 4, grad_accumulation: 2");
-        let compared = ContinuedSettings::compare(&trained(data, TRAIN), &split);
+        let compared = compared(&trained(data, TRAIN), &split);
         let keys: Vec<&str> = compared
             .forbidden
             .iter()

@@ -31,7 +31,7 @@ pub mod trials;
 
 pub use attempt::AttemptFile;
 pub use checkpoint::Checkpoints;
-pub use continuation::ContinuedSettings;
+pub use continuation::{ContinuedSettings, TrainingSettings};
 pub use course::Course;
 pub use epochs::EpochRow;
 pub use examination::Finding;
