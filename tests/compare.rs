@@ -455,24 +455,27 @@ fn of_many_points_the_first_two_hundred_are_listed() {
     );
 }
 
+/// A short training of two batch sizes.
+const TWO_BATCHES: &str = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
+     16}\ndata: {kind: generated, characters: 50000}\ntrain: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, \
+     warmup_seconds: 0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
+
+/// Runs kiln with the real program of trials.
+fn trained(place: &Place, arguments: &[&str]) -> Ended {
+    Ended::of(
+        place
+            .kiln(arguments)
+            .env("KILN_TRIAL", real_trial())
+            .output()
+            .unwrap(),
+    )
+}
+
 #[test]
 fn a_run_is_reproduced_with_the_losses_it_had() {
     let place = Place::with("");
-    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
-                16}\ndata: {kind: generated, characters: 50000}\n\
-                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: \
-                0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
-    fs::write(place.path("x.yaml"), text).unwrap();
-    let trial = real_trial();
-    let kiln = |arguments: &[&str]| {
-        Ended::of(
-            place
-                .kiln(arguments)
-                .env("KILN_TRIAL", &trial)
-                .output()
-                .unwrap(),
-        )
-    };
+    fs::write(place.path("x.yaml"), TWO_BATCHES).unwrap();
+    let kiln = |arguments: &[&str]| trained(&place, arguments);
     let first = kiln(&["run", "x.yaml"]);
     assert_eq!(first.status, Some(0), "{first:?}");
     // What the file says by now is not asked.
@@ -572,21 +575,8 @@ fn a_run_is_reproduced_with_the_losses_it_had() {
 #[test]
 fn runs_that_differ_by_a_setting_are_compared_and_the_setting_is_named() {
     let place = Place::with("");
-    let text = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 16, hidden: 32, context: 4, seq_len: \
-                16}\ndata: {kind: generated, characters: 50000}\n\
-                train: {steps: 30, cpu_threads: 1}\nmeasure: {warmup_steps: 3, warmup_seconds: \
-                0.0}\nsweep: {grid: {train.batch_size: [4, 8]}}\n";
-    fs::write(place.path("x.yaml"), text).unwrap();
-    let trial = real_trial();
-    let kiln = |arguments: &[&str]| {
-        Ended::of(
-            place
-                .kiln(arguments)
-                .env("KILN_TRIAL", &trial)
-                .output()
-                .unwrap(),
-        )
-    };
+    fs::write(place.path("x.yaml"), TWO_BATCHES).unwrap();
+    let kiln = |arguments: &[&str]| trained(&place, arguments);
     let run = |settings: &[&str]| {
         let ended = kiln(&[&["run", "x.yaml", "--fresh"], settings].concat());
         assert_eq!(ended.status, Some(0), "{ended:?}");
@@ -679,16 +669,7 @@ fn both_sides_run_anew_in_turns() {
                 train: {batch_size: 4, steps: 20, cpu_threads: 1}\nmeasure: {warmup_steps: 3, \
                 warmup_seconds: 0.0}\nsweep: {repeats: 3}\n";
     fs::write(place.path("x.yaml"), text).unwrap();
-    let trial = real_trial();
-    let kiln = |arguments: &[&str]| {
-        Ended::of(
-            place
-                .kiln(arguments)
-                .env("KILN_TRIAL", &trial)
-                .output()
-                .unwrap(),
-        )
-    };
+    let kiln = |arguments: &[&str]| trained(&place, arguments);
     let ended = kiln(&[
         "compare",
         "--rerun",

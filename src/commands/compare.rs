@@ -160,7 +160,7 @@ impl CompareOptions {
         self.by.is_empty()
     }
 
-    /// What is asked of a comparison without a treatment.
+    /// The options of a comparison that looks for no treatment.
     fn options(&self) -> Options {
         let mut options = Options {
             by: self.by.clone(),

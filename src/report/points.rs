@@ -250,9 +250,28 @@ pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
 pub(super) mod tests {
     use super::*;
     use kiln_core::{
-        plan::TrialId,
-        record::{TableRow, tables::TRIALS},
+        plan::{Origin, TrialId},
+        record::{RunFile, TableRow, tables::TRIALS},
     };
+
+    /// The run, as if its trial had begun with a checkpoint of another run.
+    pub(in crate::report) fn continued(run: &RunFile) -> RunFile {
+        let origin = Origin {
+            run: "results/x/20261120T100809Z-4da13ed".into(),
+            trial: TrialId("t0123456789".to_owned()),
+            step: 200,
+            sha256: "ab".repeat(32),
+        };
+        let mut continued = run.clone();
+        continued
+            .continues
+            .insert(TrialId("t1111111111".to_owned()), origin);
+        continued
+    }
+
+    /// The checkpoint of [`continued`], as pages show it.
+    pub(in crate::report) const BEGINNING: &str =
+        "x/20261120T100809Z-4da13ed: t0123456789 at step 200";
 
     /// A completed trial on a GPU; `id` also numbers it.
     pub(in crate::report) fn row(id: u64, samples_per_second: f64) -> TrialRow {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptEnd, TableRow},
+    record::AttemptEnd,
     spec::OnOom,
 };
 
@@ -45,13 +45,6 @@ impl History {
         let mut history = Self::default();
         ends.iter()
             .for_each(|end| history.add(&end.trial, end.outcome));
-        history
-    }
-
-    pub(super) fn of_rows(rows: &[TableRow]) -> Self {
-        let mut history = Self::default();
-        rows.iter()
-            .for_each(|row| history.add(&row.fixed.trial, row.fixed.outcome));
         history
     }
 

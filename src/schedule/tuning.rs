@@ -8,7 +8,7 @@ use kiln_core::{
         Outcome, PlanProblem, Prober, Trial,
         search::{Ask, Probe, Recommendation, SearchTrial, Strategy, describe_values},
     },
-    record::{TableRow, TrialRow},
+    record::{AttemptEnd, TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
 };
 
@@ -65,7 +65,8 @@ impl<'a> Tuning<'a> {
 
     /// The same with the number of retries of the launches so far.
     pub(super) fn progress_with(&self, rows: &[TableRow], retries: u64) -> Progressed {
-        let history = History::of_rows(rows);
+        let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
+        let history = History::of(&ends);
         let mut probes: Vec<Probe> = Vec::new();
         let mut progressed = Progressed {
             trials: Vec::new(),

@@ -132,7 +132,7 @@ pub(super) mod tests {
             .unwrap()
     }
 
-    /// What `look` finds, within a minute.
+    /// Calls `look` until it returns a value, for a minute at most.
     fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
         let began = Instant::now();
         loop {

@@ -47,7 +47,7 @@ pub(in crate::report) struct Lines {
 pub(in crate::report) struct ChartLine {
     /// In the legend; the lines of one label share its entry.
     pub(in crate::report) label: String,
-    /// What sets it apart from other lines of its label; among the values alone.
+    /// Tells it from other lines of the same label. Shown in the list of values, not in the legend.
     pub(in crate::report) detail: String,
     /// Index into the colors of the series.
     pub(in crate::report) color: usize,

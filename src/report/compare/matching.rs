@@ -25,6 +25,20 @@ pub(super) struct Matched<'a> {
     pub(super) only_new: Vec<String>,
 }
 
+impl<'a> Matched<'a> {
+    /// Adds a point of base, with the point of new that belongs to it, if there is one.
+    fn add(&mut self, name: String, base: Point<'a>, new: Option<Point<'a>>) {
+        match new {
+            Some(new) => self.pairs.push(MatchedPair {
+                name,
+                base: base.rows,
+                new: new.rows,
+            }),
+            None => self.only_base.push(name),
+        }
+    }
+}
+
 /// Points that share a trial id: the same settings, whatever tables they are in.
 pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a> {
     let (old_points, mut new_points) = (
@@ -46,14 +60,7 @@ pub(super) fn by_id<'a>(base: &'a TrialTable, new: &'a TrialTable) -> Matched<'a
             .rows
             .iter()
             .find_map(|row| new_points[*place_of.get(&row.trial)?].take());
-        match same {
-            Some(same) => matched.pairs.push(MatchedPair {
-                name,
-                base: point.rows,
-                new: same.rows,
-            }),
-            None => matched.only_base.push(name),
-        }
+        matched.add(name, point, same);
     }
     matched.only_new = new_points
         .into_iter()
@@ -86,14 +93,7 @@ pub(super) fn by_settings<'a>(
         }
         .name(axes);
         let same = place_of.get(&key).and_then(|place| others[*place].take());
-        match same {
-            Some(same) => matched.pairs.push(MatchedPair {
-                name,
-                base: point.rows,
-                new: same.rows,
-            }),
-            None => matched.only_base.push(name),
-        }
+        matched.add(name, point, same);
     }
     let left = others.into_iter().flatten();
     matched.only_new = left.map(|point| point.name(&new.axes)).collect();

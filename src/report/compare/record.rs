@@ -139,10 +139,10 @@ fn spelled(value: Option<Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::plan::TrialId;
     use serde_json::json;
 
     use super::*;
+    use crate::report::points::tests::{BEGINNING, continued};
 
     fn run(launch: Value) -> RunFile {
         let mut whole = json!({
@@ -192,21 +192,12 @@ mod tests {
     #[test]
     fn a_run_that_continues_another_differs_from_one_that_does_not() {
         let anew = run(json!({}));
-        let mut continued = anew.clone();
-        let origin = Origin {
-            run: "results/x/20261120T100809Z-4da13ed".into(),
-            trial: TrialId("t0123456789".to_owned()),
-            step: 200,
-            sha256: "ab".repeat(32),
-        };
-        continued
-            .continues
-            .insert(TrialId("t1111111111".to_owned()), origin);
+        let continued = continued(&anew);
         let found = facts([Some(&anew), Some(&continued)], [None, None]);
         let expected = Fact {
             what: "continues".to_owned(),
             base: String::new(),
-            new: "x/20261120T100809Z-4da13ed: t0123456789 at step 200".to_owned(),
+            new: BEGINNING.to_owned(),
         };
         assert_eq!(found, [expected]);
         assert_eq!(

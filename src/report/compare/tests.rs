@@ -57,7 +57,7 @@ fn one_after_the_other(base: &[f64], new: &[f64]) -> Comparisons {
     .unwrap()
 }
 
-fn page(found: &Comparisons) -> String {
+pub(super) fn page(found: &Comparisons) -> String {
     ComparisonPage {
         base: "a",
         new: "b",

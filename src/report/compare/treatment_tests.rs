@@ -3,9 +3,8 @@
 use kiln_core::record::RunFile;
 use serde_json::json;
 
-use super::*;
+use super::{tests::page, *};
 use crate::report::{
-    PageStyle,
     page::Subject,
     points::tests::{row, table},
 };
@@ -87,19 +86,6 @@ fn compared(base: &Run, new: &Run, across: &[&str]) -> Comparisons {
         ..Options::default()
     };
     compare(&base.table, &new.table, &options).unwrap()
-}
-
-fn page(found: &Comparisons) -> String {
-    ComparisonPage {
-        base: "a",
-        new: "b",
-        facts: None,
-        found,
-    }
-    .text(PageStyle {
-        width: None,
-        has_color: false,
-    })
 }
 
 fn of(found: &Comparisons, place: usize, metric: ComparedMetric) -> &Comparison {

@@ -7,7 +7,7 @@ use kiln_core::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::report::points::tests::{row, table};
+use crate::report::points::tests::{BEGINNING, continued, row, table};
 
 const SMALL: &str = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n";
 
@@ -339,16 +339,7 @@ fn a_run_has_no_difference_to_itself() {
 #[test]
 fn a_run_that_continues_another_differs_in_where_it_began() {
     let anew = run(&[json!({})]);
-    let mut continued = anew.clone();
-    let origin = kiln_core::plan::Origin {
-        run: "results/x/20261120T100809Z-4da13ed".into(),
-        trial: TrialId("t0123456789".to_owned()),
-        step: 200,
-        sha256: "ab".repeat(32),
-    };
-    continued
-        .continues
-        .insert(TrialId("t1111111111".to_owned()), origin);
+    let continued = continued(&anew);
     let found = diff(
         (&of_cpu(), Some(&anew), SMALL),
         (&of_cpu(), Some(&continued), SMALL),
@@ -359,7 +350,7 @@ fn a_run_that_continues_another_differs_in_where_it_began() {
             section: Section::Settings,
             key: "continues".to_owned(),
             a: None,
-            b: Some("x/20261120T100809Z-4da13ed: t0123456789 at step 200".to_owned()),
+            b: Some(BEGINNING.to_owned()),
         }]
     );
 }

@@ -22,7 +22,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// What identifies the checkpoint, wherever its run lies.
+    /// The trial, step and SHA-256 of the checkpoint; these stay the same when its run is moved.
     pub fn content(&self) -> (&TrialId, u64, &str) {
         (&self.trial, self.step, &self.sha256)
     }

@@ -11,7 +11,7 @@ use super::{
     epochs::EPOCHS,
     run_file::Launch,
     steps::STEPS,
-    table::Table,
+    table::scan,
 };
 use crate::{input, limits::TABLE_BYTES, plan::TrialId};
 
@@ -111,7 +111,17 @@ fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Ve
             None => return Ok(Vec::new()),
         }
     }
-    Table::read_from(&mut Cursor::new(bytes), path, table.version)?.rows()
+    let mut rows = Vec::new();
+    scan(
+        &mut Cursor::new(bytes),
+        path,
+        table.version,
+        &mut |record| {
+            rows.push(record.parse()?);
+            Ok(())
+        },
+    )?;
+    Ok(rows)
 }
 
 #[cfg(test)]

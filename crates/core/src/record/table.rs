@@ -129,7 +129,7 @@ pub struct TableSpec {
     pub columns: Vec<String>,
 }
 
-/// What a table file says before its rows.
+/// The header of a table file, and facts about the file for messages.
 #[derive(Clone, Debug)]
 pub struct TableHead {
     /// Its source, for messages.

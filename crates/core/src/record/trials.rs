@@ -261,11 +261,7 @@ impl TrialTable {
             })?;
         match is_begun(&mut file, &path, TRIALS.version)? {
             true => Self::read_from(&mut file, &path),
-            false => Ok(Self {
-                axes: Vec::new(),
-                rows: Vec::new(),
-                torn: None,
-            }),
+            false => Ok(Self::default()),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::plan::{Outcome, TrialId};
 /// Uncompressed size from which lines become a block, in bytes: a block is read as a whole.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// How an attempt ended, and where: what the schedule needs of its row.
+/// The outcome and the device of an attempt: the part of its row that the schedule needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptEnd {
     pub trial: TrialId,
@@ -56,7 +56,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct KeptRows {
     ends: Vec<AttemptEnd>,
-    /// Of each row, the length of its line in bytes.
+    /// Length of the line of each row, in bytes.
     lengths: Vec<u32>,
     /// Complete blocks of lines, compressed.
     blocks: Vec<Box<[u8]>>,
@@ -108,7 +108,7 @@ impl KeptRows {
         Ok(bytes)
     }
 
-    /// Of each row its end and, in `bytes`, its line.
+    /// Returns the end and the line of each row; `bytes` are all lines, from [`KeptRows::bytes`].
     pub(super) fn lines<'a>(
         &'a self,
         bytes: &'a [u8],
