@@ -106,6 +106,8 @@ impl Attempt {
         let result = reaped.result.as_ref().ok().filter(|_| is_believed);
         let libtorch = result.and_then(TrialResult::libtorch);
         let on_cpu = around.devices.is_empty();
+        // A retry does not run together with the other trials of its block.
+        let round = (around.has_blocks && reaped.attempt == 1).then_some(trial.repeat + 1);
         let row = row(&AttemptFacts {
             trial,
             attempt: reaped.attempt,
@@ -121,8 +123,8 @@ impl Attempt {
             cpu_name: around.cpu_name.as_deref().filter(|_| on_cpu),
             processor: around.processor.as_deref(),
             host_id: around.host_id.as_deref(),
-            // A retry does not run together with the other trials of its block.
-            block: (around.has_blocks && reaped.attempt == 1).then_some(trial.repeat + 1),
+            block: round,
+            round,
             driver: around.driver.as_deref(),
             peak: instruments.peak_flops(around.devices, trial, libtorch),
             concurrent_trials: reaped.most_concurrent,
