@@ -36,6 +36,7 @@ mod fuzz;
 mod fuzzing;
 mod guide;
 mod hardware_scenarios;
+mod helper;
 mod imports;
 mod init;
 mod limits;
