@@ -134,11 +134,14 @@ class Trial:
         if self._honoured is None:
             raise RuntimeError("call trial.honours(…) before trial.ready(…): no key may be ignored silently")
         self._total_steps, self._steps_per_epoch = int(total_steps), steps_per_epoch
+        parameters, libraries = int(parameters), {name: str(version) for name, version in (libraries or {}).items()}
+        self._result.update(parameters=parameters, libraries=libraries)
+        if device_name:  # Without one kiln writes the processor's model or the GPU's name.
+            self._result["device_name"] = device_name
         name = device_name or self["device"]
-        self._result.update(parameters=int(parameters), device_name=name, libraries=libraries or {})
-        self._say("ready", parameters=int(parameters), total_steps=int(total_steps), device_name=name, libraries=libraries or {})
+        self._say("ready", parameters=parameters, total_steps=self._total_steps, device_name=name, libraries=libraries)
         if not self.is_of_kiln:
-            print(f"{int(parameters):,} parameters, {self._total_steps} steps on {name}", flush=True)
+            print(f"{parameters:,} parameters, {self._total_steps} steps on {name}", flush=True)
 
     def steps(self, wait=None, event=None, at_window=None):
         """Yields each step; call its `done`. `wait` waits for the device (torch.cuda.synchronize), `event` makes a timed event
