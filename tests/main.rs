@@ -29,6 +29,7 @@ mod data;
 mod diagnosis;
 mod diff;
 mod doctor;
+mod engines;
 mod escape;
 mod experiments;
 mod foreign_trial;
