@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # If CXX is not set, make's built-in default is g++; c++ is used instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all test-faults check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all test-faults check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch pytorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -52,6 +52,9 @@ libtorch: ## find or download libtorch (KILN_LIBTORCH=cpu|cuda selects the flavo
 	@command -v cargo >/dev/null || { echo "make: no cargo found; install Rust (see rust-version in Cargo.toml)" >&2; exit 3; }
 	@command -v $(compiler) >/dev/null || { echo "make: no C++ compiler \`$(compiler)\` found; install g++ or clang, or name one in CXX" >&2; exit 3; }
 	@scripts/libtorch.sh
+
+pytorch: ## a Python with PyTorch in .venv, for experiments/gpt-engines.yaml (5 GB)
+	@scripts/pytorch.sh
 
 browser: ## find or install a Chromium for the tests of the report's page (KILN_BROWSER=none skips them)
 	@scripts/browser.sh

@@ -7,7 +7,6 @@ loss after it, and the most memory so far. Counterpart of crates/trial/examples/
 
 import contextlib
 import json
-import math
 import pathlib
 import sys
 import time
@@ -15,6 +14,9 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "engines"))
+import gpt_pytorch
 
 WARM_UP_STEPS, BLOCKS = 3, 5
 # A model that is still being compiled after so many steps is compiled anew in each, and is measured so.
@@ -26,43 +28,12 @@ PRECISIONS = ("f32", "tf32", "bf16", "amp-bf16", "amp-f16")
 
 # Language models: tokens [rows, time] to logits [rows, time, vocabulary] ---------------------------------------------------------
 
-class GptBlock(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.queries_keys_values, self.attention_projection = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.widening, self.mlp_projection = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+class Gpt(gpt_pytorch.Gpt):
+    SHAPE = ("d_model", "num_layers", "num_heads", "seq_len", "vocabulary", "tie_head")
 
-    def forward(self, x):
-        rows, time, width = x.shape
-        parts = self.queries_keys_values(self.attention_norm(x)).split(width, dim=2)
-        q, k, v = (part.view(rows, time, self.heads, -1).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attention_projection(mixed.transpose(1, 2).reshape(rows, time, width))
-        return x + self.mlp_projection(F.gelu(self.widening(self.mlp_norm(x))))
-
-
-class Gpt(nn.Module):
     def __init__(self, shape, _):
-        super().__init__()
-        width, layers, vocabulary = shape["d_model"], shape["num_layers"], shape["vocabulary"]
-        self.token_table, self.position_table = nn.Embedding(vocabulary, width), nn.Embedding(shape["seq_len"], width)
-        self.blocks = nn.ModuleList(GptBlock(width, shape["num_heads"]) for _ in range(layers))
-        self.final_norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-        for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, 0.0, 0.02 / math.sqrt(2 * layers) if "projection" in name else 0.02)
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
-        if shape["tie_head"]:
-            self.head.weight = self.token_table.weight
-
-    def forward(self, tokens):
-        x = self.token_table(tokens) + self.position_table(torch.arange(tokens.shape[1], device=tokens.device))
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.final_norm(x))
+        super().__init__(**{key: shape[key] for key in self.SHAPE})
+        self.draw(lambda _, shape, deviation: torch.randn(shape) * deviation)
 
 
 class Lstm(nn.Module):

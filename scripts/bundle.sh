@@ -56,7 +56,7 @@ PY
 )
 
 rm -rf "$out"
-mkdir -p "$out/data" "$out/programs" "$out/scripts" "$out/benches" "$out/tests/experiments" "$out/tests/scenarios"
+mkdir -p "$out/data" "$out/programs" "$out/scripts" "$out/benches" "$out/engines" "$out/tests/experiments" "$out/tests/scenarios"
 for program in kiln kiln-trial; do
   strip -o "$out/$program" "$target/$program"
 done
@@ -69,6 +69,7 @@ cp tests/scenarios/h200.yaml "$out/tests/scenarios/"
 mkdir "$out/tests/reference"
 cp tests/reference/*.csv tests/reference/*.safetensors "$out/tests/reference/"
 cp benches/against-pytorch.sh benches/pytorch_models.py benches/step-speed-*.json "$out/benches/"
+cp engines/*.py python/kiln_child.py "$out/engines/"
 cp scripts/check-gpu.sh "$out/scripts/"
 mkdir "$out/scripts/check_gpu"
 cp scripts/check_gpu/*.py "$out/scripts/check_gpu/"

@@ -130,6 +130,11 @@ pub(super) const SCHEMA: &str = r#"Examples:
 
 See docs/experiment-file.md"#;
 
+pub(super) const HELPER: &str = r#"Examples:
+  kiln helper python > kiln_child.py   # beside the script that imports it
+
+See docs/engines.md"#;
+
 pub(super) const COMPLETIONS: &str = r#"Examples:
   kiln completions bash > ~/.local/share/bash-completion/completions/kiln
 

@@ -12,6 +12,7 @@ mod doctor;
 mod examples;
 mod excerpt;
 mod export;
+mod helper;
 mod init;
 mod initial_weights;
 mod launching;
@@ -127,6 +128,9 @@ enum Verb {
     /// Print the JSON Schema of the experiment file.
     #[command(after_long_help = examples::SCHEMA)]
     Schema(schema::Args),
+    /// Print the file with which a program in Python becomes a trial.
+    #[command(after_long_help = examples::HELPER)]
+    Helper(helper::Args),
     /// Print a completion script for a shell.
     #[command(after_long_help = examples::COMPLETIONS)]
     Completions(completions::Args),
@@ -329,6 +333,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Data(args) => data::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Schema(args) => schema::run(args),
+        Verb::Helper(args) => helper::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),
     }
