@@ -327,6 +327,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     if has_sample && problems.is_empty() {
         problems.extend(random_rows::expand(&mut tree).err());
     }
+    sweep::resolve_order(&user, &mut tree);
     model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged {
