@@ -12,6 +12,7 @@ mod condition;
 mod contradictions;
 #[cfg(test)]
 mod documentation_tests;
+mod engine;
 mod experiment;
 mod future;
 mod generate;
@@ -53,9 +54,15 @@ use std::path::PathBuf;
 use node::{Node, NodeContent};
 use serde::de::DeserializeOwned;
 
+use crate::kinds::{
+    Command, Model,
+    command::METRIC_PREFIX,
+};
+
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{ResolvedPoint, contradictions};
+pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,
     Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target, Train,
@@ -70,7 +77,7 @@ pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use random_points::RandomPoints;
 pub use resolved::{ValueOrigin, write_resolved};
-pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
+pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, OnOom, Run};
 pub use sample::Sample;
 pub use schema::schema;
 pub use search::{MostWorkers, Search};
@@ -237,13 +244,65 @@ pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_yaml::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The `objective` of a YAML text that kiln wrote; `None` if it has none or cannot be read.
+/// The objective of a YAML text that kiln wrote: its `objective`, else the first metric of its
+/// command that says which direction is better. `None` if it has neither or cannot be read.
 pub fn objective_of(text: &str) -> Option<Objective> {
-    #[derive(serde::Deserialize)]
-    struct Part {
-        objective: Option<Objective>,
+    let part: ObjectivePart = read_yaml(text).ok()?;
+    let command = part.model.as_ref().and_then(command_of);
+    objective(part.objective, command.as_ref())
+}
+
+/// Which direction of a metric of a command (`gflops`, or `metric.gflops`) is better, by the YAML
+/// text of its experiment; `None` if it does not say so.
+pub fn better_direction(text: &str, metric: &str) -> Option<Goal> {
+    let part: ObjectivePart = read_yaml(text).ok()?;
+    let name = metric.strip_prefix(METRIC_PREFIX).unwrap_or(metric);
+    let asked = part.objective.filter(|asked| asked.metric.key() == name);
+    let better = command_of(part.model.as_ref()?)?.better(name);
+    asked
+        .and_then(|asked| asked.goal)
+        .or(better.map(Goal::from))
+}
+
+#[derive(serde::Deserialize)]
+struct ObjectivePart {
+    objective: Option<Objective>,
+    model: Option<serde_json::Value>,
+}
+
+fn command_of(model: &serde_json::Value) -> Option<Command> {
+    match serde_json::from_value(model.clone()).ok()? {
+        Model::Command(command) => Some(command),
+        _ => None,
     }
-    read_yaml::<Part>(text).ok()?.objective
+}
+
+/// The objective with its direction.
+fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Objective> {
+    let Some(asked) = asked else {
+        let (name, better) = command?.ranking_metric()?;
+        return Some(Objective {
+            metric: Metric::named(&name),
+            goal: Some(better.into()),
+        });
+    };
+    let better = command.and_then(|command| command.better(asked.metric.key()));
+    Some(Objective {
+        goal: asked.goal.or(better.map(Goal::from)),
+        ..asked
+    })
+}
+
+impl Experiment {
+    /// The metric that ranks points: `objective`, else the first metric of a command that says
+    /// which direction is better.
+    pub fn ranking_objective(&self) -> Option<Objective> {
+        let command = match &*self.model {
+            Model::Command(command) => Some(command),
+            _ => None,
+        };
+        objective(self.objective, command)
+    }
 }
 
 /// Refuses a YAML text whose aliases would make it too large; kiln writes none.
@@ -303,8 +362,12 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         if is_file || index + 1 == count {
             problems.extend(sweep::check(&check::mended(&tree)));
         }
+        if index + 1 == count {
+            problems.extend(engine::check(&tree));
+        }
         if let Some(layer) = layers.last_mut() {
-            merge::strip_nulls(&mut layer.tree);
+            let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
+            merge::strip_nulls(&mut layer.tree, kind == Some("command"));
         }
     }
     let mut user = merge::merged(&layers);
