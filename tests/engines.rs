@@ -1,5 +1,5 @@
 //! `engines/gpt_pytorch.py` beside kiln: the same trial has the same parameters and the same losses.
-//! Needs a Python with PyTorch (`make pytorch`, or `$KILN_PYTORCH`); says so where there is none.
+//! The tests need a Python with PyTorch (`make pytorch`, or `$KILN_PYTORCH`).
 
 use std::{
     collections::HashMap,
@@ -23,20 +23,11 @@ fn in_repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A Python that has PyTorch.
-fn python() -> Option<PathBuf> {
-    let named = std::env::var_os("KILN_PYTORCH").map(PathBuf::from);
-    let found = named.unwrap_or_else(|| in_repository(".venv/bin/python"));
-    let mut probe = Command::new(&found);
-    let has_torch = probe.args(["-c", "import torch"]).output();
-    if has_torch.is_ok_and(|output| output.status.success()) {
-        return Some(found);
-    }
-    eprintln!(
-        "skipped: the engine in PyTorch ({} has no torch; `make pytorch` prepares one)",
-        found.display()
-    );
-    None
+/// The Python that has PyTorch; `scripts/test.sh` looks for it in the same places.
+fn python() -> PathBuf {
+    std::env::var_os("KILN_PYTORCH")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| in_repository(".venv/bin/python"))
 }
 
 /// A trial as its file: JSON is YAML. `train` and `data` have what the cases differ in.
@@ -96,7 +87,7 @@ fn in_kiln(experiment: &Value, place: &Path) -> PathBuf {
 }
 
 /// The same of the trial in PyTorch.
-fn in_pytorch(experiment: &Value, place: &Path, python: &Path, more: &[&str]) -> PathBuf {
+fn in_pytorch(experiment: &Value, place: &Path, more: &[&str]) -> PathBuf {
     let folder = place.join("pytorch");
     fs::create_dir(&folder).unwrap();
     let mut asked = experiment.clone();
@@ -112,14 +103,14 @@ fn in_pytorch(experiment: &Value, place: &Path, python: &Path, more: &[&str]) ->
         asked[key] = value;
     }
     fs::write(folder.join("trial.asked.json"), asked.to_string()).unwrap();
-    let output = Command::new(python)
+    let output = Command::new(python())
         .arg(in_repository("engines/gpt_pytorch.py"))
         .args(more)
         .arg(folder.join("trial.yaml"))
         .env_remove("KILN_TRIAL_JSON")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
-        .unwrap();
+        .expect("`make pytorch` prepares the Python of this test");
     assert!(output.status.success(), "{output:?}");
     folder
 }
@@ -132,10 +123,9 @@ fn losses(folder: &Path, name: &str, column: &str) -> Vec<(String, f64)> {
 }
 
 fn both_sides_agree(experiment: &Value, more: &[&str], tolerance: f64) {
-    let Some(python) = python() else { return };
     let place = tempfile::tempdir().unwrap();
     let kiln = in_kiln(experiment, place.path());
-    let pytorch = in_pytorch(experiment, place.path(), &python, more);
+    let pytorch = in_pytorch(experiment, place.path(), more);
     let result = |folder: &Path| -> Value {
         serde_json::from_slice(&fs::read(folder.join("trial.json")).unwrap()).unwrap()
     };
@@ -163,7 +153,7 @@ fn both_sides_agree(experiment: &Value, more: &[&str], tolerance: f64) {
 }
 
 #[test]
-fn the_gpt_in_pytorch_has_the_losses_of_kiln() {
+fn real_pytorch_has_the_losses_of_kiln() {
     let plain = experiment(json!({}), json!({}), json!({}));
     // To compile takes half a minute.
     let forms: &[&[&str]] = form::by_form(&[&[]], &[&[], &["--compile"]]);
@@ -173,7 +163,7 @@ fn the_gpt_in_pytorch_has_the_losses_of_kiln() {
 }
 
 #[test]
-fn so_it_has_for_every_key_that_it_supports() {
+fn real_pytorch_has_them_for_every_key_that_it_supports() {
     let optimizer = json!({
         "kind": "adamw", "learning_rate": 0.003, "beta1": 0.8, "beta2": 0.999, "epsilon": 1e-6,
         "weight_decay": 0.2, "weight_decay_on": "matrices",
@@ -194,7 +184,7 @@ fn so_it_has_for_every_key_that_it_supports() {
 }
 
 #[test]
-fn so_it_has_in_bf16() {
+fn real_pytorch_has_them_in_bf16_but_for_rounding() {
     for precision in ["amp-bf16", "bf16"] {
         let train = json!({"precision": precision});
         both_sides_agree(

@@ -24,5 +24,5 @@ with kiln_child.trial(default=DEFAULT) as trial:
         offset -= rate * 2 * sum(errors) / len(batch)
         step.done(samples=len(batch), loss=sum(error * error for error in errors) / len(batch), learning_rate=rate)
         if trial.evaluation_is_due(step.number):
-            trial.evaluate(lambda: error_at(0.5) ** 2)
-    trial.finish(valid_loss=trial.evaluate(lambda: error_at(0.5) ** 2), flops_per_sample=12)
+            trial.evaluate(lambda: error_at(0.5) * error_at(0.5))
+    trial.finish(valid_loss=trial.evaluate(lambda: error_at(0.5) * error_at(0.5)), flops_per_sample=12)
