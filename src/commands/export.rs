@@ -19,6 +19,9 @@ use super::{
     trained::{self, find},
 };
 
+/// The exported file that builds and loads the network in PyTorch.
+const LOADER: &str = "model.py";
+
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -67,7 +70,15 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             format!("Left out:\n{lines}")
         }
     };
-    print(&format!("Written:\n{files}{left_out}"))?;
+    let command = format!("python3 {}", args.to.join(LOADER).display());
+    let load = match written.iter().any(|name| name == LOADER) {
+        true => format!(
+            "Load it in PyTorch, after `pip install torch safetensors`:\n{}",
+            path_line(Path::new(&command))
+        ),
+        false => String::new(),
+    };
+    print(&format!("Written:\n{files}{left_out}{load}"))?;
     Ok(Status::Success)
 }
 

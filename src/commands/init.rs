@@ -67,7 +67,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             "{shown}: this file exists; name another one, or overwrite it with `--force`"
         )));
     }
-    let data = args.data.as_deref().map(find).transpose()?;
+    let data = {
+        let is_asked_as_text = args.kind == Some(InitKind::Gpt);
+        let find = |path: &Path| find(path, is_asked_as_text);
+        args.data.as_deref().map(find).transpose()?
+    };
     let kind = kind(args.kind, data.as_ref())?;
     let machine = Machine::here();
     let text = match kind {
@@ -76,8 +80,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         }
         _ => experiment(&args.file, kind, data.as_ref(), &machine),
     };
-    write_whole(&args.file, text.as_bytes())
-        .map_err(|error| Stop::bad_input(format!("{shown}: {error}")))?;
+    write_whole(&args.file, text.as_bytes()).map_err(|error| {
+        Stop::bad_input(format!("{shown}: this file cannot be written: {error}"))
+    })?;
     let named = without_controls(&quoted(&args.file.display().to_string()));
     print(&format!(
         "wrote {}\nnext:\n  kiln plan {named}\n  kiln run {named}\n",
@@ -304,8 +309,9 @@ fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sect
                 path,
                 date,
                 price,
+                columns,
                 rows,
-            }) => of_panel([path, date, price], *rows, machine),
+            }) => of_panel([path, date, price], columns.as_deref(), *rows, machine),
             _ => Sections {
                 description: "Which batch size trains a small LSTM fastest?",
                 model: format!(
@@ -388,7 +394,16 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
     }
 }
 
-fn of_panel([path, date, price]: [&String; 3], rows: u64, machine: &Machine) -> Sections {
+fn of_panel(
+    [path, date, price]: [&String; 3],
+    columns: Option<&[String]>,
+    rows: u64,
+    machine: &Machine,
+) -> Sections {
+    let columns = columns.map_or(String::new(), |columns| {
+        let listed = columns.join(", ");
+        format!("  columns: [{listed}]  # the others have values below 0\n")
+    });
     let length = (rows / 20).clamp(2, 30);
     Sections {
         description: "Which batch size trains an LSTM over a panel of time series fastest?",
@@ -405,7 +420,7 @@ fn of_panel([path, date, price]: [&String; 3], rows: u64, machine: &Machine) -> 
   path: {path}
   date: {date}
   price: {price}           # the column whose next log return is predicted
-  valid_fraction: 0.1      # the last tenth of the dates validates
+{columns}  valid_fraction: 0.1      # the last tenth of the dates validates
 "
         ),
         examples: rows / 2,

@@ -31,7 +31,7 @@ pub(super) struct Launching {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Short for `--set run.devices=…`: auto, cpu, all, an index or a UUID.
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     device: Option<String>,
     /// Short for `--set run.engine=…`.
     #[arg(long, value_name = "ENGINE")]
@@ -198,4 +198,17 @@ pub(super) fn stopped(stop: schedule::RunStop) -> Stop {
     };
     // The changes of an experiment are a list, one a line.
     Stop::of_lines(status, stop.to_string().lines())
+}
+/// The value of `--device`; UUIDs have a hyphen.
+fn device(text: &str) -> Result<String, String> {
+    let is_index = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_known = ["auto", "cpu", "all"].contains(&text) || text.starts_with('[');
+    match is_known || is_index || text.contains('-') {
+        true => Ok(text.to_owned()),
+        false => Err(
+            "use auto (the first idle GPU, else the CPU), cpu, all, an index of nvidia-smi such as \
+             0, a UUID, or a list such as [0, 1]"
+                .to_owned(),
+        ),
+    }
 }

@@ -54,6 +54,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .map(|file| {
             let whole = std::path::absolute(file)
                 .map_err(|error| Stop::bad_input(format!("{}: {error}", file.display())))?;
+            if !whole.exists() {
+                return Err(Stop::bad_input(format!(
+                    "{}: there is no such file",
+                    file.display()
+                )));
+            }
             Ok((whole, file.display().to_string()))
         })
         .collect::<Result<Vec<_>, Stop>>()?;

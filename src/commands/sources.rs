@@ -371,8 +371,14 @@ pub(super) fn table_of(named: &str, results: &Path) -> Result<PathBuf, Stop> {
 /// The table of the run that started last, among all experiments.
 pub(super) fn newest(results: &Path) -> Result<PathBuf, Stop> {
     let all = runs::newest_first(results).map_err(|error| {
+        let what = match error.kind() {
+            io::ErrorKind::NotFound => {
+                "there is no such folder; `kiln run FILE` creates it".to_owned()
+            }
+            _ => error.to_string(),
+        };
         Stop::bad_input(format!(
-            "{}: {error}; name the folder of the runs with `--results`",
+            "{}: {what}; name another folder of runs with `--results`",
             results.display()
         ))
     })?;

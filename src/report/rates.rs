@@ -296,7 +296,7 @@ impl Doubt {
             ),
             Self::Noise { lead, interval } => {
                 let interval = interval
-                    .map_or("too few repeats for an interval".to_owned(), |gain| {
+                    .map_or("the interval is too wide to be of use: too few undisturbed repeats".to_owned(), |gain| {
                         gain.to_string()
                     });
                 format!(
@@ -503,7 +503,7 @@ mod tests {
         let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap();
         assert!(
             few.ends_with(
-                " ahead of the next (too few repeats for an interval): their order may be noise"
+                " ahead of the next (the interval is too wide to be of use: too few undisturbed repeats): their order may be noise"
             ),
             "{few}"
         );

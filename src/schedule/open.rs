@@ -309,7 +309,11 @@ pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunSto
         // Errors of files of the run name the file.
         RunStop::CannotRun(match text.starts_with('/') {
             true => text,
-            false => format!("{}: {text}", folder.display()),
+            false => format!(
+                "{}: the run cannot be written here: {text}; make the folder writable, or name \
+                 another one with `--results`",
+                folder.display()
+            ),
         })
     }
 }

@@ -11,6 +11,10 @@ use std::{
 pub use pairs::PairsError;
 pub use panel::PanelError;
 
+/// The remedy for a text in another encoding.
+pub const TO_UTF8: &str =
+    "convert it, for example from Latin-1 with `iconv -f latin1 -t utf-8 FILE`";
+
 /// Errors while loading data.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
@@ -30,8 +34,7 @@ pub enum DataError {
     },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; convert it, for example \
-             with `iconv -t utf-8`", .path.display())]
+    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; {TO_UTF8}", .path.display())]
     NotUtf8 { path: PathBuf, byte: usize },
     #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
     Empty { path: PathBuf },

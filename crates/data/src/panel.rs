@@ -5,6 +5,7 @@
 
 pub mod baseline;
 
+mod columns;
 mod files;
 mod reader;
 mod returns;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use kiln_core::kinds::data::{Counts, Data, DataFacts, PanelShape, PanelSplit, SymbolReturns};
 use sha2::{Digest, Sha256};
 
+pub use self::columns::{NumberColumn, PanelColumns, columns};
 pub use self::reader::{PanelReader, PanelWindow, WindowError};
 use self::{
     files::CsvFile,

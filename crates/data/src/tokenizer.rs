@@ -129,7 +129,8 @@ impl Vocabulary {
         };
         if ids.is_empty() {
             return Err(format!(
-                "{prompt:?} is not a token of `data.tokenizer`; give a word of the text, or \"\\n\""
+                "{prompt:?} has no token to begin with; give a word of the text, or a new line: \"\\n\" \
+                 in YAML, $'\\n' in a shell"
             ));
         }
         Ok(ids)

@@ -7,6 +7,10 @@ use std::{
 };
 
 use kiln_core::input;
+use kiln_data::{
+    error::TO_UTF8,
+    panel::{NumberColumn, columns},
+};
 
 use crate::commands::Stop;
 
@@ -14,6 +18,10 @@ use crate::commands::Stop;
 const MOST_ENTRIES: usize = 10_000;
 /// Bytes of a line, or of the beginning of a text, that are looked at.
 const MOST_BYTES: u64 = 1 << 20;
+/// Columns that a message names.
+const CELLS_SHOWN: usize = 5;
+/// Names of columns that are usually the price, best first.
+const PRICES: [&str; 5] = ["adj close", "adj_close", "close", "price", "value"];
 /// The shortest text of which a model can be trained and validated.
 const LEAST_TEXT: u64 = 200;
 
@@ -32,6 +40,8 @@ pub(super) enum FoundData {
         path: String,
         date: String,
         price: String,
+        /// The columns that the model reads; `None` for all columns of numbers.
+        columns: Option<Vec<String>>,
         /// Length of the shortest file.
         rows: u64,
     },
@@ -55,8 +65,8 @@ impl FoundData {
     }
 }
 
-/// Looks at what lies at a path.
-pub(super) fn find(path: &Path) -> Result<FoundData, Stop> {
+/// Looks at what lies at a path. A table is a text only if it is asked for as one.
+pub(super) fn find(path: &Path, is_asked_as_text: bool) -> Result<FoundData, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", path.display()));
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => refuse("there is no such file or folder".to_owned()),
@@ -70,6 +80,11 @@ pub(super) fn find(path: &Path) -> Result<FoundData, Stop> {
     let guessed = match found.is_dir() {
         true => of_folder(path),
         false if has_ending(path, &["jsonl", "ndjson"]) => pairs(path),
+        false if has_ending(path, &["csv"]) && !is_asked_as_text => Err(
+            "this is one CSV file; a panel of time series is a folder with one CSV file per series: \
+             put it into a folder and name that, or add `--kind gpt` to train on its characters"
+                .to_owned(),
+        ),
         false => text(path),
     };
     guessed.map_err(refuse)
@@ -113,15 +128,18 @@ fn text(path: &Path) -> Result<FoundData, String> {
     let read = open()?.take(MOST_BYTES).read_to_end(&mut start);
     read.map_err(|error| error.to_string())?;
     let is_packed = has_ending(path, &["gz", "xz"]);
-    let is_text = match std::str::from_utf8(&start) {
-        Ok(text) => !text.contains('\0'),
-        // A letter may be cut at the end.
-        Err(error) => error.error_len().is_none(),
-    };
-    if !is_text && !is_packed {
-        return Err(
-            "this file is not UTF-8 text; name a text file, a JSONL file or a folder".to_owned(),
-        );
+    // A letter may be cut at the end.
+    let fault = std::str::from_utf8(&start)
+        .err()
+        .filter(|error| error.error_len().is_some());
+    if !is_packed && start.contains(&0) {
+        return Err("this is a binary file; name a text file, a JSONL file or a folder".to_owned());
+    }
+    if let Some(fault) = fault.filter(|_| !is_packed) {
+        return Err(format!(
+            "this file is not UTF-8 text: byte {}; {TO_UTF8}",
+            fault.valid_up_to()
+        ));
     }
     if bytes < LEAST_TEXT && !is_packed {
         return Err(format!(
@@ -142,7 +160,7 @@ fn of_folder(folder: &Path) -> Result<FoundData, String> {
             .find(|path| path.is_file() && has_ending(path, endings))
     };
     if with(&["csv"]).is_some() {
-        return panel(folder, &inside);
+        return panel(folder);
     }
     if let Some(rows) = with(&["jsonl", "ndjson"]) {
         return pairs(rows);
@@ -195,60 +213,64 @@ fn lines(path: &Path, most: usize) -> Result<(Vec<String>, u64), String> {
     }
 }
 
-fn panel(folder: &Path, inside: &[PathBuf]) -> Result<FoundData, String> {
-    let files: Vec<&PathBuf> = inside
-        .iter()
-        .filter(|path| path.is_file() && has_ending(path, &["csv"]))
-        .collect();
-    let mut shortest = u64::MAX;
-    let mut head: Vec<String> = Vec::new();
-    let mut row: Vec<String> = Vec::new();
-    for file in files.iter().take(100) {
-        let (first, count) = lines(file, 2)?;
-        shortest = shortest.min(count.saturating_sub(1));
-        if head.is_empty() && first.len() == 2 {
-            let fields = |line: &str| -> Vec<String> {
-                let fields = line.trim_start_matches('\u{feff}').split(',');
-                fields
-                    .map(|field| field.trim_matches('"').to_owned())
-                    .collect()
-            };
-            (head, row) = (fields(&first[0]), fields(&first[1]));
-        }
-    }
-    let is_date = |text: &str| {
-        let mut parts = text.split('-').map(str::parse::<u32>);
-        text.len() == 10 && parts.all(|part| part.is_ok())
+fn panel(folder: &Path) -> Result<FoundData, String> {
+    let found = columns(folder).map_err(|error| error.to_string())?;
+    let Some(date) = found.dates.first() else {
+        let cells = found.first_row.iter().take(CELLS_SHOWN);
+        let cells: Vec<String> = cells
+            .map(|(name, cell)| format!("{} {}", scalar(name), scalar(cell)))
+            .collect();
+        return Err(format!(
+            "no column of its CSV files holds a date in each row, such as 2012-09-04 or 2012-09-04 \
+             15:30{}",
+            match cells.is_empty() {
+                true => "; none of them has a complete row".to_owned(),
+                false => format!("; the first row has {}", cells.join(", ")),
+            }
+        ));
     };
-    let columns = || head.iter().zip(&row);
-    let date = columns()
-        .find(|(_, value)| is_date(value))
-        .map(|(name, _)| name);
-    let numbers: Vec<&String> = columns()
-        .filter(|(_, value)| value.parse::<f64>().is_ok())
-        .map(|(name, _)| name)
-        .collect();
-    let named = |wanted: &str| {
-        numbers
+    let positive: Vec<&NumberColumn> = of_at_least(&found.numbers, f64::MIN_POSITIVE);
+    let named = |wanted: &&str| {
+        positive
             .iter()
-            .find(|name| name.to_lowercase() == wanted)
-            .copied()
+            .find(|column| column.name.to_lowercase() == **wanted)
     };
-    let price = ["adj close", "adj_close", "close", "price", "value"]
-        .into_iter()
-        .find_map(named)
-        .or(numbers.first().copied());
-    match (date, price) {
-        (Some(date), Some(price)) => Ok(FoundData::Panel {
-            path: shown(folder),
-            date: scalar(date),
-            price: scalar(price),
-            rows: shortest,
-        }),
-        _ => Err(
-            "its CSV files have no column of dates (2012-09-04) beside a column of numbers; kiln \
-             reads such panels only"
-                .to_owned(),
+    let price = PRICES
+        .iter()
+        .find_map(|wanted| named(wanted))
+        .or(positive.first());
+    let Some(price) = price else {
+        return Err(no_price(&found.numbers));
+    };
+    let usable = of_at_least(&found.numbers, 0.0);
+    let names = || usable.iter().map(|column| scalar(&column.name));
+    Ok(FoundData::Panel {
+        path: shown(folder),
+        date: scalar(date),
+        price: scalar(&price.name),
+        columns: (usable.len() < found.numbers.len()).then(|| names().collect()),
+        rows: found.rows,
+    })
+}
+
+/// The columns without a number below this one.
+fn of_at_least(numbers: &[NumberColumn], least: f64) -> Vec<&NumberColumn> {
+    let columns = numbers.iter();
+    columns.filter(|column| column.smallest >= least).collect()
+}
+
+fn no_price(numbers: &[NumberColumn]) -> String {
+    let found: Vec<String> = numbers
+        .iter()
+        .take(CELLS_SHOWN)
+        .map(|column| format!("{} goes down to {}", scalar(&column.name), column.smallest))
+        .collect();
+    match found.is_empty() {
+        true => "no column of its CSV files holds a number in each row of each file".to_owned(),
+        false => format!(
+            "no column of its CSV files is above 0 throughout ({}); kiln predicts the log return of \
+             one series, such as a price or a count",
+            found.join(", ")
         ),
     }
 }

@@ -107,10 +107,13 @@ pub(super) fn number_columns(
     Ok(None)
 }
 
-type Reader<'a> = csv::Reader<&'a [u8]>;
+pub(super) type Reader<'a> = csv::Reader<&'a [u8]>;
 
 /// Returns the names of the columns, and a reader of the rows below them.
-fn open<'a>(file: &Path, bytes: &'a [u8]) -> Result<(ByteRecord, Reader<'a>), PanelError> {
+pub(super) fn open<'a>(
+    file: &Path,
+    bytes: &'a [u8],
+) -> Result<(ByteRecord, Reader<'a>), PanelError> {
     // Reading from memory cannot fail, and the caller checks the length of rows.
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
@@ -128,15 +131,15 @@ fn open<'a>(file: &Path, bytes: &'a [u8]) -> Result<(ByteRecord, Reader<'a>), Pa
     }
 }
 
-fn text(cell: &[u8]) -> String {
+pub(super) fn text(cell: &[u8]) -> String {
     String::from_utf8_lossy(cell).into_owned()
 }
 
-fn is_null(cell: &[u8]) -> bool {
+pub(super) fn is_null(cell: &[u8]) -> bool {
     cell.trim_ascii() == NULL
 }
 
-fn number(cell: &[u8]) -> Option<f64> {
+pub(super) fn number(cell: &[u8]) -> Option<f64> {
     std::str::from_utf8(cell.trim_ascii())
         .ok()?
         .parse()
@@ -144,7 +147,7 @@ fn number(cell: &[u8]) -> Option<f64> {
         .filter(|number: &f64| number.is_finite())
 }
 
-fn date(cell: &[u8]) -> Option<DateTime> {
+pub(super) fn date(cell: &[u8]) -> Option<DateTime> {
     std::str::from_utf8(cell.trim_ascii()).ok()?.parse().ok()
 }
 
@@ -268,9 +271,15 @@ impl<'a> Cells<'a> {
             ),
             What::NoNumber => format!("{found}; it must be a number, or `null` to skip the row"),
             What::BelowZero => {
-                format!("{found}; it must be at least 0, because kiln takes its log return")
+                format!(
+                    "{found}; it must be at least 0, because kiln takes its log return; if such \
+                     values are right, leave the column out of `data.columns`"
+                )
             }
-            What::NoPrice => format!("{found}; it must be above 0, because it is the price"),
+            What::NoPrice => format!(
+                "{found}; it must be above 0, because the log return of `data.price` is what the \
+                 model predicts; if such values are right, name a column that is positive throughout"
+            ),
         }
     }
 }

@@ -46,8 +46,13 @@ pub(super) fn read(
     stream: Stream,
     sample: u64,
 ) -> Result<Vec<u8>, String> {
-    let failed =
-        |reason: String| format!("{} could not be read as an image: {reason}", path.display());
+    let failed = |reason: String| {
+        format!(
+            "{} could not be read as an image: {reason}; replace or remove it, or skip all files \
+             that do not begin as a PNG or JPEG with `data.skip_bad: true`",
+            path.display()
+        )
+    };
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
     let image = pixels::decode(&bytes).map_err(&failed)?;
     let piece = match crop {

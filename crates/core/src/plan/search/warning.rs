@@ -121,13 +121,13 @@ impl fmt::Display for Warning {
             Self::NotRunBetween { gaps } => {
                 let gaps: Vec<String> = gaps
                     .iter()
-                    .map(|(low, high)| format!("between {low} and {high}"))
+                    .map(|(low, high)| format!("{low} to {high}"))
                     .collect();
                 write!(
                     f,
-                    "no value {} was run, and a faster one may lie there; increase `repeats` to \
-                     try more values",
-                    gaps.join(" and ")
+                    "no value inside {} was run, and a faster one may lie there; with more \
+                     `repeats` a search can separate values better, and narrows further",
+                    gaps.join(", ")
                 )
             }
             Self::OneRunEach => {
@@ -197,8 +197,8 @@ impl fmt::Display for Warning {
             }
             Self::Disturbed { trials } => write!(
                 f,
-                "{} shared the device or was throttled, so the numbers may be off; run the search \
-                 again on an idle machine",
+                "{} ran beside other programs or on a throttled device, so the numbers may be off; \
+                 run the search again on an idle machine",
                 counted(*trials, "trial")
             ),
         }

@@ -157,6 +157,8 @@ impl Lister {
             }
             if !is_image_name(&path) {
                 self.leave_out(&path, "is not an image", &expected_images())?;
+            } else if bytes == 0 {
+                self.leave_out(&path, "is empty", &expected_images())?;
             } else if self.skip_bad && !has_image_header(&path)? {
                 self.skipped_files += 1;
             } else {

@@ -78,7 +78,9 @@ const BAD: [(&str, &str); 13] = [
     ),
     (
         "2020-01-03,1,0.0",
-        "A.csv:3:14: `Close` is `0.0`; it must be above 0, because it is the price; mend it",
+        "A.csv:3:14: `Close` is `0.0`; it must be above 0, because the log return of \
+         `data.price` is what the model predicts; if such values are right, name a column that is \
+         positive throughout; mend it",
     ),
     (
         "2020-01-03,1",
