@@ -17,7 +17,9 @@ mod empty_for_none {
         reason = "serde passes a reference"
     )]
     pub(super) fn serialize<S: Serializer>(count: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        Some(*count).filter(|count| *count > 0).serialize(serializer)
+        Some(*count)
+            .filter(|count| *count > 0)
+            .serialize(serializer)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -158,9 +158,16 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
             }
         }
     }
+    let is_own =
+        |name: &&str| Engine::named(name).is_some_and(|engine| engine.own_name().is_some());
     let names: Vec<&str> = Engine::BUILT_IN
         .into_iter()
-        .chain(declared.iter().map(|entry| entry.key.as_str()))
+        .chain(
+            declared
+                .iter()
+                .map(|entry| entry.key.as_str())
+                .filter(is_own),
+        )
         .collect();
     for (key, value) in named_engines(tree) {
         let Some(name) = value.text().filter(|name| !names.contains(name)) else {
@@ -171,7 +178,9 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
             continue;
         }
         let hint = match did_you_mean(name, names.iter().copied()) {
-            hint if hint.is_empty() => "; declare a program of your own in `run.engines`".to_owned(),
+            hint if hint.is_empty() => {
+                "; declare a program of your own in `run.engines`".to_owned()
+            }
             hint => hint,
         };
         let message = format!(
@@ -186,8 +195,10 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
 /// Every value that a file gives to `run.engine`, with its key.
 fn named_engines(tree: &Node) -> Vec<(String, &Node)> {
     let own = tree.get_path(&["run", "engine"]);
-    let mut found: Vec<(String, &Node)> =
-        own.map(|own| ("run.engine".to_owned(), own)).into_iter().collect();
+    let mut found: Vec<(String, &Node)> = own
+        .map(|own| ("run.engine".to_owned(), own))
+        .into_iter()
+        .collect();
     for section in AXES {
         let path = [section, &["run.engine"]].concat();
         let values = tree.get_path(&path).map(Node::items).unwrap_or_default();

@@ -54,10 +54,7 @@ use std::path::PathBuf;
 use node::{Node, NodeContent};
 use serde::de::DeserializeOwned;
 
-use crate::kinds::{
-    Command, Model,
-    command::METRIC_PREFIX,
-};
+use crate::kinds::{Command, Model, command::METRIC_PREFIX};
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};

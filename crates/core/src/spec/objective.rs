@@ -132,7 +132,9 @@ impl Metric {
 
     /// The metric of a name in `objective` or in `metrics` of a command.
     pub fn named(name: &str) -> Self {
-        let column = Self::COLUMNS.into_iter().find(|metric| metric.name() == name);
+        let column = Self::COLUMNS
+            .into_iter()
+            .find(|metric| metric.name() == name);
         column.unwrap_or_else(|| Self::Own(interned(format!("{METRIC_PREFIX}{name}"))))
     }
 

@@ -150,7 +150,9 @@ impl Pattern {
                 .or_else(|| text.strip_prefix("MIG-"))
                 .is_some_and(|rest| !rest.is_empty()),
             Self::EngineName => EngineName::new(text).is_some(),
-            Self::MetricName => is_own_key(text) && text.starts_with(|c: char| c.is_ascii_alphabetic()),
+            Self::MetricName => {
+                is_own_key(text) && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            }
             Self::Sha256 => {
                 text.len() == 64
                     && text

@@ -23,7 +23,7 @@ use super::{
     problem::{Location, Problem},
     range_axis::{NumberRange, is_range},
     shapes::{KeyField, KeyShape, join},
-    suggest::{did_you_mean, listed, nearest},
+    suggest::{listed, nearest},
     synonyms,
 };
 use crate::limits::{AXIS_VALUES, Limit};
@@ -244,13 +244,12 @@ impl<'a> SweepChecker<'a> {
             .map(|entry| entry.key.as_str())
             .collect();
         if let Some(name) = key.strip_prefix("model.values.") {
-            return (!declared.contains(&name)).then(|| {
-                format!(
-                    "`{key}` is not among `model.values`{}; declare it there with the value of a \
-                     trial that does not vary it",
-                    did_you_mean(name, declared)
-                )
-            });
+            let hint = match nearest(name, declared.iter().copied()) {
+                Some(near) => format!("did you mean `model.values.{near}`?"),
+                None => "declare it there, with the value of a file without this axis".to_owned(),
+            };
+            return (!declared.contains(&name))
+                .then(|| format!("`{key}` is not among `model.values`; {hint}"));
         }
         let last = key.rsplit('.').next().unwrap_or(key);
         let is_section = |section: &str| key.starts_with(section);

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Keys of `train` that a workload that does not train would ignore.
-pub(in crate::spec) const ONLY_FOR_TRAINING: [&str; 13] = [
+const ONLY_FOR_TRAINING: [&str; 13] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
@@ -194,6 +194,28 @@ fn of_command_run(experiment: &Experiment) -> Vec<KeyFault> {
     faults
 }
 
+/// Whether a model ignores a key, which then must not be given.
+pub(in crate::spec) fn is_ignored(model: &Model, key: &str) -> bool {
+    match model {
+        Model::Command(_) => is_ignored_by_commands(key),
+        model if model.trains() => false,
+        _ => {
+            let name = key.strip_prefix("train.");
+            name.is_some_and(|name| ONLY_FOR_TRAINING.contains(&name))
+        }
+    }
+}
+
+fn is_ignored_by_commands(key: &str) -> bool {
+    let kept = ["train.seed", "measure.sample_interval"];
+    let sections = ["train.", "measure.", "run.engine", "run.engines"];
+    let is_in = |section: &&str| match section.strip_suffix('.') {
+        Some(_) => key.starts_with(*section),
+        None => within(key, section),
+    };
+    !kept.contains(&key) && sections.iter().any(|section| is_in(&section))
+}
+
 /// Keys that a command would ignore: all of `train` but its seed, the steps of `measure`, and the
 /// engine.
 fn ignored_by_commands(tree: &Node) -> Vec<Problem> {
@@ -205,11 +227,6 @@ fn ignored_by_commands(tree: &Node) -> Vec<Problem> {
             _ => "; remove it",
         };
         format!("a command reads its own settings, so `{key}` would be ignored{instead}")
-    };
-    let is_ignored = |key: &str| {
-        let kept = ["train.seed", "measure.sample_interval"];
-        let sections = ["train", "measure", "run.engine", "run.engines"];
-        !kept.contains(&key) && sections.iter().any(|section| within(key, section))
     };
     let of_section = |section: &'static str| {
         let entries = tree.get(section).map(Node::entries).unwrap_or_default();
@@ -224,7 +241,7 @@ fn ignored_by_commands(tree: &Node) -> Vec<Problem> {
     let sections = ["train", "measure", "run"].into_iter().flat_map(of_section);
     sections
         .chain(axes)
-        .filter(|(key, _)| is_ignored(key))
+        .filter(|(key, _)| is_ignored_by_commands(key))
         .map(|(key, at)| Problem::new(at, key.clone(), say(&key)))
         .collect()
 }
