@@ -311,6 +311,7 @@ pub(super) mod tests {
         TrialTable {
             axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
             rows,
+            metrics: Vec::new(),
             torn: None,
         }
     }
