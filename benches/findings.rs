@@ -407,6 +407,7 @@ fn run_of(
     TrialTable {
         axes: vec![claim.axis().to_owned()],
         rows: trials.iter().enumerate().map(of).collect(),
+        metrics: Vec::new(),
         torn: None,
     }
 }

@@ -58,6 +58,7 @@ fn planted(experiment: &str, row: usize, plant: impl FnOnce(&mut TrialRow)) -> V
             fixed,
             axes: Vec::new(),
         }],
+        metrics: Vec::new(),
         torn: None,
     })
 }
@@ -422,6 +423,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
             let table = TrialTable {
                 axes: axes.iter().map(|axis| (*axis).to_owned()).collect(),
                 rows: std::iter::once(own).chain(beside).collect(),
+                metrics: Vec::new(),
                 torn: None,
             };
             let findings: Vec<RuleFinding> = diagnose(&table)

@@ -101,6 +101,7 @@ fn in_turns(axis: &str, points: &[(TrialRow, &str)], rates: &[&[f64]]) -> TrialT
     TrialTable {
         axes: vec![axis.to_owned()],
         rows,
+        metrics: Vec::new(),
         torn: None,
     }
 }

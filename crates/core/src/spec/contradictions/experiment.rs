@@ -213,7 +213,7 @@ fn is_ignored_by_commands(key: &str) -> bool {
         Some(_) => key.starts_with(*section),
         None => within(key, section),
     };
-    !kept.contains(&key) && sections.iter().any(|section| is_in(&section))
+    !kept.contains(&key) && sections.iter().any(is_in)
 }
 
 /// Keys that a command would ignore: all of `train` but its seed, the steps of `measure`, and the
