@@ -120,7 +120,7 @@ fn a_launch_that_is_told_to_stop_interrupts_the_program_and_leaves_nothing() {
     let place = place("  argv: [sh, -c, 'sleep 500 & sleep 501']", "");
     let kiln = place.start("");
     wait_until("the program runs", || place.processes().len() >= 3);
-    send(&kiln, "TERM");
+    send(&kiln.id().to_string(), "TERM");
     let ended = kiln.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130));
     assert_eq!(place.column("outcome"), ["interrupted"]);
