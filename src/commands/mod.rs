@@ -135,7 +135,7 @@ enum Verb {
     #[command(after_long_help = examples::MAN)]
     Man(man::Args),
     /// Run the command of a trial's file; `kiln run` starts it.
-    #[command(hide = true)]
+    #[command(hide = true, after_long_help = examples::RELAY)]
     Relay(relay::Args),
 }
 
