@@ -295,10 +295,10 @@ impl Doubt {
                  {superlative}"
             ),
             Self::Noise { lead, interval } => {
-                let interval = interval
-                    .map_or("the interval is too wide to be of use: too few undisturbed repeats".to_owned(), |gain| {
-                        gain.to_string()
-                    });
+                let interval = interval.map_or(
+                    "the interval is too wide to be of use: too few undisturbed repeats".to_owned(),
+                    |gain| gain.to_string(),
+                );
                 format!(
                     "the best is {} ahead of the next ({interval}): their order may be noise",
                     Fraction(*lead)

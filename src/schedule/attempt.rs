@@ -12,9 +12,12 @@ use std::{
 
 use kiln_core::{
     kinds::Model,
-    plan::{ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
+    plan::{
+        ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
+        keys_beside_defaults,
+    },
     record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
-    spec::{AfterTraining, Run, expand_home},
+    spec::{AfterTraining, Engine, Run, expand_home},
 };
 use kiln_hardware::OomKillWatch;
 use rustix::process::Signal;
@@ -191,11 +194,20 @@ fn write_files(
         steps: trial.steps,
     };
     file.write(setting.folder)?;
-    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder))
-        .map_err(io::Error::other)?;
+    let asked = trial_file(setting, trial, attempt, folder);
+    let text = serde_yaml::to_string(&asked).map_err(io::Error::other)?;
+    let path = setting.folder.trial_file(&trial.id);
+    setting.folder.write(&path, text.as_bytes())?;
+    // `kiln-trial` itself reads the YAML.
+    if !matches!(trial.engine, Engine::Own(_)) && !matches!(trial.model, Model::Custom(_)) {
+        return Ok(());
+    }
+    let mut asked = serde_json::to_value(asked)?;
+    asked["differs_from_defaults"] = serde_json::to_value(keys_beside_defaults(trial)?)?;
+    let text = serde_json::to_vec(&asked)?;
     setting
         .folder
-        .write(&setting.folder.trial_file(&trial.id), text.as_bytes())
+        .write(&path.with_file_name(ASKED_FILE), &text)
 }
 
 fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Origin, TrialId};
+use super::{Origin, Trial, TrialId};
 use crate::{
     kinds::{Data, Model, data::PinMemory},
     spec::{AfterTraining, Train},
@@ -148,6 +148,44 @@ fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
         weights.shift_remove("path");
     }
     Ok(value)
+}
+
+/// The dotted keys of `model`, `data` and `train` that are not at their format-1 default, for a
+/// program that has to refuse keys which it does not support: `model.d_model`, `train.steps`.
+///
+/// # Errors
+/// None is known: these types can always be serialized.
+pub fn keys_beside_defaults(trial: &Trial) -> serde_json::Result<Vec<String>> {
+    let SharedIdentity { model, mut data } = SharedIdentity::new(&trial.model, &trial.data)?;
+    if let (Value::Object(map), Some(path)) = (&mut data, trial.data.path()) {
+        map.insert("path".to_owned(), json!(path));
+    }
+    let mut train = identity_of_training(&trial.train)?;
+    leave_out_defaults(&mut train, "train", &FORMAT_1_DEFAULTS["train"]);
+    let plain = serde_json::to_value(Train::default())?;
+    let mut keys = Vec::new();
+    for (section, value, plain) in [
+        ("model", &model, &Value::Null),
+        ("data", &data, &Value::Null),
+        ("train", &train, &plain),
+    ] {
+        list_keys(value, section, plain, &mut keys);
+    }
+    Ok(keys)
+}
+
+/// Lists the keys of a map of settings; the `kind` of `plain` is a default.
+fn list_keys(value: &Value, path: &str, plain: &Value, keys: &mut Vec<String>) {
+    let Value::Object(map) = value else {
+        keys.push(path.to_owned());
+        return;
+    };
+    for (key, value) in map {
+        let plain = &plain[key.as_str()];
+        if key != "kind" || value != plain {
+            list_keys(value, &format!("{path}.{key}"), plain, keys);
+        }
+    }
 }
 
 /// `path` is the dotted key of `value`; maps with a `kind`, and maps that are absent by default,
