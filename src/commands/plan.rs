@@ -148,6 +148,8 @@ fn to_json(
         "points": plan.points,
         "repeats": plan.repeats,
         "order": plan.order,
+        "together": plan.together,
+        "blocks": plan.blocks(),
         "axes": plan.axes,
         "expected_disk_bytes": plan.expected_disk_bytes(),
         "notes": ([&planned.notes[..], faults].concat()),

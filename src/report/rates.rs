@@ -44,9 +44,11 @@ pub(super) struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     pub(super) fn of(points: &[Point<'a>]) -> Self {
         let rows = || points.iter().flat_map(|point| point.rows.iter().copied());
-        // A block that a second launch continued met two states of the machine.
+        // A round that a second launch continued met two states of the machine; in tables before
+        // `trials/7` a block is a round.
+        let round = |row: &TrialRow| row.round.or(row.block);
         let told: HashMap<&TrialId, u64> = rows()
-            .filter_map(|row| Some((&row.trial, (row.launch << 32) + row.block?)))
+            .filter_map(|row| Some((&row.trial, (row.launch << 32) + round(row)?)))
             .collect();
         if !told.is_empty() {
             return Self {

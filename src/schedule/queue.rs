@@ -17,8 +17,8 @@ pub(super) struct Queue {
     waiting: VecDeque<usize>,
     /// Slots that each device request may use.
     pools: Vec<(DeviceRequest, Vec<usize>)>,
-    /// The slot of each round of repeats, once it has one. Empty if there is one round only.
-    rounds: Option<HashMap<u64, usize>>,
+    /// The slot of each block, once it has one. Empty if there is one block only.
+    blocks: Option<HashMap<u64, usize>>,
 }
 
 /// Returns the device request of a trial.
@@ -27,17 +27,16 @@ pub(super) fn wish(trial: &Trial) -> DeviceRequest {
 }
 
 impl Queue {
-    /// `keep_rounds`: whether there is more than one round of repeats, each of which stays on one
-    /// slot.
+    /// `keep_blocks`: whether there is more than one block, each of which stays on one slot.
     pub(super) fn new(
         waiting: Vec<usize>,
         pools: Vec<(DeviceRequest, Vec<usize>)>,
-        keep_rounds: bool,
+        keep_blocks: bool,
     ) -> Self {
         Self {
             waiting: waiting.into(),
             pools,
-            rounds: keep_rounds.then(HashMap::new),
+            blocks: keep_blocks.then(HashMap::new),
         }
     }
 
@@ -45,10 +44,10 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    /// Assigns a round to the slot where it ran before.
-    pub(super) fn bind_round(&mut self, repeat: u64, slot: usize) {
-        if let Some(rounds) = &mut self.rounds {
-            rounds.entry(repeat).or_insert(slot);
+    /// Assigns a block to the slot where it ran before.
+    pub(super) fn bind_block(&mut self, block: u64, slot: usize) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.entry(block).or_insert(slot);
         }
     }
 
@@ -83,18 +82,18 @@ impl Queue {
             .filter_map(|(at, index)| Some((at, self.slot(&trials[*index], free)?)))
             .next()?;
         let index = self.waiting.remove(at)?;
-        self.bind_round(trials[index].repeat, slot);
+        self.bind_block(trials[index].block, slot);
         Some((index, slot))
     }
 
-    /// Removes a slot: it gets no more trials, and its rounds of repeats continue on other slots.
+    /// Removes a slot: it gets no more trials, and its blocks continue on other slots.
     pub(super) fn lose(&mut self, slot: usize) {
         self.pools
             .iter_mut()
             .for_each(|(_, pool)| pool.retain(|known| *known != slot));
-        self.rounds
+        self.blocks
             .iter_mut()
-            .for_each(|rounds| rounds.retain(|_, used| *used != slot));
+            .for_each(|blocks| blocks.retain(|_, used| *used != slot));
     }
 
     /// The device request of a waiting trial for which no slot is left.
@@ -126,16 +125,16 @@ impl Queue {
             .map(|(_, pool)| pool.as_slice())
             .unwrap_or_default();
         let bound = self
-            .rounds
+            .blocks
             .as_ref()
-            .and_then(|rounds| rounds.get(&trial.repeat))
+            .and_then(|blocks| blocks.get(&trial.block))
             .filter(|slot| pool.contains(slot));
         match bound {
             Some(slot) => free[*slot].then_some(*slot),
             None => {
                 let load = |slot: &usize| {
-                    self.rounds.as_ref().map_or(0, |rounds| {
-                        rounds.values().filter(|used| *used == slot).count()
+                    self.blocks.as_ref().map_or(0, |blocks| {
+                        blocks.values().filter(|used| *used == slot).count()
                     })
                 };
                 pool.iter()
@@ -158,6 +157,7 @@ mod tests {
             number: 1,
             point: 0,
             repeat,
+            block: repeat + 1,
             axes: Vec::new(),
             model: serde_yaml::from_str("{kind: matmul, size: 8}").unwrap(),
             data: Default::default(),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_of_repeats_stays_on_one_device_and_rounds_spread() {
+    fn a_block_stays_on_one_device_and_blocks_spread() {
         let trials: Vec<Trial> = [0, 0, 1, 1]
             .map(|repeat| trial(repeat, DeviceName::All))
             .to_vec();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_round_uses_every_device() {
+    fn a_single_block_uses_every_device() {
         let trials: Vec<Trial> = (0..3).map(|_| trial(0, DeviceName::All)).collect();
         let mut queue = Queue::new(vec![0, 1, 2], vec![(all(), vec![0, 1])], false);
         assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_slot_gets_no_trial_and_its_round_goes_on_elsewhere() {
+    fn a_lost_slot_gets_no_trial_and_its_block_goes_on_elsewhere() {
         let trials: Vec<Trial> = [0, 0, 0]
             .map(|repeat| trial(repeat, DeviceName::All))
             .to_vec();

@@ -36,8 +36,10 @@ pub(super) struct AttemptFacts<'a> {
     /// Full description of the host's processor.
     pub(super) processor: Option<&'a str>,
     pub(super) host_id: Option<&'a str>,
-    /// Number of the repeat, from 1.
+    /// Number of its block, from 1.
     pub(super) block: Option<u64>,
+    /// Number of its round of repeats, from 1.
+    pub(super) round: Option<u64>,
     pub(super) driver: Option<&'a str>,
     /// Dense peak in FLOP/s and its source.
     pub(super) peak: Option<(f64, String)>,
@@ -76,6 +78,7 @@ impl<'a> AttemptFacts<'a> {
             processor: None,
             host_id: None,
             block: None,
+            round: None,
             driver: None,
             peak: None,
             concurrent_trials: 0,
@@ -209,6 +212,7 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
         mig_profile: joined_known(facts.devices, |device| device.mig_profile.as_deref()),
         ecc_mode: joined_known(facts.devices, |device| device.ecc_mode.as_deref()),
         host_id: facts.host_id.map(str::to_owned),
+        round: facts.round,
     }
 }
 

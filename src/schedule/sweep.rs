@@ -98,11 +98,11 @@ impl<'a> LaunchState<'a> {
             to_run: &left,
             counts,
         });
-        let rounds = request.trials.iter().any(|trial| trial.repeat > 0)
+        let has_blocks = request.trials.iter().any(|trial| trial.block > 1)
             || request.search.is_some_and(Tuning::keeps_rounds);
-        let mut queue = Queue::new(left, pools.wishes, rounds);
+        let mut queue = Queue::new(left, pools.wishes, has_blocks);
         let slots = Slots::new(pools.devices, pools.slots);
-        bind_rounds(&mut queue, request, open.store.ends(), &slots.names());
+        bind_blocks(&mut queue, request, open.store.ends(), &slots.names());
         Self {
             request,
             trials: request.trials.to_vec(),
@@ -309,6 +309,9 @@ impl<'a> LaunchState<'a> {
             (false, false) => Some("the folder of the run was moved or removed"),
             (false, true) => None,
         };
+        let sweep = &self.request.experiment.sweep;
+        let is_planned = self.request.search.is_none();
+        let is_in_rounds = sweep.order != Order::Listed;
         attempt::Surroundings {
             launch: self.open.launch,
             memory_limit: self.request.experiment.run.memory_limit,
@@ -317,8 +320,8 @@ impl<'a> LaunchState<'a> {
             cpu_name: self.instruments.cpu_name(),
             processor: self.instruments.processor(),
             host_id: self.instruments.host_id(),
-            has_blocks: self.request.search.is_none()
-                && self.request.experiment.sweep.order != Order::Listed,
+            has_blocks: is_planned && (is_in_rounds || !sweep.together.is_empty()),
+            has_rounds: is_planned && is_in_rounds,
             cores: open::cores(),
             fault_of_the_disk,
         }
@@ -419,18 +422,18 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
     )
 }
 
-/// Assigns rounds of repeats to the devices where they ran in earlier launches.
-fn bind_rounds(queue: &mut Queue, request: &RunRequest, ends: &[AttemptEnd], slots: &[String]) {
-    let repeats: HashMap<&TrialId, u64> = request
+/// Assigns blocks to the devices where they ran in earlier launches.
+fn bind_blocks(queue: &mut Queue, request: &RunRequest, ends: &[AttemptEnd], slots: &[String]) {
+    let blocks: HashMap<&TrialId, u64> = request
         .trials
         .iter()
-        .map(|trial| (&trial.id, trial.repeat))
+        .map(|trial| (&trial.id, trial.block))
         .collect();
     for end in ends {
         let name = end.device_uuid.as_deref().unwrap_or("cpu");
         let slot = slots.iter().position(|slot| slot == name);
-        if let (Some(repeat), Some(slot)) = (repeats.get(&end.trial), slot) {
-            queue.bind_round(*repeat, slot);
+        if let (Some(block), Some(slot)) = (blocks.get(&end.trial), slot) {
+            queue.bind_block(*block, slot);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{collections::HashMap, fmt::Write, path::Path};
 
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId, show},
+    statistics::FEWEST_RUNS,
     units::{Bytes, Count, Seconds, without_controls},
 };
 
@@ -11,7 +12,7 @@ use super::expectation::{Expectations, Expected};
 
 use crate::output::table::TextTable;
 
-/// Columns: number, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
+/// Columns: number, block if axes run together, id, axes, seed if there are repeats, parameters, FLOPs per sample, effective
 /// batch, steps, and the time and memory that trials like it took, where there are any.
 pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
     let of_trial = |trial: &Trial| expected.of_trial(&trial.id);
@@ -19,7 +20,10 @@ pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
         |known: fn(&Expected) -> bool| plan.trials.iter().any(|trial| known(&of_trial(trial)));
     let has_time = has(|expected| expected.seconds.is_some());
     let has_memory = has(|expected| expected.memory_bytes.is_some());
-    let mut header: Vec<String> = vec!["#".to_owned(), "trial".to_owned()];
+    let has_blocks = !plan.together.is_empty();
+    let mut header: Vec<String> = vec!["#".to_owned()];
+    header.extend(has_blocks.then(|| "block".to_owned()));
+    header.push("trial".to_owned());
     header.extend(plan.axes.iter().cloned());
     if plan.repeats > 1 {
         header.push("seed".to_owned());
@@ -30,6 +34,9 @@ pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
     let mut table = TextTable::plain(header);
     for trial in &plan.trials {
         let mut cells = row(trial, plan.repeats);
+        if has_blocks {
+            cells.insert(1, trial.block.to_string());
+        }
         let Expected {
             seconds,
             memory_bytes,
@@ -41,7 +48,7 @@ pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
         cells.extend(has_memory.then(memory));
         table.add_row(cells);
     }
-    table.align_right(2);
+    table.align_right(2 + usize::from(has_blocks));
     table.text()
 }
 
@@ -94,6 +101,9 @@ pub(super) fn footer(
         plural(plan.repeats, "repeat"),
         plural(plan.trials.len() as u64, "trial"),
     );
+    if !plan.together.is_empty() {
+        let _ = writeln!(text, "{}", of_blocks(plan));
+    }
     if let Some(time) = expected.time(plan, ended) {
         let _ = writeln!(text, "{time}");
     }
@@ -130,6 +140,38 @@ pub(super) fn footer(
         let _ = writeln!(text, "unknown (?): {}", without_controls(note));
     }
     text
+}
+
+/// `10 blocks of 2 trials (run.engine together), each on one device`, and what is missing for a
+/// verdict between the values.
+fn of_blocks(plan: &Plan) -> String {
+    let mut sizes: Vec<usize> = (1..=plan.blocks())
+        .map(|block| {
+            let trials = plan.trials.iter();
+            trials.filter(|trial| trial.block == block).count()
+        })
+        .collect();
+    sizes.sort_unstable();
+    let size = match (sizes.first(), sizes.last()) {
+        (Some(least), Some(most)) if least != most => format!("{least} to {most} trials"),
+        (Some(size), _) => plural(*size as u64, "trial"),
+        _ => String::new(),
+    };
+    let together: Vec<String> = plan
+        .together
+        .iter()
+        .map(|key| without_controls(key))
+        .collect();
+    let needed = FEWEST_RUNS as u64;
+    let advice = match plan.repeats < needed {
+        true => format!("; a verdict between them needs `sweep.repeats: {needed}` or more"),
+        false => String::new(),
+    };
+    format!(
+        "{} of {size} ({} together), each on one device{advice}",
+        plural(plan.blocks(), "block"),
+        together.join(", ")
+    )
 }
 
 fn plural(count: u64, noun: &str) -> String {
@@ -170,6 +212,34 @@ mod tests {
             !says(Outcome::Interrupted),
             "an interrupted trial runs again"
         );
+    }
+
+    #[test]
+    fn blocks_are_shown_where_axes_run_together() {
+        let of = |repeats: u64| {
+            plan(&format!(
+                "grid: {{model.size: [64, 128], train.cpu_threads: [1, 2]}}, repeats: {repeats}, \
+                 together: [train.cpu_threads]"
+            ))
+        };
+        let shown = table(&of(2), &Expectations::default());
+        let columns = |line: &str| -> Vec<String> {
+            line.split_whitespace().take(2).map(str::to_owned).collect()
+        };
+        let lines: Vec<Vec<String>> = shown.lines().map(columns).collect();
+        assert_eq!(lines[0], ["#", "block"]);
+        let blocks: Vec<&str> = lines[1..].iter().map(|cells| cells[1].as_str()).collect();
+        assert_eq!(blocks, ["1", "1", "2", "2", "3", "3", "4", "4"], "{shown}");
+        let says = |plan: &Plan| {
+            let (results, ended) = (Path::new("results/x"), HashMap::new());
+            let text = footer(results, plan, &[], &ended, &Expectations::default());
+            text.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(
+            says(&of(3)),
+            "6 blocks of 2 trials (train.cpu_threads together), each on one device"
+        );
+        assert!(says(&of(1)).ends_with("a verdict between them needs `sweep.repeats: 3` or more"));
     }
 
     #[test]

@@ -61,8 +61,10 @@ pub(in crate::schedule) struct Surroundings<'a> {
     /// Full description of the host's processor.
     pub(in crate::schedule) processor: Option<String>,
     pub(in crate::schedule) host_id: Option<String>,
-    /// Whether the repeats run round by round.
+    /// Whether trials run in blocks.
     pub(in crate::schedule) has_blocks: bool,
+    /// Whether the repeats run round by round.
+    pub(in crate::schedule) has_rounds: bool,
     pub(in crate::schedule) cores: u64,
     /// A full disk, or a folder that was moved away: then a failure is not the trial's, and not
     /// final.
@@ -106,6 +108,8 @@ impl Attempt {
         let result = reaped.result.as_ref().ok().filter(|_| is_believed);
         let libtorch = result.and_then(TrialResult::libtorch);
         let on_cpu = around.devices.is_empty();
+        // A retry does not run together with the other trials of its block.
+        let is_in_place = reaped.attempt == 1;
         let row = row(&AttemptFacts {
             trial,
             attempt: reaped.attempt,
@@ -121,8 +125,8 @@ impl Attempt {
             cpu_name: around.cpu_name.as_deref().filter(|_| on_cpu),
             processor: around.processor.as_deref(),
             host_id: around.host_id.as_deref(),
-            // A retry does not run together with the other trials of its block.
-            block: (around.has_blocks && reaped.attempt == 1).then_some(trial.repeat + 1),
+            block: (around.has_blocks && is_in_place).then_some(trial.block),
+            round: (around.has_rounds && is_in_place).then_some(trial.repeat + 1),
             driver: around.driver.as_deref(),
             peak: instruments.peak_flops(around.devices, trial, libtorch),
             concurrent_trials: reaped.most_concurrent,

@@ -104,6 +104,7 @@ pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u
         number,
         point: number % 2,
         repeat,
+        block: repeat + 1,
         axes: Vec::new(),
         model: (*experiment.model).clone(),
         data: Default::default(),

@@ -8,14 +8,17 @@ mod lstm;
 mod matmul;
 mod mlp;
 mod model;
+mod named;
 mod panel_lstm;
 mod resnet;
 mod seq2seq;
 
+pub mod command;
 pub mod data;
 pub mod random;
 pub mod samples;
 
+pub use command::Command;
 pub use custom::{Custom, Reads};
 pub use data::{Content, Data, InputShape};
 pub use gpt::Gpt;
@@ -24,6 +27,7 @@ pub use lstm::Lstm;
 pub use matmul::{Matmul, kind_trains};
 pub use mlp::Mlp;
 pub use model::{Model, ModelKind};
+pub use named::Named;
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};
 pub use seq2seq::Seq2seq;

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Content, Custom, Gpt, InputShape, KeyFault, Lstm, Matmul, Mlp, PanelLstm, Resnet, Seq2seq,
-    data::PairCounts,
+    Command, Content, Custom, Gpt, InputShape, KeyFault, Lstm, Matmul, Mlp, PanelLstm, Resnet,
+    Seq2seq, data::PairCounts,
 };
 
 /// The facts that the settings of a model define. A [`Model`] of any kind has these methods.
@@ -91,4 +91,6 @@ macro_rules! models {
     };
 }
 
-models!(Gpt, Lstm, PanelLstm, Resnet, Seq2seq, Mlp, Matmul, Custom);
+models!(
+    Gpt, Lstm, PanelLstm, Resnet, Seq2seq, Mlp, Matmul, Command, Custom
+);

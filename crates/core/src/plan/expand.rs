@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::{
     PlanProblem, Trial, TrialId,
-    order::order_trials,
+    blocks::blocks,
+    order::Place,
     point::PointMaker,
     points::{Choices, expand_sweep},
     problem::PointProblems,
@@ -25,6 +26,8 @@ pub struct Plan {
     pub order: Order,
     /// Dotted keys of the axes, in file order.
     pub axes: Vec<String>,
+    /// The axes whose values run together in blocks; without any, a block is a round of repeats.
+    pub together: Vec<String>,
     /// One pass over the training data, by [`Trial::point`]; `None` if the model reads no data or
     /// its size is unknown.
     pub epochs: Vec<Option<Epoch>>,
@@ -33,6 +36,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Number of blocks.
+    pub fn blocks(&self) -> u64 {
+        self.trials
+            .iter()
+            .map(|trial| trial.block)
+            .max()
+            .unwrap_or(0)
+    }
+
     /// The data of one epoch of this trial.
     pub fn epoch_of(&self, trial: &Trial) -> Option<Epoch> {
         self.epochs.get(trial.point as usize).copied().flatten()
@@ -83,12 +95,7 @@ pub fn expand(
     let (axes, epochs) = (planner.axes, planner.epochs);
     planner.problems.none_or(())?;
     let points = by_point.len() as u64;
-    let order = order_trials(
-        points,
-        repeats,
-        experiment.sweep.order,
-        experiment.train.seed,
-    );
+    let order = blocks(&by_point, &experiment.sweep, experiment.train.seed);
     let trials = in_order(by_point, &order);
     Ok(Plan {
         trials,
@@ -96,21 +103,28 @@ pub fn expand(
         repeats,
         order: experiment.sweep.order,
         axes,
+        together: experiment.sweep.together.clone(),
         epochs,
         unmatched_excludes: sweep.unmatched,
     })
 }
 
-/// Arranges the trials of all points in the given order and numbers them.
-fn in_order(by_point: Vec<Vec<Trial>>, order: &[(u64, u64)]) -> Vec<Trial> {
+/// Arranges the trials of all points in the given order and numbers them; each place has the number
+/// of its block.
+fn in_order(by_point: Vec<Vec<Trial>>, order: &[(Place, u64)]) -> Vec<Trial> {
     // The repeats of a point always keep their own order, so each point is drained from its front.
     let mut queues: Vec<_> = by_point.into_iter().map(Vec::into_iter).collect();
-    let in_order = order
-        .iter()
-        .filter_map(|(point, _)| queues.get_mut(*point as usize)?.next());
+    let in_order = order.iter().filter_map(|((point, _), block)| {
+        let trial = queues.get_mut(*point as usize)?.next()?;
+        Some((trial, *block))
+    });
     in_order
         .zip(1..)
-        .map(|(trial, number)| Trial { number, ..trial })
+        .map(|((trial, block), number)| Trial {
+            number,
+            block,
+            ..trial
+        })
         .collect()
 }
 

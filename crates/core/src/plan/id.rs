@@ -38,7 +38,7 @@ pub(super) struct SharedIdentity {
 impl SharedIdentity {
     pub(super) fn new(model: &Model, data: &Data) -> serde_json::Result<Self> {
         let mut shared = Self {
-            model: serde_json::to_value(model)?,
+            model: identity_of_model(model)?,
             data: identity_of_data(data, model)?,
         };
         leave_out_defaults(&mut shared.model, "model", &FORMAT_1_DEFAULTS["model"]);
@@ -93,6 +93,14 @@ impl TrialIdentity {
         let mut text = String::new();
         write_object(&self.sections, &mut text);
         TrialId::of_digits(&hex::encode(&Sha256::digest(text.as_bytes())[..5]))
+    }
+}
+
+/// A command without what only looks at it: its metrics, its window, where it runs.
+fn identity_of_model(model: &Model) -> serde_json::Result<Value> {
+    match model {
+        Model::Command(command) => serde_json::to_value(Model::Command(command.identity())),
+        other => serde_json::to_value(other),
     }
 }
 
@@ -352,6 +360,40 @@ mod tests {
             of("{kind: gpt, size: gpt2-medium, num_layers: 3}"),
             of(numbers)
         );
+    }
+
+    #[test]
+    fn how_one_looks_at_a_command_changes_no_id() {
+        let of = |keys: &str| {
+            plain(
+                &format!("{{kind: command, {keys}}}"),
+                "{kind: none}",
+                "{seed: 3}",
+            )
+        };
+        let command = "argv: [a/prog, -n, '{n}'], values: {n: 3, m: x}, environment: {A: '{m}'}, \
+                       prepare: [make]";
+        let id = of(command);
+        for same in [
+            &command.replace("a/prog", "/else/where/prog"),
+            &command.replace("n: 3, m: x", "m: x, n: 3.0"),
+            &format!(
+                "{command}, folder: f, files: [x.c], metrics: {{g: {{line: '(a)', better: high}}}}, \
+                 window: {{from: x}}, grows: [n], exits: {{oom: [3]}}, checkpoints: true"
+            ),
+        ] {
+            assert_eq!(of(same), id, "{same}");
+        }
+        for another in [
+            command.replace("a/prog", "a/program"),
+            command.replace("-n", "-m"),
+            command.replace("n: 3", "n: 4"),
+            command.replace("n: 3", "n: '3'"),
+            command.replace("A: '{m}'", "A: x"),
+            command.replace("[make]", "[make, x]"),
+        ] {
+            assert_ne!(of(&another), id, "{another}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! every [`PlanProblem`] at once. If `sweep.search` defines a search, a [`search::Strategy`]
 //! selects the next trial, and a [`Prober`] creates it.
 
+mod blocks;
 mod condition;
 mod disk;
 mod expand;

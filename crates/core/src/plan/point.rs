@@ -44,6 +44,7 @@ impl CheckedPoint {
         let mut trial = Trial {
             id: self.identity.with_seed(seed),
             repeat,
+            block: repeat.saturating_add(1),
             ..self.first.clone()
         };
         trial.train.seed = seed;
@@ -156,6 +157,7 @@ fn first_trial(axes: Vec<(String, Value)>, settings: Settings, facts: Option<&Da
         number: 0,
         point: 0,
         repeat: 0,
+        block: 1,
         axes,
         parameters: settings.model.parameters(input),
         flops_per_sample: settings.model.flops_per_sample(input),

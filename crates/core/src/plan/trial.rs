@@ -89,6 +89,9 @@ pub struct Trial {
     pub point: u64,
     /// Index of the seed within the point, from 0.
     pub repeat: u64,
+    /// Number of the block that it runs in, from 1: a block stays on one device.
+    #[serde(default)]
+    pub block: u64,
     /// The value of each axis, in file order.
     pub axes: Vec<(String, Value)>,
     pub model: Model,

@@ -89,7 +89,7 @@ trial_table! {
     /// `outcome` comes one column per axis of the sweep, named by its dotted key
     /// (`train.batch_size`), in the order of the experiment file; until `trials/5` they came last.
     /// Committed.
-    TRIALS = "trials/6" in "trials.csv";
+    TRIALS = "trials/7" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -358,8 +358,9 @@ trial_table! {
         window_flops: Option<f64> ["FLOP"],
     }
     since 6 runner {
-        /// Number of its block of repeats, from 1: a block has one run of each point, one after the
-        /// other; empty if repeats are not interleaved.
+        /// Number of its block, from 1: runs of one block differ only in the axes of
+        /// `sweep.together`, or, without that key, are one run of each point. They ran one after
+        /// the other where they have one launch and one device. Empty if there are no blocks.
         block: Option<u64>,
         /// The host's processor: vendor, family-model-stepping and the parts of its instruction set
         /// that decide speed.
@@ -373,5 +374,10 @@ trial_table! {
         ecc_mode: Option<String>,
         /// Hash that identifies the host without naming it; empty if nothing identifies the host.
         host_id: Option<String>,
+    }
+    since 7 runner {
+        /// Number of its round of repeats, from 1: one run of each point. Without `sweep.together`
+        /// it is the block. Empty if the repeats of a point ran one after the other.
+        round: Option<u64>,
     }
 }

@@ -171,6 +171,7 @@ impl Checker {
             KeyShape::Tagged(tagged) if node.is_map() => {
                 self.tagged(path, tagged, field.default_kind(), node, owner)
             }
+            KeyShape::Named(item) if node.is_map() => self.named(path, item, node),
             KeyShape::Free => {}
             KeyShape::List(item) if matches!(**item, KeyShape::Free) => {}
             shape => {
@@ -190,6 +191,20 @@ impl Checker {
                         ..fault
                     }));
             }
+        }
+    }
+
+    /// Checks a map whose names the file chooses.
+    fn named(&mut self, path: &str, item: &KeyShape, node: &Node) {
+        for entry in node.entries() {
+            let full = join(path, &entry.key);
+            if !is_own_key(&entry.key) {
+                let message =
+                    format!("`{full}` is not a name; names have letters, digits, `_` and `-`");
+                self.push(&entry.key_location, &full, message);
+            }
+            let field = field_of(&full, item.clone());
+            self.field(&full, &field, &entry.value, &entry.key_location);
         }
     }
 
@@ -283,7 +298,7 @@ fn misspelt<'a>(fields: &'a MapKeys, node: &Node, key: &str) -> Option<&'a str> 
 
 fn takes_list(shape: &KeyShape) -> bool {
     match shape {
-        KeyShape::List(_) | KeyShape::Anything => true,
+        KeyShape::List(_) | KeyShape::Arguments { .. } | KeyShape::Anything => true,
         KeyShape::Any(shapes) => shapes.iter().any(takes_list),
         _ => false,
     }

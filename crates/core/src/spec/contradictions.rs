@@ -4,6 +4,7 @@
 //! the file is checked, unless an axis varies one of the keys involved: then the plan checks each
 //! of its points.
 
+mod command;
 mod data;
 mod experiment;
 mod search;
@@ -11,9 +12,10 @@ mod search;
 pub(super) use experiment::{ONLY_FOR_TRAINING, check, locate};
 
 use super::{
+    engine::Engine,
     experiment::{EvaluateEvery, EvaluateMoment, Precision, Train},
     optimizer::{LearningRateSchedule, Optimizer},
-    run_options::{DeviceName, Devices, Engine},
+    run_options::{DeviceName, Devices},
 };
 use crate::kinds::{Content, Data, KeyFault, Model, data::Tokenizer};
 
@@ -41,12 +43,15 @@ pub fn contradictions(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
         .chain(of_training(point.train))
         .chain(of_sample(point))
         .chain(of_engine(point));
-    own.chain(others).collect()
+    own.chain(command::of_command(point.model))
+        .chain(others)
+        .collect()
 }
 
 fn of_length(point: &ResolvedPoint<'_>) -> Vec<KeyFault> {
     let both = ["train.steps", "train.epochs"];
     match (point.train.steps, point.train.epochs, point.model) {
+        (None, None, Model::Command(_)) => Vec::new(),
         (None, None, _) => vec![KeyFault::between(
             "train",
             &both,

@@ -37,7 +37,10 @@ fn documented_keys() -> String {
         let holds = match shape(known) {
             KeyShape::Map(_) | KeyShape::Tagged(_) => "a map".to_owned(),
             KeyShape::Free => "axes".to_owned(),
-            KeyShape::List(_) => "a list of points".to_owned(),
+            KeyShape::List(item) if matches!(*item, KeyShape::Free) => {
+                "a list of points".to_owned()
+            }
+            KeyShape::List(item) => format!("a list, each {}", allowed(&item)),
             shape => allowed(&shape),
         };
         let meaning = property

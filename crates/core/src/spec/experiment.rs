@@ -370,6 +370,12 @@ pub struct Sweep {
     /// Seeds per point: seed, seed + 1, ….
     #[schemars(range(min = 1, max = 1000))]
     pub repeats: u64,
+    /// Axes whose values are to be compared: points that differ only in these run one after another
+    /// on one device, as one block per repeat. `kiln compare RUN --between AXIS` compares them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<String>,
+    /// Order in which trials run. Verdicts compare points within the blocks of repeats that all but
+    /// `listed` create; `listed` gives weaker verdicts. Default with `together`: `rotated`.
     pub order: Order,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<Search>,
@@ -384,14 +390,14 @@ impl Default for Sweep {
             include: Vec::new(),
             exclude: Vec::new(),
             repeats: 1,
+            together: Vec::new(),
             order: Order::Interleaved,
             search: None,
         }
     }
 }
 
-/// Order in which trials run. Verdicts compare points within the blocks of repeats that
-/// `interleaved` and `shuffled` create; `listed` gives weaker verdicts.
+/// Order in which trials run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -399,6 +405,9 @@ pub enum Order {
     /// alternately: drift affects every point alike.
     #[default]
     Interleaved,
+    /// Round by round too, and which point of a block is first changes from block to block, so that
+    /// each is first equally often.
+    Rotated,
     /// All seeds of the first point, then of the second.
     Listed,
     /// Interleaved, each round shuffled by `train.seed`.

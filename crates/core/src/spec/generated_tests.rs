@@ -138,10 +138,13 @@ fn mistyped(shape: &KeyShape) -> &'static str {
             "[{a: 1}]"
         }
         KeyShape::List(_)
+        | KeyShape::Arguments { .. }
         | KeyShape::Map(_)
+        | KeyShape::Named(_)
         | KeyShape::Tagged(_)
         | KeyShape::Free
         | KeyShape::Anything => "17",
+        KeyShape::Scalar { .. } => "[1]",
         KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Bool => "seventeen",
         KeyShape::Any(_) => "{a: 1}",
     }
@@ -237,7 +240,10 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         KeyShape::Any(_) => "3".to_owned(),
         KeyShape::Map(_)
         | KeyShape::Tagged(_)
+        | KeyShape::Named(_)
         | KeyShape::List(_)
+        | KeyShape::Arguments { .. }
+        | KeyShape::Scalar { .. }
         | KeyShape::Free
         | KeyShape::Anything => return None,
     };

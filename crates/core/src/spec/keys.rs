@@ -79,6 +79,9 @@ fn shape(root: &Value, schema: &Value) -> KeyShape {
                 .collect(),
         );
     }
+    if let Some(scalar) = scalar(schema) {
+        return scalar;
+    }
     let named = schema["type"].as_str();
     let first = schema["type"].as_array().and_then(|types| {
         types
@@ -96,10 +99,26 @@ fn shape(root: &Value, schema: &Value) -> KeyShape {
         Some("string") if schema["format"] == "time-span" => KeyShape::TimeSpan,
         Some("string") if schema["format"] == "byte-size" => KeyShape::ByteSize,
         Some("string") => KeyShape::Text(schema["pattern"].as_str().map(Pattern::named)),
+        Some("array") if schema["format"] == "arguments" => KeyShape::Arguments {
+            has_conditions: true,
+        },
+        Some("array") if schema["format"] == "texts" => KeyShape::Arguments {
+            has_conditions: false,
+        },
         Some("array") => KeyShape::List(Box::new(shape(root, &schema["items"]))),
         _ if schema["properties"].is_object() => KeyShape::Map(fields(root, schema)),
+        _ if schema["additionalProperties"].is_object() => {
+            KeyShape::Named(Box::new(shape(root, &schema["additionalProperties"])))
+        }
         _ => KeyShape::Free,
     }
+}
+
+/// Reads a shape of several types of scalars.
+fn scalar(schema: &Value) -> Option<KeyShape> {
+    let types = schema["type"].as_array()?;
+    let is_nullable = types.iter().any(|name| name == "null");
+    (types.len() - usize::from(is_nullable) > 1).then_some(KeyShape::Scalar { is_nullable })
 }
 
 /// Reads the kinds of a tagged map, the choices of a word, or several shapes.
@@ -230,6 +249,23 @@ pub(super) fn find(key: &str, kinds: &dyn Fn(&str) -> Vec<String>) -> KeyLookup 
         for shape in found {
             match shape {
                 KeyShape::Map(fields) => here.push(fields),
+                KeyShape::Named(item) if is_own_key(names[depth + 1]) => {
+                    let name = names[depth + 1];
+                    match (&**item, &names[depth + 2..]) {
+                        (item, []) => return KeyLookup::Shapes(vec![item.clone()]),
+                        (KeyShape::Map(fields), [key]) => {
+                            return match fields.shape(key) {
+                                Some(shape) => KeyLookup::Shapes(vec![shape.clone()]),
+                                None => KeyLookup::Unknown {
+                                    parent: join(&path, name),
+                                    name: (*key).to_owned(),
+                                    siblings: fields.names().collect(),
+                                },
+                            };
+                        }
+                        _ => {}
+                    }
+                }
                 KeyShape::Anything if names[depth + 1..].iter().all(|name| is_own_key(name)) => {
                     return KeyLookup::Shapes(vec![KeyShape::Anything]);
                 }

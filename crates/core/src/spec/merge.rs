@@ -164,14 +164,30 @@ fn override_axis(beneath: &Node, key: &str, layer: &mut SpecLayer, layers: &mut 
     layer.tree.set_path(&[section, &[key]].concat(), axis);
 }
 
-/// Removes the keys whose value is `null`, after they have been applied.
-pub(super) fn strip_nulls(node: &mut Node) {
+/// Removes the keys whose value is `null`, after they have been applied. `null` stays where it is a
+/// value of its own: among the values of a command, which the model of the layers is if
+/// `has_command`.
+pub(super) fn strip_nulls(node: &mut Node, has_command: bool) {
+    let values = node
+        .get_path(&VALUES)
+        .filter(|values| has_command && values.is_map())
+        .cloned();
+    strip(node);
+    if let Some(values) = values {
+        node.set_path(&VALUES, values);
+    }
+}
+
+/// The values of a command.
+const VALUES: [&str; 2] = ["model", "values"];
+
+fn strip(node: &mut Node) {
     let NodeContent::Map(entries) = &mut node.content else {
         return;
     };
     entries.retain(|entry| !entry.value.is_null());
     for entry in entries {
-        strip_nulls(&mut entry.value);
+        strip(&mut entry.value);
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Maps merge key by key, and a list replaces the list beneath. A map whose `kind` differs replaces
 //! the map beneath; a map without a `kind` keeps the kind beneath, or the default. `train.steps`
-//! replaces `train.epochs` and the reverse. `null` restores the default.
+//! replaces `train.epochs` and the reverse. `null` restores the default; it is a value of its own in
+//! `model.values` of a command.
 //!
 //! In: the values beneath and the layer, two trees. Out: [`LayerChange`]s in the order in
 //! which they apply. Applying them is left to [`merge`](super::merge), which keeps the places of
@@ -191,6 +192,10 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
             KeyShape::Tagged(tagged) if value.has_keys() => {
                 self.tagged(field, tagged, beneath, value)
             }
+            KeyShape::Named(item) if value.has_keys() => {
+                self.open(Some(field), beneath, None);
+                self.named(item, value);
+            }
             KeyShape::Free => self.free(Some(field), beneath, value),
             _ if value.is_absent() => self.push(Some(field), LayerAction::Reset(None)),
             _ => {
@@ -220,6 +225,20 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
         };
         if let Some(fields) = given.or(now).and_then(|kind| tagged.kind(kind)) {
             self.fields(fields, beneath, value);
+        }
+    }
+
+    /// A map whose names the file chooses: a name replaces the same name beneath as a whole. `null`
+    /// removes it, unless `null` is one of its values.
+    fn named(&mut self, item: &'static KeyShape, value: T) {
+        let keeps_null = matches!(item, KeyShape::Scalar { is_nullable: true });
+        for (key, value) in value.pairs() {
+            self.path.push(key);
+            self.push(None, LayerAction::Reset(None));
+            if keeps_null || !value.is_absent() {
+                self.push(None, LayerAction::Set(value));
+            }
+            self.path.pop();
         }
     }
 

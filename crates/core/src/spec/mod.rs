@@ -12,6 +12,7 @@ mod condition;
 mod contradictions;
 #[cfg(test)]
 mod documentation_tests;
+mod engine;
 mod experiment;
 mod future;
 mod generate;
@@ -56,6 +57,7 @@ use serde::de::DeserializeOwned;
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{ResolvedPoint, contradictions};
+pub use engine::{Engine, EngineName, EngineProgram};
 pub use experiment::{
     Axis, CpuThreads, CudaGraph, EarlyStop, Evaluate, EvaluateEvery, EvaluateMoment, Experiment,
     Identity, Measure, Memory, Order, Precision, RecordOptions, Sweep, Target, Train,
@@ -70,7 +72,7 @@ pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use random_points::RandomPoints;
 pub use resolved::{ValueOrigin, write_resolved};
-pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, Engine, OnOom, Run};
+pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, OnOom, Run};
 pub use sample::Sample;
 pub use schema::schema;
 pub use search::{MostWorkers, Search};
@@ -304,7 +306,8 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
             problems.extend(sweep::check(&check::mended(&tree)));
         }
         if let Some(layer) = layers.last_mut() {
-            merge::strip_nulls(&mut layer.tree);
+            let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);
+            merge::strip_nulls(&mut layer.tree, kind == Some("command"));
         }
     }
     let mut user = merge::merged(&layers);
@@ -324,6 +327,7 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
     if has_sample && problems.is_empty() {
         problems.extend(random_rows::expand(&mut tree).err());
     }
+    sweep::resolve_order(&user, &mut tree);
     model_section::resolve_model(&mut tree);
     merge::order_keys(&mut tree);
     Merged {

@@ -215,7 +215,7 @@ fn number_kind(key: &str) -> NumberKind {
         .filter_map(|shape| match shape {
             KeyShape::Integer { .. } => Some(NumberKind::Integer),
             KeyShape::Number(_) => Some(NumberKind::Number),
-            KeyShape::Anything => Some(NumberKind::Any),
+            KeyShape::Anything | KeyShape::Scalar { .. } => Some(NumberKind::Any),
             _ => None,
         })
         .collect();

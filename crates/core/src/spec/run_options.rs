@@ -6,14 +6,21 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{ByteSize, TimeSpan};
+use super::engine::{Engine, EngineProgram};
+use crate::{
+    kinds::Named,
+    units::{ByteSize, TimeSpan},
+};
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
-    /// The compute engine.
+    /// The compute engine: `libtorch`, `flex`, or a name of `engines`.
     pub engine: Engine,
+    /// Engines of one's own: programs that run the same trial as kiln does. `run.engine` names one.
+    #[serde(skip_serializing_if = "Named::is_empty")]
+    pub engines: Named<EngineProgram>,
     /// `auto`, `cpu`, `all`, or a list of GPU indices (as in nvidia-smi) or UUIDs.
     pub devices: Devices,
     /// Devices that share each step's batch: each processes `batch_size` examples at a time, and
@@ -46,6 +53,7 @@ impl Default for Run {
     fn default() -> Self {
         Self {
             engine: Engine::Libtorch,
+            engines: Named::default(),
             devices: Devices::Named(DeviceName::Auto),
             devices_per_trial: 1,
             timeout: None,
@@ -56,26 +64,6 @@ impl Default for Run {
             require_idle_device: true,
             wait: TimeSpan::from_secs(0),
             cool_down: None,
-        }
-    }
-}
-
-/// The compute engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// burn on libtorch: CPU and CUDA.
-    Libtorch,
-    /// burn's own pure-Rust backend: CPU, for machines without libtorch.
-    Flex,
-}
-
-impl Engine {
-    /// The name in `run.engine` and in the tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Libtorch => "libtorch",
-            Self::Flex => "flex",
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use super::engine::EngineName;
+
 /// The allowed values of a key.
 #[derive(Clone, Debug)]
 pub(super) enum KeyShape {
@@ -19,6 +21,17 @@ pub(super) enum KeyShape {
     ByteSize,
     Choice(Vec<String>),
     List(Box<KeyShape>),
+    /// A text, a number, `true` or `false`, and `null` if it is a value of its own.
+    Scalar {
+        is_nullable: bool,
+    },
+    /// A list of texts that may repeat: a program and its arguments. With `has_conditions`, an
+    /// entry may be `{when: NAME, then: […]}`.
+    Arguments {
+        has_conditions: bool,
+    },
+    /// A map of names that the file chooses.
+    Named(Box<KeyShape>),
     Any(Vec<KeyShape>),
     /// Free keys: the maps of `sweep`, which have a separate checker.
     Free,
@@ -39,6 +52,7 @@ pub(super) struct Range {
 pub(super) enum Pattern {
     RunName,
     DeviceUuid,
+    EngineName,
     Sha256,
     /// A pattern of the types without an entry here; a test ensures that there is none.
     Unknown,
@@ -114,6 +128,7 @@ impl Pattern {
         match pattern {
             r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$" => Self::RunName,
             "^(GPU|MIG)-.+$" => Self::DeviceUuid,
+            "^[A-Za-z][A-Za-z0-9._-]{0,39}$" => Self::EngineName,
             "^[0-9a-f]{64}$" => Self::Sha256,
             _ => Self::Unknown,
         }
@@ -132,6 +147,7 @@ impl Pattern {
                 .strip_prefix("GPU-")
                 .or_else(|| text.strip_prefix("MIG-"))
                 .is_some_and(|rest| !rest.is_empty()),
+            Self::EngineName => EngineName::new(text).is_some(),
             Self::Sha256 => {
                 text.len() == 64
                     && text
@@ -148,6 +164,7 @@ impl Pattern {
                 "letters, digits, `.`, `_` and `-`, at most 100, a letter or digit first"
             }
             Self::DeviceUuid => "a UUID such as `GPU-…` or `MIG-…`",
+            Self::EngineName => "a name of `run.engines`",
             Self::Sha256 => "64 hexadecimal digits in small letters, as `sha256sum` writes them",
             Self::Unknown => "text",
         }

@@ -3,12 +3,15 @@
 
 mod conflicts;
 mod points;
+mod together;
 
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
     rc::Rc,
 };
+
+pub(super) use together::resolve_order;
 
 use serde_json::Value;
 
@@ -47,6 +50,7 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
     checker.conflicts();
     checker.points("include");
     checker.points("exclude");
+    checker.together();
     checker.problems
 }
 

@@ -1,6 +1,8 @@
 //! Checks one value against the shape of its key: type, range, pattern, choice. The checker handles
 //! maps.
 
+mod arguments;
+
 use std::collections::HashSet;
 
 use super::{
@@ -27,6 +29,9 @@ pub(super) fn fault(path: &str, shape: &KeyShape, node: &Node) -> Vec<Problem> {
         (KeyShape::Free, _) => Vec::new(),
         (KeyShape::Anything, _) => anything_faults(path, node),
         (KeyShape::List(item), NodeContent::List(nodes)) => list_faults(path, item, nodes, node),
+        (KeyShape::Arguments { has_conditions }, NodeContent::List(nodes)) => {
+            arguments::faults(path, *has_conditions, nodes, node)
+        }
         (_, NodeContent::Scalar(scalar)) => {
             let message = if scalar.value == Resolved::Empty {
                 Some(format!(
@@ -237,12 +242,22 @@ fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
         KeyShape::TimeSpan => time_hint(scalar),
         KeyShape::ByteSize => size_hint(scalar),
         KeyShape::Free | KeyShape::Anything => None,
+        KeyShape::Scalar { .. } => match scalar.value {
+            Resolved::LeadingZero => Some(format!("{}, or put it in quotes", number_words(scalar))),
+            Resolved::Integer(_) | Resolved::Float(_) if scalar.to_json().is_null() => {
+                Some("; a number must be finite, and an integer must fit in 64 bits".to_owned())
+            }
+            _ => None,
+        },
+        KeyShape::Arguments { .. } => Some(format!("; write `[{}]`", scalar.text)),
         KeyShape::List(item) => Some(if hint(item, scalar).is_none() {
             format!("; write `[{}]`", scalar.text)
         } else {
             String::new()
         }),
-        KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Any(_) => Some(String::new()),
+        KeyShape::Map(_) | KeyShape::Tagged(_) | KeyShape::Named(_) | KeyShape::Any(_) => {
+            Some(String::new())
+        }
     }
 }
 
@@ -357,6 +372,22 @@ pub(super) fn allowed(shape: &KeyShape) -> String {
         KeyShape::Choice(words) => listed(words, "or"),
         KeyShape::List(item) => format!("a list in which each item is {}", allowed(item)),
         KeyShape::Any(shapes) => shapes.iter().map(allowed).collect::<Vec<_>>().join(", or "),
+        KeyShape::Scalar { is_nullable: true } => {
+            "a number, text, `true`, `false` or `null`".to_owned()
+        }
+        KeyShape::Scalar { .. } => "a number, text, `true` or `false`".to_owned(),
+        KeyShape::Arguments {
+            has_conditions: true,
+        } => {
+            "a list of a program and its arguments: texts, and `{when: NAME, then: […]}`".to_owned()
+        }
+        KeyShape::Arguments { .. } => {
+            "a list of a program and its arguments, each of them text".to_owned()
+        }
+        KeyShape::Named(item) => match &**item {
+            KeyShape::Map(_) => "a map of names, each with a map of keys".to_owned(),
+            item => format!("a map of names, each with {}", allowed(item)),
+        },
         KeyShape::Free | KeyShape::Anything => "a value".to_owned(),
     }
 }

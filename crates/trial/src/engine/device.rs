@@ -61,6 +61,13 @@ impl EngineDevice {
         let plain = match engine {
             Engine::Flex => open_flex(kind, cpu_threads)?,
             Engine::Libtorch => open_libtorch(kind, cpu_threads, ordinal)?,
+            Engine::Own(name) => {
+                return Err(TrialError::Bad(format!(
+                    "engine `{}` is another program's; this one has {}",
+                    name.as_str(),
+                    Engine::BUILT_IN.join(" and ")
+                )));
+            }
         };
         Ok(Self {
             engine,

@@ -102,7 +102,7 @@ macro_rules! networks {
                     kinds::Model::Custom(custom) => {
                         registry.build(custom, facts.input()?, init).map(Self::Own)
                     }
-                    kinds::Model::Matmul(_) => Err(TrialError::Bad(format!(
+                    kinds::Model::Matmul(_) | kinds::Model::Command(_) => Err(TrialError::Bad(format!(
                         "`model.kind` {} has no parameters to train",
                         facts.model.kind()
                     ))),

@@ -556,3 +556,97 @@ fn checkpoints_take_room_for_weights_and_moments() {
         parameters * 8 * 3
     );
 }
+
+/// The plan of a sweep of matrix products.
+fn of_products(sweep: &str) -> Plan {
+    plan(&format!(
+        "kiln: 1\nname: x\nmodel: {{kind: matmul}}\ntrain: {{steps: 10}}\nsweep: {{{sweep}}}\n"
+    ))
+    .unwrap()
+}
+
+#[test]
+fn points_that_run_together_are_blocks_and_who_is_first_rotates() {
+    let axes = "grid: {model.size: [64, 128], train.cpu_threads: [1, 2]}, repeats: 3";
+    let plan = of_products(&format!(
+        "{axes}, together: [train.cpu_threads], order: rotated"
+    ));
+    let of = |trial: &Trial| {
+        let values: Vec<String> = trial
+            .axes
+            .iter()
+            .map(|(_, value)| value.to_string())
+            .collect();
+        (trial.block, trial.repeat, values.join("/"))
+    };
+    let found: Vec<(u64, u64, String)> = plan.trials.iter().map(of).collect();
+    let expected = [
+        (1, 0, "64/1"),
+        (1, 0, "64/2"),
+        (2, 0, "128/2"),
+        (2, 0, "128/1"),
+        (3, 1, "128/1"),
+        (3, 1, "128/2"),
+        (4, 1, "64/2"),
+        (4, 1, "64/1"),
+        (5, 2, "64/1"),
+        (5, 2, "64/2"),
+        (6, 2, "128/2"),
+        (6, 2, "128/1"),
+    ];
+    let expected = expected.map(|(block, repeat, values)| (block, repeat, values.to_owned()));
+    assert_eq!(found, expected);
+    assert_eq!(plan.blocks(), 6);
+    // Order and blocks are in no id.
+    let ids = |sweep: &str| -> Vec<String> {
+        let mut ids: Vec<String> = of_products(sweep)
+            .trials
+            .into_iter()
+            .map(|trial| trial.id.to_string())
+            .collect();
+        ids.sort();
+        ids
+    };
+    assert_eq!(
+        ids(axes),
+        ids(&format!(
+            "{axes}, together: [train.cpu_threads], order: rotated"
+        ))
+    );
+}
+
+#[test]
+fn without_axes_together_a_block_is_a_round() {
+    for order in ["interleaved", "shuffled", "listed", "rotated"] {
+        let axes = "grid: {model.size: [64, 128, 256]}, repeats: 4";
+        let plan = of_products(&format!("{axes}, order: {order}"));
+        assert!(
+            plan.trials
+                .iter()
+                .all(|trial| trial.block == trial.repeat + 1),
+            "{order}"
+        );
+    }
+    let listed = of_products(
+        "grid: {model.size: [64, 128], train.cpu_threads: [1, 2]}, repeats: 2, order: listed, \
+         together: [train.cpu_threads]",
+    );
+    let blocks: Vec<(u64, u64)> = listed
+        .trials
+        .iter()
+        .map(|trial| (trial.block, trial.point))
+        .collect();
+    assert_eq!(
+        blocks,
+        [
+            (1, 0),
+            (1, 1),
+            (2, 0),
+            (2, 1),
+            (3, 2),
+            (3, 3),
+            (4, 2),
+            (4, 3)
+        ]
+    );
+}

@@ -107,7 +107,7 @@ impl<'a> SweepChecker<'a> {
         if self.sweep.get("search").is_none_or(Node::is_null) {
             return;
         }
-        for section in ["grid", "zip", "sample", "include", "exclude"] {
+        for section in ["grid", "zip", "sample", "include", "exclude", "together"] {
             let Some(entry) = self
                 .sweep
                 .entry(section)
@@ -115,10 +115,15 @@ impl<'a> SweepChecker<'a> {
             else {
                 continue;
             };
-            let message = format!(
-                "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one of \
-                 them (`successive-halving` has `axes`)"
-            );
+            let message = match section {
+                "together" => "`sweep.together` is for listed points, and `sweep.search` chooses \
+                               its own; remove it"
+                    .to_owned(),
+                _ => format!(
+                    "`sweep.{section}` lists points and `sweep.search` chooses its own; keep one \
+                     of them (`successive-halving` has `axes`)"
+                ),
+            };
             self.push(&entry.key_location, &format!("sweep.{section}"), message);
         }
         let in_place = [

@@ -91,7 +91,10 @@ impl<'a> SweepChecker<'a> {
     ) {
         let operator = operator.text();
         let numeric = |field: &KeyField| match &field.shape {
-            KeyShape::Integer { .. } | KeyShape::Number(_) | KeyShape::Anything => true,
+            KeyShape::Integer { .. }
+            | KeyShape::Number(_)
+            | KeyShape::Scalar { .. }
+            | KeyShape::Anything => true,
             KeyShape::Any(shapes) => shapes
                 .iter()
                 .any(|shape| matches!(shape, KeyShape::Integer { .. } | KeyShape::Number(_))),

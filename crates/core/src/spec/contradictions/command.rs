@@ -1,0 +1,422 @@
+//! Contradictions within a command: placeholders without a value, values without a use, metrics
+//! without a source.
+
+use std::{collections::HashMap, path::Path};
+
+use serde_json::Value;
+
+use crate::{
+    kinds::{
+        KeyFault, Model,
+        command::{
+            Argument, Arguments, Command, FILLED_COLUMNS, MetricSource, MetricTarget, PLACEHOLDERS,
+            Part, is_name, line_pattern, metric_target, parse_template, regular_expression,
+            value_variable,
+        },
+    },
+    spec::suggest::{did_you_mean, listed},
+};
+
+/// Shells, whose `-c` makes a program of a text.
+const SHELLS: [&str; 7] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "fish"];
+
+/// Faults of names: the values of an axis do not change them.
+const BY_NAMES: [&str; 1] = ["model.kind"];
+
+/// Returns the contradictions within the command of a point, if it is one.
+pub(super) fn of_command(model: &Model) -> Vec<KeyFault> {
+    let Model::Command(command) = model else {
+        return Vec::new();
+    };
+    let mut faults = Faults {
+        command,
+        found: Vec::new(),
+    };
+    faults.program("argv", &command.argv);
+    if !command.prepare.is_empty() {
+        faults.program("prepare", &command.prepare);
+    }
+    faults.environment();
+    faults.values();
+    faults.metrics();
+    faults.lists();
+    let found = faults.found.into_iter();
+    found.map(|fault| fault.within("model")).collect()
+}
+
+struct Faults<'a> {
+    command: &'a Command,
+    found: Vec<KeyFault>,
+}
+
+impl<'a> Faults<'a> {
+    fn push(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        self.found.push(KeyFault::between(key, &BY_NAMES, message));
+    }
+
+    /// A fault that the values of a point decide.
+    fn push_of_point(&mut self, key: impl Into<String>, message: impl Into<String>) {
+        self.found.push(KeyFault::between(key, &["model"], message));
+    }
+
+    fn program(&mut self, key: &str, arguments: &'a Arguments) {
+        match arguments.program() {
+            None => self.push(
+                format!("{key}[0]"),
+                format!("`{key}` begins with a condition; its first entry is the program"),
+            ),
+            Some("") => self.push(format!("{key}[0]"), format!("`{key}` names no program")),
+            Some(_) => {}
+        }
+        for (index, text, when) in arguments.texts() {
+            self.text(&format!("{key}[{index}]"), text, when);
+        }
+        for (index, argument) in arguments.0.iter().enumerate() {
+            if let Argument::When(when) = argument
+                && !self.command.values.contains_key(&when.when)
+            {
+                let known = self.command.values.keys().map(String::as_str);
+                let message = format!(
+                    "`when: {}` names no value{}; declare it in `model.values`",
+                    when.when,
+                    did_you_mean(&when.when, known)
+                );
+                self.push(format!("{key}[{index}].when"), message);
+            }
+        }
+        self.shell(key, arguments);
+    }
+
+    /// Checks the placeholders of a text; `when` names the value on which it depends.
+    fn text(&mut self, key: &str, text: &str, when: Option<&str>) {
+        let parts = match parse_template(text) {
+            Ok(parts) => parts,
+            Err(why) => return self.push(key, format!("`{}` {why}", shown(text))),
+        };
+        for part in parts {
+            let Part::Placeholder(name) = part else {
+                continue;
+            };
+            match self.command.values.get(&name) {
+                Some(Value::Null) if when != Some(&name) => {
+                    let message = format!(
+                        "`{}` needs a value, but `model.values.{name}` is `null`; write `{{when: \
+                         {name}, then: [\"{}\"]}}`, which leaves it out then",
+                        shown(text),
+                        shown(text)
+                    );
+                    self.push_of_point(key, message);
+                }
+                Some(_) => {}
+                None if PLACEHOLDERS.contains(&name.as_str()) => self.built_in(key, &name),
+                None => {
+                    let known = self.command.values.keys().map(String::as_str);
+                    let message = format!(
+                        "`{{{name}}}` names no value{}; declare it in `model.values`, or write \
+                         `{{{{` for a brace; kiln's own placeholders are {}",
+                        did_you_mean(&name, known.chain(PLACEHOLDERS)),
+                        listed(&PLACEHOLDERS, "and")
+                    );
+                    self.push(key, message);
+                }
+            }
+        }
+    }
+
+    fn built_in(&mut self, key: &str, name: &str) {
+        if name == "checkpoint_folder" && !self.command.checkpoints {
+            let message = "`{checkpoint_folder}` is kept across attempts only with \
+                           `checkpoints: true`; set it, or write `{folder}`, which is new in each \
+                           attempt";
+            self.push(key, message);
+        }
+    }
+
+    /// Refuses placeholders in the program text of a shell.
+    fn shell(&mut self, key: &str, arguments: &'a Arguments) {
+        let texts: Vec<(usize, &str)> = arguments
+            .texts()
+            .map(|(index, text, _)| (index, text))
+            .collect();
+        let is_shell = |text: &str| {
+            let name = Path::new(text).file_name();
+            name.is_some_and(|name| SHELLS.iter().any(|shell| name == *shell))
+        };
+        let Some(shell) = texts.iter().position(|(_, text)| is_shell(text)) else {
+            return;
+        };
+        let runs_text = |text: &str| {
+            text.starts_with('-') && !text.starts_with("--") && text[1..].contains('c')
+        };
+        let option = texts[shell + 1..]
+            .iter()
+            .take_while(|(_, text)| text.starts_with(['-', '+']))
+            .position(|(_, text)| runs_text(text));
+        let Some(option) = option.map(|option| shell + 1 + option) else {
+            return;
+        };
+        let program = texts[option + 1..]
+            .iter()
+            .find(|(_, text)| !text.starts_with(['-', '+']));
+        let Some((index, program)) = program else {
+            return;
+        };
+        let names = parse_template(program).unwrap_or_default();
+        let name = names.iter().find_map(|part| match part {
+            Part::Placeholder(name) => Some(name),
+            Part::Text(_) => None,
+        });
+        if let Some(name) = name {
+            let instead = if self.command.values.contains_key(name) {
+                format!("write `\"${}\"`", value_variable(name))
+            } else {
+                format!(
+                    "give it as an argument: `[…, \"…\\\"$1\\\"…\", {}, \"{{{name}}}\"]`",
+                    texts[shell].1
+                )
+            };
+            let message = format!(
+                "`{{{name}}}` is in the program of a shell (`{} {}`), which would read it as \
+                 code; {instead}",
+                texts[shell].1, texts[option].1
+            );
+            self.push(format!("{key}[{index}]"), message);
+        }
+    }
+
+    fn environment(&mut self) {
+        for (name, value) in &self.command.environment {
+            let key = format!("environment.{name}");
+            if name.starts_with("KILN_") {
+                let message = format!(
+                    "`{name}`: variables that begin with `KILN_` are kiln's own; choose another \
+                     name"
+                );
+                self.push(&key, message);
+            }
+            let Value::String(text) = value else { continue };
+            // A variable that is a single placeholder is left out while its value is `null`.
+            let only = text
+                .strip_prefix('{')
+                .and_then(|rest| rest.strip_suffix('}'));
+            self.text(&key, text, only);
+        }
+        for (key, text) in self
+            .command
+            .folder
+            .iter()
+            .map(|folder| ("folder".to_owned(), folder))
+            .chain(indexed("files", &self.command.files))
+        {
+            self.text(&key, text, None);
+        }
+    }
+
+    fn values(&mut self) {
+        let mut variables: HashMap<String, &str> = HashMap::new();
+        for name in self.command.values.keys() {
+            let key = format!("values.{name}");
+            if PLACEHOLDERS.contains(&name.as_str()) {
+                let message = format!(
+                    "`{name}` is kiln's own placeholder, so no value may have this name; choose \
+                     another one"
+                );
+                self.push(&key, message);
+            } else if let Some(other) = variables.insert(value_variable(name), name) {
+                let message = format!(
+                    "`{name}` and `{other}` are the same environment variable, `{}`; rename one \
+                     of them",
+                    value_variable(name)
+                );
+                self.push(&key, message);
+            } else if !self.is_used(name) {
+                let misspelt = did_you_mean(name, self.unknown_placeholders().iter().copied());
+                let message = format!(
+                    "`model.values.{name}` is not used: the program never gets it{misspelt}; \
+                     write `{{{name}}}` in `argv` or `environment`, or remove it"
+                );
+                self.push(&key, message);
+            }
+        }
+    }
+
+    /// Every text with placeholders that reaches the program or decides what is read.
+    fn every_text(&self) -> Vec<&'a str> {
+        let command = self.command;
+        let arguments = [&command.argv, &command.prepare];
+        let arguments = arguments
+            .into_iter()
+            .flat_map(Arguments::texts)
+            .map(|(_, text, _)| text);
+        let variables = command.environment.values().filter_map(Value::as_str);
+        let paths = command.folder.iter().chain(&command.files);
+        arguments
+            .chain(variables)
+            .chain(paths.map(String::as_str))
+            .collect()
+    }
+
+    fn unknown_placeholders(&self) -> Vec<&'a str> {
+        let command = self.command;
+        let names = self.every_text().into_iter().flat_map(|text| {
+            text.split('{')
+                .skip(1)
+                .filter_map(|rest| Some(rest.split_once('}')?.0))
+        });
+        names
+            .filter(|name| !command.values.contains_key(*name) && !PLACEHOLDERS.contains(name))
+            .collect()
+    }
+
+    fn is_used(&self, name: &str) -> bool {
+        let variable = value_variable(name);
+        let arguments = [&self.command.argv, &self.command.prepare];
+        let is_condition = arguments.iter().any(|arguments| {
+            arguments
+                .0
+                .iter()
+                .any(|argument| matches!(argument, Argument::When(when) if when.when == name))
+        });
+        let metrics = self.command.metrics.iter();
+        let files = metrics.filter_map(|(_, metric)| metric.csv.as_ref().or(metric.json.as_ref()));
+        let mut texts = self.every_text();
+        texts.extend(files.map(String::as_str));
+        let is_in = |text: &str| {
+            let parts = parse_template(text).unwrap_or_default();
+            // The program finds all values in `trial.yaml`.
+            let is_named = |part: &Part| matches!(part, Part::Placeholder(found) if found == name || found == "trial_file");
+            text.contains(&variable) || parts.iter().any(is_named)
+        };
+        is_condition || texts.into_iter().any(is_in)
+    }
+
+    fn metrics(&mut self) {
+        let command = self.command;
+        for (name, metric) in command.metrics.iter() {
+            let key = format!("metrics.{name}");
+            if !is_name(name) || name.starts_with(|c: char| c.is_ascii_digit()) {
+                let message = format!(
+                    "`{name}` is not a name of a metric; names have letters, digits, `_` and `-`, \
+                     a letter first"
+                );
+                self.push(&key, message);
+            }
+            self.misspelt_column(&key, name);
+            let source = match metric.source() {
+                Ok(source) => source,
+                Err(why) => {
+                    self.push(&key, format!("`model.{key}` {why}"));
+                    continue;
+                }
+            };
+            match source {
+                MetricSource::Line { pattern, .. } => {
+                    let key = format!("{key}.line");
+                    if let Err(why) = line_pattern(pattern) {
+                        self.push(&key, format!("`model.{key}` {why}"));
+                    }
+                }
+                MetricSource::Csv { file, .. } => self.text(&format!("{key}.csv"), file, None),
+                MetricSource::Json { file, .. } => self.text(&format!("{key}.json"), file, None),
+                MetricSource::Key { .. } | MetricSource::Measured(_) => {}
+            }
+            if metric.times == Some(0.0) {
+                let message = format!("`model.{key}.times` is 0, which makes every number 0");
+                self.push(format!("{key}.times"), message);
+            }
+            if metric.better.is_some() && metric_target(name) == MetricTarget::Progress {
+                let message = format!(
+                    "`{name}` is shown while a trial runs and fills no column, so `better` has no \
+                     effect; remove it, or choose another name"
+                );
+                self.push(format!("{key}.better"), message);
+            }
+        }
+        self.window();
+    }
+
+    /// A name one letter away from a column that a metric may fill is a slip, not a new metric.
+    fn misspelt_column(&mut self, key: &str, name: &str) {
+        let is_own = metric_target(name) == MetricTarget::Own;
+        let slips: Vec<&str> = FILLED_COLUMNS
+            .into_iter()
+            .filter(|column| is_own && strsim::damerau_levenshtein(column, name) == 1)
+            .collect();
+        if let Some(column) = slips.first().filter(|column| column.len() > 5) {
+            let message = format!(
+                "`{name}` would be a column of its own beside `{column}` of `trials.csv`; did you \
+                 mean `{column}`?"
+            );
+            self.push(key, message);
+        }
+    }
+
+    fn window(&mut self) {
+        let Some(window) = &self.command.window else {
+            return;
+        };
+        if window.from.is_none() && window.to.is_none() {
+            let message = "`model.window` is empty; give `from`, `to` or both, or remove it";
+            self.push("window", message);
+        }
+        for (key, pattern) in [("window.from", &window.from), ("window.to", &window.to)] {
+            let fault = pattern.as_deref().map(regular_expression);
+            if let Some(Err(why)) = fault {
+                self.push(key, format!("`model.{key}` {why}"));
+            }
+        }
+    }
+
+    fn lists(&mut self) {
+        let command = self.command;
+        for (key, name) in indexed("grows", &command.grows) {
+            match command.values.get(name) {
+                None => {
+                    let known = command.values.keys().map(String::as_str);
+                    let message = format!(
+                        "`grows` names `{name}`, which is not a value{}",
+                        did_you_mean(name, known)
+                    );
+                    self.push(key, message);
+                }
+                Some(Value::Number(_)) => {}
+                Some(_) => {
+                    let message = format!(
+                        "`grows` names `{name}`, but `model.values.{name}` is not a number, so it \
+                         cannot grow"
+                    );
+                    self.push_of_point(key, message);
+                }
+            }
+        }
+        let both = command
+            .exits
+            .oom
+            .iter()
+            .find(|status| command.exits.diverged.contains(status));
+        if let Some(status) = both {
+            let message = format!(
+                "exit status {status} is in `oom` and in `diverged`; keep it in one of them"
+            );
+            self.push("exits.diverged", message);
+        }
+    }
+}
+
+fn indexed<'a>(
+    key: &'static str,
+    texts: &'a [String],
+) -> impl Iterator<Item = (String, &'a String)> {
+    let indexed = texts.iter().enumerate();
+    indexed.map(move |(index, text)| (format!("{key}[{index}]"), text))
+}
+
+/// The first 60 characters of a text.
+fn shown(text: &str) -> String {
+    let start: String = text.chars().take(60).collect();
+    if text.chars().count() > 60 {
+        format!("{start}…")
+    } else {
+        start
+    }
+}
