@@ -276,9 +276,13 @@ fn every_experiment_is_planned_without_its_text_and_knows_its_steps_with_it() {
             "{}",
             file.display()
         );
+        // Nobody knows these of a program of its own.
+        let is_known = values(&with, "/model/kind") != ["command"];
         for key in ["steps", "parameters", "flops_per_sample"] {
             assert!(
-                trials(&with).iter().all(|trial| trial[key].is_u64()),
+                trials(&with)
+                    .iter()
+                    .all(|trial| trial[key].is_u64() == is_known),
                 "{}: {key}",
                 file.display()
             );
@@ -400,6 +404,46 @@ fn shakespeare_is_nanogpts_cpu_variant() {
         train["learning_rate_schedule"],
         json!({"kind": "cosine", "warmup_steps": 100, "final_fraction": 0.1})
     );
+}
+
+#[test]
+fn the_engines_train_the_same_gpt_in_turns() {
+    let plan = plan_of("gpt-engines.yaml", &[]);
+    for block in trials(&plan).chunks(3) {
+        let engines: BTreeSet<&str> = block
+            .iter()
+            .map(|trial| trial["axes"]["run.engine"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            engines,
+            BTreeSet::from(["libtorch", "pytorch", "pytorch-compile"])
+        );
+        for key in ["model", "data", "train"] {
+            assert!(block.iter().all(|trial| trial[key] == block[0][key]));
+        }
+    }
+    assert_eq!(trials(&plan).len(), 30);
+    assert_eq!(
+        values(&plan, "/train/precision")
+            .into_iter()
+            .collect::<Vec<_>>(),
+        ["f32", "amp-bf16"]
+    );
+}
+
+#[test]
+fn the_commands_are_of_five_lines_and_of_somebody_elses_training() {
+    let text = std::fs::read_to_string(root().join("experiments/hyperfine-like.yaml")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert_eq!(lines, 5);
+    let plan = plan_of("third-party-spacy.yaml", &[]);
+    assert_eq!(trials(&plan).len(), 3 * 2 * 5);
+    let value = |trial: &Value, name: &str| trial["model"]["values"][name].as_u64().unwrap();
+    let points: BTreeSet<(u64, u64)> = trials(&plan)
+        .iter()
+        .map(|trial| (value(trial, "batch_size"), value(trial, "width")))
+        .collect();
+    assert_eq!(points.len(), 6);
 }
 
 #[test]
