@@ -235,6 +235,8 @@ fn another(known: &KnownKey, now: &Value) -> Option<String> {
         // key has an effect.
         KeyShape::Choice(_) if known.path == "model.reads" => return None,
         KeyShape::Choice(words) => words.into_iter().find(|word| now != word)?,
+        KeyShape::Any(_) if known.path == "run.engine" => "flex".to_owned(),
+        KeyShape::Any(_) if known.path.ends_with(".metric") => "train_loss".to_owned(),
         KeyShape::Any(_) if known.path == "run.devices" => "cpu".to_owned(),
         KeyShape::Any(_) if known.path == "data.pin_memory" => "true".to_owned(),
         KeyShape::Any(_) => "3".to_owned(),

@@ -461,7 +461,7 @@ fn a_command_is_merged_by_the_names_of_its_values_variables_and_metrics() {
                 [\"{m}\"]}]\n  values: {n: 1, m: null}\n  environment: {A: one, B: two}\n  metrics: \
                 {speed: {line: '(a)', take: mean, better: high}, error: {key: e}}\n";
     let upper = "extends: base/b.yaml\nname: y\nmodel: {values: {n: null, m: 3}, environment: {A: \
-                 null}, metrics: {speed: {key: s}, error: null}}\n";
+                 null}, metrics: {speed: {key: s}, error: null, more: {key: m}}}\n";
     let case = Case::new(upper).file("base/b.yaml", base);
     let model = |case: &Case| {
         let Model::Command(command) = (*case.load().experiment.model).clone() else {
@@ -483,11 +483,10 @@ fn a_command_is_merged_by_the_names_of_its_values_variables_and_metrics() {
         serde_json::to_string(&merged.environment).unwrap(),
         r#"{"B":"two"}"#
     );
-    let metrics = serde_json::to_value(&merged.metrics).unwrap();
     assert_eq!(
-        metrics,
-        json!({"speed": {"key": "s"}}),
-        "a metric is replaced as a whole"
+        serde_json::to_string(&merged.metrics).unwrap(),
+        r#"{"speed":{"key":"s"},"more":{"key":"m"}}"#,
+        "a metric is replaced as a whole, in its place"
     );
 }
 

@@ -232,10 +232,21 @@ impl<'a, T: ValueTree<'a>> RuleWalk<'a, T> {
     /// removes it, unless `null` is one of its values.
     fn named(&mut self, item: &'static KeyShape, value: T) {
         let keeps_null = matches!(item, KeyShape::Scalar { is_nullable: true });
+        let keys = match item {
+            KeyShape::Map(fields) => &fields.known[..],
+            _ => &[],
+        };
         for (key, value) in value.pairs() {
             self.path.push(key);
-            self.push(None, LayerAction::Reset(None));
-            if keeps_null || !value.is_absent() {
+            if value.is_absent() && !keeps_null {
+                self.push(None, LayerAction::Reset(None));
+            } else {
+                // The name keeps its place among the others.
+                for key in keys {
+                    self.path.push(&key.name);
+                    self.push(None, LayerAction::Reset(None));
+                    self.path.pop();
+                }
                 self.push(None, LayerAction::Set(value));
             }
             self.path.pop();
