@@ -106,6 +106,7 @@ fn eight_devices(latency_microseconds: u64) -> Result<[Measure; 2]> {
             trial: number.to_string(),
             attempt: 1,
             pid: std::process::id(),
+            without_root: false,
             device_uuid,
         });
     }
@@ -154,6 +155,7 @@ fn tree_of_processes() -> Result<[Measure; 2]> {
         trial: "tree".to_owned(),
         attempt: 1,
         pid: trial.id(),
+        without_root: false,
         device_uuid: None,
     });
     // Until all workers run.

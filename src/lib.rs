@@ -12,6 +12,7 @@ pub mod output;
 pub mod preflight;
 pub mod progress;
 pub mod readings;
+pub mod relay;
 pub mod report;
 pub mod schedule;
 

@@ -22,6 +22,7 @@ mod calibrate;
 mod captures;
 mod check;
 mod checkpoints;
+mod commands_as_trials;
 mod compare;
 mod completions;
 mod continuation;

@@ -84,6 +84,7 @@ impl Watching {
             trial: "t".into(),
             attempt: 1,
             pid: std::process::id(),
+            without_root: false,
             device_uuid: Some("GPU-a".into()),
         });
         Self { folder, sampler }

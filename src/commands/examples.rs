@@ -53,6 +53,11 @@ pub(super) const REPRODUCE: &str = r#"Examples:
 
 See docs/comparing.md"#;
 
+pub(super) const RELAY: &str = r#"Examples:
+  kiln relay results/x/latest/trials/t4f0c1a2b3d/trial.yaml   # as `kiln run` starts it
+
+See docs/command.md"#;
+
 pub(super) const REPORT: &str = r#"Examples:
   kiln report                        # the newest run
   kiln report x x~1                  # two runs side by side

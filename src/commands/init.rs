@@ -1,5 +1,6 @@
 //! `kiln init`: writes a commented experiment file that runs on what is at hand.
 
+mod command;
 mod found_data;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +44,8 @@ enum InitKind {
     Lstm,
     /// An encoder and a decoder for prompts and responses.
     Seq2seq,
+    /// Any program.
+    Command,
 }
 
 impl InitKind {
@@ -52,6 +55,7 @@ impl InitKind {
             Self::Resnet => "resnet",
             Self::Lstm => "lstm",
             Self::Seq2seq => "seq2seq",
+            Self::Command => "command",
         }
     }
 }
@@ -66,7 +70,12 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let data = args.data.as_deref().map(find).transpose()?;
     let kind = kind(args.kind, data.as_ref())?;
     let machine = Machine::here();
-    let text = experiment(&args.file, kind, data.as_ref(), &machine);
+    let text = match kind {
+        InitKind::Command => {
+            command::experiment(&name(&args.file), &without_controls(&machine.about))
+        }
+        _ => experiment(&args.file, kind, data.as_ref(), &machine),
+    };
     write_whole(&args.file, text.as_bytes())
         .map_err(|error| Stop::bad_input(format!("{shown}: {error}")))?;
     let named = without_controls(&quoted(&args.file.display().to_string()));
@@ -89,7 +98,12 @@ fn quoted(word: &str) -> String {
 /// The asked kind, or the one for the data; refuses a kind that cannot read the data.
 fn kind(asked: Option<InitKind>, data: Option<&FoundData>) -> Result<InitKind, Stop> {
     let fitting: &[InitKind] = match data {
-        None => &[InitKind::Gpt, InitKind::Resnet, InitKind::Lstm],
+        None => &[
+            InitKind::Gpt,
+            InitKind::Resnet,
+            InitKind::Lstm,
+            InitKind::Command,
+        ],
         Some(FoundData::Text { .. }) => &[InitKind::Gpt, InitKind::Lstm],
         Some(FoundData::Images { .. }) => &[InitKind::Resnet],
         Some(FoundData::Panel { .. }) => &[InitKind::Lstm],
@@ -310,7 +324,8 @@ fn sections(kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> Sect
             },
         },
         InitKind::Resnet => of_images(data, machine),
-        InitKind::Seq2seq => of_pairs(data, machine),
+        // A command has a file of its own.
+        InitKind::Seq2seq | InitKind::Command => of_pairs(data, machine),
     }
 }
 

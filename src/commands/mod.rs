@@ -24,6 +24,7 @@ mod own_file;
 mod plan;
 mod planned;
 mod predict;
+mod relay;
 mod report;
 mod reproduce;
 mod rerun;
@@ -137,6 +138,9 @@ enum Verb {
     /// Print the manual page, or write one per command.
     #[command(after_long_help = examples::MAN)]
     Man(man::Args),
+    /// Run the command of a trial's file; `kiln run` starts it.
+    #[command(hide = true, after_long_help = examples::RELAY)]
+    Relay(relay::Args),
 }
 
 /// Result of a command, as an exit status (`docs/design.md`).
@@ -336,6 +340,7 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Helper(args) => helper::run(args),
         Verb::Completions(args) => completions::run(args),
         Verb::Man(args) => man::run(args),
+        Verb::Relay(args) => relay::run(args),
     }
 }
 

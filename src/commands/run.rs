@@ -200,7 +200,7 @@ pub(super) fn start_with(
     instruments: Instruments,
 ) -> Result<LaunchReport, Stop> {
     let report = schedule::run(request, instruments).map_err(stopped)?;
-    write_point_table(&report, request.experiment.objective);
+    write_point_table(&report, request.experiment.ranking_objective());
     Ok(report)
 }
 
@@ -279,7 +279,7 @@ fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Sto
     let page = report::summary(
         &table,
         report.trials,
-        experiment.objective,
+        experiment.ranking_objective(),
         super::page_style(),
     );
     let folder = &report.folder;

@@ -206,6 +206,7 @@ pub(super) fn words(metric: Metric) -> &'static str {
         Metric::ValidBleu4 => "BLEU-4",
         Metric::ValidChrf => "chrF",
         Metric::SecondsToTarget => "time to the target",
+        Metric::Own(_) => metric.key(),
     }
 }
 

@@ -5,6 +5,7 @@ use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
     spec::{self, Metric},
+    units::significant,
 };
 
 use super::{
@@ -129,7 +130,14 @@ fn mean(
 }
 
 fn metric(point: &Point<'_>, metric: Metric) -> Option<String> {
-    mean(point, |row| row.metric(metric), |value| fixed(value, 4))
+    mean(
+        point,
+        |row| row.metric(metric),
+        |value| match metric {
+            Metric::Own(_) => significant(value),
+            _ => fixed(value, 4),
+        },
+    )
 }
 
 /// To two significant digits: a standard deviation of a few runs has no more.
@@ -229,6 +237,16 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
         heads.push(own.name().to_owned());
         for (row, point) in rows.iter_mut().zip(&all) {
             row.push(metric(point, own).unwrap_or_default());
+        }
+    }
+    for own in &table.metrics {
+        if heads.contains(own) {
+            continue;
+        }
+        heads.push(own.clone());
+        for (row, point) in rows.iter_mut().zip(&all) {
+            let value = mean(point, |row| row.metric_of_column(own), significant);
+            row.push(value.unwrap_or_default());
         }
     }
     let lines = std::iter::once(&heads).chain(&rows);

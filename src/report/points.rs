@@ -225,15 +225,17 @@ pub(super) fn setting(table: &TrialTable, row: &TableRow, key: &str) -> Option<S
 /// The value of a row in one of the columns of [`SETTINGS`].
 pub(super) fn column_setting(fixed: &TrialRow, key: &str) -> Option<String> {
     let number = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+    // A command has none: 0 is an empty cell.
+    let count = |value: u64| number(Some(value).filter(|value| *value > 0));
     let column = match key {
         "model.kind" => "model_kind",
         "data.kind" => "data_kind",
         _ => key.rsplit('.').next().unwrap_or(key),
     };
     Some(match column {
-        "batch_size" => fixed.batch_size.to_string(),
-        "grad_accumulation" => fixed.grad_accumulation.to_string(),
-        "effective_batch_size" => fixed.effective_batch_size.to_string(),
+        "batch_size" => count(fixed.batch_size),
+        "grad_accumulation" => count(fixed.grad_accumulation),
+        "effective_batch_size" => count(fixed.effective_batch_size),
         "num_workers" => number(fixed.num_workers),
         "seed" => fixed.seed.to_string(),
         "precision" => fixed.precision.clone(),

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use kiln_core::{
+    kinds::command::METRIC_PREFIX,
     record::TrialRow,
     spec::Metric,
-    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
+    units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls},
 };
 
 use super::{
@@ -122,6 +123,13 @@ impl RankedTable<'_> {
                 columns.push(self.metric(metric, keep));
             }
         }
+        let own = ranking.metrics.iter().filter_map(|column| {
+            let metric = Metric::named(column.strip_prefix(METRIC_PREFIX)?);
+            let is_ranked =
+                matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric);
+            (!is_ranked).then(|| self.metric(metric, 60))
+        });
+        columns.extend(own);
         columns.extend(self.resources());
         if ranking.has_repeats {
             columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
@@ -249,6 +257,7 @@ impl RankedTable<'_> {
     fn metric(&self, metric: Metric, keep: u8) -> PageColumn {
         let print = |value: f64| match metric {
             Metric::ValidTop1 | Metric::ValidHitRate => Fraction(value).to_string(),
+            Metric::Own(_) => significant(value),
             _ => decimals(value, 3),
         };
         self.mean(

@@ -27,6 +27,8 @@ pub(super) struct Ranking<'a> {
     has_repeated_values: bool,
     all: &'a [Point<'a>],
     pub(super) axes: &'a [String],
+    /// The columns of a command's own metrics.
+    pub(super) metrics: &'a [String],
 }
 
 /// A point and its place.
@@ -92,6 +94,7 @@ impl<'a> Ranking<'a> {
             has_repeated_values,
             all,
             axes: &table.axes,
+            metrics: &table.metrics,
         };
         ranking.mark();
         ranking
@@ -257,12 +260,18 @@ pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<
     let value = ranking.points.first()?.value?;
     Some(match ranking.objective.by {
         RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
+        RankedBy::Metric(metric @ Metric::Own(_), _) => {
+            format!("{} {}", metric.key(), significant(value))
+        }
         RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
     })
 }
 
 /// A metric with its standard deviation over the runs, in its own unit.
 pub(super) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
+    if let Metric::Own(_) = metric {
+        return value.with_spread();
+    }
     let print = |value: f64| match metric {
         Metric::ValidTop1 | Metric::ValidHitRate => format!("{} %", decimals(100.0 * value, 2)),
         Metric::SecondsToTarget => format!("{} s", significant(value)),

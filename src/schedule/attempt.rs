@@ -11,6 +11,7 @@ use std::{
 };
 
 use kiln_core::{
+    kinds::Model,
     plan::{ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
     record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
     spec::{AfterTraining, Run, expand_home},
@@ -27,9 +28,13 @@ use super::{
     limits::{AttemptTimes, Due, SignsOfLife},
     listen::ChildState,
     memory,
+    programs::TrialProgram,
 };
 
 pub(super) use finish::{Finished, Lost, Surroundings};
+
+/// Input of a child as JSON, beside `trial.yaml`.
+const ASKED_FILE: &str = "trial.asked.json";
 
 /// Setting of an attempt: its folder, devices and program.
 pub(super) struct AttemptSetting<'a> {
@@ -58,6 +63,8 @@ pub(super) struct Attempt {
     /// Largest number of trials that ran at the same time as this one, including it.
     pub(super) most_concurrent: u64,
     child: Running,
+    /// Whether the child only starts the trial's program.
+    is_relay: bool,
     folder: PathBuf,
     started: Instant,
     started_utc: String,
@@ -96,17 +103,21 @@ pub(super) fn start(
     }
     let folder = setting.folder.make_attempt(&trial.id, attempt)?;
     let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
+        let trial_file = setting.folder.trial_file(&trial.id);
+        let asked = trial_file.with_file_name(ASKED_FILE);
+        let program = TrialProgram::of(setting.request, trial, &asked)?;
         let start = ChildStart {
-            program: setting.request.trial_program,
-            trial_file: &setting.folder.trial_file(&trial.id),
+            program: &program,
+            trial_file: &trial_file,
             folder: &folder,
             visible_devices: &uuids(setting.devices).join(","),
             limit: memory::limit(setting.request.experiment.run.memory_limit, setting.devices),
             token: setting.token,
         };
-        child::start(&start, events).map_err(|error| named(error, setting.request.trial_program))
+        let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
+        Ok((child, program.is_relay))
     });
-    let child = started.inspect_err(|_| {
+    let (child, is_relay) = started.inspect_err(|_| {
         let _ = setting.folder.remove(&folder);
     })?;
     Ok(Attempt {
@@ -116,14 +127,21 @@ pub(super) fn start(
         slot,
         most_concurrent: 1,
         child,
+        is_relay,
         folder,
         started: Instant::now(),
         started_utc,
         run_seconds,
-        times: AttemptTimes::new(trial.train.checkpoint.is_some()),
+        times: AttemptTimes::new(keeps_checkpoints(trial)),
         stopped: None,
         oom_kills,
     })
+}
+
+/// Whether a trial resumes from what its attempts before left.
+fn keeps_checkpoints(trial: &Trial) -> bool {
+    let by_itself = matches!(&trial.model, Model::Command(command) if command.checkpoints);
+    by_itself || trial.train.checkpoint.is_some()
 }
 
 /// The files of the training that a trial keeps.
@@ -207,11 +225,7 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
             .filter(|value| !value.is_empty())
             .and_then(|path| std::path::absolute(path).ok()),
         folder: folder.to_owned(),
-        checkpoint_folder: trial
-            .train
-            .checkpoint
-            .as_ref()
-            .map(|_| setting.folder.checkpoints(&trial.id)),
+        checkpoint_folder: keeps_checkpoints(trial).then(|| setting.folder.checkpoints(&trial.id)),
         origin: trial.origin.as_ref().map(|origin| Origin {
             run: directory.join(expand_home(&origin.run.to_string_lossy())),
             ..origin.clone()
@@ -227,6 +241,7 @@ impl Attempt {
             trial: trial.id.clone(),
             attempt: self.attempt,
             pid: self.child.pid(),
+            is_relay: self.is_relay,
             device_uuids,
         }
     }

@@ -26,6 +26,7 @@ use super::{
     judge::Exit,
     listen::{ChildListener, keep_stderr},
     memory::MemoryLimit,
+    programs::TrialProgram,
     stray::MARK,
     supervisor::Supervisor,
 };
@@ -36,7 +37,7 @@ const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
 /// Program, folder and environment of a new child.
 #[derive(Debug)]
 pub(super) struct ChildStart<'a> {
-    pub(super) program: &'a Path,
+    pub(super) program: &'a TrialProgram,
     pub(super) trial_file: &'a Path,
     /// The attempt's folder, absolute.
     pub(super) folder: &'a Path,
@@ -74,7 +75,7 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
         return Err(io::Error::other("the pipes of a new child are missing"));
     };
     let group = Pid::from_child(&child);
-    let ear = ChildListener::new(child.id());
+    let ear = ChildListener::new(child.id(), start.program.is_relay);
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
     let at_window = move || drop(window_events.send(Event::Window(token)));
@@ -109,8 +110,9 @@ fn thread<T: Send + 'static>(
 }
 
 fn command(start: &ChildStart) -> Command {
-    let mut command = Command::new(start.program);
+    let mut command = Command::new(&start.program.path);
     command
+        .args(&start.program.arguments)
         .arg(start.trial_file)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -125,6 +127,13 @@ fn command(start: &ChildStart) -> Command {
     command
         .env("CUDA_VISIBLE_DEVICES", start.visible_devices)
         .env(MARK, start.folder);
+    command.envs(
+        start
+            .program
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
     if let MemoryLimit::OfTensors(Some((name, value))) = &start.limit {
         command.env(name, value);
     }

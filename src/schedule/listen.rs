@@ -2,9 +2,8 @@
 //! of bounded size comes out, however much the child writes.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    fs::File,
-    io::{BufRead, BufReader, Read, Write},
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Read},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -17,14 +16,12 @@ use kiln_hardware::peak_resident_bytes;
 use serde::Deserialize;
 
 use super::TrialProgress;
+use crate::relay::KeptOutput;
 
 /// Longest line of a message, in bytes; a longer line is ignored.
 const LONGEST_LINE: u64 = 64 << 10;
 /// Most notices that are kept for the terminal between two calls.
 const MOST_NOTICES: usize = 20;
-/// Bytes of standard error that are kept from its beginning and from its end.
-const HEAD_BYTES: usize = 1 << 20;
-const TAIL_BYTES: usize = 64 << 10;
 
 /// State of a child, from its messages so far.
 #[derive(Clone, Debug)]
@@ -87,10 +84,12 @@ pub(super) struct ChildListener {
     heard: Arc<Mutex<ChildState>>,
     /// The child's.
     pid: u32,
+    /// Whether the child only starts the trial's program.
+    is_relay: bool,
 }
 
 impl ChildListener {
-    pub(super) fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: u32, is_relay: bool) -> Self {
         let heard = ChildState {
             messages: 0,
             foreign_protocol: None,
@@ -113,6 +112,7 @@ impl ChildListener {
         Self {
             heard: Arc::new(Mutex::new(heard)),
             pid,
+            is_relay,
         }
     }
 
@@ -138,7 +138,7 @@ impl ChildListener {
             message,
             Message::WindowStarted { .. } | Message::WindowEnded { .. }
         );
-        if matches!(message, Message::Finished { .. }) {
+        if matches!(message, Message::Finished { .. }) && !self.is_relay {
             heard.peak_resident_bytes = peak_resident_bytes(self.pid);
         }
         heard.take(message);
@@ -174,7 +174,7 @@ impl ChildState {
         self.messages += 1;
         if !matches!(
             message,
-            Message::Evaluating { .. } | Message::Notice { .. } | Message::Unknown
+            Message::Evaluating { .. } | Message::Notice { .. } | Message::Alive | Message::Unknown
         ) {
             self.evaluating = None;
         }
@@ -186,7 +186,7 @@ impl ChildState {
             } => {
                 self.ready = true;
                 self.libraries = libraries;
-                self.total_steps = Some(total_steps);
+                self.total_steps = total_steps.or(self.total_steps);
             }
             Message::Progress {
                 step,
@@ -196,7 +196,7 @@ impl ChildState {
                 data_wait_fraction,
             } => {
                 self.step = Some(step);
-                self.total_steps = Some(total_steps);
+                self.total_steps = total_steps.or(self.total_steps);
                 self.loss = loss.or(self.loss);
                 self.samples_per_second = samples_per_second.or(self.samples_per_second);
                 self.data_wait_fraction = data_wait_fraction.or(self.data_wait_fraction);
@@ -230,7 +230,7 @@ impl ChildState {
                 self.resumed_at_step = Some(step);
                 self.note(format!("resumes after step {step} from its checkpoint"));
             }
-            Message::Hello { .. } | Message::Unknown => {}
+            Message::Hello { .. } | Message::Alive | Message::Unknown => {}
         }
     }
 
@@ -246,38 +246,14 @@ impl ChildState {
 /// returns the tail as text. If the file cannot be made or the disk fills up, copying stops and
 /// reading continues: a child whose standard error nobody reads would end or block.
 pub(super) fn keep_stderr(mut stream: impl Read, path: &Path) -> String {
-    let mut file = File::create(path).ok();
-    let mut tail = VecDeque::new();
-    let (mut total, mut written) = (0_u64, 0_usize);
+    let mut kept = KeptOutput::create(path);
     let mut chunk = vec![0; 16 << 10];
     while let Ok(length) = stream.read(&mut chunk)
         && length > 0
     {
-        total += length as u64;
-        let head = length.min(HEAD_BYTES - written);
-        if file
-            .as_mut()
-            .is_some_and(|file| file.write_all(&chunk[..head]).is_err())
-        {
-            file = None;
-        }
-        written += head;
-        tail.extend(&chunk[..length]);
-        tail.drain(..tail.len().saturating_sub(TAIL_BYTES));
+        kept.add(&chunk[..length]);
     }
-    let tail: Vec<u8> = tail.into();
-    let unwritten = usize::try_from(total - written as u64)
-        .unwrap_or(usize::MAX)
-        .min(tail.len());
-    if let (Some(mut file), 1..) = (file, unwritten) {
-        let _ = writeln!(
-            file,
-            "\n… {} bytes omitted …",
-            total - (written + unwritten) as u64
-        );
-        let _ = file.write_all(&tail[tail.len() - unwritten..]);
-    }
-    String::from_utf8_lossy(&tail).into_owned()
+    kept.finish()
 }
 
 #[cfg(test)]
@@ -286,7 +262,7 @@ mod tests {
 
     #[test]
     fn messages_are_heard_between_garbage_and_endless_lines() {
-        let ear = ChildListener::new(std::process::id());
+        let ear = ChildListener::new(std::process::id(), false);
         let mut text = b"not json\n".to_vec();
         text.extend(vec![b'x'; 200_000]);
         text.extend(b"\n\xff\xfe\n{\"event\":\"from_the_future\",\"x\":1}\n");
@@ -325,7 +301,7 @@ mod tests {
                 None,
             ),
         ] {
-            let ear = ChildListener::new(std::process::id());
+            let ear = ChildListener::new(std::process::id(), false);
             ear.listen(format!("{hello}\n").as_bytes(), || {});
             assert_eq!(ear.heard().foreign_protocol, foreign, "{hello}");
         }
@@ -348,7 +324,7 @@ mod tests {
                      last line\n"
                 )
         );
-        assert!(kept.len() < HEAD_BYTES + TAIL_BYTES + 100 && tail.ends_with("last line\n"));
+        assert!(kept.len() < (1 << 20) + (64 << 10) + 100 && tail.ends_with("last line\n"));
     }
 
     #[test]
@@ -363,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_second_finished_message_does_not_hide_what_the_first_one_said() {
-        let ear = ChildListener::new(std::process::id());
+        let ear = ChildListener::new(std::process::id(), false);
         let finished =
             |outcome: &str| format!("{{\"event\":\"finished\",\"outcome\":\"{outcome}\"}}\n");
         ear.listen(finished("failed").repeat(2).as_bytes(), || {});

@@ -28,6 +28,7 @@ mod open;
 mod pools;
 mod process_record;
 mod processes;
+mod programs;
 mod queue;
 mod remaining;
 mod row;

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
     folder::is_full,
+    kinds::{Model, command::METRIC_PREFIX},
     plan::{Origin, Trial, TrialId},
     record::{
         Check, RunFile, RunFolder, TableError, TornLine, TrialStore,
@@ -276,12 +277,19 @@ pub(super) fn cores() -> u64 {
     usable_cores()
 }
 
-/// Returns the names of the sweep's axes, which are the same for every trial.
+/// Returns the names of the sweep's axes and the columns of a command's own metrics, which are the
+/// same for every trial.
 fn axes(trials: &[Trial]) -> Vec<String> {
-    trials
-        .first()
-        .map(|trial| trial.axes.iter().map(|(key, _)| key.clone()).collect())
-        .unwrap_or_default()
+    let Some(first) = trials.first() else {
+        return Vec::new();
+    };
+    let axes = first.axes.iter().map(|(key, _)| key.clone());
+    let metrics = match &first.model {
+        Model::Command(command) => command.own_metrics(),
+        _ => Vec::new(),
+    };
+    let metrics = metrics.iter().map(|name| format!("{METRIC_PREFIX}{name}"));
+    axes.chain(metrics).collect()
 }
 
 /// Returns `2026-11-20T10:08:09.5Z` as a folder's name: `20261120T100809Z`.

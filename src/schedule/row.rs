@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kiln_core::{
+    kinds::Model,
     plan::{Outcome, Trial},
     record::{
         DEVICE_SEPARATOR, TableRow, TrialFacts, TrialFigures, TrialResult, TrialRow,
@@ -99,7 +100,15 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
         .map(|(_, value)| value.clone())
         .collect();
     let figures = figures(facts);
-    TableRow::new(TrialRow::new(known(facts, &figures), figures), &values)
+    let mut row = TrialRow::new(known(facts, &figures), figures);
+    if let (Model::Command(command), Some(result)) = (&facts.trial.model, facts.result) {
+        let own = |name: String| {
+            let value = *result.metrics.get(&name)?;
+            value.is_finite().then_some((name, value))
+        };
+        row.metrics = command.own_metrics().into_iter().filter_map(own).collect();
+    }
+    TableRow::new(row, &values)
 }
 
 /// The columns that the child measures; where it left none, what the plan and its messages say.
@@ -113,8 +122,11 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
     figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
     figures.steps = figures.steps.or(facts.step);
     figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
-    let threads = || trial.train.cpu_threads.resolve(*cores);
-    figures.cpu_threads = figures.cpu_threads.or_else(|| Some(threads()));
+    let threads = || match &trial.model {
+        Model::Command(command) => command.count("cpu_threads"),
+        _ => Some(trial.train.cpu_threads.resolve(*cores)),
+    };
+    figures.cpu_threads = figures.cpu_threads.or_else(threads);
     figures
 }
 
@@ -127,6 +139,7 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
         ..
     } = facts;
     let window = &readings.window;
+    let settings = RowSettings::of(trial, facts.cores);
     TrialFacts {
         trial: trial.id.clone(),
         attempt: facts.attempt,
@@ -138,7 +151,7 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
         trial_seconds: facts.trial_seconds,
         model_kind: trial.model.kind().to_owned(),
         data_kind: trial.data.kind().to_owned(),
-        engine: trial.engine.name().to_owned(),
+        engine: settings.engine,
         device_name: device_name(facts),
         device_uuid: joined(facts.devices, |device| &device.uuid),
         driver: facts.driver.map(str::to_owned),
@@ -146,14 +159,11 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
             .filter(|_| trial.engine == Engine::Libtorch)
             .and_then(TrialResult::libtorch)
             .map(str::to_owned),
-        precision: trial.train.precision.name().to_owned(),
-        batch_size: trial.train.batch_size,
-        grad_accumulation: trial.train.grad_accumulation,
-        effective_batch_size: trial.effective_batch_size,
-        num_workers: trial
-            .data
-            .loader()
-            .map(|loader| loader.num_workers.resolve(facts.cores)),
+        precision: settings.precision,
+        batch_size: settings.batch_size,
+        grad_accumulation: settings.grad_accumulation,
+        effective_batch_size: settings.effective_batch_size,
+        num_workers: settings.num_workers,
         seed: trial.train.seed,
         mfu: mfu(
             flops_per_second(figures),
@@ -213,6 +223,42 @@ fn known(facts: &AttemptFacts, figures: &TrialFigures) -> TrialFacts {
         ecc_mode: joined_known(facts.devices, |device| device.ecc_mode.as_deref()),
         host_id: facts.host_id.map(str::to_owned),
         round: facts.round,
+    }
+}
+
+/// The settings of a trial that have columns of their own. A command has those among its values; 0
+/// and an empty text are empty cells.
+struct RowSettings {
+    engine: String,
+    precision: String,
+    batch_size: u64,
+    grad_accumulation: u64,
+    effective_batch_size: u64,
+    num_workers: Option<u64>,
+}
+
+impl RowSettings {
+    fn of(trial: &Trial, cores: u64) -> Self {
+        if let Model::Command(command) = &trial.model {
+            let count = |name| command.count(name).unwrap_or(0);
+            return Self {
+                engine: String::new(),
+                precision: command.precision().unwrap_or_default().to_owned(),
+                batch_size: count("batch_size"),
+                grad_accumulation: count("grad_accumulation"),
+                effective_batch_size: command.effective_batch_size().unwrap_or(0),
+                num_workers: command.count("num_workers"),
+            };
+        }
+        let loader = trial.data.loader();
+        Self {
+            engine: trial.engine.name().to_owned(),
+            precision: trial.train.precision.name().to_owned(),
+            batch_size: trial.train.batch_size,
+            grad_accumulation: trial.train.grad_accumulation,
+            effective_batch_size: trial.effective_batch_size,
+            num_workers: loader.map(|loader| loader.num_workers.resolve(cores)),
+        }
     }
 }
 

@@ -147,6 +147,7 @@ fn samples_become_rows_and_the_window_has_its_energy() {
         trial: "t".into(),
         attempt: 1,
         pid: std::process::id(),
+        without_root: false,
         device_uuid: Some(UUID.into()),
     });
     let mut rows = Vec::new();

@@ -91,6 +91,16 @@ pub(super) fn cpu_seconds_of(pids: &[u32]) -> f64 {
     pids.iter().filter_map(of).sum()
 }
 
+/// CPU time in s of the processes below this one, and of all that they waited for.
+pub fn cpu_seconds_below(pid: u32) -> f64 {
+    cpu_seconds_of(&family(pid)[1..])
+}
+
+/// The most memory that a live process ever held, in bytes, without what it started.
+pub fn peak_resident_bytes_of(pid: u32) -> Option<u64> {
+    process::read(pid).map(|used| used.peak_resident_bytes)
+}
+
 /// The most memory that the tree of a live process holds now, or that one of its processes ever held,
 /// in bytes. `None` once it has ended.
 pub fn peak_resident_bytes(pid: u32) -> Option<u64> {

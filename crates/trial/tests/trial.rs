@@ -165,7 +165,7 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
     assert!(matches!(
         messages[1],
         Message::Ready {
-            total_steps: 40,
+            total_steps: Some(40),
             ..
         }
     ));
@@ -212,7 +212,7 @@ fn a_result_holds_what_was_measured_and_the_messages_tell_the_same_story() {
             messages
                 .iter()
                 .find_map(|m| if let Message::Ready { parameters, .. } = m {
-                    Some(*parameters)
+                    *parameters
                 } else {
                     None
                 })

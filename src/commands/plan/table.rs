@@ -3,6 +3,7 @@
 use std::{collections::HashMap, fmt::Write, path::Path};
 
 use kiln_core::{
+    kinds::{Model, command::Placeholders},
     plan::{Outcome, Plan, Trial, TrialId, show},
     statistics::FEWEST_RUNS,
     units::{Bytes, Count, Seconds, without_controls},
@@ -28,7 +29,11 @@ pub(super) fn table(plan: &Plan, expected: &Expectations) -> String {
     if plan.repeats > 1 {
         header.push("seed".to_owned());
     }
-    header.extend(["parameters", "FLOPs/sample", "effective batch", "steps"].map(str::to_owned));
+    let of_commands = plan.trials.iter().all(is_command);
+    if !of_commands {
+        let facts = ["parameters", "FLOPs/sample", "effective batch", "steps"];
+        header.extend(facts.map(str::to_owned));
+    }
     header.extend(has_time.then(|| "time".to_owned()));
     header.extend(has_memory.then(|| "memory".to_owned()));
     let mut table = TextTable::plain(header);
@@ -58,11 +63,56 @@ fn row(trial: &Trial, repeats: u64) -> Vec<String> {
     if repeats > 1 {
         cells.push(trial.train.seed.to_string());
     }
+    if is_command(trial) {
+        return cells;
+    }
     cells.push(count(trial.parameters));
     cells.push(count(trial.flops_per_sample));
     cells.push(trial.effective_batch_size.to_string());
     cells.push(trial.steps.map_or_else(unknown, |steps| steps.to_string()));
     cells
+}
+
+fn is_command(trial: &Trial) -> bool {
+    matches!(trial.model, Model::Command(_))
+}
+
+/// The command of the first trial and its metrics, and a warning if repeats are the same command.
+fn of_command(plan: &Plan) -> Option<String> {
+    let first = plan.trials.first()?;
+    let Model::Command(command) = &first.model else {
+        return None;
+    };
+    let expanded = command.expand(&Placeholders {
+        seed: Some(first.train.seed),
+        trial: Some(first.id.to_string()),
+        attempt: Some(1),
+        ..Placeholders::default()
+    });
+    let metrics = command.every_metric();
+    let metrics: Vec<&str> = metrics.names().collect();
+    let mut text = format!(
+        "trial 1 runs: {}\nmetrics: {}\n",
+        without_controls(&shell_words(&expanded.argv)),
+        metrics.join(", ")
+    );
+    if plan.repeats > 1 && !command.has_placeholder("seed") {
+        text.push_str(
+            "repeats run the same command again: `argv` has no `{seed}`, so only the noise of the \
+             measurement differs\n",
+        );
+    }
+    Some(text)
+}
+
+/// Arguments as a shell would read them.
+fn shell_words(argv: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%{}".contains(c);
+    let word = |word: &String| match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
 fn count(number: Option<u64>) -> String {
@@ -104,6 +154,7 @@ pub(super) fn footer(
     if !plan.together.is_empty() {
         let _ = writeln!(text, "{}", of_blocks(plan));
     }
+    text.extend(of_command(plan));
     if let Some(time) = expected.time(plan, ended) {
         let _ = writeln!(text, "{time}");
     }

@@ -41,6 +41,8 @@ pub struct AttemptWatch {
     pub trial: TrialId,
     pub attempt: u64,
     pub pid: u32,
+    /// Whether the process only starts the trial's program, and is left out.
+    pub is_relay: bool,
     /// Empty on the CPU.
     pub device_uuids: Vec<String>,
 }
@@ -171,6 +173,7 @@ impl Instruments {
                 trial: watch.trial.0.clone(),
                 attempt: watch.attempt,
                 pid: watch.pid,
+                without_root: watch.is_relay,
                 device_uuid,
             };
             match watch.device_uuids.as_slice() {

@@ -15,6 +15,7 @@ use crate::schedule::{
     open::{self, OpenRun, privacy},
     pools,
     process_record::end_earlier,
+    programs,
     remaining::remaining,
     signals::Listener,
 };
@@ -31,7 +32,10 @@ pub(super) fn run_on(
             request.experiment.name
         )));
     }
-    refusals::without_program(request.trial_program)?;
+    if request.trials.iter().any(programs::needs_kiln_trial) {
+        refusals::without_program(request.trial_program)?;
+    }
+    programs::check(request, request.trials.iter())?;
     let _lock = refusals::take_lock(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
     let known = known_trials(request, &found);

@@ -24,7 +24,8 @@ pub use metric::{
 };
 pub(crate) use template::{Part, is_name, parse as parse_template};
 
-pub(super) const COMMAND: &str = "command";
+/// The name in `model.kind`.
+pub(crate) const COMMAND: &str = "command";
 
 /// Any program, started once per attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -156,6 +157,19 @@ impl Command {
     /// Which direction of a metric is better, if the file says so.
     pub fn better(&self, metric: &str) -> Option<Better> {
         self.every_metric().get(metric)?.better()
+    }
+
+    /// Whether the program gets this placeholder; with `{trial_file}` it gets every one.
+    pub fn has_placeholder(&self, name: &str) -> bool {
+        let environment = self.environment.values().filter_map(Value::as_str);
+        let texts = self.argv.texts().map(|(_, text, _)| text);
+        texts.chain(environment).any(|text| {
+            let parts = parse_template(text).unwrap_or_default();
+            let is_named = |part: &Part| {
+                matches!(part, Part::Placeholder(found) if found == name || found == "trial_file")
+            };
+            parts.iter().any(is_named)
+        })
     }
 
     /// An integer among the values that fills a column of `trials.csv` with its name, such as

@@ -4,13 +4,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, InputShape, model::ModelKind};
+use super::{Content, InputShape, command::COMMAND, model::ModelKind};
 
 const MATMUL: &str = "matmul";
 
 /// Whether models of the kind of this name learn: [`ModelKind::trains`] for a row of a table.
 pub fn kind_trains(name: &str) -> bool {
-    name != MATMUL
+    name != MATMUL && name != COMMAND
 }
 
 /// Square matrix products; one product is one sample and one step is `train.batch_size` of them.

@@ -7,6 +7,7 @@ use super::{
     Trial, TrialId,
     id::{SharedIdentity, TrialIdentity},
 };
+use crate::kinds::Model;
 
 /// Keys of batch, sequence and width: a trial with higher values needs more memory.
 const GROWING: [&str; 13] = [
@@ -56,7 +57,16 @@ impl Trial {
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
         let is_alike =
             self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
-        is_alike && no_less("", &self.demand(), &failed.demand())
+        let grows: &[String] = match &self.model {
+            Model::Command(command) => &command.grows,
+            _ => &[],
+        };
+        let is_growing = |path: &str| {
+            let value = path.strip_prefix("model.values.");
+            GROWING.contains(&path)
+                || value.is_some_and(|value| grows.iter().any(|name| name == value))
+        };
+        is_alike && no_less("", &self.demand(), &failed.demand(), &is_growing)
     }
 
     fn demand(&self) -> Value {
@@ -130,7 +140,7 @@ impl Trial {
 }
 
 /// Whether every value is equal, or for a growing key equal or larger.
-fn no_less(path: &str, mine: &Value, failed: &Value) -> bool {
+fn no_less(path: &str, mine: &Value, failed: &Value, is_growing: &dyn Fn(&str) -> bool) -> bool {
     match (mine, failed) {
         (Value::Object(mine), Value::Object(failed)) => {
             let inner = |key: &str| {
@@ -144,10 +154,10 @@ fn no_less(path: &str, mine: &Value, failed: &Value) -> bool {
                 && mine.iter().all(|(key, value)| {
                     failed
                         .get(key)
-                        .is_some_and(|other| no_less(&inner(key), value, other))
+                        .is_some_and(|other| no_less(&inner(key), value, other, is_growing))
                 })
         }
-        _ if GROWING.contains(&path) => match (mine.as_u64(), failed.as_u64()) {
+        _ if is_growing(path) => match (mine.as_f64(), failed.as_f64()) {
             (Some(mine), Some(failed)) => mine >= failed,
             _ => mine == failed,
         },
@@ -174,6 +184,26 @@ mod tests {
             "model: {model}, data: {{kind: generated}}, train: {{steps: 10, {train}}}"
         ))
         .remove(0)
+    }
+
+    #[test]
+    fn a_command_says_which_of_its_values_make_memory_grow() {
+        let of = |values: &str| {
+            planned(&format!(
+                "model: {{kind: command, argv: [x, '{{n}}', '{{m}}'], values: {{{values}}}, grows: \
+                 [n]}}"
+            ))
+            .remove(0)
+        };
+        let failed = of("n: 8, m: 1");
+        for (values, wanted) in [
+            ("n: 8, m: 1", true),
+            ("n: 8.5, m: 1", true),
+            ("n: 4, m: 1", false),
+            ("n: 16, m: 2", false),
+        ] {
+            assert_eq!(of(values).needs_no_less_than(&failed), wanted, "{values}");
+        }
     }
 
     #[test]

@@ -44,8 +44,10 @@ pub enum Message {
     },
     /// Model and data are ready; training is about to start.
     Ready {
-        parameters: u64,
-        total_steps: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parameters: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total_steps: Option<u64>,
         device_name: String,
         /// Libraries loaded into the child: name to version.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -65,7 +67,8 @@ pub enum Message {
     /// last message.
     Progress {
         step: u64,
-        total_steps: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        total_steps: Option<u64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         loss: Option<f64>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,6 +108,8 @@ pub enum Message {
         step: u64,
         monotonic_nanoseconds: u64,
     },
+    /// A command is at work but has said nothing that kiln reads; a sign of life.
+    Alive,
     /// A notice for the reader, not an error.
     Notice {
         text: String,

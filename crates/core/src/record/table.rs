@@ -502,7 +502,7 @@ fn plain(error: &csv::Error) -> String {
     }
 }
 
-fn shorten(text: &str, characters: usize) -> String {
+pub(super) fn shorten(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -27,6 +27,10 @@ pub struct TrialResult {
     /// Its columns of `trials.csv`.
     #[serde(flatten)]
     pub figures: TrialFigures,
+    /// Metrics of a command, without the prefix of their columns: what the experiment names and no
+    /// column above has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
     /// Start and end of the window, CLOCK_MONOTONIC.
     #[serde(default)]
     pub window_started_nanoseconds: Option<u64>,
@@ -91,6 +95,7 @@ impl TrialResult {
                 left_out_steps: Some(0),
                 ..TrialFigures::default()
             },
+            metrics: BTreeMap::new(),
             window_started_nanoseconds: None,
             window_ended_nanoseconds: None,
             window_cuts_nanoseconds: Vec::new(),

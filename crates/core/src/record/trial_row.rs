@@ -1,10 +1,31 @@
 //! The columns of `trials.csv`, in the order of the file: the runner knows some, the trial's
 //! process measures the others.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::columns::{TableDescription, description};
 use crate::plan::{Outcome, TrialId};
+
+/// Counts that a command may not have: none is 0 in memory and an empty cell in the table.
+mod empty_for_none {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[allow(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde passes a reference"
+    )]
+    pub(super) fn serialize<S: Serializer>(count: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        Some(*count)
+            .filter(|count| *count > 0)
+            .serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.unwrap_or(0))
+    }
+}
 
 /// As [`table!`](super::columns), and each part of the columns belongs to the `runner` or the
 /// `child`. Makes [`TrialRow`], its two halves and [`TRIALS`].
@@ -13,7 +34,10 @@ macro_rules! trial_table {
         $(#[doc = $about:literal])+
         $table:ident = $version:literal in $file:literal;
         $(since $since:literal $owner:ident {
-            $($(#[doc = $meaning:literal])+ $column:ident: $type:ty $([$unit:literal])?,)*
+            $(
+                $(#[doc = $meaning:literal])+
+                $column:ident: $type:ty $([$unit:literal])? $(as $form:literal)?,
+            )*
         })+
     ) => {
         $(#[doc = $about])+
@@ -29,7 +53,10 @@ macro_rules! trial_table {
         pub struct TrialRow {
             /// Name and version of the table.
             pub kiln_table: String,
-            $($($(#[doc = $meaning])+ pub $column: $type,)*)+
+            $($($(#[doc = $meaning])+ $(#[serde(with = $form)])? pub $column: $type,)*)+
+            /// The metrics of a command that have columns of their own, without the prefix.
+            #[serde(skip)]
+            pub metrics: BTreeMap<String, f64>,
         }
 
         halves! { [] [] $($owner [$($(#[doc = $meaning])+ $column: $type,)*])+ }
@@ -78,6 +105,7 @@ macro_rules! halves {
                     kiln_table: TRIALS.version.to_owned(),
                     $($fact: facts.$fact,)*
                     $($figure: figures.$figure,)*
+                    metrics: BTreeMap::new(),
                 }
             }
         }
@@ -88,6 +116,8 @@ trial_table! {
     /// One row per ended attempt. Rows never change; the last attempt of a trial counts. After
     /// `outcome` comes one column per axis of the sweep, named by its dotted key
     /// (`train.batch_size`), in the order of the experiment file; until `trials/5` they came last.
+    /// Behind the axes comes one column per metric of a command that is none of the columns below,
+    /// named `metric.NAME`.
     /// Committed.
     TRIALS = "trials/7" in "trials.csv";
     since 1 runner {
@@ -112,7 +142,7 @@ trial_table! {
         model_kind: String,
         /// `data.kind`.
         data_kind: String,
-        /// `run.engine`.
+        /// `run.engine`; empty for a command.
         engine: String,
         /// The GPU's name, or the processor's model.
         device_name: Option<String>,
@@ -122,14 +152,15 @@ trial_table! {
         driver: Option<String>,
         /// Version of libtorch; empty for another engine.
         libtorch: Option<String>,
-        /// `train.precision`.
+        /// `train.precision`; for a command its value `precision`, as the next four columns have
+        /// its values of their names. What it does not have is empty.
         precision: String,
         /// Examples in one forward pass on one device.
-        batch_size: u64,
+        batch_size: u64 as "empty_for_none",
         /// Forward passes per optimizer step.
-        grad_accumulation: u64,
+        grad_accumulation: u64 as "empty_for_none",
         /// Batch size × gradient accumulation × devices.
-        effective_batch_size: u64,
+        effective_batch_size: u64 as "empty_for_none",
         /// Threads that make batches, `auto` resolved.
         num_workers: Option<u64>,
         /// The trial's own seed: repeats count up from `train.seed`.

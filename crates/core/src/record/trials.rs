@@ -14,11 +14,14 @@ use super::{
     columns::AXES_AT,
     table::{
         Record, Table, TableError, TableHead, TableWriter, TornLine, cell_of, cells_of, is_begun,
-        line_of, open_plain, scan,
+        line_of, open_plain, scan, shorten,
     },
     trial_row::{TRIALS, TrialRow},
 };
-use crate::{folder::Folder, limits::TABLE_BYTES, plan::TrialId, spec::Metric, units::listed};
+use crate::{
+    folder::Folder, kinds::command::METRIC_PREFIX, limits::TABLE_BYTES, plan::TrialId,
+    spec::Metric, units::listed,
+};
 
 /// Separator between the devices of one trial in a cell.
 pub const DEVICE_SEPARATOR: &str = ";";
@@ -43,7 +46,14 @@ impl TrialRow {
             Metric::ValidBleu4 => self.valid_bleu4,
             Metric::ValidChrf => self.valid_chrf,
             Metric::SecondsToTarget => self.seconds_to_target,
+            Metric::Own(column) => self.metric_of_column(column),
         }
+    }
+
+    /// The value of a column `metric.NAME`.
+    pub fn metric_of_column(&self, column: &str) -> Option<f64> {
+        let name = column.strip_prefix(METRIC_PREFIX)?;
+        self.metrics.get(name).copied()
     }
 
     /// Other processes on the device during the attempt; `None` if there were none or it is
@@ -113,11 +123,13 @@ impl TableRow {
 pub struct TrialWriter {
     table: TableWriter,
     axes: usize,
+    /// The columns `metric.NAME`, in their order.
+    metrics: Vec<String>,
 }
 
 impl TrialWriter {
-    /// Opens or creates the table; `axes` are dotted keys in file order. A torn last line is cut
-    /// and returned.
+    /// Opens or creates the table; `axes` are dotted keys in file order, followed by the columns
+    /// `metric.NAME`. A torn last line is cut and returned.
     ///
     /// # Errors
     /// The file cannot be read or written, or has other columns (from another sweep).
@@ -142,8 +154,15 @@ impl TrialWriter {
         (table, torn): (TableWriter, Option<TornLine>),
         axes: &[String],
     ) -> (Self, Option<TornLine>) {
+        let (metrics, axes): (Vec<String>, Vec<String>) =
+            axes.iter().cloned().partition(|column| is_metric(column));
         let axes = axes.len();
-        (Self { table, axes }, torn)
+        let writer = Self {
+            table,
+            axes,
+            metrics,
+        };
+        (writer, torn)
     }
 
     /// Appends one row.
@@ -220,7 +239,12 @@ impl TrialWriter {
             )));
         }
         let mut cells = cells_of(&row.fixed).map_err(refuse)?;
-        cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned());
+        let metric = |column: &String| {
+            let value = row.fixed.metric_of_column(column);
+            value.map_or_else(String::new, |value| cell_of(&value.into()))
+        };
+        let metrics = self.metrics.iter().map(metric);
+        cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned().chain(metrics));
         Ok(cells)
     }
 }
@@ -230,6 +254,8 @@ impl TrialWriter {
 pub struct TrialTable {
     /// Dotted keys in file order.
     pub axes: Vec<String>,
+    /// The columns `metric.NAME`, in their order.
+    pub metrics: Vec<String>,
     pub rows: Vec<TableRow>,
     /// A torn last line, which is not among the rows.
     pub torn: Option<TornLine>,
@@ -318,16 +344,31 @@ impl Reading {
         let version = record.cells().next().and_then(version_number);
         self.oldest = self.oldest.into_iter().chain(version).min();
         let parsed = record.parse();
-        let fixed: TrialRow = match parsed {
+        let mut fixed: TrialRow = match parsed {
             Ok(fixed) => fixed,
             // A missing column is told as one.
             Err(error) => return self.check_columns(record.head()).and(Err(error)),
         };
         self.check_id(record, &fixed.trial)?;
-        let columns = record.head().columns.iter();
-        let axes = columns
-            .zip(record.cells())
-            .filter(|(column, _)| is_axis(column));
+        let columns = || record.head().columns.iter().zip(record.cells());
+        for (column, cell) in columns() {
+            let Some(name) = column.strip_prefix(METRIC_PREFIX) else {
+                continue;
+            };
+            match cell.parse() {
+                _ if cell.is_empty() => {}
+                Ok(value) if f64::is_finite(value) => {
+                    fixed.metrics.insert(name.to_owned(), value);
+                }
+                _ => {
+                    return Err(record.problem(format!(
+                        "`{column}` is `{}`; it must be a number",
+                        shorten(cell, 60)
+                    )));
+                }
+            }
+        }
+        let axes = columns().filter(|(column, _)| is_axis(column));
         self.rows.push(TableRow {
             fixed,
             axes: axes.map(|(_, cell)| cell.to_owned()).collect(),
@@ -338,8 +379,10 @@ impl Reading {
     fn end(self, head: &TableHead) -> Result<TrialTable, TableError> {
         self.check_columns(head)?;
         let axes = head.columns.iter().filter(|column| is_axis(column));
+        let metrics = head.columns.iter().filter(|column| is_metric(column));
         Ok(TrialTable {
             axes: axes.cloned().collect(),
+            metrics: metrics.cloned().collect(),
             rows: self.rows,
             torn: head.torn.clone(),
         })
@@ -399,5 +442,74 @@ fn version_number(cell: &str) -> Option<u32> {
 
 /// An axis is a dotted key, a fixed column never has a dot.
 fn is_axis(column: &str) -> bool {
-    column.contains('.')
+    column.contains('.') && !is_metric(column)
+}
+
+/// Whether it is the column of a command's own metric.
+fn is_metric(column: &str) -> bool {
+    column.starts_with(METRIC_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{kinds::command::FILLED_COLUMNS, record::TrialFigures};
+
+    #[test]
+    fn a_metric_of_a_command_fills_only_columns_that_its_process_measures() {
+        for column in FILLED_COLUMNS {
+            assert!(TrialFigures::COLUMNS.contains(&column), "{column}");
+        }
+    }
+
+    #[test]
+    fn metrics_stand_behind_the_axes_and_are_read_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let columns = ["model.values.n", "metric.gflops", "metric.error"].map(str::to_owned);
+        let (mut writer, _) = TrialWriter::open(&path, &columns).unwrap();
+        let row = |metrics: &[(&str, f64)]| {
+            let fixed = TrialRow {
+                kiln_table: TRIALS.version.to_owned(),
+                trial: TrialId::of_digits("0123456789"),
+                metrics: metrics
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), *value))
+                    .collect(),
+                ..TrialRow::default()
+            };
+            TableRow::new(fixed, &[4.into()])
+        };
+        // A metric that the table does not have is not written.
+        writer
+            .append(&row(&[("gflops", 12.5), ("other", 1.0)]))
+            .unwrap();
+        writer.append(&row(&[])).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let header: Vec<&str> = text.lines().next().unwrap().split(',').collect();
+        assert_eq!(header[AXES_AT..AXES_AT + 3], columns);
+        let cells: Vec<&str> = text.lines().nth(1).unwrap().split(',').collect();
+        assert_eq!(cells[AXES_AT..AXES_AT + 3], ["4", "12.5", ""]);
+        let batch = header
+            .iter()
+            .position(|name| *name == "batch_size")
+            .unwrap();
+        assert_eq!(cells[batch], "", "a command has no batch");
+        let table = TrialTable::read(&path).unwrap();
+        assert_eq!(table.axes, columns[..1]);
+        assert_eq!(table.metrics, columns[1..]);
+        assert_eq!(table.rows[0], row(&[("gflops", 12.5)]));
+        assert_eq!(table.rows[1], row(&[]));
+        let gflops = Metric::named("gflops");
+        assert_eq!(gflops.name(), "metric.gflops");
+        assert_eq!(table.rows[0].fixed.metric(gflops), Some(12.5));
+        fs::write(&path, text.replace("12.5", "fast")).unwrap();
+        let problem = TrialTable::read(&path).unwrap_err().to_string();
+        assert!(
+            problem.ends_with("`metric.gflops` is `fast`; it must be a number"),
+            "{problem}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ mod data;
 mod experiment;
 mod search;
 
-pub(super) use experiment::{ONLY_FOR_TRAINING, check, locate};
+pub(super) use experiment::{check, is_ignored, locate};
 
 use super::{
     engine::Engine,

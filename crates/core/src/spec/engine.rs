@@ -7,6 +7,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use serde_json::{Map, Value};
 
+use super::{
+    axes::AXES,
+    node::Node,
+    problem::Problem,
+    suggest::{did_you_mean, listed},
+};
 use crate::kinds::command::environment_schema;
 
 /// The compute engine.
@@ -115,6 +121,98 @@ impl Engine {
             Self::Own(name) => Some(name.as_str()),
         }
     }
+}
+
+/// Checks that engines of one's own have names of their own, and that every engine that a file
+/// names is one.
+pub(super) fn check(tree: &Node) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let declared = tree.get_path(&["run", "engines"]);
+    let declared = declared.map(Node::entries).unwrap_or_default();
+    for entry in declared {
+        let key = format!("run.engines.{}", entry.key);
+        if Engine::BUILT_IN.contains(&entry.key.as_str()) {
+            let message = format!(
+                "`{}` is kiln's own engine; choose another name for this program",
+                entry.key
+            );
+            problems.push(Problem::new(&entry.key_location, &key, message));
+        } else if EngineName::new(&entry.key).is_none() {
+            let message = format!(
+                "`{}` is not a name of an engine; names have letters, digits, `_` and `-`, a \
+                 letter first, and at most {} characters",
+                entry.key,
+                EngineName::MOST_BYTES
+            );
+            problems.push(Problem::new(&entry.key_location, &key, message));
+        }
+        let environment = entry.value.get("environment").map(Node::entries);
+        for variable in environment.unwrap_or_default() {
+            if variable.key.starts_with("KILN_") {
+                let message = format!(
+                    "`{}`: variables that begin with `KILN_` are kiln's own; choose another name",
+                    variable.key
+                );
+                let key = format!("{key}.environment.{}", variable.key);
+                problems.push(Problem::new(&variable.key_location, key, message));
+            }
+        }
+    }
+    let is_own =
+        |name: &&str| Engine::named(name).is_some_and(|engine| engine.own_name().is_some());
+    let names: Vec<&str> = Engine::BUILT_IN
+        .into_iter()
+        .chain(
+            declared
+                .iter()
+                .map(|entry| entry.key.as_str())
+                .filter(is_own),
+        )
+        .collect();
+    for (key, value) in named_engines(tree) {
+        let Some(name) = value.text().filter(|name| !names.contains(name)) else {
+            continue;
+        };
+        // A name that cannot be one has been refused by its shape.
+        if EngineName::new(name).is_none() {
+            continue;
+        }
+        let hint = match did_you_mean(name, names.iter().copied()) {
+            hint if hint.is_empty() => {
+                "; declare a program of your own in `run.engines`".to_owned()
+            }
+            hint => hint,
+        };
+        let message = format!(
+            "`{key}` is `{name}`; it must be {}{hint}",
+            listed(&names, "or")
+        );
+        problems.push(Problem::new(&value.location, key, message));
+    }
+    problems
+}
+
+/// Every value that a file gives to `run.engine`, with its key.
+fn named_engines(tree: &Node) -> Vec<(String, &Node)> {
+    let own = tree.get_path(&["run", "engine"]);
+    let mut found: Vec<(String, &Node)> = own
+        .map(|own| ("run.engine".to_owned(), own))
+        .into_iter()
+        .collect();
+    for section in AXES {
+        let path = [section, &["run.engine"]].concat();
+        let values = tree.get_path(&path).map(Node::items).unwrap_or_default();
+        let key = path.join(".");
+        found.extend(values.iter().map(|value| (key.clone(), value)));
+    }
+    for section in ["include", "exclude"] {
+        let points = tree.get_path(&["sweep", section]).map(Node::items);
+        for (index, point) in points.unwrap_or_default().iter().enumerate() {
+            let key = format!("sweep.{section}[{index}].run.engine");
+            found.extend(point.get("run.engine").map(|value| (key, value)));
+        }
+    }
+    found
 }
 
 impl Serialize for Engine {

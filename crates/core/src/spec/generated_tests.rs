@@ -273,6 +273,7 @@ fn beside_kind(kind: &str) -> &'static [&'static str] {
         "model.kind=seq2seq" => &["data.kind=chatlm"],
         "model.kind=resnet" => &["data.kind=generated-images"],
         "model.kind=panel-lstm" => &["data.kind=stocknet"],
+        "model.kind=command" => &["model.argv=[a]", "data=null", "train=null"],
         "model.kind=custom" => &["model.name=mine", "model.reads=text", "model.seq_len=8"],
         "sweep.search.kind=successive-halving" => &[
             "sweep.search.axes={train.batch_size: [4, 8]}",

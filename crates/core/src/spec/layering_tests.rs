@@ -11,7 +11,11 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{ExperimentRequest, Loaded, Optimizer, load, write_resolved};
+use super::{
+    ExperimentRequest, Goal, Loaded, Optimizer, better_direction, load, objective_of,
+    write_resolved,
+};
+use crate::kinds::Model;
 
 const BASE: &str = "kiln: 1\nname: x\nmodel: {kind: gpt, d_model: 128}\ndata: {kind: generated, \
                     num_workers: 2}\ntrain:\n  epochs: 2\n  optimizer: {kind: adamw, beta1: 0.8}\n";
@@ -449,4 +453,77 @@ fn a_place_is_found_for_every_key() {
             .unwrap()
     };
     assert_eq!((axis(None), axis(Some(1))), ((9, 10), (9, 32)));
+}
+
+#[test]
+fn a_command_is_merged_by_the_names_of_its_values_variables_and_metrics() {
+    let base = "kiln: 1\nname: x\nmodel:\n  kind: command\n  argv: [run, \"{n}\", {when: m, then: \
+                [\"{m}\"]}]\n  values: {n: 1, m: null}\n  environment: {A: one, B: two}\n  metrics: \
+                {speed: {line: '(a)', take: mean, better: high}, error: {key: e}}\n";
+    let upper = "extends: base/b.yaml\nname: y\nmodel: {values: {n: null, m: 3}, environment: {A: \
+                 null}, metrics: {speed: {key: s}, error: null}}\n";
+    let case = Case::new(upper).file("base/b.yaml", base);
+    let model = |case: &Case| {
+        let Model::Command(command) = (*case.load().experiment.model).clone() else {
+            panic!("a command")
+        };
+        command
+    };
+    let problems = case.problems();
+    assert!(
+        problems.contains("`model.values.n` is `null`"),
+        "`null` is a value: {problems}"
+    );
+    let merged = model(&case.set(&["model.values.n=4"]));
+    assert_eq!(
+        serde_json::to_string(&merged.values).unwrap(),
+        r#"{"n":4,"m":3}"#
+    );
+    assert_eq!(
+        serde_json::to_string(&merged.environment).unwrap(),
+        r#"{"B":"two"}"#
+    );
+    let metrics = serde_json::to_value(&merged.metrics).unwrap();
+    assert_eq!(
+        metrics,
+        json!({"speed": {"key": "s"}}),
+        "a metric is replaced as a whole"
+    );
+}
+
+#[test]
+fn a_command_is_ranked_by_its_objective_or_its_first_metric_with_a_direction() {
+    let objective = |more: &str| {
+        let text = format!(
+            "kiln: 1\nname: x\nmodel: {{kind: command, argv: [run], metrics: {{plain: {{key: a}}, \
+             speed: {{key: b, better: high}}, error: {{key: c, better: low}}}}}}\n{more}"
+        );
+        let loaded = Case::new(&text).load();
+        let found = loaded.experiment.ranking_objective().unwrap();
+        let written = write_resolved(&loaded);
+        assert_eq!(objective_of(&written), Some(found), "{written}");
+        assert_eq!(better_direction(&written, "metric.error"), Some(Goal::Min));
+        (found.metric.key(), found.goal())
+    };
+    assert_eq!(objective(""), ("speed", Goal::Max));
+    assert_eq!(
+        objective("objective: {metric: error}\n"),
+        ("error", Goal::Min)
+    );
+    assert_eq!(
+        objective("objective: {metric: plain, goal: max}\n"),
+        ("plain", Goal::Max)
+    );
+    let problems = Case::new(
+        "kiln: 1\nname: x\nmodel: {kind: command, argv: [run], metrics: {plain: {key: \
+         a}}}\nobjective: {metric: plain}\n",
+    )
+    .problems();
+    assert!(problems.contains("set `objective.goal`"), "{problems}");
+    let without = Case::new("kiln: 1\nname: x\nmodel: {kind: command, argv: [run]}\n").load();
+    let found = without.experiment.ranking_objective().unwrap();
+    assert_eq!(
+        (found.metric.name(), found.goal()),
+        ("metric.wall_seconds", Goal::Min)
+    );
 }

@@ -54,6 +54,8 @@ use std::path::PathBuf;
 use node::{Node, NodeContent};
 use serde::de::DeserializeOwned;
 
+use crate::kinds::{Command, Model, command::METRIC_PREFIX};
+
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
 pub use contradictions::{ResolvedPoint, contradictions};
@@ -239,13 +241,65 @@ pub fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_yaml::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The `objective` of a YAML text that kiln wrote; `None` if it has none or cannot be read.
+/// The objective of a YAML text that kiln wrote: its `objective`, else the first metric of its
+/// command that says which direction is better. `None` if it has neither or cannot be read.
 pub fn objective_of(text: &str) -> Option<Objective> {
-    #[derive(serde::Deserialize)]
-    struct Part {
-        objective: Option<Objective>,
+    let part: ObjectivePart = read_yaml(text).ok()?;
+    let command = part.model.as_ref().and_then(command_of);
+    objective(part.objective, command.as_ref())
+}
+
+/// Which direction of a metric of a command (`gflops`, or `metric.gflops`) is better, by the YAML
+/// text of its experiment; `None` if it does not say so.
+pub fn better_direction(text: &str, metric: &str) -> Option<Goal> {
+    let part: ObjectivePart = read_yaml(text).ok()?;
+    let name = metric.strip_prefix(METRIC_PREFIX).unwrap_or(metric);
+    let asked = part.objective.filter(|asked| asked.metric.key() == name);
+    let better = command_of(part.model.as_ref()?)?.better(name);
+    asked
+        .and_then(|asked| asked.goal)
+        .or(better.map(Goal::from))
+}
+
+#[derive(serde::Deserialize)]
+struct ObjectivePart {
+    objective: Option<Objective>,
+    model: Option<serde_json::Value>,
+}
+
+fn command_of(model: &serde_json::Value) -> Option<Command> {
+    match serde_json::from_value(model.clone()).ok()? {
+        Model::Command(command) => Some(command),
+        _ => None,
     }
-    read_yaml::<Part>(text).ok()?.objective
+}
+
+/// The objective with its direction.
+fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Objective> {
+    let Some(asked) = asked else {
+        let (name, better) = command?.ranking_metric()?;
+        return Some(Objective {
+            metric: Metric::named(&name),
+            goal: Some(better.into()),
+        });
+    };
+    let better = command.and_then(|command| command.better(asked.metric.key()));
+    Some(Objective {
+        goal: asked.goal.or(better.map(Goal::from)),
+        ..asked
+    })
+}
+
+impl Experiment {
+    /// The metric that ranks points: `objective`, else the first metric of a command that says
+    /// which direction is better.
+    pub fn ranking_objective(&self) -> Option<Objective> {
+        let command = match &*self.model {
+            Model::Command(command) => Some(command),
+            _ => None,
+        };
+        objective(self.objective, command)
+    }
 }
 
 /// Refuses a YAML text whose aliases would make it too large; kiln writes none.
@@ -304,6 +358,9 @@ fn merge_checked(request: &ExperimentRequest, whole: bool) -> Merged {
         // lengths of its lists agree.
         if is_file || index + 1 == count {
             problems.extend(sweep::check(&check::mended(&tree)));
+        }
+        if index + 1 == count {
+            problems.extend(engine::check(&tree));
         }
         if let Some(layer) = layers.last_mut() {
             let kind = tree.get_path(&["model", "kind"]).and_then(Node::text);

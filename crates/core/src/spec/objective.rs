@@ -1,7 +1,15 @@
 //! `objective`: the metric by which reports rank the points of a run. It changes no trial.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use std::{
+    borrow::Cow,
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::kinds::command::{Better, METRIC_PREFIX};
 
 /// The metric that ranks the points of the experiment in every report. Without it the
 /// metric follows from the axes: throughput if they change only how fast the training runs, else
@@ -27,6 +35,15 @@ pub enum Goal {
     Max,
 }
 
+impl From<Better> for Goal {
+    fn from(better: Better) -> Self {
+        match better {
+            Better::High => Self::Max,
+            Better::Low => Self::Min,
+        }
+    }
+}
+
 impl Objective {
     /// The direction, which is the metric's own unless the file names one.
     pub fn goal(self) -> Goal {
@@ -38,8 +55,7 @@ impl Objective {
 }
 
 /// A column of `trials.csv` that ranks settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     ValidLoss,
     TrainLoss,
@@ -52,9 +68,82 @@ pub enum Metric {
     ValidChrf,
     /// Time until `train.target` was reached.
     SecondsToTarget,
+    /// The column `metric.NAME` of a command.
+    Own(&'static str),
+}
+
+/// Returns the same text for the rest of the program: a metric is copied as freely as its name.
+fn interned(text: String) -> &'static str {
+    static NAMES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = names.get_or_insert_with(HashSet::new);
+    if let Some(known) = names.get(text.as_str()) {
+        return known;
+    }
+    let name: &'static str = text.leak();
+    names.insert(name);
+    name
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.key())
+    }
+}
+
+impl<'de> Deserialize<'de> for Metric {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::named(&Cow::<str>::deserialize(deserializer)?))
+    }
+}
+
+impl JsonSchema for Metric {
+    fn schema_name() -> Cow<'static, str> {
+        "Metric".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let columns = Self::COLUMNS.map(Self::name);
+        json_schema!({"anyOf": [
+            {"enum": columns},
+            {
+                "type": "string",
+                "pattern": "^[A-Za-z][A-Za-z0-9_-]*$",
+                "description": "A metric of a command.",
+            },
+        ]})
+    }
 }
 
 impl Metric {
+    /// Those with a column in every table.
+    pub const COLUMNS: [Self; 10] = [
+        Self::ValidLoss,
+        Self::TrainLoss,
+        Self::SamplesPerSecond,
+        Self::TokensPerSecond,
+        Self::ValidTop1,
+        Self::ValidMeanAbsoluteError,
+        Self::ValidHitRate,
+        Self::ValidBleu4,
+        Self::ValidChrf,
+        Self::SecondsToTarget,
+    ];
+
+    /// The metric of a name in `objective` or in `metrics` of a command.
+    pub fn named(name: &str) -> Self {
+        let column = Self::COLUMNS
+            .into_iter()
+            .find(|metric| metric.name() == name);
+        column.unwrap_or_else(|| Self::Own(interned(format!("{METRIC_PREFIX}{name}"))))
+    }
+
+    /// The name in `objective`.
+    pub fn key(self) -> &'static str {
+        let name = self.name();
+        name.strip_prefix(METRIC_PREFIX).unwrap_or(name)
+    }
+
     /// Name of its column.
     pub fn name(self) -> &'static str {
         match self {
@@ -68,10 +157,11 @@ impl Metric {
             Self::ValidBleu4 => "valid_bleu4",
             Self::ValidChrf => "valid_chrf",
             Self::SecondsToTarget => "seconds_to_target",
+            Self::Own(column) => column,
         }
     }
 
-    /// Whether a higher value is better.
+    /// Whether a higher value is better; of a command's own metric the experiment says it.
     pub fn is_better_high(self) -> bool {
         !matches!(
             self,

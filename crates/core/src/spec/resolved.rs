@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use super::{
     Loaded,
-    contradictions::ONLY_FOR_TRAINING,
+    contradictions::is_ignored,
     node::{Node, NodeContent, NodeEntry},
     scalar::{Resolved, resolve},
     shapes::join,
 };
+use crate::kinds::Model;
 
 /// One resolved value.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +51,9 @@ pub fn write_resolved(loaded: &Loaded) -> String {
 
 /// The same, with a custom comment for each layer.
 pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> String {
-    let trains = loaded.experiment.model.trains();
+    let model: &Model = &loaded.experiment.model;
     let mut lines = Vec::new();
-    write(&loaded.tree, "", 0, trains, &mut lines);
+    write(&loaded.tree, "", 0, model, &mut lines);
     let lines: Vec<(String, String)> = lines
         .into_iter()
         .map(|(line, layer)| (line, comment(&layer)))
@@ -74,16 +75,12 @@ pub(super) fn write_with(loaded: &Loaded, comment: impl Fn(&str) -> String) -> S
     lines.into_iter().map(|line| whole(line) + "\n").collect()
 }
 
-fn write(node: &Node, path: &str, depth: usize, trains: bool, lines: &mut Vec<(String, String)>) {
+fn write(node: &Node, path: &str, depth: usize, model: &Model, lines: &mut Vec<(String, String)>) {
     for entry in node.entries() {
         let key = join(path, &entry.key);
         // A key that is ignored must not be given, so its default is not written either.
-        let ignored = !trains
-            && key
-                .strip_prefix("train.")
-                .is_some_and(|key| ONLY_FOR_TRAINING.contains(&key));
-        if !ignored {
-            write_entry(entry, &key, depth, trains, lines);
+        if !is_ignored(model, &key) {
+            write_entry(entry, &key, depth, model, lines);
         }
     }
 }
@@ -92,7 +89,7 @@ fn write_entry(
     entry: &NodeEntry,
     key: &str,
     depth: usize,
-    trains: bool,
+    model: &Model,
     lines: &mut Vec<(String, String)>,
 ) {
     let indent = "  ".repeat(depth);
@@ -102,7 +99,7 @@ fn write_entry(
         NodeContent::List(items) if items.is_empty() => {}
         NodeContent::Map(_) => {
             lines.push((format!("{indent}{name}:"), String::new()));
-            write(&entry.value, key, depth + 1, trains, lines);
+            write(&entry.value, key, depth + 1, model, lines);
         }
         _ => {
             let layer = entry.value.location.layer().replace(char::is_control, " ");

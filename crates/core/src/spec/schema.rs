@@ -267,6 +267,9 @@ fn loosen(schema: &mut Value) {
             .filter(|(name, _)| *name != "kind")
             .for_each(|(_, property)| allow_null(property));
     }
+    if let Some(named @ Value::Object(_)) = map.get_mut("additionalProperties") {
+        allow_null(named);
+    }
     let tagged = map
         .get("oneOf")
         .and_then(Value::as_array)
@@ -315,6 +318,7 @@ fn allow_null(property: &mut Value) {
             let name = std::mem::take(name);
             map.insert("type".to_owned(), json!([name, "null"]));
         }
+        Some(Value::Array(names)) if !names.contains(&json!("null")) => names.push(json!("null")),
         Some(_) => {}
         None => {
             if let Some(reference) = map.remove("$ref") {

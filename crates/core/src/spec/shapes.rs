@@ -53,6 +53,7 @@ pub(super) enum Pattern {
     RunName,
     DeviceUuid,
     EngineName,
+    MetricName,
     Sha256,
     /// A pattern of the types without an entry here; a test ensures that there is none.
     Unknown,
@@ -129,6 +130,7 @@ impl Pattern {
             r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$" => Self::RunName,
             "^(GPU|MIG)-.+$" => Self::DeviceUuid,
             "^[A-Za-z][A-Za-z0-9._-]{0,39}$" => Self::EngineName,
+            "^[A-Za-z][A-Za-z0-9_-]*$" => Self::MetricName,
             "^[0-9a-f]{64}$" => Self::Sha256,
             _ => Self::Unknown,
         }
@@ -148,6 +150,9 @@ impl Pattern {
                 .or_else(|| text.strip_prefix("MIG-"))
                 .is_some_and(|rest| !rest.is_empty()),
             Self::EngineName => EngineName::new(text).is_some(),
+            Self::MetricName => {
+                is_own_key(text) && text.starts_with(|c: char| c.is_ascii_alphabetic())
+            }
             Self::Sha256 => {
                 text.len() == 64
                     && text
@@ -165,6 +170,7 @@ impl Pattern {
             }
             Self::DeviceUuid => "a UUID such as `GPU-…` or `MIG-…`",
             Self::EngineName => "a name of `run.engines`",
+            Self::MetricName => "a metric of a command",
             Self::Sha256 => "64 hexadecimal digits in small letters, as `sha256sum` writes them",
             Self::Unknown => "text",
         }

@@ -174,6 +174,10 @@ impl<'a> SweepChecker<'a> {
         if let Some(known) = self.fields.get(key) {
             return Some(Rc::clone(known));
         }
+        if let Some(message) = self.of_command(key) {
+            self.push(&entry.key_location, full, message);
+            return None;
+        }
         let known = keys::find(key, &|path| self.kinds(path));
         let message = match known {
             KeyLookup::Shapes(shapes) if may_vary(key) => {
@@ -225,6 +229,41 @@ impl<'a> SweepChecker<'a> {
         };
         self.push(&entry.key_location, full, message);
         None
+    }
+
+    /// Why a key cannot vary where the model is a command: only its declared values can.
+    fn of_command(&self, key: &str) -> Option<String> {
+        if !self.kinds("model").iter().any(|kind| kind == "command") {
+            return None;
+        }
+        let values = self.tree.get_path(&["model", "values"]);
+        let declared: Vec<&str> = values
+            .map(Node::entries)
+            .unwrap_or_default()
+            .iter()
+            .map(|entry| entry.key.as_str())
+            .collect();
+        if let Some(name) = key.strip_prefix("model.values.") {
+            let hint = match nearest(name, declared.iter().copied()) {
+                Some(near) => format!("did you mean `model.values.{near}`?"),
+                None => "declare it there, with the value of a file without this axis".to_owned(),
+            };
+            return (!declared.contains(&name))
+                .then(|| format!("`{key}` is not among `model.values`; {hint}"));
+        }
+        let last = key.rsplit('.').next().unwrap_or(key);
+        let is_section = |section: &str| key.starts_with(section);
+        if declared.contains(&last) && !is_section("train.") && !is_section("run.") {
+            return Some(format!(
+                "unknown key `{key}`; did you mean `model.values.{last}`?"
+            ));
+        }
+        is_section("model.").then(|| {
+            format!(
+                "`{key}` cannot be swept: of a command only values vary; write a placeholder in \
+                 its place, and sweep `model.values.NAME`"
+            )
+        })
     }
 
     /// The possible kinds of a map: the file's, or the default, and those that axes and points give

@@ -162,7 +162,10 @@ impl Looker {
         let gpu_absence = gpu
             .as_ref()
             .and_then(|look| look.reason().map(str::to_owned));
-        let family = tree::family(target.watch.pid);
+        let mut family = tree::family(target.watch.pid);
+        if target.watch.without_root {
+            family.remove(0);
+        }
         let used = tree::read(&family, target.wants_pages);
         let cpu = used.map(|_| CpuTimes::of(monotonic_nanoseconds, &family));
         let cores = target

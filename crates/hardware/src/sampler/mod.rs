@@ -300,6 +300,7 @@ mod tests {
             trial: trial.to_owned(),
             attempt: 1,
             pid: std::process::id(),
+            without_root: false,
             device_uuid: device.map(str::to_owned),
         }
     }
@@ -395,6 +396,7 @@ mod tests {
         let sampler = Sampler::start(None, Duration::from_millis(1), 0);
         sampler.watch(Watch {
             pid: wrapper.id(),
+            without_root: false,
             ..watch("a", None)
         });
         let began = Instant::now();

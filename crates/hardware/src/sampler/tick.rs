@@ -14,6 +14,8 @@ pub struct Watch {
     pub attempt: u64,
     /// The child's process.
     pub pid: u32,
+    /// Whether only what the process started is the trial.
+    pub without_root: bool,
     /// `None` for a trial on the CPU.
     pub device_uuid: Option<String>,
 }

@@ -72,7 +72,7 @@ impl<'a, W: Write> Messenger<'a, W> {
         let rate = |value: f64| (seconds > 0.0 && self.samples > 0).then(|| value / seconds);
         let message = Message::Progress {
             step,
-            total_steps,
+            total_steps: Some(total_steps),
             loss,
             samples_per_second: rate(self.samples as f64),
             data_wait_fraction: rate(self.wait_seconds).map(|share| share.min(1.0)),
@@ -122,7 +122,7 @@ mod tests {
         let message: Message = serde_json::from_str(text.trim()).unwrap();
         let expected = Message::Progress {
             step: 2,
-            total_steps: 9,
+            total_steps: Some(9),
             loss: Some(1.5),
             samples_per_second: Some(40.0),
             data_wait_fraction: Some(0.25),

@@ -153,8 +153,8 @@ impl<W: Write> TrialRun<'_, '_, W> {
         result.library_files = engine::library_files();
         result.flags = engine::flags();
         self.messages.send(&Message::Ready {
-            parameters,
-            total_steps,
+            parameters: Some(parameters),
+            total_steps: Some(total_steps),
             device_name: device.name(),
             libraries: result.libraries.clone(),
         })

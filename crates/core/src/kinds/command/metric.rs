@@ -344,3 +344,59 @@ impl MetricTarget {
         matches!(self, Self::Column("train_loss" | "valid_loss"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &str) -> Result<String, String> {
+        let metric: CommandMetric = serde_yaml::from_str(text).unwrap();
+        metric.source().map(|source| format!("{source:?}"))
+    }
+
+    #[test]
+    fn a_number_comes_from_one_whole_source() {
+        for sound in [
+            "{key: a.b}",
+            "{line: '(a)', on: stderr, take: median, skip: 3}",
+            "{csv: f, column: c, take: max}",
+            "{json: f, at: a.0, times: 2.0}",
+            "{measured: cpu_seconds, better: low}",
+        ] {
+            assert!(source(sound).is_ok(), "{sound}");
+        }
+        for (bad, part) in [
+            ("{}", "does not say where"),
+            ("{take: last}", "does not say where"),
+            ("{key: a, line: '(a)'}", "both `key` and `line`"),
+            ("{csv: f}", "`csv` without `column`"),
+            ("{json: f}", "`json` without `at`"),
+            (
+                "{key: a, column: b}",
+                "`column`, which has no effect with `key`",
+            ),
+            ("{json: f, at: a, take: max}", "`take`, which has no effect"),
+            (
+                "{measured: wall_seconds, skip: 1}",
+                "`skip`, which has no effect",
+            ),
+        ] {
+            let found = source(bad).unwrap_err();
+            assert!(found.contains(part), "{bad}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_metric_fills_the_column_of_its_name_or_its_own() {
+        assert_eq!(
+            metric_target("train_loss"),
+            MetricTarget::Column("train_loss")
+        );
+        assert!(metric_target("train_loss").is_loss());
+        assert_eq!(metric_target("gflops"), MetricTarget::Own);
+        assert_eq!(metric_target("step"), MetricTarget::Progress);
+        let counts = FILLED_COLUMNS.map(metric_target);
+        let counts = counts.iter().filter(|target| target.is_count());
+        assert_eq!(counts.count(), 4);
+    }
+}

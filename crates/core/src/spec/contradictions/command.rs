@@ -14,7 +14,7 @@ use crate::{
             value_variable,
         },
     },
-    spec::suggest::{did_you_mean, listed},
+    spec::suggest::{did_you_mean, listed, nearest},
 };
 
 /// Shells, whose `-c` makes a program of a text.
@@ -77,9 +77,9 @@ impl<'a> Faults<'a> {
             {
                 let known = self.command.values.keys().map(String::as_str);
                 let message = format!(
-                    "`when: {}` names no value{}; declare it in `model.values`",
+                    "`when: {}` names no value{}",
                     when.when,
-                    did_you_mean(&when.when, known)
+                    did_you_mean_or(&when.when, known, "declare it in `model.values`")
                 );
                 self.push(format!("{key}[{index}].when"), message);
             }
@@ -111,11 +111,14 @@ impl<'a> Faults<'a> {
                 None if PLACEHOLDERS.contains(&name.as_str()) => self.built_in(key, &name),
                 None => {
                     let known = self.command.values.keys().map(String::as_str);
-                    let message = format!(
-                        "`{{{name}}}` names no value{}; declare it in `model.values`, or write \
-                         `{{{{` for a brace; kiln's own placeholders are {}",
-                        did_you_mean(&name, known.chain(PLACEHOLDERS)),
+                    let otherwise = format!(
+                        "declare it in `model.values`, or write `{{{{` for a brace; kiln's own \
+                         placeholders are {}",
                         listed(&PLACEHOLDERS, "and")
+                    );
+                    let message = format!(
+                        "`{{{name}}}` names no value{}",
+                        did_you_mean_or(&name, known.chain(PLACEHOLDERS), &otherwise)
                     );
                     self.push(key, message);
                 }
@@ -230,11 +233,17 @@ impl<'a> Faults<'a> {
                 );
                 self.push(&key, message);
             } else if !self.is_used(name) {
-                let misspelt = did_you_mean(name, self.unknown_placeholders().iter().copied());
-                let message = format!(
-                    "`model.values.{name}` is not used: the program never gets it{misspelt}; \
-                     write `{{{name}}}` in `argv` or `environment`, or remove it"
-                );
+                let unknown = self.unknown_placeholders();
+                let message = match nearest(name, unknown.iter().copied()) {
+                    Some(near) => format!(
+                        "`model.values.{name}` is not used, and `{{{near}}}` names no value; give \
+                         both the same name"
+                    ),
+                    None => format!(
+                        "`model.values.{name}` is not used: the program never gets it; write \
+                         `{{{name}}}` in `argv` or `environment`, or remove it"
+                    ),
+                };
                 self.push(&key, message);
             }
         }
@@ -400,6 +409,18 @@ impl<'a> Faults<'a> {
             );
             self.push("exits.diverged", message);
         }
+    }
+}
+
+/// `; did you mean `x`?`, or what else to do.
+fn did_you_mean_or<'a>(
+    word: &str,
+    allowed: impl IntoIterator<Item = &'a str>,
+    otherwise: &str,
+) -> String {
+    match did_you_mean(word, allowed) {
+        hint if hint.is_empty() => format!("; {otherwise}"),
+        hint => hint,
     }
 }
 

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use super::{ResolvedPoint, contradictions, search};
 use crate::{
-    kinds::KeyFault,
+    kinds::{KeyFault, Model},
     spec::{
         axes::{AXES, axis_keys, may_vary},
         experiment::Experiment,
         node::Node,
         problem::{Location, Problem},
-        run_options::{DeviceName, Devices},
+        run_options::{DeviceName, Devices, OnOom},
     },
     units::ByteSize,
 };
 
 /// Keys of `train` that a workload that does not train would ignore.
-pub(in crate::spec) const ONLY_FOR_TRAINING: [&str; 13] = [
+const ONLY_FOR_TRAINING: [&str; 13] = [
     "epochs",
     "grad_accumulation",
     "optimizer",
@@ -65,13 +65,19 @@ pub(in crate::spec) fn check(
     faults.extend(of_run(experiment));
     faults.extend(search::faults(experiment));
     faults.extend(search::of_objective(experiment));
+    faults.extend(of_command_run(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
     let mut problems: Vec<Problem> = faults
         .into_iter()
         .map(|fault| Problem::at(&locate(tree, &fault.key, top), fault))
         .collect();
-    if !experiment.model.trains() && !varied("model.kind") {
-        problems.extend(ignored_without_training(tree, experiment.model.kind()));
+    match &*experiment.model {
+        _ if varied("model.kind") => {}
+        Model::Command(_) => problems.extend(ignored_by_commands(tree)),
+        model if !model.trains() => {
+            problems.extend(ignored_without_training(tree, model.kind()));
+        }
+        _ => {}
     }
     problems
 }
@@ -157,12 +163,104 @@ fn ignored_without_training(tree: &Node, kind: &str) -> Vec<Problem> {
         .collect()
 }
 
+/// Contradictions between a command and `run`.
+fn of_command_run(experiment: &Experiment) -> Vec<KeyFault> {
+    let Model::Command(command) = &*experiment.model else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    let mut push = |key: &str, message: &str| {
+        faults.push(KeyFault::between(key, &["model.kind"], message));
+    };
+    match experiment.run.on_oom {
+        OnOom::Shrink => push(
+            "run.on_oom",
+            "`shrink` is not for commands: kiln does not know how a program trades its batch for \
+             accumulation; use `skip-larger` with `model.grows`, or `record`",
+        ),
+        OnOom::SkipLarger if command.grows.is_empty() => push(
+            "run.on_oom",
+            "`skip-larger` needs to know which values make memory grow; name them in `model.grows`",
+        ),
+        OnOom::SkipLarger | OnOom::Record => {}
+    }
+    if experiment.sweep.search.is_some() {
+        push(
+            "sweep.search",
+            "a search is not for commands; list the values in `sweep.grid`, such as \
+             `model.values.NAME: [1, 2, 4]`",
+        );
+    }
+    faults
+}
+
+/// Whether a model ignores a key, which then must not be given.
+pub(in crate::spec) fn is_ignored(model: &Model, key: &str) -> bool {
+    match model {
+        Model::Command(_) => is_ignored_by_commands(key),
+        model if model.trains() => false,
+        _ => {
+            let name = key.strip_prefix("train.");
+            name.is_some_and(|name| ONLY_FOR_TRAINING.contains(&name))
+        }
+    }
+}
+
+fn is_ignored_by_commands(key: &str) -> bool {
+    let kept = ["train.seed", "measure.sample_interval"];
+    let sections = ["train.", "measure.", "run.engine", "run.engines"];
+    let is_in = |section: &&str| match section.strip_suffix('.') {
+        Some(_) => key.starts_with(*section),
+        None => within(key, section),
+    };
+    !kept.contains(&key) && sections.iter().any(|section| is_in(&section))
+}
+
+/// Keys that a command would ignore: all of `train` but its seed, the steps of `measure`, and the
+/// engine.
+fn ignored_by_commands(tree: &Node) -> Vec<Problem> {
+    let say = |key: &str| {
+        let instead = match key {
+            "train.precision" | "train.batch_size" | "train.grad_accumulation" => {
+                "; make it one of `model.values`"
+            }
+            _ => "; remove it",
+        };
+        format!("a command reads its own settings, so `{key}` would be ignored{instead}")
+    };
+    let of_section = |section: &'static str| {
+        let entries = tree.get(section).map(Node::entries).unwrap_or_default();
+        entries
+            .iter()
+            .map(move |entry| (format!("{section}.{}", entry.key), &entry.key_location))
+    };
+    let sections = AXES.iter().filter_map(|section| tree.get_path(section));
+    let axes = sections
+        .flat_map(Node::entries)
+        .map(|entry| (entry.key.clone(), &entry.key_location));
+    let sections = ["train", "measure", "run"].into_iter().flat_map(of_section);
+    sections
+        .chain(axes)
+        .filter(|(key, _)| is_ignored_by_commands(key))
+        .map(|(key, at)| Problem::new(at, key.clone(), say(&key)))
+        .collect()
+}
+
 /// The place of a key in the file, or of the nearest map around it.
 pub(in crate::spec) fn locate(tree: &Node, key: &str, top: &Location) -> Location {
     let mut location = top;
     let mut node = tree;
     for name in key.split('.') {
+        let (name, index) = match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
+            Some((name, index)) => (name, index.parse::<usize>().ok()),
+            None => (name, None),
+        };
         let Some(entry) = node.entry(name) else { break };
+        if let Some(item) = index.and_then(|index| entry.value.items().get(index)) {
+            location = &item.location;
+            node = item;
+            continue;
+        }
         location = if entry.value.is_map() {
             &entry.key_location
         } else {

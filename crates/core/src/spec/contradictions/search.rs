@@ -3,8 +3,11 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    kinds::{Content, KeyFault},
-    spec::{Experiment, Metric, OnOom, Search},
+    kinds::{Content, KeyFault, Model},
+    spec::{
+        Experiment, Metric, OnOom, Search,
+        suggest::{did_you_mean, listed},
+    },
 };
 
 /// Whether the range contains a batch size.
@@ -195,14 +198,49 @@ fn of_halving(
 
 /// Returns the fault of an `objective` that the trials do not have.
 pub(super) fn of_objective(experiment: &Experiment) -> Option<KeyFault> {
-    let why = absence(experiment.objective?.metric, experiment)?;
+    let metric = experiment.objective?.metric;
+    let why = absence(metric, experiment).or_else(|| {
+        let has_goal = experiment.ranking_objective()?.goal.is_some();
+        let is_own = matches!(metric, Metric::Own(_));
+        (is_own && !has_goal).then(|| {
+            format!(
+                "it is not known whether a high or a low `{}` is better; set `objective.goal` to \
+                 `max` or `min`",
+                metric.key()
+            )
+        })
+    })?;
     let involved = [
         "model.kind",
         "data.kind",
         "data.valid_fraction",
         "train.target",
+        "model.metrics",
     ];
     Some(KeyFault::between("objective.metric", &involved, why))
+}
+
+/// Returns why a command lacks this metric, or why no trial has a metric of this name.
+fn of_metric_name(metric: Metric, model: &Model) -> Option<String> {
+    let columns = || Metric::COLUMNS.map(Metric::name);
+    let name = metric.key();
+    let Model::Command(command) = model else {
+        return Some(format!(
+            "`objective.metric` is `{name}`; it must be {}{}",
+            listed(&columns(), "or"),
+            did_you_mean(name, columns())
+        ));
+    };
+    let metrics = command.every_metric();
+    if metrics.get(name).is_none() {
+        let names: Vec<&str> = metrics.names().collect();
+        return Some(format!(
+            "`{name}` is not a metric of this command; it must be {}{}",
+            listed(&names, "or"),
+            did_you_mean(name, names.iter().copied())
+        ));
+    }
+    None
 }
 
 /// Returns why trials of this experiment lack this number; `None` if they have it.
@@ -213,6 +251,9 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
         metric,
         Metric::TrainLoss | Metric::SamplesPerSecond | Metric::TokensPerSecond
     );
+    if let (Metric::Own(_), _) | (_, Model::Command(_)) = (metric, &*experiment.model) {
+        return of_metric_name(metric, &experiment.model);
+    }
     let read = model.reads();
     let has = match metric {
         Metric::SamplesPerSecond => true,
@@ -221,6 +262,7 @@ fn absence(metric: Metric, experiment: &Experiment) -> Option<String> {
         Metric::ValidTop1 => read == Content::Images,
         Metric::ValidMeanAbsoluteError | Metric::ValidHitRate => read == Content::Panel,
         Metric::ValidBleu4 | Metric::ValidChrf => read == Content::Pairs,
+        Metric::Own(_) => false,
     };
     if !has {
         return Some(format!(

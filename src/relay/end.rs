@@ -1,0 +1,303 @@
+//! Decides what the end of a program means. Pure: the facts of the end come in, a verdict goes out.
+//!
+//! Exit statuses of a stranger mean nothing in the child's protocol, so they become outcomes; a
+//! signal is passed on as a signal, so that the parent decides as for any crash.
+
+use std::path::Path;
+
+use kiln_core::{
+    kinds::command::Exits,
+    plan::{Outcome, speaks_of_memory},
+    record::message::exit_status,
+};
+
+use super::{metrics::MetricFault, program::Exit};
+
+/// Lines at the end of standard output that may speak of memory.
+const LAST_LINES: usize = 20;
+const LONGEST_SHOWN: usize = 300;
+
+/// All facts about the end of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended<'a> {
+    pub(super) exit: Exit,
+    /// Whether the relay was told to stop.
+    pub(super) is_told: bool,
+    pub(super) exits: &'a Exits,
+    /// Why its metrics are not complete.
+    pub(super) fault: Option<&'a MetricFault>,
+    /// The program for the reason: `python train.py`.
+    pub(super) program: &'a str,
+    pub(super) stderr_tail: &'a str,
+    pub(super) stdout_tail: &'a str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Finished {
+        outcome: Outcome,
+        reason: Option<String>,
+        /// Of the relay.
+        status: i32,
+    },
+    /// The relay ends by the signal that ended the program, without a result.
+    Signal(i32),
+}
+
+impl Verdict {
+    pub(super) fn failed(reason: String) -> Self {
+        Self::of(Outcome::Failed, Some(reason))
+    }
+
+    pub(super) fn interrupted() -> Self {
+        Self::of(Outcome::Interrupted, Some("it was told to stop".to_owned()))
+    }
+
+    fn of(outcome: Outcome, reason: Option<String>) -> Self {
+        let status = match outcome {
+            Outcome::Completed | Outcome::Diverged => exit_status::RESULT,
+            Outcome::Oom => exit_status::OOM,
+            Outcome::Interrupted => exit_status::INTERRUPTED,
+            _ => exit_status::FAILED,
+        };
+        Self::Finished {
+            outcome,
+            reason,
+            status,
+        }
+    }
+}
+
+pub(super) fn decide(ended: &Ended) -> Verdict {
+    let Ended { program, exits, .. } = ended;
+    if ended.is_told {
+        return Verdict::interrupted();
+    }
+    let status = match ended.exit {
+        Exit::Signal(signal) => return Verdict::Signal(signal),
+        Exit::Status(status) => status,
+    };
+    let with_last_line = |what: String| {
+        let line = last_line(ended.stderr_tail).or(last_line(ended.stdout_tail));
+        Some(match line {
+            Some(line) => format!("{what}: {}", shortened(line)),
+            None => what,
+        })
+    };
+    let says = |what: &str| with_last_line(format!("{program} ended with status {status}, {what}"));
+    if exits.oom.contains(&status) {
+        return Verdict::of(Outcome::Oom, says("which means that memory ran out"));
+    }
+    if exits.diverged.contains(&status) {
+        return Verdict::of(
+            Outcome::Diverged,
+            says("which means that the training diverged"),
+        );
+    }
+    match (status, ended.fault) {
+        (0, None) => Verdict::of(Outcome::Completed, None),
+        (0, Some(MetricFault::Missing(why))) => {
+            Verdict::failed(format!("{program} ended with status 0, and {why}"))
+        }
+        (_, Some(MetricFault::Diverged(why))) => Verdict::of(Outcome::Diverged, Some(why.clone())),
+        _ if speaks_of_memory(ended.stderr_tail)
+            || speaks_of_memory(&last_lines(ended))
+            || is_memory_error(ended.stderr_tail) =>
+        {
+            Verdict::of(
+                Outcome::Oom,
+                with_last_line(format!(
+                    "{program} ran out of memory and ended with status {status}"
+                )),
+            )
+        }
+        _ => Verdict::of(
+            Outcome::Failed,
+            with_last_line(format!("{program} ended with status {status}")),
+        ),
+    }
+}
+
+/// `prepare ended with status 2: <last line>`.
+pub(super) fn prepare_failed(exit: Exit, tail: &str) -> String {
+    let what = match exit {
+        Exit::Status(status) => format!("prepare ended with status {status}"),
+        Exit::Signal(signal) => format!("prepare was ended by signal {signal}"),
+    };
+    match last_line(tail) {
+        Some(line) => format!("{what}: {}", shortened(line)),
+        None => what,
+    }
+}
+
+/// A program for a message: the names of the program and of the script that it runs.
+pub(super) fn shown(argv: &[String]) -> String {
+    let name = |text: &String| {
+        let name = Path::new(text).file_name();
+        name.map_or_else(|| text.clone(), |name| name.to_string_lossy().into_owned())
+    };
+    let script = argv.get(1).filter(|text| {
+        let is_script = [".py", ".sh", ".pl", ".rb", ".js", ".R", ".jl"];
+        is_script.iter().any(|end| text.ends_with(end))
+    });
+    argv.first()
+        .into_iter()
+        .chain(script)
+        .map(name)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Whether Python ended because memory ran out.
+fn is_memory_error(stderr_tail: &str) -> bool {
+    last_line(stderr_tail).is_some_and(|line| line.starts_with("MemoryError"))
+}
+
+fn last_line(tail: &str) -> Option<&str> {
+    tail.split(['\n', '\r'])
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+}
+
+fn last_lines(ended: &Ended) -> String {
+    let lines: Vec<&str> = ended.stdout_tail.lines().rev().take(LAST_LINES).collect();
+    lines.join("\n")
+}
+
+fn shortened(line: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    let line: String = line.chars().map(clean).collect();
+    match line.char_indices().nth(LONGEST_SHOWN) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_EXITS: Exits = Exits {
+        oom: Vec::new(),
+        diverged: Vec::new(),
+    };
+
+    fn ended(exit: Exit) -> Ended<'static> {
+        Ended {
+            exit,
+            is_told: false,
+            exits: &NO_EXITS,
+            fault: None,
+            program: "python train.py",
+            stderr_tail: "",
+            stdout_tail: "",
+        }
+    }
+
+    fn in_words(verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Signal(signal) => format!("signal {signal}"),
+            Verdict::Finished {
+                outcome,
+                reason,
+                status,
+            } => format!("{outcome} {status} {}", reason.unwrap_or_default()),
+        }
+    }
+
+    #[test]
+    fn every_row_of_the_table_of_ends() {
+        let exits = Exits {
+            oom: vec![3],
+            diverged: vec![9],
+        };
+        let missing = MetricFault::Missing("`gflops` never came".to_owned());
+        let diverged = MetricFault::Diverged("`train_loss` is NaN".to_owned());
+        let status = |status| ended(Exit::Status(status));
+        for (facts, expected) in [
+            (status(0), "completed 0 "),
+            (
+                Ended {
+                    fault: Some(&missing),
+                    ..status(0)
+                },
+                "failed 1 python train.py ended with status 0, and `gflops` never came",
+            ),
+            (
+                Ended {
+                    fault: Some(&diverged),
+                    ..status(0)
+                },
+                "diverged 0 `train_loss` is NaN",
+            ),
+            (
+                Ended {
+                    exits: &exits,
+                    ..status(3)
+                },
+                "oom 4 python train.py ended with status 3, which means that memory ran out",
+            ),
+            (
+                Ended {
+                    exits: &exits,
+                    stdout_tail: "boom\n",
+                    ..status(9)
+                },
+                "diverged 0 python train.py ended with status 9, which means that the training \
+                 diverged: boom",
+            ),
+            (
+                Ended {
+                    stderr_tail: "x\nMemoryError\n",
+                    ..status(1)
+                },
+                "oom 4 python train.py ran out of memory and ended with status 1: MemoryError",
+            ),
+            (
+                Ended {
+                    stderr_tail: "usage: train.py\n\n",
+                    fault: Some(&missing),
+                    ..status(2)
+                },
+                "failed 1 python train.py ended with status 2: usage: train.py",
+            ),
+            (status(3), "failed 1 python train.py ended with status 3"),
+            (
+                status(130),
+                "failed 1 python train.py ended with status 130",
+            ),
+            (ended(Exit::Signal(11)), "signal 11"),
+            (ended(Exit::Signal(9)), "signal 9"),
+            (
+                Ended {
+                    is_told: true,
+                    ..ended(Exit::Signal(15))
+                },
+                "interrupted 130 it was told to stop",
+            ),
+            (
+                Ended {
+                    is_told: true,
+                    ..status(0)
+                },
+                "interrupted 130 it was told to stop",
+            ),
+        ] {
+            assert_eq!(in_words(decide(&facts)), expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_shown_with_its_script() {
+        let shown = |argv: &[&str]| {
+            let argv: Vec<String> = argv.iter().map(|text| (*text).to_owned()).collect();
+            super::shown(&argv)
+        };
+        assert_eq!(
+            shown(&[".venv/bin/python", "src/train.py", "--bs"]),
+            "python train.py"
+        );
+        assert_eq!(shown(&["build/gemm", "-n", "3"]), "gemm");
+    }
+}

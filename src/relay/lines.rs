@@ -1,0 +1,69 @@
+//! Splits an output into lines, in bounded memory. A carriage return ends a line too: progress bars
+//! draw over themselves with it.
+
+/// Longest line in bytes; the rest of a longer one is left out.
+const LONGEST_LINE: usize = 1 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    partial: Vec<u8>,
+}
+
+impl Lines {
+    /// Calls `line` with each line that ends in the chunk, without its end. Empty lines are left out.
+    pub(super) fn add(&mut self, chunk: &[u8], mut line: impl FnMut(&str)) {
+        let mut rest = chunk;
+        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.extend(&rest[..at]);
+            self.end(&mut line);
+            rest = &rest[at + 1..];
+        }
+        self.extend(rest);
+    }
+
+    /// The end of the output ends its last line.
+    pub(super) fn finish(&mut self, mut line: impl FnMut(&str)) {
+        self.end(&mut line);
+    }
+
+    fn extend(&mut self, bytes: &[u8]) {
+        let room = LONGEST_LINE - self.partial.len();
+        self.partial.extend(&bytes[..bytes.len().min(room)]);
+    }
+
+    fn end(&mut self, line: &mut impl FnMut(&str)) {
+        if !self.partial.is_empty() {
+            line(&String::from_utf8_lossy(&self.partial));
+            self.partial.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(chunks: &[&[u8]]) -> Vec<String> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        for chunk in chunks {
+            lines.add(chunk, |line| found.push(line.to_owned()));
+        }
+        lines.finish(|line| found.push(line.to_owned()));
+        found
+    }
+
+    #[test]
+    fn lines_end_at_line_feeds_carriage_returns_and_the_end() {
+        assert_eq!(split(&[b"a\nb", b"c\r\nd\re"]), ["a", "bc", "d", "e"]);
+        assert_eq!(split(&[b"\xff\n"]), ["\u{fffd}"]);
+        assert_eq!(split(&[b"", b"\n\n"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_endless_line_takes_bounded_memory_and_the_next_one_is_read() {
+        let chunk = vec![b'x'; 1 << 20];
+        let found = split(&[&chunk, &chunk, &chunk, b"\nnext"]);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].len(), found[1].as_str()), (LONGEST_LINE, "next"));
+    }
+}

@@ -1,0 +1,569 @@
+//! The metrics of a command: lines and files come in, one number for each goes out.
+
+use std::{collections::BTreeMap, time::SystemTime};
+
+use kiln_core::{
+    kinds::command::{
+        Command, CommandMetric, Measured, MetricSource, MetricTarget, Placeholders, Stream, Take,
+        line_pattern, metric_target, regular_expression,
+    },
+    units::exact,
+};
+use regex::Regex;
+
+use super::{
+    files::{self, FileFault},
+    number,
+    talk::Progress,
+};
+
+/// Most numbers of which a median is made.
+const MOST_NUMBERS: usize = 1_000_000;
+
+/// Each metric that has a number, in the order of the file.
+pub(super) type Numbers = Vec<(String, f64)>;
+
+/// Why a program that ended well has no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum MetricFault {
+    /// A metric or the window is missing, or a metric is not a number.
+    Missing(String),
+    /// A loss is NaN or infinite.
+    Diverged(String),
+}
+
+/// The beginning or the end of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WindowMark {
+    Begins,
+    Ends,
+}
+
+/// What the relay measures of any program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measurements {
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub(super) began: u64,
+    pub(super) ended: u64,
+    pub(super) cpu_seconds: f64,
+    pub(super) peak_memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Metrics {
+    metrics: Vec<Metric>,
+    window: WindowLines,
+    stdout_lines: u64,
+    stderr_lines: u64,
+}
+
+#[derive(Debug)]
+struct Metric {
+    name: String,
+    settings: CommandMetric,
+    target: MetricTarget,
+    pattern: Option<Regex>,
+    found: Found,
+    /// The first text that should have been a number.
+    not_a_number: Option<String>,
+    /// Why its file could not be read.
+    file_fault: Option<FileFault>,
+}
+
+/// The numbers of one metric so far.
+#[derive(Debug, Default)]
+struct Found {
+    /// Those that were left out included.
+    count: u64,
+    first: Option<f64>,
+    last: Option<f64>,
+    /// Those that were not left out.
+    kept: u64,
+    sum: f64,
+    least: Option<f64>,
+    most: Option<f64>,
+    all: Vec<f64>,
+}
+
+#[derive(Debug, Default)]
+struct WindowLines {
+    from: Option<Regex>,
+    to: Option<Regex>,
+    began: Option<u64>,
+    ended: Option<u64>,
+}
+
+impl Metrics {
+    /// # Errors
+    /// A pattern that is not one; the checker of the experiment file refuses it before.
+    pub(super) fn new(command: &Command) -> Result<Self, String> {
+        let metric = |(name, settings): (&str, &CommandMetric)| {
+            let in_words = |why: String| format!("`model.metrics.{name}` {why}");
+            let pattern = match settings.source().map_err(in_words)? {
+                MetricSource::Line { pattern, .. } => {
+                    Some(line_pattern(pattern).map_err(in_words)?)
+                }
+                _ => None,
+            };
+            Ok(Metric {
+                name: name.to_owned(),
+                settings: settings.clone(),
+                target: metric_target(name),
+                pattern,
+                found: Found::default(),
+                not_a_number: None,
+                file_fault: None,
+            })
+        };
+        let pattern = |key: &str, pattern: &Option<String>| {
+            let pattern = pattern.as_deref().map(regular_expression).transpose();
+            pattern.map_err(|why| format!("`model.window.{key}` {why}"))
+        };
+        let window = match &command.window {
+            Some(window) => WindowLines {
+                from: pattern("from", &window.from)?,
+                to: pattern("to", &window.to)?,
+                ..WindowLines::default()
+            },
+            None => WindowLines::default(),
+        };
+        Ok(Self {
+            metrics: command
+                .every_metric()
+                .iter()
+                .map(metric)
+                .collect::<Result<_, String>>()?,
+            window,
+            ..Self::default()
+        })
+    }
+
+    /// Reads one line; returns the window's mark if it is one.
+    pub(super) fn line(&mut self, line: &str, stream: Stream, at: u64) -> Option<WindowMark> {
+        match stream {
+            Stream::Stdout => self.stdout_lines += 1,
+            Stream::Stderr => self.stderr_lines += 1,
+        }
+        let object = number::object(line);
+        for metric in &mut self.metrics {
+            metric.line(line, object.as_ref(), stream);
+        }
+        match stream {
+            Stream::Stdout => self.window.line(line, at),
+            Stream::Stderr => None,
+        }
+    }
+
+    /// Reads the files of an ended program.
+    pub(super) fn read_files(
+        &mut self,
+        command: &Command,
+        placeholders: &Placeholders,
+        began: SystemTime,
+    ) {
+        for metric in &mut self.metrics {
+            let path = |file: &str| {
+                let file = command.expand_text(file, placeholders);
+                let folder = command.folder.as_deref();
+                let folder = folder.map(|folder| command.expand_text(folder, placeholders));
+                std::path::Path::new(folder.as_deref().unwrap_or("")).join(file)
+            };
+            let settings = metric.settings.clone();
+            let read = match settings.source() {
+                Ok(MetricSource::Csv { file, column }) => {
+                    files::csv(&path(file), column, began, |text| metric.text(text))
+                }
+                Ok(MetricSource::Json { file, at }) => {
+                    files::json(&path(file), at, began).map(|value| match value {
+                        Some(value) => metric.add(value),
+                        None => metric.text("a text, a list or an object"),
+                    })
+                }
+                _ => Ok(()),
+            };
+            metric.file_fault = read.err();
+        }
+    }
+
+    /// The measured window, CLOCK_MONOTONIC in nanoseconds.
+    ///
+    /// # Errors
+    /// A line that begins or ends it never came.
+    pub(super) fn window(&self, began: u64, ended: u64) -> Result<(u64, u64), String> {
+        let WindowLines { from, to, .. } = &self.window;
+        let lines = self.stdout_lines;
+        let missing = |key: &str, pattern: &Regex| {
+            format!("`window.{key}` never came: '{pattern}' matched none of {lines} lines")
+        };
+        let from = match (from, self.window.began) {
+            (None, _) => began,
+            (Some(_), Some(at)) => at,
+            (Some(pattern), None) => return Err(missing("from", pattern)),
+        };
+        let to = match (to, self.window.ended) {
+            (None, _) => ended,
+            (Some(_), Some(at)) => at,
+            (Some(pattern), None) => return Err(missing("to", pattern)),
+        };
+        Ok((from, to))
+    }
+
+    /// Each metric's number, and why a completed trial cannot do without one that is missing.
+    pub(super) fn numbers(&mut self, measured: &Measurements) -> (Numbers, Option<MetricFault>) {
+        let window = self.window(measured.began, measured.ended);
+        let (from, to) = *window.as_ref().unwrap_or(&(measured.began, measured.ended));
+        for metric in &mut self.metrics {
+            let value = match metric.settings.measured {
+                Some(Measured::WallSeconds) => Some(to.saturating_sub(from) as f64 / 1e9),
+                Some(Measured::CpuSeconds) => Some(measured.cpu_seconds),
+                Some(Measured::PeakMemoryBytes) => {
+                    measured.peak_memory_bytes.map(|bytes| bytes as f64)
+                }
+                None => None,
+            };
+            if let Some(value) = value {
+                metric.add(value);
+            }
+        }
+        let mut fault = window.err().map(MetricFault::Missing);
+        let mut numbers = Vec::new();
+        for metric in &self.metrics {
+            match metric.number(self.stdout_lines, self.stderr_lines) {
+                Ok(Some(value)) => numbers.push((metric.name.clone(), value)),
+                Ok(None) => {}
+                Err(found) => fault = worse(fault, found),
+            }
+        }
+        (numbers, fault)
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let last = |name: &str| {
+            let metric = self.metrics.iter().find(|metric| metric.name == name)?;
+            Some(metric.found.last? * metric.settings.times())
+        };
+        let count = |name| last(name).map(|value| value as u64);
+        Progress {
+            step: count("step").or_else(|| count("steps")),
+            total_steps: count("total_steps"),
+            loss: last("train_loss"),
+            samples_per_second: last("samples_per_second"),
+        }
+    }
+
+    /// Reasons for empty cells and other remarks, by metric.
+    pub(super) fn notes(&self) -> BTreeMap<String, String> {
+        let note = |metric: &Metric| {
+            let name = metric.name.clone();
+            if metric.settings.measured == Some(Measured::PeakMemoryBytes)
+                && metric.found.count == 0
+            {
+                let why = "too small to tell from the process that started it";
+                return Some((name, why.to_owned()));
+            }
+            let left_out = metric.found.kept().saturating_sub(MOST_NUMBERS as u64);
+            let is_median = metric.settings.take() == Take::Median;
+            (is_median && left_out > 0).then(|| {
+                let why = format!("median of the first {MOST_NUMBERS} of its numbers");
+                (name, why)
+            })
+        };
+        self.metrics.iter().filter_map(note).collect()
+    }
+}
+
+/// A loss that diverged explains what else is missing.
+fn worse(fault: Option<MetricFault>, found: MetricFault) -> Option<MetricFault> {
+    match (fault, found) {
+        (_, diverged @ MetricFault::Diverged(_)) => Some(diverged),
+        (Some(first), _) => Some(first),
+        (None, found) => Some(found),
+    }
+}
+
+impl Metric {
+    fn line(&mut self, line: &str, object: Option<&serde_json::Value>, stream: Stream) {
+        let settings = &self.settings;
+        if settings.on.unwrap_or_default() != stream {
+            return;
+        }
+        if let Some(pattern) = &self.pattern {
+            let text = pattern
+                .captures(line)
+                .and_then(|found| found.get(1).map(|group| group.as_str().to_owned()));
+            if let Some(text) = text {
+                self.text(&text);
+            }
+        } else if let (Some(key), Some(object)) = (&settings.key, object)
+            && let Some(value) = number::at(object, key)
+        {
+            match number::of_json(value) {
+                Some(value) => self.add(value),
+                None => self.text(&value.to_string()),
+            }
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        match number::parse(text) {
+            Some(value) => self.add(value),
+            None => {
+                let shown = || text.chars().take(60).collect();
+                self.not_a_number.get_or_insert_with(shown);
+            }
+        }
+    }
+
+    fn add(&mut self, value: f64) {
+        let skip = self.settings.skip();
+        let keeps_all = self.settings.take() == Take::Median;
+        self.found.add(value, skip, keeps_all);
+    }
+
+    /// The number of the metric in the unit of its column; `None` if an optional one never came.
+    fn number(&self, stdout_lines: u64, stderr_lines: u64) -> Result<Option<f64>, MetricFault> {
+        let name = &self.name;
+        if let Some(text) = &self.not_a_number {
+            let why = format!("`{name}` is '{text}', which is not a number");
+            return Err(MetricFault::Missing(why));
+        }
+        let Some(value) = self.found.take(self.settings.take()) else {
+            let is_needed = !self.settings.optional
+                && self.target != MetricTarget::Progress
+                && self.settings.measured.is_none();
+            return match is_needed {
+                true => Err(MetricFault::Missing(
+                    self.missing(stdout_lines, stderr_lines),
+                )),
+                false => Ok(None),
+            };
+        };
+        let value = value * self.settings.times();
+        if !value.is_finite() {
+            return Err(match self.target.is_loss() {
+                true => MetricFault::Diverged(format!("`{name}` is {value}")),
+                false => {
+                    MetricFault::Missing(format!("`{name}` is {value}, which is not a number"))
+                }
+            });
+        }
+        if self.target.is_count() && (value < 0.0 || (value - value.round()).abs() > 1e-6) {
+            let why = format!(
+                "`{name}` is {}; it must be an integer of 0 or more",
+                exact(value)
+            );
+            return Err(MetricFault::Missing(why));
+        }
+        Ok(Some(value))
+    }
+
+    fn missing(&self, stdout_lines: u64, stderr_lines: u64) -> String {
+        let name = &self.name;
+        if let Some(fault) = &self.file_fault {
+            return format!("`{name}` never came: {fault}");
+        }
+        let skipped = self.found.count;
+        if skipped > 0 {
+            return format!(
+                "`{name}` came {skipped} times, and `skip` leaves out the first {}",
+                self.settings.skip()
+            );
+        }
+        let (lines, of) = match self.settings.on.unwrap_or_default() {
+            Stream::Stdout => (stdout_lines, ""),
+            Stream::Stderr => (stderr_lines, " of stderr"),
+        };
+        match self.settings.source() {
+            Ok(MetricSource::Line { pattern, .. }) => {
+                format!("`{name}` never came: '{pattern}' matched none of {lines} lines{of}")
+            }
+            Ok(MetricSource::Key { key, .. }) => format!(
+                "`{name}` never came: none of {lines} lines{of} is a JSON object with `{key}`"
+            ),
+            Ok(MetricSource::Csv { file, column }) => {
+                format!("`{name}` never came: column `{column}` of {file} has no number")
+            }
+            _ => format!("`{name}` never came"),
+        }
+    }
+}
+
+impl Found {
+    fn add(&mut self, value: f64, skip: u64, keeps_all: bool) {
+        self.count += 1;
+        self.last = Some(value).filter(|_| self.count > skip).or(self.last);
+        if self.count <= skip {
+            return;
+        }
+        self.first = self.first.or(Some(value));
+        self.sum += value;
+        self.least = Some(self.least.map_or(value, |least| minimum(least, value)));
+        self.most = Some(self.most.map_or(value, |most| -minimum(-most, -value)));
+        if keeps_all && self.all.len() < MOST_NUMBERS {
+            self.all.push(value);
+        }
+        self.kept += 1;
+    }
+
+    fn kept(&self) -> u64 {
+        self.kept
+    }
+
+    fn take(&self, take: Take) -> Option<f64> {
+        match take {
+            Take::Last => self.last,
+            Take::First => self.first,
+            Take::Mean => (self.kept > 0).then(|| self.sum / self.kept as f64),
+            Take::Min => self.least,
+            Take::Max => self.most,
+            Take::Median => median(&self.all),
+        }
+    }
+}
+
+/// NaN if one of them is.
+fn minimum(a: f64, b: f64) -> f64 {
+    match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false => a.min(b),
+    }
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    if values.iter().any(|value| value.is_nan()) {
+        return Some(f64::NAN);
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        length if length % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+impl WindowLines {
+    /// The first line that begins the window counts, and the first after it that ends it.
+    fn line(&mut self, line: &str, at: u64) -> Option<WindowMark> {
+        if let (Some(from), None) = (&self.from, self.began) {
+            if !from.is_match(line) {
+                return None;
+            }
+            self.began = Some(at);
+            return Some(WindowMark::Begins);
+        }
+        if let (Some(to), None) = (&self.to, self.ended)
+            && to.is_match(line)
+        {
+            self.ended = Some(at);
+            return Some(WindowMark::Ends);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(yaml: &str) -> Command {
+        serde_yaml::from_str(&format!("argv: [x]\n{yaml}")).unwrap()
+    }
+
+    fn read(yaml: &str, lines: &[&str]) -> (Numbers, Option<MetricFault>) {
+        let mut metrics = Metrics::new(&command(yaml)).unwrap();
+        for (place, line) in lines.iter().enumerate() {
+            metrics.line(line, Stream::Stdout, 10 + place as u64 * 1_000_000_000);
+        }
+        metrics.numbers(&Measurements {
+            began: 0,
+            ended: 9_000_000_000,
+            cpu_seconds: 0.5,
+            peak_memory_bytes: None,
+        })
+    }
+
+    #[test]
+    fn each_way_to_take_one_number_of_several() {
+        let lines = ["speed 9", "speed 1", "speed 4", "noise", "speed 2"];
+        for (take, expected) in [
+            ("last", 2.0),
+            ("first", 1.0),
+            ("mean", 7.0 / 3.0),
+            ("median", 2.0),
+            ("min", 1.0),
+            ("max", 4.0),
+        ] {
+            let yaml = format!(
+                "metrics: {{speed: {{line: 'speed ([0-9]+)', take: {take}, skip: 1, times: 1}}}}"
+            );
+            assert_eq!(
+                read(&yaml, &lines),
+                (vec![("speed".into(), expected)], None)
+            );
+        }
+    }
+
+    #[test]
+    fn json_lines_are_read_by_keys_and_converted() {
+        let yaml = "metrics: {speed: {key: a.b, times: 0.001}, other: {key: c, optional: true}}";
+        let lines = ["{\"a\": {\"b\": 5000}}", "not json", "{\"a\": 1}"];
+        assert_eq!(read(yaml, &lines), (vec![("speed".into(), 5.0)], None));
+    }
+
+    #[test]
+    fn a_metric_that_never_came_is_told_with_what_was_looked_for() {
+        let words = |yaml: &str, lines: &[&str]| match read(yaml, lines).1 {
+            Some(MetricFault::Missing(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        let line = "metrics: {gflops: {line: 'GFLOP/s: ([0-9.]+)'}}";
+        assert_eq!(
+            words(line, &["a", "b"]),
+            "`gflops` never came: 'GFLOP/s: ([0-9.]+)' matched none of 2 lines"
+        );
+        let skip = "metrics: {gflops: {line: '([0-9]+)', skip: 3}}";
+        assert!(words(skip, &["1", "2"]).contains("came 2 times"));
+        let text = "metrics: {gflops: {line: 'v (.*)'}}";
+        assert_eq!(
+            words(text, &["v fast"]),
+            "`gflops` is 'fast', which is not a number"
+        );
+        let count = "metrics: {steps: {line: '(.*)'}}";
+        assert!(words(count, &["1.5"]).contains("must be an integer"));
+        let window = "window: {from: '^go'}";
+        assert!(words(window, &["no"]).contains("'^go' matched none of 1 lines"));
+    }
+
+    #[test]
+    fn a_loss_that_is_not_a_number_diverged_and_another_metric_failed() {
+        let of = |name: &str, take: &str| {
+            let yaml = format!("metrics: {{{name}: {{key: v, take: {take}}}}}");
+            read(&yaml, &["{\"v\": 1}", "{\"v\": NaN}", "{\"v\": 2}"]).1
+        };
+        assert!(matches!(
+            of("train_loss", "max"),
+            Some(MetricFault::Diverged(_))
+        ));
+        assert!(matches!(
+            of("train_loss", "median"),
+            Some(MetricFault::Diverged(_))
+        ));
+        assert!(matches!(of("speed", "mean"), Some(MetricFault::Missing(_))));
+        assert_eq!(of("train_loss", "last"), None);
+    }
+
+    #[test]
+    fn without_metrics_the_relay_measures_over_the_window() {
+        let (numbers, fault) = read(
+            "window: {from: '^go', to: '^end'}",
+            &["x", "go", "y", "end"],
+        );
+        assert_eq!(fault, None);
+        assert_eq!(
+            numbers,
+            [("wall_seconds".into(), 2.0), ("cpu_seconds".into(), 0.5)]
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! `kiln relay trial.yaml`: runs a command as a trial. The trial's file comes in; the messages, the
+//! result and the exit of a trial's process come out (`docs/child-protocol.md`).
+//!
+//! It starts the program, reads its output without ever holding it up, and turns lines and files into
+//! metrics and the program's end into an outcome. The parent sees a child like any other.
+
+mod end;
+mod files;
+mod kept;
+mod lines;
+mod metrics;
+mod number;
+mod program;
+mod result;
+mod streams;
+mod talk;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{RecvTimeoutError, channel},
+    },
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    input,
+    kinds::{Model, command::Command},
+    limits::STATE_BYTES,
+    plan::TrialFile,
+    record::{Message, message::exit_status},
+};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+pub use kept::KeptOutput;
+pub use program::{ProgramFault, find_program, placeholders};
+
+use end::{Ended, Verdict};
+use metrics::Metrics;
+use program::{Exit, Started};
+use streams::{Event, Streams};
+use talk::Talk;
+
+/// Time between two looks at the program.
+const LOOK: Duration = Duration::from_millis(250);
+/// Longest time that an ended program's output may stay open: a process that it left holds it.
+const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
+/// Time for a signal that reached the program to reach the relay as well.
+const SIGNAL_DELAY: Duration = Duration::from_millis(100);
+
+/// Runs the command of a trial's file; the exit status of the relay.
+pub fn run(trial_file: &Path) -> i32 {
+    let (file, command) = match read(trial_file) {
+        Ok(read) => read,
+        Err(why) => {
+            complain(&why);
+            return exit_status::BAD_FILE;
+        }
+    };
+    let told = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&told)) {
+            complain(&format!(
+                "the signal handlers could not be installed: {error}"
+            ));
+            return exit_status::FAILED;
+        }
+    }
+    Relay {
+        file: &file,
+        command: &command,
+        trial_file,
+        told,
+        talk: Talk::default(),
+    }
+    .run()
+}
+
+fn read(path: &Path) -> Result<(TrialFile, Command), String> {
+    let text = input::read_text(path, &STATE_BYTES)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let file: TrialFile =
+        serde_yaml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+    match file.model.clone() {
+        Model::Command(command) => Ok((file, command)),
+        other => Err(format!(
+            "{}: `model.kind` is `{}`; `kiln relay` runs trials of `command`",
+            path.display(),
+            other.kind()
+        )),
+    }
+}
+
+/// Standard error of the relay is the attempt's `stderr.txt`.
+fn complain(text: &str) {
+    streams::write_to_stderr(format!("kiln relay: {text}\n").as_bytes());
+}
+
+struct Relay<'a> {
+    file: &'a TrialFile,
+    command: &'a Command,
+    trial_file: &'a Path,
+    /// Whether the relay was told to stop.
+    told: Arc<AtomicBool>,
+    talk: Talk,
+}
+
+impl Relay<'_> {
+    fn run(mut self) -> i32 {
+        self.talk.say(&Message::Hello {
+            protocol: kiln_core::record::message::PROTOCOL,
+            kiln_trial: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+        });
+        let placeholders = placeholders(self.file, self.trial_file);
+        let expanded = self.command.expand(&placeholders);
+        if !expanded.prepare.is_empty() {
+            if let Err(verdict) = self.prepare(&expanded) {
+                return self.end(verdict, None);
+            }
+        }
+        let metrics = match Metrics::new(self.command) {
+            Ok(metrics) => metrics,
+            Err(why) => return self.end(Verdict::failed(why), None),
+        };
+        let started = match program::start(&expanded, &expanded.argv) {
+            Ok(started) => started,
+            Err(fault) => {
+                complain(&fault.to_string());
+                return exit_status::NO_DEVICE;
+            }
+        };
+        self.talk.say(&Message::Ready {
+            parameters: None,
+            total_steps: None,
+            device_name: String::new(),
+            libraries: Default::default(),
+        });
+        self.watch(started, metrics, &expanded.argv, &placeholders)
+    }
+
+    /// Runs `prepare` to its end; its output goes to `prepare.txt`.
+    fn prepare(&mut self, expanded: &kiln_core::kinds::command::Expanded) -> Result<(), Verdict> {
+        let path = self.file.folder.join("prepare.txt");
+        let prepared = program::start(expanded, &expanded.prepare)
+            .map_err(|fault| Verdict::failed(format!("prepare: {fault}")))?;
+        let (sender, events) = channel();
+        let streams = Streams::keep(prepared, &path, sender);
+        let ended = loop {
+            match events.recv_timeout(LOOK) {
+                Ok(Event::Ended(ended)) => break ended,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Verdict::failed(
+                        "prepare could not be waited for".to_owned(),
+                    ));
+                }
+                _ if streams.has_worked() => self.talk.say(&Message::Alive),
+                _ => {}
+            }
+        };
+        let tail = streams.finish(PIPES_MAY_LINGER).stdout_tail;
+        if self.is_told() {
+            return Err(Verdict::interrupted());
+        }
+        match ended.exit {
+            Exit::Status(0) => Ok(()),
+            exit => Err(Verdict::failed(end::prepare_failed(exit, &tail))),
+        }
+    }
+
+    /// Reads a started program to its end.
+    fn watch(
+        mut self,
+        started: Started,
+        metrics: Metrics,
+        argv: &[String],
+        placeholders: &kiln_core::kinds::command::Placeholders,
+    ) -> i32 {
+        let (sender, events) = channel();
+        let (began, began_at) = (started.began, started.began_at);
+        let has_window = self.command.window.clone();
+        if has_window
+            .as_ref()
+            .is_none_or(|window| window.from.is_none())
+        {
+            self.say_window(true, began);
+        }
+        let streams = Streams::read(started, metrics, &self.file.folder, sender);
+        let ended = loop {
+            match events.recv_timeout(LOOK) {
+                Ok(Event::Ended(ended)) => break ended,
+                Ok(Event::WindowBegan(at)) => self.say_window(true, at),
+                Ok(Event::WindowEnded(at)) => self.say_window(false, at),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return self.end(
+                        Verdict::failed("the program could not be waited for".to_owned()),
+                        None,
+                    );
+                }
+            }
+            self.talk
+                .progress(&streams.progress(), || streams.has_worked());
+        };
+        let read = streams.finish(PIPES_MAY_LINGER);
+        while let Ok(event) = events.try_recv() {
+            if let Event::WindowBegan(at) = event {
+                self.say_window(true, at);
+            }
+        }
+        if matches!(ended.exit, Exit::Signal(SIGTERM | SIGINT)) {
+            self.wait_for_the_signal();
+        }
+        let mut read = read;
+        let measured = metrics::Measurements {
+            began,
+            ended: ended.at,
+            cpu_seconds: ended.cpu_seconds,
+            peak_memory_bytes: ended.peak_memory_bytes,
+        };
+        read.metrics
+            .read_files(self.command, placeholders, began_at);
+        let window = read.metrics.window(began, ended.at);
+        let (numbers, fault) = read.metrics.numbers(&measured);
+        let verdict = end::decide(&Ended {
+            exit: ended.exit,
+            is_told: self.is_told(),
+            exits: &self.command.exits,
+            fault: fault.as_ref(),
+            program: &end::shown(argv),
+            stderr_tail: &read.stderr_tail,
+            stdout_tail: &read.stdout_tail,
+        });
+        if let Ok((_, at)) = window {
+            self.say_window(false, at);
+        }
+        let step = streams::step(&numbers);
+        let figures = result::Figures {
+            window: window.ok(),
+            numbers,
+            step,
+            notes: read.metrics.notes(),
+        };
+        self.end(verdict, Some(figures))
+    }
+
+    fn wait_for_the_signal(&self) {
+        let until = Instant::now() + SIGNAL_DELAY;
+        while !self.is_told() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    fn say_window(&mut self, begins: bool, monotonic_nanoseconds: u64) {
+        let step = self.talk.step();
+        self.talk.say(&match begins {
+            true => Message::WindowStarted {
+                step,
+                monotonic_nanoseconds,
+            },
+            false => Message::WindowEnded {
+                step,
+                monotonic_nanoseconds,
+            },
+        });
+    }
+
+    /// Writes the result, says `finished`, and returns the exit status; a signal that ended the
+    /// program ends the relay as well.
+    fn end(&mut self, verdict: Verdict, figures: Option<result::Figures>) -> i32 {
+        let (outcome, reason, status) = match verdict {
+            Verdict::Signal(signal) => {
+                program::end_by(signal);
+                return 128 + signal;
+            }
+            Verdict::Finished {
+                outcome,
+                reason,
+                status,
+            } => (outcome, reason, status),
+        };
+        if let Err(error) = result::write(self.file, outcome, reason.as_deref(), figures) {
+            complain(&format!("trial.json: {error}"));
+            return match error.kind() {
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    exit_status::DISK_FULL
+                }
+                _ => exit_status::FAILED,
+            };
+        }
+        self.talk.say(&Message::Finished { outcome, reason });
+        status
+    }
+}

@@ -1,0 +1,98 @@
+//! Numbers as programs write them.
+
+use serde_json::Value;
+
+/// The number of a text; NaN and infinity count as numbers here.
+pub(super) fn parse(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let plain = text.replace(['_', ','], "");
+    text.parse().ok().or_else(|| plain.parse().ok())
+}
+
+/// The number of a JSON value.
+pub(super) fn of_json(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => parse(text),
+        _ => None,
+    }
+}
+
+/// The value at a place: a key, or keys and indices separated by dots.
+pub(super) fn at<'a>(value: &'a Value, place: &str) -> Option<&'a Value> {
+    if let Some(found) = value.get(place) {
+        return Some(found);
+    }
+    place.split('.').try_fold(value, |value, key| match value {
+        Value::Array(list) => list.get(key.parse::<usize>().ok()?),
+        other => other.get(key),
+    })
+}
+
+/// The JSON object of a line. Python writes `NaN` and `Infinity`, which JSON does not have.
+pub(super) fn object(line: &str) -> Option<Value> {
+    let line = line.trim();
+    if !(line.starts_with('{') && line.ends_with('}')) {
+        return None;
+    }
+    let strict = serde_json::from_str(line).ok();
+    strict.or_else(|| serde_json::from_str(&with_quoted_words(line)?).ok())
+}
+
+/// The same with `NaN` and `Infinity` outside texts put in quotes; `None` if there are none.
+pub(super) fn with_quoted_words(json: &str) -> Option<String> {
+    let mut quoted = String::with_capacity(json.len() + 16);
+    let (mut rest, mut in_text, mut is_changed) = (json, false, false);
+    while let Some(first) = rest.chars().next() {
+        let word = ["NaN", "-Infinity", "Infinity"]
+            .into_iter()
+            .find(|word| !in_text && rest.starts_with(word));
+        let length = match (word, first) {
+            (Some(word), _) => {
+                quoted.push('"');
+                quoted.push_str(word);
+                quoted.push('"');
+                is_changed = true;
+                word.len()
+            }
+            (None, '\\') if in_text => {
+                let two: String = rest.chars().take(2).collect();
+                quoted.push_str(&two);
+                two.len()
+            }
+            (None, other) => {
+                in_text ^= other == '"';
+                quoted.push(other);
+                other.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    is_changed.then_some(quoted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_programs_are_read() {
+        assert_eq!(parse(" 12.5 "), Some(12.5));
+        assert_eq!(parse("1,234.5"), Some(1234.5));
+        assert_eq!(parse("1e-3"), Some(0.001));
+        assert!(parse("nan").is_some_and(f64::is_nan));
+        assert_eq!(parse("12 ms"), None);
+    }
+
+    #[test]
+    fn lines_of_python_are_json_with_words_for_no_number() {
+        let value = object(r#"{"loss": NaN, "text": "NaN \" Infinity", "x": [-Infinity, 1]}"#);
+        let value = value.unwrap();
+        assert!(of_json(&value["loss"]).is_some_and(f64::is_nan));
+        assert_eq!(value["text"], "NaN \" Infinity");
+        assert_eq!(at(&value, "x.1").and_then(of_json), Some(1.0));
+        assert_eq!(of_json(&value["x"][0]), Some(f64::NEG_INFINITY));
+        assert_eq!(object("[1]"), None);
+        assert_eq!(object("{broken"), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! Finds, starts and waits for a program.
+
+use std::{
+    env, fmt, io,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{ChildStderr, ChildStdout, Command, Stdio},
+    time::SystemTime,
+};
+
+use kiln_core::{
+    kinds::command::{Expanded, Placeholders},
+    plan::{ChildDevice, TrialFile},
+};
+use rustix::{
+    fs::{Access, access},
+    process::{Signal, getpid, getppid, set_parent_process_death_signal},
+    time::{ClockId, clock_gettime},
+};
+
+/// Python then passes on each line as it is printed.
+const UNBUFFERED: (&str, &str) = ("PYTHONUNBUFFERED", "1");
+
+/// A started program.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) pid: u32,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+    /// CLOCK_MONOTONIC just before it was started, in nanoseconds.
+    pub(super) began: u64,
+    pub(super) began_at: SystemTime,
+    /// Resident memory of the relay, which a new process has until it becomes another program.
+    floor_bytes: u64,
+}
+
+/// How a program's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    Status(i32),
+    Signal(i32),
+}
+
+/// The end of a program.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProgramEnd {
+    pub(super) exit: Exit,
+    /// CLOCK_MONOTONIC in nanoseconds.
+    pub(super) at: u64,
+    /// Of the program and all that it started and waited for.
+    pub(super) cpu_seconds: f64,
+    /// Maximum resident memory of its largest process; `None` if it was too small to tell from the
+    /// process that started it.
+    pub(super) peak_memory_bytes: Option<u64>,
+}
+
+/// Reason why a program cannot be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramFault {
+    Empty,
+    /// It is in no folder of `PATH`.
+    NotInPath(String),
+    NotThere(PathBuf),
+    NotExecutable(PathBuf),
+    NoFolder(PathBuf),
+    NotStarted {
+        program: PathBuf,
+        why: String,
+    },
+}
+
+impl fmt::Display for ProgramFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the program's name is empty; name one in `argv`"),
+            Self::NotInPath(name) => write!(
+                f,
+                "{name}: there is no such program in the folders of `PATH`; install it, or give its \
+                 path"
+            ),
+            Self::NotThere(path) => write!(
+                f,
+                "{}: the program does not exist; build it, or correct `argv`",
+                path.display()
+            ),
+            Self::NotExecutable(path) => write!(
+                f,
+                "{}: the program is not executable; run `chmod +x` on it, or put its interpreter \
+                 first",
+                path.display()
+            ),
+            Self::NoFolder(path) => write!(
+                f,
+                "{}: the folder in which the program runs does not exist; make it, or correct \
+                 `folder`",
+                path.display()
+            ),
+            Self::NotStarted { program, why } => {
+                write!(
+                    f,
+                    "{}: the program cannot be started: {why}",
+                    program.display()
+                )
+            }
+        }
+    }
+}
+
+/// What the placeholders of a command stand for in the trial of this file.
+pub fn placeholders(file: &TrialFile, trial_file: &Path) -> Placeholders {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let device = match file.device {
+        ChildDevice::Cpu => "cpu",
+        ChildDevice::Cuda => "cuda",
+    };
+    Placeholders {
+        seed: Some(file.train.seed),
+        trial: Some(file.trial.to_string()),
+        attempt: Some(file.attempt),
+        folder: Some(text(&file.folder)),
+        device: Some(device.to_owned()),
+        data_folder: file.data_folder.as_deref().map(text),
+        checkpoint_folder: file.checkpoint_folder.as_deref().map(text),
+        trial_file: Some(text(trial_file)),
+    }
+}
+
+/// The path of a program: as it is given, relative to the folder in which it runs, or from the
+/// folders of `path` if it is a plain name.
+///
+/// # Errors
+/// It does not exist or is not executable.
+pub fn find_program(
+    name: &str,
+    folder: Option<&str>,
+    path: Option<&str>,
+) -> Result<PathBuf, ProgramFault> {
+    if name.is_empty() {
+        return Err(ProgramFault::Empty);
+    }
+    let here = env::current_dir().unwrap_or_default();
+    let folder = folder.map_or_else(|| here.clone(), |folder| here.join(folder));
+    if !folder.is_dir() {
+        return Err(ProgramFault::NoFolder(folder));
+    }
+    if name.contains('/') {
+        let program = folder.join(name);
+        return match () {
+            () if !program.is_file() => Err(ProgramFault::NotThere(program)),
+            () if access(&program, Access::EXEC_OK).is_err() => {
+                Err(ProgramFault::NotExecutable(program))
+            }
+            () => Ok(program),
+        };
+    }
+    let own = env::var_os("PATH");
+    let path = path.map(Into::into).or(own).unwrap_or_default();
+    env::split_paths(&path)
+        .map(|place| folder.join(place).join(name))
+        .find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
+        .ok_or_else(|| ProgramFault::NotInPath(name.to_owned()))
+}
+
+/// Starts a program of a command: with pipes of its own, in the relay's process group, and ended by
+/// the kernel when the relay ends.
+///
+/// # Errors
+/// It cannot be started.
+pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, ProgramFault> {
+    let (name, arguments) = argv.split_first().ok_or(ProgramFault::Empty)?;
+    let variable = |wanted: &str| {
+        let mut found = expanded.environment.iter();
+        found.find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
+    };
+    let program = find_program(name, expanded.folder.as_deref(), variable("PATH"))?;
+    let mut command = Command::new(&program);
+    command
+        .arg0(name)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    if env::var_os(UNBUFFERED.0).is_none() {
+        command.env(UNBUFFERED.0, UNBUFFERED.1);
+    }
+    command.envs(
+        expanded
+            .environment
+            .iter()
+            .map(|(name, value)| (name, value)),
+    );
+    if let Some(folder) = &expanded.folder {
+        command.current_dir(folder);
+    }
+    end_with_this_process(&mut command);
+    let floor_bytes = own_resident_bytes();
+    let (began, began_at) = (monotonic_nanoseconds(), SystemTime::now());
+    let not_started = |why: String| ProgramFault::NotStarted {
+        program: program.clone(),
+        why,
+    };
+    let mut child = command
+        .spawn()
+        .map_err(|error| not_started(error.to_string()))?;
+    let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err(not_started("its pipes are missing".to_owned()));
+    };
+    Ok(Started {
+        pid: child.id(),
+        stdout,
+        stderr,
+        began,
+        began_at,
+        floor_bytes,
+    })
+}
+
+fn end_with_this_process(command: &mut Command) {
+    let parent = getpid();
+    // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is
+    // taken.
+    unsafe {
+        command.pre_exec(move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            match getppid() {
+                Some(now) if now == parent => Ok(()),
+                _ => Err(io::Error::from_raw_os_error(
+                    rustix::io::Errno::SRCH.raw_os_error(),
+                )),
+            }
+        });
+    }
+}
+
+impl Started {
+    /// What [`wait`] needs, without the pipes.
+    pub(super) fn waited(&self) -> Waited {
+        Waited {
+            pid: self.pid,
+            floor_bytes: self.floor_bytes,
+        }
+    }
+}
+
+/// A program to wait for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waited {
+    pub(super) pid: u32,
+    floor_bytes: u64,
+}
+
+/// Waits for a program, and meanwhile for the orphans that it leaves to the relay.
+///
+/// # Errors
+/// If there is nothing to wait for.
+pub(super) fn wait(waited: Waited) -> io::Result<ProgramEnd> {
+    loop {
+        let mut status = 0;
+        // SAFETY: both pointers are to values of this frame, and zero is a valid `rusage`.
+        let (pid, used) = unsafe {
+            let mut used: libc::rusage = std::mem::zeroed();
+            (libc::wait4(-1, &raw mut status, 0, &raw mut used), used)
+        };
+        let at = monotonic_nanoseconds();
+        match u32::try_from(pid) {
+            Ok(pid) if pid == waited.pid => {
+                return Ok(ended(status, at, &used, waited.floor_bytes));
+            }
+            Ok(_) => {}
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+fn ended(status: i32, at: u64, used: &libc::rusage, floor_bytes: u64) -> ProgramEnd {
+    let exit = match libc::WIFSIGNALED(status) {
+        true => Exit::Signal(libc::WTERMSIG(status)),
+        false => Exit::Status(libc::WEXITSTATUS(status)),
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    let peak = u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024;
+    ProgramEnd {
+        exit,
+        at,
+        cpu_seconds: seconds(used.ru_utime) + seconds(used.ru_stime),
+        peak_memory_bytes: (peak > floor_bytes).then_some(peak),
+    }
+}
+
+/// A new process first has the memory of the one that started it, and the kernel counts that.
+fn own_resident_bytes() -> u64 {
+    kiln_hardware::peak_resident_bytes_of(std::process::id()).unwrap_or(0)
+}
+
+/// Ends this process by a signal that ended the program, without a core file.
+pub(super) fn end_by(signal: i32) {
+    let _ = rustix::process::setrlimit(
+        rustix::process::Resource::Core,
+        rustix::process::Rlimit {
+            current: Some(0),
+            maximum: Some(0),
+        },
+    );
+    // SAFETY: the handlers of the relay are replaced by the default action, then the signal is sent
+    // to this process; no other thread depends on them.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        libc::kill(libc::getpid(), signal);
+    }
+    std::thread::sleep(std::time::Duration::from_secs(1));
+}
+
+pub(super) fn monotonic_nanoseconds() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

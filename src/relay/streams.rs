@@ -1,0 +1,269 @@
+//! Reads both outputs of a running program and waits for its end, in threads that never hold it up.
+
+use std::{
+    io::{Read, Write},
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, Sender, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use kiln_core::kinds::command::Stream;
+
+use super::{
+    kept::KeptOutput,
+    lines::Lines,
+    metrics::{Metrics, Numbers, WindowMark},
+    program::{self, ProgramEnd, Started, monotonic_nanoseconds},
+    talk::Progress,
+};
+
+/// Pieces of standard error that wait for a parent that does not read.
+const MOST_WAITING: usize = 256;
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// What a running program does.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The window began or ended, CLOCK_MONOTONIC in nanoseconds.
+    WindowBegan(u64),
+    WindowEnded(u64),
+    Ended(ProgramEnd),
+}
+
+/// The outputs of a program, read to their end.
+#[derive(Debug)]
+pub(super) struct ReadOutput {
+    pub(super) metrics: Metrics,
+    pub(super) stdout_tail: String,
+    pub(super) stderr_tail: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Streams {
+    shared: Arc<Shared>,
+    stdout: Receiver<String>,
+    stderr: Receiver<String>,
+    forwarded: Option<Receiver<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    metrics: Mutex<Metrics>,
+    bytes: AtomicU64,
+    /// Bytes and hundredths of a second of CPU time at the last look.
+    seen: Mutex<(u64, f64)>,
+}
+
+impl Streams {
+    /// Reads a program whose metrics are wanted: standard output is kept in `stdout.txt`, standard
+    /// error goes on to the parent.
+    pub(super) fn read(
+        started: Started,
+        metrics: Metrics,
+        folder: &Path,
+        events: Sender<Event>,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(metrics));
+        let (forward, forwarded) = forwarder();
+        let waited = started.waited();
+        let kept = KeptOutput::create(&folder.join("stdout.txt"));
+        let stdout = {
+            let (shared, events) = (Arc::clone(&shared), events.clone());
+            reader(started.stdout, kept, move |chunk, lines| {
+                shared.take(chunk, lines, Stream::Stdout, &events);
+            })
+        };
+        let stderr = {
+            let (shared, events) = (Arc::clone(&shared), events.clone());
+            let kept = KeptOutput::create(Path::new(""));
+            reader(started.stderr, kept, move |chunk, lines| {
+                if let Some(chunk) = chunk {
+                    // Of a parent that is stopped, the rest is lost, and the program goes on.
+                    let _ = forward.try_send(chunk.to_vec());
+                }
+                shared.take(chunk, lines, Stream::Stderr, &events);
+            })
+        };
+        waiter(waited, events);
+        Self {
+            shared,
+            stdout,
+            stderr,
+            forwarded: Some(forwarded),
+        }
+    }
+
+    /// Reads a program whose outputs are only kept, both in one file.
+    pub(super) fn keep(started: Started, path: &Path, events: Sender<Event>) -> Self {
+        let shared = Arc::new(Shared::new(Metrics::default()));
+        let waited = started.waited();
+        let kept = Arc::new(Mutex::new(Some(KeptOutput::create(path))));
+        let both = |stream: Box<dyn Read + Send>| {
+            let (kept, shared) = (Arc::clone(&kept), Arc::clone(&shared));
+            reader(
+                stream,
+                KeptOutput::create(Path::new("")),
+                move |chunk, _| {
+                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let (Some(kept), Some(chunk)) = (kept.as_mut(), chunk) {
+                        shared
+                            .bytes
+                            .fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                        kept.add(chunk);
+                    }
+                },
+            )
+        };
+        let stdout = both(Box::new(started.stdout));
+        let stderr = both(Box::new(started.stderr));
+        waiter(waited, events);
+        Self {
+            shared,
+            stdout: stderr,
+            stderr: stdout,
+            forwarded: None,
+        }
+    }
+
+    /// How far the program is.
+    pub(super) fn progress(&self) -> Progress {
+        self.shared.metrics().progress()
+    }
+
+    /// Whether the program, or anything that it started, wrote or computed since the last call.
+    pub(super) fn has_worked(&self) -> bool {
+        let now = (
+            self.shared.bytes.load(Ordering::Relaxed),
+            kiln_hardware::cpu_seconds_below(std::process::id()),
+        );
+        let mut seen = self
+            .shared
+            .seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let has_worked = now.0 != seen.0 || (now.1 - seen.1).abs() > 1e-6;
+        *seen = now;
+        has_worked
+    }
+
+    /// The outputs of an ended program, waiting for their ends at most so long.
+    pub(super) fn finish(self, patience: Duration) -> ReadOutput {
+        let until = Instant::now() + patience;
+        let left = || until.saturating_duration_since(Instant::now());
+        let stdout_tail = self.stdout.recv_timeout(left()).unwrap_or_default();
+        let stderr_tail = self.stderr.recv_timeout(left()).unwrap_or_default();
+        if let Some(forwarded) = self.forwarded {
+            let _ = forwarded.recv_timeout(left());
+        }
+        ReadOutput {
+            metrics: std::mem::take(&mut *self.shared.metrics()),
+            stdout_tail,
+            stderr_tail,
+        }
+    }
+}
+
+impl Shared {
+    fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics: Mutex::new(metrics),
+            bytes: AtomicU64::new(0),
+            seen: Mutex::new((0, 0.0)),
+        }
+    }
+
+    fn metrics(&self) -> MutexGuard<'_, Metrics> {
+        self.metrics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A piece of an output, or its end.
+    fn take(
+        &self,
+        chunk: Option<&[u8]>,
+        lines: &mut Lines,
+        stream: Stream,
+        events: &Sender<Event>,
+    ) {
+        let at = monotonic_nanoseconds();
+        let mut metrics = self.metrics();
+        let line = |line: &str| {
+            let event = match metrics.line(line, stream, at) {
+                Some(WindowMark::Begins) => Event::WindowBegan(at),
+                Some(WindowMark::Ends) => Event::WindowEnded(at),
+                None => return,
+            };
+            let _ = events.send(event);
+        };
+        match chunk {
+            Some(chunk) => {
+                self.bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                lines.add(chunk, line);
+            }
+            None => lines.finish(line),
+        }
+    }
+}
+
+/// Reads a stream to its end; the receiver gets the last part of it.
+fn reader(
+    mut stream: impl Read + Send + 'static,
+    mut kept: KeptOutput,
+    mut take: impl FnMut(Option<&[u8]>, &mut Lines) + Send + 'static,
+) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(1);
+    thread::spawn(move || {
+        let (mut lines, mut chunk) = (Lines::default(), vec![0; CHUNK_BYTES]);
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => {
+                    kept.add(&chunk[..length]);
+                    take(Some(&chunk[..length]), &mut lines);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        take(None, &mut lines);
+        let _ = sender.send(kept.finish());
+    });
+    receiver
+}
+
+/// Writes pieces to standard error; the receiver hears when all are written.
+fn forwarder() -> (SyncSender<Vec<u8>>, Receiver<()>) {
+    let (sender, pieces) = sync_channel::<Vec<u8>>(MOST_WAITING);
+    let (done, is_done) = sync_channel(1);
+    thread::spawn(move || {
+        while let Ok(piece) = pieces.recv() {
+            write_to_stderr(&piece);
+        }
+        let _ = done.send(());
+    });
+    (sender, is_done)
+}
+
+pub(super) fn write_to_stderr(bytes: &[u8]) {
+    let _ = std::io::stderr().lock().write_all(bytes);
+}
+
+fn waiter(waited: program::Waited, events: Sender<Event>) {
+    thread::spawn(move || {
+        if let Ok(end) = program::wait(waited) {
+            let _ = events.send(Event::Ended(end));
+        }
+    });
+}
+
+/// The step at the end.
+pub(super) fn step(numbers: &Numbers) -> Option<u64> {
+    numbers
+        .iter()
+        .find(|(name, _)| name == "step")
+        .map(|(_, value)| *value as u64)
+}
