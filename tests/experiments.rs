@@ -423,17 +423,12 @@ fn the_engines_train_the_same_gpt_in_turns() {
         }
     }
     assert_eq!(trials(&plan).len(), 30);
-    assert_eq!(
-        values(&plan, "/train/precision")
-            .into_iter()
-            .collect::<Vec<_>>(),
-        ["f32", "amp-bf16"]
-    );
+    assert_eq!(values(&plan, "/train/precision"), ["f32", "amp-bf16"]);
 }
 
 #[test]
 fn the_commands_are_of_five_lines_and_of_somebody_elses_training() {
-    let text = std::fs::read_to_string(root().join("experiments/hyperfine-like.yaml")).unwrap();
+    let text = fs::read_to_string(root().join("experiments/hyperfine-like.yaml")).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#')).count();
     assert_eq!(lines, 5);
     let plan = plan_of("third-party-spacy.yaml", &[]);

@@ -119,6 +119,7 @@ pub(crate) fn alone_with_the_generator_of(engine: Engine) -> MutexGuard<'static,
     let generator = match engine {
         Engine::Libtorch => &LIBTORCH,
         Engine::Flex => &FLEX,
+        Engine::Own(_) => panic!("a program of one's own has a generator of its own"),
     };
     generator.lock().unwrap_or_else(PoisonError::into_inner)
 }
