@@ -62,8 +62,13 @@ impl RankedTable<'_> {
         page
     }
 
-    /// Why trials have no rate: how many, and the reason of the first.
+    /// Why trials have no rate: how many, and the reason of the first. Nothing where none has a rate
+    /// because points rank by a command's own metric.
     pub(super) fn without_rate(&self) -> String {
+        let is_own = matches!(self.0.objective.by, RankedBy::Metric(Metric::Own(_), _));
+        if is_own && !self.has(|row| row.samples_per_second.or(row.tokens_per_second)) {
+            return String::new();
+        }
         let rate: Speed = match self.has(|row| row.tokens_per_second) {
             true => |row| row.tokens_per_second.or(row.samples_per_second),
             false => |row| row.samples_per_second,

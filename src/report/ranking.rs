@@ -229,6 +229,9 @@ impl<'a> Ranking<'a> {
             _ => self.objective.superlative(),
         };
         match &self.objective.why {
+            _ if matches!(self.objective.by, RankedBy::Metric(Metric::Own(_), _)) => {
+                format!("{order} first, as the experiment says")
+            }
             _ if self.objective.is_asked => {
                 format!("{order} first, as `objective` of the experiment says")
             }

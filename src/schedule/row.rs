@@ -120,7 +120,10 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
         .unwrap_or_default();
     figures.parameters = figures.parameters.or(trial.parameters);
     figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
-    figures.steps = figures.steps.or(facts.step);
+    // A command that reports no step has none.
+    let is_command = matches!(trial.model, Model::Command(_));
+    let step = facts.step.filter(|step| !is_command || *step > 0);
+    figures.steps = figures.steps.or(step);
     figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
     let threads = || match &trial.model {
         Model::Command(command) => command.count("cpu_threads"),
