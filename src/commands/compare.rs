@@ -7,9 +7,9 @@ use super::{
 use crate::{
     output::markdown,
     report::compare::{
-        Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate, MOST_TREATED, Options,
-        Reproduction, RowFact, Treatment, Verdict, compare, facts, gate, is_treatable, unsaid,
-        word,
+        ColumnMetric, Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate,
+        MOST_TREATED, Options, Reproduction, RowFact, SplitTable, Treatment, Verdict, between,
+        compare, facts, gate, is_treatable, unsaid, word,
     },
 };
 use kiln_core::units::{listed, without_controls};
@@ -20,7 +20,24 @@ pub(super) struct Args {
     /// git revision: `HEAD~1:results/x/latest`.
     base: String,
     /// The run to compare with BASE.
-    new: String,
+    #[arg(required_unless_present = "between")]
+    new: Option<String>,
+    /// Compare the values of this axis within the one run BASE, block by block: each further value
+    /// against the first.
+    #[arg(long, value_name = "AXIS", conflicts_with_all = ["new", "rerun", "by"])]
+    between: Option<String>,
+    /// The value of the axis that the others are compared with.
+    #[arg(
+        long = "base",
+        value_name = "VALUE",
+        requires = "between",
+        id = "base_value"
+    )]
+    base_value: Option<String>,
+    /// Compare this column of `trials.csv` too, and which direction is better: `--metric
+    /// mean_power_watts:low`.
+    #[arg(long, value_name = "NAME[:high|low]", value_delimiter = ',')]
+    metric: Vec<String>,
     #[command(flatten)]
     asked: CompareOptions,
     #[command(flatten)]
@@ -107,12 +124,13 @@ enum Reason {
 }
 
 /// Verdicts that `--fail-on` accepts.
-const VERDICTS: [&str; 9] = [
+const VERDICTS: [&str; 10] = [
     "slower",
     "longer-step",
     "more-memory",
     "more-energy",
     "worse-loss",
+    "worse",
     "ambiguous",
     "cannot-tell",
     "too-few-runs",
@@ -145,6 +163,11 @@ fn reason(text: &str) -> Result<Reason, String> {
 }
 
 impl Reason {
+    /// A change for the worse of a column of `--metric`.
+    fn of_columns() -> Self {
+        Self::Verdict(ComparedMetric::COLUMNS_WORSE.to_owned())
+    }
+
     fn spelled(&self) -> &str {
         match self {
             Self::Verdict(word) => word,
@@ -178,11 +201,21 @@ impl CompareOptions {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if args.asked.fail_on.contains(&Reason::of_columns()) && args.metric.is_empty() {
+        return Err(Stop::bad_input(
+            "`--fail-on worse` is about the columns of `--metric`; name one",
+        ));
+    }
+    if let Some(axis) = &args.between {
+        return within(&args, axis);
+    }
+    let named = args.new.as_deref().unwrap_or_default();
     let [base, new] = match args.again.rerun {
-        true => rerun::rerun(&args.base, &args.new, &args.again)?,
-        false => [source(&args.base)?, source(&args.new)?],
+        true => rerun::rerun(&args.base, named, &args.again)?,
+        false => [source(&args.base)?, source(named)?],
     };
     let mut options = args.asked.options();
+    options.columns = columns(&args.metric, &[&base, &new])?;
     let treatment = Treatment::between(base.subject(), new.subject());
     for key in &options.across_settings {
         if !treatment.settings.iter().any(|one| one.key == *key) {
@@ -199,6 +232,68 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     judge(&base, &new, &options, &args.asked, None, |page, _| {
         show(page, args.asked.format, None)
     })
+}
+
+/// Compares the values of an axis within one run.
+fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
+    let run = source(&args.base)?;
+    let mut options = args.asked.options();
+    options.columns = columns(&args.metric, &[&run])?;
+    let fault = |message: String| Stop::bad_input(format!("{}: {message}", run.name));
+    let split = SplitTable::of(run.subject(), axis, args.base_value.as_deref()).map_err(fault)?;
+    let found = between(&split, &options).map_err(fault)?;
+    let page = ComparisonPage {
+        base: &run.name,
+        new: &run.name,
+        facts: None,
+        found: &found,
+    };
+    show(&page, args.asked.format, None)?;
+    Ok(status(&found, &args.asked))
+}
+
+/// The columns of `--metric`.
+fn columns(named: &[String], runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
+    let mut columns: Vec<ColumnMetric> = Vec::new();
+    for text in named {
+        let (name, told) = match text.split_once(':') {
+            Some((name, "high")) => (name, Some(true)),
+            Some((name, "low")) => (name, Some(false)),
+            Some((_, other)) => {
+                return Err(Stop::bad_input(format!(
+                    "`--metric {text}`: `{other}` is not a direction; write `high` or `low`"
+                )));
+            }
+            None => (text.as_str(), None),
+        };
+        let Some(is_better_high) = told.or_else(|| direction(name, runs)) else {
+            return Err(Stop::bad_input(format!(
+                "`--metric {name}` does not say which direction is better; write `{name}:high` or \
+                 `{name}:low`"
+            )));
+        };
+        let Some(column) = ColumnMetric::named(name, is_better_high) else {
+            return Err(Stop::bad_input(format!(
+                "`--metric {name}` is not a column of numbers of `trials.csv`; docs/tables.md \
+                 lists them"
+            )));
+        };
+        if columns.iter().all(|known| known.name != column.name) {
+            columns.push(column);
+        }
+    }
+    Ok(columns)
+}
+
+/// Which direction of a metric is better: `better` of the experiment, else what is known of the
+/// column.
+fn direction(name: &str, runs: &[&TableSource]) -> Option<bool> {
+    let told = runs.iter().find_map(|run| {
+        let experiment = run.experiment_value()?;
+        let better = &experiment["model"]["metrics"][name.trim_start_matches("metric.")]["better"];
+        Some(better.as_str()? == "high")
+    });
+    told.or_else(|| ColumnMetric::known_direction(name))
 }
 
 /// Conclusion of a comparison: a sentence for the end of the page, and an answer for the exit
@@ -355,6 +450,12 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
         Reason::Ends => fails(names(&|pair| pair.ends.is_some())),
         Reason::Verdict(wanted) => match ComparedMetric::of_word(wanted) {
             Some(metric) => gate(found, metric),
+            None if *reason == Reason::of_columns() => {
+                let columns = found.metrics.iter().filter(|metric| metric.is_column());
+                let gates = columns.map(|metric| gate(found, *metric));
+                let nothing = || Gate::CannotTell(vec!["no column was compared".to_owned()]);
+                gates.reduce(Gate::and).unwrap_or_else(nothing)
+            }
             None if wanted == "not-comparable" => said(names(&|pair| {
                 !pair.unlike.is_empty() || !found.unnamed.is_empty()
             })),

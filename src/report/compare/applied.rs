@@ -4,8 +4,10 @@
 use kiln_core::record::TrialRow;
 
 use super::{
-    Options, RowFact, TreatedKey, Unlike, comparable::unlike, completed, matching::MatchedPair,
-    unlike_in,
+    Options, RowFact, TreatedKey, Unlike,
+    comparable::unlike,
+    matching::MatchedPair,
+    pair::{completed, unlike_in},
 };
 
 /// Facts that may be a treatment themselves. Others follow from settings: where those are equal, a

@@ -12,7 +12,7 @@ use super::{
 
 /// Version of the object that [`ComparisonPage::json`] makes.
 const KILN_COMPARE: u32 = 1;
-const CSV_COLUMNS: [&str; 18] = [
+const CSV_COLUMNS: [&str; 20] = [
     "point",
     "metric",
     "verdict",
@@ -31,6 +31,8 @@ const CSV_COLUMNS: [&str; 18] = [
     "base_disturbed",
     "new_disturbed",
     "treatment",
+    "side",
+    "blocks",
 ];
 
 impl ComparisonPage<'_> {
@@ -88,6 +90,11 @@ impl ComparisonPage<'_> {
                     pair.disturbed[0].len().to_string(),
                     pair.disturbed[1].len().to_string(),
                     treatment.join(" "),
+                    pair.side.clone().unwrap_or_default(),
+                    pair.blocks
+                        .as_ref()
+                        .map(|blocks| blocks.pairs.to_string())
+                        .unwrap_or_default(),
                 ]);
             }
         }

@@ -22,6 +22,23 @@ pub enum Gate {
 const MOST_NAMED: usize = 5;
 
 impl Gate {
+    /// The answer to both questions: a failure counts first, then what cannot be told.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Fail(mut one), Self::Fail(other)) => {
+                one.extend(other);
+                Self::Fail(one)
+            }
+            (Self::Fail(one), _) | (_, Self::Fail(one)) => Self::Fail(one),
+            (Self::CannotTell(mut one), Self::CannotTell(other)) => {
+                one.extend(other);
+                Self::CannotTell(one)
+            }
+            (Self::CannotTell(one), _) | (_, Self::CannotTell(one)) => Self::CannotTell(one),
+            (Self::Pass, Self::Pass) => Self::Pass,
+        }
+    }
+
     pub fn sentence(&self) -> String {
         let named = |points: &[String]| {
             let more = points.len().saturating_sub(MOST_NAMED);

@@ -13,8 +13,23 @@ use super::super::points::{BatchPieces, Point, SETTINGS, pieces, points, setting
 #[derive(Clone, Debug)]
 pub(super) struct MatchedPair<'a> {
     pub(super) name: String,
+    /// The values of the axes by which it was matched.
+    pub(super) values: Vec<(String, String)>,
     pub(super) base: Vec<&'a TrialRow>,
     pub(super) new: Vec<&'a TrialRow>,
+    pub(super) keys: RunKeys,
+}
+
+/// What makes two runs of a pair belong together, besides seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RunKeys {
+    /// Their order in time.
+    #[default]
+    Order,
+    /// Their blocks.
+    Blocks,
+    /// Nothing: they are from several devices.
+    Nothing,
 }
 
 /// Points that are in both tables, and the names of points that are in only one.
@@ -25,15 +40,23 @@ pub(super) struct Matched<'a> {
     pub(super) only_new: Vec<String>,
 }
 
+impl<'a> MatchedPair<'a> {
+    fn new(name: String, base: Vec<&'a TrialRow>, new: Vec<&'a TrialRow>) -> Self {
+        Self {
+            name,
+            values: Vec::new(),
+            base,
+            new,
+            keys: RunKeys::Order,
+        }
+    }
+}
+
 impl<'a> Matched<'a> {
     /// Adds a point of base, with the point of new that belongs to it, if there is one.
     fn add(&mut self, name: String, base: Point<'a>, new: Option<Point<'a>>) {
         match new {
-            Some(new) => self.pairs.push(MatchedPair {
-                name,
-                base: base.rows,
-                new: new.rows,
-            }),
+            Some(new) => self.pairs.push(MatchedPair::new(name, base.rows, new.rows)),
             None => self.only_base.push(name),
         }
     }
@@ -93,7 +116,11 @@ pub(super) fn by_settings<'a>(
         }
         .name(axes);
         let same = place_of.get(&key).and_then(|place| others[*place].take());
+        let is_matched = same.is_some();
         matched.add(name, point, same);
+        if let Some(pair) = matched.pairs.last_mut().filter(|_| is_matched) {
+            pair.values = axes.iter().cloned().zip(key.0).collect();
+        }
     }
     let left = others.into_iter().flatten();
     matched.only_new = left.map(|point| point.name(&new.axes)).collect();
@@ -139,7 +166,7 @@ pub(super) fn by_keys<'a>(
     for (values, base) in std::mem::take(&mut groups) {
         let name = spelled(keys, &values);
         match others.remove(&values) {
-            Some(new) => matched.pairs.push(MatchedPair { name, base, new }),
+            Some(new) => matched.pairs.push(MatchedPair::new(name, base, new)),
             None => matched.only_base.push(name),
         }
     }

@@ -5,13 +5,12 @@ use kiln_core::{
     record::TrialRow,
     statistics::{Nature, TimedRun, WORTH, WORTH_OF_LOSS},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::at_once::AtOnce;
+use super::{at_once::AtOnce, column::ColumnMetric, matching::RunKeys, paired};
 
 /// A number that a verdict is given on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ComparedMetric {
     /// Tokens per second, of a model without tokens samples per second.
     Throughput,
@@ -19,9 +18,18 @@ pub enum ComparedMetric {
     Memory,
     Energy,
     Loss,
+    /// Any column, asked for by its name.
+    Column(ColumnMetric),
+}
+
+impl Serialize for ComparedMetric {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 impl ComparedMetric {
+    /// The metrics of every comparison.
     pub const ALL: [Self; 5] = [
         Self::Throughput,
         Self::StepTime,
@@ -29,6 +37,14 @@ impl ComparedMetric {
         Self::Energy,
         Self::Loss,
     ];
+
+    /// The word for a change for the worse of a column that was asked for.
+    pub const COLUMNS_WORSE: &str = "worse";
+
+    /// Whether it is a column that was asked for by name.
+    pub fn is_column(self) -> bool {
+        matches!(self, Self::Column(_))
+    }
 
     /// As a page and a table spell it.
     pub fn name(self) -> &'static str {
@@ -38,12 +54,14 @@ impl ComparedMetric {
             Self::Memory => "memory",
             Self::Energy => "energy",
             Self::Loss => "loss",
+            Self::Column(column) => column.name,
         }
     }
 
     /// The columns that have it, the one that is taken first.
-    fn columns(self) -> &'static [MetricColumn] {
-        match self {
+    fn columns(self) -> Vec<MetricColumn> {
+        let known: &[KnownColumn] = match self {
+            Self::Column(column) => return vec![MetricColumn::Named(column)],
             Self::Throughput => &[
                 ("tokens_per_second", |row| row.tokens_per_second),
                 ("samples_per_second", |row| row.samples_per_second),
@@ -75,7 +93,8 @@ impl ComparedMetric {
                 ("valid_loss", |row| row.valid_loss),
                 ("train_loss", |row| row.train_loss),
             ],
-        }
+        };
+        known.iter().copied().map(MetricColumn::Known).collect()
     }
 
     /// The numbers of the rows of both sides from one column, with its name: the first column in
@@ -85,33 +104,34 @@ impl ComparedMetric {
         self,
         base: &[&TrialRow],
         new: &[&TrialRow],
-        at_once: &AtOnce<'_>,
+        reader: RunReader<'_>,
     ) -> Option<(&'static str, [Vec<TimedRun>; 2])> {
-        let of = |(name, column): &MetricColumn| {
+        let of = |column: MetricColumn| {
             let run = |row: &&TrialRow| {
-                Some(self.run(
-                    row,
-                    column(row).filter(|value| can_be_ratio(*value))?,
-                    at_once,
-                ))
+                let value = column.read(row).filter(|value| can_be_ratio(*value))?;
+                Some(self.run(row, value, reader))
             };
             (
-                *name,
+                column.name(),
                 [base, new].map(|rows| rows.iter().filter_map(run).collect::<Vec<TimedRun>>()),
             )
         };
-        let is_told = |(_, column): &&MetricColumn| {
+        let is_told = |column: &MetricColumn| {
             [base, new]
                 .iter()
-                .all(|rows| rows.iter().any(|row| column(row).is_some()))
+                .all(|rows| rows.iter().any(|row| column.read(row).is_some()))
         };
-        self.columns().iter().find(is_told).map(of)
+        self.columns().into_iter().find(is_told).map(of)
     }
 
     /// The column that both sides have while one of them has no number in it that can be in a
     /// ratio.
     pub(super) fn unusable(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
-        let (name, sides) = self.of_both(base, new, &AtOnce::default())?;
+        let reader = RunReader {
+            at_once: &AtOnce::default(),
+            keys: RunKeys::Order,
+        };
+        let (name, sides) = self.of_both(base, new, reader)?;
         sides.iter().any(Vec::is_empty).then_some(name)
     }
 
@@ -119,27 +139,34 @@ impl ComparedMetric {
     /// have: another thing may be compared than was asked for. Energy is the same by its counter
     /// and by its integral.
     pub(super) fn passed_over(self, base: &[&TrialRow], new: &[&TrialRow]) -> Option<&'static str> {
-        let has = |column: fn(&TrialRow) -> Option<f64>| {
-            [base, new].map(|rows| rows.iter().any(|row| column(row).is_some()))
+        let has = |column: &MetricColumn| {
+            [base, new].map(|rows| rows.iter().any(|row| column.read(row).is_some()))
         };
         let before = self
             .columns()
-            .iter()
-            .take_while(|(_, column)| has(*column) != [true, true]);
+            .into_iter()
+            .take_while(|column| has(column) != [true, true]);
         before
-            .filter(|(_, column)| self != Self::Energy && has(*column) != [false, false])
-            .map(|(name, _)| *name)
+            .filter(|column| self != Self::Energy && has(column) != [false, false])
+            .map(|column| column.name())
             .next()
     }
 
     /// A number of a row with its place in time.
-    fn run(self, row: &TrialRow, value: f64, at_once: &AtOnce<'_>) -> TimedRun {
-        // The same seed gives the same weights and batches on both sides.
-        let block = (self.nature() == Nature::Settled).then_some(row.seed);
-        let is_at_once = at_once.beside(row).is_some();
+    fn run(self, row: &TrialRow, value: f64, reader: RunReader<'_>) -> TimedRun {
+        let block = match (self.nature(), reader.keys) {
+            // The same seed gives the same weights and batches on both sides.
+            (Nature::Settled, _) => Some(row.seed),
+            (Nature::Drifting, RunKeys::Blocks) => Some(paired::block_of(row)),
+            (Nature::Drifting, RunKeys::Order | RunKeys::Nothing) => None,
+        };
+        let is_at_once = reader.at_once.beside(row).is_some();
         TimedRun {
             value,
-            seconds: row.started_seconds(),
+            // Neighbors in time are no pair on two devices.
+            seconds: row
+                .started_seconds()
+                .filter(|_| reader.keys != RunKeys::Nothing),
             block,
             is_disturbed: is_at_once || !row.disturbances().is_empty(),
             is_at_once,
@@ -151,7 +178,14 @@ impl ComparedMetric {
         match self {
             Self::Throughput | Self::StepTime | Self::Energy => Nature::Drifting,
             Self::Memory | Self::Loss => Nature::Settled,
+            Self::Column(column) => column.nature(),
         }
+    }
+
+    /// Whether it is what the comparison is mainly about: throughput, and what was asked for by
+    /// name.
+    pub(super) fn is_main(self) -> bool {
+        matches!(self, Self::Throughput | Self::Column(_))
     }
 
     /// True for throughput and step time.
@@ -163,7 +197,7 @@ impl ComparedMetric {
     pub(super) fn of(self, row: &TrialRow) -> Option<f64> {
         self.columns()
             .iter()
-            .find_map(|(_, column)| column(row))
+            .find_map(|column| column.read(row))
             .filter(|value| can_be_ratio(*value))
     }
 
@@ -177,7 +211,10 @@ impl ComparedMetric {
     }
 
     pub(super) fn is_better_high(self) -> bool {
-        self == Self::Throughput
+        match self {
+            Self::Column(column) => column.is_better_high,
+            _ => self == Self::Throughput,
+        }
     }
 
     /// Returns the metric whose change for the worse has this word.
@@ -200,12 +237,44 @@ impl ComparedMetric {
             (Self::Energy, false) => "more-energy",
             (Self::Loss, true) => "better-loss",
             (Self::Loss, false) => "worse-loss",
+            (Self::Column(_), true) => "better",
+            (Self::Column(_), false) => Self::COLUMNS_WORSE,
         }
     }
 }
 
 /// Name of a column, and the function that reads it.
-type MetricColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
+type KnownColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
+
+/// A column of a metric.
+#[derive(Clone, Copy)]
+enum MetricColumn {
+    Known(KnownColumn),
+    Named(ColumnMetric),
+}
+
+impl MetricColumn {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Known((name, _)) => name,
+            Self::Named(column) => column.name,
+        }
+    }
+
+    fn read(&self, row: &TrialRow) -> Option<f64> {
+        match self {
+            Self::Known((_, read)) => read(row),
+            Self::Named(column) => column.read(row),
+        }
+    }
+}
+
+/// How runs are read from rows.
+#[derive(Clone, Copy)]
+pub(super) struct RunReader<'a> {
+    pub(super) at_once: &'a AtOnce<'a>,
+    pub(super) keys: RunKeys,
+}
 
 fn on_gpu(row: &TrialRow, bytes: Option<u64>) -> Option<f64> {
     bytes

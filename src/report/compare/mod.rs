@@ -5,13 +5,19 @@
 
 mod applied;
 mod at_once;
+mod between;
+mod between_page;
+mod column;
 mod comparable;
 mod export;
 mod gate;
 mod matching;
+mod measured;
 mod metric;
 mod order;
 mod outliers;
+mod pair;
+mod paired;
 mod record;
 mod render;
 mod reproduced;
@@ -19,17 +25,18 @@ mod scope;
 mod treatment;
 mod words;
 
-use std::collections::HashSet;
-
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable},
-    statistics::{self, Design, Drift, Estimate, Question, Sides, estimates},
+    statistics::{Design, Drift, Nature},
 };
 use serde::Serialize;
 
+pub use between::{Between, SplitTable, between};
+pub use column::ColumnMetric;
 pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
+pub use measured::verdict_of;
 pub use metric::ComparedMetric;
 pub use record::{Fact, facts};
 pub(in crate::report) use record::{beginning, is_fleeting};
@@ -38,9 +45,11 @@ pub use reproduced::{Reproduction, reproduced};
 pub use treatment::{MOST_TREATED, TreatedKey, Treatment, is_treatable};
 pub use words::word;
 
+pub use paired::PairedBlocks;
+
 use self::{applied::AppliedTreatment, at_once::AtOnce};
 use matching::{Matched, MatchedPair, by_id, by_keys};
-use outliers::outliers;
+use pair::{completed, disturbances, unlike_in, without_numbers};
 
 /// Options of a comparison of two tables.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +65,16 @@ pub struct Options {
     pub treatment: Option<Treatment>,
     /// Exclude disturbed runs ([`TrialRow::disturbances`]).
     pub is_clean: bool,
+    /// Columns to compare besides those of every comparison.
+    pub columns: Vec<ColumnMetric>,
+}
+
+impl Options {
+    /// All metrics, in the order of the page.
+    fn metrics(&self) -> Vec<ComparedMetric> {
+        let columns = self.columns.iter().copied().map(ComparedMetric::Column);
+        columns.chain(ComparedMetric::ALL).collect()
+    }
 }
 
 /// Result of a comparison.
@@ -114,6 +133,15 @@ pub struct Comparison {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub name: String,
+    /// The values of the axes by which its points match, where points match by axes.
+    #[serde(skip)]
+    pub values: Vec<(String, String)>,
+    /// The side's value, where values of an axis are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
+    /// How its runs are in blocks, where values of an axis are compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<PairedBlocks>,
     pub comparisons: Vec<Comparison>,
     /// Fields that make it not comparable; empty if it can be compared.
     pub unlike: Vec<Unlike>,
@@ -153,7 +181,7 @@ impl Compared {
     fn timed(&self) -> Option<&Comparison> {
         self.comparisons
             .iter()
-            .find(|one| one.metric.nature() == statistics::Nature::Drifting)
+            .find(|one| one.metric.nature() == Nature::Drifting)
     }
 }
 
@@ -172,6 +200,12 @@ pub struct Comparisons {
     pub unnamed: Vec<String>,
     /// Whether disturbed runs were excluded.
     pub is_clean: bool,
+    /// The axis whose values are the sides; `None` for two tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub between: Option<Between>,
+    /// What was looked for, in the order of the page.
+    #[serde(skip)]
+    pub metrics: Vec<ComparedMetric>,
 }
 
 impl Comparisons {
@@ -191,54 +225,120 @@ pub fn compare(
     options: &Options,
 ) -> Result<Comparisons, String> {
     let (matched, is_by_treatment) = matched(base, new, options)?;
-    let Matched {
-        mut pairs,
-        only_base,
-        only_new,
-    } = matched;
-    let at_once = AtOnce::of(base, new);
-    let of_pair = |pair: &MatchedPair<'_>| {
-        [(&pair.base, "new"), (&pair.new, "base")]
-            .map(|(rows, other)| disturbances(rows, &at_once, other))
+    let matchup = Matchup {
+        matched,
+        is_by_treatment,
+        at_once: AtOnce::of(base, new),
+        options: options.clone(),
+        side: None,
     };
-    let disturbed: Vec<[Vec<String>; 2]> = pairs.iter().map(of_pair).collect();
-    if options.is_clean {
+    Ok(judged(vec![matchup], options))
+}
+
+/// Two sides whose points are matched.
+struct Matchup<'a> {
+    matched: Matched<'a>,
+    is_by_treatment: bool,
+    at_once: AtOnce<'a>,
+    options: Options,
+    /// The side's value, where values of an axis are compared.
+    side: Option<String>,
+}
+
+/// Compares the pairs of all matchups; their intervals are adjusted together.
+fn judged(mut matchups: Vec<Matchup<'_>>, options: &Options) -> Comparisons {
+    let metrics = options.metrics();
+    let mut found = Comparisons {
+        pairs: Vec::new(),
+        only_base: Vec::new(),
+        only_new: Vec::new(),
+        across: Vec::new(),
+        treatment: Vec::new(),
+        unnamed: Vec::new(),
+        is_clean: options.is_clean,
+        between: None,
+        metrics,
+    };
+    for matchup in &mut matchups {
+        matchup.without_numbers(&mut found);
+    }
+    measured::fill(&matchups, &found.metrics, &mut found.pairs);
+    found
+}
+
+impl Matchup<'_> {
+    /// Adds the pairs without their comparisons; removes the rows that do not count.
+    fn without_numbers(&mut self, found: &mut Comparisons) {
+        let disturbed: Vec<[Vec<String>; 2]> = self
+            .matched
+            .pairs
+            .iter()
+            .map(|pair| self.disturbances(pair))
+            .collect();
+        if self.options.is_clean {
+            self.drop_disturbed();
+        }
+        let pairs = &mut self.matched.pairs;
+        let treated = AppliedTreatment::of(pairs, &self.options, self.is_by_treatment);
+        let across = &self.options.across;
+        for (pair, disturbed) in pairs.iter_mut().zip(disturbed) {
+            let blocks = self.side.as_ref().map(|_| {
+                paired::pair(pair, &|unlike| {
+                    treated.covers(unlike) || across.contains(&unlike.field)
+                })
+            });
+            let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair)
+                .into_iter()
+                .filter(|unlike| !treated.covers(unlike))
+                .partition(|unlike| across.contains(&unlike.field));
+            asked.into_iter().for_each(|unlike| {
+                if !found.across.contains(&unlike) {
+                    found.across.push(unlike)
+                }
+            });
+            // In blocks the sides are compared within each, where nothing differs.
+            let unlike = match &blocks {
+                Some(blocks) if blocks.are_enough => Vec::new(),
+                _ => unlike,
+            };
+            found.pairs.push(Compared {
+                disturbed,
+                blocks,
+                side: self.side.clone(),
+                ..without_numbers(pair, unlike, &found.metrics)
+            });
+        }
+        let new_keys = |known: &[TreatedKey], keys: Vec<TreatedKey>| -> Vec<TreatedKey> {
+            let is_new = |key: &TreatedKey| !known.contains(key);
+            keys.into_iter().filter(is_new).collect()
+        };
+        let keys = new_keys(&found.treatment, treated.keys);
+        found.treatment.extend(keys);
+        for key in treated.unnamed {
+            if !found.unnamed.contains(&key) {
+                found.unnamed.push(key);
+            }
+        }
+        found.only_base.append(&mut self.matched.only_base);
+        found.only_new.append(&mut self.matched.only_new);
+    }
+
+    fn disturbances(&self, pair: &MatchedPair<'_>) -> [Vec<String>; 2] {
+        [(&pair.base, "new"), (&pair.new, "base")]
+            .map(|(rows, other)| disturbances(rows, &self.at_once, other))
+    }
+
+    fn drop_disturbed(&mut self) {
+        let at_once = &self.at_once;
         let is_quiet =
             |row: &TrialRow| row.disturbances().is_empty() && at_once.beside(row).is_none();
         let is_clean = |row: &&TrialRow| row.outcome != Outcome::Completed || is_quiet(row);
-        pairs
+        self.matched
+            .pairs
             .iter_mut()
             .flat_map(|pair| [&mut pair.base, &mut pair.new])
             .for_each(|rows| rows.retain(is_clean));
     }
-    let treated = AppliedTreatment::of(&pairs, options, is_by_treatment);
-    let mut across: Vec<Unlike> = Vec::new();
-    let mut compared: Vec<Compared> = Vec::new();
-    for (pair, disturbed) in pairs.iter().zip(disturbed) {
-        let (asked, unlike): (Vec<Unlike>, Vec<Unlike>) = unlike_in(pair)
-            .into_iter()
-            .filter(|unlike| !treated.covers(unlike))
-            .partition(|unlike| options.across.contains(&unlike.field));
-        asked.into_iter().for_each(|unlike| {
-            if !across.contains(&unlike) {
-                across.push(unlike)
-            }
-        });
-        compared.push(Compared {
-            disturbed,
-            ..without_numbers(pair, unlike)
-        });
-    }
-    fill(&pairs, &at_once, options.treatment.as_ref(), &mut compared);
-    Ok(Comparisons {
-        pairs: compared,
-        only_base,
-        only_new,
-        across,
-        treatment: treated.keys,
-        unnamed: treated.unnamed,
-        is_clean: options.is_clean,
-    })
 }
 
 /// Matches rows by the keys of `--by`, else by id; where no id is in both tables because of a
@@ -259,339 +359,6 @@ fn matched<'a>(
         _ => Ok((matched, false)),
     }
 }
-
-/// Returns the fields in which the completed runs of both sides differ.
-fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
-    comparable::unlike(&completed(&pair.base), &completed(&pair.new))
-}
-
-fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
-    rows.iter()
-        .copied()
-        .filter(|row| row.outcome == Outcome::Completed)
-        .collect()
-}
-
-fn without_numbers(pair: &MatchedPair<'_>, unlike: Vec<Unlike>) -> Compared {
-    let twice = pair
-        .base
-        .iter()
-        .filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
-    let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
-    let losses: Vec<bool> = twice
-        .iter()
-        .filter_map(|(old, new)| equal_losses(old, new))
-        .collect();
-    let apart = twice.iter().flat_map(|(old, new)| {
-        [
-            (old.train_loss, new.train_loss),
-            (old.valid_loss, new.valid_loss),
-        ]
-    });
-    let apart = apart
-        .filter_map(|(old, new)| Some(((new? - old?) / old?).abs()))
-        .filter(|share| !share.is_nan())
-        .map(|share| share.min(FURTHEST));
-    let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
-    let whole = is_whole(&pair.base) && is_whole(&pair.new);
-    Compared {
-        name: pair.name.clone(),
-        comparisons: Vec::new(),
-        unlike,
-        losses: losses.len(),
-        equal_losses: losses.iter().filter(|equal| **equal).count(),
-        lacking_losses: twice
-            .iter()
-            .filter(|(old, new)| lacks_loss(old, new))
-            .count(),
-        losses_apart: apart.reduce(f64::max),
-        ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
-        outliers: [("base", &pair.base), ("new", &pair.new)]
-            .into_iter()
-            .flat_map(|(side, rows)| outliers(side, rows))
-            .collect(),
-        shared: pair
-            .base
-            .iter()
-            .filter(|old| pair.new.iter().any(|new| is_same_run(old, new)))
-            .count(),
-        boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
-        unusable: ComparedMetric::ALL
-            .into_iter()
-            .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
-            .collect(),
-        disturbed: Default::default(),
-    }
-}
-
-fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
-    old.started_utc.is_some() && old == new
-}
-
-/// Whether one of two attempts of a trial has a loss that the other lacks.
-fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
-    let differs = |old: Option<f64>, new: Option<f64>| old.is_some() != new.is_some();
-    differs(old.train_loss, new.train_loss) || differs(old.valid_loss, new.valid_loss)
-}
-
-/// Whether two attempts of a trial have equal losses; `None` where a loss is missing.
-fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
-    let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
-    match (
-        is_equal(old.train_loss, new.train_loss),
-        is_equal(old.valid_loss, new.valid_loss),
-    ) {
-        // One of them was not evaluated.
-        (Some(_), None) if old.valid_loss.is_some() != new.valid_loss.is_some() => Some(false),
-        (Some(train), valid) => Some(train && valid.unwrap_or(true)),
-        (None, valid) => valid,
-    }
-}
-
-/// `3 completed, 1 oom`.
-fn ends(rows: &[&TrialRow]) -> String {
-    let of = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
-    let counts: Vec<String> = Outcome::ALL
-        .into_iter()
-        .filter(|outcome| of(*outcome) > 0)
-        .map(|outcome| format!("{} {outcome}", of(outcome)))
-        .collect();
-    counts.join(", ")
-}
-
-/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed
-/// runs; `other` is what the other side is called.
-fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
-    let told =
-        |row: &TrialRow| {
-            let mut found = row.disturbances();
-            found.extend(at_once.beside(row).map(|beside| {
-                format!("ran at the same time as trial {} of {other}", beside.trial)
-            }));
-            (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
-        };
-    completed(rows).into_iter().filter_map(told).collect()
-}
-
-/// A metric of a pair before its verdict.
-struct MeasuredPair {
-    place: usize,
-    metric: ComparedMetric,
-    column: &'static str,
-    sides: Sides,
-    missing: [usize; 2],
-    passed_over: Option<&'static str>,
-    refusal: Option<String>,
-}
-
-impl MeasuredPair {
-    fn of(
-        place: usize,
-        metric: ComparedMetric,
-        pair: &MatchedPair<'_>,
-        at_once: &AtOnce<'_>,
-        treatment: Option<&Treatment>,
-    ) -> Option<Self> {
-        let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
-        let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], at_once)?;
-        let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
-        let passed_over = metric.passed_over(&rows[0], &rows[1]);
-        let sides = Sides {
-            base,
-            new,
-            nature: metric.nature(),
-        };
-        (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self {
-            place,
-            metric,
-            column,
-            sides,
-            missing,
-            passed_over,
-            refusal: treatment
-                .and_then(|treatment| scope::refusal(metric, column, treatment, pair)),
-        })
-    }
-
-    /// The verdict from an estimate, if there is one; `looks` is the number of points in which a
-    /// drift is looked for.
-    fn compared(
-        self,
-        estimate: Option<Estimate>,
-        is_comparable: bool,
-        looks: usize,
-    ) -> Option<Comparison> {
-        let metric = self.metric;
-        let middle = |runs: &[statistics::TimedRun]| {
-            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
-        };
-        let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
-        let verdict = match &estimate {
-            _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
-            None => Verdict::TooFewRuns,
-            Some(estimate) => verdict(metric, estimate),
-        };
-        Some(Comparison {
-            metric,
-            verdict,
-            column: self.column,
-            base_runs: self.sides.base.len(),
-            new_runs: self.sides.new.len(),
-            base_missing: self.missing[0],
-            new_missing: self.missing[1],
-            passed_over: self.passed_over,
-            base,
-            new,
-            ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
-            interval: estimate
-                .map(|estimate| [estimate.low, estimate.high])
-                .filter(|[_, high]| high.is_finite()),
-            visible: estimate.and_then(|estimate| estimate.visible),
-            design: estimate.map(|estimate| estimate.design),
-            refusal: self.refusal,
-            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
-            drift: estimate
-                .filter(|_| metric.nature() == statistics::Nature::Drifting)
-                .map(|_| Drift::of(&self.sides, looks))
-                .unwrap_or_default(),
-        })
-    }
-}
-
-/// Adds the comparisons of all metrics, the intervals adjusted for all of them together.
-fn fill(
-    pairs: &[MatchedPair<'_>],
-    at_once: &AtOnce<'_>,
-    treatment: Option<&Treatment>,
-    compared: &mut [Compared],
-) {
-    let of_metric = |metric: ComparedMetric| {
-        pairs.iter().enumerate().filter_map(move |(place, pair)| {
-            MeasuredPair::of(place, metric, pair, at_once, treatment)
-        })
-    };
-    let measured: Vec<MeasuredPair> = ComparedMetric::ALL
-        .into_iter()
-        .flat_map(of_metric)
-        .collect();
-    let is_told = |one: &&MeasuredPair| {
-        compared[one.place].unlike.is_empty() && one.refusal.is_none() && one.sides.has_enough()
-    };
-    let told: Vec<usize> = measured
-        .iter()
-        .enumerate()
-        .filter(|(_, one)| is_told(one))
-        .map(|(place, _)| place)
-        .collect();
-    let found = estimates(&questions(
-        told.iter().map(|place| &measured[*place]).collect(),
-    ));
-    // A drift is looked for once at each point, by its rate or else by its steps.
-    let points: HashSet<usize> = told
-        .iter()
-        .map(|place| &measured[*place])
-        .filter(|one| one.metric.is_speed())
-        .map(|one| one.place)
-        .collect();
-    let looks = points.len();
-    let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
-    told.into_iter()
-        .zip(found)
-        .for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
-    for (one, estimate) in measured.into_iter().zip(estimate_of) {
-        let into = &mut compared[one.place];
-        let is_comparable = into.unlike.is_empty();
-        into.comparisons
-            .extend(one.compared(estimate, is_comparable, looks));
-    }
-}
-
-/// Half of the error level is for throughput, half for all other metrics together; comparisons of
-/// constant numbers count for neither.
-fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
-    let is_asked = |one: &&&MeasuredPair| !one.sides.is_constant();
-    let of_throughput = measured
-        .iter()
-        .filter(is_asked)
-        .filter(|one| one.metric == ComparedMetric::Throughput)
-        .count()
-        .max(1) as f64;
-    let of_others = measured
-        .iter()
-        .filter(is_asked)
-        .filter(|one| one.metric != ComparedMetric::Throughput)
-        .count()
-        .max(1) as f64;
-    let weight = |one: &MeasuredPair| {
-        1.0 / if one.metric == ComparedMetric::Throughput {
-            of_throughput
-        } else {
-            of_others
-        }
-    };
-    measured
-        .iter()
-        .map(|one| Question {
-            sides: one.sides.clone(),
-            worth: one.metric.worth(),
-            weight: weight(one),
-        })
-        .collect()
-}
-
-/// The verdict on one metric of one point by itself.
-pub fn verdict_of(
-    metric: ComparedMetric,
-    base: &[statistics::TimedRun],
-    new: &[statistics::TimedRun],
-) -> Verdict {
-    let sides = Sides {
-        base: base.to_vec(),
-        new: new.to_vec(),
-        nature: metric.nature(),
-    };
-    if !sides.has_enough() {
-        return Verdict::TooFewRuns;
-    }
-    let question = Question {
-        sides,
-        worth: metric.worth(),
-        weight: 1.0,
-    };
-    estimates(&[question])
-        .first()
-        .map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
-}
-
-fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
-    let worth = metric.worth();
-    let change = |is_higher: bool| {
-        if is_higher == metric.is_better_high() {
-            Verdict::Better
-        } else {
-            Verdict::Worse
-        }
-    };
-    match estimate {
-        _ if estimate.is_higher(worth) => change(true),
-        _ if estimate.is_lower(worth) => change(false),
-        _ if estimate.excludes_lower(worth) && estimate.excludes_higher(worth) => Verdict::Same,
-        _ if estimate.design.is_apart() => Verdict::CannotTell,
-        _ => Verdict::Ambiguous,
-    }
-}
-
-fn excludes_worse(metric: ComparedMetric, estimate: &Estimate) -> bool {
-    let worth = metric.worth();
-    if metric.is_better_high() {
-        estimate.excludes_lower(worth)
-    } else {
-        estimate.excludes_higher(worth)
-    }
-}
-
-/// Relative distance of two losses of which one is 0, because a page has no infinite numbers.
-const FURTHEST: f64 = 1e300;
 
 #[cfg(test)]
 mod tests;

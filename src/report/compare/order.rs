@@ -134,7 +134,7 @@ fn boards(found: &Comparisons, base: &str, new: &str) -> Option<String> {
 }
 
 /// The largest drift of each kind, as a speed: a longer step is a slower machine.
-fn drifts(found: &Comparisons) -> Vec<String> {
+pub(super) fn drifts(found: &Comparisons) -> Vec<String> {
     let largest = |of: &dyn Fn(&Drift) -> Option<f64>| {
         let speed = |one: &Comparison| {
             of(&one.drift).map(|ratio| {

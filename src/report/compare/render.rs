@@ -9,8 +9,7 @@ use kiln_core::{
 };
 
 use super::{
-    Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict,
-    order::sentences,
+    Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
         USABLE, beside, changes_without_interval, difference, disturbed, interval_of, missing,
         reach, refusals, shown, shown_value, treated, unit, verdict, visible, words,
@@ -48,34 +47,56 @@ enum TableForm {
 impl ComparisonPage<'_> {
     /// For a terminal or a pipe, ending in a line feed.
     pub fn text(&self, style: PageStyle) -> String {
-        let mut page = format!(
-            "base: {}\nnew:  {}\n",
-            without_controls(self.base),
-            without_controls(self.new)
-        );
+        let mut page = match &self.found.between {
+            Some(between) => format!(
+                "run:  {}\n{}\n",
+                without_controls(self.base),
+                without_controls(&between_page::sides(between, self.found))
+            ),
+            None => format!(
+                "base: {}\nnew:  {}\n",
+                without_controls(self.base),
+                without_controls(self.new)
+            ),
+        };
         self.body(&mut page, &TableForm::Text(style));
         page
     }
 
     /// For a pull request.
     pub fn markdown(&self) -> String {
-        let mut page = format!(
-            "# {}\n\nBase: {}, new: {}.\n",
-            markdown::inline(&self.headline()),
-            markdown::inline(self.base),
-            markdown::inline(self.new)
-        );
+        let sides = match &self.found.between {
+            Some(between) => format!(
+                "Run: {}; {}",
+                markdown::inline(self.base),
+                markdown::inline(&between_page::sides(between, self.found))
+            ),
+            None => format!(
+                "Base: {}, new: {}",
+                markdown::inline(self.base),
+                markdown::inline(self.new)
+            ),
+        };
+        let mut page = format!("# {}\n\n{sides}.\n", markdown::inline(&self.headline()));
         self.body(&mut page, &TableForm::Markdown);
         page
     }
 
     fn body(&self, page: &mut String, form: &TableForm) {
-        self.record(page, form);
-        self.treatment(page, form);
+        match &self.found.between {
+            Some(between) => self.differences(page, form, "the sides differ in", &between.differ),
+            None => {
+                self.record(page, form);
+                self.treatment(page, form);
+            }
+        }
         if let TableForm::Text(_) = form {
             let _ = writeln!(page, "\n{}", self.plain(&self.verdicts(), form));
         }
-        let order = sentences(self.found, self.base, self.new);
+        let order = match &self.found.between {
+            Some(between) => between_page::sentences(self.found, between),
+            None => order::sentences(self.found, self.base, self.new),
+        };
         if let TableForm::Markdown = form
             && !order.is_empty()
         {
@@ -93,8 +114,8 @@ impl ComparisonPage<'_> {
                 self.plain(&sentence, form)
             );
         }
-        for metric in ComparedMetric::ALL {
-            self.metric(page, form, metric);
+        for metric in &self.found.metrics {
+            self.metric(page, form, *metric);
         }
         let remarks = self.remarks();
         if !remarks.is_empty() {
@@ -163,6 +184,13 @@ impl ComparisonPage<'_> {
                 None => told,
             }
         };
+        let asked: Vec<String> = self
+            .found
+            .metrics
+            .iter()
+            .filter(|metric| matches!(metric, ComparedMetric::Column(_)))
+            .map(|metric| format!("{}: {}", metric.name(), words(*metric)))
+            .collect();
         let verdicts = match (
             words(ComparedMetric::Throughput),
             words(ComparedMetric::StepTime),
@@ -174,6 +202,10 @@ impl ComparisonPage<'_> {
                 format!("no point has a rate to compare; step-time: {steps}")
             }
             (rates, _) => format!("throughput: {rates}"),
+        };
+        let verdicts = match asked.is_empty() {
+            true => verdicts,
+            false => format!("{}; {verdicts}", asked.join("; ")),
         };
         let across: Vec<String> = self
             .found
@@ -219,6 +251,21 @@ impl ComparisonPage<'_> {
                 "{bullet}and {} more (`--format json` has all)",
                 facts.len() - MOST_FACTS
             );
+        }
+    }
+
+    /// Writes a list of differences; nothing where there are none.
+    fn differences(&self, page: &mut String, form: &TableForm, title: &str, all: &[String]) {
+        if all.is_empty() {
+            return;
+        }
+        let (after, bullet) = match form {
+            TableForm::Text(_) => ("", "  "),
+            TableForm::Markdown => ("\n", "- "),
+        };
+        let _ = writeln!(page, "\n{title}:{after}");
+        for line in all {
+            let _ = writeln!(page, "{bullet}{}", self.plain(line, form));
         }
     }
 
@@ -273,7 +320,7 @@ impl ComparisonPage<'_> {
             return;
         }
         let (shown, left_out) = worth_showing(comparisons);
-        let columns = columns(metric, &shown, self.found.is_clean);
+        let columns = columns(metric, &shown, self.found);
         match form {
             TableForm::Text(style) => {
                 let _ = write!(
@@ -373,6 +420,7 @@ impl ComparisonPage<'_> {
             )
         };
         remarks.extend(pair.unusable.iter().map(unusable));
+        remarks.extend(between_page::unpaired(pair));
         remarks.extend(disturbed(pair, self.found.is_clean));
         let outliers = pair.outliers.iter();
         remarks.extend(outliers.map(|outlier| format!("outlier: {}: {outlier}", pair.name)));
@@ -446,8 +494,9 @@ fn worth_showing<'c>(
 fn columns(
     metric: ComparedMetric,
     comparisons: &[(&Compared, &Comparison)],
-    is_clean: bool,
+    found: &Comparisons,
 ) -> Vec<PageColumn> {
+    let is_clean = found.is_clean;
     let column = |head: &str, keep: u8, of: &dyn Fn(&Compared, &Comparison) -> Option<String>| {
         PageColumn::new(
             head,
@@ -457,13 +506,23 @@ fn columns(
                 .map(|(pair, comparison)| of(pair, comparison)),
         )
     };
-    let mut columns = vec![
-        PageColumn::of_marks(
-            comparisons
-                .iter()
-                .map(|(_, comparison)| comparison.verdict == Verdict::Worse),
-        ),
-        column("point", u8::MAX, &|pair, _| Some(pair.name.clone())),
+    let marks = PageColumn::of_marks(
+        comparisons
+            .iter()
+            .map(|(_, comparison)| comparison.verdict == Verdict::Worse),
+    );
+    let points = match between_page::axes(found) {
+        Some(axes) => axes
+            .iter()
+            .map(|axis| {
+                column(axis, u8::MAX, &|pair, _| {
+                    between_page::value(pair, found, axis).map(str::to_owned)
+                })
+            })
+            .collect(),
+        None => vec![column("point", u8::MAX, &|pair, _| Some(pair.name.clone()))],
+    };
+    let numbers = [
         column("verdict", MUST_STAY, &|pair, comparison| {
             Some(verdict(comparison) + if is_clean { "" } else { beside(pair) })
         }),
@@ -483,7 +542,7 @@ fn columns(
         column("smallest visible", 60, &|_, comparison| {
             comparison.visible.map(visible)
         }),
-        column("n", 70, &|_, comparison| {
+        column(runs_head(found), 70, &|_, comparison| {
             let Comparison {
                 base_runs,
                 new_runs,
@@ -496,6 +555,16 @@ fn columns(
             })
         }),
     ];
+    let mut columns: Vec<PageColumn> = [marks].into_iter().chain(points).chain(numbers).collect();
     columns.retain(PageColumn::says_something);
     columns
+}
+
+/// In blocks each side has one run in each.
+fn runs_head(found: &Comparisons) -> &'static str {
+    let mut blocks = found.pairs.iter().map(|pair| pair.blocks.as_ref());
+    match blocks.all(|blocks| blocks.is_some_and(|blocks| blocks.are_enough)) {
+        true => "blocks",
+        false => "n",
+    }
 }

@@ -50,7 +50,7 @@ pub(super) fn refusal(
             .into_iter()
             .find(|key| treatment.has(key))
             .map(|key| format!("it is per sample, and `{key}` makes samples different")),
-        ComparedMetric::Memory => None,
+        ComparedMetric::Memory | ComparedMetric::Column(_) => None,
     }
 }
 
@@ -95,5 +95,8 @@ fn samples_seen(row: &TrialRow) -> Option<u64> {
 
 /// The largest number of the completed rows.
 fn most(rows: &[&TrialRow], of: fn(&TrialRow) -> Option<u64>) -> Option<u64> {
-    super::completed(rows).into_iter().filter_map(of).max()
+    super::pair::completed(rows)
+        .into_iter()
+        .filter_map(of)
+        .max()
 }

@@ -87,6 +87,14 @@ impl Treatment {
         }
     }
 
+    /// One axis, whose values are the sides.
+    pub(super) fn of_axis(axis: TreatedKey) -> Self {
+        Self {
+            settings: vec![axis],
+            values: Default::default(),
+        }
+    }
+
     /// Whether these are few enough settings to be called one treatment.
     pub fn is_few(&self) -> bool {
         (1..=MOST_TREATED).contains(&self.settings.len())

@@ -248,6 +248,7 @@ pub(super) fn shown(metric: ComparedMetric, value: f64) -> String {
         ComparedMetric::Memory => Bytes(value as u64).to_string(),
         ComparedMetric::Energy => significant(value),
         ComparedMetric::Loss => decimals(value, 4),
+        ComparedMetric::Column(_) => significant(value),
     }
 }
 

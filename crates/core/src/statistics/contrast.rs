@@ -372,6 +372,7 @@ impl Analysis {
             design,
             runs,
             pairs,
+            is_lopsided,
         } = lay(sides);
         let line = |correlation: f64| Contrast::of_line(&runs, correlation);
         let groups = || {
@@ -385,6 +386,11 @@ impl Analysis {
                 vec![(1.0, vec![Contrast::of_pairs(&pairs)])]
             }
             (Design::Paired { .. }, Nature::Drifting) => match line(0.0) {
+                // Only the line takes out a drift within blocks, and only pairs take out jumps
+                // between them.
+                Some(line) if is_lopsided => {
+                    vec![(1.0, vec![Contrast::of_pairs(&pairs), line])]
+                }
                 Some(line) => {
                     let (of_line, of_pairs) = shares(pairs.len());
                     vec![

@@ -62,6 +62,9 @@ pub(super) struct Laid {
     pub(super) design: Design,
     pub(super) runs: Vec<Placed>,
     pub(super) pairs: Vec<(f64, f64)>,
+    /// Whether one side is first in every block, so that a drift within blocks is in all pairs
+    /// alike.
+    pub(super) is_lopsided: bool,
 }
 
 /// Squared correlation of side and position, relative to that of one side after the other, above
@@ -105,6 +108,7 @@ pub(super) fn lay(sides: &Sides) -> Laid {
     Laid {
         design,
         runs: all.iter().enumerate().map(placed).collect(),
+        is_lopsided: matches!(design, Design::Paired { .. }) && is_lopsided(sides),
         pairs,
     }
 }
@@ -172,6 +176,18 @@ fn pairs_by_key(sides: &Sides) -> Vec<(f64, f64)> {
     keys.into_iter()
         .filter_map(|key| Some((the_one(&sides.base, key)?, the_one(&sides.new, key)?)))
         .collect()
+}
+
+/// Whether one side ran first in every block.
+fn is_lopsided(sides: &Sides) -> bool {
+    let of_base = |run: &TimedRun| {
+        let other = sides.new.iter().find(|other| other.block == run.block)?;
+        Some(run.seconds? < other.seconds?)
+    };
+    let in_blocks = sides.base.iter().filter(|run| run.block.is_some());
+    let firsts: Vec<bool> = in_blocks.filter_map(of_base).collect();
+    let of_base = firsts.iter().filter(|is_first| **is_first).count();
+    !firsts.is_empty() && (of_base == 0 || of_base == firsts.len())
 }
 
 /// Pairs of neighbors of two sides, starting at the first run; runs at the same time are not a

@@ -1,0 +1,223 @@
+//! Compares the values of one axis within one table: each further value is a side against the first.
+
+use std::collections::BTreeMap;
+
+use kiln_core::{
+    record::{TableRow, TrialTable},
+    units::listed,
+};
+use serde::Serialize;
+
+use super::{
+    Comparisons, Matchup, Options, TreatedKey, Treatment, Unlike, at_once::AtOnce, judged,
+    matching::by_settings, pair::unlike_in, words::difference,
+};
+use crate::report::{
+    page::Subject,
+    points::shown,
+    run_settings::{RunSettings, Setting},
+};
+
+/// The sides of a comparison within one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Between {
+    /// Dotted key of the axis.
+    pub axis: String,
+    /// The value of base.
+    pub base: String,
+    /// The values compared with it.
+    pub sides: Vec<String>,
+    /// What differs between the sides besides the axis, in words.
+    pub differ: Vec<String>,
+}
+
+/// A table split by the values of one of its axes.
+pub struct SplitTable {
+    axis: String,
+    base: (String, TrialTable),
+    sides: Vec<(String, TrialTable)>,
+}
+
+impl SplitTable {
+    /// Splits a run's table; `base` is the value of base, else the first value of the axis.
+    ///
+    /// # Errors
+    /// A message: the axis does not vary, or it does not have the value.
+    pub fn of(run: Subject<'_>, axis: &str, base: Option<&str>) -> Result<Self, String> {
+        let table = run.table;
+        let Some(place) = table.axes.iter().position(|own| own == axis) else {
+            return Err(not_an_axis(table, axis));
+        };
+        let values = values(run, axis, place);
+        if values.len() < 2 {
+            return Err(format!(
+                "`--between {axis}`: every trial has the value {}; there is nothing to compare it \
+                 with",
+                values.first().map_or("(none)", |value| shown(value))
+            ));
+        }
+        let wanted = |value: &&String| base.is_none_or(|base| shown(value) == base);
+        let Some(first) = values.iter().find(wanted) else {
+            let known: Vec<&str> = values.iter().map(|value| shown(value)).collect();
+            return Err(format!(
+                "`--base {}`: no trial has this value of `{axis}`; its values are {}",
+                base.unwrap_or_default(),
+                known.join(", ")
+            ));
+        };
+        let side = |value: &String| (shown(value).to_owned(), part(table, place, value));
+        Ok(Self {
+            axis: axis.to_owned(),
+            base: side(first),
+            sides: values
+                .iter()
+                .filter(|value| *value != first)
+                .map(side)
+                .collect(),
+        })
+    }
+}
+
+fn not_an_axis(table: &TrialTable, axis: &str) -> String {
+    let axes: Vec<String> = table.axes.iter().map(|axis| format!("`{axis}`")).collect();
+    let ending = format!(".{axis}");
+    let near = table.axes.iter().find(|known| known.ends_with(&ending));
+    match near {
+        Some(near) => format!("`--between {axis}` is not an axis; did you mean `{near}`?"),
+        None if axes.is_empty() => {
+            format!("`--between {axis}`: nothing varies in this run, so it has no axis")
+        }
+        None => format!(
+            "`--between {axis}` is not an axis of this run; its axes are {}",
+            listed(&axes, ", ")
+        ),
+    }
+}
+
+/// The values of an axis in the order of the experiment file, else in that of the plan.
+fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
+    let written: Vec<String> = run
+        .experiment
+        .and_then(RunSettings::of)
+        .and_then(|settings| settings.settings.get(axis).cloned())
+        .map(|setting| match setting {
+            Setting::Swept { values, .. } => values
+                .iter()
+                .map(|value| Setting::One(value.clone()).text())
+                .collect(),
+            Setting::One(_) => Vec::new(),
+        })
+        .unwrap_or_default();
+    let mut found: Vec<String> = Vec::new();
+    for row in run.table.last_attempts() {
+        let value = row.axes.get(place).cloned().unwrap_or_default();
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    let rank = |value: &String| {
+        let place = written.iter().position(|own| own == shown(value));
+        place.unwrap_or(usize::MAX)
+    };
+    found.sort_by_key(rank);
+    found
+}
+
+/// The rows with a value, without the axis.
+fn part(table: &TrialTable, place: usize, value: &str) -> TrialTable {
+    let without = |row: &TableRow| {
+        let mut axes = row.axes.clone();
+        axes.remove(place);
+        TableRow {
+            axes,
+            ..row.clone()
+        }
+    };
+    let rows = table.rows.iter();
+    let of_value = rows.filter(|row| row.axes.get(place).is_some_and(|own| own == value));
+    let mut axes = table.axes.clone();
+    axes.remove(place);
+    TrialTable {
+        axes,
+        rows: of_value.map(without).collect(),
+        torn: table.torn.clone(),
+    }
+}
+
+/// Compares the sides of a table.
+///
+/// # Errors
+/// A message: no point of a side has a point of base with the same values of the other axes.
+pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, String> {
+    let (base_value, base) = &split.base;
+    let nothing: [BTreeMap<String, String>; 2] = Default::default();
+    let mut matchups: Vec<Matchup<'_>> = Vec::new();
+    for (value, side) in &split.sides {
+        let mut matched = by_settings([base, side], &base.axes, &nothing);
+        if split.sides.len() > 1 {
+            let of_side = |name: &mut String| *name = format!("{name}, {} {value}", split.axis);
+            matched
+                .pairs
+                .iter_mut()
+                .for_each(|pair| of_side(&mut pair.name));
+            matched.only_base.iter_mut().for_each(of_side);
+            matched.only_new.iter_mut().for_each(of_side);
+        }
+        let treated = TreatedKey {
+            key: split.axis.clone(),
+            base: Some(base_value.clone()),
+            new: Some(value.clone()),
+        };
+        let mut options = options.clone();
+        options.across_settings.push(split.axis.clone());
+        options.treatment = Some(Treatment::of_axis(treated));
+        matchups.push(Matchup {
+            matched,
+            is_by_treatment: true,
+            // Trials of one run beside each other are in `concurrent_trials`.
+            at_once: AtOnce::default(),
+            options,
+            side: Some(value.clone()),
+        });
+    }
+    if matchups
+        .iter()
+        .all(|matchup| matchup.matched.pairs.is_empty())
+    {
+        return Err(format!(
+            "`--between {}`: no point with {base_value} has the values of a point with {} on every \
+             other axis ({}): other axes change together with it",
+            split.axis,
+            split.sides[0].0,
+            listed(&base.axes, ", ")
+        ));
+    }
+    let differ = differ(&matchups);
+    let mut found = judged(matchups, options);
+    found.between = Some(Between {
+        axis: split.axis.clone(),
+        base: base_value.clone(),
+        sides: split.sides.iter().map(|(value, _)| value.clone()).collect(),
+        differ,
+    });
+    Ok(found)
+}
+
+/// The facts in which a side differs from base, in words; each once.
+fn differ(matchups: &[Matchup<'_>]) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for matchup in matchups {
+        let is_one = |unlike: &Unlike| unlike.base.len() == 1 && unlike.new.len() == 1;
+        let unlike = matchup.matched.pairs.iter().flat_map(unlike_in);
+        for unlike in unlike.filter(is_one) {
+            let words = match (&matchup.side, matchups.len()) {
+                (Some(side), 2..) => format!("{side}: {}", difference(&unlike)),
+                _ => difference(&unlike),
+            };
+            if !found.contains(&words) {
+                found.push(words);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,138 @@
+//! The parts of a page that compares the values of one axis: its sides, its blocks, the columns of
+//! its points.
+
+use std::collections::BTreeSet;
+
+use kiln_core::{
+    statistics::{Design, FEWEST_RUNS, SESSION_JUMP},
+    units::{Fraction, counted, listed},
+};
+
+use super::{Between, Compared, Comparisons, PairedBlocks, order::drifts};
+use crate::report::points::shown;
+
+/// Most reasons that a page names for one point.
+const MOST_REASONS: usize = 3;
+
+/// `base: run.engine libtorch     new: run.engine flex     10 blocks on 1 device, paired by block`.
+pub(super) fn sides(between: &Between, found: &Comparisons) -> String {
+    let Between {
+        axis, base, sides, ..
+    } = between;
+    let paired = || found.pairs.iter().filter_map(enough);
+    let blocks: usize = paired().map(|blocks| blocks.pairs).sum();
+    let devices: BTreeSet<&String> = paired().flat_map(|blocks| &blocks.devices).collect();
+    let by_block = match blocks {
+        0 => "not paired".to_owned(),
+        _ => format!(
+            "{} on {}, paired by block",
+            counted(blocks, "block"),
+            counted(devices.len(), "device")
+        ),
+    };
+    format!(
+        "base: {axis} {base}     new: {axis} {}     {by_block}",
+        sides.join(", ")
+    )
+}
+
+fn enough(pair: &Compared) -> Option<&PairedBlocks> {
+    pair.blocks.as_ref().filter(|blocks| blocks.are_enough)
+}
+
+/// The axes whose values name the points, and that of the sides where there are several; `None`
+/// where the name of a point says more, or where it is the only one.
+pub(super) fn axes(found: &Comparisons) -> Option<Vec<String>> {
+    let between = found.between.as_ref()?;
+    let first = found.pairs.first()?;
+    let mut axes: Vec<String> = first.values.iter().map(|(axis, _)| axis.clone()).collect();
+    let is_whole = |pair: &Compared| !pair.name.contains("in pieces of");
+    if between.sides.len() > 1 {
+        axes.push(between.axis.clone());
+    }
+    (!axes.is_empty() && found.pairs.iter().all(is_whole)).then_some(axes)
+}
+
+/// The value of a point on one of these axes.
+pub(super) fn value<'a>(pair: &'a Compared, found: &Comparisons, axis: &str) -> Option<&'a str> {
+    let is_of_sides = found.between.as_ref().is_some_and(|one| one.axis == axis);
+    if is_of_sides {
+        return pair.side.as_deref();
+    }
+    let mut values = pair.values.iter();
+    values
+        .find(|(own, _)| own == axis)
+        .map(|(_, value)| shown(value))
+}
+
+/// Sentences on how the runs lie in time, where they are not in blocks or the blocks do not balance
+/// who is first, and on drift.
+pub(super) fn sentences(found: &Comparisons, between: &Between) -> Vec<String> {
+    let axis = &between.axis;
+    let all = found.pairs.len();
+    let part = |count: usize| match count == all {
+        true => String::new(),
+        false => format!("of {} of {all}, ", counted(count, "point")),
+    };
+    let mut said = Vec::new();
+    let unpaired: Vec<&Compared> = found
+        .pairs
+        .iter()
+        .filter(|pair| enough(pair).is_none() && pair.timed().is_some())
+        .collect();
+    let apart = unpaired
+        .iter()
+        .filter(|pair| {
+            let design = pair.timed().and_then(|one| one.design);
+            design.is_some_and(Design::is_apart)
+        })
+        .count();
+    if !unpaired.is_empty() {
+        let limit = match apart {
+            0 => String::new(),
+            _ => format!(
+                "; only changes beyond {} are reported where the sides ran apart",
+                Fraction(SESSION_JUMP)
+            ),
+        };
+        said.push(format!(
+            "order: {}fewer than {FEWEST_RUNS} blocks have both sides on one device in one \
+             launch, so runs are compared by their order in time{limit}; `sweep.together: \
+             [{axis}]` runs the sides in blocks",
+            part(unpaired.len())
+        ));
+    }
+    let lopsided = found.pairs.iter().filter_map(enough);
+    let lopsided: Vec<&PairedBlocks> = lopsided.filter(|blocks| blocks.is_lopsided()).collect();
+    if !lopsided.is_empty() {
+        said.push(format!(
+            "order: {}one side is first in every block: an effect of being first would look like \
+             a difference; `sweep.order: rotated` changes who is first",
+            part(lopsided.len())
+        ));
+    }
+    said.extend(drifts(found));
+    said
+}
+
+/// The runs of a point that are in no block, or in one that cannot be compared.
+pub(super) fn unpaired(pair: &Compared) -> Option<String> {
+    let blocks = pair.blocks.as_ref()?;
+    let named = blocks.unpaired.len().min(MOST_REASONS);
+    let more = blocks.unpaired.len() - named;
+    let more = match more {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let effect = match blocks.are_enough {
+        true => "not paired, and in no number",
+        false => "not paired",
+    };
+    (!blocks.unpaired.is_empty()).then(|| {
+        format!(
+            "{effect}: {}: {}{more}",
+            pair.name,
+            listed(&blocks.unpaired[..named], "; ")
+        )
+    })
+}

@@ -1,0 +1,231 @@
+//! Metrics of pairs before and after their verdicts: numbers of rows come in, comparisons go out.
+
+use std::collections::HashSet;
+
+use kiln_core::statistics::{self, Drift, Estimate, Nature, Question, Sides, TimedRun, estimates};
+
+use super::{
+    Compared, ComparedMetric, Comparison, Matchup, Verdict, matching::MatchedPair,
+    metric::RunReader, pair::completed, scope,
+};
+
+/// A metric of a pair before its verdict.
+struct MeasuredPair {
+    place: usize,
+    metric: ComparedMetric,
+    column: &'static str,
+    sides: Sides,
+    missing: [usize; 2],
+    passed_over: Option<&'static str>,
+    refusal: Option<String>,
+}
+
+impl MeasuredPair {
+    fn of(
+        place: usize,
+        metric: ComparedMetric,
+        pair: &MatchedPair<'_>,
+        matchup: &Matchup<'_>,
+    ) -> Option<Self> {
+        let reader = RunReader {
+            at_once: &matchup.at_once,
+            keys: pair.keys,
+        };
+        let rows = [&pair.base, &pair.new].map(|rows| completed(rows));
+        let (column, [base, new]) = metric.of_both(&rows[0], &rows[1], reader)?;
+        let missing = [rows[0].len() - base.len(), rows[1].len() - new.len()];
+        let passed_over = metric.passed_over(&rows[0], &rows[1]);
+        let sides = Sides {
+            base,
+            new,
+            nature: metric.nature(),
+        };
+        (!sides.base.is_empty() && !sides.new.is_empty()).then_some(Self {
+            place,
+            metric,
+            column,
+            sides,
+            missing,
+            passed_over,
+            refusal: matchup
+                .options
+                .treatment
+                .as_ref()
+                .and_then(|treatment| scope::refusal(metric, column, treatment, pair)),
+        })
+    }
+
+    /// The verdict from an estimate, if there is one; `looks` is the number of points in which a
+    /// drift is looked for.
+    fn compared(
+        self,
+        estimate: Option<Estimate>,
+        is_comparable: bool,
+        looks: usize,
+    ) -> Option<Comparison> {
+        let metric = self.metric;
+        let middle = |runs: &[TimedRun]| {
+            statistics::middle(&runs.iter().map(|run| run.value).collect::<Vec<_>>())
+        };
+        let (base, new) = (middle(&self.sides.base)?, middle(&self.sides.new)?);
+        let verdict = match &estimate {
+            _ if !is_comparable || self.refusal.is_some() => Verdict::NotComparable,
+            None => Verdict::TooFewRuns,
+            Some(estimate) => verdict(metric, estimate),
+        };
+        Some(Comparison {
+            metric,
+            verdict,
+            column: self.column,
+            base_runs: self.sides.base.len(),
+            new_runs: self.sides.new.len(),
+            base_missing: self.missing[0],
+            new_missing: self.missing[1],
+            passed_over: self.passed_over,
+            base,
+            new,
+            ratio: estimate.map_or(new / base, |estimate| estimate.ratio),
+            interval: estimate
+                .map(|estimate| [estimate.low, estimate.high])
+                .filter(|[_, high]| high.is_finite()),
+            visible: estimate.and_then(|estimate| estimate.visible),
+            design: estimate.map(|estimate| estimate.design),
+            refusal: self.refusal,
+            excludes_worse: estimate.is_some_and(|estimate| excludes_worse(metric, &estimate)),
+            drift: estimate
+                .filter(|_| metric.nature() == Nature::Drifting)
+                .map(|_| Drift::of(&self.sides, looks))
+                .unwrap_or_default(),
+        })
+    }
+}
+
+/// Adds the comparisons of all metrics, the intervals adjusted for all of them together. The pairs
+/// of all matchups are in `compared`, in their order.
+pub(super) fn fill(
+    matchups: &[Matchup<'_>],
+    metrics: &[ComparedMetric],
+    compared: &mut [Compared],
+) {
+    let pairs = || {
+        matchups
+            .iter()
+            .flat_map(|matchup| {
+                matchup
+                    .matched
+                    .pairs
+                    .iter()
+                    .map(move |pair| (matchup, pair))
+            })
+            .enumerate()
+    };
+    let of_metric = |metric: &ComparedMetric| {
+        let metric = *metric;
+        pairs().filter_map(move |(place, (matchup, pair))| {
+            MeasuredPair::of(place, metric, pair, matchup)
+        })
+    };
+    let measured: Vec<MeasuredPair> = metrics.iter().flat_map(of_metric).collect();
+    let is_told = |one: &&MeasuredPair| {
+        compared[one.place].unlike.is_empty() && one.refusal.is_none() && one.sides.has_enough()
+    };
+    let told: Vec<usize> = measured
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| is_told(one))
+        .map(|(place, _)| place)
+        .collect();
+    let found = estimates(&questions(
+        told.iter().map(|place| &measured[*place]).collect(),
+    ));
+    // A drift is looked for once at each point, by its rate or else by its steps.
+    let points: HashSet<usize> = told
+        .iter()
+        .map(|place| &measured[*place])
+        .filter(|one| one.metric.is_speed())
+        .map(|one| one.place)
+        .collect();
+    let looks = points.len();
+    let mut estimate_of: Vec<Option<Estimate>> = vec![None; measured.len()];
+    told.into_iter()
+        .zip(found)
+        .for_each(|(place, estimate)| estimate_of[place] = Some(estimate));
+    for (one, estimate) in measured.into_iter().zip(estimate_of) {
+        let into = &mut compared[one.place];
+        let is_comparable = into.unlike.is_empty();
+        into.comparisons
+            .extend(one.compared(estimate, is_comparable, looks));
+    }
+}
+
+/// Half of the error level is for throughput and the metrics that were asked for by name, half for
+/// all others together; comparisons of constant numbers count for neither.
+fn questions(measured: Vec<&MeasuredPair>) -> Vec<Question> {
+    let count = |is_main: bool| {
+        let asked = measured.iter().filter(|one| !one.sides.is_constant());
+        asked
+            .filter(|one| one.metric.is_main() == is_main)
+            .count()
+            .max(1) as f64
+    };
+    let [of_main, of_others] = [true, false].map(count);
+    let weight = |one: &MeasuredPair| match one.metric.is_main() {
+        true => 1.0 / of_main,
+        false => 1.0 / of_others,
+    };
+    measured
+        .iter()
+        .map(|one| Question {
+            sides: one.sides.clone(),
+            worth: one.metric.worth(),
+            weight: weight(one),
+        })
+        .collect()
+}
+
+/// The verdict on one metric of one point by itself.
+pub fn verdict_of(metric: ComparedMetric, base: &[TimedRun], new: &[TimedRun]) -> Verdict {
+    let sides = Sides {
+        base: base.to_vec(),
+        new: new.to_vec(),
+        nature: metric.nature(),
+    };
+    if !sides.has_enough() {
+        return Verdict::TooFewRuns;
+    }
+    let question = Question {
+        sides,
+        worth: metric.worth(),
+        weight: 1.0,
+    };
+    estimates(&[question])
+        .first()
+        .map_or(Verdict::TooFewRuns, |estimate| verdict(metric, estimate))
+}
+
+fn verdict(metric: ComparedMetric, estimate: &Estimate) -> Verdict {
+    let worth = metric.worth();
+    let change = |is_higher: bool| {
+        if is_higher == metric.is_better_high() {
+            Verdict::Better
+        } else {
+            Verdict::Worse
+        }
+    };
+    match estimate {
+        _ if estimate.is_higher(worth) => change(true),
+        _ if estimate.is_lower(worth) => change(false),
+        _ if estimate.excludes_lower(worth) && estimate.excludes_higher(worth) => Verdict::Same,
+        _ if estimate.design.is_apart() => Verdict::CannotTell,
+        _ => Verdict::Ambiguous,
+    }
+}
+
+fn excludes_worse(metric: ComparedMetric, estimate: &Estimate) -> bool {
+    let worth = metric.worth();
+    if metric.is_better_high() {
+        estimate.excludes_lower(worth)
+    } else {
+        estimate.excludes_higher(worth)
+    }
+}

@@ -1,0 +1,131 @@
+//! What a pair of points says besides its verdicts: outcomes, equal losses, outliers, disturbances.
+
+use kiln_core::{plan::Outcome, record::TrialRow};
+
+use super::{
+    Compared, ComparedMetric, Unlike, at_once::AtOnce, comparable, matching::MatchedPair,
+    outliers::outliers,
+};
+
+/// Returns the fields in which the completed runs of both sides differ.
+pub(super) fn unlike_in(pair: &MatchedPair<'_>) -> Vec<Unlike> {
+    comparable::unlike(&completed(&pair.base), &completed(&pair.new))
+}
+
+pub(super) fn completed<'a>(rows: &[&'a TrialRow]) -> Vec<&'a TrialRow> {
+    rows.iter()
+        .copied()
+        .filter(|row| row.outcome == Outcome::Completed)
+        .collect()
+}
+
+pub(super) fn without_numbers(
+    pair: &MatchedPair<'_>,
+    unlike: Vec<Unlike>,
+    metrics: &[ComparedMetric],
+) -> Compared {
+    let twice = pair
+        .base
+        .iter()
+        .filter_map(|old| Some((*old, *pair.new.iter().find(|new| new.trial == old.trial)?)));
+    let twice: Vec<(&TrialRow, &TrialRow)> = twice.collect();
+    let losses: Vec<bool> = twice
+        .iter()
+        .filter_map(|(old, new)| equal_losses(old, new))
+        .collect();
+    let apart = twice.iter().flat_map(|(old, new)| {
+        [
+            (old.train_loss, new.train_loss),
+            (old.valid_loss, new.valid_loss),
+        ]
+    });
+    let apart = apart
+        .filter_map(|(old, new)| Some(((new? - old?) / old?).abs()))
+        .filter(|share| !share.is_nan())
+        .map(|share| share.min(FURTHEST));
+    let is_whole = |rows: &[&TrialRow]| rows.iter().all(|row| row.outcome == Outcome::Completed);
+    let whole = is_whole(&pair.base) && is_whole(&pair.new);
+    Compared {
+        name: pair.name.clone(),
+        values: pair.values.clone(),
+        side: None,
+        blocks: None,
+        comparisons: Vec::new(),
+        unlike,
+        losses: losses.len(),
+        equal_losses: losses.iter().filter(|equal| **equal).count(),
+        lacking_losses: twice
+            .iter()
+            .filter(|(old, new)| lacks_loss(old, new))
+            .count(),
+        losses_apart: apart.reduce(f64::max),
+        ends: (!whole).then(|| [ends(&pair.base), ends(&pair.new)]),
+        outliers: [("base", &pair.base), ("new", &pair.new)]
+            .into_iter()
+            .flat_map(|(side, rows)| outliers(side, rows))
+            .collect(),
+        shared: pair
+            .base
+            .iter()
+            .filter(|old| pair.new.iter().any(|new| is_same_run(old, new)))
+            .count(),
+        boards: comparable::boards(&completed(&pair.base), &completed(&pair.new)),
+        unusable: metrics
+            .iter()
+            .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
+            .collect(),
+        disturbed: Default::default(),
+    }
+}
+
+fn is_same_run(old: &TrialRow, new: &TrialRow) -> bool {
+    old.started_utc.is_some() && old == new
+}
+
+/// Whether one of two attempts of a trial has a loss that the other lacks.
+fn lacks_loss(old: &TrialRow, new: &TrialRow) -> bool {
+    let differs = |old: Option<f64>, new: Option<f64>| old.is_some() != new.is_some();
+    differs(old.train_loss, new.train_loss) || differs(old.valid_loss, new.valid_loss)
+}
+
+/// Whether two attempts of a trial have equal losses; `None` where a loss is missing.
+fn equal_losses(old: &TrialRow, new: &TrialRow) -> Option<bool> {
+    let is_equal = |old: Option<f64>, new: Option<f64>| Some(old?.to_bits() == new?.to_bits());
+    match (
+        is_equal(old.train_loss, new.train_loss),
+        is_equal(old.valid_loss, new.valid_loss),
+    ) {
+        // One of them was not evaluated.
+        (Some(_), None) if old.valid_loss.is_some() != new.valid_loss.is_some() => Some(false),
+        (Some(train), valid) => Some(train && valid.unwrap_or(true)),
+        (None, valid) => valid,
+    }
+}
+
+/// `3 completed, 1 oom`.
+fn ends(rows: &[&TrialRow]) -> String {
+    let of = |outcome: Outcome| rows.iter().filter(|row| row.outcome == outcome).count();
+    let counts: Vec<String> = Outcome::ALL
+        .into_iter()
+        .filter(|outcome| of(*outcome) > 0)
+        .map(|outcome| format!("{} {outcome}", of(outcome)))
+        .collect();
+    counts.join(", ")
+}
+
+/// `trial 0123456789: clocks limited for 90 % of the window (hw_thermal_slowdown)`, of completed
+/// runs; `other` is what the other side is called.
+pub(super) fn disturbances(rows: &[&TrialRow], at_once: &AtOnce<'_>, other: &str) -> Vec<String> {
+    let told =
+        |row: &TrialRow| {
+            let mut found = row.disturbances();
+            found.extend(at_once.beside(row).map(|beside| {
+                format!("ran at the same time as trial {} of {other}", beside.trial)
+            }));
+            (!found.is_empty()).then(|| format!("trial {}: {}", row.trial, found.join(", ")))
+        };
+    completed(rows).into_iter().filter_map(told).collect()
+}
+
+/// Relative distance of two losses of which one is 0, because a page has no infinite numbers.
+const FURTHEST: f64 = 1e300;

@@ -1,0 +1,172 @@
+//! Pairs runs of two sides by their blocks: one after the other, on one device, in one launch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kiln_core::{
+    record::TrialRow,
+    statistics::FEWEST_RUNS,
+    units::{counted, listed},
+};
+use serde::Serialize;
+
+use super::{
+    Unlike, comparable,
+    matching::{MatchedPair, RunKeys},
+    pair::completed,
+};
+
+/// The blocks of a pair of points.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PairedBlocks {
+    /// Blocks with a run of each side under one condition.
+    pub pairs: usize,
+    /// Blocks in which base ran before the other side.
+    pub base_first: usize,
+    /// Whether they are enough for a verdict; then no other runs count.
+    pub are_enough: bool,
+    /// The devices of these blocks.
+    #[serde(skip)]
+    pub devices: BTreeSet<String>,
+    /// Completed runs that are in no such block, with the reason.
+    pub unpaired: Vec<String>,
+}
+
+impl PairedBlocks {
+    /// Whether one side was first so often that an effect of being first may look like a
+    /// difference.
+    pub fn is_lopsided(&self) -> bool {
+        self.are_enough && (self.base_first == 0 || self.base_first == self.pairs)
+    }
+}
+
+/// Number of a row's block. Tables before `trials/6` lack it; there the runs of one seed are a
+/// block.
+pub(super) fn block_of(row: &TrialRow) -> u64 {
+    row.block.unwrap_or(row.seed)
+}
+
+/// Pairs the completed runs by block; if there are enough pairs, only their rows stay. `is_asked`:
+/// whether the sides may differ in this.
+pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> bool) -> PairedBlocks {
+    let sides = [completed(&pair.base), completed(&pair.new)];
+    let has_blocks = has_blocks(&sides);
+    let mut blocks: BTreeMap<u64, [Vec<&TrialRow>; 2]> = BTreeMap::new();
+    let mut found = PairedBlocks::default();
+    for (side, rows) in sides.iter().enumerate() {
+        for row in rows {
+            match is_in_block(row) && has_blocks {
+                true => blocks.entry(block_of(row)).or_default()[side].push(row),
+                false => found
+                    .unpaired
+                    .push(format!("trial {}: no block", row.trial)),
+            }
+        }
+    }
+    let mut kept: [Vec<&TrialRow>; 2] = Default::default();
+    for (number, [base, new]) in &blocks {
+        match (&base[..], &new[..], why_not(base, new, is_asked)) {
+            ([old], [other], None) => {
+                found.pairs += 1;
+                found.base_first += usize::from(
+                    old.started_seconds() <= other.started_seconds()
+                        && old.run_seconds <= other.run_seconds,
+                );
+                found.devices.insert(device(old));
+                kept[0].push(old);
+                kept[1].push(other);
+            }
+            (_, _, why) => found.unpaired.push(format!(
+                "block {number}: {}",
+                why.unwrap_or_else(|| "only one side completed".to_owned())
+            )),
+        }
+    }
+    found.are_enough = found.pairs >= FEWEST_RUNS;
+    if found.are_enough {
+        let is_kept =
+            |rows: &[&TrialRow], row: &TrialRow| rows.iter().any(|kept| std::ptr::eq(*kept, row));
+        let [base, new] = kept;
+        pair.base
+            .retain(|row| !is_completed(row) || is_kept(&base, row));
+        pair.new
+            .retain(|row| !is_completed(row) || is_kept(&new, row));
+        pair.keys = RunKeys::Blocks;
+    } else {
+        let devices: BTreeSet<String> = sides.iter().flatten().map(|row| device(row)).collect();
+        if devices.len() > 1 {
+            pair.keys = RunKeys::Nothing;
+        }
+    }
+    found
+}
+
+fn is_completed(row: &TrialRow) -> bool {
+    row.outcome == kiln_core::plan::Outcome::Completed
+}
+
+/// The devices that a row ran on.
+fn device(row: &TrialRow) -> String {
+    let name = || row.device_name.clone().unwrap_or_default();
+    row.device_uuid.clone().unwrap_or_else(name)
+}
+
+/// An attempt after the first did not run in its block; its row has no number of one.
+fn is_in_block(row: &TrialRow) -> bool {
+    row.block.is_some() || (is_old(row) && row.attempt == 1)
+}
+
+/// Whether the row is older than the column `block`.
+fn is_old(row: &TrialRow) -> bool {
+    let version = row.kiln_table.split('/').nth(1);
+    version
+        .and_then(|version| version.parse::<u32>().ok())
+        .is_some_and(|version| version < 6)
+}
+
+/// In older tables runs of one seed are a block only where each block ended before the next began.
+fn has_blocks(sides: &[Vec<&TrialRow>; 2]) -> bool {
+    let rows = || sides.iter().flatten().filter(|row| row.block.is_none());
+    let mut spans: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for row in rows() {
+        let Some(start) = row.run_seconds.or(row.started_seconds()) else {
+            return rows().all(|row| !is_old(row));
+        };
+        let span = spans.entry(row.seed).or_insert((start, start));
+        *span = (span.0.min(start), span.1.max(start));
+    }
+    if rows().all(|row| !is_old(row)) {
+        return true;
+    }
+    let mut spans: Vec<(f64, f64)> = spans.into_values().collect();
+    spans.sort_by(|one, other| one.0.total_cmp(&other.0));
+    spans.windows(2).all(|pair| pair[0].1 < pair[1].0)
+}
+
+/// Why the runs of a block are not a pair; `None` if they are.
+fn why_not(
+    base: &[&TrialRow],
+    new: &[&TrialRow],
+    is_asked: &dyn Fn(&Unlike) -> bool,
+) -> Option<String> {
+    let ([old], [other]) = (base, new) else {
+        let of = |rows: &[&TrialRow]| counted(rows.len(), "run");
+        return Some(format!("{} of base and {} of new", of(base), of(new)));
+    };
+    if old.launch != other.launch {
+        return Some(format!(
+            "begun in launch {}, ended in launch {}",
+            old.launch.min(other.launch),
+            old.launch.max(other.launch)
+        ));
+    }
+    if device(old) != device(other) {
+        return Some(format!("on {} and on {}", device(old), device(other)));
+    }
+    let unlike = comparable::unlike(base, new);
+    let fields: Vec<String> = unlike
+        .iter()
+        .filter(|unlike| !is_asked(unlike))
+        .map(super::words::difference)
+        .collect();
+    (!fields.is_empty()).then(|| listed(&fields, " and "))
+}
