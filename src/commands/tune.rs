@@ -7,7 +7,7 @@ use kiln_core::{
     folder::write_whole,
     kinds::Data,
     plan::search::Recommendation,
-    record::{RunFolder, TrialTable},
+    record::RunFolder,
     spec::{self, Loaded, Search},
     units::{counted, without_controls},
 };
@@ -22,7 +22,7 @@ use super::{
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print, print_json,
-    run::{path_line, start_with},
+    run::{Launched, path_line, start_with},
 };
 use crate::{
     progress::ProgressMode,
@@ -110,13 +110,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
              those processes, or search again with `--fresh` when the machine is idle",
         );
     }
-    let report = args
+    let Launched { report, table } = args
         .launch
         .request(&wanted, &program, |request| start_with(request, opened))?;
-    let rows = TrialTable::read_of(&report.folder)
-        .map_err(|error| Stop::new(Status::Failed, error))?
-        .rows;
-    let progressed = tuning.progress(&rows);
+    let progressed = tuning.progress(&table?.rows);
     match &progressed.recommendation {
         Some(found) => conclude(found, &progressed, &report, &loaded, &args),
         None => Err(unfinished(&report)),

@@ -7,6 +7,7 @@ mod findings;
 mod html;
 mod layout;
 mod manual;
+mod metrics;
 mod objective;
 mod page;
 mod point_table;

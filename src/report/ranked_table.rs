@@ -5,11 +5,12 @@ use std::fmt::Write;
 use kiln_core::{
     record::TrialRow,
     spec::Metric,
-    units::{Bytes, Fraction, Seconds, counted, decimals, without_controls},
+    units::{Bytes, Fraction, Seconds, counted, without_controls},
 };
 
 use super::{
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
+    metrics::{self, LEARNED},
     objective::{self, RankedBy},
     points::{Point, Speed, pieces, short_names, shown},
     ranking::{Ranking, metric_with_spread},
@@ -111,15 +112,14 @@ impl RankedTable<'_> {
             }));
         }
         columns.extend(self.rates());
-        for (metric, keep) in [
-            (Metric::TrainLoss, 50),
-            (Metric::ValidLoss, 75),
-            (Metric::ValidTop1, 76),
-            (Metric::ValidHitRate, 74),
-            (Metric::ValidBleu4, 73),
-        ] {
-            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric) {
-                columns.push(self.metric(metric, keep));
+        for learned in &LEARNED {
+            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == learned.metric) {
+                columns.push(self.mean(
+                    learned.head,
+                    learned.keep,
+                    |row| learned.of(row),
+                    |value| learned.text(value, 3),
+                ));
             }
         }
         columns.extend(self.resources());
@@ -244,29 +244,13 @@ impl RankedTable<'_> {
             point.statistic(&of).map(|value| print(value.mean))
         })
     }
-
-    /// Means of a metric.
-    fn metric(&self, metric: Metric, keep: u8) -> PageColumn {
-        let print = |value: f64| match metric {
-            Metric::ValidTop1 | Metric::ValidHitRate => Fraction(value).to_string(),
-            _ => decimals(value, 3),
-        };
-        self.mean(
-            metric_head(metric),
-            keep,
-            move |row| row.metric(metric),
-            print,
-        )
-    }
 }
 
 /// Head of a metric's column.
 fn metric_head(metric: Metric) -> &'static str {
-    match metric {
-        Metric::TrainLoss => "loss",
-        Metric::ValidLoss => "valid loss",
-        Metric::ValidTop1 => "top-1",
-        Metric::SecondsToTarget => "to target",
-        other => objective::words(other),
+    match (metrics::column(metric), metric) {
+        (Some(column), _) => column.head,
+        (None, Metric::SecondsToTarget) => "to target",
+        (None, other) => objective::words(other),
     }
 }
