@@ -21,7 +21,7 @@ use super::{
     machine::trial_program,
     note,
     planned::plan_loaded,
-    run::{PlannedFile, dry_run, instruments_for, start_with, status},
+    run::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{
@@ -66,7 +66,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
             begin(request).and_then(|_| dry_run(request))
         });
     }
-    let report = asked.request(&launch, &program, |request| {
+    let Launched { report, .. } = asked.request(&launch, &program, |request| {
         start_with(request, begin(request)?)
     })?;
     if let Some(failure) = &report.failure {

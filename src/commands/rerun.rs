@@ -15,7 +15,7 @@ use super::{
     machine::trial_program,
     note,
     planned::{Planned, plan_file, plan_loaded},
-    run::{PlannedFile, start},
+    run::{Launched, PlannedFile, start},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
 use crate::schedule::{LaunchEnd, LaunchReport, Selection};
@@ -188,7 +188,7 @@ impl Side {
             only: vec![trial.clone()],
             rerun: Vec::new(),
         });
-        let report = self.asked.request(&self.launching, &self.program, start)?;
+        let Launched { report, .. } = self.asked.request(&self.launching, &self.program, start)?;
         if let Some(failure) = &report.failure {
             return Err(stopped(failure.clone()));
         }

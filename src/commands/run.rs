@@ -165,11 +165,12 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
     if args.launch.dry_run {
         return asked.request(&args.launch, program, dry_run);
     }
-    let report = asked.request(&args.launch, program, start)?;
+    let Launched { report, table } = asked.request(&args.launch, program, start)?;
     let shown = match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
         None if args.launch.style() == ProgressMode::Json => Ok(()),
-        None => show(&report, asked),
+        None => table
+            .and_then(|table| print(&summary(&report, &table, &asked.planned.loaded.experiment))),
     };
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
@@ -185,23 +186,28 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
     }
 }
 
-fn show(report: &LaunchReport, asked: &PlannedFile) -> Result<(), Stop> {
-    print(&summary(report, &asked.planned.loaded.experiment)?)
+/// A launch that has ended, and the run's table, read once for everything that needs it.
+pub(super) struct Launched {
+    pub(super) report: LaunchReport,
+    pub(super) table: Result<TrialTable, Stop>,
 }
 
 /// Runs the requested trials.
-pub(super) fn start(request: &RunRequest) -> Result<LaunchReport, Stop> {
+pub(super) fn start(request: &RunRequest) -> Result<Launched, Stop> {
     start_with(request, instruments_for(request.trials))
 }
 
 /// Runs the requested trials with these instruments, and writes the run's `summary.csv`.
-pub(super) fn start_with(
-    request: &RunRequest,
-    instruments: Instruments,
-) -> Result<LaunchReport, Stop> {
+pub(super) fn start_with(request: &RunRequest, instruments: Instruments) -> Result<Launched, Stop> {
     let report = schedule::run(request, instruments).map_err(stopped)?;
-    write_point_table(&report, request.experiment.ranking_objective());
-    Ok(report)
+    let table = TrialTable::read_of(&report.folder);
+    if let Ok(table) = &table {
+        write_point_table(&report, table, request.experiment.ranking_objective());
+    }
+    Ok(Launched {
+        report,
+        table: table.map_err(|error| Stop::new(Status::Failed, error)),
+    })
 }
 
 pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
@@ -273,11 +279,9 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.
-fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Stop> {
-    let table =
-        TrialTable::read_of(&report.folder).map_err(|error| Stop::new(Status::Failed, error))?;
+fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -> String {
     let page = report::summary(
-        &table,
+        table,
         report.trials,
         experiment.ranking_objective(),
         super::page_style(),
@@ -297,28 +301,26 @@ fn summary(report: &LaunchReport, experiment: &Experiment) -> Result<String, Sto
         .as_deref()
         .map(|text| indented(text) + "\n")
         .unwrap_or_default();
-    Ok(format!(
+    format!(
         "\n{purpose}{page}\n{}{}Worth committing:\n{}",
         texts(report),
         weights(report),
         kept.concat()
-    ))
+    )
 }
 
 /// Writes `summary.csv`. A run is complete without it, so an error is only a note.
-fn write_point_table(report: &LaunchReport, objective: Option<spec::Objective>) {
-    if report.end == LaunchEnd::NothingToDo {
+fn write_point_table(
+    report: &LaunchReport,
+    table: &TrialTable,
+    objective: Option<spec::Objective>,
+) {
+    if report.end == LaunchEnd::NothingToDo || table.rows.is_empty() {
         return;
     }
     let folder = &report.folder;
     let path = folder.summary_table();
-    let Some(table) = TrialTable::read_of(folder)
-        .ok()
-        .filter(|table| !table.rows.is_empty())
-    else {
-        return;
-    };
-    let text = report::point_table(&table, objective);
+    let text = report::point_table(table, objective);
     if let Err(error) = folder.write(&path, text.as_bytes()) {
         note(&format!(
             "{}: {error}; `kiln report --write {}` writes it",

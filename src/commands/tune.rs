@@ -7,8 +7,8 @@ use kiln_core::{
     folder::write_whole,
     kinds::Data,
     plan::search::Recommendation,
-    record::{RunFolder, TrialTable},
-    spec::{self, Loaded, Metric, Search},
+    record::RunFolder,
+    spec::{self, Loaded, Search},
     units::{counted, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -22,7 +22,7 @@ use super::{
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print, print_json,
-    run::{path_line, start_with},
+    run::{Launched, path_line, start_with},
 };
 use crate::{
     progress::ProgressMode,
@@ -110,13 +110,10 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
              those processes, or search again with `--fresh` when the machine is idle",
         );
     }
-    let report = args
+    let Launched { report, table } = args
         .launch
         .request(&wanted, &program, |request| start_with(request, opened))?;
-    let rows = TrialTable::read_of(&report.folder)
-        .map_err(|error| Stop::new(Status::Failed, error))?
-        .rows;
-    let progressed = tuning.progress(&rows);
+    let progressed = tuning.progress(&table?.rows);
     match &progressed.recommendation {
         Some(found) => conclude(found, &progressed, &report, &loaded, &args),
         None => Err(unfinished(&report)),
@@ -227,10 +224,13 @@ fn conclude(
 ) -> Result<Status, Stop> {
     let style = args.launch.style();
     let experiment = &loaded.experiment;
-    let metric = match &experiment.sweep.search {
+    let search = experiment.sweep.search.as_ref();
+    let metric = match search {
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
+    let unsearched =
+        search.and_then(|search| report::objective_not_searched(search, experiment.objective));
     let refused: Vec<(String, String)> = progressed
         .refused
         .iter()
@@ -238,8 +238,9 @@ fn conclude(
         .collect();
     let page = report::SearchScope {
         found,
-        goal: &goal(experiment.sweep.search.as_ref()),
+        goal: &search.map(report::goal_of_search).unwrap_or_default(),
         metric,
+        unsearched: unsearched.as_deref(),
         refused: &refused,
     };
     let kept = report.folder.path().join("recommendation.md");
@@ -248,7 +249,7 @@ fn conclude(
         &page.markdown(&format!(
             "{}: {}",
             experiment.name,
-            experiment.sweep.search.as_ref().map_or("", Search::kind)
+            search.map_or("", Search::kind)
         )),
     )?;
     let chosen = found
@@ -276,21 +277,6 @@ fn conclude(
     } else {
         Status::Failed
     })
-}
-
-/// The property in which the choice of a search is best, in words: `fastest`, `lowest valid_loss`.
-fn goal(search: Option<&Search>) -> String {
-    let Some(Search::SuccessiveHalving { metric, .. }) = search else {
-        return match search {
-            Some(Search::LargestBatch { .. }) => "largest that fits".to_owned(),
-            _ => "fastest".to_owned(),
-        };
-    };
-    match metric {
-        Metric::SamplesPerSecond | Metric::TokensPerSecond => "fastest".to_owned(),
-        _ if metric.is_better_high() => format!("highest {}", metric.name()),
-        _ => format!("lowest {}", metric.name()),
-    }
 }
 
 fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {

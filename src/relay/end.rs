@@ -178,7 +178,7 @@ fn shortened(line: &str) -> String {
 mod tests {
     use super::*;
 
-    const NO_EXITS: Exits = Exits {
+    static NO_EXITS: Exits = Exits {
         oom: Vec::new(),
         diverged: Vec::new(),
     };
@@ -292,7 +292,7 @@ mod tests {
     fn a_program_is_shown_with_its_script() {
         let shown = |argv: &[&str]| {
             let argv: Vec<String> = argv.iter().map(|text| (*text).to_owned()).collect();
-            super::shown(&argv)
+            shown(&argv)
         };
         assert_eq!(
             shown(&[".venv/bin/python", "src/train.py", "--bs"]),

@@ -3,7 +3,7 @@
 
 use kiln_core::{
     record::{TrialRow, TrialTable},
-    spec::{self, Goal, Metric},
+    spec::{self, Goal, Metric, Search},
 };
 
 use super::points::{lengths_differ, short_names};
@@ -164,6 +164,41 @@ impl Objective {
     }
 }
 
+/// What a search optimizes; `None` for one that asks only whether a size fits.
+fn of_search(search: &Search) -> Option<Objective> {
+    let metric = match search {
+        Search::LargestBatch { .. } => return None,
+        Search::SuccessiveHalving { metric, .. } => *metric,
+        Search::BestThroughputBatch { .. } | Search::Workers { .. } => Metric::SamplesPerSecond,
+    };
+    Some(Objective::asked(spec::Objective { metric, goal: None }))
+}
+
+/// The property in which the choice of a search is best, in the words of a report: `fastest`,
+/// `lowest validation loss`.
+pub fn goal_of_search(search: &Search) -> String {
+    of_search(search).map_or("largest that fits".to_owned(), |found| found.superlative())
+}
+
+/// Says that a search does not optimize the experiment's own objective; `None` if it does, or the
+/// experiment names none.
+pub fn objective_not_searched(search: &Search, asked: Option<spec::Objective>) -> Option<String> {
+    let (asked, own) = (asked?, of_search(search));
+    let wanted = Objective::asked(asked);
+    if own.is_some_and(|own| own.by == wanted.by) {
+        return None;
+    }
+    Some(format!(
+        "the `objective` of this experiment, {}, is not what the search {} optimizes: its choice is \
+         the {}; `kiln report` ranks the trials by the objective, and the search \
+         successive-halving with `metric: {}` looks for it",
+        wanted.superlative(),
+        search.kind(),
+        goal_of_search(search),
+        asked.metric.name(),
+    ))
+}
+
 /// The effects of the axes. An axis of one value decides nothing where another axis has several.
 fn kinds(table: &TrialTable) -> Vec<AxisKind> {
     let first = table.rows.first().map(|row| &row.axes);
@@ -283,6 +318,41 @@ mod tests {
     fn a_run_without_losses_ranks_by_speed() {
         let products = table(&["model.size"], vec![(row(1, 10.0), &["64"])]);
         assert_eq!(Objective::of(&products, None).by, RankedBy::Speed);
+    }
+
+    #[test]
+    fn a_search_is_named_like_a_report_and_says_when_it_does_not_optimize_the_objective() {
+        let search = |text: &str| -> Search { serde_yaml::from_str(text).unwrap() };
+        let asked = |metric| Some(spec::Objective { metric, goal: None });
+        let halving = search(
+            "{kind: successive-halving, metric: valid_loss, steps: 4, axes: {train.seed: [1, 2]}}",
+        );
+        let fastest = search("{kind: best-throughput-batch}");
+        let largest = search("{kind: largest-batch}");
+        assert_eq!(goal_of_search(&halving), "lowest validation loss");
+        assert_eq!(goal_of_search(&fastest), "fastest");
+        assert_eq!(goal_of_search(&largest), "largest that fits");
+        for (search, metric) in [
+            (&halving, Metric::ValidLoss),
+            (&fastest, Metric::SamplesPerSecond),
+            (&fastest, Metric::TokensPerSecond),
+        ] {
+            assert_eq!(objective_not_searched(search, asked(metric)), None);
+            assert_eq!(objective_not_searched(search, None), None);
+        }
+        let told = objective_not_searched(&largest, asked(Metric::ValidLoss)).unwrap();
+        assert!(
+            told.contains("lowest validation loss, is not what the search largest-batch optimizes")
+                && told.contains("`metric: valid_loss`"),
+            "{told}"
+        );
+        assert!(objective_not_searched(&halving, asked(Metric::ValidTop1)).is_some());
+        assert!(objective_not_searched(&fastest, asked(Metric::ValidLoss)).is_some());
+        let slowest = spec::Objective {
+            metric: Metric::SamplesPerSecond,
+            goal: Some(Goal::Min),
+        };
+        assert!(objective_not_searched(&fastest, Some(slowest)).is_some());
     }
 
     #[test]

@@ -9,6 +9,7 @@ use kiln_core::{
 };
 
 use super::{
+    metrics::accuracy,
     objective::RankedBy,
     points::{Point, points},
     ranking::Ranking,
@@ -83,10 +84,7 @@ const COLUMNS: [PointColumn; 15] = [
         name: "accuracy",
         meaning: "Mean top-1 accuracy of images, else the hit rate of a panel, of 1; for prompts \
                   and responses BLEU-4.",
-        cell: |point| {
-            let of = |row: &TrialRow| row.valid_top1.or(row.valid_hit_rate).or(row.valid_bleu4);
-            mean(point, of, |value| fixed(value, 4))
-        },
+        cell: |point| mean(point, accuracy, |value| fixed(value, 4)),
     },
     PointColumn {
         name: "peak_memory_mebibytes",

@@ -6,11 +6,12 @@ use kiln_core::{
     kinds::command::METRIC_PREFIX,
     record::TrialRow,
     spec::Metric,
-    units::{Bytes, Fraction, Seconds, counted, decimals, significant, without_controls},
+    units::{Bytes, Fraction, Seconds, counted, significant, without_controls},
 };
 
 use super::{
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
+    metrics::{self, LEARNED},
     objective::{self, RankedBy},
     points::{Point, Speed, pieces, short_names, shown},
     ranking::{Ranking, metric_with_spread},
@@ -117,22 +118,24 @@ impl RankedTable<'_> {
             }));
         }
         columns.extend(self.rates());
-        for (metric, keep) in [
-            (Metric::TrainLoss, 50),
-            (Metric::ValidLoss, 75),
-            (Metric::ValidTop1, 76),
-            (Metric::ValidHitRate, 74),
-            (Metric::ValidBleu4, 73),
-        ] {
-            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric) {
-                columns.push(self.metric(metric, keep));
+        for learned in &LEARNED {
+            if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == learned.metric) {
+                columns.push(self.mean(
+                    learned.head,
+                    learned.keep,
+                    |row| learned.of(row),
+                    |value| learned.text(value, 3),
+                ));
             }
         }
         let own = ranking.metrics.iter().filter_map(|column| {
             let metric = Metric::named(column.strip_prefix(METRIC_PREFIX)?);
             let is_ranked =
                 matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric);
-            (!is_ranked).then(|| self.metric(metric, 60))
+            (!is_ranked).then(|| {
+                let of = move |row: &TrialRow| row.metric(metric);
+                self.mean(metric_head(metric), 60, of, significant)
+            })
         });
         columns.extend(own);
         columns.extend(self.resources());
@@ -257,30 +260,13 @@ impl RankedTable<'_> {
             point.statistic(&of).map(|value| print(value.mean))
         })
     }
-
-    /// Means of a metric.
-    fn metric(&self, metric: Metric, keep: u8) -> PageColumn {
-        let print = |value: f64| match metric {
-            Metric::ValidTop1 | Metric::ValidHitRate => Fraction(value).to_string(),
-            Metric::Own(_) => significant(value),
-            _ => decimals(value, 3),
-        };
-        self.mean(
-            metric_head(metric),
-            keep,
-            move |row| row.metric(metric),
-            print,
-        )
-    }
 }
 
 /// Head of a metric's column.
 fn metric_head(metric: Metric) -> &'static str {
-    match metric {
-        Metric::TrainLoss => "loss",
-        Metric::ValidLoss => "valid loss",
-        Metric::ValidTop1 => "top-1",
-        Metric::SecondsToTarget => "to target",
-        other => objective::words(other),
+    match (metrics::column(metric), metric) {
+        (Some(column), _) => column.head,
+        (None, Metric::SecondsToTarget) => "to target",
+        (None, other) => objective::words(other),
     }
 }

@@ -24,10 +24,12 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub struct SearchScope<'a> {
     pub found: &'a Recommendation,
-    /// What the choice is best at: `fastest`, `lowest valid_loss`.
+    /// What the choice is best at: `fastest`, `lowest validation loss`.
     pub goal: &'a str,
     /// The column that decides, where it is not one of the usual columns.
     pub metric: Option<&'a str>,
+    /// Says that the search does not optimize the experiment's objective.
+    pub unsearched: Option<&'a str>,
     /// Choices that could not be trials, each with the reason.
     pub refused: &'a [(String, String)],
 }
@@ -99,6 +101,7 @@ impl SearchScope<'_> {
         json!({
             "chosen": chosen,
             "goal": self.goal,
+            "unsearched_objective": self.unsearched,
             "cannot_be_told_apart": alike,
             "why": why,
             "warnings": warnings,
@@ -194,7 +197,9 @@ impl SearchScope<'_> {
             .iter()
             .map(|(choice, why)| ("not possible", format!("{choice}: {why}")));
         let notes = self.found.notes.iter().map(|note| ("note", note.clone()));
+        let unsearched = self.unsearched.map(|text| ("note", text.to_owned()));
         warnings
+            .chain(unsearched)
             .chain(refused)
             .chain(notes)
             .chain([("cost", cost(&self.found.cost))])

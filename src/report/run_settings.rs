@@ -20,14 +20,25 @@ pub(super) enum Setting {
 impl Setting {
     /// The value as text; those of an axis in their order.
     pub(super) fn text(&self) -> String {
-        match self {
-            Self::One(value) => show(value),
-            Self::Swept { is_zipped, values } => format!(
-                "swept{}: {}",
-                if *is_zipped { " (zip)" } else { "" },
-                values.iter().map(show).collect::<Vec<_>>().join(", ")
-            ),
-        }
+        self.short_text(usize::MAX)
+    }
+
+    /// The same with at most so many values of an axis.
+    pub(super) fn short_text(&self, most: usize) -> String {
+        let (is_zipped, values) = match self {
+            Self::One(value) => return show(value),
+            Self::Swept { is_zipped, values } => (*is_zipped, values),
+        };
+        let shown: Vec<String> = values.iter().take(most).map(show).collect();
+        let left_out = match values.len().saturating_sub(most) {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        format!(
+            "swept{}: {}{left_out}",
+            if is_zipped { " (zip)" } else { "" },
+            shown.join(", ")
+        )
     }
 
     /// Whether both mean the same; 1 and 1.0 do.

@@ -13,13 +13,15 @@ const RATIO: Threshold = Threshold::at_least(
     "`valid_loss` / `train_loss`",
     1.3,
     ThresholdUnit::Count,
-    "chosen: noise of the last few steps and a smaller learning rate rarely move a loss so far",
+    "measured on 28 small trainings (`results/validation-gap-2core-epyc.csv`): text models whose \
+     validation loss still fell reached 1.19, overfit ones had 1.33 or more",
 );
 const DISTANCE: Threshold = Threshold::at_least(
     "`valid_loss` - `train_loss`",
     0.3,
     ThresholdUnit::Count,
-    "chosen: between two losses near 0 a ratio says little",
+    "measured there too: between losses near 0 a ratio says little; with this difference 101 of \
+     104 evaluations of overfit models are still found",
 );
 
 pub(super) const VALIDATION_ABOVE_TRAINING: Rule = Rule {

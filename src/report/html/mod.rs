@@ -24,6 +24,7 @@ use super::{
     findings::{WordedFinding, told},
     notices,
     page::Subject,
+    run_settings::{RunSettings, complete_experiment},
     views::{Gallery, RunView, Spots},
 };
 
@@ -50,9 +51,7 @@ impl<'a> Album<'a> {
         let run = |(subject, label): (&Subject<'a>, String)| RunView {
             file: subject.run,
             objective: subject.objective(),
-            settings: subject
-                .experiment
-                .and_then(|text| serde_yaml::from_str(text).ok()),
+            settings: subject.experiment.and_then(complete_experiment),
             folder: subject.folder,
             ..RunView::new(label, subject.table)
         };
@@ -93,7 +92,7 @@ impl<'a> Album<'a> {
             script_hash: BASE64_STANDARD.encode(Sha256::digest(SCRIPT.as_bytes())),
             runs,
             differences: differences(&self.runs),
-            settings: settings::differing(&self.runs),
+            settings: settings::differing(&self.settings()),
             told: all,
             untold,
             notices: self.notices(&findings),
@@ -138,6 +137,14 @@ impl<'a> Album<'a> {
     /// Series that could not be read for the pictures.
     pub fn faults(&self) -> &[String] {
         &self.gallery.faults
+    }
+
+    fn settings(&self) -> Vec<RunSettings> {
+        let of = |(subject, run): (&Subject<'_>, &RunView<'_>)| {
+            let written = subject.experiment.and_then(RunSettings::of);
+            written.unwrap_or_else(|| settings::of_table(run))
+        };
+        self.subjects.iter().zip(&self.runs).map(of).collect()
     }
 
     fn told(&self, findings: &[Vec<RuleFinding>]) -> Vec<WordedFinding> {

@@ -22,6 +22,17 @@
   // The place of the least cost.
   const least = (items, cost) => items.reduce((best, item, place) => (cost(item) < cost(items[best]) ? place : best), 0);
 
+  // The smoothed value of the curve with a mark at this place, if it is drawn smoothed. A smoothed line holds the places of its raw one
+  // and the means of its values.
+  const smoothedAt = (svg, left, top) => {
+    for (const mean of svg.querySelectorAll(".smoothed polyline")) {
+      const { raw, values, weight } = mean.dataset;
+      const place = raw.split(" ").indexOf(`${left},${top}`);
+      if (place >= 0) return { value: values.split(" ")[place], weight };
+    }
+    return null;
+  };
+
   // Lets a picture show its values; `enlarge` is called for the enter key.
   const showValues = (plot, values, enlarge) => {
     const svg = plot.querySelector("svg");
@@ -42,7 +53,9 @@
       ring.setAttribute("cx", left);
       ring.setAttribute("cy", top);
       svg.append(ring);
-      const words = [name, values.x === "" ? x : `${values.x}: ${x}`, `${values.y}: ${y}`].filter(Boolean);
+      const smoothed = smoothedAt(svg, left, top);
+      const words = [name, values.x === "" ? x : `${values.x}: ${x}`, smoothed && `smoothed (${smoothed.weight}): ${smoothed.value}`,
+        `${values.y}: ${y}`].filter(Boolean);
       box.replaceChildren(...words.map((text) => {
         const row = document.createElement("span");
         row.textContent = text;
@@ -138,20 +151,33 @@
 
   // A training loss is the only line of this width among the curves. The mean is corrected for its
   // start, so the first point is the curve's own.
-  const smooth = (svg, weight) => {
+  const smooth = (figure, weight) => {
+    const svg = figure.querySelector("svg");
     svg.querySelector(".smoothed")?.remove();
     svg.classList.toggle("is-smoothed", weight > 0);
     if (weight === 0) return;
     const group = document.createElementNS(svg.namespaceURI, "g");
     group.setAttribute("class", "smoothed");
+    const { series } = valuesOf(figure);
     for (const curve of svg.querySelectorAll('polyline[fill="none"][stroke-width="3"]')) {
-      let [sum, share] = [0, 0];
+      const averaged = (numbers) => {
+        let [sum, share] = [0, 0];
+        return numbers.map((number) => {
+          sum = weight * sum + (1 - weight) * number;
+          share = weight * share + (1 - weight);
+          return sum / share;
+        });
+      };
       const mean = curve.cloneNode();
-      mean.setAttribute("points", [...curve.points].map(({ x, y }) => {
-        sum = weight * sum + (1 - weight) * y;
-        share = weight * share + (1 - weight);
-        return `${x},${(sum / share).toFixed(1)}`;
-      }).join(" "));
+      const heights = averaged([...curve.points].map(({ y }) => y));
+      mean.setAttribute("points", [...curve.points].map(({ x }, place) => `${x},${heights[place].toFixed(1)}`).join(" "));
+      // The list below the picture has the values of the curve whose marks are its points.
+      const places = [...curve.points].map(({ x, y }) => `${x},${y}`).join(" ");
+      const own = series.find(({ marks }) => marks.map(({ left, top }) => `${left},${top}`).join(" ") === places);
+      const losses = own ? own.marks.map(({ y }) => Number(y.replaceAll(/[^0-9.eE+-]/g, ""))) : [];
+      if (own && losses.every(Number.isFinite)) {
+        Object.assign(mean.dataset, { raw: places, values: averaged(losses).map((loss) => loss.toFixed(4)).join(" "), weight });
+      }
       group.append(mean);
     }
     svg.append(group);
@@ -160,7 +186,7 @@
   const setSmoothing = () => {
     const weight = Number(smoothing.value);
     document.querySelector('output[for="smoothing"]').textContent = weight;
-    for (const svg of document.querySelectorAll(".switch figure svg")) smooth(svg, weight);
+    for (const figure of document.querySelectorAll(".switch figure")) smooth(figure, weight);
   };
   smoothing?.addEventListener("input", setSmoothing);
   // A reloaded page may keep the slider where it was.

@@ -1,17 +1,21 @@
-//! The settings in which runs differ, one row per key and one cell per run.
+//! The settings in which runs differ, one row per key and one cell per run. Values are compared as
+//! `kiln diff` compares them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use kiln_core::{plan::show, record::difference::leaves};
+use serde_json::Value;
 
-use crate::report::{points::shown, views::RunView};
+use crate::report::{
+    points::shown,
+    run_settings::{RunSettings, Setting},
+    views::RunView,
+};
 
 /// Values of a swept key in a cell.
 const MOST_VALUES: usize = 6;
-/// Keys that say what a run is about, not how its trials were made.
-const NAMES: [&str; 4] = ["kiln", "name", "description", "sweep"];
 /// A key that a run does not have.
 const UNSET: &str = "–";
+const UNKNOWN: &str = "unknown";
 
 #[derive(Debug, PartialEq)]
 pub(super) struct SettingRow {
@@ -20,143 +24,166 @@ pub(super) struct SettingRow {
     pub(super) cells: Vec<String>,
 }
 
-/// Returns the keys that do not have the same value in all runs; the cell of a swept key has all
-/// its values. Of a run without an experiment only the swept keys are known: other keys are not
-/// compared with it.
-pub(super) fn differing(runs: &[RunView<'_>]) -> Vec<SettingRow> {
-    let known: Vec<KnownSettings> = runs.iter().map(KnownSettings::of).collect();
-    let keys: BTreeSet<&String> = known.iter().flat_map(|run| run.values.keys()).collect();
+/// Returns the keys that do not have the same value in all runs; the cell of a swept key has its
+/// values. A key that a run lacks is not set there if all runs have every default filled in, and
+/// otherwise unknown; what is unknown is not compared.
+pub(super) fn differing(runs: &[RunSettings]) -> Vec<SettingRow> {
+    let is_unset_known = runs.iter().all(|run| run.is_complete);
+    let keys: BTreeSet<&String> = runs.iter().flat_map(|run| run.settings.keys()).collect();
     let row = |key: &String| {
-        let cells: Vec<Option<&str>> = known.iter().map(|run| run.value(key)).collect();
-        let mut known_cells = cells.iter().flatten();
-        let first = known_cells.next()?;
-        known_cells
-            .any(|value| !is_same(first, value))
-            .then(|| SettingRow {
-                key: key.clone(),
-                cells: cells
-                    .into_iter()
-                    .map(|cell| cell.unwrap_or("unknown").to_owned())
-                    .collect(),
-            })
+        let cells: Vec<Option<&Setting>> = runs.iter().map(|run| run.settings.get(key)).collect();
+        let mut known = cells.iter().filter(|cell| cell.is_some() || is_unset_known);
+        let first = known.next()?;
+        let is_same = |cell: &Option<&Setting>| match (first, cell) {
+            (Some(one), Some(other)) => one.is_same(other),
+            (one, other) => one.is_none() && other.is_none(),
+        };
+        let text = |cell: &Option<&Setting>| match cell {
+            Some(setting) => setting.short_text(MOST_VALUES),
+            None if is_unset_known => UNSET.to_owned(),
+            None => UNKNOWN.to_owned(),
+        };
+        (!known.all(is_same)).then(|| SettingRow {
+            key: key.clone(),
+            cells: cells.iter().map(text).collect(),
+        })
     };
     keys.into_iter().filter_map(row).collect()
 }
 
-/// `1` and `1.0` are one number.
-fn is_same(one: &str, other: &str) -> bool {
-    let numbers = one.parse::<f64>().ok().zip(other.parse::<f64>().ok());
-    one == other || numbers.is_some_and(|(one, other)| one == other)
-}
-
-struct KnownSettings {
-    values: BTreeMap<String, String>,
-    is_complete: bool,
-}
-
-impl KnownSettings {
-    fn of(run: &RunView<'_>) -> Self {
-        let is_setting = |key: &str| !NAMES.contains(&key.split('.').next().unwrap_or(key));
-        let settings = run.settings.clone().map(|value| leaves(value, &|_| false));
-        let mut values: BTreeMap<String, String> = settings
-            .into_iter()
-            .flatten()
-            .filter(|(key, _)| is_setting(key))
-            .map(|(key, value)| {
-                (
-                    key,
-                    value.as_str().map_or_else(|| show(&value), str::to_owned),
-                )
-            })
-            .collect();
-        for (place, axis) in run.table.axes.iter().enumerate() {
-            // An axis of whole maps hides what the file says below it.
-            let below = format!("{axis}.");
-            values.retain(|key, _| !key.starts_with(&below));
-            values.insert(axis.clone(), swept(run, place));
+/// The settings of a run without an experiment: the values of its axes alone.
+pub(super) fn of_table(run: &RunView<'_>) -> RunSettings {
+    let setting = |place: usize| {
+        let mut values: Vec<Value> = Vec::new();
+        for point in &run.points {
+            let text = point.values.get(place).map_or("", |value| shown(value));
+            let value = serde_yaml::from_str(text).unwrap_or_else(|_| text.into());
+            if !values.contains(&value) {
+                values.push(value);
+            }
         }
-        Self {
-            values,
-            is_complete: run.settings.is_some(),
+        match values.len() {
+            0 | 1 => Setting::One(values.pop().unwrap_or_default()),
+            _ => Setting::Swept {
+                is_zipped: false,
+                values,
+            },
         }
-    }
-
-    /// `None` if the value is unknown.
-    fn value(&self, key: &str) -> Option<&str> {
-        let value = self.values.get(key).map(String::as_str);
-        value.or(self.is_complete.then_some(UNSET))
-    }
-}
-
-/// `4, 8 and 16 (swept)`.
-fn swept(run: &RunView<'_>, axis: usize) -> String {
-    let mut values: Vec<&str> = Vec::new();
-    for point in &run.points {
-        let value = point.values.get(axis).map_or("", |value| shown(value));
-        if !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    match values.len() {
-        0 | 1 => values.concat(),
-        count if count > MOST_VALUES => format!(
-            "{} and {} more (swept)",
-            values[..MOST_VALUES].join(", "),
-            count - MOST_VALUES
-        ),
-        _ => format!("{} (swept)", values.join(", ")),
+    };
+    let axes = run.table.axes.iter().enumerate();
+    RunSettings {
+        settings: axes
+            .map(|(place, axis)| (axis.clone(), setting(place)))
+            .collect(),
+        is_complete: false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::points::tests::{row, table};
+    use crate::report::{
+        diff::{RunDiff, Section},
+        page::Subject,
+        points::tests::{row, table},
+    };
+
+    const SMALL: &str = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n";
+
+    fn written(key: &str, cells: &[&str]) -> SettingRow {
+        SettingRow {
+            key: key.into(),
+            cells: cells.iter().map(|cell| (*cell).to_owned()).collect(),
+        }
+    }
+
+    fn of(more: &str) -> RunSettings {
+        RunSettings::of(&format!("{SMALL}{more}\n")).unwrap()
+    }
+
+    #[test]
+    fn a_default_that_is_written_out_is_no_difference() {
+        let runs = [
+            of("train: {steps: 5}"),
+            of("train: {steps: 5, precision: f32, batch_size: 8}"),
+        ];
+        assert!(runs[0].is_complete && runs[1].is_complete);
+        assert!(differing(&runs).is_empty(), "{:?}", differing(&runs));
+    }
 
     #[test]
     fn only_settings_that_differ_are_listed_and_a_swept_key_has_its_values() {
-        let one = table(
+        let many: Vec<String> = (1..=9).map(|size| size.to_string()).collect();
+        let runs = [
+            of("train: {steps: 5}\nsweep: {grid: {train.batch_size: [8, 16]}}"),
+            of("train: {steps: 5, batch_size: 4, clip_norm: 0.5}"),
+            of(&format!(
+                "train: {{steps: 5}}\nsweep: {{grid: {{train.batch_size: [{}]}}}}",
+                many.join(", ")
+            )),
+        ];
+        let mut rows = differing(&runs);
+        rows.retain(|row| row.key.starts_with("train."));
+        assert_eq!(
+            rows,
+            [
+                written(
+                    "train.batch_size",
+                    &["swept: 8, 16", "4", "swept: 1, 2, 3, 4, 5, 6 and 3 more"]
+                ),
+                written("train.clip_norm", &[UNSET, "0.5", UNSET]),
+            ]
+        );
+    }
+
+    #[test]
+    fn of_a_table_alone_the_axes_are_known_and_other_keys_are_not_compared() {
+        let table = table(
             &["train.batch_size"],
             vec![(row(1, 1.0), &["8"]), (row(2, 1.0), &["16"])],
         );
-        let other = table(&[], vec![(row(1, 1.0), &[])]);
-        let of = |label: &str, table, settings: Option<&str>| RunView {
-            settings: settings.map(|text| serde_yaml::from_str(text).unwrap()),
-            ..RunView::new(label.into(), table)
-        };
-        let written = |key: &str, cells: [&str; 2]| SettingRow {
-            key: key.into(),
-            cells: cells.map(str::to_owned).to_vec(),
-        };
-        let runs = [
-            of(
-                "a",
-                &one,
-                Some(
-                    "{name: a, model: {kind: gpt, bias: true}, train: {clip_norm: 1, steps: 5}, \
-                     sweep: {repeats: 3}}",
-                ),
-            ),
-            of(
-                "b",
-                &other,
-                Some(
-                    "{name: b, model: {kind: lstm}, train: {batch_size: 8, clip_norm: 1.0, steps: 5}}",
-                ),
-            ),
-        ];
+        let alone = of_table(&RunView::new("a".into(), &table));
         assert_eq!(
-            differing(&runs),
-            [
-                written("model.bias", ["true", UNSET]),
-                written("model.kind", ["gpt", "lstm"]),
-                written("train.batch_size", ["8, 16 (swept)", "8"]),
-            ]
+            differing(&[
+                of("train: {steps: 5, batch_size: 8, clip_norm: 0.5}"),
+                alone.clone()
+            ]),
+            [written("train.batch_size", &["8", "swept: 8, 16"])]
         );
-        let table_alone = [runs.into_iter().nth(1).unwrap(), of("c", &one, None)];
-        assert_eq!(
-            differing(&table_alone),
-            [written("train.batch_size", ["8", "8, 16 (swept)"])]
-        );
+        let swept = of("train: {steps: 5}\nsweep: {grid: {train.batch_size: [8, 16]}}");
+        assert!(differing(&[swept, alone]).is_empty());
+    }
+
+    #[test]
+    fn the_page_lists_the_settings_that_kiln_diff_lists() {
+        let table = table(&[], vec![(row(1, 1.0), &[])]);
+        let texts = [
+            "train: {steps: 5}",
+            "train: {steps: 5, precision: f32, batch_size: 64}",
+            "train: {steps: 9, optimizer: {kind: adamw}}\nrun: {timeout: 1h}",
+            "train: {steps: 5}\nsweep: {repeats: 3, grid: {train.batch_size: [8, 16]}}",
+            "train: {steps: 5, warp_drive: on}",
+        ]
+        .map(|more| format!("{SMALL}{more}\n"));
+        for (one, other) in texts
+            .iter()
+            .flat_map(|one| texts.iter().map(move |other| (one, other)))
+        {
+            let subject = |text| Subject {
+                experiment: Some(text),
+                ..Subject::new(&table, "x")
+            };
+            let diff = RunDiff::of(subject(one.as_str()), subject(other.as_str()));
+            let of_diff: Vec<&String> = diff
+                .differences
+                .iter()
+                .filter(|pair| pair.section == Section::Settings)
+                .map(|pair| &pair.key)
+                .collect();
+            let page = differing(&[one, other].map(|text| RunSettings::of(text).unwrap()));
+            let mut of_page: Vec<&String> = page.iter().map(|row| &row.key).collect();
+            of_page.sort_by_key(|key| of_diff.iter().position(|known| known == key));
+            assert_eq!(of_page, of_diff, "{one}{other}");
+        }
     }
 }

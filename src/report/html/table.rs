@@ -9,6 +9,7 @@ use kiln_core::{
 use crate::report::{
     findings::capitalized,
     layout::significant,
+    metrics::LEARNED,
     points::{Point, Speed, pieces, shown},
     ranking::Ranking,
     views::{RunView, Spots, value_of},
@@ -63,7 +64,8 @@ struct NumberColumn {
     has_units: bool,
 }
 
-const NUMBERS: [NumberColumn; 14] = [
+/// Columns before those of the metrics.
+const SPEED: [NumberColumn; 4] = [
     NumberColumn {
         head: "step",
         meaning: "median time of a step",
@@ -92,41 +94,10 @@ const NUMBERS: [NumberColumn; 14] = [
         print: |value| Fraction(value).to_string(),
         has_units: false,
     },
-    NumberColumn {
-        head: "loss",
-        meaning: "training loss",
-        of: |row| row.train_loss,
-        print: loss,
-        has_units: false,
-    },
-    NumberColumn {
-        head: "valid loss",
-        meaning: "validation loss at the end",
-        of: |row| row.valid_loss,
-        print: loss,
-        has_units: false,
-    },
-    NumberColumn {
-        head: "top-1",
-        meaning: "share of validation images whose label has the highest output",
-        of: |row| row.valid_top1,
-        print: |value| Fraction(value).to_string(),
-        has_units: false,
-    },
-    NumberColumn {
-        head: "hit rate",
-        meaning: "share of validation returns whose direction was right",
-        of: |row| row.valid_hit_rate,
-        print: |value| Fraction(value).to_string(),
-        has_units: false,
-    },
-    NumberColumn {
-        head: "BLEU-4",
-        meaning: "of the validation responses, as a fraction of 1",
-        of: |row| row.valid_bleu4,
-        print: loss,
-        has_units: false,
-    },
+];
+
+/// Columns after those of the metrics.
+const RESOURCES: [NumberColumn; 5] = [
     NumberColumn {
         head: "memory",
         meaning: "peak memory: of the device's tensors, on the CPU of the process",
@@ -163,10 +134,6 @@ const NUMBERS: [NumberColumn; 14] = [
         has_units: true,
     },
 ];
-
-fn loss(value: f64) -> String {
-    decimals(value, 4)
-}
 
 /// A point, prepared for the table.
 struct HtmlLine<'a> {
@@ -265,12 +232,17 @@ impl PointTable {
                 .map(|line| plain(line.point.completed().count().to_string())),
         );
         self.add_rates(lines);
-        for number in &NUMBERS {
-            let cells: Vec<HtmlCell> = lines.iter().map(|line| number.cell(line.point)).collect();
-            if cells.iter().any(|cell| !cell.text.is_empty()) {
-                self.add(number.head, number.meaning, true, cells.into_iter());
-            }
+        self.add_numbers(&SPEED, lines);
+        for column in &LEARNED {
+            let cell = |line: &HtmlLine<'_>| {
+                mean(line.point, |row| column.of(row)).map(|value| column.text(value, 4))
+            };
+            let cells = lines
+                .iter()
+                .map(|line| plain(cell(line).unwrap_or_default()));
+            self.add_filled(column.head, column.meaning, cells.collect());
         }
+        self.add_numbers(&RESOURCES, lines);
         self.add(
             "trial",
             "id of its first trial, for `kiln run --only`",
@@ -294,6 +266,20 @@ impl PointTable {
                     ..plain(reason(line.point))
                 }),
             );
+        }
+    }
+
+    fn add_numbers(&mut self, numbers: &[NumberColumn], lines: &[HtmlLine<'_>]) {
+        for number in numbers {
+            let cells = lines.iter().map(|line| number.cell(line.point)).collect();
+            self.add_filled(number.head, number.meaning, cells);
+        }
+    }
+
+    /// Adds a column of numbers, unless all its cells are empty.
+    fn add_filled(&mut self, head: &str, meaning: &str, cells: Vec<HtmlCell>) {
+        if cells.iter().any(|cell| !cell.text.is_empty()) {
+            self.add(head, meaning, true, cells.into_iter());
         }
     }
 
@@ -372,11 +358,7 @@ impl PointTable {
 
 impl NumberColumn {
     fn cell(&self, point: &Point<'_>) -> HtmlCell {
-        let Some(value) = point
-            .statistic(self.of)
-            .map(|value| value.mean)
-            .filter(|value| value.is_finite())
-        else {
+        let Some(value) = mean(point, self.of) else {
             return HtmlCell::default();
         };
         HtmlCell {
@@ -385,6 +367,11 @@ impl NumberColumn {
             is_long: false,
         }
     }
+}
+
+fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<f64> {
+    let mean = point.statistic(of)?.mean;
+    mean.is_finite().then_some(mean)
 }
 
 fn plain(text: String) -> HtmlCell {

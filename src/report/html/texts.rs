@@ -1,4 +1,5 @@
-//! The texts that trained models wrote (`train.sample`), as the attempts' folders keep them.
+//! The texts that trained models wrote (`train.sample`) and their answers to validation prompts
+//! (`train.evaluate.generate`), as the attempts' folders keep them.
 
 use std::{
     fs::File,
@@ -8,9 +9,11 @@ use std::{
 
 use kiln_core::{
     folder::{self, Folder},
-    record::TrialRow,
+    record::{RunFolder, TrialRow},
     units::{counted, decimals},
 };
+
+use serde::Deserialize;
 
 use crate::report::views::{RunView, name_in};
 
@@ -18,6 +21,12 @@ use crate::report::views::{RunView, name_in};
 const MOST_TRIALS: usize = 20;
 /// Bytes of a trial's texts on a page.
 const MOST_BYTES: usize = 4000;
+/// Answers of a trial on a page.
+const MOST_ANSWERS: usize = 8;
+/// Bytes of a file of answers that are read.
+const MOST_READ: usize = 64 << 10;
+/// Letters of a prompt, an answer or a reference on a page.
+const MOST_LETTERS: usize = 400;
 
 #[derive(Default)]
 pub(super) struct Texts {
@@ -28,9 +37,21 @@ pub(super) struct Texts {
 
 pub(super) struct TrialTexts {
     pub(super) title: String,
+    /// Empty if the trial has answers alone.
     pub(super) text: String,
-    /// Says what is not shown.
-    pub(super) note: Option<String>,
+    pub(super) answers: Vec<Answer>,
+    /// Say what is not shown.
+    pub(super) notes: Vec<String>,
+}
+
+/// One line of a file of answers.
+#[derive(Debug, PartialEq, Deserialize)]
+pub(super) struct Answer {
+    pub(super) prompt: String,
+    pub(super) response: String,
+    /// The data's response.
+    #[serde(default)]
+    pub(super) reference: String,
 }
 
 impl Texts {
@@ -48,14 +69,9 @@ impl Texts {
             while texts.trials.len() < limit
                 && let Some((point, row)) = rows.next()
             {
-                let path = folder.sample_texts(&row.trial, row.attempt);
-                match open_below(folder.path(), &path).and_then(beginning) {
-                    Ok((text, left_out)) => texts.trials.push(TrialTexts {
-                        title: title(row, &name_in(runs, place, point)),
-                        text,
-                        note: left_out.map(|count| left_out_of(&path, count)),
-                    }),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                let title = title(row, &name_in(runs, place, point));
+                match TrialTexts::of(folder, row, title) {
+                    Ok(found) => texts.trials.extend(found),
                     Err(error) => faults.push(error.to_string()),
                 }
             }
@@ -63,6 +79,78 @@ impl Texts {
         }
         texts
     }
+}
+
+impl TrialTexts {
+    /// `None` if the attempt wrote nothing.
+    fn of(folder: &RunFolder, row: &TrialRow, title: String) -> io::Result<Option<Self>> {
+        let (texts, responses) = (
+            folder.sample_texts(&row.trial, row.attempt),
+            folder.responses(&row.trial, row.attempt),
+        );
+        let read = |path: &Path, most| match open_below(folder.path(), path) {
+            Ok(file) => beginning(file, most).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let mut found = Self {
+            title,
+            text: String::new(),
+            answers: Vec::new(),
+            notes: Vec::new(),
+        };
+        if let Some((text, left_out)) = read(&texts, MOST_BYTES)? {
+            found.text = text;
+            found.notes.extend(left_out.map(|count| {
+                let bytes = counted(usize::try_from(count).unwrap_or(usize::MAX), "byte");
+                format!("{bytes} more in {}", texts.display())
+            }));
+        }
+        if let Some((lines, left_out)) = read(&responses, MOST_READ)? {
+            let (answers, has_more) = answers(&lines, left_out.is_some())
+                .map_err(|error| io::Error::other(format!("{}: {error}", responses.display())))?;
+            found.answers = answers;
+            if has_more {
+                found
+                    .notes
+                    .push(format!("more answers in {}", responses.display()));
+            }
+        }
+        let has_any = !found.text.is_empty() || !found.answers.is_empty();
+        Ok(has_any.then_some(found))
+    }
+}
+
+/// The first answers, their texts shortened, and whether there are more. The last line of a file
+/// that `is_cut` is not whole.
+fn answers(lines: &str, is_cut: bool) -> serde_json::Result<(Vec<Answer>, bool)> {
+    let whole = match lines.rfind('\n') {
+        Some(end) if is_cut => &lines[..end],
+        None if is_cut => "",
+        _ => lines,
+    };
+    let mut rest = whole.lines().filter(|line| !line.trim().is_empty());
+    let answers = rest
+        .by_ref()
+        .take(MOST_ANSWERS)
+        .map(|line| {
+            let answer: Answer = serde_json::from_str(line)?;
+            Ok(Answer {
+                prompt: shortened(answer.prompt),
+                response: shortened(answer.response),
+                reference: shortened(answer.reference),
+            })
+        })
+        .collect::<serde_json::Result<_>>()?;
+    Ok((answers, is_cut || rest.next().is_some()))
+}
+
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MOST_LETTERS) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// `Trial g0123456789 (batch_size 8), valid loss 2.3146`.
@@ -75,14 +163,6 @@ fn title(row: &TrialRow, name: &str) -> String {
     format!("Trial {} ({name}){loss}", row.trial)
 }
 
-fn left_out_of(path: &Path, count: u64) -> String {
-    format!(
-        "{} more in {}",
-        counted(usize::try_from(count).unwrap_or(usize::MAX), "byte"),
-        path.display()
-    )
-}
-
 /// Opens a file of the run. No link below its folder is followed: it could lead to a file that
 /// nobody means to publish.
 fn open_below(run: &Path, path: &Path) -> io::Result<File> {
@@ -92,10 +172,10 @@ fn open_below(run: &Path, path: &Path) -> io::Result<File> {
 }
 
 /// The first bytes of a file as text, and the number of bytes that follow, if any.
-fn beginning(file: File) -> io::Result<(String, Option<u64>)> {
+fn beginning(file: File, most: usize) -> io::Result<(String, Option<u64>)> {
     let length = file.metadata()?.len();
     let mut bytes = Vec::new();
-    file.take(MOST_BYTES as u64).read_to_end(&mut bytes)?;
+    file.take(most as u64).read_to_end(&mut bytes)?;
     // The cut may part a letter.
     let whole = match std::str::from_utf8(&bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
@@ -110,8 +190,6 @@ fn beginning(file: File) -> io::Result<(String, Option<u64>)> {
 mod tests {
     use std::{fs, os::unix};
 
-    use kiln_core::record::RunFolder;
-
     use super::*;
     use crate::report::points::tests::{row, table};
 
@@ -121,7 +199,7 @@ mod tests {
         let path = folder.path().join("sample.txt");
         let beginning_of = |text: &[u8]| {
             fs::write(&path, text).unwrap();
-            beginning(File::open(&path).unwrap()).unwrap()
+            beginning(File::open(&path).unwrap(), MOST_BYTES).unwrap()
         };
         let whole = "a".repeat(MOST_BYTES);
         assert_eq!(beginning_of(whole.as_bytes()), (whole.clone(), None));
@@ -132,6 +210,34 @@ mod tests {
             (whole[1..].to_owned(), Some(3))
         );
         assert_eq!(beginning_of(b"a\xffb"), ("a\u{fffd}b".to_owned(), None));
+    }
+
+    #[test]
+    fn the_first_answers_are_shown_and_long_ones_are_cut() {
+        let line = |number: usize| {
+            format!(
+                "{{\"prompt\": \"question {number}\", \"response\": \"{}\", \"reference\": \"é\"}}\n",
+                "ü".repeat(MOST_LETTERS + number)
+            )
+        };
+        let file = |count: usize| (0..count).map(line).collect::<String>();
+        let (found, has_more) = answers(&file(2), false).unwrap();
+        assert_eq!((found.len(), has_more), (2, false));
+        assert_eq!(found[0].response, "ü".repeat(MOST_LETTERS));
+        assert_eq!(found[1].response, format!("{}…", "ü".repeat(MOST_LETTERS)));
+        assert_eq!(
+            (found[1].prompt.as_str(), found[1].reference.as_str()),
+            ("question 1", "é")
+        );
+        let (found, has_more) = answers(&file(MOST_ANSWERS + 1), false).unwrap();
+        assert_eq!((found.len(), has_more), (MOST_ANSWERS, true));
+        // The beginning of a longer file ends within a line.
+        let cut = file(3);
+        let (found, has_more) = answers(&cut[..cut.len() - 9], true).unwrap();
+        assert_eq!((found.len(), has_more), (2, true));
+        assert_eq!(answers("{\"prompt\": ", true).unwrap(), (Vec::new(), true));
+        assert!(answers("{\"prompt\": ", false).is_err());
+        assert!(answers("{\"prompt\": \"no answer\"}", false).is_err());
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) struct RunView<'a> {
     pub(super) points: Vec<Point<'a>>,
     pub(super) short_axes: Vec<String>,
     pub(super) file: Option<&'a RunFile>,
-    /// The resolved experiment.
+    /// The resolved experiment with every default, as far as this kiln can check it.
     pub(super) settings: Option<serde_json::Value>,
     /// The experiment's own objective.
     pub(super) objective: Option<spec::Objective>,

@@ -233,6 +233,38 @@ fn losses_are_shown_by_one_clock_at_a_time_and_smoothed_over_the_raw_lines() {
             "{raw} {smoothed}"
         );
         assert!(page.barriers().is_empty(), "{:#?}", page.barriers());
+        // A value that is read has the smoothed one too, named, and the raw one last.
+        page.ask("document.querySelector('#curves .plot').focus({focusVisible: true}) ?? 1");
+        page.press("Home");
+        let first = shown_value(&page);
+        (0..3).for_each(|_| page.press("ArrowRight"));
+        let shown = shown_value(&page);
+        let words = |shown: &Value| -> Vec<String> {
+            let lines = shown["lines"].as_array().unwrap();
+            lines.iter().map(|line| text(line).to_owned()).collect()
+        };
+        let number = |line: &str| -> f64 { line.rsplit_once(": ").unwrap().1.parse().unwrap() };
+        let (first, shown) = (words(&first), words(&shown));
+        let [.., smoothed, raw_line] = &shown[..] else {
+            panic!("{shown:?}")
+        };
+        assert!(
+            smoothed.starts_with("smoothed (0.8): ") && !raw_line.starts_with("smoothed"),
+            "{shown:?}"
+        );
+        assert!(
+            (number(smoothed) - number(raw_line)).abs() > 1e-4,
+            "another value: {shown:?}"
+        );
+        // The mean is corrected for its start.
+        let [.., smoothed, raw_line] = &first[..] else {
+            panic!("{first:?}")
+        };
+        assert!(
+            (number(smoothed) - number(raw_line)).abs() < 1e-3,
+            "{first:?}"
+        );
+        page.ask("document.getElementById('smoothing').focus() ?? 1");
         page.press("Home");
         assert_eq!(
             (lines(RAW), &lines(".smoothed polyline")["count"]),

@@ -38,7 +38,7 @@ pub use examination::Finding;
 pub use message::Message;
 pub use preflight::{Check, CheckState};
 pub use run_file::RunFile;
-pub use run_folder::{RunFolder, SAMPLE_TEXTS};
+pub use run_folder::{RESPONSES, RunFolder, SAMPLE_TEXTS};
 pub use samples::SampleRow;
 pub use snapshots::{SnapshotMoment, SnapshotRow};
 pub use steps::StepRow;

@@ -20,6 +20,8 @@ use crate::{
 pub const LATEST: &str = "latest";
 /// File of an attempt with the texts of `train.sample`.
 pub const SAMPLE_TEXTS: &str = "sample.txt";
+/// Answers to validation prompts, in an attempt's folder.
+pub const RESPONSES: &str = "responses.jsonl";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
 /// Content of `results/.gitignore`: everything except the small tables, the experiment and
@@ -194,6 +196,12 @@ impl RunFolder {
     /// The texts that the attempt's trained model wrote, if the experiment asks for any.
     pub fn sample_texts(&self, trial: &TrialId, attempt: u64) -> PathBuf {
         self.attempt(trial, attempt).join(SAMPLE_TEXTS)
+    }
+
+    /// The attempt's answers to validation prompts at its last evaluation, if the experiment asks
+    /// for any.
+    pub fn responses(&self, trial: &TrialId, attempt: u64) -> PathBuf {
+        self.attempt(trial, attempt).join(RESPONSES)
     }
 
     /// Folder shared by the attempts of a trial.

@@ -43,7 +43,7 @@ pub struct TrialResult {
     /// Lengths of the window's prompts and responses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_pairs: Option<PairCounts>,
-    /// Skipped parts of the data (rows of `null`, files that are not images), and their number.
+    /// Skipped parts of the data (rows with a `null`, files that are not images), and their number.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out_of_data: BTreeMap<String, u64>,
     /// The kind of host memory from which batches were copied to the device: `pinned` or

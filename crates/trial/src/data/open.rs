@@ -111,7 +111,10 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
         valid: Arc::new(valid),
         facts,
         vocabulary: None,
-        left_out: counted([("files that are no images", left_out)]),
+        left_out: counted([(
+            ["file that is no image", "files that are no images"],
+            left_out,
+        )]),
         notices: Vec::new(),
         baselines: None,
         pairs: None,
@@ -134,8 +137,11 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
         facts: found.facts.clone(),
         vocabulary: None,
         left_out: counted([
-            ("rows of `null`", found.null_rows),
-            ("rows that cannot be read", found.skipped_rows),
+            (["row with a `null`", "rows with a `null`"], found.null_rows),
+            (
+                ["row that cannot be read", "rows that cannot be read"],
+                found.skipped_rows,
+            ),
         ]),
         notices: Vec::new(),
         baselines: panel::baseline::baselines(&found, seq_len as u64),
@@ -182,11 +188,13 @@ fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> 
     let (prompt, response) = (sampling.max_prompt_tokens, sampling.max_response_tokens);
     counted([
         (
-            &format!("ends of prompts longer than `max_prompt_tokens` {prompt}"),
+            ["end of a prompt", "ends of prompts"]
+                .map(|what| format!("{what} longer than `max_prompt_tokens` {prompt}")),
             train.cut_prompts + valid.cut_prompts,
         ),
         (
-            &format!("ends of responses longer than `max_response_tokens` {response}"),
+            ["end of a response", "ends of responses"]
+                .map(|what| format!("{what} longer than `max_response_tokens` {response}")),
             train.cut_responses + valid.cut_responses,
         ),
     ])
@@ -217,10 +225,43 @@ fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
     ))
 }
 
-fn counted<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<String, u64> {
+/// The parts that were left out, each named in words for one and for several.
+fn counted<T: Into<String>, const N: usize>(counts: [([T; 2], u64); N]) -> BTreeMap<String, u64> {
     counts
         .into_iter()
         .filter(|(_, count)| *count > 0)
-        .map(|(what, count)| (what.to_owned(), count))
+        .map(|([one, several], count)| (if count == 1 { one } else { several }.into(), count))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_part_that_is_left_out_is_named_in_the_singular() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut text = "Date,Close\n2020-01-01,10\n2020-01-02,null\n".to_owned();
+        let left_out = |text: &str| {
+            std::fs::write(folder.path().join("A.csv"), text).unwrap();
+            let data = format!(
+                "{{kind: panel-csv, path: {}, price: Close}}",
+                folder.path().display()
+            );
+            let data: Data = serde_yaml::from_str(&data).unwrap();
+            open_panel(&data, None, 2).unwrap().left_out
+        };
+        for day in 3..=29 {
+            text.push_str(&format!("2020-01-{day:02},{day}\n"));
+        }
+        assert_eq!(
+            left_out(&text),
+            BTreeMap::from([("row with a `null`".to_owned(), 1)])
+        );
+        text.push_str("2020-01-30,null\n2020-01-31,5\n");
+        assert_eq!(
+            left_out(&text),
+            BTreeMap::from([("rows with a `null`".to_owned(), 2)])
+        );
+    }
 }

@@ -11,6 +11,7 @@ use kiln_core::kinds;
 use super::{
     Init, Input, LayerNorm, Linear, RecurrentMemory,
     architecture::{Architecture, Facts, by_target, unread},
+    keys_values::KeysValues,
 };
 use crate::{engine::Ops, error::TrialError};
 
@@ -29,10 +30,10 @@ pub struct Gpt {
     dropout: f64,
 }
 
-/// Keys and values of the tokens that a model has seen, side by side, of each block.
+/// Keys and values of the tokens that a model has seen, of each block.
 #[derive(Clone, Debug, Default)]
 pub struct GptCache {
-    of_blocks: Vec<Tensor<3>>, // [rows, seen, 2 × width]; empty before the first token
+    of_blocks: Vec<KeysValues>, // empty before the first token
 }
 
 #[derive(Module, Debug)]
@@ -93,11 +94,11 @@ impl Gpt {
         let [_, time] = tokens.dims();
         let positions = self.places(cache.seen(), time).unsqueeze::<3>(); // [1, time, width]
         let mut x = ops.embedding(self.token_table.val(), tokens) + positions; // [rows, time, width]
-        let mut before = std::mem::take(&mut cache.of_blocks).into_iter();
-        for block in &self.blocks {
-            let (next, kept) = block.go_on(x, before.next(), ops);
-            cache.of_blocks.push(kept);
-            x = next;
+        cache
+            .of_blocks
+            .resize_with(self.blocks.len(), KeysValues::default);
+        for (block, kept) in self.blocks.iter().zip(&mut cache.of_blocks) {
+            x = block.go_on(x, kept, ops);
         }
         let last = self.final_norm.forward(x.narrow(1, time - 1, 1), ops); // [rows, 1, width]
         let head = self.head.as_ref().unwrap_or(&self.token_table);
@@ -123,7 +124,7 @@ impl Gpt {
 impl GptCache {
     /// Tokens of each row.
     pub fn seen(&self) -> usize {
-        self.of_blocks.first().map_or(0, |kept| kept.dims()[1])
+        self.of_blocks.first().map_or(0, |kept| kept.seen())
     }
 }
 
@@ -175,36 +176,38 @@ impl Block {
 }
 
 impl Block {
-    /// x [rows, time, width] and what is kept of the tokens before; out the same x, and what is
-    /// kept now. No dropout.
-    fn go_on(&self, x: Tensor<3>, before: Option<Tensor<3>>, ops: Ops) -> (Tensor<3>, Tensor<3>) {
+    /// x [rows, time, width] after the tokens whose keys and values are kept, where those of x are
+    /// added; out the same x. No dropout.
+    fn go_on(&self, x: Tensor<3>, kept: &mut KeysValues, ops: Ops) -> Tensor<3> {
         let normed = self.attention_norm.forward(x.clone(), ops);
-        let (branch, kept) = self.attention.go_on(normed, before, ops);
-        let x = ops.residual(x, branch);
+        let x = ops.residual(x, self.attention.go_on(normed, kept, ops));
         let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), ops), ops);
-        (ops.residual(x, branch), kept)
+        ops.residual(x, branch)
     }
 }
 
 impl Attention {
     /// As [`Block::go_on`].
-    fn go_on(&self, x: Tensor<3>, before: Option<Tensor<3>>, ops: Ops) -> (Tensor<3>, Tensor<3>) {
+    fn go_on(&self, x: Tensor<3>, kept: &mut KeysValues, ops: Ops) -> Tensor<3> {
         let [_, _, width] = x.dims();
         let qkv = self.queries_keys_values.forward(x, ops); // [rows, time, 3 × width]
-        let latest = qkv.clone().narrow(2, width, 2 * width);
-        let (mixed, kept) = match before {
-            None => (ops.causal_attention(qkv, self.heads, 0.0), latest),
-            Some(before) => {
-                let kept = Tensor::cat(vec![before, latest], 1);
-                // `attention_to` does not scale its scores.
-                let scale = ((width / self.heads) as f64).sqrt();
-                let queries = qkv.narrow(2, 0, width).div_scalar(scale);
-                let nothing = ops.added_to_scores(None, None);
-                let mixed = ops.attention_to(queries, kept.clone(), &nothing, self.heads, 0.0);
-                (mixed, kept)
-            }
+        let is_first = kept.seen() == 0;
+        let all = kept.add(qkv.clone().narrow(2, width, 2 * width));
+        let mixed = if is_first {
+            ops.causal_attention(qkv, self.heads, 0.0)
+        } else {
+            // `attention_to` does not scale its scores.
+            let scale = ((width / self.heads) as f64).sqrt();
+            let queries = qkv.narrow(2, 0, width).div_scalar(scale);
+            ops.attention_to(
+                queries,
+                all,
+                &ops.added_to_scores(None, None),
+                self.heads,
+                0.0,
+            )
         };
-        (self.projection.forward(mixed, ops), kept)
+        self.projection.forward(mixed, ops)
     }
 
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {

@@ -6,6 +6,7 @@ mod erased;
 mod gpt;
 mod init;
 mod initial_values;
+mod keys_values;
 mod layers;
 mod lstm;
 mod mlp;
@@ -76,6 +77,9 @@ pub struct TextMemory {
     pub recurrent: RecurrentMemory,
     /// Keys and values of the tokens in the context, for a gpt.
     pub attention: GptCache,
+    /// The network without its gradients, from the first tokens on: to make it takes as long as a
+    /// token of a small model.
+    pub(crate) network: Option<Box<Network>>,
 }
 
 /// Declares kiln's own models: the enum of networks, and what is done with any of them.

@@ -14,6 +14,7 @@ use kiln_core::kinds;
 use super::{
     Init, Input, Linear, RecurrentMemory,
     architecture::{Architecture, Facts, by_target, unread},
+    keys_values::KeysValues,
 };
 use crate::{
     engine::{AddedToScores, Ops},
@@ -120,9 +121,9 @@ pub struct Pairs {
 /// Cache of the decoder while it generates: keys and values of each block, side by side.
 #[derive(Clone, Debug)]
 pub struct Cache {
-    of_prompts: Vec<Tensor<3>>,   // [rows, prompt_len, 2 × inner]
-    of_responses: Vec<Tensor<3>>, // [rows, written, 2 × inner]; empty before the first token
-    mask: Tensor<4>,              // [rows, 1, 1, prompt_len]
+    of_prompts: Vec<Tensor<3>>, // [rows, prompt_len, 2 × inner]
+    of_responses: Vec<KeysValues>,
+    mask: Tensor<4>, // [rows, 1, 1, prompt_len]
     written: usize,
 }
 
@@ -218,7 +219,7 @@ impl Seq2seq {
             .collect();
         Cache {
             of_prompts,
-            of_responses: Vec::new(),
+            of_responses: vec![KeysValues::default(); self.decoder.blocks.len()],
             mask,
             written: 0,
         }
@@ -234,17 +235,10 @@ impl Seq2seq {
         );
         let of_prompts = ops.added_to_scores(None, Some(cache.mask.clone()));
         let mut x = ops.embedding(self.token_table.val(), tokens.unsqueeze_dim(1)); // [rows, 1, width]
-        let mut before = std::mem::take(&mut cache.of_responses).into_iter();
-        for (block, of_prompt) in self.decoder.blocks.iter().zip(&cache.of_prompts) {
-            let (next, kept) = block.go_on(
-                x,
-                before.next(),
-                of_prompt.clone(),
-                [&own, &of_prompts],
-                ops,
-            );
-            cache.of_responses.push(kept);
-            x = next;
+        let blocks = self.decoder.blocks.iter();
+        let caches = cache.of_prompts.iter().zip(&mut cache.of_responses);
+        for (block, (of_prompt, kept)) in blocks.zip(caches) {
+            x = block.go_on(x, kept, of_prompt.clone(), [&own, &of_prompts], ops);
         }
         cache.written = time;
         self.logits(x, ops).squeeze_dim(1)
@@ -254,15 +248,13 @@ impl Seq2seq {
 impl Cache {
     /// The cache whose row `r` is this one's row `rows[r]`; rows may repeat or be missing.
     pub fn select(self, rows: &Tensor<1, Int>) -> Self {
-        let selected = |tensors: Vec<Tensor<3>>| {
-            tensors
-                .into_iter()
-                .map(|tensor| tensor.select(0, rows.clone()))
-                .collect()
-        };
+        let of_prompts = self.of_prompts.into_iter();
+        let of_responses = self.of_responses.into_iter();
         Self {
-            of_prompts: selected(self.of_prompts),
-            of_responses: selected(self.of_responses),
+            of_prompts: of_prompts
+                .map(|tensor| tensor.select(0, rows.clone()))
+                .collect(),
+            of_responses: of_responses.map(|kept| kept.select(rows)).collect(),
             mask: self.mask.select(0, rows.clone()),
             ..self
         }
@@ -312,32 +304,29 @@ impl DecoderBlock {
         self.feed_forward.forward(x, ops)
     }
 
-    /// One token on: x [rows, 1, width], what is kept of the tokens before, and of the prompts; out
-    /// the same x, and what is kept now.
+    /// One token on: x [rows, 1, width], what is kept of the tokens before, where those of x are
+    /// added, and of the prompts; out the same x.
     fn go_on(
         &self,
         x: Tensor<3>,
-        before: Option<Tensor<3>>,
+        kept: &mut KeysValues,
         of_prompt: Tensor<3>,
         [own, of_prompts]: [&AddedToScores; 2],
         ops: Ops,
-    ) -> (Tensor<3>, Tensor<3>) {
+    ) -> Tensor<3> {
         let attention = &self.attention;
         let normed = ops.rms_norm(x.clone(), attention.norm.val());
         let latest = attention.keys_values(normed.clone(), ops); // [rows, 1, 2 × inner]
-        let kept = before.map_or(latest.clone(), |before| {
-            Tensor::cat(vec![before, latest], 1)
-        });
         let mixed = ops.attention_to(
             ops.linear(normed, attention.queries.val(), None),
-            kept.clone(),
+            kept.add(latest),
             own,
             attention.heads,
             attention.dropout,
         );
         let x = attention.add(x, mixed, ops);
         let x = self.cross_attention.look(x, of_prompt, of_prompts, ops);
-        (self.feed_forward.forward(x, ops), kept)
+        self.feed_forward.forward(x, ops)
     }
 }
 

@@ -22,7 +22,10 @@ use kiln_core::{
 use kiln_data::tokenizer::Vocabulary;
 
 use super::tables::cannot_write;
-use crate::{TrialError, model::TextMemory};
+use crate::{
+    TrialError,
+    model::{GptCache, TextMemory},
+};
 
 /// Stands between two texts. Source: nanoGPT's `sample.py`.
 const BETWEEN_TEXTS: &str = "---------------\n";
@@ -173,7 +176,7 @@ impl TextSampler {
                 None => remembered,
                 Some(context) if !self.caches || tokens.len() > context => {
                     // The places of all tokens change as the context moves.
-                    memory = TextMemory::default();
+                    memory.attention = GptCache::default();
                     tokens.len().saturating_sub(context)
                 }
                 Some(_) => memory.attention.seen(),

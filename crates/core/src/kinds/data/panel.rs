@@ -30,7 +30,7 @@ pub struct PanelCsv {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
     /// Whether rows that cannot be read are skipped and counted; otherwise the first one is an
-    /// error. Rows of `null` are always skipped.
+    /// error. Rows with a `null` are always skipped.
     #[serde(default)]
     pub skip_bad: bool,
     #[serde(flatten)]

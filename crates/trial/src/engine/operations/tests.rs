@@ -72,6 +72,37 @@ fn agree_to(share: f32, operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
     }
 }
 
+/// On some processors the shim computes such a product itself.
+#[test]
+fn the_product_of_one_row_without_gradients_is_that_of_the_row_among_others() {
+    for inputs in [1, 15, 31, 32, 33, 64, 100, 257] {
+        let plain = |tensor: Tensor<2>| tensor.inner();
+        let ops = arithmetic(Engine::Libtorch).evaluating();
+        let x = plain(values([3, inputs], 1, Engine::Libtorch));
+        let [first, second] = [(7, 2), (4, 3)]
+            .map(|(out, salt)| plain(values([out, inputs], salt, Engine::Libtorch)));
+        let bias = values::<1>([7], 4, Engine::Libtorch).inner();
+        let all = [
+            ops.linear(x.clone(), first.clone(), Some(bias.clone())),
+            ops.linear(x.clone(), first.clone(), None),
+            ops.linears(x.clone().unsqueeze(), &[first.clone(), second.clone()])
+                .squeeze_dim(0),
+        ]
+        .map(|product| numbers(product.narrow(0, 1, 1)));
+        let row = x.narrow(0, 1, 1);
+        let one = [
+            ops.linear(row.clone(), first.clone(), Some(bias)),
+            ops.linear(row.clone(), first.clone(), None),
+            ops.linears(row.unsqueeze(), &[first, second])
+                .squeeze_dim(0),
+        ]
+        .map(numbers);
+        for (all, one) in all.iter().flatten().zip(one.iter().flatten()) {
+            assert!((all - one).abs() < 1e-4, "{inputs}: {all} {one}");
+        }
+    }
+}
+
 /// Strides and few channels side by side are where libtorch's own kernels on the CPU go wrong.
 #[test]
 fn strided_convolutions_of_any_number_of_channels_equal_composed_ones() {

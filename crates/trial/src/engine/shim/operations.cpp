@@ -3,9 +3,37 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "shim.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#else
+#define FOR_EACH_PROCESSOR
+#endif
+
+// The product of `x` and each of `count` rows of `rows`, of `length` values, plus `bias` if it is not null.
+FOR_EACH_PROCESSOR void kiln_dots(const float *rows, const float *x, const float *bias, float *out, int64_t count, int64_t length) {
+  typedef float Sixteen __attribute__((vector_size(64)));
+  for (int64_t row = 0; row < count; row++) {
+    auto values = rows + row * length;
+    Sixteen one{}, other{};
+    int64_t at = 0;
+    for (; at + 32 <= length; at += 32) {
+      Sixteen a, b, c, d;
+      std::memcpy(&a, values + at, sizeof a), std::memcpy(&b, x + at, sizeof b);
+      std::memcpy(&c, values + at + 16, sizeof c), std::memcpy(&d, x + at + 16, sizeof d);
+      one += a * b, other += c * d;
+    }
+    one += other;
+    float sum = bias == nullptr ? 0 : bias[row];
+    for (int part = 0; part < 16; part++) sum += one[part];
+    for (; at < length; at++) sum += values[at] * x[at];
+    out[row] = sum;
+  }
+}
 
 namespace {
 
@@ -136,6 +164,24 @@ struct SavedCrossEntropy : Saved {
   }
 };
 
+// Whether the product of this and a weight is one row that is computed here: of f32 on a processor for which MKL has no fast product of a
+// matrix and a vector (on an AMD EPYC it reads 7 GB/s on any number of threads, and `kiln_dots` reads 14 from memory and 25 or more from the cache).
+bool is_one_row(const Tensor &rows, const Tensor &weight) {
+#if defined(__x86_64__)
+  static const bool is_slow = [] { return __builtin_cpu_init(), !__builtin_cpu_is("intel"); }();
+  auto is_plain = [](const Tensor &tensor) { return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); };
+  return is_slow && rows.size(0) == 1 && is_plain(rows) && is_plain(weight);
+#else
+  return false;
+#endif
+}
+
+// x [1, in] times each row of weight [out, in], plus bias [out] if there is one, to `out`.
+void one_row(const Tensor &x, const Tensor &weight, const Tensor &bias, float *out) {
+  kiln_dots(weight.const_data_ptr<float>(), x.const_data_ptr<float>(), bias.defined() ? bias.const_data_ptr<float>() : nullptr, out, weight.size(0),
+            weight.size(1));
+}
+
 }  // namespace
 
 extern "C" {
@@ -147,9 +193,15 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
     auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto weight = as_kind(*w, kind);
-    auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
     auto sizes = x->sizes().vec();
     sizes.back() = w->size(0);
+    if (saved == nullptr && is_one_row(rows, weight)) {
+      auto row = at::empty(sizes, rows.options());
+      one_row(rows, weight, b == nullptr ? Tensor() : as_kind(*b, kind).contiguous(), row.mutable_data_ptr<float>());
+      give(out, row);
+      return;
+    }
+    auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
     give(out, product.view(sizes));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedLinear>();
@@ -170,19 +222,31 @@ int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Ten
     auto state = std::make_unique<SavedLinears>();
     state->weight_kind = (*weights)->scalar_type();
     auto kind = product_kind(products, **weights);
-    for (auto &weight : listed(weights, count)) state->outs.push_back(weight.size(0));
+    auto all_weights = listed(weights, count);
+    for (auto &weight : all_weights) state->outs.push_back(weight.size(0));
     auto all = std::accumulate(state->outs.begin(), state->outs.end(), int64_t{0});
+    auto sizes = x->sizes().vec();
+    sizes.back() = all;
+    state->rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
+    auto is_one = [&](const Tensor &weight) { return is_one_row(state->rows, weight); };
+    if (saved == nullptr && std::all_of(all_weights.begin(), all_weights.end(), is_one)) {
+      auto row = at::empty(sizes, state->rows.options());
+      auto place = row.mutable_data_ptr<float>();
+      for (auto &weight : all_weights) {
+        one_row(state->rows, weight, {}, place);
+        place += weight.size(0);
+      }
+      give(out, row);
+      return;
+    }
     state->weights = at::empty({all, x->size(-1)}, (*weights)->options().dtype(kind));
     int64_t first = 0;
-    for (auto &weight : listed(weights, count)) {
+    for (auto &weight : all_weights) {
       state->weights.narrow(0, first, weight.size(0)).copy_(weight);
       first += weight.size(0);
     }
-    state->rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     state->input_sizes = x->sizes().vec();
     state->input_kind = x->scalar_type();
-    auto sizes = x->sizes().vec();
-    sizes.back() = all;
     give(out, at::mm(state->rows, state->weights.t()).view(sizes));
     keep(saved, std::move(state));
   });

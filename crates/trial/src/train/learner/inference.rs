@@ -18,7 +18,7 @@ use crate::{
 impl Learner {
     /// A language model's outputs [vocabulary] for what follows these tokens, of which there is at
     /// least one. They come after what `memory` holds, where a recurrent model and a gpt leave what
-    /// they keep of them. Waits for the device.
+    /// they keep of them; its weights are those of its first tokens. Waits for the device.
     ///
     /// Errors: a model that reads no text, too little memory.
     pub fn predict(
@@ -33,15 +33,14 @@ impl Learner {
         guard_result(|| {
             let ops = state.arithmetic.evaluating();
             let words = host_copy.whole_numbers(&tokens, [1, tokens.len()])?;
-            if let Network::Gpt(gpt) = state.network() {
-                let outputs = gpt.valid().go_on(words, &mut memory.attention, ops); // [1, vocabulary]
+            let network = memory
+                .network
+                .get_or_insert_with(|| Box::new(state.network().valid()));
+            if let Network::Gpt(gpt) = network.as_ref() {
+                let outputs = gpt.go_on(words, &mut memory.attention, ops); // [1, vocabulary]
                 return read(outputs.squeeze_dim(0));
             }
-            let outputs =
-                state
-                    .network()
-                    .valid()
-                    .forward(Input::Text(words), &mut memory.recurrent, ops); // [time, vocabulary]
+            let outputs = network.forward(Input::Text(words), &mut memory.recurrent, ops); // [time, vocabulary]
             state
                 .own_input
                 .map_or(Ok(()), |input| check_outputs(&outputs, tokens.len(), input))?;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use kiln_core::{
-    record::Message,
+    record::{Message, RESPONSES},
     spec::{EvaluateEvery, EvaluateMoment},
 };
 
@@ -169,7 +169,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             )?);
         }
         asked
-            .finish(&responses, &file.folder.join("responses.jsonl"))
+            .finish(&responses, &file.folder.join(RESPONSES))
             .map(Some)
     }
 
