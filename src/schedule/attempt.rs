@@ -12,7 +12,10 @@ use std::{
 
 use kiln_core::{
     kinds::Model,
-    plan::{ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train},
+    plan::{
+        ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
+        differs_from_defaults,
+    },
     record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
     spec::{AfterTraining, Run, expand_home},
 };
@@ -28,7 +31,7 @@ use super::{
     limits::{AttemptTimes, Due, SignsOfLife},
     listen::ChildState,
     memory,
-    programs::TrialProgram,
+    programs::{self, TrialProgram},
 };
 
 pub(super) use finish::{Finished, Lost, Surroundings};
@@ -191,11 +194,24 @@ fn write_files(
         steps: trial.steps,
     };
     file.write(setting.folder)?;
-    let text = serde_yaml::to_string(&trial_file(setting, trial, attempt, folder))
-        .map_err(io::Error::other)?;
-    setting
-        .folder
-        .write(&setting.folder.trial_file(&trial.id), text.as_bytes())
+    let path = setting.folder.trial_file(&trial.id);
+    let file = trial_file(setting, trial, attempt, folder);
+    if programs::engine(setting.request, trial).is_some() {
+        let text = asked_json(&file, trial)?;
+        setting
+            .folder
+            .write(&path.with_file_name(ASKED_FILE), text.as_bytes())?;
+    }
+    let text = serde_yaml::to_string(&file).map_err(io::Error::other)?;
+    setting.folder.write(&path, text.as_bytes())
+}
+
+/// The trial as JSON for an engine of one's own, with the keys that it has to know.
+fn asked_json(file: &TrialFile, trial: &Trial) -> io::Result<String> {
+    let differing = differs_from_defaults(&trial.model, &trial.data, &trial.train)?;
+    let mut asked = serde_json::to_value(file)?;
+    asked["differs_from_defaults"] = differing.into();
+    Ok(serde_json::to_string_pretty(&asked)? + "\n")
 }
 
 fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {
