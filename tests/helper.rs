@@ -50,19 +50,24 @@ fn table(path: &Path) -> Vec<Row> {
         .collect()
 }
 
-/// A sweep over the rate of `tests/helper/line.py`; its rows.
-fn sweep(place: &Path, differs: &str) -> (Output, Vec<Row>) {
-    let line = "kiln: 1\nname: line\nmodel: {kind: custom, name: line, reads: text, seq_len: 8}\n\
-                data: {kind: generated, characters: 3000}\ntrain: {steps: 40, batch_size: 4, \
-                evaluate: {every: 15}}\nmeasure: {warmup_steps: 4, warmup_seconds: 0.0, log_every: 5}\n\
-                sweep: {grid: {model.rate: [0.05, 0.3, 1.0e12]}}\n";
+/// A sweep over the rate of `tests/helper/line.py`, an engine of its own, with more of `train`; its
+/// rows.
+fn sweep(place: &Path, train: &str) -> (Output, Vec<Row>) {
+    let script = in_repository("tests/helper/line.py");
+    let line = format!(
+        "kiln: 1\nname: line\nmodel: {{kind: custom, name: line, reads: text, seq_len: 8}}\ndata: \
+         {{kind: generated, characters: 3000}}\ntrain: {{steps: 40, batch_size: 4, evaluate: \
+         {{every: 15}}{train}}}\nmeasure: {{warmup_steps: 4, warmup_seconds: 0.0, log_every: \
+         5}}\nrun: {{engine: line, engines: {{line: {{argv: [python3, {script}], environment: \
+         {{PYTHONPATH: {helper}, PYTHONDONTWRITEBYTECODE: \"1\"}}}}}}}}\nsweep: {{grid: {{model.rate: \
+         [0.05, 0.3, 1.0e12]}}}}\n",
+        script = script.display(),
+        helper = in_repository("python").display(),
+    );
     fs::write(place.join("line.yaml"), line).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_kiln"))
         .args(["run", "line.yaml", "--device", "cpu"])
         .current_dir(place)
-        .env("KILN_TRIAL", in_repository("tests/helper/trial.py"))
-        .env("DIFFERS", differs)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("KILN_LOCKS", place.join("locks"))
         .env("XDG_CACHE_HOME", place.join("cache"))
         .output()
@@ -73,7 +78,7 @@ fn sweep(place: &Path, differs: &str) -> (Output, Vec<Row>) {
 #[test]
 fn a_script_of_thirty_lines_is_swept_tabled_and_reported() {
     let place = tempfile::tempdir().unwrap();
-    let (output, rows) = sweep(place.path(), "model.kind model.rate train.steps");
+    let (output, rows) = sweep(place.path(), "");
     let outcomes: Vec<&str> = rows.iter().map(|row| &*row["outcome"]).collect();
     assert_eq!(
         outcomes,
@@ -145,7 +150,7 @@ fn a_script_of_thirty_lines_is_swept_tabled_and_reported() {
 #[test]
 fn a_key_that_the_script_does_not_read_fails_each_trial_by_its_name() {
     let place = tempfile::tempdir().unwrap();
-    let (output, rows) = sweep(place.path(), "model.rate train.clip_norm");
+    let (output, rows) = sweep(place.path(), ", clip_norm: 1.0");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(
         rows.iter().all(|row| row["outcome"] == "failed"

@@ -14,10 +14,10 @@ use kiln_core::{
     kinds::Model,
     plan::{
         ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
-        keys_beside_defaults,
+        differs_from_defaults,
     },
     record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
-    spec::{AfterTraining, Engine, Run, expand_home},
+    spec::{AfterTraining, Run, expand_home},
 };
 use kiln_hardware::OomKillWatch;
 use rustix::process::Signal;
@@ -31,7 +31,7 @@ use super::{
     limits::{AttemptTimes, Due, SignsOfLife},
     listen::ChildState,
     memory,
-    programs::TrialProgram,
+    programs::{self, TrialProgram},
 };
 
 pub(super) use finish::{Finished, Lost, Surroundings};
@@ -194,20 +194,24 @@ fn write_files(
         steps: trial.steps,
     };
     file.write(setting.folder)?;
-    let asked = trial_file(setting, trial, attempt, folder);
-    let text = serde_yaml::to_string(&asked).map_err(io::Error::other)?;
     let path = setting.folder.trial_file(&trial.id);
-    setting.folder.write(&path, text.as_bytes())?;
-    // `kiln-trial` itself reads the YAML.
-    if !matches!(trial.engine, Engine::Own(_)) && !matches!(trial.model, Model::Custom(_)) {
-        return Ok(());
+    let file = trial_file(setting, trial, attempt, folder);
+    if programs::engine(setting.request, trial).is_some() {
+        let text = asked_json(&file, trial)?;
+        setting
+            .folder
+            .write(&path.with_file_name(ASKED_FILE), text.as_bytes())?;
     }
-    let mut asked = serde_json::to_value(asked)?;
-    asked["differs_from_defaults"] = serde_json::to_value(keys_beside_defaults(trial)?)?;
-    let text = serde_json::to_vec(&asked)?;
-    setting
-        .folder
-        .write(&path.with_file_name(ASKED_FILE), &text)
+    let text = serde_yaml::to_string(&file).map_err(io::Error::other)?;
+    setting.folder.write(&path, text.as_bytes())
+}
+
+/// The trial as JSON for an engine of one's own, with the keys that it has to know.
+fn asked_json(file: &TrialFile, trial: &Trial) -> io::Result<String> {
+    let differing = differs_from_defaults(&trial.model, &trial.data, &trial.train)?;
+    let mut asked = serde_json::to_value(file)?;
+    asked["differs_from_defaults"] = differing.into();
+    Ok(serde_json::to_string_pretty(&asked)? + "\n")
 }
 
 fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {

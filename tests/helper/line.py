@@ -1,4 +1,4 @@
-"""A model of two parameters through the Python helper: fits a line by gradient descent. tests/helper.rs starts it as a trial."""
+"""A model of two parameters through the Python helper: fits a line by gradient descent. tests/helper.rs has it as an engine."""
 
 import kiln_child
 

@@ -139,6 +139,7 @@ fn part(table: &TrialTable, place: usize, value: &str) -> TrialTable {
     axes.remove(place);
     TrialTable {
         axes,
+        metrics: table.metrics.clone(),
         rows: of_value.map(without).collect(),
         torn: table.torn.clone(),
     }

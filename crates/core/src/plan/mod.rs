@@ -24,7 +24,7 @@ mod trial;
 mod trial_file;
 
 pub use expand::{Plan, expand};
-pub use id::keys_beside_defaults;
+pub use id::differs_from_defaults;
 pub use memory::speaks_of_memory;
 pub use origin::Origin;
 pub use outcome::Outcome;

@@ -650,38 +650,3 @@ fn without_axes_together_a_block_is_a_round() {
         ]
     );
 }
-
-#[test]
-fn keys_that_are_not_at_their_defaults_are_named() {
-    let keys = |model: &str, data: &str, train: &str| {
-        let plan = plan(&with(model, data, train, "")).unwrap();
-        crate::plan::keys_beside_defaults(&plan.trials[0]).unwrap()
-    };
-    let plain = "kind: gpt";
-    assert_eq!(
-        keys(plain, "kind: generated", "steps: 3"),
-        ["model.kind", "data.kind", "train.steps"]
-    );
-    assert_eq!(
-        keys(
-            "kind: gpt, d_model: 64, num_heads: 4",
-            "kind: text, path: a.txt, tokenizer: character, num_workers: 3",
-            "steps: 3, batch_size: 12, clip_norm: 1.0, learning_rate_schedule: {kind: cosine, \
-             warmup_steps: 1}, optimizer: {kind: adamw, beta2: 0.95}"
-        ),
-        [
-            "model.kind",
-            "model.d_model",
-            "data.kind",
-            "data.tokenizer",
-            "data.num_workers",
-            "data.path",
-            "train.batch_size",
-            "train.steps",
-            "train.optimizer.beta2",
-            "train.learning_rate_schedule.kind",
-            "train.learning_rate_schedule.warmup_steps",
-            "train.clip_norm",
-        ]
-    );
-}
