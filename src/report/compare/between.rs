@@ -140,7 +140,7 @@ fn part(table: &TrialTable, place: usize, value: &str) -> TrialTable {
     TrialTable {
         axes,
         rows: of_value.map(without).collect(),
-        torn: table.torn.clone(),
+        ..TrialTable::default()
     }
 }
 
