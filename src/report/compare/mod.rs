@@ -370,6 +370,8 @@ fn matched<'a>(
 }
 
 #[cfg(test)]
+mod between_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod treatment_tests;
