@@ -141,7 +141,7 @@ fn part(table: &TrialTable, place: usize, value: &str) -> TrialTable {
         axes,
         metrics: table.metrics.clone(),
         rows: of_value.map(without).collect(),
-        torn: table.torn.clone(),
+        ..TrialTable::default()
     }
 }
 

@@ -281,7 +281,7 @@ impl Matchup<'_> {
         let pairs = &mut self.matched.pairs;
         let treated = AppliedTreatment::of(pairs, &self.options, self.is_by_treatment);
         let across = &self.options.across;
-        for (pair, disturbed) in pairs.iter_mut().zip(disturbed) {
+        for (pair, mut disturbed) in pairs.iter_mut().zip(disturbed) {
             let blocks = self.side.as_ref().map(|_| {
                 paired::pair(pair, &|unlike| {
                     treated.covers(unlike) || across.contains(&unlike.field)
@@ -296,6 +296,15 @@ impl Matchup<'_> {
                     found.across.push(unlike)
                 }
             });
+            if !self.options.is_clean {
+                // Of the runs that count.
+                let is_kept = |trial: &String, rows: &[&TrialRow]| {
+                    let mut rows = rows.iter().filter(|row| row.outcome == Outcome::Completed);
+                    rows.any(|row| trial.starts_with(&format!("trial {}:", row.trial)))
+                };
+                disturbed[0].retain(|words| is_kept(words, &pair.base));
+                disturbed[1].retain(|words| is_kept(words, &pair.new));
+            }
             // In blocks the sides are compared within each, where nothing differs.
             let unlike = match &blocks {
                 Some(blocks) if blocks.are_enough => Vec::new(),
@@ -360,6 +369,8 @@ fn matched<'a>(
     }
 }
 
+#[cfg(test)]
+mod between_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

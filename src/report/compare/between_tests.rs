@@ -1,0 +1,290 @@
+//! The values of one axis within one table: blocks, sides, refusals.
+
+use kiln_core::record::TableRow;
+
+use super::{tests::page, *};
+use crate::report::{
+    page::Subject,
+    points::tests::{row, table},
+};
+
+const AXES: [&str; 2] = ["model.d_model", "train.cpu_threads"];
+/// Noise of single runs.
+const NOISE: [f64; 10] = [0.3, -0.5, 0.2, 0.6, -0.4, -0.1, 0.5, -0.3, 0.1, -0.6];
+
+/// A run of one point on two sides: blocks one after the other, who is first alternates, a drift of
+/// `drift` over all runs, and one side slower by `slowdown`.
+fn run(blocks: u64, drift: f64, slowdown: f64) -> TrialTable {
+    let rows = (0..2 * blocks).map(|place| {
+        let (block, is_second) = (place / 2, place % 2 == 1);
+        let is_new = is_second != (block % 2 == 1);
+        let noise = 1.0 + NOISE[place as usize % NOISE.len()] / 100.0;
+        let machine = 1.0 + drift * place as f64 / (2 * blocks - 1) as f64;
+        let rate = 1000.0 * machine * noise * if is_new { 1.0 - slowdown } else { 1.0 };
+        let fixed = TrialRow {
+            kiln_table: "trials/7".to_owned(),
+            seed: block + 1,
+            block: Some(block + 1),
+            round: Some(block + 1),
+            launch: 1,
+            cpu_threads: Some(if is_new { 2 } else { 1 }),
+            run_seconds: Some(60.0 * place as f64),
+            started_utc: Some(format!("2026-01-01T00:{place:02}:00Z")),
+            valid_loss: Some(2.0),
+            ..row(place + 1, rate)
+        };
+        (
+            fixed,
+            if is_new {
+                &["64", "2"][..]
+            } else {
+                &["64", "1"]
+            },
+        )
+    });
+    table(&AXES, rows.collect())
+}
+
+fn compared(table: &TrialTable) -> Comparisons {
+    let split = SplitTable::of(Subject::new(table, "x"), AXES[1], None).unwrap();
+    between(&split, &Options::default()).unwrap()
+}
+
+fn throughput(found: &Comparisons) -> &Comparison {
+    let comparisons = &found.pairs[0].comparisons;
+    comparisons
+        .iter()
+        .find(|one| one.metric == ComparedMetric::Throughput)
+        .unwrap()
+}
+
+#[test]
+fn a_slowdown_of_10_percent_is_found_under_a_drift_of_20_percent_in_5_blocks() {
+    for drift in [0.2, -0.2, 0.0] {
+        let found = compared(&run(5, drift, 0.1));
+        let one = throughput(&found);
+        assert_eq!((one.verdict, one.base_runs), (Verdict::Worse, 5), "{one:?}");
+        assert!((one.ratio - 0.9).abs() < 0.01, "{one:?}");
+        let same = compared(&run(5, drift, 0.0));
+        assert_ne!(throughput(&same).verdict, Verdict::Worse);
+        assert_ne!(throughput(&same).verdict, Verdict::Better);
+    }
+    let text = page(&compared(&run(5, 0.2, 0.1)));
+    for part in [
+        "base: train.cpu_threads 1     new: train.cpu_threads 2     5 blocks on 1 device, paired by block",
+        "the sides differ in:\n  cpu_threads 1 → 2\n",
+        "model.d_model",
+        "blocks\n",
+        "drift: the machine became",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_block_of_two_launches_or_devices_or_conditions_is_no_pair() {
+    let broken = |change: fn(&mut TrialRow), why: &str| {
+        let mut table = run(5, 0.0, 0.2);
+        change(&mut table.rows[3].fixed);
+        let found = compared(&table);
+        let one = throughput(&found);
+        assert_eq!(
+            (one.verdict, one.base_runs, one.new_runs),
+            (Verdict::Worse, 4, 4),
+            "{why}"
+        );
+        assert!(found.pairs[0].unlike.is_empty(), "{why}");
+        let text = page(&found);
+        assert!(
+            text.contains(&format!(
+                "not paired, and in no number: model.d_model 64: block 2: {why}"
+            )),
+            "{why}\n{text}"
+        );
+    };
+    broken(|row| row.launch = 2, "begun in launch 1, ended in launch 2");
+    broken(
+        |row| row.device_uuid = Some("GPU-1".to_owned()),
+        "on A and on GPU-1",
+    );
+    broken(|row| row.precision = "bf16".to_owned(), "precision  → bf16");
+    broken(
+        |row| row.outcome = Outcome::Oom,
+        "1 run of base and 0 runs of new",
+    );
+    let mut retried = run(5, 0.0, 0.2);
+    retried.rows[3].fixed.block = None;
+    let text = page(&compared(&retried));
+    assert!(text.contains(": no block"), "{text}");
+}
+
+#[test]
+fn two_blocks_are_too_few_to_pair_and_the_page_says_what_pairs() {
+    let mut table = run(5, 0.0, 0.2);
+    for place in [1, 3, 5] {
+        table.rows[place].fixed.launch = 2;
+    }
+    let found = compared(&table);
+    let blocks = found.pairs[0].blocks.clone().unwrap();
+    assert_eq!((blocks.pairs, blocks.are_enough), (2, false));
+    assert_eq!(throughput(&found).base_runs, 5, "all runs count");
+    let text = page(&found);
+    assert!(
+        text.contains("     not paired\n")
+            && text.contains("`sweep.together: [train.cpu_threads]`"),
+        "{text}"
+    );
+    // On several devices neighbors in time are no pairs either.
+    for (place, row) in table.rows.iter_mut().enumerate() {
+        row.fixed.device_uuid = Some(format!("GPU-{}", place / 3));
+    }
+    assert_eq!(
+        throughput(&compared(&table)).design,
+        Some(Design::OrderUnknown)
+    );
+}
+
+#[test]
+fn one_side_that_is_always_first_is_told_and_needs_both_readings() {
+    let mut table = run(5, 0.0, 0.0);
+    // Base first everywhere, and each second run 5 % slower: a drift within blocks.
+    for (place, row) in table.rows.iter_mut().enumerate() {
+        row.axes[1] = ["1", "2"][place % 2].to_owned();
+        row.fixed.cpu_threads = Some(1 + place as u64 % 2);
+    }
+    let text = page(&compared(&table));
+    assert!(text.contains("one side is first in every block"), "{text}");
+    assert!(!page(&compared(&run(5, 0.0, 0.0))).contains("first in every block"));
+}
+
+#[test]
+fn tables_without_blocks_pair_the_repeats_that_ran_together() {
+    let mut old = run(5, 0.2, 0.1);
+    for row in &mut old.rows {
+        row.fixed.kiln_table = "trials/4".to_owned();
+        (row.fixed.block, row.fixed.round) = (None, None);
+    }
+    let found = compared(&old);
+    assert_eq!(
+        (throughput(&found).verdict, throughput(&found).base_runs),
+        (Verdict::Worse, 5)
+    );
+    // One side after the other: the repeats are far apart.
+    for row in &mut old.rows {
+        if row.axes[1] == "2" {
+            row.fixed.run_seconds = row.fixed.run_seconds.map(|seconds| seconds + 1e4);
+            row.fixed.started_utc = row
+                .fixed
+                .started_utc
+                .take()
+                .map(|at| at.replace("T00", "T09"));
+        }
+    }
+    assert!(!compared(&old).pairs[0].blocks.clone().unwrap().are_enough);
+}
+
+#[test]
+fn each_further_value_is_a_side_and_any_may_be_base() {
+    let mut table = run(5, 0.0, 0.2);
+    let third: Vec<TableRow> = table
+        .rows
+        .iter()
+        .filter(|row| row.axes[1] == "2")
+        .map(|row| {
+            let mut row = row.clone();
+            row.axes[1] = "4".to_owned();
+            row.fixed.trial.0 += "4";
+            row.fixed.cpu_threads = Some(4);
+            row
+        })
+        .collect();
+    table.rows.extend(third);
+    let names: Vec<String> = compared(&table)
+        .pairs
+        .iter()
+        .map(|pair| pair.name.clone())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "model.d_model 64, train.cpu_threads 2",
+            "model.d_model 64, train.cpu_threads 4"
+        ]
+    );
+    let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], Some("2")).unwrap();
+    let found = between(&split, &Options::default()).unwrap();
+    assert_eq!(throughput(&found).verdict, Verdict::Better);
+    let text = page(&found);
+    assert!(
+        text.contains("new: train.cpu_threads 1, 4     10 blocks"),
+        "{text}"
+    );
+    let lines = String::from_utf8(
+        ComparisonPage {
+            base: "x",
+            new: "x",
+            facts: None,
+            found: &found,
+        }
+        .csv()
+        .into_bytes(),
+    )
+    .unwrap();
+    assert!(lines.lines().nth(1).unwrap().ends_with(",1,5"), "{lines}");
+}
+
+#[test]
+fn a_wrong_axis_or_value_is_refused_with_what_there_is() {
+    let table = run(3, 0.0, 0.0);
+    let refused = |axis: &str, base: Option<&str>| {
+        let split = SplitTable::of(Subject::new(&table, "x"), axis, base);
+        split.err().unwrap()
+    };
+    assert_eq!(
+        refused("train.precision", None),
+        "`--between train.precision` is not an axis of this run; its axes are `model.d_model`, \
+         `train.cpu_threads`"
+    );
+    assert_eq!(
+        refused("cpu_threads", None),
+        "`--between cpu_threads` is not an axis; did you mean `train.cpu_threads`?"
+    );
+    assert!(refused("model.d_model", None).contains("every trial has the value 64"));
+    assert!(refused(AXES[1], Some("7")).ends_with("its values are 1, 2"));
+}
+
+#[test]
+fn any_column_is_a_metric_with_a_direction() {
+    let mut table = run(5, 0.0, 0.0);
+    for row in &mut table.rows {
+        let watts = if row.axes[1] == "2" { 120.0 } else { 100.0 };
+        row.fixed.mean_power_watts = Some(watts + row.fixed.seed as f64 / 10.0);
+    }
+    let verdict = |is_better_high: bool| {
+        let columns = vec![ColumnMetric::named("mean_power_watts", is_better_high).unwrap()];
+        let options = Options {
+            columns,
+            ..Options::default()
+        };
+        let split = SplitTable::of(Subject::new(&table, "x"), AXES[1], None).unwrap();
+        let found = between(&split, &options).unwrap();
+        let one = &found.pairs[0].comparisons[0];
+        assert_eq!(
+            (one.metric.name(), one.column),
+            ("mean_power_watts", "mean_power_watts")
+        );
+        (one.verdict, found)
+    };
+    assert_eq!(
+        (verdict(true).0, verdict(false).0),
+        (Verdict::Better, Verdict::Worse)
+    );
+    let text = page(&verdict(false).1);
+    assert!(
+        text.contains("mean_power_watts: 1 worse; throughput: "),
+        "{text}"
+    );
+    assert_eq!(ColumnMetric::named("no_column", true), None);
+    assert_eq!(ColumnMetric::known_direction("valid_top1"), Some(true));
+    assert_eq!(ColumnMetric::known_direction("mean_power_watts"), None);
+}
