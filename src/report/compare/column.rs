@@ -1,6 +1,7 @@
 //! A column of `trials.csv` as a metric, asked for by its name.
 
 use kiln_core::{
+    kinds::command::METRIC_PREFIX,
     record::{TrialRow, tables::TRIALS},
     spec::Metric,
     statistics::Nature,
@@ -28,7 +29,10 @@ impl ColumnMetric {
     /// The column of a table, by its name. `None`: the table does not have it.
     pub fn named(name: &str, is_better_high: bool) -> Option<Self> {
         let mut columns = TRIALS.columns.iter();
-        let name = columns.find(|column| column.name == name)?.name;
+        let name = match name.strip_prefix(METRIC_PREFIX) {
+            Some(own) => Metric::named(own).name(),
+            None => columns.find(|column| column.name == name)?.name,
+        };
         Some(Self {
             name,
             is_better_high,
@@ -43,6 +47,9 @@ impl ColumnMetric {
 
     /// The number of a row.
     pub(super) fn read(self, row: &TrialRow) -> Option<f64> {
+        if self.name.starts_with(METRIC_PREFIX) {
+            return row.metric_of_column(self.name);
+        }
         serde_json::to_value(row)
             .ok()?
             .get(self.name)
