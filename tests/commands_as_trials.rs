@@ -84,7 +84,7 @@ fn prepare_runs_first_and_its_failure_is_the_trials() {
     );
     let ended = place.run("", &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!(place.column("metric.n"), ["7"]);
+    assert_eq!(place.column("metric.n"), ["7.0"]);
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn an_endless_output_is_read_in_bounded_memory_and_kept_at_both_ends() {
     fs::write(place.path("big.py"), script).unwrap();
     let ended = place.run("", &[]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert_eq!(place.column("metric.v"), ["5"]);
+    assert_eq!(place.column("metric.v"), ["5.0"]);
     let kept = fs::read_to_string(place.attempts()[0].join("stdout.txt")).unwrap();
     assert!(kept.len() < 2 << 20 && kept.contains("bytes omitted") && kept.ends_with("v 5\n"));
 }

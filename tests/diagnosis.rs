@@ -630,7 +630,7 @@ fn a_report_is_of_a_run_an_experiment_a_table_or_the_newest() {
         nothing.status == Some(2)
             && nothing
                 .stderr
-                .contains("name the folder of the runs with `--results`"),
+                .contains("name another folder of runs with `--results`"),
         "{nothing:?}"
     );
     assert_eq!(place.run("completes", &[]).status, Some(0));

@@ -148,7 +148,7 @@ fn data_that_does_not_fit_is_refused_with_what_would() {
             "one folder of PNG or JPEG files per class",
         ),
         (&["--data", "tiny.txt"], "at least 200"),
-        (&["--data", "binary"], "not UTF-8 text"),
+        (&["--data", "binary"], "this is a binary file"),
         (&["--data", "chat"], "put it at chat/tokenizer.json"),
     ] {
         let refused = kiln(&place, &[&["init"], arguments].concat());

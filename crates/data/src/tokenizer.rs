@@ -307,7 +307,7 @@ mod tests {
             words
                 .encode_prompt(" ")
                 .unwrap_err()
-                .contains("is not a token")
+                .contains("has no token to begin with")
                 && words.encode_prompt("").is_err()
         );
         let refused = words.encode_prompt("the cold kiln").unwrap_err();

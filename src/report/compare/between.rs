@@ -94,7 +94,7 @@ fn not_an_axis(table: &TrialTable, axis: &str) -> String {
     }
 }
 
-/// The values of an axis in the order of the experiment file, else in that of the plan.
+/// The values of an axis in the order of the experiment file, else ascending if they are numbers.
 fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
     let written: Vec<String> = run
         .experiment
@@ -119,8 +119,21 @@ fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
         let place = written.iter().position(|own| own == shown(value));
         place.unwrap_or(usize::MAX)
     };
-    found.sort_by_key(rank);
+    match found
+        .iter()
+        .map(|value| value.parse().ok())
+        .collect::<Option<Vec<f64>>>()
+    {
+        Some(_) if written.is_empty() => {
+            found.sort_by(|one, other| number(one).total_cmp(&number(other)));
+        }
+        _ => found.sort_by_key(rank),
+    }
     found
+}
+
+fn number(value: &str) -> f64 {
+    value.parse().unwrap_or(f64::NAN)
 }
 
 /// The rows with a value, without the axis.

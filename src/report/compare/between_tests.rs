@@ -91,7 +91,8 @@ fn a_block_of_two_launches_or_devices_or_conditions_is_no_pair() {
         assert_eq!(
             (one.verdict, one.base_runs, one.new_runs),
             (Verdict::Worse, 4, 4),
-            "{why}"
+            "{why} {:?}",
+            found.pairs[0]
         );
         assert!(found.pairs[0].unlike.is_empty(), "{why}");
         let text = page(&found);

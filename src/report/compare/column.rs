@@ -41,8 +41,8 @@ impl ColumnMetric {
 
     /// Which direction of a column is better, where that needs no telling.
     pub fn known_direction(name: &str) -> Option<bool> {
-        let named = serde_json::from_value::<Metric>(name.into());
-        named.ok().map(Metric::is_better_high)
+        let metric = Metric::named(name);
+        (!matches!(metric, Metric::Own(_))).then(|| metric.is_better_high())
     }
 
     /// The number of a row.

@@ -233,7 +233,7 @@ impl<'a> SweepChecker<'a> {
 
     /// Why a key cannot vary where the model is a command: only its declared values can.
     fn of_command(&self, key: &str) -> Option<String> {
-        if !self.kinds("model").iter().any(|kind| kind == "command") {
+        if !self.kinds("model").iter().all(|kind| kind == "command") {
             return None;
         }
         let values = self.tree.get_path(&["model", "values"]);

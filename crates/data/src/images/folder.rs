@@ -431,13 +431,19 @@ mod tests {
             (3, 4)
         );
         std::fs::remove_file(folder.path().join("b/list.txt")).unwrap();
+        let empty = read(folder.path(), "").unwrap_err().to_string();
+        assert!(
+            empty.contains("a/empty.png is empty") && empty.contains("skip_bad"),
+            "{empty}"
+        );
+        std::fs::remove_file(folder.path().join("a/empty.png")).unwrap();
         let loaded = read(folder.path(), "").unwrap();
         assert_eq!(
             (
                 loaded.train.labels.len() + loaded.valid.labels.len(),
                 loaded.skipped_files
             ),
-            (6, 0),
+            (5, 0),
             "else only names are looked at"
         );
     }

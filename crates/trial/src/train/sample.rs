@@ -548,7 +548,7 @@ mod tests {
             "the default is a line's end"
         );
         let words = Vocabulary::build(kiln_core::kinds::data::Tokenizer::Word, "a b", "");
-        assert!(refused("prompt: ' '", Some(words)).contains("is not a token"));
+        assert!(refused("prompt: ' '", Some(words)).contains("has no token to begin with"));
         assert!(refused("prompt: a", None).contains("`data.kind` generated has none"));
     }
 }

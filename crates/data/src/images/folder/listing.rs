@@ -73,6 +73,8 @@ struct ListedFile {
     name: OsString,
     is_folder: bool,
     bytes: u64,
+    /// Whether it is a file without content; a pipe has no size either.
+    is_empty: bool,
 }
 
 impl Lister {
@@ -145,6 +147,7 @@ impl Lister {
             path,
             is_folder,
             bytes,
+            is_empty,
             ..
         } in entries(folder)?
         {
@@ -157,7 +160,7 @@ impl Lister {
             }
             if !is_image_name(&path) {
                 self.leave_out(&path, "is not an image", &expected_images())?;
-            } else if bytes == 0 {
+            } else if is_empty {
                 self.leave_out(&path, "is empty", &expected_images())?;
             } else if self.skip_bad && !has_image_header(&path)? {
                 self.skipped_files += 1;
@@ -198,6 +201,7 @@ fn entries(folder: &Path) -> Result<Vec<ListedFile>, DataError> {
                 name,
                 is_folder: about.is_dir(),
                 bytes: about.len(),
+                is_empty: about.is_file() && about.len() == 0,
             });
         }
     }

@@ -1001,6 +1001,12 @@ fn of_sweep() -> Vec<Case> {
             ["1/1 2/1 2/2 1/2", "1/1 1/2 2/1 2/2"],
         )
         .with(&["sweep.repeats=2"]),
+        of(
+            "together",
+            [AS_IT_IS, "[train.batch_size]"],
+            ["1/1 1/2 2/1 2/2", "1/1 2/1 1/2 2/2"],
+        )
+        .with(&["sweep.repeats=2", "sweep.order=listed"]),
     ]
 }
 
