@@ -105,8 +105,8 @@ fn a_block_of_two_launches_or_devices_or_conditions_is_no_pair() {
     };
     broken(|row| row.launch = 2, "begun in launch 1, ended in launch 2");
     broken(
-        |row| row.device_uuid = Some("GPU-1".to_owned()),
-        "on A and on GPU-1",
+        |row| row.device_uuid = Some("GPU-2".to_owned()),
+        "on GPU-2 and on GPU-1",
     );
     broken(|row| row.precision = "bf16".to_owned(), "precision  → bf16");
     broken(

@@ -74,7 +74,7 @@ const BAD: [(&str, &str); 13] = [
     (
         "2020-01-03,-0.5,1",
         "A.csv:3:12: `Open` is `-0.5`; it must be at least 0, because kiln takes its log \
-         return; mend it",
+         return; if such values are right, leave the column out of `data.columns`; mend it",
     ),
     (
         "2020-01-03,1,0.0",

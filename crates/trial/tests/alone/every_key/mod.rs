@@ -84,7 +84,7 @@ fn the_cases_are_about_the_keys_of_the_schema_each_once() {
         "a key has two cases"
     );
     assert_eq!(
-        OF_ONE_VALUE.len() + have.len() + keys.iter().filter(|key| is_of_search(key)).count(),
+        OF_ONE_VALUE.len() + have.len() + keys.iter().filter(|key| is_of_others(key)).count(),
         keys.len()
     );
 }
