@@ -75,6 +75,7 @@ macro_rules! models {
         /// The model to train: its kind and its shape.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(tag = "kind", rename_all = "kebab-case")]
+        #[allow(clippy::large_enum_variant, reason = "a trial has one")]
         pub enum Model {
             $($kind($kind),)+
         }

@@ -12,6 +12,7 @@ use super::{
     node::Node,
     problem::Problem,
     suggest::{did_you_mean, listed},
+    synonyms,
 };
 use crate::kinds::command::environment_schema;
 
@@ -177,7 +178,10 @@ pub(super) fn check(tree: &Node) -> Vec<Problem> {
         if EngineName::new(name).is_none() {
             continue;
         }
-        let hint = match did_you_mean(name, names.iter().copied()) {
+        let near = synonyms::value("run.engine", name)
+            .map(|meant| format!("; did you mean `{meant}`?"))
+            .unwrap_or_else(|| did_you_mean(name, names.iter().copied()));
+        let hint = match near {
             hint if hint.is_empty() => {
                 "; declare a program of your own in `run.engines`".to_owned()
             }
