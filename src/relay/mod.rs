@@ -116,10 +116,10 @@ impl Relay<'_> {
         });
         let placeholders = placeholders(self.file, self.trial_file);
         let expanded = self.command.expand(&placeholders);
-        if !expanded.prepare.is_empty() {
-            if let Err(verdict) = self.prepare(&expanded) {
-                return self.end(verdict, None);
-            }
+        if !expanded.prepare.is_empty()
+            && let Err(verdict) = self.prepare(&expanded)
+        {
+            return self.end(verdict, None);
         }
         let metrics = match Metrics::new(self.command) {
             Ok(metrics) => metrics,

@@ -26,6 +26,10 @@ pub(super) struct Talk {
 }
 
 impl Talk {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "messages go to the parent, not to a terminal"
+    )]
     pub(super) fn say(&self, message: &Message) {
         let Ok(mut line) = serde_json::to_vec(message) else {
             return;

@@ -235,10 +235,7 @@ fn panel(folder: &Path) -> Result<FoundData, String> {
             .iter()
             .find(|column| column.name.to_lowercase() == **wanted)
     };
-    let price = PRICES
-        .iter()
-        .find_map(|wanted| named(wanted))
-        .or(positive.first());
+    let price = PRICES.iter().find_map(named).or(positive.first());
     let Some(price) = price else {
         return Err(no_price(&found.numbers));
     };
