@@ -108,10 +108,13 @@ fn a_block_of_two_launches_or_devices_or_conditions_is_no_pair() {
         |row| row.device_uuid = Some("GPU-2".to_owned()),
         "on GPU-2 and on GPU-1",
     );
-    broken(|row| row.precision = "bf16".to_owned(), "precision  → bf16");
+    broken(
+        |row| row.precision = "bf16".to_owned(),
+        "precision bf16 → f32",
+    );
     broken(
         |row| row.outcome = Outcome::Oom,
-        "1 run of base and 0 runs of new",
+        "0 runs of base and 1 run of new",
     );
     let mut retried = run(5, 0.0, 0.2);
     retried.rows[3].fixed.block = None;
