@@ -10,6 +10,7 @@ mod disk;
 
 use std::{
     collections::{BTreeSet, HashSet},
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -196,6 +197,74 @@ fn a_scripted_run_resumes_after_a_power_cut_at_every_call() {
 fn a_training_resumes_after_a_power_cut_at_every_call() {
     // Each trains again, which takes seconds.
     cut_everywhere("power flex", FLEX, by_form(8, 1_000));
+}
+
+/// A trial that resumes from a checkpoint has the steps before it in its loss curve, even if the
+/// content of every file is lost that was not synced, and the names in folders are kept.
+#[test]
+fn the_step_table_reaches_every_checkpoint_that_outlives_a_power_cut() {
+    let known = undisturbed::of(FLEX);
+    let disk = Disk::of(&known.records);
+    let (mut seen, mut last_sum) = (BTreeSet::new(), Vec::new());
+    for end in 0..=known.records.len() {
+        let pending = disk.pending(end);
+        let fate = |change: &usize| match disk.is_of_data(*change) {
+            true => Fate::Lost,
+            false => Fate::Kept,
+        };
+        let fates: Vec<Fate> = pending.iter().map(fate).collect();
+        let image = disk.image(end, &pending, &fates);
+        let sum = image.sum();
+        if sum == last_sum {
+            continue;
+        }
+        last_sum = sum;
+        for (trial, step) in kept_checkpoints(&image) {
+            seen.insert((trial.clone(), step));
+            let found = steps(&image, &trial);
+            let missing: Vec<u64> = (1..=step).filter(|step| !found.contains(step)).collect();
+            assert!(
+                missing.is_empty(),
+                "cut {end}: {} has a checkpoint of step {step} and no rows of steps {missing:?}",
+                trial.display()
+            );
+        }
+    }
+    assert!(seen.len() >= 3 * 5, "checkpoints that were seen: {seen:?}");
+}
+
+/// The folders of trials, and the steps of their whole checkpoints.
+fn kept_checkpoints(image: &Image) -> Vec<(PathBuf, u64)> {
+    let of = |(path, _): (&Path, &[u8])| {
+        let folder = path
+            .parent()
+            .filter(|_| path.ends_with("checkpoint.json"))?;
+        let step = folder.file_name()?.to_str()?.parse().ok()?;
+        Some((folder.parent()?.parent()?.to_owned(), step))
+    };
+    image.files().filter_map(of).collect()
+}
+
+/// The steps in the tables of a trial.
+fn steps(image: &Image, trial: &Path) -> BTreeSet<u64> {
+    let is_table = |path: &Path| path.starts_with(trial) && path.ends_with("steps.csv");
+    let tables = image.files().filter(|(path, _)| is_table(path));
+    tables
+        .flat_map(|(_, bytes)| {
+            let mut reader = csv::Reader::from_reader(bytes);
+            let place = reader
+                .headers()
+                .unwrap()
+                .iter()
+                .position(|name| name == "step")
+                .unwrap();
+            let rows: Vec<u64> = reader
+                .into_records()
+                .map(|row| row.unwrap()[place].parse().unwrap())
+                .collect();
+            rows
+        })
+        .collect()
 }
 
 /// The recording is whole: replayed without a loss it gives the run's own folder.

@@ -135,6 +135,12 @@ impl Disk {
         fates
     }
 
+    /// Whether it changes the content of a file, not only names in folders.
+    pub(crate) fn is_of_data(&self, change: usize) -> bool {
+        let is_data = |part: &Part| !matches!(part, Part::Entry { .. });
+        self.changes[change].parts.iter().any(is_data)
+    }
+
     pub(crate) fn words(&self, change: usize, fate: Fate) -> String {
         let words = &self.changes[change].words;
         match fate {
@@ -471,6 +477,14 @@ impl Image {
             }
         }
         sum.finalize().to_vec()
+    }
+
+    /// Its files, with their paths and content.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, &[u8])> {
+        self.0.iter().filter_map(|(path, node)| match node {
+            Node::File(bytes) => Some((path.as_path(), bytes.as_slice())),
+            Node::Folder | Node::Link(_) => None,
+        })
     }
 
     pub(crate) fn write(&self, folder: &Path) {
