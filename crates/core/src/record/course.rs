@@ -93,8 +93,8 @@ fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     (last.run_seconds > first.run_seconds).then_some((first.run_seconds, last.run_seconds))
 }
 
-/// The rows of a table of an attempt. It is synced at the end alone: after a power failure a line may
-/// hold zeros, and then only the rows before it count.
+/// The rows of a table of an attempt. It is synced before each checkpoint and at the end: after a
+/// power failure a line of a later step may hold zeros, and then only the rows before it count.
 fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
     if !path.is_file() {
         return Ok(Vec::new());

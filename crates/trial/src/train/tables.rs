@@ -1,5 +1,5 @@
 //! `steps.csv` and `epochs.csv` of one attempt: rows are buffered, flushed where the loop reads
-//! losses, synced at the end.
+//! losses, synced before each checkpoint and at the end.
 
 use std::{
     error::Error,

@@ -82,12 +82,17 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let Self {
             keeper: Some(keeper),
             trainee,
+            measurement,
             ..
         } = self
         else {
             return Ok(None);
         };
-        keeper.write(step, valid_loss, state, |folder| trainee.save(folder))
+        keeper.write(step, valid_loss, state, |folder| {
+            // After a power failure the steps before the checkpoint are there too.
+            measurement.tables.sync()?;
+            trainee.save(folder)
+        })
     }
 
     fn loop_state(&self, step: u64) -> LoopState {
