@@ -37,7 +37,7 @@ pub(super) enum Verdict {
     Finished {
         outcome: Outcome,
         reason: Option<String>,
-        /// Of the relay.
+        /// The exit status of the relay.
         status: i32,
     },
     /// The relay ends by the signal that ended the program, without a result.
@@ -165,7 +165,8 @@ fn last_lines(ended: &Ended) -> String {
     lines.join("\n")
 }
 
-fn shortened(line: &str) -> String {
+/// A line of a program's output for a reason: without control characters, and cut if it is long.
+pub fn shortened(line: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     let line: String = line.chars().map(clean).collect();
     match line.char_indices().nth(LONGEST_SHOWN) {

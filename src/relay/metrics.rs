@@ -7,6 +7,7 @@ use kiln_core::{
         Command, CommandMetric, Measured, MetricSource, MetricTarget, Placeholders, Stream, Take,
         line_pattern, metric_target, regular_expression,
     },
+    statistics,
     units::exact,
 };
 use regex::Regex;
@@ -39,7 +40,7 @@ pub(super) enum WindowMark {
     Ends,
 }
 
-/// What the relay measures of any program.
+/// Figures that the relay measures for every program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measurements {
     /// CLOCK_MONOTONIC in nanoseconds.
@@ -433,14 +434,7 @@ fn median(values: &[f64]) -> Option<f64> {
     if values.iter().any(|value| value.is_nan()) {
         return Some(f64::NAN);
     }
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        length if length % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
+    (!values.is_empty()).then(|| statistics::median(values.iter().copied()))
 }
 
 impl WindowLines {

@@ -34,12 +34,13 @@ use kiln_core::{
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+pub use end::shortened;
 pub use kept::KeptOutput;
-pub use program::{ProgramFault, find_program, placeholders};
+pub use program::{Exit, ProgramFault, find_program, placeholders};
 
 use end::{Ended, Verdict};
 use metrics::Metrics;
-use program::{Exit, Started};
+use program::Started;
 use streams::{Event, Streams};
 use talk::Talk;
 

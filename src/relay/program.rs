@@ -34,9 +34,9 @@ pub(super) struct Started {
     floor_bytes: u64,
 }
 
-/// How a program's process ended.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
+pub enum Exit {
     Status(i32),
     Signal(i32),
 }
@@ -47,7 +47,7 @@ pub(super) struct ProgramEnd {
     pub(super) exit: Exit,
     /// CLOCK_MONOTONIC in nanoseconds.
     pub(super) at: u64,
-    /// Of the program and all that it started and waited for.
+    /// CPU time of the program and of the processes that it started and waited for.
     pub(super) cpu_seconds: f64,
     /// Maximum resident memory of its largest process; `None` if it was too small to tell from the
     /// process that started it.
@@ -106,7 +106,7 @@ impl fmt::Display for ProgramFault {
     }
 }
 
-/// What the placeholders of a command stand for in the trial of this file.
+/// The values of the placeholders of a command in the trial of this file.
 pub fn placeholders(file: &TrialFile, trial_file: &Path) -> Placeholders {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let device = match file.device {
@@ -233,7 +233,7 @@ fn end_with_this_process(command: &mut Command) {
 }
 
 impl Started {
-    /// What [`wait`] needs, without the pipes.
+    /// The input of [`wait`], without the pipes.
     pub(super) fn waited(&self) -> Waited {
         Waited {
             pid: self.pid,

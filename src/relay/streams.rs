@@ -26,7 +26,7 @@ use super::{
 const MOST_WAITING: usize = 256;
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What a running program does.
+/// Events of a running program.
 #[derive(Debug)]
 pub(super) enum Event {
     /// The window began or ended, CLOCK_MONOTONIC in nanoseconds.

@@ -8,13 +8,9 @@ use kiln_core::{
 };
 
 use super::disk::speaks_of_full_disk;
+use crate::relay::shortened;
 
-/// Exit of the child's process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
-    Status(i32),
-    Signal(i32),
-}
+pub(super) use crate::relay::Exit;
 
 /// Reason why the parent stopped the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -340,18 +336,6 @@ fn last_line(stderr_tail: &str) -> Option<&str> {
         .rev()
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with("note: "))
-}
-
-fn shortened(line: &str) -> String {
-    const LONGEST: usize = 300;
-    let clean: String = line
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    match clean.char_indices().nth(LONGEST) {
-        Some((at, _)) => format!("{}…", &clean[..at]),
-        None => clean,
-    }
 }
 
 #[cfg(test)]

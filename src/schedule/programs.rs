@@ -2,6 +2,7 @@
 //! as its relay.
 
 use std::{
+    collections::HashSet,
     env,
     ffi::OsString,
     io,
@@ -98,9 +99,12 @@ pub(super) fn check<'a>(
 ) -> Result<(), RunStop> {
     let refused =
         |key: String| move |fault: ProgramFault| RunStop::CannotRun(format!("`{key}`: {fault}"));
+    let mut checked = HashSet::new();
     for trial in trials {
-        if let Some(engine) = engine(request, trial) {
-            let name = trial.engine.name();
+        let name = trial.engine.name();
+        if let Some(engine) = engine(request, trial)
+            && checked.insert(("engine", name.to_owned(), None, None))
+        {
             engine_program(engine).map_err(refused(format!("run.engines.{name}.argv")))?;
         }
         let Model::Command(command) = &trial.model else {
@@ -120,8 +124,14 @@ pub(super) fn check<'a>(
             let Some(name) = argv.first() else {
                 continue;
             };
+            // The trials of a sweep mostly share their programs.
+            let folder = expanded.folder.as_deref();
+            let own = |text: &str| text.to_owned();
+            if !checked.insert((key, name.clone(), folder.map(own), path.map(own))) {
+                continue;
+            }
             let is_made_by_prepare = key == "argv" && !expanded.prepare.is_empty();
-            let found = relay::find_program(name, expanded.folder.as_deref(), path);
+            let found = relay::find_program(name, folder, path);
             match found {
                 // `prepare` may build it.
                 Err(ProgramFault::NotThere(_)) if is_made_by_prepare => {}

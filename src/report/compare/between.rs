@@ -119,21 +119,16 @@ fn values(run: Subject<'_>, axis: &str, place: usize) -> Vec<String> {
         let place = written.iter().position(|own| own == shown(value));
         place.unwrap_or(usize::MAX)
     };
-    match found
-        .iter()
-        .map(|value| value.parse().ok())
-        .collect::<Option<Vec<f64>>>()
-    {
-        Some(_) if written.is_empty() => {
-            found.sort_by(|one, other| number(one).total_cmp(&number(other)));
-        }
-        _ => found.sort_by_key(rank),
-    }
+    found.sort_by(|one, other| {
+        let by_number = || number(one).total_cmp(&number(other));
+        rank(one).cmp(&rank(other)).then_with(by_number)
+    });
     found
 }
 
+/// The number of a value; texts come after all numbers.
 fn number(value: &str) -> f64 {
-    value.parse().unwrap_or(f64::NAN)
+    value.parse().unwrap_or(f64::INFINITY)
 }
 
 /// The rows with a value, without the axis.

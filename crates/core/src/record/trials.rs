@@ -445,7 +445,7 @@ fn is_axis(column: &str) -> bool {
     column.contains('.') && !is_metric(column)
 }
 
-/// Whether it is the column of a command's own metric.
+/// Whether the name is that of a column `metric.NAME`.
 fn is_metric(column: &str) -> bool {
     column.starts_with(METRIC_PREFIX)
 }

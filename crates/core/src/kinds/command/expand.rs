@@ -20,7 +20,7 @@ pub const PLACEHOLDERS: [&str; 8] = [
     "trial_file",
 ];
 
-/// What the [`PLACEHOLDERS`] stand for in one attempt. An absent one stays as it is written, which
+/// The values of the [`PLACEHOLDERS`] in one attempt. An absent one stays as it is written, which
 /// is what a plan shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placeholders {

@@ -83,7 +83,7 @@ impl Measured {
     }
 }
 
-/// What is kept of several numbers.
+/// How one number is taken from several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
@@ -339,7 +339,7 @@ impl MetricTarget {
         }
     }
 
-    /// Whether it is a loss: one that is not a number means that the training diverged.
+    /// Whether the metric is a loss; a loss that is NaN or infinite means that the training diverged.
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Column("train_loss" | "valid_loss"))
     }

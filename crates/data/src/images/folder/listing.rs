@@ -73,7 +73,7 @@ struct ListedFile {
     name: OsString,
     is_folder: bool,
     bytes: u64,
-    /// Whether it is a file without content; a pipe has no size either.
+    /// Whether this is a regular file of 0 bytes; pipes report a size of 0 too.
     is_empty: bool,
 }
 
