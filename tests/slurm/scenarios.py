@@ -1,0 +1,498 @@
+"""What a cluster does to workers: each scenario is a function that disturbs a run and says what became of it.
+
+Each gets a cluster of its own. It ends with `run.finish()`: every trial has a final row that counts, no attempt has
+two rows, all tickets are done, no process is left, two collects are equal.
+"""
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+
+import runs
+from captures import sleeper
+from cluster import kill, wait_until
+
+SCENARIOS = {}
+
+
+WAYS = ("recipe", "slurm")
+
+
+def scenario(seconds=180, groups=False, small=0, ways=WAYS, asked=False):
+    """Registers a function with its time limit; `groups`: Slurm uses control groups; `small`: bytes of the results' disk; `asked`: it
+    is not among all, and runs only where it is named."""
+
+    def register(function):
+        function.seconds, function.groups, function.small, function.ways = seconds, groups, small, ways
+        function.asked = asked
+        SCENARIOS[function.__name__.replace("_", "-")] = function
+        return function
+
+    return register
+
+
+def task(run, number):
+    return "%d_%d" % (run.jobs[0], number)
+
+
+def running_on(run, node):
+    """Tasks that run on a node."""
+    answer = run.cluster.run("squeue", "-h", "-r", "-t", "RUNNING", "-w", node, "-o", "%i")
+    return answer.out.split()
+
+
+def expect(run, outcome, least=1):
+    counts = run.outcomes()
+    assert counts.get(outcome, 0) >= least, "no row is `%s`: %s" % (outcome, counts)
+    assert counts.get("completed", 0) >= run.trials, counts
+    return summary(run)
+
+
+def summary(run):
+    counts = run.outcomes()
+    launches = len(list(run.results.glob("launches/*/launch.json")))
+    return ", ".join("%d %s" % (counts[name], name) for name in sorted(counts)) + "; %d launches" % launches
+
+
+@scenario()
+def undisturbed(start):
+    run = start(runs.commands(12, 1), workers=4)
+    run.finish()
+    counts = run.outcomes()
+    assert counts == {"completed": 12}, counts
+    return summary(run)
+
+
+@scenario()
+def scancel_running(start):
+    """scancel of one task in the middle of a trial."""
+    run = start(runs.commands(6, 3))
+    run.wait_for_trials(2)
+    run.cluster.run("scancel", task(run, 0))
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario()
+def scancel_waiting(start):
+    """scancel of the tasks that wait while others work."""
+    run = start(runs.commands(6, 2), workers=5, words=["--cpus-per-task=4"])
+    run.wait_for_trials(2)
+    waiting = [name for name, state in run.cluster.states(*run.jobs).items() if state == "PENDING"]
+    assert waiting, run.cluster.states(*run.jobs)
+    run.cluster.run("scancel", "--state=PENDING", *run.jobs)
+    run.finish()
+    counts = run.outcomes()
+    assert counts == {"completed": 6}, counts
+    return summary(run)
+
+
+@scenario()
+def scancel_all(start):
+    """scancel of the whole array, twice."""
+    run = start(runs.commands(6, 3))
+    run.wait_for_trials(2)
+    run.cluster.run("scancel", *run.jobs)
+    run.cluster.run("scancel", *run.jobs)
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario()
+def requeue(start):
+    """scontrol requeue of a task in the middle of a trial."""
+    run = start(runs.commands(8, 3))
+    run.wait_for_trials(2)
+    answer = run.cluster.run("scontrol", "requeue", task(run, 0))
+    assert answer.status == 0, answer.error
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario()
+def suspend(start):
+    """scontrol suspend for longer than a heartbeat may stand still: the ticket is taken back, the worker finds out."""
+    run = start(runs.commands(4, 8))
+    run.wait_for_trials(2)
+    answer = run.cluster.run("scontrol", "suspend", task(run, 0))
+    assert answer.status == 0, answer.error
+    if run.way == "recipe":
+        # kiln looks twenty times at least; its own seconds are those of a heartbeat.
+        wait_until("the suspended worker counts as gone", lambda: any(row["outcome"] == "killed" for row in run.rows_of_launches()), 60)
+    else:
+        time.sleep(15)
+    run.cluster.run("scontrol", "resume", task(run, 0))
+    run.finish()
+    if run.way == "recipe":
+        return expect(run, "killed")
+    return summary(run)
+
+
+def preempt(run):
+    """Something urgent needs both nodes for a while."""
+    run.wait_for_trials(2)
+    urgent = sleeper(run.cluster, 4, "--array=0-1", "--partition=urgent", "--cpus-per-task=4", job="urgent")
+    wait_until("what is urgent has run", lambda: run.cluster.has_ended(urgent), 90)
+
+
+@scenario()
+def preempted_requeue(start):
+    """Preemption with PreemptMode=REQUEUE, without checkpoints."""
+    run = start(runs.commands(4, 6), words=["--partition=requeued", "--cpus-per-task=4"])
+    preempt(run)
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario()
+def preempted_cancel(start):
+    """Preemption with PreemptMode=CANCEL: --requeue means nothing."""
+    run = start(runs.commands(4, 6), words=["--partition=cancelled", "--cpus-per-task=4"])
+    preempt(run)
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario(seconds=240)
+def preempted_checkpoints(start):
+    """Preemption of trainings with checkpoints: the next attempt resumes."""
+    run = start(runs.TRAINING, words=["--partition=requeued", "--cpus-per-task=4"])
+    run.wait_for_trials(2)
+    wait_until("a checkpoint is there", lambda: list(run.results.glob("trials/*/checkpoint/*")), 60)
+    preempt(run)
+    run.finish()
+    resumed = [row["resumed_at_step"] for row in run.rows() if row["resumed_at_step"]]
+    assert resumed and all(int(step) > 0 for step in resumed), "no attempt resumed: %s" % run.outcomes()
+    return expect(run, "interrupted") + "; resumed at step " + ", ".join(resumed)
+
+
+@scenario(seconds=420)
+def time_limit(start):
+    """The time limit ends workers in the middle of trials, SIGTERM comes 20 s before; kiln's own jobs stop in time."""
+    limit = ["--time=1", "--signal=B:TERM@20"]
+    if start.way == "slurm":
+        # A worker leaves room for 2.4 times the longest trial and for a minute of grace.
+        limit = ["--time=2"]
+    run = start(runs.commands(12, 11), words=limit)
+    run.finish()
+    if start.way == "slurm":
+        counts = run.outcomes()
+        assert counts == {"completed": 12}, counts
+        return summary(run)
+    return expect(run, "interrupted")
+
+
+@scenario(seconds=420, ways=("recipe",))
+def time_limit_unannounced(start):
+    """Without --signal SIGTERM comes at the limit (a minute, looked at each 30 s), SIGKILL after KillWait (5 s)."""
+    run = start(runs.commands(4, 50), words=["--time=1"])
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario()
+def node_down(start):
+    """An administrator sets a node down; its tasks are requeued."""
+    run = start(runs.commands(6, 4))
+    run.wait_for_trials(2)
+    assert running_on(run, "n1"), run.cluster.states(*run.jobs)
+    run.cluster.run("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=test")
+    run.finish()
+    return summary(run)
+
+
+@scenario(seconds=240)
+def slurmd_killed(start):
+    """kill -9 of slurmd and its slurmstepd: Slurm thinks the node is lost, and the worker goes on."""
+    run = start(runs.commands(6, 6))
+    run.wait_for_trials(2)
+    cluster = run.cluster
+    victims = cluster.daemons_of("n1", "slurmd") + cluster.daemons_of("n1", "slurmstepd")
+    assert len(victims) >= 2, victims
+    for pid in victims:
+        kill(pid, signal.SIGKILL)
+    wait_until("the node is down", lambda: cluster.node_states()["n1"].startswith("DOWN"), 60)
+    cluster.end_slurmd("n1")
+    cluster.start_slurmd("n1")
+    run.finish()
+    return summary(run)
+
+
+@scenario(seconds=240)
+def stepd_killed(start):
+    """kill -9 of one slurmstepd: its worker goes on without Slurm, which starts the task a second time half a minute later."""
+    run = start(runs.commands(18, 5))
+    run.wait_for_trials(2)
+    victims = run.cluster.daemons_of("n1", "slurmstepd")
+    assert victims, "no slurmstepd on n1"
+    kill(victims[0], signal.SIGKILL)
+    run.finish()
+    return summary(run)
+
+
+@scenario(seconds=240)
+def worker_killed(start):
+    """kill -9 of one worker: its trial ends with the task."""
+    run = start(runs.commands(6, 4))
+    run.wait_for_trials(2)
+    workers = [pid for pid, line in run.cluster.processes_of_jobs().items() if "/kiln worker " in line]
+    assert workers, run.cluster.processes_of_jobs()
+    kill(workers[0], signal.SIGKILL)
+    run.finish()
+    return expect(run, "killed")
+
+
+@scenario(seconds=240)
+def power_cut(start):
+    """All processes of a node end at once; it boots again later."""
+    run = start(runs.commands(6, 4))
+    run.wait_for_trials(2)
+    run.cluster.cut_power("n1")
+    wait_until("the node is down", lambda: run.cluster.node_states()["n1"].startswith("DOWN"), 60)
+    run.cluster.start_node("n1")
+    run.finish()
+    return expect(run, "killed")
+
+
+@scenario()
+def slurmctld_restarted(start):
+    """slurmctld ends by SIGTERM in the middle of trials, is away for some seconds, and comes back."""
+    return undisturbed_by(away(start, "slurmctld", signal.SIGTERM))
+
+
+@scenario(seconds=240)
+def slurmctld_killed(start):
+    """The same by SIGKILL. What it has not saved it forgets: running tasks wait again for it, and it starts them anew."""
+    run = away(start, "slurmctld", signal.SIGKILL)
+    return summary(run)
+
+
+@scenario()
+def munge_stopped(start):
+    """munged is away for some seconds: no client of Slurm works meanwhile."""
+    return undisturbed_by(away(start, "munged", signal.SIGTERM))
+
+
+def away(start, name, number):
+    run = start(runs.commands(8, 3))
+    run.wait_for_trials(2)
+    run.cluster.end_daemon(name, number)
+    time.sleep(8)
+    getattr(run.cluster, "start_" + name)()
+    run.cluster.wait_for_nodes()
+    run.finish()
+    return run
+
+
+def undisturbed_by(run):
+    counts = run.outcomes()
+    assert counts == {"completed": 8}, counts
+    return summary(run)
+
+
+@scenario(seconds=240, small=20 << 20)
+def full_disk(start):
+    """The results lie on a disk of 20 MB that somebody fills, and empties later."""
+    run = start(runs.commands(6, 4))
+    run.wait_for_trials(2)
+    filler = run.results.parent / "filler"
+    fill(filler)
+    run.wait_until_idle()
+    filler.unlink()
+    run.start_workers()
+    run.finish()
+    return summary(run)
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 9):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                pass
+
+
+@scenario(groups=True)
+def out_of_memory(start):
+    """One trial needs more memory than its task asked for (control groups)."""
+    command = 'test $KILN_VALUE_LAST = 2 && exec python3 -c "x = bytearray(900 << 20)"; sleep 1; echo loss $KILN_VALUE_LAST'
+    text = runs.COMMAND.format(command=command, values="1, 2, 3, 4")
+    run = start(text, workers=2, words=["--mem=400"])
+    run.finish()
+    of = {row["model.values.last"]: row["outcome"] for row in run.rows()}
+    assert of == {"1": "completed", "2": "oom", "3": "completed", "4": "completed"}, of
+    return summary(run)
+
+
+@scenario(ways=("slurm",))
+def attendance_killed(start):
+    """kill -9 of `kiln run --on slurm` in the middle: workers go on, and `kiln wait` attends again."""
+    run = start(runs.commands(8, 3))
+    run.wait_for_trials(2)
+    run.stop()
+    run.attend("wait", "x")
+    run.finish()
+    counts = run.outcomes()
+    assert counts == {"completed": 8}, counts
+    return summary(run)
+
+
+@scenario(ways=("slurm",))
+def two_at_once(start):
+    """A second `kiln run --on slurm` attends the first one's workers, and submits none."""
+    run = start(runs.commands(8, 3))
+    run.wait_for_trials(2)
+    second = run.kiln("run", "x.yaml", "--on", "slurm")
+    assert second.status == 0, second.out + second.error
+    run.finish()
+    assert len(list(run.results.glob("submit/*/job.sh"))) == 1, "jobs were submitted twice"
+    counts = run.outcomes()
+    assert counts == {"completed": 8}, counts
+    return summary(run)
+
+
+@scenario(ways=("slurm",))
+def stop_now(start):
+    """`kiln stop --now` ends running workers and cancels waiting tasks; the same command goes on later."""
+    run = start(runs.commands(8, 4), workers=4, words=["--cpus-per-task=4"])
+    run.wait_for_trials(2)
+    answer = run.kiln("stop", "x", "--now")
+    assert answer.status == 0, answer.out + answer.error
+    wait_until("every task has ended", lambda: run.cluster.has_ended(*run.jobs), 60)
+    wait_until("who attends leaves", lambda: run.attendant.poll() is not None, 60)
+    assert not run.is_done(), "nothing was left to stop"
+    run.start_workers()
+    run.finish()
+    return expect(run, "interrupted")
+
+
+@scenario(ways=("slurm",))
+def setup_fails(start):
+    """A line of run.slurm.setup fails on every node: attendance ends with 3 and says which line, and nothing is torn."""
+    run = start(runs.commands(4, 1), setup="test -e /nowhere")
+    wait_until("who attends gives up", lambda: run.attendant.poll() is not None, 120)
+    assert run.attendant.returncode == 3, (run.attendant.returncode, run.told())
+    assert "ended with 1" in run.told(), run.told()
+    assert not run.begun(), run.begun()
+    run.rewrite(setup=None)
+    run.start_workers()
+    run.finish()
+    counts = run.outcomes()
+    assert counts == {"completed": 4}, counts
+    return summary(run)
+
+
+@scenario(ways=("slurm",))
+def refused(start):
+    """sbatch refuses the job: exit status 3 and Slurm's words."""
+    run = start(runs.commands(4, 1), words=["--partition=nowhere"])
+    wait_until("kiln gives up", lambda: run.attendant.poll() is not None, 60)
+    assert run.attendant.returncode == 3, (run.attendant.returncode, run.told())
+    assert "invalid partition specified: nowhere" in run.told(), run.told()
+    run.words = []
+    run.rewrite()
+    run.start_workers()
+    run.finish()
+    return summary(run)
+
+
+@scenario(seconds=240, ways=("slurm",))
+def submission_unanswered(start):
+    """slurmctld is stopped while kiln submits: sbatch gets no reply and fails, and the job runs. kiln must come to know it."""
+    cluster = start.cluster
+    slurmctld = cluster.daemons["slurmctld"]
+    slurmctld.send_signal(signal.SIGSTOP)
+    wakes = threading.Timer(12, slurmctld.send_signal, [signal.SIGCONT])
+    wakes.start()
+    run = start(runs.commands(8, 4), patience=60)
+    wakes.join()
+    named = wait_until("the job is there", lambda: cluster.run("squeue", "-h", "-t", "all", "-o", "%F").out.split(), 30)
+    if run.attendant.poll() is not None:
+        run.start_workers()
+    run.finish()
+    files = run.results.glob("submit/*/submission.json")
+    known = [json.loads(file.read_text()).get("job") for file in files]
+    for job in set(named):
+        assert int(job) in known, "kiln does not know its job %s, only %s" % (job, known)
+    counts = run.outcomes()
+    assert counts == {"completed": 8}, counts
+    return summary(run)
+
+
+SOAK_MINUTES = float(os.environ.get("KILN_SOAK_MINUTES", "60"))
+SOAK_SECONDS_OF_A_TRIAL = 4
+# About as many as two nodes complete in that time: 720 took 7 minutes.
+SOAK_TRIALS = int(SOAK_MINUTES * 100)
+
+
+@scenario(seconds=int(SOAK_MINUTES * 60 * 2 + 600), ways=("slurm",), asked=True)
+def soak(start):
+    """For $KILN_SOAK_MINUTES (60) a random disturbance each 5 to 15 s: scancel, requeue, kills of workers, of slurmd and of slurmctld."""
+    chance = random.Random(1)
+    run = start(runs.commands(SOAK_TRIALS, SOAK_SECONDS_OF_A_TRIAL), workers=4, resubmissions=10000)
+    cluster, until, counts = run.cluster, time.monotonic() + SOAK_MINUTES * 60, {}
+    disturbances = {
+        "scancel of a running task": lambda: signal_task(run, chance, "scancel"),
+        "requeue of a running task": lambda: signal_task(run, chance, "scontrol", "requeue"),
+        "SIGKILL of a worker": lambda: kill_one(chance, [pid for pid, line in cluster.processes_of_jobs().items() if "/kiln worker " in line]),
+        "SIGKILL of a slurmstepd": lambda: kill_one(chance, cluster.daemons_of(chance.choice(["n1", "n2"]), "slurmstepd")),
+        "SIGKILL of a slurmd and its slurmstepd": lambda: kill_slurmd(run, chance.choice(["n1", "n2"])),
+        "slurmctld away for 5 s": lambda: leave_for_a_while(run),
+        "who attends leaves": lambda: run.stop() or True,
+    }
+    while time.monotonic() < until and not run.is_done():
+        time.sleep(chance.uniform(5, 15))
+        name = chance.choice(sorted(disturbances))
+        if disturbances[name]():
+            counts[name] = counts.get(name, 0) + 1
+        cluster.administer(*run.jobs)
+        # Who attends ends when somebody cancelled all workers; a user would come back.
+        if not run.is_done():
+            run.attend("run", "x.yaml", "--on", "slurm")
+            run.jobs = run.job_ids() or run.jobs
+    disturbed = time.monotonic() - until + SOAK_MINUTES * 60
+    wait_until("the rest is done", lambda: settle(run), SOAK_MINUTES * 60 + 300, pause=2)
+    run.finish()
+    told = ", ".join("%d × %s" % (counts[name], name) for name in sorted(counts))
+    return "%d trials, disturbed for %.0f min (%s): %s" % (run.trials, disturbed / 60, told, summary(run))
+
+
+def settle(run):
+    """Attends while there is something left, as a user would who comes back; returns whether all is done."""
+    run.cluster.administer(*run.jobs)
+    if not run.is_done():
+        run.attend("run", "x.yaml", "--on", "slurm")
+        run.jobs = run.job_ids() or run.jobs
+    return run.is_done()
+
+
+def signal_task(run, chance, *words):
+    tasks = [name for node in ("n1", "n2") for name in running_on(run, node)]
+    return bool(tasks) and run.cluster.run(*words, chance.choice(tasks)).status == 0
+
+
+def kill_one(chance, pids):
+    if pids:
+        kill(chance.choice(sorted(pids)), signal.SIGKILL)
+    return bool(pids)
+
+
+def kill_slurmd(run, node):
+    for pid in run.cluster.daemons_of(node, "slurmd") + run.cluster.daemons_of(node, "slurmstepd"):
+        kill(pid, signal.SIGKILL)
+    time.sleep(6)
+    run.cluster.end_slurmd(node)
+    run.cluster.start_slurmd(node)
+    return True
+
+
+def leave_for_a_while(run):
+    run.cluster.end_daemon("slurmctld", signal.SIGTERM)
+    time.sleep(5)
+    run.cluster.start_slurmctld()
+    return True
