@@ -7,7 +7,7 @@ kiln := $(target)/release/kiln
 # If CXX is not set, make's built-in default is g++; c++ is used instead.
 compiler := $(if $(filter default,$(origin CXX)),c++,$(CXX))
 
-.PHONY: help sweep test test-all test-faults check check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch pytorch browser build bundle install uninstall clean
+.PHONY: help sweep test test-all test-faults check check-model check-slurm check-gpu rehearse-gpu check-cuda-flavour bench bench-pytorch libtorch pytorch browser build bundle install uninstall clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-18s %s\n", $$1, $$2 }'
@@ -34,6 +34,13 @@ check: libtorch ## formatting, lints, tests
 
 check-gpu: build ## checks that need a GPU, in parts; writes tables and logs as one archive (ARGS for scripts/check-gpu.sh)
 	@scripts/check-gpu.sh --kiln $(kiln) $(ARGS)
+
+check-model: ## every state of the protocol of tickets, and the folder that lies to its tests; 40 s, Python alone
+	@python3 tests/model/tickets.py
+	@python3 tests/lying_folder/check.py
+
+check-slurm: build ## workers on a real Slurm of this host under faults, 20 minutes; skipped without slurmctld (ARGS for scripts/check-slurm.sh)
+	@scripts/check-slurm.sh $(ARGS)
 
 rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to find errors in the checks
 	@scripts/check-gpu.sh --rehearse --kiln $(kiln) $(ARGS)

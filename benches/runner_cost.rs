@@ -1,5 +1,5 @@
 //! Cost of the runner: start-up, the child's way to its first step, the parent beside a training
-//! child, planning and resuming 10,000 trials. Drives the built programs; writes `runner_cost.csv`
+//! child, planning and resuming 10,000 trials, and programs as trials. Drives the built programs; writes `runner_cost.csv`
 //! beside them and prints it. `make bench`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -33,7 +33,8 @@ fn main() -> Result<()> {
         resume_scan_seconds(&kiln, work.path())?,
     ];
     let beside = parent_beside_training(&kiln, work.path())?;
-    write_table(&kiln, measures.iter().chain(&beside))
+    let programs = programs_as_trials(&kiln, work.path())?;
+    write_table(&kiln, measures.iter().chain(&beside).chain(&programs))
 }
 
 fn write_table<'a>(kiln: &Path, measures: impl Iterator<Item = &'a Measure>) -> Result<()> {
@@ -133,12 +134,7 @@ fn first_step_seconds(kiln: &Path, work: &Path) -> Result<Measure> {
     let trial_file = find_trial_file(&results.join("first-step/latest/trials"))?;
     let mut values = Vec::new();
     for run in 0..7 {
-        let mut told: serde_yaml::Value = serde_yaml::from_str(&fs::read_to_string(&trial_file)?)?;
-        let folder = work.join(format!("attempt-{run}"));
-        fs::create_dir_all(&folder)?;
-        told["folder"] = folder.to_string_lossy().into_owned().into();
-        let copy = folder.join("trial.yaml");
-        fs::write(&copy, serde_yaml::to_string(&told)?)?;
+        let copy = attempt_of(&trial_file, &work.join(format!("attempt-{run}")))?;
         values.push(seconds_to_first_progress(
             &kiln.with_file_name("kiln-trial"),
             &copy,
@@ -163,6 +159,86 @@ fn find_trial_file(trials: &Path) -> Result<PathBuf> {
         }
     }
     Err(format!("{} holds no trial.yaml", trial.display()).into())
+}
+
+/// The file of an attempt like that of `trial_file`, in a folder of its own.
+fn attempt_of(trial_file: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut told: serde_yaml::Value = serde_yaml::from_str(&fs::read_to_string(trial_file)?)?;
+    fs::create_dir_all(folder)?;
+    told["folder"] = folder.to_string_lossy().into_owned().into();
+    let copy = folder.join("trial.yaml");
+    fs::write(&copy, serde_yaml::to_string(&told)?)?;
+    Ok(copy)
+}
+
+/// The cost of a program as a trial: the delay until it begins, the time per trial beside the
+/// program's own, and the reading of its output.
+fn programs_as_trials(kiln: &Path, work: &Path) -> Result<[Measure; 3]> {
+    const TRIALS: usize = 50;
+    const LINES: usize = 1_000_000;
+    let mut begins = Vec::new();
+    let date = command_trial(kiln, work, "begins", "[date, '+%s.%N']", "{}")?;
+    for run in 0..21 {
+        let file = attempt_of(&date, &work.join(format!("begins-{run}")))?;
+        let started = since_epoch();
+        run_to_end(Command::new(kiln).arg("relay").arg(&file))?;
+        let told = fs::read_to_string(file.with_file_name("stdout.txt"))?;
+        begins.push(told.trim().parse::<f64>()? - started);
+    }
+    let file = experiment(
+        work,
+        "trivial",
+        &format!("model: {{kind: command, argv: ['true']}}\nsweep: {{repeats: {TRIALS}}}\n"),
+    )?;
+    let mut trials = Vec::new();
+    for run in 0..3 {
+        let results = work.join(format!("trivial-{run}"));
+        let seconds = run_to_end(run_command(kiln, &file, &results).arg("--quiet"))?;
+        trials.push(seconds / TRIALS as f64);
+    }
+    let metrics = "{last: {line: '^([0-9]*7)$'}}";
+    let argv = format!("[seq, '1', '{LINES}']");
+    let lines = command_trial(kiln, work, "lines", &argv, metrics)?;
+    let mut reading = Vec::new();
+    for run in 0..3 {
+        let file = attempt_of(&lines, &work.join(format!("lines-{run}")))?;
+        reading.push(run_to_end(Command::new(kiln).arg("relay").arg(&file))?);
+    }
+    let seconds = |measure, aim, values| Measure {
+        measure,
+        unit: "seconds",
+        aim,
+        values,
+    };
+    Ok([
+        seconds("relay_start_to_program", 0.02, begins),
+        seconds("run_per_trial_of_true", 0.05, trials),
+        seconds("relay_million_lines_one_pattern", 1.0, reading),
+    ])
+}
+
+/// The file of a trial of this program.
+fn command_trial(
+    kiln: &Path,
+    work: &Path,
+    name: &str,
+    argv: &str,
+    metrics: &str,
+) -> Result<PathBuf> {
+    let file = experiment(
+        work,
+        name,
+        &format!("model: {{kind: command, argv: {argv}, metrics: {metrics}}}\n"),
+    )?;
+    let results = work.join(format!("{name}-results"));
+    run_to_end(run_command(kiln, &file, &results).args(["--fresh", "--quiet"]))?;
+    find_trial_file(&results.join(name).join("latest/trials"))
+}
+
+fn since_epoch() -> f64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH)
+        .map_or(0.0, |passed| passed.as_secs_f64())
 }
 
 fn seconds_to_first_progress(program: &Path, trial_file: &Path) -> Result<f64> {

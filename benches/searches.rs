@@ -208,6 +208,7 @@ impl Machine {
 
     fn search(&self, repeats: u64, random: &mut SplitMix64) -> Recommendation {
         let given = SearchContext {
+            keys: Default::default(),
             batch_size: 8,
             grad_accumulation: 1,
             num_workers: 0,

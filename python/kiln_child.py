@@ -29,7 +29,8 @@ import traceback
 PROTOCOL = TRIAL_FILE = TRIAL_RESULT = 1
 FAILED, BAD_FILE, OUT_OF_MEMORY, DISK_FULL, INTERRUPTED = 1, 2, 4, 5, 130
 PROGRESS_SECONDS, SECONDS_BETWEEN_LINES = 0.2, 1.0  # For kiln, for people.
-STEPS = "kiln_table run_seconds epoch step loss learning_rate step_seconds data_wait_seconds is_warmup".split()
+STEPS = ("kiln_table run_seconds epoch step loss learning_rate step_seconds data_wait_seconds is_warmup gradient_norm_squared "
+         "micro_gradient_norm_squared gradient_signal gradient_noise gradient_noise_scale").split()
 EPOCHS = (
     "kiln_table run_seconds epoch step train_loss valid_loss valid_perplexity evaluation_seconds samples valid_top1 valid_top5"
     " valid_mean_absolute_error valid_hit_rate valid_bleu4 valid_chrf"
@@ -303,8 +304,8 @@ class Trial:
             is_number = loss is not None and math.isfinite(loss)
             if not is_warmup:
                 self._window["times"].append(seconds)
-            self._add_row(0, "steps/1", self._run_seconds(ended), self._epoch(number), number, loss if is_number else None,
-                          learning_rate, seconds, waited, str(is_warmup).lower())
+            self._add_row(0, "steps/2", self._run_seconds(ended), self._epoch(number), number, loss if is_number else None,
+                          learning_rate, seconds, waited, str(is_warmup).lower(), *[None] * 5)
             if loss is None:
                 continue
             self._loss = loss if is_number else self._loss

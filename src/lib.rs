@@ -4,12 +4,14 @@
 //! Imports between modules go in one direction only (`docs/design.md`, checked by
 //! `tests/imports.rs`).
 
+mod ask;
 pub mod commands;
 pub mod fetch;
 pub mod follow;
 mod git;
 pub mod output;
 pub mod preflight;
+mod processes;
 pub mod progress;
 pub mod readings;
 pub mod relay;

@@ -94,6 +94,7 @@ fn good_files_are_named_with_what_they_ask_for() {
             "good/swept.yaml",
             "good/plain.yaml",
             "good/search.yaml",
+            "good/command.yaml",
             "good/base/fragment.yaml",
         ],
         &[],
@@ -104,6 +105,8 @@ fn good_files_are_named_with_what_they_ask_for() {
                     good/plain.yaml: ok, 1 trial: mlp on text\n\
                     good/search.yaml: ok, a search for `kiln tune`: successive-halving of gpt on \
                     generated, over model.d_model, train.optimizer.learning_rate, train.steps\n\
+                    good/command.yaml: ok, 4 points: command on none, over model.values.library \
+                    (2), model.values.resume (2)\n\
                     good/base/fragment.yaml: ok, a fragment for other files to extend\n";
     assert_eq!(String::from_utf8(output.stdout.clone()).unwrap(), expected);
     assert_eq!(output.status.code(), Some(0));
@@ -165,6 +168,10 @@ fn files_that_cannot_be_read_are_plain_errors() {
         (
             "binray.yaml",
             "binray.yaml: there is no such file; did you mean `binary.yaml`?\n",
+        ),
+        (
+            "binary",
+            "binary: there is no such file; did you mean `binary.yaml`?\n",
         ),
         ("other.yaml", "other.yaml: there is no such file\n"),
         (

@@ -3,17 +3,7 @@
 
 use std::fs;
 
-use crate::scripted_child::{Place, send, wait_until};
-
-/// A place whose `x.yaml` is a command with these keys of `model`.
-fn place(model: &str, more: &str) -> Place {
-    let place = Place::with("");
-    let text = format!(
-        "kiln: 1\nname: x\nmodel:\n  kind: command\n{model}\nrun: {{devices: cpu}}\n{more}\n"
-    );
-    fs::write(place.path("x.yaml"), text).unwrap();
-    place
-}
+use crate::scripted_child::{Ended, Place, send, wait_until};
 
 const ENDS: &str = r#"  argv: [sh, -c, 'echo "speed 10"; echo "speed 12.5"; eval "$KILN_VALUE_END"']
   values: {end: ""}
@@ -47,7 +37,7 @@ fn each_end_of_a_program_has_its_outcome_and_its_reason() {
         "sweep: {{grid: {{model.values.end: [{}]}}}}",
         quoted.join(", ")
     );
-    let place = place(ENDS, &sweep);
+    let place = Place::of_command(ENDS, &sweep);
     place.run("", &[]);
     let rows = place.rows();
     assert_eq!(rows.len(), ends.len());
@@ -56,12 +46,15 @@ fn each_end_of_a_program_has_its_outcome_and_its_reason() {
         assert!(row["reason"].contains(reason), "{end}: {}", row["reason"]);
     }
     assert_eq!(rows[0]["metric.speed"], "12.5");
+    for row in &rows {
+        assert!(!row["notes"].contains("mfu"), "{}", row["notes"]);
+    }
     assert_eq!(place.attempts_with("stdout.txt"), ends.len());
 }
 
 #[test]
 fn a_missing_metric_fails_the_trial_and_says_what_was_looked_for() {
-    let place = place(
+    let place = Place::of_command(
         "  argv: [echo, hello]\n  metrics: {gflops: {line: 'GFLOP/s: ([0-9.]+)'}}",
         "",
     );
@@ -77,7 +70,7 @@ fn a_missing_metric_fails_the_trial_and_says_what_was_looked_for() {
 
 #[test]
 fn prepare_runs_first_and_its_failure_is_the_trials() {
-    let place = place(
+    let place = Place::of_command(
         "  argv: [cat, made]\n  values: {n: 7}\n  prepare: [sh, -c, 'echo \"n $KILN_VALUE_N\" > made']\n  \
          metrics: {n: {line: 'n ([0-9]+)'}}",
         "",
@@ -89,7 +82,7 @@ fn prepare_runs_first_and_its_failure_is_the_trials() {
 
 #[test]
 fn a_program_that_is_not_there_is_told_before_the_first_trial() {
-    let place = place("  argv: [./nothing]", "");
+    let place = Place::of_command("  argv: [./nothing]", "");
     let ended = place.run("", &[]);
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
@@ -102,7 +95,7 @@ fn a_program_that_is_not_there_is_told_before_the_first_trial() {
 #[test]
 fn a_silent_program_that_computes_lives_and_one_that_does_nothing_stalls() {
     let busy = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done";
-    let place = place(
+    let place = Place::of_command(
         &format!("  argv: [sh, -c, 'eval \"$KILN_VALUE_DO\"']\n  values: {{do: '{busy}'}}"),
         "sweep: {grid: {model.values.do: ['sleep 60']}}",
     );
@@ -113,11 +106,17 @@ fn a_silent_program_that_computes_lives_and_one_that_does_nothing_stalls() {
     fs::write(place.path("x.yaml"), text).unwrap();
     place.run("", &[]);
     assert_eq!(place.column("outcome"), ["timed-out", "completed"]);
+    let reason = place.column("reason").remove(0);
+    assert!(
+        reason.contains("its program neither wrote anything nor used the CPU for 2s")
+            && !reason.contains("step"),
+        "{reason}"
+    );
 }
 
 #[test]
 fn a_launch_that_is_told_to_stop_interrupts_the_program_and_leaves_nothing() {
-    let place = place("  argv: [sh, -c, 'sleep 500 & sleep 501']", "");
+    let place = Place::of_command("  argv: [sh, -c, 'sleep 500 & sleep 501']", "");
     let kiln = place.start("");
     wait_until("the program runs", || place.processes().len() >= 3);
     send(&kiln.id().to_string(), "TERM");
@@ -130,7 +129,7 @@ fn a_launch_that_is_told_to_stop_interrupts_the_program_and_leaves_nothing() {
 #[test]
 fn an_endless_output_is_read_in_bounded_memory_and_kept_at_both_ends() {
     let script = "import sys\nfor i in range(300000): sys.stdout.write(\"x\" * 99 + \"\\n\")\nprint(\"v 5\")";
-    let place = place(
+    let place = Place::of_command(
         "  argv: [python3, big.py]\n  metrics: {v: {line: 'v ([0-9]+)'}}",
         "",
     );
@@ -140,4 +139,195 @@ fn an_endless_output_is_read_in_bounded_memory_and_kept_at_both_ends() {
     assert_eq!(place.column("metric.v"), ["5.0"]);
     let kept = fs::read_to_string(place.attempts()[0].join("stdout.txt")).unwrap();
     assert!(kept.len() < 2 << 20 && kept.contains("bytes omitted") && kept.ends_with("v 5\n"));
+}
+
+#[test]
+fn values_in_blocks_are_compared_by_what_ranks_the_run() {
+    let place = Place::of_command(
+        "  argv: [sleep, '0.{batch_size}']\n  values: {batch_size: 1}",
+        "sweep: {grid: {model.values.batch_size: [1, 4]}, repeats: 4, together: [model.values.batch_size]}",
+    );
+    let ran = place.run("", &[]);
+    let hint = format!(
+        "block by block: `kiln compare {} --between model.values.batch_size`",
+        place.latest().display()
+    );
+    let compare = |more: &[&str]| {
+        let run = place.latest().display().to_string();
+        let arguments = [&["compare", &run], more].concat();
+        Ended::of(place.kiln(&arguments).output().unwrap())
+    };
+    let between = ["--between", "model.values.batch_size"];
+    // A busy machine may disturb a side; the gate then tells nothing.
+    let gate = ["--fail-on", "worse", "--cannot-tell", "fail"];
+    let found = compare(&[&between[..], &gate].concat());
+    assert_eq!(found.status, Some(1), "{found:?}");
+    assert!(found.stdout.contains("wall_seconds: 1 worse"), "{found:?}");
+    assert!(found.stdout.contains("4 blocks on 1 device"), "{found:?}");
+    assert!(found.stdout.contains("\nwall_seconds\n"), "{found:?}");
+    let found = compare(&[&between[..], &["--base", "4"]].concat());
+    assert!(found.stdout.contains("wall_seconds: 1 better"), "{found:?}");
+    let by_name = |metric: &str| compare(&[&between[..], &["--metric", metric]].concat());
+    let found = by_name("wall_seconds:high");
+    assert!(found.stdout.contains("wall_seconds: 1 better"), "{found:?}");
+    let unknown = by_name("wall_second");
+    assert!(
+        unknown.stderr.contains(
+            "metrics of the command are `cpu_seconds`, `peak_memory_bytes`, `wall_seconds`"
+        ),
+        "{unknown:?}"
+    );
+    let alone = compare(&[]);
+    assert_eq!(alone.status, Some(2), "{alone:?}");
+    assert!(
+        alone.stderr.contains("`--between model.values.batch_size`"),
+        "{alone:?}"
+    );
+    let named = hint.rsplit('/').next().unwrap();
+    assert!(
+        ran.stdout.contains("block by block: `kiln compare "),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout.contains(&named[named.find(' ').unwrap()..]),
+        "{ran:?}"
+    );
+}
+
+/// `kiln` on a machine that has neither `kiln-trial` nor libtorch.
+fn without_libtorch(place: &Place, arguments: &[&str]) -> Ended {
+    let mut kiln = place.kiln(arguments);
+    kiln.env("KILN_TRIAL", "/nowhere/kiln-trial")
+        .env("LIBTORCH", "/nowhere")
+        .env_remove("LD_LIBRARY_PATH");
+    Ended::of(kiln.output().unwrap())
+}
+
+#[test]
+fn a_machine_without_libtorch_runs_commands_and_its_doctor_says_so() {
+    let place = Place::of_command("  argv: ['true']", "");
+    let run = without_libtorch(&place, &["run", "x.yaml"]);
+    assert_eq!(run.status, Some(0), "{run:?}");
+    assert!(
+        run.stdout.contains(
+            "lowest wall_seconds first, because the experiment does not say what is better"
+        ) && !run.stderr.contains("libtorch"),
+        "{run:?}"
+    );
+    let doctor = without_libtorch(&place, &["doctor", "x.yaml"]);
+    assert_eq!(doctor.status, Some(0), "{doctor:?}");
+    let of_libtorch = "skipped libtorch no trial of this experiment is computed by `kiln-trial`";
+    let said = doctor
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        said.contains(of_libtorch) && !doctor.stdout.contains("trial-program"),
+        "{doctor:?}"
+    );
+    let doctor = without_libtorch(&place, &["doctor", "--quick"]);
+    assert_eq!(doctor.status, Some(3), "{doctor:?}");
+}
+
+#[test]
+fn what_ranks_the_points_is_said_as_it_is() {
+    let ranked = |metrics: &str, more: &str| {
+        let place = Place::of_command(
+            &format!("  argv: [sh, -c, 'echo \"v $KILN_VALUE_N\"']\n  values: {{n: 1}}\n{metrics}"),
+            &format!("sweep: {{grid: {{model.values.n: [1, 2]}}}}\n{more}"),
+        );
+        let ended = place.run("", &[]);
+        let line = ended.stdout.lines().find(|line| line.contains(" first, "));
+        line.unwrap_or_else(|| panic!("{ended:?}")).to_owned()
+    };
+    let speed = "  metrics: {samples_per_second: {line: 'v (.)', better: high}}";
+    assert_eq!(
+        ranked(speed, ""),
+        "fastest first, as `better` of this metric says"
+    );
+    let both = "  metrics: {v: {line: 'v (.)', better: high}, w: {line: 'v (.)'}}";
+    assert_eq!(
+        ranked(both, ""),
+        "highest v first, as `better` of this metric says"
+    );
+    assert_eq!(
+        ranked(both, "objective: {metric: w, goal: min}"),
+        "lowest w first, as `objective` of the experiment says"
+    );
+}
+
+#[test]
+fn a_loss_that_ended_above_its_beginning_is_a_finding() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'echo loss 4; for step in 1 2 3 4 5 6; do echo loss $KILN_VALUE_LAST; \
+         done']\n  values: {last: 3}\n  metrics: {train_loss: {line: 'loss ([0-9]+)'}}",
+        "sweep: {grid: {model.values.last: [3, 2366]}}",
+    );
+    let ended = place.run("", &[]);
+    let finding = "finding: loss-rose (trial ";
+    let says = "the training ended with a higher loss than it began with: 2366.0000 after 4.0000";
+    let said = ended
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert_eq!(said.matches(finding).count(), 1, "{said}");
+    assert!(said.contains(says), "{said}");
+    let notes = place.column("notes");
+    assert!(
+        notes[0].is_empty() && notes[1].starts_with("train_loss: ended above"),
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_value_that_is_too_long_for_the_system_fails_its_trial_alone() {
+    let long = "x".repeat(200_000);
+    let place = Place::of_command(
+        "  argv: [printf, '%.1s', '{text}']\n  values: {text: y}",
+        &format!("sweep: {{grid: {{model.values.text: [{long}, y]}}}}"),
+    );
+    place.run("", &[]);
+    assert_eq!(place.column("outcome"), ["failed", "completed"]);
+    let reason = place.column("reason").remove(0);
+    assert!(
+        reason.contains("printf: its arguments and environment are longer than the system allows"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn two_programs_are_matched_by_a_key_of_both_or_it_is_said_that_there_is_none() {
+    let folder = Place::with("");
+    let run = |name: &str, values: [&str; 6]| {
+        let given = values.map(|value| format!("'{{{value}}}'")).join(", ");
+        let first = values[0];
+        let values = values.map(|value| format!("{value}: 1")).join(", ");
+        let text = format!(
+            "kiln: 1\nname: {name}\nmodel: {{kind: command, argv: [{name}, {given}], values: \
+             {{{values}}}}}\nsweep: {{grid: {{model.values.{first}: [1, 2]}}}}\nrun: {{devices: \
+             cpu}}\n"
+        );
+        fs::write(folder.path("x.yaml"), text).unwrap();
+        let ended = folder.run("", &[]);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+    };
+    run("echo", ["a", "b", "c", "d", "e", "f"]);
+    run("printf", ["a", "g", "h", "i", "j", "k"]);
+    run("dirname", ["l", "m", "o", "p", "q", "r"]);
+    let compare = |other: &str| {
+        let compared = folder.kiln(&["compare", "echo", other]).output();
+        Ended::of(compared.unwrap()).stderr
+    };
+    let said = compare("printf");
+    assert!(
+        said.contains("match rows by values with `--by model.values.a`"),
+        "{said}"
+    );
+    let said = compare("dirname");
+    assert!(
+        said.contains("no single axis or column of settings matches their rows with `--by`"),
+        "{said}"
+    );
 }

@@ -368,6 +368,25 @@ fn a_git_revision_can_be_named_and_links_are_followed() {
             "{named}: {ended:?}"
         );
     }
+    // Without the link, which git need not keep, the newest run is meant.
+    fs::remove_file(folder.path().join("results/x/latest")).unwrap();
+    git(&["commit", "-qam", "three"]);
+    let unlinked = [
+        "HEAD:results/x/latest",
+        "results/x/latest",
+        "results/x/latest/trials.csv",
+    ];
+    for named in unlinked {
+        let ended = kiln(
+            folder.path(),
+            &["compare", "HEAD~2:results/x/latest", named],
+        );
+        assert!(
+            ended.status == Some(0) && ended.stdout.contains("throughput: 6 faster"),
+            "{named}: {ended:?}"
+        );
+    }
+    git(&["reset", "-q", "--hard", "HEAD~1"]);
     // A path with a dot is meant from where one stands.
     let below = kiln(
         &folder.path().join("results"),
@@ -587,8 +606,10 @@ fn runs_that_differ_by_a_setting_are_compared_and_the_setting_is_named() {
     assert_eq!(longer.status, Some(0), "{longer:?}");
     for said in [
         "\ntreatment: train.steps: 30 → 60\n",
-        "loss (valid_loss): not compared: it was reached after 120 samples in base and 240 in new; \
-         it was reached after 240 samples in base and 480 in new\n",
+        "\nloss (valid_loss)\n",
+        "\n\nnot compared: train.batch_size 4: it was reached after 120 samples in base and 240 in \
+         new\nnot compared: train.batch_size 8: it was reached after 240 samples in base and 480 in \
+         new\n",
         "none (1 run)",
         "2 too few runs: change ",
     ] {

@@ -281,6 +281,16 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             ]),
         ),
         (
+            "loss-rose",
+            made(&[
+                ("train_loss", json!(2366.0)),
+                (
+                    "notes",
+                    json!("train_loss: ended above the first logged loss, 4.25"),
+                ),
+            ]),
+        ),
+        (
             "validation-above-training",
             made(&[("train_loss", json!(0.5)), ("valid_loss", json!(2.5))]),
         ),

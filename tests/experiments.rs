@@ -227,7 +227,7 @@ fn the_quickstart_runs_and_its_workers_change_no_loss() {
     );
     let question = "What do the batch size and the loader's workers change for a tiny GPT?";
     assert!(
-        [question, "4 trials: 4 completed", "Worth committing:"]
+        [question, "4 trials: 4 completed", "Worth committing "]
             .iter()
             .all(|words| said.contains(words)),
         "{said}"
@@ -296,14 +296,22 @@ fn every_experiment_is_planned_without_its_text_and_knows_its_steps_with_it() {
         ];
         let is_public = |kind: &&Value| public.iter().any(|name| *kind == name);
         let reads_public = values(&without, "/data/kind").iter().any(is_public);
+        // Programs that other commands prepare, such as a Python with PyTorch, are not here.
+        let of_data = |planned: &Value| -> Vec<String> {
+            let notes = planned["notes"].as_array().unwrap().iter();
+            let notes = notes.map(|note| note.as_str().unwrap().to_owned());
+            notes
+                .filter(|note| !note.contains("the program does not exist"))
+                .collect()
+        };
         assert_eq!(
-            without["notes"].as_array().unwrap().is_empty(),
+            of_data(&without).is_empty(),
             !reads_public,
             "{}: {}",
             file.display(),
             without["notes"]
         );
-        assert_eq!(with["notes"], json!([]), "{}", file.display());
+        assert_eq!(of_data(&with), [""; 0], "{}", file.display());
         unknown_without += usize::from(reads_public);
     }
     assert!(unknown_without >= 2);

@@ -2,13 +2,12 @@
 //! and tabled as kiln's own are. Needs `python3`, as the setup does.
 
 use std::{
-    collections::HashMap,
     fs,
     path::Path,
     process::{Command, Output},
 };
 
-type Row = HashMap<String, String>;
+use crate::scripted_child::{Row, table};
 
 const LINE: &str = "kiln: 1\nname: line\nmodel: {kind: custom, name: line, reads: text, seq_len: \
                     8, rate: 0.1}\n\
@@ -31,14 +30,6 @@ fn run(folder: &Path, more: &[&str]) -> (Output, Vec<Row>) {
         output,
         table(&folder.join("results/line/latest/trials.csv")),
     )
-}
-
-fn table(path: &Path) -> Vec<Row> {
-    csv::Reader::from_path(path)
-        .unwrap()
-        .deserialize()
-        .map(Result::unwrap)
-        .collect()
 }
 
 #[test]

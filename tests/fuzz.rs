@@ -270,7 +270,8 @@ fn try_table(bytes: &[u8]) {
     assert!(!report::markdown(subject).is_empty());
     assert!(serde_json::from_str::<serde_json::Value>(&report::json(subject)).is_ok());
     let differences = RunDiff::of(subject, subject);
-    assert!(differences.is_empty() && !differences.text("a", "b").is_empty());
+    assert!(differences.is_empty(), "{:?}", differences.differences);
+    assert!(!differences.text("a", "b").is_empty());
     let subjects = [subject, subject];
     for subjects in [&subjects[..1], &subjects[..]] {
         let album = Album::of(subjects);

@@ -2,13 +2,12 @@
 //! does.
 
 use std::{
-    collections::HashMap,
     fs,
     path::Path,
     process::{Command, Output},
 };
 
-type Row = HashMap<String, String>;
+use crate::scripted_child::{Row, table};
 
 fn in_repository(path: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -40,14 +39,6 @@ fn the_verb_prints_the_file() {
     let printed = output(Command::new(env!("CARGO_BIN_EXE_kiln")).args(["helper", "python"]));
     let file = fs::read(in_repository("python/kiln_child.py")).unwrap();
     assert_eq!(printed.stdout, file);
-}
-
-fn table(path: &Path) -> Vec<Row> {
-    csv::Reader::from_path(path)
-        .unwrap()
-        .deserialize()
-        .map(Result::unwrap)
-        .collect()
 }
 
 /// A sweep over the rate of `tests/helper/line.py`, an engine of its own, with more of `train`; its

@@ -21,7 +21,14 @@ const CORE: &MayImport = &[
     (
         "record",
         &[
-            "folder", "units", "limits", "input", "kinds", "spec", "plan",
+            "folder",
+            "units",
+            "limits",
+            "input",
+            "kinds",
+            "spec",
+            "statistics",
+            "plan",
         ],
     ),
 ];
@@ -30,13 +37,23 @@ const PROGRAM: &MayImport = &[
     ("fetch", &[]),
     ("output", &[]),
     // `program` writes scripts for tests.
-    ("git", &["program"]),
+    ("ask", &["program"]),
+    ("git", &["ask", "program"]),
     ("readings", &["output"]),
     ("preflight", &["readings", "program"]),
-    ("relay", &[]),
+    ("processes", &[]),
+    ("relay", &["processes"]),
     (
         "schedule",
-        &["git", "readings", "preflight", "relay", "program"],
+        &[
+            "ask",
+            "git",
+            "readings",
+            "preflight",
+            "processes",
+            "relay",
+            "program",
+        ],
     ),
     ("report", &["output", "readings"]),
     ("progress", &["output", "schedule"]),

@@ -89,7 +89,10 @@ fn each_written_file_is_checked_and_runs() {
         assert_eq!(written.status, Some(0), "{arguments:?}: {written:?}");
         assert_eq!(
             written.stdout,
-            format!("wrote {file}\nnext:\n  kiln plan '{file}'\n  kiln run '{file}'\n")
+            format!(
+                "wrote {file}; its `name` is case-{number}\nnext:\n  kiln plan '{file}'\n  kiln run \
+                 '{file}'\n"
+            )
         );
         let text = fs::read_to_string(place.path(&file)).unwrap();
         assert!(text.contains(part), "{arguments:?}:\n{text}");
@@ -131,11 +134,6 @@ fn data_that_does_not_fit_is_refused_with_what_would() {
     fs::create_dir(place.path("empty")).unwrap();
     fs::write(place.path("tiny.txt"), "To be").unwrap();
     fs::write(place.path("binary"), [0, 159, 146, 150]).unwrap();
-    fs::rename(
-        place.path("chat/tokenizer.json"),
-        place.path("chat/other.json"),
-    )
-    .unwrap();
     for (arguments, words) in [
         (&["--kind", "seq2seq"][..], "`--data ROWS.jsonl`"),
         (
@@ -149,11 +147,50 @@ fn data_that_does_not_fit_is_refused_with_what_would() {
         ),
         (&["--data", "tiny.txt"], "at least 200"),
         (&["--data", "binary"], "this is a binary file"),
-        (&["--data", "chat"], "put it at chat/tokenizer.json"),
     ] {
         let refused = kiln(&place, &[&["init"], arguments].concat());
         assert_eq!(refused.status, Some(2), "{arguments:?}: {refused:?}");
         assert!(refused.stderr.contains(words), "{arguments:?}: {refused:?}");
     }
     assert!(!place.path("experiment.yaml").exists());
+}
+
+#[test]
+fn prompts_and_responses_without_a_tokenizer_get_one_of_their_characters() {
+    let place = place();
+    fs::remove_file(place.path("chat/tokenizer.json")).unwrap();
+    let written = kiln(&place, &["init", "chat.yaml", "--data", "chat"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let words = "wrote chat/tokenizer.json: each character of the data is a token";
+    assert!(written.stdout.contains(words), "{written:?}");
+    let plan = kiln(&place, &["plan", "chat.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(!plan.stdout.contains("unknown (?)"), "{plan:?}");
+    // One that is there is left alone.
+    let tokenizer = fs::read(place.path("chat/tokenizer.json")).unwrap();
+    let again = kiln(&place, &["init", "chat.yaml", "--data", "chat", "--force"]);
+    assert!(!again.stdout.contains("tokenizer"), "{again:?}");
+    assert_eq!(
+        fs::read(place.path("chat/tokenizer.json")).unwrap(),
+        tokenizer
+    );
+}
+
+#[test]
+fn a_name_that_the_file_cannot_give_or_another_file_has_is_told() {
+    let place = place();
+    let init = |file: &str| kiln(&place, &["init", file]).stdout;
+    assert!(init("plain.yaml").starts_with("wrote plain.yaml\n"));
+    let first = init("\u{5b9e}\u{9a8c}.yaml");
+    assert!(first.contains("; its `name` is experiment\n"), "{first}");
+    let second = init("\u{6587}\u{672c}.yaml");
+    assert!(second.contains(" is experiment-2\n"), "{second}");
+    fs::copy(place.path("plain.yaml"), place.path("copy.yaml")).unwrap();
+    let plan = kiln(&place, &["plan", "copy.yaml"]);
+    assert_eq!(plan.status, Some(0), "{plan:?}");
+    assert!(
+        plan.stderr
+            .contains("note: plain.yaml has the same `name`, plain,"),
+        "{plan:?}"
+    );
 }

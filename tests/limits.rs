@@ -130,7 +130,7 @@ fn message(limit: &Limit, folder: &Path) -> String {
             let checkpoints = Checkpoints::new(at("checkpoint"), TrialId("t000000000".to_owned()));
             checkpoints.newest(Ok).unwrap().1.remove(0)
         }
-        "TABLE_BYTES" => Table::read(&hole("t.csv"), "trials/7")
+        "TABLE_BYTES" => Table::read(&hole("t.csv"), "trials/8")
             .unwrap_err()
             .to_string(),
         "SAMPLES_BYTES" => Table::read_only(&hole("s.csv"), "samples/2", "trial", &|_| true)
@@ -204,12 +204,14 @@ fn bomb(path: &Path) {
 }
 
 /// Limits that other tests reach: those of the program's values through its variables, the
-/// download's in `data`, the images' in `kiln-trial`.
-const ELSEWHERE: [&str; 4] = [
+/// download's in `data`, the images' in `kiln-trial`, those of programs in `provenance`.
+const ELSEWHERE: [&str; 6] = [
     "AXIS_VALUES",
     "RESOLVED_BYTES",
     "DOWNLOAD_BYTES",
     "IMAGE_PIXELS",
+    "PROGRAM_FILES",
+    "PROGRAM_FILE_BYTES",
 ];
 
 #[test]
@@ -385,7 +387,7 @@ const FILES: [(&str, ReadFile); 12] = [
     }),
     ("run.json", |path| RunFile::read(path).unwrap_err()),
     ("trials.csv", |path| {
-        Table::read(path, "trials/7").unwrap_err().to_string()
+        Table::read(path, "trials/8").unwrap_err().to_string()
     }),
     ("samples.csv", |path| {
         Table::read_only(path, "samples/2", "trial", &|_| true)

@@ -102,6 +102,12 @@ fn runs_are_finished_resumable_abandoned_or_running() {
 fn runs_of_all_experiments_are_listed_newest_first_in_80_columns() {
     let place = Place::with("train: {steps: 10}");
     place.run("completes", &[]);
+    let short = Ended::of(place.kiln(&["ls"]).output().unwrap()).stdout;
+    let best = short.lines().next().unwrap();
+    assert!(
+        best.contains("best") && !best.contains("failed") && short.contains(" samples/s"),
+        "{short}"
+    );
     let name = "a-name-of-28-letters-in-all-";
     let file = fs::read_to_string(place.path("x.yaml")).unwrap();
     fs::write(
@@ -132,6 +138,8 @@ fn runs_of_all_experiments_are_listed_newest_first_in_80_columns() {
     assert_eq!(names.len(), 3, "{all}");
     assert_eq!(names.iter().filter(|found| **found == "x").count(), 2);
     assert!(names.contains(&name), "{all}");
+    let none = Ended::of(place.kiln(&["ls", "--limit", "0"]).output().unwrap());
+    assert_eq!(none.status, Some(2), "{none:?}");
     let one = text(&["--limit", "1"]);
     assert!(one.contains("and 2 older runs"), "{one}");
     let json: Vec<Value> = serde_json::from_str(&text(&["--json", "--limit", "2"])).unwrap();

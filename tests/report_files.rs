@@ -306,3 +306,54 @@ fn what_kiln_did_not_make_is_not_written_over() {
         "{json:?}"
     );
 }
+
+#[test]
+fn a_report_and_a_comparison_name_the_table_to_commit_or_what_writes_it() {
+    let place = Place::with("train: {steps: 10}");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let table = place.latest().join("summary.csv");
+    let at = "\nA row per point";
+    let told = Ended::of(place.kiln(&["report"]).output().unwrap()).stdout;
+    assert!(
+        told.contains(at) && told.ends_with("/summary.csv\n"),
+        "{told}"
+    );
+    let run = place.latest().display().to_string();
+    let compared = Ended::of(place.kiln(&["compare", &run, &run]).output().unwrap()).stdout;
+    assert_eq!(compared.matches("/summary.csv").count(), 2, "{compared}");
+    fs::remove_file(&table).unwrap();
+    let told = Ended::of(place.kiln(&["report"]).output().unwrap()).stdout;
+    assert!(
+        told.contains("\n`kiln report --write ") && !told.contains(at),
+        "{told}"
+    );
+    assert!(
+        !Ended::of(place.kiln(&["compare", &run, &run]).output().unwrap())
+            .stdout
+            .contains(at)
+    );
+    // For programs there is nothing but the answer.
+    for format in ["markdown", "json"] {
+        let told = Ended::of(
+            place
+                .kiln(&["report", "--format", format])
+                .output()
+                .unwrap(),
+        )
+        .stdout;
+        assert!(!told.contains("summary.csv"), "{told}");
+    }
+}
+
+#[test]
+fn a_format_that_is_written_as_an_option_is_offered_as_a_format() {
+    let place = Place::with("train: {steps: 10}");
+    let tip = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap()).stderr;
+    assert!(
+        tip(&["report", "--markdown"])
+            .contains("tip: this format is chosen by '--format markdown'")
+    );
+    assert!(tip(&["compare", "--csv", "a", "b"]).contains("'--format csv'"));
+    assert!(!tip(&["report", "--htm"]).contains("--format"));
+    assert!(!tip(&["--markdown"]).contains("--format"));
+}

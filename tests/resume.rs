@@ -279,8 +279,22 @@ fn a_finished_run_says_so_and_a_changed_experiment_then_starts_a_new_one() {
     );
     assert_eq!((place.rows().len(), place.runs()), (2, 1));
     place.write("train: {steps: 20}");
-    assert_eq!(place.run("completes", &[]).status, Some(0));
+    let other = place.run("completes", &[]);
+    assert_eq!(other.status, Some(0));
+    assert!(!other.stderr.contains("has the same trials"), "{other:?}");
     assert_eq!((place.rows().len(), place.runs()), (1, 2));
+    // Back at the first trials: their run is named, and is not the one that is resumed.
+    place.write(TWO);
+    let back = place.run("completes", &[]);
+    assert!(
+        back.status == Some(0)
+            && back
+                .stderr
+                .contains("has the same trials (`kiln report results/")
+            && back.stderr.contains("starting a new run"),
+        "{back:?}"
+    );
+    assert_eq!((place.rows().len(), place.runs()), (2, 3));
 }
 
 #[test]

@@ -13,7 +13,7 @@ from check_gpu.tables import Run, losses_by_step
 
 LADDER = trials.Trial(
     "oom-ladder",
-    trials.TINY_GPT + ("model.vocabulary=64", "data.characters=400000", "sweep.grid.train.batch_size=[4, 4096, 2]", "run.memory_limit=512MiB"),
+    trials.TINY_GPT + ("model.vocabulary=64", "data.characters=400000", "sweep.grid.train.batch_size=[4, 4096, 2]", "run.memory_limit=320MiB"),
 )
 LIMITED = trials.Trial(
     "memory-limit",
@@ -27,7 +27,7 @@ SAME_LOSS_ON_CUDA = 2e-2
 def oom_ladder(setting):
     """Increases the batch size until memory runs out; the trials after it must complete."""
     if setting.is_rehearsal:
-        setting.note("memory runs out at `run.memory_limit` (512 MiB of the process)")
+        setting.note("memory runs out at `run.memory_limit` (320 MiB of the process)")
     run = trials.sweep(setting, "oom-ladder", drop_axis(setting, LADDER))
     rows = run.last_rows()
     outcomes = [row["outcome"] for row in rows]

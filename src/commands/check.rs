@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kiln_core::spec;
+use kiln_core::spec::{self, SearchedKeys};
 
 use super::{
     Status, Stop,
@@ -49,7 +49,9 @@ fn check(file: &Path, set: &[String]) -> Result<String, Stop> {
         // The machine does not matter here: it only limits how far a search may go.
         let finder = FactFinder::from_environment();
         prober(&loaded, &finder, &|data| finder.find(data), 1, 1)?;
-        let (experiment, keys) = (&loaded.experiment, search.keys().join(", "));
+        let experiment = &loaded.experiment;
+        let keys = SearchedKeys::of(&experiment.model);
+        let keys = search.keys(&keys).join(", ");
         return Ok(format!(
             "a search for `kiln tune`: {} of {} on {}, over {keys}",
             search.kind(),

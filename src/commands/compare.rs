@@ -1,5 +1,7 @@
 //! `kiln compare`: lists what changed between two tables, and whether it is more than noise.
 
+use std::{collections::BTreeSet, path::PathBuf};
+
 use super::{
     Status, Stop, note, page_style, print, print_json, rerun,
     sources::{TableSource, source},
@@ -9,10 +11,14 @@ use crate::{
     report::compare::{
         ColumnMetric, Compared, ComparedMetric, ComparisonPage, Comparisons, Fact, Gate,
         MOST_TREATED, Options, Reproduction, RowFact, SplitTable, Treatment, Verdict, between,
-        compare, facts, gate, is_treatable, unsaid, word,
+        compare, facts, gate, is_treatable, keys_in_common, unsaid, word,
     },
 };
-use kiln_core::units::{listed, without_controls};
+use kiln_core::{
+    kinds::command::{Better, Command, METRIC_PREFIX},
+    spec::command_of,
+    units::{listed, without_controls},
+};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -20,7 +26,6 @@ pub(super) struct Args {
     /// git revision: `HEAD~1:results/x/latest`.
     base: String,
     /// The run to compare with BASE.
-    #[arg(required_unless_present = "between")]
     new: Option<String>,
     /// Compare the values of this axis within the one run BASE, block by block: each further value
     /// against the first.
@@ -35,7 +40,7 @@ pub(super) struct Args {
     )]
     base_value: Option<String>,
     /// Compare this column of `trials.csv` too, and which direction is better: `--metric
-    /// mean_power_watts:low`.
+    /// mean_power_watts:low`. Of a run of commands, by default the metrics that say `better`.
     #[arg(long, value_name = "NAME[:high|low]", value_delimiter = ',')]
     metric: Vec<String>,
     #[command(flatten)]
@@ -201,21 +206,18 @@ impl CompareOptions {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    if args.asked.fail_on.contains(&Reason::of_columns()) && args.metric.is_empty() {
-        return Err(Stop::bad_input(
-            "`--fail-on worse` is about the columns of `--metric`; name one",
-        ));
-    }
     if let Some(axis) = &args.between {
         return within(&args, axis);
     }
-    let named = args.new.as_deref().unwrap_or_default();
+    let Some(named) = args.new.as_deref() else {
+        return Err(one_run(&source(&args.base)?));
+    };
     let [base, new] = match args.again.rerun {
         true => rerun::rerun(&args.base, named, &args.again)?,
         false => [source(&args.base)?, source(named)?],
     };
     let mut options = args.asked.options();
-    options.columns = columns(&args.metric, &[&base, &new])?;
+    options.columns = columns(&args, &[&base, &new])?;
     let treatment = Treatment::between(base.subject(), new.subject());
     for key in &options.across_settings {
         if !treatment.settings.iter().any(|one| one.key == *key) {
@@ -229,16 +231,50 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     options
         .across_settings
         .extend(args.again.keys_of_one_side());
-    judge(&base, &new, &options, &args.asked, None, |page, _| {
+    let status = judge(&base, &new, &options, &args.asked, None, |page, _| {
         show(page, args.asked.format, None)
-    })
+    })?;
+    if args.asked.format == CompareFormat::Text {
+        print(&short_tables(&base, &new).unwrap_or_default())?;
+    }
+    Ok(status)
+}
+
+/// Where the tables with a row per point are, if both runs have one.
+fn short_tables(base: &TableSource, new: &TableSource) -> Option<String> {
+    let shown = |table: PathBuf| without_controls(&table.display().to_string());
+    Some(format!(
+        "\nA row per point: {} and {}\n",
+        shown(base.summary_table()?),
+        shown(new.summary_table()?)
+    ))
+}
+
+/// One run was named, and no axis of it.
+fn one_run(run: &TableSource) -> Stop {
+    let axes = &run.table.axes;
+    let axis = axes.first().map_or("AXIS", String::as_str);
+    let within = match axes.len() {
+        0 => String::new(),
+        _ => format!(
+            ", or the axis whose values are compared within this one: `--between {axis}`{}",
+            match axes.get(1..) {
+                Some(others) if !others.is_empty() => format!(" (or {})", listed(others, ", ")),
+                _ => String::new(),
+            }
+        ),
+    };
+    Stop::bad_input(format!(
+        "{}: name the run to compare with{within}",
+        run.name
+    ))
 }
 
 /// Compares the values of an axis within one run.
 fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     let run = source(&args.base)?;
     let mut options = args.asked.options();
-    options.columns = columns(&args.metric, &[&run])?;
+    options.columns = columns(args, &[&run])?;
     let fault = |message: String| Stop::bad_input(format!("{}: {message}", run.name));
     let split = SplitTable::of(run.subject(), axis, args.base_value.as_deref()).map_err(fault)?;
     let found = between(&split, &options).map_err(fault)?;
@@ -252,10 +288,27 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     Ok(status(&found, &args.asked))
 }
 
-/// The columns of `--metric`.
-fn columns(named: &[String], runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
+/// The columns of `--metric`, else those that rank runs of commands.
+fn columns(args: &Args, runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
+    let of_run = |run: &&TableSource| command_of(&run.experiment_value()?["model"]);
+    let commands: Vec<Command> = runs.iter().filter_map(of_run).collect();
+    if args.metric.is_empty() {
+        let mut columns: Vec<ColumnMetric> = Vec::new();
+        for column in commands.iter().flat_map(ColumnMetric::of_command) {
+            let is_new = columns.iter().all(|known| known.name != column.name);
+            if is_new && runs.iter().any(|run| column.is_in(&run.table)) {
+                columns.push(column);
+            }
+        }
+        if columns.is_empty() && args.asked.fail_on.contains(&Reason::of_columns()) {
+            return Err(Stop::bad_input(
+                "`--fail-on worse` is about the columns of `--metric`; name one",
+            ));
+        }
+        return Ok(columns);
+    }
     let mut columns: Vec<ColumnMetric> = Vec::new();
-    for text in named {
+    for text in &args.metric {
         let (name, told) = match text.split_once(':') {
             Some((name, "high")) => (name, Some(true)),
             Some((name, "low")) => (name, Some(false)),
@@ -266,18 +319,16 @@ fn columns(named: &[String], runs: &[&TableSource]) -> Result<Vec<ColumnMetric>,
             }
             None => (text.as_str(), None),
         };
-        let Some(is_better_high) = told.or_else(|| direction(name, runs)) else {
+        let is_better_high = told.or_else(|| direction(name, &commands));
+        let Some(column) = column(name, is_better_high.unwrap_or_default(), runs) else {
+            return Err(Stop::bad_input(not_a_column(name, runs)));
+        };
+        if is_better_high.is_none() {
             return Err(Stop::bad_input(format!(
                 "`--metric {name}` does not say which direction is better; write `{name}:high` or \
                  `{name}:low`"
             )));
-        };
-        let Some(column) = ColumnMetric::named(name, is_better_high) else {
-            return Err(Stop::bad_input(format!(
-                "`--metric {name}` is not a column of numbers of `trials.csv`; docs/tables.md \
-                 lists them"
-            )));
-        };
+        }
         if columns.iter().all(|known| known.name != column.name) {
             columns.push(column);
         }
@@ -285,14 +336,41 @@ fn columns(named: &[String], runs: &[&TableSource]) -> Result<Vec<ColumnMetric>,
     Ok(columns)
 }
 
+/// The column of a name: of `trials.csv`, or of a metric of a command as the experiment spells it.
+fn column(name: &str, is_better_high: bool, runs: &[&TableSource]) -> Option<ColumnMetric> {
+    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
+    let of_command = format!("{METRIC_PREFIX}{own}");
+    let mut metrics = runs.iter().flat_map(|run| &run.table.metrics);
+    let name = match metrics.any(|metric| *metric == of_command) {
+        true => &of_command,
+        false if own != name => return None,
+        false => name,
+    };
+    ColumnMetric::named(name, is_better_high)
+}
+
+fn not_a_column(name: &str, runs: &[&TableSource]) -> String {
+    let metrics = runs.iter().flat_map(|run| &run.table.metrics);
+    let own = metrics.filter_map(|metric| metric.strip_prefix(METRIC_PREFIX));
+    let own: BTreeSet<String> = own.map(|metric| format!("`{metric}`")).collect();
+    let own: Vec<String> = own.into_iter().collect();
+    let own = match own.is_empty() {
+        true => String::new(),
+        false => format!("metrics of the command are {}; ", listed(&own, ", ")),
+    };
+    format!(
+        "`--metric {name}` is not a column of numbers of `trials.csv`; {own}docs/tables.md lists \
+         the others"
+    )
+}
+
 /// Which direction of a metric is better: `better` of the experiment, else what is known of the
 /// column.
-fn direction(name: &str, runs: &[&TableSource]) -> Option<bool> {
-    let told = runs.iter().find_map(|run| {
-        let experiment = run.experiment_value()?;
-        let better = &experiment["model"]["metrics"][name.trim_start_matches("metric.")]["better"];
-        Some(better.as_str()? == "high")
-    });
+fn direction(name: &str, commands: &[Command]) -> Option<bool> {
+    let own = name.strip_prefix(METRIC_PREFIX).unwrap_or(name);
+    let told = commands
+        .iter()
+        .find_map(|command| Some(command.better(own)? == Better::High));
     told.or_else(|| ColumnMetric::known_direction(name))
 }
 
@@ -400,8 +478,10 @@ pub(super) fn surer(one: Status, other: Status) -> Status {
 /// Returns the differences between the records of both runs.
 fn record(base: &TableSource, new: &TableSource) -> Option<Vec<Fact>> {
     let experiments = [base.experiment_value(), new.experiment_value()];
-    (base.run.is_some() && new.run.is_some())
-        .then(|| facts([base.run.as_ref(), new.run.as_ref()], experiments))
+    (base.run.is_some() && new.run.is_some()).then(|| {
+        let packages = [base, new].map(|side| side.packages.as_deref());
+        facts([base.run.as_ref(), new.run.as_ref()], experiments, packages)
+    })
 }
 
 /// Fails if nothing could be compared or a gate fails; prints the result of each gate.
@@ -473,31 +553,36 @@ fn answer(reason: &Reason, found: &Comparisons) -> Gate {
 
 fn nothing_in_common(base: &TableSource, new: &TableSource, options: &Options) -> Stop {
     let runs = format!("{} and {}", base.name, new.name);
-    Stop::bad_input(format!("{runs}: {}", why_nothing(options)))
+    let keys = keys_in_common(&base.table, &new.table);
+    Stop::bad_input(format!("{runs}: {}", why_nothing(options, &keys)))
 }
 
-fn why_nothing(options: &Options) -> String {
-    const BY: &str = "match rows by values with `--by train.batch_size`";
+/// `keys` match some rows of both runs when they are given with `--by`.
+fn why_nothing(options: &Options, keys: &[String]) -> String {
+    let by = match keys {
+        [] => "no single axis or column of settings matches their rows with `--by`".to_owned(),
+        [key, ..] => format!("match rows by values with `--by {key}`"),
+    };
     if !options.by.is_empty() {
-        return "no value of these keys is in both runs".to_owned();
+        return format!("no value of these keys is in both runs; {by}");
     }
     match &options.treatment {
         Some(treatment) if treatment.is_few() => format!(
-            "no point of one run has the values of a point of the other on every axis; {BY}"
+            "no point of one run has the values of a point of the other on every axis; {by}"
         ),
         Some(treatment) if treatment.settings.len() > MOST_TREATED => {
             let keys = treatment.settings.iter().map(|one| one.key.clone());
             let keys: Vec<String> = keys.collect();
             format!(
                 "no trial id is in both runs: they differ in {} settings ({}), too many to be the \
-                 treatment of one comparison; `kiln diff` lists them; {BY}",
+                 treatment of one comparison; `kiln diff` lists them; {by}",
                 keys.len(),
                 listed(&keys, ", ")
             )
         }
         _ => format!(
             "no trial id is in both runs: a setting differs in all trials (`kiln diff` lists what \
-             differs); {BY}"
+             differs); {by}"
         ),
     }
 }

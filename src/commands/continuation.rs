@@ -368,7 +368,7 @@ fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
 }
 
 /// A path below the current folder, relative to it; any other path as it is.
-fn below_here(path: &Path) -> PathBuf {
+pub(super) fn below_here(path: &Path) -> PathBuf {
     let here = std::env::current_dir().and_then(|here| here.canonicalize());
     let below = here
         .ok()

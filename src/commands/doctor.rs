@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use kiln_core::record::Check;
 use kiln_hardware::{Nvml, Patience};
 
 use super::{
@@ -18,6 +19,7 @@ use crate::{
         diagnose, json, page,
     },
     readings::Privacy,
+    schedule::needs_kiln_trial,
 };
 
 #[derive(clap::Args)]
@@ -47,13 +49,19 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .transpose()?;
     let library = nvml_library();
     let nvml = Nvml::open(library.as_deref());
-    let answer = ask(
-        &trial_program()?,
-        ExamineRequest {
-            is_quick: args.quick,
-            time_limit: ASK_TIMEOUT,
-        },
-    );
+    let needs_libtorch = planned
+        .as_ref()
+        .is_none_or(|planned| planned.plan.trials.iter().any(needs_kiln_trial));
+    let answer = match needs_libtorch {
+        true => Some(ask(
+            &trial_program()?,
+            ExamineRequest {
+                is_quick: args.quick,
+                time_limit: ASK_TIMEOUT,
+            },
+        )),
+        false => None,
+    };
     let trials = planned
         .as_ref()
         .map(|planned| planned.plan.trials.as_slice());
@@ -66,7 +74,11 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         privacy,
         patience: &patience,
     };
-    let diagnosis = diagnose(&PreflightFacts::gather(&sources, None, Some(answer)));
+    let mut diagnosis = diagnose(&PreflightFacts::gather(&sources, None, answer));
+    if !needs_libtorch {
+        let why = "no trial of this experiment is computed by `kiln-trial`";
+        diagnosis.checks.push(Check::skipped("libtorch", why));
+    }
     show(&diagnosis, args.json)?;
     Ok(if diagnosis.can_run {
         Status::Success

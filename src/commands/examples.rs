@@ -24,12 +24,32 @@ pub(super) const RUN: &str = r#"Examples:
   kiln run x.yaml --set train.steps=50 --device cpu
   kiln run x.yaml --rerun failed                        # retries failed trials
   kiln run x.yaml --continue x --set train.steps=5000   # goes on from its last checkpoint
+  kiln run x.yaml --on slurm                            # in jobs of a cluster; see docs/clusters.md
 
 See docs/running.md"#;
+
+pub(super) const WORKER: &str = r#"Examples:
+  kiln worker x                      # after `kiln run x.yaml --on workers --detach`
+  kiln worker /shared/results/x/latest   # on each node that sees the folder
+
+See docs/clusters.md"#;
+
+pub(super) const WAIT: &str = r#"Examples:
+  kiln wait            # the newest run, until its workers are done
+  kiln wait x --once   # collects the tables now
+
+See docs/clusters.md"#;
+
+pub(super) const STOP: &str = r#"Examples:
+  kiln stop x         # running trials finish
+  kiln stop x --now   # they stop, and `kiln run x.yaml --on workers` resumes them
+
+See docs/clusters.md"#;
 
 pub(super) const TUNE: &str = r#"Examples:
   kiln tune x.yaml --search largest-batch
   kiln tune x.yaml --search workers --set run.devices=cpu
+  kiln tune train.yaml --search best-throughput-batch --set sweep.search.to=512   # of a command, too
 
 See docs/tuning.md"#;
 
@@ -54,7 +74,8 @@ pub(super) const REPRODUCE: &str = r#"Examples:
 See docs/comparing.md"#;
 
 pub(super) const RELAY: &str = r#"Examples:
-  kiln relay results/x/latest/trials/t4f0c1a2b3d/trial.yaml   # as `kiln run` starts it
+  kiln relay results/x/latest/trials/t4f0c1a2b3d/trial.yaml      # as `kiln run` starts a command
+  kiln relay --engine python3 engine.py results/…/trial.yaml   # and an engine
 
 See docs/command.md"#;
 

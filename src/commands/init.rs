@@ -1,5 +1,6 @@
 //! `kiln init`: writes a commented experiment file that runs on what is at hand.
 
+mod character_tokenizer;
 mod command;
 mod found_data;
 
@@ -12,7 +13,7 @@ use kiln_core::{
 use kiln_hardware::host::{read, usable_cores};
 
 use self::found_data::{FoundData, find};
-use super::{Status, Stop, machine::nvml_library, print};
+use super::{Status, Stop, machine::nvml_library, print, same_name};
 use crate::schedule::{Instruments, visible_gpus};
 
 #[derive(clap::Args)]
@@ -74,21 +75,46 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     let kind = kind(args.kind, data.as_ref())?;
     let machine = Machine::here();
+    let name = free_name(&args.file);
     let text = match kind {
-        InitKind::Command => {
-            command::experiment(&name(&args.file), &without_controls(&machine.about))
-        }
-        _ => experiment(&args.file, kind, data.as_ref(), &machine),
+        InitKind::Command => command::experiment(&name, &without_controls(&machine.about)),
+        _ => experiment(&name, kind, data.as_ref(), &machine),
     };
     write_whole(&args.file, text.as_bytes()).map_err(|error| {
         Stop::bad_input(format!("{shown}: this file cannot be written: {error}"))
     })?;
     let named = without_controls(&quoted(&args.file.display().to_string()));
+    let tokenizer = match &data {
+        Some(FoundData::Pairs {
+            made: Some((path, text)),
+            ..
+        }) => write_tokenizer(path, text)?,
+        _ => String::new(),
+    };
+    let is_of_file = args.file.file_stem().is_some_and(|stem| *stem == *name);
+    let named_else = match is_of_file {
+        true => String::new(),
+        false => format!("; its `name` is {name}"),
+    };
     print(&format!(
-        "wrote {}\nnext:\n  kiln plan {named}\n  kiln run {named}\n",
+        "wrote {}{named_else}\n{tokenizer}next:\n  kiln plan {named}\n  kiln run {named}\n",
         without_controls(&shown.to_string())
     ))?;
     Ok(Status::Success)
+}
+
+/// Writes a tokenizer where there is none; returns the line that says so.
+fn write_tokenizer(path: &Path, text: &str) -> Result<String, Stop> {
+    let shown = without_controls(&path.display().to_string());
+    write_whole(path, text.as_bytes()).map_err(|error| {
+        Stop::bad_input(format!(
+            "{shown}: the tokenizer of the data cannot be written: {error}"
+        ))
+    })?;
+    Ok(format!(
+        "wrote {shown}: each character of the data is a token; to use another tokenizer, put its \
+         `tokenizer.json` there\n"
+    ))
 }
 
 /// A word of a shell's command line.
@@ -121,8 +147,8 @@ fn kind(asked: Option<InitKind>, data: Option<&FoundData>) -> Result<InitKind, S
     let name = kind.name();
     Err(Stop::bad_input(match data {
         None => format!(
-            "kind `{name}` needs prompts and responses: `--data ROWS.jsonl`, with a \
-             `tokenizer.json` beside it"
+            "kind `{name}` needs prompts and responses: `--data ROWS.jsonl`, a line such as \
+             {{\"prompt\": …, \"response\": …}} for each"
         ),
         Some(data) => format!(
             "kind `{name}` does not read {}; use `--kind {}`, or leave `--kind` out",
@@ -169,6 +195,14 @@ impl Machine {
     }
 }
 
+/// A name for the experiment that no other file beside it has.
+fn free_name(file: &Path) -> String {
+    let name = name(file);
+    let names = std::iter::once(name.clone()).chain((2..).map(|next| format!("{name}-{next}")));
+    let mut free = names.filter(|name| same_name::file_beside(file, name).is_none());
+    free.next().unwrap_or_default()
+}
+
 /// A name for the experiment: the file's, with the letters that a name may have.
 fn name(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -203,7 +237,7 @@ const STEPS: u64 = 200;
 /// Steps of a model that is fast on any machine.
 const STEPS_OF_A_SMALL_MODEL: u64 = 2000;
 
-fn experiment(file: &Path, kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> String {
+fn experiment(name: &str, kind: InitKind, data: Option<&FoundData>, machine: &Machine) -> String {
     let Sections {
         description,
         model,
@@ -257,7 +291,6 @@ run:
   # timeout: 30m            # for each trial
 ",
         about = without_controls(&machine.about),
-        name = name(file),
         workers = machine.workers,
         sizes = sizes.join(", "),
         checkpoint = steps / 2,
@@ -437,6 +470,7 @@ fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
             prompt,
             response,
             rows,
+            ..
         }) => (
             format!(
                 "  kind: sft-jsonl

@@ -36,6 +36,10 @@ pub(super) struct Launching {
     /// Short for `--set run.engine=…`.
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
+    /// Short for `--set run.on=…`: `here`; `workers`, which take the trials from the run's queue; or
+    /// `slurm`, which starts such workers.
+    #[arg(long, value_name = "PLACE")]
+    on: Option<String>,
     /// Print only the result; with `--progress json`, only the events.
     #[arg(long)]
     pub(super) quiet: bool,
@@ -45,10 +49,13 @@ pub(super) struct Launching {
     /// Folder of the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     pub(super) results: PathBuf,
+    /// In place of `CUDA_VISIBLE_DEVICES`.
+    #[arg(skip)]
+    pub(super) visible: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Telling {
+pub(super) enum Telling {
     /// Progress bars on a terminal, else lines.
     Auto,
     /// Lines with times on standard error.
@@ -76,9 +83,20 @@ impl Launching {
             set: Vec::new(),
             device: None,
             engine: None,
+            on: None,
             quiet: true,
             progress: Telling::Plain,
             results,
+            visible: None,
+        }
+    }
+
+    /// Options of a launch on a run that exists, which lies in `results`.
+    pub(super) fn of_worker(results: PathBuf, quiet: bool, progress: Telling) -> Self {
+        Self {
+            quiet,
+            progress,
+            ..Self::quiet_in(results)
         }
     }
 
@@ -89,7 +107,8 @@ impl Launching {
         program: &Path,
         with: impl FnOnce(&RunRequest) -> T,
     ) -> T {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let variable = || std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = self.visible.clone().or_else(variable);
         let WantedLaunch {
             experiment,
             resolved,
@@ -128,11 +147,13 @@ impl Launching {
             .engine
             .iter()
             .map(|engine| format!("run.engine={engine}"));
+        let on = self.on.iter().map(|place| format!("run.on={place}"));
         self.set
             .iter()
             .cloned()
             .chain(device)
             .chain(engine)
+            .chain(on)
             .collect()
     }
 

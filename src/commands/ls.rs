@@ -1,7 +1,7 @@
 //! `kiln ls`: lists the runs under `results/`, newest first.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
 };
@@ -11,12 +11,12 @@ use kiln_core::{
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder, TableRow, TrialTable,
+        LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
         lock::{Holder, holder},
         run_folder::LATEST,
     },
     spec,
-    units::{Bytes, Seconds, clock, counted, without_controls},
+    units::{Bytes, clock, counted, listed as listed_words, without_controls},
 };
 use serde::Serialize;
 
@@ -33,8 +33,8 @@ pub(super) struct Args {
     #[arg(value_name = "DIR")]
     results: Option<PathBuf>,
     /// List only this many, the newest.
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Print short names of runs, one a line, for the completions of a shell.
     #[arg(long, hide = true, conflicts_with = "json")]
     names: bool,
@@ -94,7 +94,7 @@ struct RunLine {
     best: Option<String>,
     age_seconds: Option<f64>,
     size_bytes: u64,
-    /// The process that runs it, or why it cannot be read.
+    /// Who runs it, or why it cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -107,7 +107,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let mut runs = listed(results, args.results.is_some())?;
     let hidden = args
         .limit
-        .map_or(0, |limit| runs.len().saturating_sub(limit));
+        .map_or(0, |limit| runs.len().saturating_sub(limit as usize));
     runs.truncate(runs.len() - hidden);
     if args.names {
         return print(&short_names(&runs)).map(|()| Status::Success);
@@ -135,6 +135,21 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     };
     print(&format!("{}{more}", table(&lines, width)))?;
     Ok(Status::Success)
+}
+
+/// ` on gpu017, gpu018`: the nodes of the launches that have tickets.
+fn nodes(run: &RunFolder, queue: &TicketQueue) -> String {
+    let node = |ticket: Ticket| match ticket.state {
+        TicketState::Taken(launch) => LaunchFile::read(run, launch)?.process.node,
+        _ => None,
+    };
+    let tickets = queue.list().unwrap_or_default().into_iter();
+    let nodes: BTreeSet<String> = tickets.filter_map(node).collect();
+    let nodes: Vec<String> = nodes.into_iter().collect();
+    match nodes.is_empty() {
+        true => String::new(),
+        false => format!(" on {}", without_controls(&listed_words(&nodes, ", "))),
+    }
 }
 
 /// Returns the runs under a folder, newest first; the default folder may be absent.
@@ -243,7 +258,17 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .last()
         .and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
-    let is_complete = line.done == line.trials && !line.is_searching;
+    let mut waiting = 0;
+    if let Some(queue) = TicketQueue::of(run) {
+        let counts = queue.counts().unwrap_or_default();
+        let taken = counts.taken;
+        line.note = (taken > 0).then(|| {
+            let tickets = counted(taken, "ticket");
+            format!("workers have {tickets}{}", nodes(run, &queue))
+        });
+        waiting = counts.open;
+    }
+    let is_complete = line.done == line.trials && !line.is_searching && waiting == 0;
     line.state = match (is_newest, line.note.is_some(), is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
@@ -294,6 +319,9 @@ struct LsColumn {
     cell: fn(&RunLine) -> String,
 }
 
+/// Head of the column of trials without a result.
+const FAILED: &str = "failed";
+
 const COLUMNS: [LsColumn; 8] = [
     LsColumn {
         head: "experiment",
@@ -319,22 +347,18 @@ const COLUMNS: [LsColumn; 8] = [
         },
     },
     LsColumn {
-        head: "failed",
+        head: FAILED,
         left_out: 1,
         cell: |line| line.failed.to_string(),
     },
     LsColumn {
         head: "age",
-        left_out: 2,
-        cell: |line| {
-            line.age_seconds
-                .map(|seconds| Seconds(seconds).to_string())
-                .unwrap_or_default()
-        },
+        left_out: 3,
+        cell: |line| line.age_seconds.map(age).unwrap_or_default(),
     },
     LsColumn {
         head: "best",
-        left_out: 3,
+        left_out: 2,
         cell: |line| line.best.clone().unwrap_or_default(),
     },
     LsColumn {
@@ -344,12 +368,26 @@ const COLUMNS: [LsColumn; 8] = [
     },
 ];
 
+/// An age in its largest unit: `45 s`, `5 min`, `3 h`, `12 d`.
+fn age(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min")];
+    let found = units.iter().find(|(unit, _)| seconds >= *unit);
+    let (unit, name) = found.unwrap_or(&(1.0, "s"));
+    format!("{:.0} {name}", (seconds / unit).floor())
+}
+
 /// A table that fits into `width`, as far as names allow; notes stand below it.
 fn table(lines: &[RunLine], width: usize) -> String {
     let most = COLUMNS.iter().map(|column| column.left_out).max();
     let mut text = String::new();
     for kept in (0..=most.unwrap_or(0)).rev() {
-        let columns = || COLUMNS.iter().filter(|column| column.left_out <= kept);
+        // Zeros alone say nothing.
+        let is_empty =
+            |column: &LsColumn| column.head == FAILED && lines.iter().all(|line| line.failed == 0);
+        let columns = || {
+            let fitting = COLUMNS.iter().filter(|column| column.left_out <= kept);
+            fitting.filter(|column| !is_empty(column))
+        };
         let mut table = TextTable::plain(columns().map(|column| column.head));
         for line in lines {
             table.add_row(columns().map(|column| (column.cell)(line)));

@@ -31,6 +31,7 @@ mod rerun;
 mod rm;
 mod run;
 mod runs;
+mod same_name;
 mod sample;
 mod schema;
 mod snapshot;
@@ -38,6 +39,7 @@ mod sources;
 mod trained;
 mod tune;
 mod watch;
+mod workers;
 
 use std::{
     ffi::OsString,
@@ -46,11 +48,18 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Parser, Subcommand,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue},
+};
 use kiln_core::{spec::Problems, units::without_controls};
 
-use crate::output::terminal::{self, ColorChoice};
 pub(crate) use crate::output::terminal::{note, warning};
+use crate::output::{
+    frame,
+    terminal::{self, ColorChoice},
+};
 
 /// Declarative experiment runner for deep learning: YAML sweeps on libtorch, hardware readings,
 /// tables to compare.
@@ -78,6 +87,15 @@ enum Verb {
     /// Run an experiment, or resume an unfinished run of it.
     #[command(after_long_help = examples::RUN)]
     Run(run::Args),
+    /// Work on a run that has a queue: take trials from it until none is left.
+    #[command(after_long_help = examples::WORKER)]
+    Worker(workers::WorkerArgs),
+    /// Attend a run that workers work on: tell what they do, and collect their tables.
+    #[command(after_long_help = examples::WAIT)]
+    Wait(workers::WaitArgs),
+    /// Ask the workers of a run to stop.
+    #[command(after_long_help = examples::STOP)]
+    Stop(workers::StopArgs),
     /// Search instead of sweeping: the largest or fastest batch size, the number of workers, the
     /// best setting.
     #[command(after_long_help = examples::TUNE)]
@@ -210,8 +228,13 @@ impl Stop {
         for line in self.message.split('\n') {
             if line.starts_with(' ') {
                 note(line);
-            } else {
-                terminal::problem(line);
+                continue;
+            }
+            match terminal::stderr_columns() {
+                Some(columns) => frame::wrapped(line, columns)
+                    .iter()
+                    .for_each(|part| terminal::problem(part)),
+                None => terminal::problem(line),
             }
         }
     }
@@ -220,7 +243,11 @@ impl Stop {
 /// Writes a page to standard output; a closed pipe (`kiln plan | head`) ends the command without a
 /// message. Values in the page must be on one line; a single line goes to [`print_line`].
 pub(crate) fn print(page: &str) -> Result<(), Stop> {
-    written(terminal::print(page)).map(drop)
+    let page = match page_style().width {
+        Some(columns) => frame::wrapped_prose(page, columns.into()),
+        None => page.to_owned(),
+    };
+    written(terminal::print(&page)).map(drop)
 }
 
 /// Writes one line to standard output.
@@ -288,10 +315,30 @@ pub fn main() -> ExitCode {
 fn parse() -> Result<Cli, clap::Error> {
     let shown = |word: OsString| without_controls(&word.to_string_lossy());
     Cli::try_parse().map_err(|error| {
-        Cli::try_parse_from(std::env::args_os().map(shown))
+        let mut error = Cli::try_parse_from(std::env::args_os().map(shown))
             .err()
-            .unwrap_or(error)
+            .unwrap_or(error);
+        if let Some(tip) = format_tip(&error) {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+        }
+        error
     })
+}
+
+/// The option that is meant by a format which was written as one: `--markdown` for `--format
+/// markdown`.
+fn format_tip(error: &clap::Error) -> Option<StyledStr> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let word = unknown.strip_prefix("--")?;
+    let verb = std::env::args().nth(1)?;
+    let command = command_line();
+    let mut options = command.find_subcommand(&verb)?.get_arguments();
+    let format = options.find(|option| option.get_long() == Some("format"))?;
+    let formats = format.get_possible_values();
+    let is_one = formats.iter().any(|format| format.get_name() == word);
+    is_one.then(|| format!("this format is chosen by '--format {word}'").into())
 }
 
 /// Prints the help that was asked for, or what is wrong with the command line.
@@ -333,6 +380,9 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
         Verb::Export(args) => export::run(args),
         Verb::Snapshot(args) => snapshot::run(args),
         Verb::Watch(args) => watch::run(args),
+        Verb::Worker(args) => workers::work(args),
+        Verb::Wait(args) => workers::wait(args),
+        Verb::Stop(args) => workers::stop(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Doctor(args) => doctor::run(args),

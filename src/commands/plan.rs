@@ -10,8 +10,9 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{Outcome, TrialId},
-    units::without_controls,
+    plan::{Outcome, TrialId, tickets},
+    spec::RunPlace,
+    units::{counted, without_controls},
 };
 use serde_json::{Map, Value, json};
 
@@ -21,9 +22,11 @@ use super::{
     machine::nvml_library,
     note,
     planned::{Planned, plan_file},
-    print, print_json, warning,
+    print, print_json,
+    run::slurm_in_words,
+    same_name, warning,
 };
-use crate::schedule::{self, Instruments, WantedTrials};
+use crate::schedule::{self, Foretold, Instruments, WantedTrials};
 
 /// Version of the format of `--json`.
 const PLAN_JSON: u32 = 1;
@@ -67,6 +70,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     let mut planned = plan_file(file.to_owned(), &args.set)?;
+    if let Some(line) = same_name::notice(file, &planned.loaded.experiment.name) {
+        note(&line);
+    }
     if let Some(named) = &args.continued {
         let notes = continuation::continue_run(&mut planned, named, &args.results, false)?;
         notes.iter().for_each(|line| note(line));
@@ -74,9 +80,9 @@ fn planned_file(file: &Path, args: &Args) -> Result<Planned, Stop> {
     Ok(planned)
 }
 
-/// Returns the last outcome of each trial in the run that `kiln run` would resume; empty if the run
-/// cannot be read.
-fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
+/// The earlier outcomes of the trials if `kiln run` would resume a run, and the reason if it would
+/// refuse to.
+fn foretold(planned: &Planned, results: &Path) -> Foretold {
     let wanted = WantedTrials {
         experiment: &planned.loaded.experiment,
         trials: &planned.plan.trials,
@@ -85,12 +91,13 @@ fn ended(planned: &Planned, results: &Path) -> HashMap<TrialId, Outcome> {
         fresh: false,
         reruns: false,
     };
-    schedule::ended(&wanted, &|| Instruments::open(nvml_library().as_deref()))
+    schedule::foretell(&wanted, &|| Instruments::open(nvml_library().as_deref()))
 }
 
 fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
-    let ended = ended(planned, &args.results);
-    let faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
+    let Foretold { ended, refusal } = foretold(planned, &args.results);
+    let mut faults = initial_weights::faults(&planned.loaded, &planned.plan.trials);
+    faults.extend(refusal);
     let expected = Expectations::of(&planned.plan, &args.results);
     expected.warnings.iter().for_each(|line| warning(line));
     if args.json {
@@ -99,17 +106,50 @@ fn show(planned: &Planned, args: &Args) -> Result<(), Stop> {
     }
     let folder = args.results.join(&planned.loaded.experiment.name);
     let footer = table::footer(&folder, &planned.plan, &planned.notes, &ended, &expected);
-    let faults = faults
-        .iter()
-        .map(|fault| format!("cannot run here: {fault}"));
+    let lines = |fault: &String| -> Vec<String> {
+        let whole = format!("cannot run here: {fault}");
+        whole.lines().map(str::to_owned).collect()
+    };
+    let faults = faults.iter().flat_map(lines);
     let remarks: String = faults
         .chain(planned.remarks.iter().cloned())
         .map(|line| without_controls(&line) + "\n")
         .collect();
+    let place = place(planned).map(|line| line + "\n").unwrap_or_default();
     print(&format!(
-        "{}\n\n{footer}{remarks}",
+        "{}\n\n{footer}{place}{remarks}",
         table::table(&planned.plan, &expected)
     ))
+}
+
+/// Where the trials run, if not here: `on slurm: 8 workers for 15 tickets, partition gpu, 4h`.
+fn place(planned: &Planned) -> Option<String> {
+    let experiment = &planned.loaded.experiment;
+    let tickets = tickets(&planned.plan.trials).len();
+    let counted_tickets = counted(tickets, "ticket");
+    match experiment.run.on {
+        RunPlace::Here => None,
+        RunPlace::Workers => Some(format!(
+            "on workers: {counted_tickets}, one at a time for each"
+        )),
+        RunPlace::Slurm => {
+            let asked = experiment
+                .run
+                .slurm
+                .as_ref()
+                .map_or(1, |slurm| slurm.workers);
+            let workers = usize::try_from(asked).unwrap_or(usize::MAX).min(tickets);
+            let fewer = match workers as u64 == asked {
+                true => String::new(),
+                false => format!(" (of {asked} asked for)"),
+            };
+            Some(format!(
+                "on slurm: {}{fewer} for {counted_tickets}{}",
+                counted(workers, "worker"),
+                slurm_in_words(experiment)
+            ))
+        }
+    }
 }
 
 /// `ended` holds the outcomes in an unfinished run of this experiment.

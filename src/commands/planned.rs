@@ -9,10 +9,12 @@ use std::{
 
 use kiln_core::{
     kinds::{
-        Data, KeyFault,
+        Data, KeyFault, Model,
+        command::{MetricTarget, metric_target},
         data::{Counts, DataFacts, PairCounts},
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
+    record::tables::TRIALS,
     spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems, expand_home},
 };
 use kiln_data::{
@@ -67,7 +69,36 @@ pub(super) fn plan_file(file: PathBuf, set: &[String]) -> Result<Planned, Stop> 
 
 /// Reads and checks an experiment with `--set` and environment variables applied.
 pub(super) fn load_file(file: PathBuf, set: &[String]) -> Result<Loaded, Stop> {
-    spec::load(&request(file, set)).map_err(Stop::problems)
+    let loaded = spec::load(&request(file, set)).map_err(Stop::problems)?;
+    match taken_names(&loaded) {
+        taken if taken.is_empty() => Ok(loaded),
+        taken => Err(Stop::problems(Problems::new(taken))),
+    }
+}
+
+/// The metrics of a command whose names are columns of `trials.csv` that a command does not fill: a
+/// second column of that name, `metric.NAME`, would be taken for the first.
+fn taken_names(loaded: &Loaded) -> Vec<Problem> {
+    let Model::Command(command) = &*loaded.experiment.model else {
+        return Vec::new();
+    };
+    let columns = TRIALS.names();
+    let names = command
+        .metrics
+        .names()
+        .filter(|name| metric_target(name) == MetricTarget::Own && columns.contains(name));
+    let problem = |name: &str| {
+        let key = format!("model.metrics.{name}");
+        let message = format!(
+            "`{name}` is a column of `trials.csv` that no metric fills, and `metric.{name}` would be \
+             taken for it; choose another name, such as `own_{name}`"
+        );
+        let at = loaded
+            .locate(&key)
+            .unwrap_or_else(|| Location::named("model"));
+        Problem::new(&at, key, message)
+    };
+    names.map(problem).collect()
 }
 
 /// Returns the generator of a search's trials. `find` finds data facts; `cores` is the number of

@@ -8,7 +8,7 @@ use std::{
 
 use kiln_core::{
     folder::{is_full, write_whole},
-    units::counted,
+    units::{counted, without_controls},
 };
 
 use super::{
@@ -79,6 +79,9 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let is_written = args.html.is_some() || args.svg.is_some() || args.write;
     if let Some(format) = args.format.or((!is_written).then_some(ReportFormat::Text)) {
         show(&subjects, format)?;
+        if format == ReportFormat::Text {
+            print(&sources.iter().filter_map(short_table).collect::<String>())?;
+        }
     }
     if args.write {
         sources
@@ -108,6 +111,22 @@ fn show(subjects: &[Subject<'_>], format: ReportFormat) -> Result<(), Stop> {
             several => print_json(&format!("[{}]\n", several.join(","))),
         },
     }
+}
+
+/// Where the table is that people commit, or what writes it. A table of a commit has neither.
+fn short_table(source: &TableSource) -> Option<String> {
+    let folder = source
+        .folder
+        .as_ref()
+        .filter(|_| !source.table.rows.is_empty())?;
+    let shown = |path: &Path| without_controls(&path.display().to_string());
+    Some(match source.summary_table() {
+        Some(table) => format!("\nA row per point, to commit: {}\n", shown(&table)),
+        None => format!(
+            "\n`kiln report --write {}` writes summary.csv, a row per point\n",
+            shown(folder.path())
+        ),
+    })
 }
 
 fn write(album: &Album<'_>, args: &Args) -> Result<(), Stop> {
@@ -174,6 +193,10 @@ fn failed(path: &Path, error: &std::io::Error) -> Stop {
     let hint = match error.kind() {
         _ if is_full(error) => "free some space",
         ErrorKind::NotFound => "its folder does not exist; create it first",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "you may not write there; `--html` and `--svg` take another place, and a copy of the \
+             run's folder its summary.csv"
+        }
         _ => "choose another path",
     };
     Stop::new(

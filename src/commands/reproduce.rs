@@ -154,7 +154,7 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
             base.name
         ));
     };
-    let now = schedule::record_now(request, instruments);
+    let (now, packages) = schedule::record_now(request, instruments);
     let experiments = [
         base.experiment_value(),
         serde_yaml::from_str(request.resolved).ok(),
@@ -162,7 +162,11 @@ fn tell_what_differs(base: &TableSource, request: &RunRequest, instruments: &Ins
     note_page(&format!(
         "{}: {}\n",
         without_controls(&base.name),
-        now_different(&facts([Some(recorded), Some(&now)], experiments))
+        now_different(&facts(
+            [Some(recorded), Some(&now)],
+            experiments,
+            [base.packages.as_deref(), packages.as_deref()]
+        ))
     ));
 }
 

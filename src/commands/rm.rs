@@ -8,7 +8,7 @@ use std::{
 
 use kiln_core::{
     record::{
-        RunFolder,
+        RunFolder, TicketQueue,
         lock::{self, Lock},
         run_folder,
     },
@@ -85,6 +85,15 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
         return Ok(None);
     };
+    if let Some(queue) = TicketQueue::of(run)
+        && queue.counts().unwrap_or_default().taken > 0
+    {
+        return Err(refuse(
+            "workers have tickets of this run; `kiln stop RUN --now` stops them, and `kiln wait RUN` \
+             takes back what dead ones have"
+                .to_owned(),
+        ));
+    }
     let experiment = experiment.to_string_lossy();
     let now = clock::utc_now().to_string();
     let lock = lock::lock(results, &experiment, std::process::id(), &now)

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use kiln_core::{
     plan::{Outcome, Trial},
-    record::{AttemptEnd, Checkpoints, TrialTable},
-    spec::{self, Experiment},
-    units::{decimals, without_controls},
+    record::{AttemptEnd, Checkpoints, RunFolder, TrialTable},
+    spec::{self, Experiment, RunPlace},
+    units::{counted, significant, without_controls},
 };
 
 use super::{
@@ -15,11 +15,11 @@ use super::{
     machine::trial_program,
     note,
     planned::{Planned, all_here, plan_file},
-    print,
+    print, same_name, workers,
 };
 use crate::{
     progress::ProgressMode,
-    report,
+    report::{self, compare::how_to_compare},
     schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection},
 };
 
@@ -44,6 +44,9 @@ pub(super) struct Args {
         conflicts_with = "rerun"
     )]
     continued: Option<String>,
+    /// With `--on workers` or `--on slurm`: return once the queue is made, without attending.
+    #[arg(long)]
+    detach: bool,
     #[command(flatten)]
     launch: Launching,
 }
@@ -89,6 +92,21 @@ impl PlannedFile {
             planned,
             selection: Selection::default(),
         })
+    }
+
+    /// The objective by which reports rank the points.
+    pub(super) fn objective(&self) -> Option<spec::Objective> {
+        self.planned.loaded.experiment.ranking_objective()
+    }
+
+    /// Where the trials run.
+    pub(super) fn place(&self) -> RunPlace {
+        self.planned.loaded.experiment.run.on
+    }
+
+    /// What the workers ask of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+    pub(super) fn slurm_in_words(&self) -> String {
+        slurm_in_words(&self.planned.loaded.experiment)
     }
 
     /// The trials of the next request.
@@ -149,6 +167,10 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     }
     if !args.launch.quiet {
         planned.warn();
+        let name = &planned.loaded.experiment.name;
+        if let Some(line) = same_name::notice(file, name) {
+            note(&line);
+        }
     }
     let only = schedule::find_ids(&planned.plan.trials, &args.only)
         .map_err(|what| Stop::bad_input(format!("{}: {what}", file.display())))?;
@@ -161,28 +183,61 @@ fn plan(file: &Path, args: &Args) -> Result<PlannedFile, Stop> {
     })
 }
 
+/// What each worker asks of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+pub(super) fn slurm_in_words(experiment: &Experiment) -> String {
+    let Some(slurm) = &experiment.run.slurm else {
+        return String::new();
+    };
+    let parts = [
+        slurm
+            .partition
+            .as_ref()
+            .map(|partition| format!("partition {partition}")),
+        slurm.gres.clone(),
+        slurm.cpus.map(|cpus| counted(cpus as usize, "CPU")),
+        slurm.memory.map(|memory| memory.to_string()),
+        slurm.time.map(|time| time.to_string()),
+    ];
+    let parts = parts.into_iter().flatten();
+    parts.map(|part| format!(", {part}")).collect()
+}
+
 fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.launch.dry_run {
         return asked.request(&args.launch, program, dry_run);
     }
-    let Launched { report, table } = asked.request(&args.launch, program, start)?;
-    let shown = match &report.lost_events {
-        Some(why) => Err(Stop::new(Status::Failed, why)),
-        None if args.launch.style() == ProgressMode::Json => Ok(()),
-        None => table
-            .and_then(|table| print(&summary(&report, &table, &asked.planned.loaded.experiment))),
-    };
+    let on = asked.planned.loaded.experiment.run.on;
+    if on != RunPlace::Here {
+        return workers::run_on_workers(asked, &args.launch, program, args.detach);
+    }
+    let launched = asked.request(&args.launch, program, start)?;
+    let (status, report) = (status(&launched.report), launched.report.clone());
+    let shown = show(launched, &args.launch, asked);
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
     if !args.launch.quiet {
         say_how_to_go_on(&report, args);
     }
-    let status = status(&report);
     // A terminal that was closed can show nothing, but the interruption is what counts.
     match shown {
         Err(stop) if status < stop.status => Err(stop),
         _ => Ok(status),
+    }
+}
+
+/// Prints the result of a launch.
+pub(super) fn show(
+    launched: Launched,
+    launch: &Launching,
+    asked: &PlannedFile,
+) -> Result<(), Stop> {
+    let Launched { report, table } = launched;
+    match &report.lost_events {
+        Some(why) => Err(Stop::new(Status::Failed, why)),
+        None if launch.style() == ProgressMode::Json => Ok(()),
+        None => table
+            .and_then(|table| print(&summary(&report, &table, &asked.planned.loaded.experiment))),
     }
 }
 
@@ -287,26 +342,31 @@ fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -
         super::page_style(),
     );
     let folder = &report.folder;
-    let kept = [
-        folder.summary_table(),
-        folder.trials_table(),
-        folder.snapshots_table(),
-        folder.path().join("snapshot-*.txt"),
-        folder.run_file(),
-        folder.experiment(),
-    ];
-    let kept: Vec<String> = kept.iter().map(|path| path_line(path)).collect();
+    let together = experiment.sweep.together.first();
+    let between = together
+        .and_then(|axis| how_to_compare(table, axis, &folder.path().display().to_string()))
+        .unwrap_or_default();
     let purpose = experiment
         .description
         .as_deref()
         .map(|text| indented(text) + "\n")
         .unwrap_or_default();
     format!(
-        "\n{purpose}{page}\n{}{}Worth committing:\n{}",
+        "\n{purpose}{page}{between}\n{}{}{}",
         texts(report),
         weights(report),
-        kept.concat()
+        worth_committing(folder)
     )
+}
+
+/// Names what to commit: the whole folder, of which git takes only what is small.
+pub(super) fn worth_committing(folder: &RunFolder) -> String {
+    let path = without_controls(&folder.path().display().to_string());
+    let summary = match folder.summary_table().is_file() {
+        true => "  (summary.csv is the short table)",
+        false => "",
+    };
+    format!("Worth committing (weights and readings stay out of git):\n  {path}{summary}\n")
 }
 
 /// Writes `summary.csv`. A run is complete without it, so an error is only a note.
@@ -364,11 +424,11 @@ fn weights(report: &LaunchReport) -> String {
         let trial = &end.trial;
         let kept = Checkpoints::new(report.folder.checkpoints(trial), trial.clone()).result()?;
         let which = match kept.valid_loss {
-            Some(loss) => format!("step {}, valid loss {}", kept.step, decimals(loss, 4)),
+            Some(loss) => format!("step {}, valid loss {}", kept.step, significant(loss)),
             None => format!("step {}", kept.step),
         };
         let path = without_controls(&kept.folder.display().to_string());
-        Some(format!("  {path}  ({which})\n"))
+        Some(format!("  {path}\n    {which}\n"))
     };
     listed(
         "Weights, for `kiln sample`, `kiln predict` and `kiln export`",

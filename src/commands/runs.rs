@@ -10,9 +10,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::record::{
-    RunFolder,
-    run_folder::{LATEST, experiments, runs},
+use kiln_core::{
+    record::{
+        RunFolder,
+        run_folder::{LATEST, experiments, runs},
+    },
+    spec::suggest::nearest,
 };
 
 use super::Stop;
@@ -56,6 +59,25 @@ pub(super) fn newest_first(results: &Path) -> io::Result<Vec<NamedRun>> {
     }
 }
 
+/// The folder of the experiment, if a path leads to its link `latest`, or to the table there.
+pub(super) fn above_latest(path: &Path) -> Option<&Path> {
+    let link = match path.ends_with("trials.csv") {
+        true => path.parent()?,
+        false => path,
+    };
+    let above = link.parent().filter(|_| link.ends_with(LATEST))?;
+    (!above.as_os_str().is_empty()).then_some(above)
+}
+
+/// The run that a missing link `latest` would lead to.
+fn without_link(path: &Path) -> Option<NamedRun> {
+    let experiment = above_latest(path)?;
+    Some(NamedRun {
+        experiment: experiment.file_name()?.to_string_lossy().into_owned(),
+        run: newest_of(experiment)?,
+    })
+}
+
 /// The newest run of an experiment, by its folder.
 pub(super) fn newest_of(experiment: &Path) -> Option<RunFolder> {
     let absolute = std::path::absolute(experiment).ok()?;
@@ -86,12 +108,25 @@ impl<'a> ShortName<'a> {
     }
 }
 
-/// Returns the run that a short name means.
+/// Returns the run that a short name means, or a path to the link `latest` that is not there: git
+/// does not keep it, so a fresh clone has none.
 ///
 /// # Errors
 /// There is no such run; the message lists what exists.
 pub(super) fn find(named: &str, results: &Path) -> Result<NamedRun, Stop> {
-    find_among(named, results, newest_first(results).unwrap_or_default())
+    if let Some(run) = without_link(Path::new(named)) {
+        return Ok(run);
+    }
+    let all = match newest_first(results) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Stop::bad_input(format!(
+                "{named}: there is no such file or folder, and {} could not be listed: {error}",
+                results.display()
+            )));
+        }
+        all => all.unwrap_or_default(),
+    };
+    find_among(named, results, all)
 }
 
 /// The same without one run: what the name meant before that run existed. `besides` is its folder,
@@ -136,9 +171,14 @@ fn find_among(named: &str, results: &Path, all: Vec<NamedRun>) -> Result<NamedRu
         named == name || *named == format!("{}/{name}", run.experiment)
     };
     all.iter().find(is_folder).cloned().ok_or_else(|| {
+        let experiments = all.iter().map(|run| run.experiment.as_str());
+        let near = nearest(short.name, experiments.chain([LATEST]));
+        let advice = match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "name a run's folder, such as `results/NAME/latest`, or a `trials.csv`".into(),
+        };
         Stop::bad_input(format!(
-            "{named}: there is no such file or folder; name a run's folder, such as \
-             `results/NAME/latest`, or a `trials.csv`; {}",
+            "{named}: there is no such file or folder; {advice}; {}",
             listed(&all, results)
         ))
     })
@@ -265,6 +305,21 @@ mod tests {
         assert!(too_far.contains("only 2 runs of `a`") && too_far.contains("`a~1`"));
         let unknown = found("c").unwrap_err();
         assert!(unknown.contains("`latest`, `a`, `b`"), "{unknown}");
+        let slip = found("lates~1").unwrap_err();
+        assert!(slip.contains("did you mean `latest`?"), "{slip}");
+    }
+
+    #[test]
+    fn a_path_to_a_missing_link_is_the_newest_run() {
+        let results = results();
+        let named = results.path().join("a/latest");
+        let found = find(named.to_str().unwrap(), results.path()).unwrap();
+        assert_eq!(
+            (found.experiment.as_str(), &found.run.name()[6..8]),
+            ("a", "03")
+        );
+        let nowhere = results.path().join("c/latest");
+        assert!(find(nowhere.to_str().unwrap(), results.path()).is_err());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::{
 
 use kiln_core::{
     input,
-    limits::RESOLVED_BYTES,
-    record::{RunFile, RunFolder, TrialTable},
+    limits::{RESOLVED_BYTES, STATE_BYTES},
+    record::{RunFile, RunFolder, TrialTable, collect},
     spec,
 };
 use serde_json::Value;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::{Stop, note, runs};
 use crate::{
     git,
-    report::{Subject, complete_experiment},
+    report::{Subject, complete_experiment, packages_file},
 };
 
 /// A table with the run record beside it, if there is one.
@@ -28,6 +28,8 @@ pub(super) struct TableSource {
     pub(super) run: Option<RunFile>,
     /// The resolved experiment, as YAML.
     pub(super) experiment: Option<String>,
+    /// The list of packages of the programs of its newest launch.
+    pub(super) packages: Option<String>,
     /// Folder with the time series of the run; `None` for a commit.
     pub(super) folder: Option<RunFolder>,
 }
@@ -41,9 +43,16 @@ impl TableSource {
         Subject {
             run: self.run.as_ref(),
             experiment: self.experiment.as_deref(),
+            packages: self.packages.as_deref(),
             folder: self.folder.as_ref(),
             ..Subject::new(&self.table, &self.name)
         }
+    }
+
+    /// The table of the run with a row per point, if it is there.
+    pub(super) fn summary_table(&self) -> Option<PathBuf> {
+        let table = self.folder.as_ref()?.summary_table();
+        table.is_file().then_some(table)
     }
 }
 
@@ -93,6 +102,7 @@ fn revision(named: &str) -> Option<(&str, &str)> {
 pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
     let table = TrialTable::read(path).map_err(Stop::bad_input)?;
     tell_torn(path, &table);
+    tell_uncollected(path);
     let name = path.display().to_string();
     Ok(match path.parent() {
         Some(folder) => TableSource {
@@ -104,9 +114,30 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
             table,
             run: None,
             experiment: None,
+            packages: None,
             folder: None,
         },
     })
+}
+
+/// Says that workers have written rows that are not in the table yet.
+fn tell_uncollected(path: &Path) {
+    let Some(folder) = path.parent().map(RunFolder::at) else {
+        return;
+    };
+    match collect::uncollected(&folder) {
+        Ok(0) => {}
+        Ok(rows) => note(&format!(
+            "{}: {} not collected yet; `kiln wait {} --once` collects them",
+            path.display(),
+            match rows {
+                1 => "1 row of a worker is".to_owned(),
+                more => format!("{more} rows of workers are"),
+            },
+            folder.path().display()
+        )),
+        Err(error) => note(&format!("rows of workers cannot be read: {error}")),
+    }
 }
 
 /// A table with the record that lies in this folder.
@@ -116,13 +147,22 @@ fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
     let experiment = input::read_text(&folder.experiment(), &RESOLVED_BYTES)
         .ok()
         .filter(|text| spec::check_growth(text).is_ok());
+    let packages = packages_path(&folder, run.as_ref())
+        .and_then(|path| input::read_text(&path, &STATE_BYTES).ok());
     TableSource {
         name: folder.path().display().to_string(),
         table,
         run,
         experiment,
+        packages,
         folder: Some(folder),
     }
+}
+
+/// The list of packages of the newest launch of a run.
+fn packages_path(folder: &RunFolder, run: Option<&RunFile>) -> Option<PathBuf> {
+    let name = packages_file(run?.launches.last()?)?;
+    Some(folder.path().join(name))
 }
 
 /// Prints a note if the run record exists and cannot be read.
@@ -179,8 +219,11 @@ fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let here = String::from_utf8_lossy(&prefix.unwrap_or_default())
         .trim()
         .to_owned();
+    let wanted = Path::new(&here).join(path);
+    // A commit need not have the link to the newest run.
     let place = tree
-        .follow(&Path::new(&here).join(path))
+        .follow(&wanted)
+        .or_else(|| tree.follow(runs::above_latest(&wanted)?))
         .ok_or_else(|| refuse("the path does not exist in that revision".to_owned()))?;
     let table_path = tree
         .table(&place)
@@ -195,11 +238,13 @@ fn of_revision(revision: &str, path: &str) -> Result<TableSource, Stop> {
     let run = text(folder.run_file()).and_then(|text| readable_run(RunFile::parse(&text, &shown)));
     tell_torn(&shown, &table);
     let experiment = text(folder.experiment());
+    let packages = packages_path(&folder, run.as_ref()).and_then(text);
     Ok(TableSource {
         name: shown.display().to_string(),
         table,
         run,
         experiment,
+        packages,
         folder: None,
     })
 }
@@ -330,7 +375,7 @@ fn git_says() -> String {
             " ({})",
             answer.stderr.lines().next().unwrap_or("it gives no reason")
         ),
-        Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(" ({error})"),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(" (git: {error})"),
         Err(error) => format!(" (git cannot be started: {error})"),
     }
 }

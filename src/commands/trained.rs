@@ -20,7 +20,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Stop, note, sources::table_of};
+use super::{Stop, continuation::below_here, note, sources::table_of};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";
@@ -172,7 +172,7 @@ fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
                 };
                 note(&format!(
                     "{} has {}; using {trial}, which has {why}",
-                    run.path().display(),
+                    below_here(run.path()).display(),
                     counted(all.len(), "trial")
                 ));
             }

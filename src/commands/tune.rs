@@ -8,7 +8,7 @@ use kiln_core::{
     kinds::Data,
     plan::search::Recommendation,
     record::RunFolder,
-    spec::{self, Loaded, Search},
+    spec::{self, Loaded, RunPlace, Search},
     units::{counted, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -22,7 +22,7 @@ use super::{
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print, print_json,
-    run::{Launched, path_line, start_with},
+    run::{Launched, start_with, worth_committing},
 };
 use crate::{
     progress::ProgressMode,
@@ -69,12 +69,22 @@ impl SearchKind {
 }
 
 /// Keys of a sweep that `--search` replaces.
-const LISTED: [&str; 6] = ["grid", "zip", "include", "exclude", "repeats", "order"];
+const LISTED: [&str; 8] = [
+    "grid", "zip", "sample", "include", "exclude", "repeats", "together", "order",
+];
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let loaded = load(&args)?;
     check_output(&args)?;
     let experiment = &loaded.experiment;
+    if experiment.run.on != RunPlace::Here {
+        return Err(Stop::bad_input(format!(
+            "{}: `kiln tune` runs on one machine, because its next trials depend on the results of \
+             the ones before, and `run.on` is `{}`; give `--on here`, also in a job of Slurm",
+            args.file.display(),
+            experiment.run.on.name()
+        )));
+    }
     let needs_gpu = needs_gpu(experiment.run.engine, &experiment.run.devices);
     let opened = instruments(needs_gpu);
     let finder = FactFinder::from_environment();
@@ -266,7 +276,7 @@ fn conclude(
         print(&format!(
             "\n{}\n{}",
             page.text(super::page_style()),
-            places(report, chosen.as_deref(), &kept)
+            places(report, chosen.as_deref())
         ))?;
     }
     if report.end == LaunchEnd::NothingToDo && style != ProgressMode::Json && !args.launch.quiet {
@@ -279,28 +289,14 @@ fn conclude(
     })
 }
 
-fn places(report: &LaunchReport, chosen: Option<&Path>, kept: &Path) -> String {
-    let folder = &report.folder;
-    let files = [
-        folder.trials_table(),
-        folder.snapshots_table(),
-        folder.run_file(),
-        folder.experiment(),
-        kept.to_owned(),
-    ];
-    let files: String = files
-        .iter()
-        .map(PathBuf::as_path)
-        .chain(chosen)
-        .map(path_line)
-        .collect();
+fn places(report: &LaunchReport, chosen: Option<&Path>) -> String {
     let chosen = chosen
         .map(|path| {
             let path = without_controls(&path.display().to_string());
             format!("The chosen experiment:\n  kiln run {path}\n")
         })
         .unwrap_or_default();
-    format!("{chosen}Worth committing:\n{files}")
+    chosen + &worth_committing(&report.folder)
 }
 
 /// Writes the experiment with the chosen values and without the search; returns the path.

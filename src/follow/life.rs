@@ -7,7 +7,7 @@ use std::{
 };
 
 use kiln_core::record::{
-    RunFolder,
+    RunFolder, TicketQueue,
     lock::{Holder, holder},
     run_file::{Launch, LaunchEnded},
     run_folder::LATEST,
@@ -52,6 +52,18 @@ pub(super) struct LifeWatch {
     grown: Option<Instant>,
 }
 
+/// Whether a run goes on whose trials workers take. A worker that died keeps its tickets until
+/// somebody takes them back.
+fn of_queue(queue: &TicketQueue) -> Life {
+    let counts = queue.counts().unwrap_or_default();
+    match (counts.taken, counts.open) {
+        (1.., _) => Life::Running,
+        (_, 0) => Life::Ended("finished".to_owned()),
+        (_, 1) => Life::Ended("1 ticket waits for a worker".to_owned()),
+        (_, open) => Life::Ended(format!("{open} tickets wait for a worker")),
+    }
+}
+
 impl LifeWatch {
     pub(super) fn new(folder: &RunFolder) -> Self {
         let absolute = fs::canonicalize(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
@@ -72,6 +84,9 @@ impl LifeWatch {
 
     /// Whether the run goes on; `has_grown` if a file has grown since the last call.
     pub(super) fn look(&mut self, launch: Option<&Launch>, has_grown: bool) -> Life {
+        if let Some(queue) = TicketQueue::of(&self.folder) {
+            return of_queue(&queue);
+        }
         if has_grown && self.grown.is_some() {
             self.grown = Some(Instant::now());
         }

@@ -7,6 +7,7 @@
 
 mod attempt;
 mod curve;
+mod launch_tables;
 mod life;
 mod page;
 mod run;

@@ -17,7 +17,7 @@ const MOST_BLOCKS: usize = 40;
 /// Returns the lines of a page of at most so many columns; values in it may hold any character, and a
 /// long one makes its line longer.
 pub fn page(state: &RunState, columns: usize) -> Vec<String> {
-    let mut lines = vec![heading(state), progress(state)];
+    let mut lines = vec![heading(state), progress(state, columns)];
     lines.extend(
         state
             .problem
@@ -49,15 +49,19 @@ fn heading(state: &RunState) -> String {
     format!("{}: {launch}{how}", state.folder.display())
 }
 
-fn progress(state: &RunState) -> String {
+fn progress(state: &RunState, columns: usize) -> String {
     let fraction = state.done as f64 / state.trials.max(1) as f64;
     let more = if state.is_searching { "+" } else { "" };
     let mut text = format!(
         "{} {}/{}{more} trials",
-        bar(fraction, RUN_BAR),
+        bar(fraction, RUN_BAR.min(columns * 3 / 10)),
         state.done,
         state.trials
     );
+    // First of all, because a narrow page loses the end of its lines.
+    if let Some(left) = &state.time_left {
+        text.push_str(&format!(", about {left} left"));
+    }
     if state.failed > 0 {
         text.push_str(&format!(", {} failed", state.failed));
     }
@@ -67,9 +71,6 @@ fn progress(state: &RunState) -> String {
         text.push_str(&format!(", {running} running, {waiting} waiting"));
     } else if state.done < state.trials {
         text.push_str(&format!(", {} left", state.trials - state.done));
-    }
-    if let Some(left) = &state.time_left {
-        text.push_str(&format!(", about {left} left"));
     }
     text
 }

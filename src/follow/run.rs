@@ -13,7 +13,7 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
-    record::{RunFile, RunFolder, attempt::attempts},
+    record::{RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, launch_folder},
     spec,
 };
 use serde_json::Value;
@@ -21,8 +21,9 @@ use serde_json::Value;
 use super::{
     attempt::AttemptFollower,
     curve::Curve,
+    launch_tables::LaunchTables,
     life::{Life, LifeWatch},
-    table::{GrowingTable, GrownRow, RowSink},
+    table::{GrownRow, RowSink},
 };
 use crate::progress::{
     names::NamedSettings,
@@ -98,9 +99,9 @@ pub struct RunFollower {
     file: RunRecord,
     /// Whether points have several seeds, and the steps of a trial that has no own.
     settings: Value,
-    trials_table: GrowingTable,
+    trials_table: LaunchTables,
     trials: EndedTrials,
-    samples_table: GrowingTable,
+    samples_table: LaunchTables,
     samples: Samples,
     /// The trials with a folder, and the state of their folder when they were listed.
     started: (Option<FileMark>, Vec<TrialId>),
@@ -279,9 +280,13 @@ impl RunFollower {
         Self {
             file: RunRecord::default(),
             settings: Value::Null,
-            trials_table: GrowingTable::new(folder.trials_table()),
+            trials_table: LaunchTables::new(folder.clone(), RunFolder::trials_table, None),
             trials: EndedTrials::default(),
-            samples_table: GrowingTable::from_end(folder.samples_table(), NEWEST_SAMPLES),
+            samples_table: LaunchTables::new(
+                folder.clone(),
+                RunFolder::samples_table,
+                Some(NEWEST_SAMPLES),
+            ),
             samples: Samples::default(),
             started: (None, Vec::new()),
             running: Vec::new(),
@@ -333,6 +338,10 @@ impl RunFollower {
         let launch = file
             .and_then(|file| file.launches.last())
             .map(|launch| launch.launch);
+        let launch = launch_folder::launches(&self.folder)
+            .last()
+            .copied()
+            .max(launch);
         let goes_on = life.goes_on();
         let running: Vec<RunningTrial> = self
             .running
@@ -444,7 +453,9 @@ impl RunFollower {
         let Some(launch) = launch.map(|launch| launch.launch) else {
             return;
         };
-        self.running.retain(|known| known.file.launch == launch);
+        let at_work = at_work(&self.folder, launch);
+        self.running
+            .retain(|known| at_work.contains(&known.file.launch));
         let folder = mark(&self.folder.trials());
         if folder != self.started.0 || folder.is_none() {
             self.started = (folder, started(&self.folder));
@@ -470,7 +481,7 @@ impl RunFollower {
                 continue;
             }
             let opened = AttemptFollower::open(&self.folder, trial, attempt);
-            found.extend(opened.filter(|opened| opened.file.launch == launch));
+            found.extend(opened.filter(|opened| at_work.contains(&opened.file.launch)));
         }
         // A newer attempt of a trial takes the place of the one before.
         for opened in found {
@@ -481,6 +492,19 @@ impl RunFollower {
         self.running
             .sort_by(|one, other| one.file.started_utc.cmp(&other.file.started_utc));
     }
+}
+
+/// The launches that may run trials: the last one, or those that have tickets of the run's queue.
+fn at_work(run: &RunFolder, last: u64) -> HashSet<u64> {
+    let Some(queue) = TicketQueue::of(run) else {
+        return HashSet::from([last]);
+    };
+    let tickets = queue.list().unwrap_or_default();
+    let taken = tickets.iter().filter_map(|ticket| match ticket.state {
+        TicketState::Taken(launch) => Some(launch),
+        _ => None,
+    });
+    taken.collect()
 }
 
 /// The trials that have a folder.

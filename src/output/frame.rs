@@ -105,8 +105,12 @@ pub fn cut(text: &str, columns: usize) -> String {
     shown + "…"
 }
 
-/// Breaks a line between words, so that the terminal does not break it inside one; further lines are
-/// indented by two spaces. A word that is longer than a line stays whole.
+/// Prefix of the continuation lines of a wrapped line. It shows that they continue the line above, so
+/// that text of a value in it cannot look like a line of kiln's own.
+const GOES_ON: &str = "│ ";
+
+/// Breaks a line between words, so that the terminal does not break it inside one; further lines
+/// begin with [`GOES_ON`]. A word that is longer than a line stays whole.
 pub fn wrapped(line: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for (index, word) in line.split(' ').enumerate() {
@@ -117,10 +121,26 @@ pub fn wrapped(line: &str, columns: usize) -> Vec<String> {
             }
             lines[last].push_str(word);
         } else {
-            lines.push(format!("  {word}"));
+            lines.push(format!("{GOES_ON}{word}"));
         }
     }
     lines
+}
+
+/// Breaks the sentences of a page between words. Other lines stay as they are: those of tables and
+/// lists, which begin with a space or mark a row with a star, and those with colors.
+pub fn wrapped_prose(page: &str, columns: usize) -> String {
+    let is_prose = |line: &str| {
+        let is_row = line.starts_with(' ') || line.starts_with("*  ");
+        !is_row && !line.contains('\u{1b}')
+    };
+    page.split('\n')
+        .map(|line| match is_prose(line) && width(line) > columns {
+            true => wrapped(line, columns).join("\n"),
+            false => line.to_owned(),
+        })
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A bar of so many characters, filled up to a fraction of 1.
@@ -280,16 +300,26 @@ mod tests {
     }
 
     #[test]
+    fn only_the_sentences_of_a_page_are_wrapped() {
+        let page = "one two three\n  a list of files\n*  8  64.0  100 %\n* one star more\n";
+        assert_eq!(
+            wrapped_prose(page, 9),
+            "one two\n│ three\n  a list of files\n*  8  64.0  100 %\n* one\n│ star\n│ more\n"
+        );
+        assert_eq!(wrapped_prose(page, 80), page);
+    }
+
+    #[test]
     fn wide_letters_count_twice_and_words_stay_whole() {
         assert_eq!(cut("数据数据", 5), "数据…");
         assert_eq!(cut("数据", 4), "数据");
         assert_eq!(
             wrapped("one two three four", 9),
-            ["one two", "  three", "  four"]
+            ["one two", "│ three", "│ four"]
         );
         assert_eq!(
             wrapped("a /long/path/of/a/file b", 8),
-            ["a", "  /long/path/of/a/file", "  b"]
+            ["a", "│ /long/path/of/a/file", "│ b"]
         );
         assert_eq!(bar(0.5, 4), "██░░");
         assert_eq!(bar(7.0, 2) + &bar(f64::NAN, 1), "██░");

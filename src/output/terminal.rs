@@ -9,6 +9,7 @@
 )]
 
 use std::{
+    ffi::OsString,
     io::{self, IsTerminal, Write},
     sync::OnceLock,
 };
@@ -158,13 +159,17 @@ pub fn stderr_has_color() -> bool {
 
 fn may_show_color(is_terminal: bool) -> bool {
     match COLOR.get().copied().unwrap_or_default() {
-        // An empty NO_COLOR counts as not set (no-color.org).
-        ColorChoice::Auto => {
-            is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        }
+        ColorChoice::Auto => is_terminal && is_color_wanted(|name| std::env::var_os(name)),
         ColorChoice::Always => true,
         ColorChoice::Never => false,
     }
+}
+
+/// Whether the environment allows colors: a dumb terminal would print their codes. An empty NO_COLOR
+/// counts as not set (no-color.org).
+fn is_color_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let is_dumb = variable("TERM").is_some_and(|term| term == "dumb");
+    !is_dumb && variable("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 pub fn stdout_is_terminal() -> bool {
@@ -192,6 +197,14 @@ pub fn size() -> Option<(u16, u16)> {
 /// Rows and columns of the terminal at standard error; `None` if unknown.
 pub fn stderr_size() -> Option<(u16, u16)> {
     size_of(io::stderr())
+}
+
+/// Columns of the terminal at standard error; `None` if it is none, or unknown.
+pub fn stderr_columns() -> Option<usize> {
+    let columns = stderr_size().map(|(_, columns)| columns);
+    columns
+        .filter(|columns| *columns > 0 && stderr_is_terminal())
+        .map(usize::from)
 }
 
 fn size_of(stream: impl std::os::fd::AsFd) -> Option<(u16, u16)> {
@@ -280,6 +293,18 @@ mod tests {
             filtered("\u{1b}[A\u{1b}[8m", OwnControls::Drawing),
             " [A [8m"
         );
+    }
+
+    #[test]
+    fn a_dumb_terminal_and_no_color_have_no_colors() {
+        let wanted = |set: &[(&str, &str)]| {
+            is_color_wanted(|name| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).into())
+            })
+        };
+        assert!(wanted(&[]) && wanted(&[("TERM", "xterm"), ("NO_COLOR", "")]));
+        assert!(!wanted(&[("TERM", "dumb")]) && !wanted(&[("NO_COLOR", "1")]));
     }
 
     #[test]

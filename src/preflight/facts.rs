@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{plan::Trial, units::listed};
+use kiln_core::{kinds::Model, plan::Trial, units::listed};
 use kiln_hardware::{
     Gpu, HostFacts, Nvml, NvmlAbsent, Patience, ProcessList, Reading, Which, host, read_gpus,
     silence_of,
@@ -317,13 +317,14 @@ fn swap_used() -> Reading<u64> {
 }
 
 fn wish(trials: &[Trial], cores: u64) -> TrialDemand {
-    let workers = trials
-        .iter()
-        .filter_map(|trial| trial.data.loader())
-        .map(|loader| loader.num_workers.resolve(cores));
-    let threads = trials
-        .iter()
-        .map(|trial| trial.train.cpu_threads.resolve(cores));
+    let workers = trials.iter().filter_map(|trial| match &trial.model {
+        Model::Command(command) => command.count("num_workers"),
+        _ => Some(trial.data.loader()?.num_workers.resolve(cores)),
+    });
+    let threads = trials.iter().filter_map(|trial| match &trial.model {
+        Model::Command(command) => command.count("cpu_threads"),
+        _ => Some(trial.train.cpu_threads.resolve(cores)),
+    });
     TrialDemand {
         most_workers: workers.max().unwrap_or(0),
         most_cpu_threads: threads.max().unwrap_or(0),

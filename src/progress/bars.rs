@@ -156,6 +156,7 @@ impl TrialBar {
         let step = self.progress.step.unwrap_or(0);
         match self.progress.total_steps {
             Some(total) => format!("{step}/{total} steps"),
+            None if step == 0 => "running".to_owned(),
             None => format!("step {step}"),
         }
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use kiln_core::units::{Seconds, counted};
+use kiln_core::{
+    kinds::Model,
+    units::{Seconds, counted},
+};
 
 use super::{
     LastShown,
@@ -39,12 +42,15 @@ impl ProgressLines {
     }
 
     fn progress(&self, name: &str, progress: TrialProgress, counts: LaunchCounts) {
-        let of = progress.total_steps.map(|total| format!("/{total}"));
+        let step = match (progress.step.unwrap_or(0), progress.total_steps) {
+            // Of a command that reports no step.
+            (0, None) => "running".to_owned(),
+            (step, Some(total)) => format!("step {step}/{total}"),
+            (step, None) => format!("step {step}"),
+        };
         let left = self.outlook.time_left(counts);
         self.line(&format!(
-            "{name}: step {}{}{}{}",
-            progress.step.unwrap_or(0),
-            of.unwrap_or_default(),
+            "{name}: {step}{}{}",
             all_figures(progress),
             left.map(|left| format!("; {left} in this run"))
                 .unwrap_or_default()
@@ -77,6 +83,10 @@ impl LaunchListener for ProgressLines {
                 };
                 let name = self.outlook.name(trial);
                 self.line(&format!("{name}: started on {device}{again}"));
+                if matches!(trial.model, Model::Command(_)) {
+                    // It has begun as it starts: the next line is due later.
+                    self.shown.is_due(&trial.id, EVERY);
+                }
             }
             LaunchEvent::TrialProgressed {
                 trial,

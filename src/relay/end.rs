@@ -131,7 +131,7 @@ pub(super) fn prepare_failed(exit: Exit, tail: &str) -> String {
 }
 
 /// A program for a message: the names of the program and of the script that it runs.
-pub(super) fn shown(argv: &[String]) -> String {
+pub fn shown(argv: &[String]) -> String {
     let name = |text: &String| {
         let name = Path::new(text).file_name();
         name.map_or_else(|| text.clone(), |name| name.to_string_lossy().into_owned())

@@ -1,12 +1,16 @@
 //! The metrics of a command: lines and files come in, one number for each goes out.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::SystemTime,
+};
 
 use kiln_core::{
     kinds::command::{
         Command, CommandMetric, Measured, MetricSource, MetricTarget, Placeholders, Stream, Take,
         line_pattern, metric_target, regular_expression,
     },
+    record::note::LossRose,
     statistics,
     units::exact,
 };
@@ -20,6 +24,11 @@ use super::{
 
 /// Most numbers of which a median is made.
 const MOST_NUMBERS: usize = 1_000_000;
+/// Numbers at the end that are kept of every metric.
+const NEWEST: usize = 1000;
+
+/// Largest count: up to here a float holds every integer.
+const MOST_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// Each metric that has a number, in the order of the file.
 pub(super) type Numbers = Vec<(String, f64)>;
@@ -84,6 +93,8 @@ struct Found {
     least: Option<f64>,
     most: Option<f64>,
     all: Vec<f64>,
+    /// The last [`NEWEST`] that were not left out.
+    newest: VecDeque<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -262,6 +273,11 @@ impl Metrics {
                 let why = "too small to tell from the process that started it";
                 return Some((name, why.to_owned()));
             }
+            if metric.name == LossRose::COLUMN
+                && let Some(rose) = metric.found.loss_rose()
+            {
+                return Some((name, rose.to_string()));
+            }
             let left_out = metric.found.kept().saturating_sub(MOST_NUMBERS as u64);
             let is_median = metric.settings.take() == Take::Median;
             (is_median && left_out > 0).then(|| {
@@ -348,9 +364,10 @@ impl Metric {
                 }
             });
         }
-        if self.target.is_count() && (value < 0.0 || (value - value.round()).abs() > 1e-6) {
+        let is_count = (0.0..=MOST_COUNT).contains(&value) && (value - value.round()).abs() <= 1e-6;
+        if self.target.is_count() && !is_count {
             let why = format!(
-                "`{name}` is {}; it must be an integer of 0 or more",
+                "`{name}` is {}; it must be an integer from 0 to 2^53",
                 exact(value)
             );
             return Err(MetricFault::Missing(why));
@@ -403,7 +420,18 @@ impl Found {
         if keeps_all && self.all.len() < MOST_NUMBERS {
             self.all.push(value);
         }
+        if self.newest.len() == NEWEST {
+            self.newest.pop_front();
+        }
+        self.newest.push_back(value);
         self.kept += 1;
+    }
+
+    /// Whether these are losses that ended clearly above the first one.
+    fn loss_rose(&self) -> Option<LossRose> {
+        let half = self.newest.len().min(self.kept as usize / 2);
+        let second_half: Vec<f64> = self.newest.iter().rev().take(half).copied().collect();
+        LossRose::between(self.first?, &second_half, self.last?)
     }
 
     fn kept(&self) -> u64 {
@@ -525,7 +553,10 @@ mod tests {
             "`gflops` is 'fast', which is not a number"
         );
         let count = "metrics: {steps: {line: '(.*)'}}";
-        assert!(words(count, &["1.5"]).contains("must be an integer"));
+        for not_a_count in ["1.5", "-5", "1e30"] {
+            let said = words(count, &[not_a_count]);
+            assert!(said.contains("must be an integer from 0 to 2^53"), "{said}");
+        }
         let window = "window: {from: '^go'}";
         assert!(words(window, &["no"]).contains("'^go' matched none of 1 lines"));
     }

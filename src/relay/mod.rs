@@ -6,6 +6,8 @@
 
 mod end;
 mod files;
+mod guard;
+mod keeper;
 mod kept;
 mod lines;
 mod metrics;
@@ -17,11 +19,7 @@ mod talk;
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{RecvTimeoutError, channel},
-    },
+    sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
 };
 
@@ -32,13 +30,16 @@ use kiln_core::{
     plan::TrialFile,
     record::{Message, message::exit_status},
 };
-use signal_hook::consts::{SIGINT, SIGTERM};
+use libc::{SIGINT, SIGTERM};
 
-pub use end::shortened;
+pub use end::{shortened, shown};
+pub use keeper::keep;
 pub use kept::KeptOutput;
 pub use program::{Exit, ProgramFault, find_program, placeholders};
 
+use crate::processes;
 use end::{Ended, Verdict};
+use guard::Guard;
 use metrics::Metrics;
 use program::Started;
 use streams::{Event, Streams};
@@ -48,6 +49,8 @@ use talk::Talk;
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time that an ended program's output may stay open: a process that it left holds it.
 const PIPES_MAY_LINGER: Duration = Duration::from_secs(2);
+/// Longest time for the end of the processes that an ended program left.
+const PROCESSES_MAY_LINGER: Duration = Duration::from_secs(2);
 /// Time for a signal that reached the program to reach the relay as well.
 const SIGNAL_DELAY: Duration = Duration::from_millis(100);
 
@@ -60,20 +63,20 @@ pub fn run(trial_file: &Path) -> i32 {
             return exit_status::BAD_FILE;
         }
     };
-    let told = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&told)) {
+    let guard = match Guard::start() {
+        Ok(guard) => guard,
+        Err(error) => {
             complain(&format!(
-                "the signal handlers could not be installed: {error}"
+                "the thread for signals cannot be started: {error}"
             ));
             return exit_status::FAILED;
         }
-    }
+    };
     Relay {
         file: &file,
         command: &command,
         trial_file,
-        told,
+        guard,
         talk: Talk::default(),
     }
     .run()
@@ -103,8 +106,7 @@ struct Relay<'a> {
     file: &'a TrialFile,
     command: &'a Command,
     trial_file: &'a Path,
-    /// Whether the relay was told to stop.
-    told: Arc<AtomicBool>,
+    guard: Guard,
     talk: Talk,
 }
 
@@ -128,6 +130,10 @@ impl Relay<'_> {
         };
         let started = match program::start(&expanded, &expanded.argv) {
             Ok(started) => started,
+            // The values of this trial are at fault, not the machine.
+            Err(fault @ ProgramFault::TooLong(_)) => {
+                return self.end(Verdict::failed(fault.to_string()), None);
+            }
             Err(fault) => {
                 complain(&fault.to_string());
                 return exit_status::NO_DEVICE;
@@ -161,13 +167,14 @@ impl Relay<'_> {
                 _ => {}
             }
         };
-        let tail = streams.finish(PIPES_MAY_LINGER).stdout_tail;
-        if self.is_told() {
+        // A process that it leaves, such as a server for the program, runs until the trial ends.
+        let read = streams.finish(PIPES_MAY_LINGER, || ());
+        if self.guard.is_told() {
             return Err(Verdict::interrupted());
         }
         match ended.exit {
             Exit::Status(0) => Ok(()),
-            exit => Err(Verdict::failed(end::prepare_failed(exit, &tail))),
+            exit => Err(Verdict::failed(end::prepare_failed(exit, read.tail()))),
         }
     }
 
@@ -205,7 +212,9 @@ impl Relay<'_> {
             self.talk
                 .progress(&streams.progress(), || streams.has_worked());
         };
-        let read = streams.finish(PIPES_MAY_LINGER);
+        let read = streams.finish(PIPES_MAY_LINGER, || {
+            processes::end_descendants(PROCESSES_MAY_LINGER);
+        });
         while let Ok(event) = events.try_recv() {
             if let Event::WindowBegan(at) = event {
                 self.say_window(true, at);
@@ -227,10 +236,10 @@ impl Relay<'_> {
         let (numbers, fault) = read.metrics.numbers(&measured);
         let verdict = end::decide(&Ended {
             exit: ended.exit,
-            is_told: self.is_told(),
+            is_told: self.guard.is_told(),
             exits: &self.command.exits,
             fault: fault.as_ref(),
-            program: &end::shown(argv),
+            program: &shown(argv),
             stderr_tail: &read.stderr_tail,
             stdout_tail: &read.stdout_tail,
         });
@@ -243,19 +252,16 @@ impl Relay<'_> {
             numbers,
             step,
             notes: read.metrics.notes(),
+            peak_memory_bytes: ended.peak_memory_bytes,
         };
         self.end(verdict, Some(figures))
     }
 
     fn wait_for_the_signal(&self) {
         let until = Instant::now() + SIGNAL_DELAY;
-        while !self.is_told() && Instant::now() < until {
+        while !self.guard.is_told() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    fn is_told(&self) -> bool {
-        self.told.load(Ordering::Relaxed)
     }
 
     fn say_window(&mut self, begins: bool, monotonic_nanoseconds: u64) {
@@ -275,11 +281,9 @@ impl Relay<'_> {
     /// Writes the result, says `finished`, and returns the exit status; a signal that ended the
     /// program ends the relay as well.
     fn end(&mut self, verdict: Verdict, figures: Option<result::Figures>) -> i32 {
+        processes::end_descendants(PROCESSES_MAY_LINGER);
         let (outcome, reason, status) = match verdict {
-            Verdict::Signal(signal) => {
-                program::end_by(signal);
-                return 128 + signal;
-            }
+            Verdict::Signal(signal) => return program::end_by(signal),
             Verdict::Finished {
                 outcome,
                 reason,

@@ -1,7 +1,8 @@
 //! Finds, starts and waits for a program.
 
 use std::{
-    env, fmt, io,
+    env, fmt,
+    io::{self, PipeReader, Read, Write},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{ChildStderr, ChildStdout, Command, Stdio},
@@ -18,6 +19,8 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
+use super::guard;
+
 /// Python then passes on each line as it is printed.
 const UNBUFFERED: (&str, &str) = ("PYTHONUNBUFFERED", "1");
 
@@ -30,7 +33,7 @@ pub(super) struct Started {
     /// CLOCK_MONOTONIC just before it was started, in nanoseconds.
     pub(super) began: u64,
     pub(super) began_at: SystemTime,
-    /// Resident memory of the relay, which a new process has until it becomes another program.
+    /// The most memory that the new process held before it became the program.
     floor_bytes: u64,
 }
 
@@ -63,6 +66,8 @@ pub enum ProgramFault {
     NotThere(PathBuf),
     NotExecutable(PathBuf),
     NoFolder(PathBuf),
+    /// Its arguments and variables are longer than the system allows.
+    TooLong(PathBuf),
     NotStarted {
         program: PathBuf,
         why: String,
@@ -94,6 +99,12 @@ impl fmt::Display for ProgramFault {
                 "{}: the folder in which the program runs does not exist; make it, or correct \
                  `folder`",
                 path.display()
+            ),
+            Self::TooLong(program) => write!(
+                f,
+                "{}: its arguments and environment are longer than the system allows; write the \
+                 long value to a file, and give its path",
+                program.display()
             ),
             Self::NotStarted { program, why } => {
                 write!(
@@ -193,15 +204,18 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
         command.current_dir(folder);
     }
     end_with_this_process(&mut command);
-    let floor_bytes = own_resident_bytes();
+    let floor = FloorPipe::of(&mut command);
     let (began, began_at) = (monotonic_nanoseconds(), SystemTime::now());
     let not_started = |why: String| ProgramFault::NotStarted {
         program: program.clone(),
         why,
     };
-    let mut child = command
-        .spawn()
-        .map_err(|error| not_started(error.to_string()))?;
+    let mut child = command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::ArgumentListTooLong => ProgramFault::TooLong(program.clone()),
+        _ => not_started(error.to_string()),
+    })?;
+    // It holds the other end of the pipe.
+    drop(command);
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(not_started("its pipes are missing".to_owned()));
     };
@@ -211,17 +225,20 @@ pub(super) fn start(expanded: &Expanded, argv: &[String]) -> Result<Started, Pro
         stderr,
         began,
         began_at,
-        floor_bytes,
+        floor_bytes: floor.map_or_else(|_| own_resident_bytes(), FloorPipe::bytes),
     })
 }
 
-fn end_with_this_process(command: &mut Command) {
+/// The kernel ends the new process when this one ends. It hears the signals for which this one has a
+/// thread.
+pub(super) fn end_with_this_process(command: &mut Command) {
     let parent = getpid();
     // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is
     // taken.
     unsafe {
         command.pre_exec(move || {
             set_parent_process_death_signal(Some(Signal::KILL))?;
+            guard::unblock();
             match getppid() {
                 Some(now) if now == parent => Ok(()),
                 _ => Err(io::Error::from_raw_os_error(
@@ -283,7 +300,7 @@ fn ended(status: i32, at: u64, used: &libc::rusage, floor_bytes: u64) -> Program
         false => Exit::Status(libc::WEXITSTATUS(status)),
     };
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let peak = u64::try_from(used.ru_maxrss).unwrap_or(0) * 1024;
+    let peak = bytes_of(used.ru_maxrss);
     ProgramEnd {
         exit,
         at,
@@ -292,13 +309,50 @@ fn ended(status: i32, at: u64, used: &libc::rusage, floor_bytes: u64) -> Program
     }
 }
 
-/// A new process first has the memory of the one that started it, and the kernel counts that.
+/// A new process first has a part of the memory of the one that started it, and the kernel counts
+/// that as the program's. Through this pipe it tells how much that was.
+struct FloorPipe(PipeReader);
+
+impl FloorPipe {
+    /// # Errors
+    /// There is no pipe.
+    fn of(command: &mut Command) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is
+        // taken.
+        unsafe {
+            command.pre_exec(move || {
+                let mut used: libc::rusage = std::mem::zeroed();
+                if libc::getrusage(libc::RUSAGE_SELF, &raw mut used) == 0 {
+                    let _ = (&writer).write(&used.ru_maxrss.to_ne_bytes());
+                }
+                Ok(())
+            });
+        }
+        Ok(Self(reader))
+    }
+
+    /// The memory in bytes; of a process that told nothing, the most that it can have been.
+    fn bytes(mut self) -> u64 {
+        let mut kibibytes = [0; size_of::<libc::c_long>()];
+        match self.0.read_exact(&mut kibibytes) {
+            Ok(()) => bytes_of(libc::c_long::from_ne_bytes(kibibytes)),
+            Err(_) => own_resident_bytes(),
+        }
+    }
+}
+
+fn bytes_of(kibibytes: libc::c_long) -> u64 {
+    u64::try_from(kibibytes).unwrap_or(0) * 1024
+}
+
 fn own_resident_bytes() -> u64 {
     kiln_hardware::peak_resident_bytes_of(std::process::id()).unwrap_or(0)
 }
 
-/// Ends this process by a signal that ended the program, without a core file.
-pub(super) fn end_by(signal: i32) {
+/// Ends this process by a signal that ended the program, without a core file. The exit status, if
+/// the signal does not end it.
+pub(super) fn end_by(signal: i32) -> i32 {
     let _ = rustix::process::setrlimit(
         rustix::process::Resource::Core,
         rustix::process::Rlimit {
@@ -306,13 +360,14 @@ pub(super) fn end_by(signal: i32) {
             maximum: Some(0),
         },
     );
-    // SAFETY: the handlers of the relay are replaced by the default action, then the signal is sent
-    // to this process; no other thread depends on them.
+    guard::unblock();
+    // SAFETY: the default action replaces the handler of this process, then the signal is sent to
+    // this thread; nothing depends on the handler.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
-        libc::kill(libc::getpid(), signal);
+        libc::raise(signal);
     }
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    128 + signal
 }
 
 pub(super) fn monotonic_nanoseconds() -> u64 {

@@ -20,6 +20,8 @@ pub(super) struct Figures {
     /// The last step that it told.
     pub(super) step: Option<u64>,
     pub(super) notes: BTreeMap<String, String>,
+    /// Peak resident memory of the program's largest process, in bytes.
+    pub(super) peak_memory_bytes: Option<u64>,
 }
 
 /// # Errors
@@ -46,6 +48,7 @@ fn result(
     result.reason = reason.map(str::to_owned);
     (result.figures.steps, result.figures.left_out_steps) = (figures.step, None);
     result.notes = figures.notes;
+    result.peak_resident_bytes = figures.peak_memory_bytes;
     if let Some((from, to)) = figures.window {
         result.window_started_nanoseconds = Some(from);
         result.window_ended_nanoseconds = Some(to);

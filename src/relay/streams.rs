@@ -43,6 +43,16 @@ pub(super) struct ReadOutput {
     pub(super) stderr_tail: String,
 }
 
+impl ReadOutput {
+    /// The end of standard error, or of standard output if nothing was written there.
+    pub(super) fn tail(&self) -> &str {
+        match self.stderr_tail.trim().is_empty() {
+            true => &self.stdout_tail,
+            false => &self.stderr_tail,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Streams {
     shared: Arc<Shared>,
@@ -124,8 +134,8 @@ impl Streams {
         waiter(waited, events);
         Self {
             shared,
-            stdout: stderr,
-            stderr: stdout,
+            stdout,
+            stderr,
             forwarded: None,
         }
     }
@@ -151,19 +161,25 @@ impl Streams {
         has_worked
     }
 
-    /// The outputs of an ended program, waiting for their ends at most so long.
-    pub(super) fn finish(self, patience: Duration) -> ReadOutput {
+    /// The outputs of an ended program. `end_left` is called once they have ended, or have stayed
+    /// open for `patience` because a process that the program left holds them.
+    pub(super) fn finish(self, patience: Duration, end_left: impl FnOnce()) -> ReadOutput {
         let until = Instant::now() + patience;
         let left = || until.saturating_duration_since(Instant::now());
-        let stdout_tail = self.stdout.recv_timeout(left()).unwrap_or_default();
-        let stderr_tail = self.stderr.recv_timeout(left()).unwrap_or_default();
+        let stdout_tail = self.stdout.recv_timeout(left());
+        let stderr_tail = self.stderr.recv_timeout(left());
+        end_left();
+        let until = Instant::now() + patience;
+        let left = || until.saturating_duration_since(Instant::now());
+        let stdout_tail = stdout_tail.or_else(|_| self.stdout.recv_timeout(left()));
+        let stderr_tail = stderr_tail.or_else(|_| self.stderr.recv_timeout(left()));
         if let Some(forwarded) = self.forwarded {
             let _ = forwarded.recv_timeout(left());
         }
         ReadOutput {
             metrics: std::mem::take(&mut *self.shared.metrics()),
-            stdout_tail,
-            stderr_tail,
+            stdout_tail: stdout_tail.unwrap_or_default(),
+            stderr_tail: stderr_tail.unwrap_or_default(),
         }
     }
 }

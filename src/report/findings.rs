@@ -259,7 +259,9 @@ fn as_text(finding: &WordedFinding) -> String {
     for point in &finding.also {
         let _ = writeln!(text, "    {point}");
     }
-    let _ = writeln!(text, "  next:");
+    if !finding.next_yaml.is_empty() {
+        let _ = writeln!(text, "  next:");
+    }
     finding.next_yaml.lines().for_each(|line| {
         let _ = writeln!(text, "    {line}");
     });
@@ -299,11 +301,10 @@ fn as_markdown(finding: &WordedFinding) -> String {
     for point in &finding.also {
         let _ = writeln!(text, "- {}", markdown::inline(point));
     }
-    let _ = write!(
-        text,
-        "\nNext:\n\n{}",
-        markdown::fenced("yaml", &finding.next_yaml)
-    );
+    if !finding.next_yaml.is_empty() {
+        let yaml = markdown::fenced("yaml", &finding.next_yaml);
+        let _ = write!(text, "\nNext:\n\n{yaml}");
+    }
     text
 }
 

@@ -1,12 +1,12 @@
 //! One-line notices on a whole run that no single trial shows, each with its evidence and a remedy.
 //! What a trial's own row shows is said by `diagnosis`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable, note::ContinuedFrom},
-    units::{Fraction, counted},
+    units::{Fraction, counted, significant},
 };
 
 use super::{
@@ -28,6 +28,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(too_low_peak(&completed));
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
+    lines.extend(gradient_noise(&points, &table.axes));
     lines.extend(not_comparable(&completed, &table.axes));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
@@ -83,6 +84,53 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
          real / synthetic); `sweep.repeats: 3` separates it from noise",
         Fraction(cost.max(0.0)),
         points[real].name(axes)
+    ))
+}
+
+/// What the gradient noise scale says of the batch, of the point whose interval is the narrowest.
+///
+/// With a batch B and a noise scale N a training needs 1 + B/N times the fewest samples, and 1 + N/B
+/// times the fewest steps (McCandlish et al., 2018, arXiv 1812.06162, equation 2.12), as far as the
+/// scale stays what it is.
+fn gradient_noise(points: &[Point<'_>], axes: &[String]) -> Option<String> {
+    let measured = points.iter().flat_map(|point| {
+        point.rows.iter().filter_map(move |row| {
+            let ends = [
+                row.gradient_noise_scale_low?,
+                row.gradient_noise_scale_high?,
+            ];
+            Some((point, *row, row.gradient_noise_scale?, ends))
+        })
+    });
+    let width = |[low, high]: [f64; 2]| high / low.max(f64::MIN_POSITIVE);
+    let told = measured.min_by(|one, other| width(one.3).total_cmp(&width(other.3)));
+    if let Some((point, row, scale, [low, high])) = told {
+        let batch = row.effective_batch_size as f64;
+        let step = row.gradient_noise_step?;
+        return Some(format!(
+            "at step {step} the gradient noise scale is {} samples (95 % interval {} to {}; {}): with \
+             the effective batch of {batch} a training needs {} times the fewest samples and {} \
+             times the fewest steps",
+            significant(scale),
+            significant(low),
+            significant(high),
+            point.name(axes),
+            significant(1.0 + batch / scale),
+            significant(1.0 + scale / batch),
+        ));
+    }
+    let mut lower = points.iter().flat_map(|point| {
+        let rows = point.rows.iter();
+        rows.filter_map(move |row| Some((point, row.gradient_noise_scale_low?, *row)))
+    });
+    let (point, low, row) = lower.next()?;
+    Some(format!(
+        "the gradient noise scale is at least {} samples ({}), and no upper end is known: the \
+         gradient of the effective batch of {} is lost in noise; more measured steps or \
+         micro-batches tell more",
+        significant(low),
+        point.name(axes),
+        row.effective_batch_size
     ))
 }
 
@@ -183,42 +231,67 @@ fn continued(points: &[Point<'_>]) -> Option<String> {
 /// Timings compare only where all of these are equal, unless an axis varies them on purpose.
 fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     type Cell = fn(&TrialRow) -> Option<String>;
-    const EQUAL: [(&str, &[&str], Cell); 7] = [
-        ("device", &["run.devices", "run.devices_per_trial"], |row| {
-            row.device_uuid.clone().or_else(|| row.device_name.clone())
-        }),
+    const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
+    const EQUAL: [(&str, &[&str], Cell); 6] = [
         ("driver", &[], |row| row.driver.clone()),
         ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
         ("engine", &["run.engine"], |row| Some(row.engine.clone())),
         ("precision", &["train.precision"], |row| {
             Some(row.precision.clone())
         }),
-        (
-            "number of concurrent trials",
-            &["run.devices", "run.devices_per_trial"],
-            |row| Some(row.concurrent_trials.to_string()),
-        ),
+        ("number of concurrent trials", DEVICES, |row| {
+            Some(row.concurrent_trials.to_string())
+        }),
         ("threads", &["train.cpu_threads"], |row| {
             row.cpu_threads.map(|threads| threads.to_string())
         }),
     ];
-    let differing = EQUAL.iter().filter_map(|(name, its_axes, cell)| {
+    let varies_on_purpose =
+        |its_axes: &[&str]| axes.iter().any(|axis| its_axes.contains(&axis.as_str()));
+    let mut differing: Vec<String> = Vec::new();
+    if !varies_on_purpose(DEVICES) {
+        differing.extend(different_devices(rows));
+    }
+    for (name, its_axes, cell) in EQUAL {
         let values: BTreeSet<String> = rows.iter().filter_map(|row| cell(row)).collect();
-        let varies_on_purpose = axes.iter().any(|swept| its_axes.contains(&swept.as_str()));
-        (values.len() > 1 && !varies_on_purpose).then(|| {
-            format!(
-                "{name} ({})",
-                values.into_iter().collect::<Vec<_>>().join(", ")
-            )
-        })
-    });
-    let differing: Vec<String> = differing.collect();
+        if values.len() > 1 && !varies_on_purpose(its_axes) {
+            let values: Vec<String> = values.into_iter().collect();
+            differing.push(format!("{name} ({})", values.join(", ")));
+        }
+    }
     (!differing.is_empty()).then(|| {
         format!(
             "timings are not comparable across all rows: they differ in {}",
             differing.join(", ")
         )
     })
+}
+
+/// The kinds of devices with their numbers of rows; of one kind its boards, or the hosts of its
+/// processors.
+fn different_devices(rows: &[&TrialRow]) -> Option<String> {
+    let counts = |cell: fn(&TrialRow) -> Option<&String>| {
+        let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+        for value in rows.iter().filter_map(|row| cell(row)) {
+            *counts.entry(value).or_default() += 1;
+        }
+        counts
+    };
+    let kinds = counts(|row| row.device_name.as_ref());
+    if kinds.len() > 1 {
+        let each: Vec<String> = kinds
+            .iter()
+            .map(|(name, count)| format!("{} on {name}", counted(*count, "row")))
+            .collect();
+        return Some(format!("device ({})", each.join(", ")));
+    }
+    let boards = counts(|row| row.device_uuid.as_ref());
+    if boards.len() > 1 {
+        let boards: Vec<&str> = boards.keys().map(|board| board.as_str()).collect();
+        return Some(format!("device ({})", boards.join(", ")));
+    }
+    let hosts = counts(|row| row.host_id.as_ref());
+    (hosts.len() > 1).then(|| format!("host ({} of them)", hosts.len()))
 }
 
 fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
@@ -318,6 +391,61 @@ mod tests {
              number of concurrent trials (1, 2)"
         );
         assert!(said(&rows("run.devices")).is_empty());
+    }
+
+    #[test]
+    fn a_measured_noise_scale_is_told_with_what_the_batch_costs() {
+        let of = |number: u64, low: f64, high: Option<f64>| TrialRow {
+            effective_batch_size: 32,
+            gradient_noise_scale: high.map(|_| 64.0),
+            gradient_noise_scale_low: Some(low),
+            gradient_noise_scale_high: high,
+            gradient_noise_step: Some(400),
+            ..row(number, 10.0)
+        };
+        let told = |rows: [TrialRow; 2]| {
+            let [a, b] = rows;
+            said(&table(&["train.seed"], vec![(a, &["1"][..]), (b, &["2"])])).remove(0)
+        };
+        assert_eq!(
+            told([of(1, 20.0, Some(200.0)), of(2, 50.0, Some(80.0))]),
+            "at step 400 the gradient noise scale is 64.0 samples (95 % interval 50.0 to 80.0; \
+             train.seed 2): with the effective batch of 32 a training needs 1.50 times the fewest \
+             samples and 3.00 times the fewest steps"
+        );
+        assert!(
+            told([of(1, 20.0, None), of(2, 30.0, None)])
+                .starts_with("the gradient noise scale is at least 20.0 samples (train.seed 1)")
+        );
+    }
+
+    #[test]
+    fn kinds_of_devices_are_counted_and_hosts_of_one_processor_told() {
+        let on = |number: u64, name: &str, board: Option<&str>, host: &str| TrialRow {
+            device_name: Some(name.into()),
+            device_uuid: board.map(str::to_owned),
+            host_id: Some(host.into()),
+            ..row(number, 10.0)
+        };
+        let told = |rows: [TrialRow; 3]| {
+            let [a, b, c] = rows.map(|row| (row, &["a"][..]));
+            said(&table(&["train.batch_size"], vec![a, b, c])).remove(0)
+        };
+        let line = told([
+            on(1, "NVIDIA H200", Some("GPU-1"), "x"),
+            on(2, "NVIDIA A100", Some("GPU-2"), "y"),
+            on(3, "NVIDIA H200", Some("GPU-3"), "x"),
+        ]);
+        assert!(
+            line.ends_with("differ in device (1 row on NVIDIA A100, 2 rows on NVIDIA H200)"),
+            "{line}"
+        );
+        let line = told([
+            on(1, "EPYC", None, "x"),
+            on(2, "EPYC", None, "y"),
+            on(3, "EPYC", None, "x"),
+        ]);
+        assert!(line.ends_with("differ in host (2 of them)"), "{line}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use kiln_core::{
     record::{TrialRow, TrialTable},
-    spec::{self, Goal, Metric, Search},
+    spec::{self, Goal, Metric, ObjectiveSource, Search},
 };
 
 use super::points::{lengths_differ, short_names};
@@ -74,8 +74,8 @@ pub(super) struct Objective {
     pub(super) by: RankedBy,
     /// Whether the axes also change the speed, so that no point is the best at both.
     pub(super) is_trade_off: bool,
-    /// Whether the experiment itself names the metric.
-    pub(super) is_asked: bool,
+    /// The key of the experiment that chose the metric; `None` if the axes chose it.
+    pub(super) asked: Option<ObjectiveSource>,
     /// The axes that decide it, in words; `None` if speed is all they change.
     pub(super) why: Option<String>,
 }
@@ -89,7 +89,7 @@ impl Objective {
         let speed = Self {
             by: RankedBy::Speed,
             is_trade_off: false,
-            is_asked: false,
+            asked: None,
             why: None,
         };
         let kinds = kinds(table);
@@ -100,13 +100,13 @@ impl Objective {
             return speed;
         };
         let names = short_names(&table.axes);
-        let goal = spec::Objective { metric, goal: None }.goal();
+        let goal = spec::Objective::of(metric, None).goal();
         let changing = format!("`{}` changes what is learned", names[first]);
         let fast = kinds.iter().position(|kind| *kind == AxisKind::Speed);
         Self {
             by: RankedBy::Metric(metric, goal),
             is_trade_off: fast.is_some(),
-            is_asked: false,
+            asked: None,
             why: Some(match fast {
                 Some(fast) => format!("{changing}, and `{}` how fast", names[fast]),
                 None => changing,
@@ -124,7 +124,7 @@ impl Objective {
         Self {
             by,
             is_trade_off: false,
-            is_asked: true,
+            asked: Some(asked.source),
             why: None,
         }
     }
@@ -171,7 +171,7 @@ fn of_search(search: &Search) -> Option<Objective> {
         Search::SuccessiveHalving { metric, .. } => *metric,
         Search::BestThroughputBatch { .. } | Search::Workers { .. } => Metric::SamplesPerSecond,
     };
-    Some(Objective::asked(spec::Objective { metric, goal: None }))
+    Some(Objective::asked(spec::Objective::of(metric, None)))
 }
 
 /// The property in which the choice of a search is best, in the words of a report: `fastest`,
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn a_search_is_named_like_a_report_and_says_when_it_does_not_optimize_the_objective() {
         let search = |text: &str| -> Search { serde_yaml::from_str(text).unwrap() };
-        let asked = |metric| Some(spec::Objective { metric, goal: None });
+        let asked = |metric| Some(spec::Objective::of(metric, None));
         let halving = search(
             "{kind: successive-halving, metric: valid_loss, steps: 4, axes: {train.seed: [1, 2]}}",
         );
@@ -348,10 +348,7 @@ mod tests {
         );
         assert!(objective_not_searched(&halving, asked(Metric::ValidTop1)).is_some());
         assert!(objective_not_searched(&fastest, asked(Metric::ValidLoss)).is_some());
-        let slowest = spec::Objective {
-            metric: Metric::SamplesPerSecond,
-            goal: Some(Goal::Min),
-        };
+        let slowest = spec::Objective::of(Metric::SamplesPerSecond, Some(Goal::Min));
         assert!(objective_not_searched(&fastest, Some(slowest)).is_some());
     }
 
@@ -359,7 +356,7 @@ mod tests {
     fn the_experiments_own_objective_counts() {
         let asked = |metric, goal| {
             let table = table(&["train.batch_size"], vec![(row(1, 10.0), &["4"])]);
-            Objective::of(&table, Some(spec::Objective { metric, goal }))
+            Objective::of(&table, Some(spec::Objective::of(metric, goal)))
         };
         assert_eq!(
             asked(Metric::ValidLoss, None).superlative(),

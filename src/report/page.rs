@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
+    compare::how_to_compare,
     diagnosis::{RuleFinding, diagnose},
     findings::{FindingForm, in_full},
     layout::PageStyle,
@@ -34,6 +35,8 @@ pub struct Subject<'a> {
     pub run: Option<&'a RunFile>,
     /// The resolved experiment, as YAML.
     pub experiment: Option<&'a str>,
+    /// The list of packages of the programs of its newest launch.
+    pub packages: Option<&'a str>,
     /// Folder of its series; `None` for a table without a folder, such as one read from another
     /// commit.
     pub folder: Option<&'a RunFolder>,
@@ -46,6 +49,7 @@ impl<'a> Subject<'a> {
             name,
             run: None,
             experiment: None,
+            packages: None,
             folder: None,
         }
     }
@@ -53,6 +57,13 @@ impl<'a> Subject<'a> {
     /// The experiment's own objective.
     pub fn objective(&self) -> Option<spec::Objective> {
         spec::objective_of(self.experiment?)
+    }
+
+    /// The command that compares the values of `sweep.together`.
+    fn how_to_compare(&self) -> Option<String> {
+        let experiment: Value = serde_yaml::from_str(self.experiment?).ok()?;
+        let axis = experiment["sweep"]["together"][0].as_str()?;
+        how_to_compare(self.table, axis, self.name)
     }
 
     /// Number of trials of the plan; 0 if unknown.
@@ -72,8 +83,9 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
         style,
     );
     format!(
-        "{}\n\n{page}{}",
+        "{}\n\n{page}{}{}",
         without_controls(subject.name),
+        subject.how_to_compare().unwrap_or_default(),
         in_full(&findings, FindingForm::Text)
     )
 }

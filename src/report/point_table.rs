@@ -37,9 +37,10 @@ const COLUMNS: [PointColumn; 15] = [
         cell: others,
     },
     PointColumn {
-        name: "best",
-        meaning: "`*` for the best point by the run's objective, or for each point of the Pareto \
-                  front; the column is named for the objective: `best_valid_loss`.",
+        name: "best_by",
+        meaning: "In the row of the best point, the column by which it is the best: \
+                  `valid_loss`; `valid_loss and speed` in each row of a Pareto front. Empty in \
+                  all other rows.",
         cell: |_| None,
     },
     PointColumn {
@@ -205,12 +206,17 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
         let mut ranked = ranking.points.iter();
         ranked.any(|ranked| ranked.place == place && ranked.is_marked)
     };
+    let by = ranking.objective.column(table);
+    let best_by = match ranking.objective.is_trade_off {
+        true => format!("{by} and speed"),
+        false => by.to_owned(),
+    };
     let mut heads: Vec<String> = table.axes.clone();
     let mut rows: Vec<Vec<String>> = all.iter().map(|point| point.values.to_vec()).collect();
     for (number, column) in COLUMNS.iter().enumerate() {
         let cells: Vec<String> = match column.name {
-            "best" => (0..all.len())
-                .map(|place| if is_best(place) { "*" } else { "" }.to_owned())
+            "best_by" => (0..all.len())
+                .map(|place| if is_best(place) { &best_by } else { "" }.to_owned())
                 .collect(),
             _ => all
                 .iter()
@@ -220,10 +226,7 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
         if number >= ALWAYS && cells.iter().all(String::is_empty) {
             continue;
         }
-        heads.push(match column.name {
-            "best" => format!("best_{}", ranking.objective.column(table)),
-            name => name.to_owned(),
-        });
+        heads.push(column.name.to_owned());
         rows.iter_mut()
             .zip(cells)
             .for_each(|(row, cell)| row.push(cell));
@@ -302,10 +305,10 @@ mod tests {
         );
         assert_eq!(
             text,
-            "train.optimizer.learning_rate,completed,others,best_valid_loss,samples_per_second,\
+            "train.optimizer.learning_rate,completed,others,best_by,samples_per_second,\
              samples_per_second_deviation,valid_loss,valid_loss_deviation,trial_seconds\n\
              0.1,2,,,1010,14,2.6000,0.1414,12.35\n\
-             0.01,1,,*,1010,,1.2500,,12.35\n\
+             0.01,1,,valid_loss,1010,,1.2500,,12.35\n\
              10,0,1 oom,,,,,,\n"
         );
     }
@@ -337,12 +340,9 @@ mod tests {
             seconds_to_target: Some(12.5),
             ..row(1, 10.0)
         };
-        let asked = spec::Objective {
-            metric: Metric::SecondsToTarget,
-            goal: None,
-        };
+        let asked = spec::Objective::of(Metric::SecondsToTarget, None);
         let text = point_table(&table(&["a.b"], vec![(fixed, &["1"])]), Some(asked));
-        assert!(text.contains("best_seconds_to_target"), "{text}");
+        assert!(text.contains("1,1,,seconds_to_target,"), "{text}");
         assert!(text.lines().next().unwrap().ends_with(",seconds_to_target"));
     }
 }

@@ -47,7 +47,10 @@ impl RankedTable<'_> {
             false => String::new(),
         };
         let _ = write!(page, "\n{mark}{spread}\n");
-        if ranking.objective.is_asked || ranking.objective.why.is_some() || ranking.is_of_steps() {
+        if ranking.objective.asked.is_some()
+            || ranking.objective.why.is_some()
+            || ranking.is_of_steps()
+        {
             let _ = writeln!(page, "{}", without_controls(&ranking.order_in_words()));
         }
         if ranking.is_of_steps() {

@@ -2,7 +2,7 @@
 
 use kiln_core::{
     record::{TrialRow, TrialTable},
-    spec::{self, Goal, Metric},
+    spec::{self, Goal, Metric, ObjectiveSource},
     units::{counted, decimals, without_controls},
 };
 
@@ -228,15 +228,18 @@ impl<'a> Ranking<'a> {
             RankedBy::Speed if self.is_of_steps() => "shortest step".to_owned(),
             _ => self.objective.superlative(),
         };
-        match &self.objective.why {
-            _ if matches!(self.objective.by, RankedBy::Metric(Metric::Own(_), _)) => {
-                format!("{order} first, as the experiment says")
-            }
-            _ if self.objective.is_asked => {
+        match (self.objective.asked, &self.objective.why) {
+            (Some(ObjectiveSource::Objective), _) => {
                 format!("{order} first, as `objective` of the experiment says")
             }
-            Some(why) => format!("{order} first, because {why}"),
-            None => format!("{order} first"),
+            (Some(ObjectiveSource::Better), _) => {
+                format!("{order} first, as `better` of this metric says")
+            }
+            (Some(ObjectiveSource::Measured), _) => {
+                format!("{order} first, because the experiment does not say what is better")
+            }
+            (None, Some(why)) => format!("{order} first, because {why}"),
+            (None, None) => format!("{order} first"),
         }
     }
 

@@ -16,10 +16,13 @@ use kiln_core::{
         ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
         differs_from_defaults,
     },
-    record::{AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts},
+    record::{
+        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts, launch_folder,
+        run_folder::TRIAL_YAML,
+    },
     spec::{AfterTraining, Run, expand_home},
 };
-use kiln_hardware::OomKillWatch;
+use kiln_hardware::{OomKillWatch, children};
 use rustix::process::Signal;
 
 use super::{
@@ -31,8 +34,10 @@ use super::{
     limits::{AttemptTimes, Due, SignsOfLife},
     listen::ChildState,
     memory,
-    programs::{self, TrialProgram},
+    programs::{self, ChildKind, TrialProgram},
+    provenance::LoadedLibraries,
 };
+use crate::relay;
 
 pub(super) use finish::{Finished, Lost, Surroundings};
 
@@ -51,6 +56,8 @@ pub(super) struct AttemptSetting<'a> {
     pub(super) token: u64,
     /// The trial's highest attempt that has a row; 0 if none has.
     pub(super) last_row: u64,
+    /// Whether other launches work on the run at the same time.
+    pub(super) is_among_others: bool,
     /// True if it ignores the checkpoints of earlier attempts.
     pub(super) begins_anew: bool,
 }
@@ -66,8 +73,7 @@ pub(super) struct Attempt {
     /// Largest number of trials that ran at the same time as this one, including it.
     pub(super) most_concurrent: u64,
     child: Running,
-    /// Whether the child only starts the trial's program.
-    is_relay: bool,
+    kind: ChildKind,
     folder: PathBuf,
     started: Instant,
     started_utc: String,
@@ -76,6 +82,7 @@ pub(super) struct Attempt {
     /// The first cause of the stop.
     stopped: Option<StopCause>,
     oom_kills: OomKillWatch,
+    libraries: LoadedLibraries,
 }
 
 /// Creates the attempt's folder and files and starts its child.
@@ -92,7 +99,7 @@ pub(super) fn start(
     let trial = setting.trial;
     // A copy of the run may have its rows without the folders of its attempts.
     let last_folder = attempts(setting.folder, &trial.id).last().copied();
-    let attempt = last_folder.unwrap_or(0).max(setting.last_row) + 1;
+    let mut attempt = last_folder.unwrap_or(0).max(setting.last_row) + 1;
     let (started_utc, run_seconds) = (
         clock::utc_now(),
         clock::run_seconds(setting.run_anchor_nanoseconds),
@@ -104,9 +111,34 @@ pub(super) fn start(
     if trial.train.checkpoint.is_some() {
         checkpoints(setting.folder, trial).check_folder()?;
     }
-    let folder = setting.folder.make_attempt(&trial.id, attempt)?;
-    let started = write_files(setting, trial, attempt, &folder, &started_utc).and_then(|()| {
-        let trial_file = setting.folder.trial_file(&trial.id);
+    let folder = loop {
+        match setting.folder.make_attempt(&trial.id, attempt) {
+            // Another launch has the number, or a file server lost its reply.
+            Err(error)
+                if setting.is_among_others && error.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                attempt += 1;
+            }
+            made => break made?,
+        }
+    };
+    let trial_file = match setting.is_among_others {
+        true => folder.join(TRIAL_YAML),
+        false => setting.folder.trial_file(&trial.id),
+    };
+    let files = AttemptPaths {
+        folder: &folder,
+        trial_file: &trial_file,
+    };
+    let noted = match setting.is_among_others {
+        true => launch_folder::note_attempt(setting.folder, setting.launch, &trial.id, attempt),
+        false => Ok(()),
+    };
+    let written = noted.and_then(|()| write_files(setting, trial, attempt, files, &started_utc));
+    let started = written.and_then(|()| {
+        if saves_by_itself(trial) {
+            setting.folder.make_checkpoints(&trial.id)?;
+        }
         let asked = trial_file.with_file_name(ASKED_FILE);
         let program = TrialProgram::of(setting.request, trial, &asked)?;
         let start = ChildStart {
@@ -118,9 +150,9 @@ pub(super) fn start(
             token: setting.token,
         };
         let child = child::start(&start, events).map_err(|error| named(error, &program.path))?;
-        Ok((child, program.is_relay))
+        Ok((child, program.kind))
     });
-    let (child, is_relay) = started.inspect_err(|_| {
+    let (child, kind) = started.inspect_err(|_| {
         let _ = setting.folder.remove(&folder);
     })?;
     Ok(Attempt {
@@ -130,7 +162,7 @@ pub(super) fn start(
         slot,
         most_concurrent: 1,
         child,
-        is_relay,
+        kind,
         folder,
         started: Instant::now(),
         started_utc,
@@ -138,13 +170,18 @@ pub(super) fn start(
         times: AttemptTimes::new(keeps_checkpoints(trial)),
         stopped: None,
         oom_kills,
+        libraries: LoadedLibraries::new(trial),
     })
 }
 
 /// Whether a trial resumes from what its attempts before left.
 fn keeps_checkpoints(trial: &Trial) -> bool {
-    let by_itself = matches!(&trial.model, Model::Command(command) if command.checkpoints);
-    by_itself || trial.train.checkpoint.is_some()
+    saves_by_itself(trial) || trial.train.checkpoint.is_some()
+}
+
+/// Whether the trial's program keeps files of its own in the folder for checkpoints.
+fn saves_by_itself(trial: &Trial) -> bool {
+    matches!(&trial.model, Model::Command(command) if command.checkpoints)
 }
 
 /// The files of the training that a trial keeps.
@@ -174,14 +211,24 @@ fn named(error: io::Error, program: &Path) -> io::Error {
     )
 }
 
+/// Where an attempt finds its files.
+#[derive(Clone, Copy)]
+struct AttemptPaths<'a> {
+    folder: &'a Path,
+    /// The child's input.
+    trial_file: &'a Path,
+}
+
 fn write_files(
     setting: &AttemptSetting,
     trial: &Trial,
     attempt: u64,
-    folder: &Path,
+    paths: AttemptPaths<'_>,
     started_utc: &str,
 ) -> io::Result<()> {
-    let file = AttemptFile {
+    let path = paths.trial_file;
+    let file = trial_file(setting, trial, attempt, paths.folder);
+    let started = AttemptFile {
         trial: trial.id.clone(),
         attempt,
         launch: setting.launch,
@@ -192,10 +239,9 @@ fn write_files(
             uuids(setting.devices).join(DEVICE_SEPARATOR)
         },
         steps: trial.steps,
+        argv: command_line(setting.request, trial, &file, path),
     };
-    file.write(setting.folder)?;
-    let path = setting.folder.trial_file(&trial.id);
-    let file = trial_file(setting, trial, attempt, folder);
+    started.write(setting.folder)?;
     if programs::engine(setting.request, trial).is_some() {
         let text = asked_json(&file, trial)?;
         setting
@@ -203,7 +249,20 @@ fn write_files(
             .write(&path.with_file_name(ASKED_FILE), text.as_bytes())?;
     }
     let text = serde_yaml::to_string(&file).map_err(io::Error::other)?;
-    setting.folder.write(&path, text.as_bytes())
+    setting.folder.write(path, text.as_bytes())
+}
+
+/// The command line of a trial's program; empty for `kiln-trial`.
+fn command_line(request: &RunRequest, trial: &Trial, file: &TrialFile, path: &Path) -> Vec<String> {
+    if let Model::Command(command) = &trial.model {
+        return command.expand(&relay::placeholders(file, path)).argv;
+    }
+    let Some(engine) = programs::engine(request, trial) else {
+        return Vec::new();
+    };
+    let mut argv = engine.argv.clone();
+    argv.push(path.to_string_lossy().into_owned());
+    argv
 }
 
 /// The trial as JSON for an engine of one's own, with the keys that it has to know.
@@ -257,7 +316,7 @@ impl Attempt {
             trial: trial.id.clone(),
             attempt: self.attempt,
             pid: self.child.pid(),
-            is_relay: self.is_relay,
+            is_relay: self.kind.is_relay(),
             device_uuids,
         }
     }
@@ -270,9 +329,25 @@ impl Attempt {
         &self.folder
     }
 
-    /// Notices a control group that the child has moved to.
+    /// Notices a control group that the trial's program has moved to.
     pub(super) fn follow_memory_group(&mut self) {
-        self.oom_kills.follow(self.child.pid());
+        let child = self.child.pid();
+        let below = self
+            .kind
+            .is_relay()
+            .then(|| children(child).first().copied());
+        self.oom_kills.follow(below.flatten().unwrap_or(child));
+    }
+
+    /// Looks which libraries a program has loaded, where that is due at a tick.
+    pub(super) fn follow_libraries(&mut self) {
+        let age = self.started.elapsed();
+        self.libraries.at_tick(self.child.pid(), age);
+    }
+
+    /// The measured window begins or ends.
+    pub(super) fn mark_window(&mut self) {
+        self.libraries.at_window(self.child.pid());
     }
 
     /// Stops the child's process group with SIGTERM; the first cause counts.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kiln_core::{
+    kinds::Model,
     record::difference::{Difference, differences, leaves},
     spec::Experiment,
 };
@@ -10,7 +11,7 @@ use serde_json::Value;
 
 /// Keys that do not affect results: a run can be resumed when they change, and the launch records
 /// the new value.
-const FREE: [&str; 7] = [
+const FREE: [&str; 8] = [
     "description",
     "data.path",
     "train.initial_weights.path",
@@ -18,7 +19,11 @@ const FREE: [&str; 7] = [
     "run.stall",
     "run.retries",
     "run.wait",
+    "run.on",
 ];
+
+/// The section that says what the workers ask of Slurm; free as a whole.
+const SLURM: &str = "run.slurm";
 
 /// A key whose value differs; `None` if the key is absent.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +31,8 @@ pub(super) struct KeyChange {
     pub(super) key: String,
     pub(super) old: Option<Value>,
     pub(super) new: Option<Value>,
-    /// Whether it is only the path of a file of prompts and responses.
+    /// Whether it is only the path of a file of prompts and responses, or of a program, whose
+    /// content is compared.
     is_moved: bool,
     /// Whether it is only the default of `train.checkpoint.after`, which was `delete` once.
     is_of_a_default: bool,
@@ -40,7 +46,8 @@ impl KeyChange {
 
     /// Whether a resume accepts the new value.
     pub(super) fn is_free(&self) -> bool {
-        FREE.contains(&self.key.as_str()) || self.is_moved || self.is_of_a_default
+        let is_of_slurm = self.key == SLURM || self.key.starts_with("run.slurm.");
+        FREE.contains(&self.key.as_str()) || is_of_slurm || self.is_moved || self.is_of_a_default
     }
 }
 
@@ -53,8 +60,11 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
             && old.data.pairs().is_some()
             && new.data.pairs().is_some()
     };
+    let is_same_command = is_same_command(old, new);
     let of_keys = |Difference { key, old, new }| {
-        let is_moved = moves(&key) && old.is_some() && new.is_some();
+        let is_moved = (moves(&key) && old.is_some() && new.is_some())
+            || (PLACES.contains(&key.as_str()) && is_same_command)
+            || is_engine_moved(&key, old.as_ref(), new.as_ref());
         let is_of_a_default = key == "train.checkpoint.after"
             && [&old, &new]
                 .into_iter()
@@ -72,6 +82,40 @@ pub(super) fn changes(old: &Experiment, new: &Experiment) -> Vec<KeyChange> {
         .into_iter()
         .map(of_keys)
         .collect()
+}
+
+/// Keys of a command that say where its program lies; its content is compared by its hash.
+const PLACES: [&str; 3] = ["model.argv", "model.folder", "model.files"];
+
+/// Whether both are one command, wherever its program lies.
+fn is_same_command(old: &Experiment, new: &Experiment) -> bool {
+    match (&*old.model, &*new.model) {
+        (Model::Command(old), Model::Command(new)) => {
+            let names = [old, new].map(|command| command.argv.with_program_name());
+            names[0] == names[1]
+        }
+        _ => false,
+    }
+}
+
+/// Whether only the places of the files of an engine of one's own changed.
+fn is_engine_moved(key: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
+    let Some(rest) = key.strip_prefix("run.engines.") else {
+        return false;
+    };
+    let words = |value: Option<&Value>| -> Option<Vec<String>> {
+        let words = value?.as_array()?.iter();
+        let name = |word: &Value| Some(word.as_str()?.rsplit('/').next()?.to_owned());
+        words.map(name).collect()
+    };
+    match rest.rsplit_once('.') {
+        Some((_, "files")) => true,
+        Some((_, "argv")) => {
+            let (old, new) = (words(old), words(new));
+            old.is_some() && old == new
+        }
+        _ => false,
+    }
 }
 
 /// The changes as lines of old and new value.
@@ -200,6 +244,39 @@ mod tests {
                 "{other:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_program_may_lie_elsewhere_and_may_not_be_called_otherwise() {
+        let of = |model: &str, engine: &str| {
+            serde_yaml::from_str::<Experiment>(&format!(
+                "{{kiln: 1, name: x, model: {{kind: command, {model}}}, \
+                 run: {{engines: {{own: {engine}}}}}}}"
+            ))
+            .unwrap()
+        };
+        let is_free = |old: [&str; 2], new: [&str; 2]| {
+            let changes = changes(&of(old[0], old[1]), &of(new[0], new[1]));
+            !changes.is_empty() && changes.iter().all(KeyChange::is_free)
+        };
+        let (command, engine) = ("argv: [./a, x]", "{argv: [python, e.py, --fast]}");
+        assert!(is_free([command, engine], ["argv: [bin/a, x]", engine]));
+        assert!(is_free(
+            [command, engine],
+            ["argv: [./a, x], folder: f, files: [x.c]", engine]
+        ));
+        assert!(!is_free([command, engine], ["argv: [./b, x]", engine]));
+        assert!(!is_free([command, engine], ["argv: [./a, y]", engine]));
+        let moved = "{argv: [.venv/bin/python, lib/e.py, --fast], files: [lib/*.py]}";
+        assert!(is_free([command, engine], [command, moved]));
+        assert!(!is_free(
+            [command, engine],
+            [command, "{argv: [python, e.py]}"]
+        ));
+        assert!(!is_free(
+            [command, engine],
+            [command, "{argv: [python, f.py, --fast]}"]
+        ));
     }
 
     #[test]

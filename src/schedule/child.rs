@@ -1,5 +1,5 @@
 //! The process of an attempt: starts it in its own process group, reads its output, stops it and
-//! reaps it. It ends with its parent, and it is the parent of its own orphans.
+//! reaps it. It ends with its parent (a relay with all that it started), and it is the parent of its own orphans.
 //!
 //! Children are started only by the scheduler's thread, which outlives them: the kernel sends the
 //! parent-death signal when the *thread* that started a child ends.
@@ -75,7 +75,7 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
         return Err(io::Error::other("the pipes of a new child are missing"));
     };
     let group = Pid::from_child(&child);
-    let ear = ChildListener::new(child.id(), start.program.is_relay);
+    let ear = ChildListener::new(child.id(), start.program.kind.is_relay());
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
     let at_window = move || drop(window_events.send(Event::Window(token)));
@@ -111,6 +111,9 @@ fn thread<T: Send + 'static>(
 
 fn command(start: &ChildStart) -> Command {
     let mut command = Command::new(&start.program.path);
+    if start.program.kind.is_relay() {
+        command.arg0("kiln");
+    }
     command
         .args(&start.program.arguments)
         .arg(start.trial_file)
@@ -144,12 +147,17 @@ fn command(start: &ChildStart) -> Command {
         }),
         _ => None,
     };
+    // A relay ends the processes below it first.
+    let when_kiln_ends = match start.program.kind.is_relay() {
+        true => Signal::TERM,
+        false => Signal::KILL,
+    };
     let parent = getpid();
     // SAFETY: only system calls run between fork and exec; no memory is allocated and no lock is
     // taken.
     unsafe {
         command.pre_exec(move || {
-            set_parent_process_death_signal(Some(Signal::KILL))?;
+            set_parent_process_death_signal(Some(when_kiln_ends))?;
             set_child_subreaper(Some(getpid()))?;
             if let Some(limit) = of_process {
                 setrlimit(Resource::Data, limit)?;

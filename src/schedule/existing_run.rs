@@ -9,14 +9,21 @@ use kiln_core::{
     plan::{Origin, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
     spec::{self, Experiment},
+    units::listed,
 };
 
 use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes, describe},
     machine::{self, MachineIdentity},
+    open::privacy_of,
+    provenance::{Change, Changed, Programs, advice},
     remaining::History,
 };
+use crate::readings::Paths;
+
+/// Most earlier runs that are looked at for the same trials.
+const MOST_EARLIER: usize = 100;
 
 /// The run to resume, or a new one.
 pub(super) enum ExistingRun {
@@ -37,6 +44,10 @@ pub(super) struct Old {
     pub(super) history: History,
     /// Changed keys that a resume accepts.
     pub(super) changed: Vec<KeyChange>,
+    /// The programs as they are now; `None` if the run recorded none.
+    pub(super) programs: Option<Programs>,
+    /// What a resume accepts about them, in sentences.
+    pub(super) told: Vec<String>,
 }
 
 /// Reads the newest run of the experiment; changes nothing. `here` is called only if the decision
@@ -48,8 +59,8 @@ pub(super) fn find(
     wanted: &WantedTrials,
     here: &dyn Fn() -> MachineIdentity,
 ) -> Result<ExistingRun, RunStop> {
-    let newest = runs(wanted.results, &wanted.experiment.name).pop();
-    let Some(folder) = newest.filter(|_| !wanted.fresh) else {
+    let mut earlier = runs(wanted.results, &wanted.experiment.name);
+    let Some(folder) = earlier.pop().filter(|_| !wanted.fresh) else {
         return Ok(ExistingRun::New { notice: None });
     };
     let unreadable = |what: String| {
@@ -62,10 +73,23 @@ pub(super) fn find(
         .map_err(|error| unreadable(error.to_string()))?
         .rows;
     let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
+    let measured = rows.iter().filter(|row| row.fixed.outcome.is_final());
+    let first_measured = measured.map(|row| row.fixed.launch).min();
     let searched = wanted.search.map(|_| rows).unwrap_or_default();
     let history = History::of(&ends);
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
+    let mut programs = programs_of(wanted, &file)?;
+    let about_programs = match (&mut programs, first_measured) {
+        (Some(programs), Some(first)) => {
+            let paths = Paths::here(privacy_of(wanted.experiment));
+            programs.compare(&file, first, &paths)
+        }
+        _ => Changed::default(),
+    };
     match compare(wanted, &folder, &file, (&ends, &searched)) {
+        Ok(_) if !about_programs.refused.is_empty() => {
+            of_other_programs(&folder, &about_programs.refused, finished, wanted.reruns)
+        }
         Ok(_)
             if finished
                 && !wanted.reruns
@@ -82,18 +106,80 @@ pub(super) fn find(
             searched,
             history,
             changed,
+            programs,
+            told: about_programs.told,
         }))),
         Err(what) if finished && wanted.reruns => Err(RunStop::Refused(format!(
             "`--rerun` retries trials of a run, but the experiment has changed since {}:\n{what}\n\
              restore it to retry trials of that run, or leave `--rerun` out to start a new run",
             folder.path().display()
         ))),
-        Err(_) if finished => Ok(ExistingRun::New { notice: None }),
+        Err(_) if finished => Ok(ExistingRun::New {
+            notice: with_these_trials(wanted, &earlier),
+        }),
         Err(what) => Err(RunStop::Refused(format!(
             "{} is unfinished and the experiment has changed since:\n{what}\nrestore it to resume \
              that run, or start a new one with `--fresh`",
             folder.path().display()
         ))),
+    }
+}
+
+/// Names the newest of these earlier runs that has the wanted trials: only the newest run of all is
+/// ever resumed.
+fn with_these_trials(wanted: &WantedTrials, earlier: &[RunFolder]) -> Option<String> {
+    let has_them = |folder: &&RunFolder| {
+        wanted.search.is_none()
+            && RunFile::read(&folder.run_file())
+                .is_ok_and(|file| compare(wanted, folder, &file, (&[], &[])).is_ok())
+    };
+    let found = earlier.iter().rev().take(MOST_EARLIER).find(has_them)?;
+    Some(format!(
+        "{0} has the same trials (`kiln report {0}`), but a later run of this name has others; \
+         starting a new run",
+        found.path().display()
+    ))
+}
+
+/// The programs of the trials as they are now, if the run recorded any.
+fn programs_of(wanted: &WantedTrials, file: &RunFile) -> Result<Option<Programs>, RunStop> {
+    let is_recorded = file
+        .launches
+        .iter()
+        .any(|launch| !launch.programs.is_empty());
+    let read = || Programs::read(wanted.experiment, wanted.trials.iter(), wanted.results);
+    let programs = is_recorded.then(read).transpose();
+    programs.map_err(RunStop::Refused)
+}
+
+/// The answer where a run measured other programs: a finished run is left as it is.
+fn of_other_programs(
+    folder: &RunFolder,
+    changes: &[Change],
+    is_finished: bool,
+    reruns: bool,
+) -> Result<ExistingRun, RunStop> {
+    let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    let lines: Vec<String> = each.iter().map(|change| format!("  {change}")).collect();
+    let (folder, lines) = (folder.path().display(), lines.join("\n"));
+    let refused = |text: String| Err(RunStop::Refused(text));
+    match (is_finished, reruns) {
+        (true, false) => Ok(ExistingRun::New {
+            notice: Some(format!(
+                "{folder} is finished, but its program has changed since ({}); starting a new run",
+                listed(&each, "; ")
+            )),
+        }),
+        (true, true) => refused(format!(
+            "`--rerun` retries trials of a run, but its program has changed since {folder}:\n\
+             {lines}\nput it back to retry trials of that run, or leave `--rerun` out to start a \
+             new run"
+        )),
+        (false, _) => refused(format!(
+            "{folder} is unfinished and its program has changed since:\n{lines}\nput it back to \
+             resume that run, or start a new one with `--fresh`{}",
+            advice(changes)
+        )),
     }
 }
 
@@ -151,7 +237,7 @@ fn same_origins(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
         Some(origin) => format!(
             "{} ({})",
             origin.run.display(),
-            listed(origins.iter().map(|origin| &origin.trial))
+            first_ids(origins.iter().map(|origin| &origin.trial))
         ),
     };
     let now: Vec<&Origin> = trials
@@ -173,7 +259,7 @@ fn same_origins(file: &RunFile, trials: &[Trial]) -> Result<(), String> {
 }
 
 /// The first ids of a list.
-fn listed<'a>(mut ids: impl Iterator<Item = &'a TrialId>) -> String {
+fn first_ids<'a>(mut ids: impl Iterator<Item = &'a TrialId>) -> String {
     let first: Vec<String> = ids.by_ref().take(3).map(ToString::to_string).collect();
     match ids.count() {
         0 => first.join(", "),

@@ -7,7 +7,7 @@ use kiln_core::{
     units::{Seconds, TimeSpan},
 };
 
-use super::disk::speaks_of_full_disk;
+use super::{disk::speaks_of_full_disk, programs::ChildKind};
 use crate::relay::shortened;
 
 pub(super) use crate::relay::Exit;
@@ -29,6 +29,8 @@ pub(super) enum StopCause {
     Lingering,
     /// Its GPU was lost.
     DeviceLost,
+    /// Another launch has taken its ticket back, because this one was out of reach.
+    TakenBack,
 }
 
 /// All facts about the end of an attempt.
@@ -36,6 +38,7 @@ pub(super) enum StopCause {
 pub(super) struct AttemptEnding<'a> {
     pub(super) trial: &'a TrialId,
     pub(super) exit: Exit,
+    pub(super) child: &'a ChildKind,
     /// The `finished` message, if there was one.
     pub(super) finished: Option<(Outcome, Option<String>)>,
     pub(super) stopped: Option<StopCause>,
@@ -105,7 +108,7 @@ fn without_room(reason: String) -> String {
 
 fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     if let Some(spoken) = ending.foreign_protocol {
-        return (Outcome::Failed, Some(foreign(spoken, ending.trial)));
+        return (Outcome::Failed, Some(foreign(spoken, ending)));
     }
     if let Some(contradiction) = &ending.contradiction {
         let words = in_words(contradiction, Outcome::Failed, ending);
@@ -161,11 +164,21 @@ fn by_rules(ending: &AttemptEnding) -> (Outcome, Option<String>) {
     (outcome, Some(in_words(&what, outcome, ending)))
 }
 
-fn foreign(spoken: u32, trial: &TrialId) -> String {
+fn foreign(spoken: u32, ending: &AttemptEnding) -> String {
+    let remedy = match ending.child {
+        ChildKind::Engine(program) => format!(
+            "`{program}` must say `protocol` {PROTOCOL} in its `hello` (docs/child-protocol.md)"
+        ),
+        ChildKind::KilnTrial | ChildKind::Relay => {
+            "build `kiln` and `kiln-trial` from the same version, or set `KILN_TRIAL` to a \
+             matching program"
+                .to_owned()
+        }
+    };
     format!(
-        "trial {trial}: its program speaks version {spoken} of the child's protocol, and this kiln \
-         supports only version {PROTOCOL}; build `kiln` and `kiln-trial` from the same version, or \
-         set `KILN_TRIAL` to a matching program"
+        "trial {}: its program speaks version {spoken} of the child's protocol, and this kiln \
+         supports only version {PROTOCOL}; {remedy}",
+        ending.trial
     )
 }
 
@@ -173,7 +186,7 @@ fn foreign(spoken: u32, trial: &TrialId) -> String {
 /// the user.
 fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
     match (&ending.finished, ending.stopped) {
-        (_, Some(StopCause::Told | StopCause::RunFailed)) => false,
+        (_, Some(StopCause::Told | StopCause::RunFailed | StopCause::TakenBack)) => false,
         (Some((outcome, _)), _) => *outcome == Outcome::Failed || !outcome.is_final(),
         (None, _) => true,
     }
@@ -197,12 +210,25 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
         ),
         StopCause::Stall(limit) => (
             Outcome::TimedOut,
-            format!("was stopped because it sent no message for {limit} (`run.stall`)"),
+            match ending.child {
+                ChildKind::Relay => format!(
+                    "was stopped because its program neither wrote anything nor used the CPU for \
+                     {limit} (`run.stall`)"
+                ),
+                ChildKind::KilnTrial | ChildKind::Engine(_) => {
+                    format!("was stopped because it sent no message for {limit} (`run.stall`)")
+                }
+            },
         ),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
         StopCause::RunFailed => (
             Outcome::Interrupted,
             "was stopped because the run could not continue".to_owned(),
+        ),
+        StopCause::TakenBack => (
+            Outcome::Killed,
+            "was stopped because its ticket was taken back while this worker was out of reach"
+                .to_owned(),
         ),
         StopCause::Protocol => (
             Outcome::Failed,
@@ -246,19 +272,38 @@ fn by_status(status: i32, ending: &AttemptEnding) -> (Outcome, String) {
         exit_status::FAILED => (Outcome::Failed, "failed".to_owned()),
         exit_status::BAD_FILE => (
             Outcome::Failed,
-            "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same version?"
-                .to_owned(),
+            match ending.child {
+                ChildKind::Engine(program) => format!(
+                    "ended with status 2: `{program}` could not read its command line or its \
+                     `trial.yaml`"
+                ),
+                ChildKind::KilnTrial | ChildKind::Relay => {
+                    "could not read its `trial.yaml`; are `kiln` and `kiln-trial` of the same \
+                     version?"
+                        .to_owned()
+                }
+            },
         ),
         exit_status::NO_DEVICE => (
             Outcome::Interrupted,
-            "found no engine or device on this machine and ended".to_owned(),
+            match ending.child {
+                ChildKind::Relay => "could not start its program".to_owned(),
+                ChildKind::KilnTrial | ChildKind::Engine(_) => {
+                    "found no engine or device on this machine and ended".to_owned()
+                }
+            },
         ),
         126 | 127 if !ending.has_spoken => (
             Outcome::Interrupted,
-            format!(
-                "could not be started (status {status}); is libtorch there (`make libtorch`)? It \
-                 ended"
-            ),
+            match ending.child {
+                ChildKind::Engine(program) => {
+                    format!("could not be started (status {status}): `{program}` ended")
+                }
+                ChildKind::KilnTrial | ChildKind::Relay => format!(
+                    "could not be started (status {status}); is libtorch there (`make libtorch`)? \
+                     It ended"
+                ),
+            },
         ),
         other => (Outcome::Failed, format!("ended with status {other}")),
     }
@@ -306,11 +351,12 @@ fn signal_name(signal: i32) -> String {
 /// `trial 4f0c1a2b3d was killed by signal 9 after 41 s, at step 118; see
 /// trials/4f0c1a2b3d/1/stderr.txt: <last line>`.
 fn in_words(what: &str, outcome: Outcome, ending: &AttemptEnding) -> String {
-    let step = ending
-        .step
-        .map_or(", before its first step".to_owned(), |step| {
-            format!(", at step {step}")
-        });
+    let step = match (ending.step, ending.child) {
+        // Of a command that reports no step.
+        (None | Some(0), ChildKind::Relay) => String::new(),
+        (None, _) => ", before its first step".to_owned(),
+        (Some(step), _) => format!(", at step {step}"),
+    };
     let mut text = format!(
         "trial {} {what} after {}{step}",
         ending.trial,

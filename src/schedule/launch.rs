@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, io, path::Path};
 
 use kiln_core::record::{
-    Check,
+    Check, ProgramRecord,
     run_file::{Anchor, Git, Launch, Versions},
 };
 use serde_json::{Value, json};
@@ -43,16 +43,19 @@ pub(super) fn gather(
         anchor,
         run_anchor_nanoseconds,
         pid: std::process::id(),
+        node: None,
+        slurm: None,
         command_line: sources.command_line.to_vec(),
         machine: sources.instruments.machine(),
         machine_id: machine_id(),
         host_id: sources.instruments.host_id(),
         devices: devices(sources.instruments),
         driver: sources.instruments.driver(),
-        versions: versions(sources),
+        versions: versions(sources.trial_program, sources.sha256),
         libraries: BTreeMap::new(),
         flags: BTreeMap::new(),
         git: sources.git.clone(),
+        programs: sources.programs.clone(),
         environment: environment(),
         data_sha256: sources.data.clone(),
         changed: BTreeMap::new(),
@@ -69,6 +72,8 @@ pub(super) struct FactSources<'a> {
     /// SHA-256 of a file, as hex.
     pub(super) sha256: fn(&Path) -> io::Result<String>,
     pub(super) git: &'a Option<Git>,
+    /// The programs that are not kiln's own.
+    pub(super) programs: &'a BTreeMap<String, ProgramRecord>,
     pub(super) instruments: &'a Instruments,
     /// The checks before this launch.
     pub(super) preflight: &'a [Check],
@@ -113,8 +118,8 @@ fn devices(instruments: &Instruments) -> Value {
     }
 }
 
-fn versions(sources: &FactSources) -> Versions {
-    let (trial_program, sha256) = (sources.trial_program, sources.sha256);
+/// The programs here, with their hashes.
+pub(super) fn versions(trial_program: &Path, sha256: fn(&Path) -> io::Result<String>) -> Versions {
     let own = std::env::current_exe().ok();
     Versions {
         kiln: env!("CARGO_PKG_VERSION").to_owned(),
@@ -128,7 +133,8 @@ fn versions(sources: &FactSources) -> Versions {
     }
 }
 
-fn environment() -> BTreeMap<String, String> {
+/// The variables that affect results, as they are set here.
+pub(super) fn environment() -> BTreeMap<String, String> {
     VARIABLES
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))

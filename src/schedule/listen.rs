@@ -12,7 +12,7 @@ use kiln_core::{
     plan::Outcome,
     record::{Message, message::PROTOCOL},
 };
-use kiln_hardware::peak_resident_bytes;
+use kiln_hardware::{peak_resident_bytes, peak_resident_bytes_below};
 use serde::Deserialize;
 
 use super::TrialProgress;
@@ -138,8 +138,11 @@ impl ChildListener {
             message,
             Message::WindowStarted { .. } | Message::WindowEnded { .. }
         );
-        if matches!(message, Message::Finished { .. }) && !self.is_relay {
-            heard.peak_resident_bytes = peak_resident_bytes(self.pid);
+        if matches!(message, Message::Finished { .. }) {
+            heard.peak_resident_bytes = match self.is_relay {
+                true => peak_resident_bytes_below(self.pid),
+                false => peak_resident_bytes(self.pid),
+            };
         }
         heard.take(message);
         is_window

@@ -17,6 +17,7 @@ mod gpus;
 pub mod instruments;
 mod judge;
 mod launch;
+mod launch_programs;
 mod lease;
 mod leftovers;
 mod limits;
@@ -27,17 +28,19 @@ mod memory;
 mod open;
 mod pools;
 mod process_record;
-mod processes;
 mod programs;
+mod provenance;
 mod queue;
 mod remaining;
 mod row;
 mod signals;
+mod slurm;
 mod stray;
 mod supervisor;
 mod sweep;
 mod testimony;
 mod tuning;
+mod worker;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -50,13 +53,19 @@ pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;
 pub use lease::{Lease, take_first_idle};
 pub use locks_folder::path as locks_folder;
+pub(crate) use programs::needs_kiln_trial;
 pub use remaining::{Selection, find_ids};
+pub use slurm::{
+    Allocation, SlurmRun, SlurmSubmitted, cancel as cancel_workers, quoted, submit_workers,
+    visible_in_job,
+};
 pub use tuning::{Progressed, Refused, Tuning};
+pub use worker::{Attendance, Submitted, attend, submit, work};
 
 use existing_run::ExistingRun;
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptEnd, RunFile, RunFolder},
+    record::{AttemptEnd, RunFile, RunFolder, run_file::EndCause},
     spec::Experiment,
 };
 use machine::MachineIdentity;
@@ -152,6 +161,8 @@ pub struct LaunchReport {
     pub last_attempts: Vec<AttemptEnd>,
     /// Reason why no more trials were started, if the machine could not continue.
     pub failure: Option<RunStop>,
+    /// Why a worker ended although there is more to do.
+    pub cause: Option<EndCause>,
     /// Reason why not all events reached their reader.
     pub lost_events: Option<String>,
 }
@@ -228,8 +239,8 @@ pub fn preview(
 }
 
 /// Returns the facts of code, programs, machine and data that `run.json` of a new run would record,
-/// without side effects.
-pub fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
+/// without side effects, and the list of packages that would lie beside it.
+pub fn record_now(request: &RunRequest, instruments: &Instruments) -> (RunFile, Option<String>) {
     open::record_now(request, instruments)
 }
 
@@ -245,19 +256,35 @@ fn known_trials(request: &RunRequest, found: &ExistingRun) -> Vec<Trial> {
     }
 }
 
-/// Returns the last outcome of each trial in the run that [`run`] would resume; empty if it would
-/// start a new one, or fail.
-pub fn ended(
-    wanted: &WantedTrials,
-    instruments: &dyn Fn() -> Instruments,
-) -> HashMap<TrialId, Outcome> {
-    match existing_run::find(wanted, &|| MachineIdentity::of(&instruments())) {
-        Ok(ExistingRun::Old(old)) => wanted
-            .trials
-            .iter()
-            .filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?)))
-            .collect(),
-        Ok(ExistingRun::New { .. }) | Err(_) => HashMap::new(),
+/// The run that [`run`] would resume, as far as a plan says it.
+#[derive(Debug, Default)]
+pub struct Foretold {
+    /// The last outcome of each of its trials; empty if [`run`] would start a new one, or refuse.
+    pub ended: HashMap<TrialId, Outcome>,
+    /// Why [`run`] would refuse: a program is missing or another one, the experiment has changed.
+    pub refusal: Option<String>,
+}
+
+/// Foretells [`run`]; changes nothing.
+pub fn foretell(wanted: &WantedTrials, instruments: &dyn Fn() -> Instruments) -> Foretold {
+    let refused = |stop: RunStop| Foretold {
+        refusal: Some(stop.to_string()),
+        ..Foretold::default()
+    };
+    let checked = programs::check(wanted, wanted.trials.iter());
+    let found =
+        checked.and_then(|()| existing_run::find(wanted, &|| MachineIdentity::of(&instruments())));
+    match found {
+        Ok(ExistingRun::Old(old)) => Foretold {
+            ended: wanted
+                .trials
+                .iter()
+                .filter_map(|trial| Some((trial.id.clone(), old.history.last(&trial.id)?)))
+                .collect(),
+            refusal: None,
+        },
+        Ok(ExistingRun::New { .. }) => Foretold::default(),
+        Err(stop) => refused(stop),
     }
 }
 
@@ -269,4 +296,8 @@ enum Event {
     Window(u64),
     /// The child with this token has ended and waits to be reaped.
     Ended(u64),
+    /// The ticket of this number was taken back by another launch.
+    TakenBack(u64),
+    /// The workers of the run shall stop.
+    StopAsked,
 }

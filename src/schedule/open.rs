@@ -8,12 +8,13 @@ use kiln_core::{
     kinds::{Model, command::METRIC_PREFIX},
     plan::{Origin, Trial, TrialId},
     record::{
-        Check, RunFile, RunFolder, TableError, TornLine, TrialStore,
-        run_file::{Launch, RUN_FILE},
+        AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
+        TrialStore, launch_folder,
+        run_file::{Git, Launch, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
         tables::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
     },
-    spec::Identity,
+    spec::{Experiment, Identity},
 };
 use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
@@ -25,6 +26,8 @@ use super::{
     existing_run::{ExistingRun, Old},
     instruments::Instruments,
     launch::{FactSources, gather, git},
+    launch_programs::LaunchPrograms,
+    provenance::{Described, Programs},
 };
 use crate::{
     preflight::notice,
@@ -34,23 +37,55 @@ use crate::{
 /// The run of this launch.
 pub(super) struct OpenRun {
     pub(super) folder: RunFolder,
+    /// Where this launch writes its tables: the folder of the run, or its own of several launches.
+    pub(super) tables: RunFolder,
+    /// The process of this launch, if it is one of several on the run.
+    pub(super) process: Option<LaunchProcess>,
+    /// How attempts of the other launches ended.
+    pub(super) others: Vec<AttemptEnd>,
     pub(super) launch: u64,
     pub(super) run_anchor_nanoseconds: i64,
     pub(super) file: RunFile,
     pub(super) store: TrialStore,
+    pub(super) programs: Programs,
     /// Notices for the user.
     pub(super) notices: Vec<String>,
 }
 
 impl OpenRun {
-    /// Writes `run.json`, and `experiment.yaml` if somebody has removed it.
+    /// How the attempts of all launches ended, those of this one last.
+    pub(super) fn ends(&self) -> impl DoubleEndedIterator<Item = &AttemptEnd> {
+        self.others.iter().chain(self.store.ends())
+    }
+
+    /// The highest attempt of a trial that has a row; 0 if none has.
+    pub(super) fn last_attempt(&self, trial: &TrialId) -> u64 {
+        let others = self.others.iter().filter(|end| end.trial == *trial);
+        let last = others.map(|end| end.attempt).max();
+        last.unwrap_or(0).max(self.store.last_attempt(trial))
+    }
+
+    /// Writes the record of this launch: `run.json`, or its own `launch.json` of several launches.
+    pub(super) fn write_record(&self) -> io::Result<()> {
+        match (&self.process, self.file.launches.last()) {
+            (Some(process), Some(launch)) => {
+                LaunchFile::new(process.clone(), launch.clone()).write(&self.folder)
+            }
+            _ => self.file.write(&self.folder),
+        }
+    }
+
+    /// Writes the record, and `experiment.yaml` if somebody has removed it.
     pub(super) fn write_files(&self, request: &RunRequest) -> io::Result<()> {
+        if self.process.is_some() {
+            return self.write_record();
+        }
         let experiment = self.folder.experiment();
         if experiment.symlink_metadata().is_err() {
             self.folder
                 .write(&experiment, resolved(request).as_bytes())?;
         }
-        self.file.write(&self.folder)
+        self.write_record()
     }
 }
 
@@ -64,33 +99,18 @@ pub(super) fn open(
     instruments: &Instruments,
     preflight: &[Check],
 ) -> Result<OpenRun, RunStop> {
-    let git = git(request.results);
-    let paths = Paths::here(privacy(request));
-    let hidden_line = |word: &String| paths.hide(word);
-    let sources = FactSources {
-        command_line: &request
-            .command_line
-            .iter()
-            .map(hidden_line)
-            .collect::<Vec<_>>(),
-        data: request.data,
-        trial_program: request.trial_program,
-        sha256: request.sha256,
-        git: &git,
-        instruments,
-        preflight: &hidden_checks(preflight, &paths),
-    };
-    let mut notices: Vec<String> = preflight
-        .iter()
-        .filter(|check| check.is_worth_saying())
-        .map(notice)
-        .collect();
+    let record = LaunchRecord::gather(request, &found, next_launch(&found), preflight)?;
+    let (sources, packages) = (
+        record.sources(request, instruments),
+        record.packages.as_deref(),
+    );
+    let mut notices = record.notices.clone();
     let (folder, file) = match found {
         ExistingRun::New { notice } => {
             notices.extend(notice);
-            create_run(request, &sources)
+            create_run(request, &sources, packages)
         }
-        ExistingRun::Old(old) => add_launch(request, *old, &sources),
+        ExistingRun::Old(old) => add_launch(request, *old, &sources, packages),
     }
     .map_err(cannot_write(request))?;
     // The children receive absolute paths, and are recognized by them.
@@ -108,17 +128,170 @@ pub(super) fn open(
         (launch.launch, launch.run_anchor_nanoseconds)
     });
     Ok(OpenRun {
+        tables: folder.clone(),
         folder,
+        process: None,
+        others: Vec::new(),
         launch,
         run_anchor_nanoseconds,
         file,
         store,
+        programs: record.programs,
         notices,
     })
 }
 
+/// What a launch records of its code, its programs and the checks before it.
+struct LaunchRecord {
+    git: Option<Git>,
+    programs: Programs,
+    described: Described,
+    /// The list of packages to write, if there is one.
+    packages: Option<String>,
+    command_line: Vec<String>,
+    preflight: Vec<Check>,
+    /// Notices for the user.
+    notices: Vec<String>,
+}
+
+impl LaunchRecord {
+    /// # Errors
+    /// An entry of `files` of a program stands for no file.
+    fn gather(
+        request: &RunRequest,
+        found: &ExistingRun,
+        launch: u64,
+        preflight: &[Check],
+    ) -> Result<Self, RunStop> {
+        let (git, paths) = (git(request.results), Paths::here(privacy(request)));
+        let LaunchPrograms {
+            programs,
+            described,
+            packages,
+            mut notices,
+        } = LaunchPrograms::gather(request, found, launch, &paths, git.as_ref())?;
+        let worth_saying = preflight.iter().filter(|check| check.is_worth_saying());
+        notices.splice(0..0, worth_saying.map(notice));
+        let command_line = request.command_line.iter();
+        Ok(Self {
+            git,
+            programs,
+            described,
+            packages,
+            command_line: command_line.map(|word| paths.hide(word)).collect(),
+            preflight: hidden_checks(preflight, &paths),
+            notices,
+        })
+    }
+
+    fn sources<'a>(
+        &'a self,
+        request: &RunRequest<'a>,
+        instruments: &'a Instruments,
+    ) -> FactSources<'a> {
+        FactSources {
+            command_line: &self.command_line,
+            data: request.data,
+            trial_program: request.trial_program,
+            sha256: request.sha256,
+            git: &self.git,
+            programs: &self.described.programs,
+            instruments,
+            preflight: &self.preflight,
+        }
+    }
+}
+
+/// The place of a launch among others on a run.
+pub(super) struct WorkerPlace<'a> {
+    pub(super) run: &'a RunFolder,
+    /// Its number, which no other launch has.
+    pub(super) launch: u64,
+    pub(super) process: LaunchProcess,
+    pub(super) file: &'a RunFile,
+    /// How the attempts of the others ended.
+    pub(super) others: &'a [AttemptEnd],
+    /// The task of Slurm in which it works.
+    pub(super) slurm: Option<SlurmTask>,
+}
+
+/// Opens the folder of one launch among others: its record and its own tables.
+///
+/// # Errors
+/// The files cannot be written, or the programs or data here are not those of the run.
+pub(super) fn open_among_others(
+    request: &RunRequest,
+    place: &WorkerPlace<'_>,
+    instruments: &Instruments,
+    preflight: &[Check],
+) -> Result<OpenRun, RunStop> {
+    let new = ExistingRun::New { notice: None };
+    let record = LaunchRecord::gather(request, &new, place.launch, preflight)?;
+    let sources = record.sources(request, instruments);
+    let anchor = clock::anchor();
+    let first = place.file.launches.first();
+    let run = first.map_or(&anchor, |first| &first.anchor);
+    let run_anchor_nanoseconds = clock::run_anchor(run, &anchor);
+    let mut launch = gather(place.launch, anchor, run_anchor_nanoseconds, &sources);
+    launch.slurm = place.slurm;
+    if privacy(request) == Privacy::Full {
+        launch.node.clone_from(&place.process.node);
+    }
+    let others = first.map(|first| super::worker::other_content(first, &launch));
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        let _ = place
+            .run
+            .remove(launch_folder::folder(place.run, place.launch).path());
+        return Err(RunStop::CannotRun(format!(
+            "this node has {}; a run is made with one program and one set of data",
+            others.join(", and ")
+        )));
+    }
+    let tables = launch_folder::folder(place.run, place.launch);
+    let file = RunFile {
+        launches: vec![launch],
+        ..place.file.clone()
+    };
+    let (store, _) = open_store(request, &tables)?;
+    let open = OpenRun {
+        folder: place.run.clone(),
+        tables,
+        process: Some(place.process.clone()),
+        others: place.others.to_vec(),
+        launch: place.launch,
+        run_anchor_nanoseconds,
+        file,
+        store,
+        programs: record.programs,
+        notices: record.notices,
+    };
+    if let Some(packages) = record.packages {
+        let path = open.tables.packages_list(place.launch);
+        open.tables
+            .write(&path, packages.as_bytes())
+            .map_err(cannot_write(request))?;
+    }
+    open.write_record().map_err(cannot_write(request))?;
+    Ok(open)
+}
+
+/// The number of the launch that goes on with what was found.
+fn next_launch(found: &ExistingRun) -> u64 {
+    match found {
+        ExistingRun::New { .. } => 1,
+        ExistingRun::Old(old) => {
+            let last = old.file.launches.iter().map(|launch| launch.launch).max();
+            last.unwrap_or(0) + 1
+        }
+    }
+}
+
 /// Creates the folder of a new run with its first files.
-fn create_run(request: &RunRequest, sources: &FactSources) -> io::Result<(RunFolder, RunFile)> {
+fn create_run(
+    request: &RunRequest,
+    sources: &FactSources,
+    packages: Option<&str>,
+) -> io::Result<(RunFolder, RunFile)> {
     let anchor = clock::anchor();
     let commit = sources
         .git
@@ -129,7 +302,7 @@ fn create_run(request: &RunRequest, sources: &FactSources) -> io::Result<(RunFol
     let file = new_file(request, gather(1, anchor, run_anchor, sources));
     let name = &request.experiment.name;
     let folder = create(request.results, name, &stamp, |folder| {
-        fill(folder, request, &file)
+        fill(folder, request, &file, packages)
     })?;
     Ok((folder, file))
 }
@@ -139,6 +312,7 @@ fn add_launch(
     request: &RunRequest,
     old: Old,
     sources: &FactSources,
+    packages: Option<&str>,
 ) -> io::Result<(RunFolder, RunFile)> {
     let Old {
         folder,
@@ -160,6 +334,9 @@ fn add_launch(
         .into_iter()
         .map(|change| (change.key, change.new.unwrap_or_default()))
         .collect();
+    if let Some(packages) = packages {
+        folder.write(&folder.packages_list(launch.launch), packages.as_bytes())?;
+    }
     file.launches.push(launch);
     file.write(&folder)?;
     Ok((folder, file))
@@ -175,8 +352,11 @@ fn open_store(
     })
 }
 
-/// Returns the first content of `run.json` of a new run.
-pub(super) fn record_now(request: &RunRequest, instruments: &Instruments) -> RunFile {
+/// Returns the first content of `run.json` of a new run, and of its list of packages.
+pub(super) fn record_now(
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> (RunFile, Option<String>) {
     let RunRequest {
         data,
         trial_program,
@@ -184,19 +364,22 @@ pub(super) fn record_now(request: &RunRequest, instruments: &Instruments) -> Run
         ..
     } = *request;
     let (anchor, git) = (clock::anchor(), git(request.results));
+    let programs = Programs::read(request.experiment, request.trials.iter(), request.results)
+        .unwrap_or_default();
+    let described = programs.describe(&Paths::here(privacy(request)), git.as_ref());
     let sources = FactSources {
         command_line: &[],
         data,
         trial_program,
         sha256,
         git: &git,
+        programs: &described.programs,
         instruments,
         preflight: &[],
     };
-    new_file(
-        request,
-        gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources),
-    )
+    let launch = gather(1, anchor.clone(), anchor.monotonic_nanoseconds, &sources);
+    let packages = Some(described.packages_text).filter(|text| !text.is_empty());
+    (new_file(request, launch), packages)
 }
 
 /// The checks without private paths.
@@ -258,14 +441,27 @@ fn experiment_sha256(request: &RunRequest) -> String {
 
 /// Whether the tables of this experiment may contain identities and paths.
 pub(super) fn privacy(request: &RunRequest) -> Privacy {
-    match request.experiment.record.identity {
+    privacy_of(request.experiment)
+}
+
+/// The same of an experiment.
+pub(super) fn privacy_of(experiment: &Experiment) -> Privacy {
+    match experiment.record.identity {
         Identity::Masked => Privacy::Masked,
         Identity::Full => Privacy::Full,
     }
 }
 
-fn fill(folder: &RunFolder, request: &RunRequest, file: &RunFile) -> io::Result<()> {
+fn fill(
+    folder: &RunFolder,
+    request: &RunRequest,
+    file: &RunFile,
+    packages: Option<&str>,
+) -> io::Result<()> {
     fs::create_dir(folder.trials())?;
+    if let Some(packages) = packages {
+        folder.write(&folder.packages_list(1), packages.as_bytes())?;
+    }
     folder.write(&folder.experiment(), resolved(request).as_bytes())?;
     let (mut store, _) = TrialStore::open(folder, &axes(request.trials))?;
     store.sync()?;

@@ -14,7 +14,6 @@ use kiln_core::{
 use super::{
     Event, Instruments, LaunchEvent, RunRequest, RunStop, clock,
     devices::{DeviceChoice, DeviceOffer, choose_each, restrict},
-    existing_run::ExistingRun,
     lease::{self, Lease, Refusal, Terms},
     queue::{DeviceRequest, wish},
     remaining::{History, remaining},
@@ -56,14 +55,10 @@ impl Pools {
 /// Leases the devices that the remaining trials need; waits up to `run.wait` if they are in use.
 pub(super) fn lease_all(
     request: &RunRequest,
-    found: &ExistingRun,
+    history: &History,
     instruments: &Instruments,
     events: &Receiver<Event>,
 ) -> Result<Pools, RunStop> {
-    let history = match found {
-        ExistingRun::New { .. } => History::default(),
-        ExistingRun::Old(old) => old.history.clone(),
-    };
     let mut pools = Pools {
         devices: Vec::new(),
         slots: Vec::new(),
@@ -72,7 +67,7 @@ pub(super) fn lease_all(
     };
     for index in remaining(
         request.trials,
-        &history,
+        history,
         &request.selection,
         request.experiment.run.retries,
     ) {

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     locks_folder,
-    processes::ProcessId,
     stray::{self, StrayEvidence},
 };
+use crate::processes::ProcessId;
 
 /// Version of the file.
 const FORMAT: u32 = 1;
@@ -43,14 +43,14 @@ pub(super) struct ProcessRecord {
 
 /// The scope in which a process id always means the same process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct ProcessNamespace {
-    boot_id: String,
+pub(super) struct ProcessNamespace {
+    pub(super) boot_id: String,
     /// Containers of one machine may share the folder, but not their process ids.
-    pid_namespace: String,
+    pub(super) pid_namespace: String,
 }
 
 impl ProcessNamespace {
-    fn here() -> Self {
+    pub(super) fn here() -> Self {
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         Self {
             boot_id: host::boot_id().into_value().unwrap_or_default(),

@@ -1,9 +1,8 @@
-//! The program of a trial: `kiln-trial`, a program of `run.engines`, or, for a command, this program
-//! as its relay.
+//! The program of a trial: `kiln-trial`, or this program as the relay of a command or of a program
+//! of `run.engines`.
 
 use std::{
     collections::HashSet,
-    env,
     ffi::OsString,
     io,
     path::{Path, PathBuf},
@@ -12,10 +11,11 @@ use std::{
 use kiln_core::{
     kinds::{Model, command::Placeholders},
     plan::Trial,
-    spec::{Engine, EngineProgram},
+    record::programs::{COMMAND_PROGRAM, engine_key},
+    spec::{Engine, EngineProgram, Experiment},
 };
 
-use super::{RunRequest, RunStop};
+use super::{RunRequest, RunStop, WantedTrials, provenance};
 use crate::relay::{self, ProgramFault};
 
 /// The hidden verb of this program that runs a command.
@@ -30,8 +30,25 @@ pub(super) struct TrialProgram {
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<OsString>,
     pub(super) environment: Vec<(String, OsString)>,
+    pub(super) kind: ChildKind,
+}
+
+/// Which program the child is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChildKind {
+    /// `kiln-trial`, or what `KILN_TRIAL` names.
+    KilnTrial,
+    /// This program as the relay of a command.
+    Relay,
+    /// An engine of the experiment: its program and script.
+    Engine(String),
+}
+
+impl ChildKind {
     /// Whether the trial is what it starts, and not the process itself.
-    pub(super) is_relay: bool,
+    pub(super) fn is_relay(&self) -> bool {
+        *self != Self::KilnTrial
+    }
 }
 
 impl TrialProgram {
@@ -42,10 +59,10 @@ impl TrialProgram {
     pub(super) fn of(request: &RunRequest, trial: &Trial, asked: &Path) -> io::Result<Self> {
         if let Model::Command(_) = trial.model {
             return Ok(Self {
-                path: env::current_exe()?,
+                path: this_program(),
                 arguments: vec![RELAY.into()],
                 environment: Vec::new(),
-                is_relay: true,
+                kind: ChildKind::Relay,
             });
         }
         let Some(engine) = engine(request, trial) else {
@@ -53,27 +70,48 @@ impl TrialProgram {
                 path: request.trial_program.to_owned(),
                 arguments: Vec::new(),
                 environment: Vec::new(),
-                is_relay: false,
+                kind: ChildKind::KilnTrial,
             });
         };
         let path = engine_program(engine)
             .map_err(|fault| io::Error::new(io::ErrorKind::NotFound, fault.to_string()))?;
         let variables = engine.variables();
+        let own = [RELAY.into(), "--engine".into(), path.into_os_string()];
         Ok(Self {
-            path,
-            arguments: engine.argv.iter().skip(1).map(Into::into).collect(),
+            path: this_program(),
+            arguments: own
+                .into_iter()
+                .chain(engine.argv.iter().skip(1).map(Into::into))
+                .collect(),
             environment: variables
                 .map(|(name, value)| (name.to_owned(), value.into()))
                 .chain([(ASKED.to_owned(), asked.as_os_str().to_owned())])
                 .collect(),
-            is_relay: false,
+            kind: ChildKind::Engine(relay::shown(&engine.argv)),
         })
     }
 }
 
+/// This very program, even if its file is replaced by another version while the launch runs.
+fn this_program() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
 /// The engine of one's own that runs a trial, if one does.
 pub(super) fn engine<'a>(request: &RunRequest<'a>, trial: &Trial) -> Option<&'a EngineProgram> {
-    request.experiment.run.engines.get(trial.engine.own_name()?)
+    own_engine(request.experiment, trial)
+}
+
+fn own_engine<'a>(experiment: &'a Experiment, trial: &Trial) -> Option<&'a EngineProgram> {
+    experiment.run.engines.get(trial.engine.own_name()?)
+}
+
+/// The key of a trial's program among those of a launch; `None` for `kiln-trial`.
+pub(super) fn key(trial: &Trial) -> Option<String> {
+    match &trial.model {
+        Model::Command(_) => Some(COMMAND_PROGRAM.to_owned()),
+        _ => trial.engine.own_name().map(engine_key),
+    }
 }
 
 fn engine_program(engine: &EngineProgram) -> Result<PathBuf, ProgramFault> {
@@ -89,20 +127,22 @@ pub(crate) fn needs_kiln_trial(trial: &Trial) -> bool {
     is_built_in && !matches!(trial.model, Model::Command(_))
 }
 
-/// Checks that every program of these trials is there and executable.
+/// Checks that every program of these trials is there and executable, and that every entry of
+/// `files` stands for a file.
 ///
 /// # Errors
 /// The first one that is not, with the key of the file that names it.
 pub(super) fn check<'a>(
-    request: &RunRequest,
+    wanted: &WantedTrials,
     trials: impl Iterator<Item = &'a Trial>,
 ) -> Result<(), RunStop> {
     let refused =
         |key: String| move |fault: ProgramFault| RunStop::CannotRun(format!("`{key}`: {fault}"));
+    let trials: Vec<&Trial> = trials.collect();
     let mut checked = HashSet::new();
-    for trial in trials {
+    for trial in &trials {
         let name = trial.engine.name();
-        if let Some(engine) = engine(request, trial)
+        if let Some(engine) = own_engine(wanted.experiment, trial)
             && checked.insert(("engine", name.to_owned(), None, None))
         {
             engine_program(engine).map_err(refused(format!("run.engines.{name}.argv")))?;
@@ -141,5 +181,6 @@ pub(super) fn check<'a>(
             }
         }
     }
-    Ok(())
+    provenance::check(wanted.experiment, trials.into_iter(), wanted.results)
+        .map_err(RunStop::Refused)
 }

@@ -61,6 +61,11 @@ impl Queue {
         self.waiting.push_back(index);
     }
 
+    /// Removes waiting trials.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
+        self.waiting.retain(|index| !is_gone(*index));
+    }
+
     /// Takes the first trial that may start on a free slot. While trials of one device request run,
     /// those of another wait: a CPU trial beside a GPU trial would disturb both.
     pub(super) fn next(

@@ -41,9 +41,10 @@ pub struct PlanProgress {
 pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
 
 impl History {
-    pub(super) fn of(ends: &[AttemptEnd]) -> Self {
+    /// The history of these ended attempts, which are in the order of the table.
+    pub(super) fn of<'e>(ends: impl IntoIterator<Item = &'e AttemptEnd>) -> Self {
         let mut history = Self::default();
-        ends.iter()
+        ends.into_iter()
             .for_each(|end| history.add(&end.trial, end.outcome));
         history
     }
@@ -55,6 +56,15 @@ impl History {
     /// Outcome of the trial's last attempt; `None` if there was none.
     pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
         self.0.get(trial)?.last().copied()
+    }
+
+    /// How many of its last attempts were killed one after another.
+    pub(super) fn lost_in_a_row(&self, trial: &TrialId) -> usize {
+        let outcomes = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
+        let newest = outcomes.iter().rev();
+        newest
+            .take_while(|outcome| **outcome == Outcome::Killed)
+            .count()
     }
 
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no

@@ -348,7 +348,8 @@ fn notes(facts: &AttemptFacts) -> Option<String> {
         let note = ContinuedFrom::new(origin).to_string();
         notes.insert(ContinuedFrom::COLUMN.to_owned(), note);
     }
-    if facts.outcome == Outcome::Completed && facts.peak.is_none() {
+    let is_command = matches!(facts.trial.model, Model::Command(_));
+    if facts.outcome == Outcome::Completed && facts.peak.is_none() && !is_command {
         notes
             .entry("mfu".to_owned())
             .or_insert_with(|| no_peak(facts));

@@ -12,7 +12,7 @@ use std::{
 
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::processes::{self, ProcessId, ProcessStat};
+use crate::processes::{self, ProcessId, ProcessStat};
 
 /// The variable that marks a trial's processes; its value is the attempt's folder.
 pub(super) const MARK: &str = "KILN_ATTEMPT";

@@ -19,9 +19,9 @@ use rustix::process::{child_subreaper, getpid, set_child_subreaper};
 
 use super::{
     process_record::RecordFile,
-    processes::{ProcessId, descendants},
     stray::{self, StrayEvidence},
 };
+use crate::processes::{ProcessId, descendants};
 
 /// Time between two looks at the trials' processes. A look costs a file for each of their threads.
 const LOOK: Duration = Duration::from_secs(1);

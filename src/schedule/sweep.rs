@@ -13,7 +13,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptEnd, StoreError, TableChange, TableRow},
+    record::{AttemptEnd, StoreError, TableChange, TableRow, run_file::EndCause},
     spec::Order,
 };
 
@@ -25,14 +25,19 @@ use super::{
     instruments::LeasedGpu,
     open::{self, OpenRun, privacy},
     pools::Pools,
+    programs,
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
     signals::StopRequest,
     supervisor::Supervisor,
     tuning::Tuning,
+    worker::Tickets,
 };
 use crate::readings::Paths;
+pub(super) use closing::report;
 use opening::run_on;
+pub(super) use opening::{PreparedLaunch, collect_newest};
+pub(super) use refusals::{take_lock, without_program};
 use slots::Slots;
 
 /// Time between two checks of the children.
@@ -66,6 +71,10 @@ struct LaunchState<'a> {
     counts: LaunchCounts,
     has_room: HasRoom,
     paths: Paths,
+    /// Where the trials come from, if other launches work on the run too.
+    tickets: Option<Tickets>,
+    /// Why a worker ends although there is more to do.
+    cause: Option<EndCause>,
 }
 
 impl<'a> LaunchState<'a> {
@@ -76,8 +85,9 @@ impl<'a> LaunchState<'a> {
         pools: Pools,
         sender: Sender<Event>,
         has_room: HasRoom,
+        tickets: Option<Tickets>,
     ) -> Self {
-        let history = History::of(open.store.ends());
+        let history = History::of(open.ends());
         let retries = request.experiment.run.retries;
         let left = remaining(request.trials, &history, &request.selection, retries);
         let counts = LaunchCounts {
@@ -100,9 +110,10 @@ impl<'a> LaunchState<'a> {
         });
         let has_blocks = request.trials.iter().any(|trial| trial.block > 1)
             || request.search.is_some_and(Tuning::keeps_rounds);
-        let mut queue = Queue::new(left, pools.wishes, has_blocks);
+        let waiting = if tickets.is_some() { Vec::new() } else { left };
+        let mut queue = Queue::new(waiting, pools.wishes, has_blocks);
         let slots = Slots::new(pools.devices, pools.slots);
-        bind_blocks(&mut queue, request, open.store.ends(), &slots.names());
+        bind_blocks(&mut queue, request, open.ends(), &slots.names());
         Self {
             request,
             trials: request.trials.to_vec(),
@@ -121,11 +132,13 @@ impl<'a> LaunchState<'a> {
             counts,
             has_room,
             paths: Paths::here(privacy(request)),
+            tickets,
+            cause: None,
         }
     }
 
     fn run(mut self, events: &Receiver<Event>) -> Result<LaunchReport, RunStop> {
-        disk::keep_reserve(&self.open.folder);
+        disk::keep_reserve(&self.open.tables);
         // Signals that arrived while the machine was read count before the first trial.
         while let Ok(Event::Signal(signal)) = events.try_recv() {
             self.signal(signal);
@@ -142,12 +155,14 @@ impl<'a> LaunchState<'a> {
                 Ok(Event::Signal(signal)) => self.signal(signal),
                 Ok(Event::Window(token)) => self.mark(token),
                 Ok(Event::Ended(token)) => self.ended(token),
+                Ok(Event::TakenBack(ticket)) => self.ticket_taken_back(ticket),
+                Ok(Event::StopAsked) => self.stop_as_asked(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             self.tick();
         }
-        disk::release_reserve(&self.open.folder);
+        disk::release_reserve(&self.open.tables);
         self.close()
     }
 
@@ -179,6 +194,9 @@ impl<'a> LaunchState<'a> {
                 .first()
                 .map(|attempt| wish(&self.trials[attempt.index]));
             let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
+                if self.queue.is_empty() && free.contains(&true) && self.take_ticket() {
+                    continue;
+                }
                 break;
             };
             if let Some(reason) = self.too_large(index, slot) {
@@ -188,6 +206,15 @@ impl<'a> LaunchState<'a> {
             if !(self.has_room)(self.open.folder.path()) {
                 self.queue.again(index);
                 self.start_no_more(self.disk_full());
+                break;
+            }
+            if self.is_out_of_time(index) {
+                self.queue.again(index);
+                break;
+            }
+            if let Some(stop) = self.changed_programs() {
+                self.queue.again(index);
+                self.start_no_more(stop);
                 break;
             }
             if let Err(stop) = self.start(index, slot) {
@@ -208,7 +235,8 @@ impl<'a> LaunchState<'a> {
             run_anchor_nanoseconds: self.open.run_anchor_nanoseconds,
             devices: &gpus,
             token: self.next_token,
-            last_row: self.open.store.last_attempt(&trial.id),
+            last_row: self.open.last_attempt(&trial.id),
+            is_among_others: self.open.process.is_some(),
             begins_anew: matches!(
                 self.history.last(&trial.id),
                 Some(Outcome::Completed | Outcome::Diverged)
@@ -239,9 +267,11 @@ impl<'a> LaunchState<'a> {
         Ok(())
     }
 
-    fn mark(&self, token: u64) {
-        if let Some(attempt) = self.running.iter().find(|attempt| attempt.token == token) {
+    fn mark(&mut self, token: u64) {
+        let mut running = self.running.iter_mut();
+        if let Some(attempt) = running.find(|attempt| attempt.token == token) {
             self.instruments.mark(&self.trials[attempt.index].id);
+            attempt.mark_window();
         }
     }
 
@@ -264,6 +294,7 @@ impl<'a> LaunchState<'a> {
         let attempt::Finished {
             mut row,
             cannot_run,
+            was_ready,
             disk_full,
             lost,
             libraries,
@@ -285,12 +316,15 @@ impl<'a> LaunchState<'a> {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
         }
+        self.judge_node(&row, was_ready);
         self.keep(row, index);
         if let Some(lost) = lost {
             self.lose(&lost);
         }
-        if self.open.file.add_libraries(&libraries, &flags)
-            && let Err(error) = self.open.file.write(&self.open.folder)
+        let program = programs::key(trial);
+        let file = &mut self.open.file;
+        if file.add_libraries(program.as_deref(), &libraries, &flags)
+            && let Err(error) = self.open.write_record()
         {
             self.fail(open::cannot_write(self.request)(error));
         }
@@ -354,7 +388,7 @@ impl<'a> LaunchState<'a> {
     fn keep(&mut self, row: TableRow, index: usize) {
         let mut kept = self.open.store.keep(&row);
         if kept.as_ref().is_err_and(StoreError::is_disk_full) {
-            disk::release_reserve(&self.open.folder);
+            disk::release_reserve(&self.open.tables);
             kept = self.open.store.settle();
             let stop = self.disk_full();
             self.fail(stop);
@@ -366,7 +400,7 @@ impl<'a> LaunchState<'a> {
         let retries = self.request.experiment.run.retries;
         self.history.add(&row.fixed.trial, row.fixed.outcome);
         let settled = self.history.is_settled(&row.fixed.trial, retries);
-        if row.fixed.outcome == Outcome::Failed && !settled {
+        if row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index) {
             self.queue.again(index);
         }
         self.counts.settled_here += usize::from(settled);
@@ -383,6 +417,7 @@ impl<'a> LaunchState<'a> {
         if is_out_of_memory {
             self.let_a_smaller_one_stand_in(index);
         }
+        self.settle_tickets();
     }
 
     /// Tells what became of a table that somebody else changed; an error ends the launch.
@@ -423,7 +458,12 @@ fn cannot_run_here(trial: &TrialId, is_gpu: bool) -> String {
 }
 
 /// Assigns blocks to the devices where they ran in earlier launches.
-fn bind_blocks(queue: &mut Queue, request: &RunRequest, ends: &[AttemptEnd], slots: &[String]) {
+fn bind_blocks<'e>(
+    queue: &mut Queue,
+    request: &RunRequest,
+    ends: impl Iterator<Item = &'e AttemptEnd>,
+    slots: &[String],
+) {
     let blocks: HashMap<&TrialId, u64> = request
         .trials
         .iter()
@@ -457,4 +497,5 @@ mod slots;
 mod stopping;
 #[cfg(test)]
 pub(super) mod tests;
+mod tickets;
 mod watching;

@@ -198,6 +198,60 @@ fn a_training_resumes_after_a_power_cut_at_every_call() {
     cut_everywhere("power flex", FLEX, by_form(8, 1_000));
 }
 
+/// The trial and the step of a checkpoint that this record completes.
+fn completed_checkpoint(record: &Record) -> Option<(String, u64)> {
+    let mut names = record.other.rsplit('/');
+    let (step, folder, trial) = (names.next()?, names.next()?, names.next()?);
+    let is_checkpoint = record.kind == Kind::Rename && folder == "checkpoint";
+    Some((
+        trial.to_owned(),
+        step.parse().ok().filter(|_| is_checkpoint)?,
+    ))
+}
+
+/// A trial that resumes from a checkpoint does not write the rows of the steps before it again.
+#[test]
+fn the_steps_before_a_checkpoint_are_on_the_disk_when_it_is() {
+    let figures = Figures::new();
+    let known = undisturbed::of(FLEX);
+    let disk = Arc::new(Disk::of(&known.records));
+    let cuts: Vec<_> = known
+        .records
+        .iter()
+        .enumerate()
+        .filter_map(|(number, record)| Some((number + 1, completed_checkpoint(record)?)))
+        .map(|(end, (trial, step))| (format!("{trial} checkpoint {step}"), (end, (trial, step))))
+        .collect();
+    // Six of each of three trials.
+    assert!(cuts.len() >= 15, "{} checkpoints", cuts.len());
+    let tried = try_each(cuts, |_, (end, (trial, step))| {
+        add(&figures.images);
+        // Names are there, and of the contents only what was synced.
+        let pending = disk.pending(end);
+        let fates: Vec<Fate> = pending
+            .iter()
+            .map(|change| match disk.is_of_content(*change) {
+                true => Fate::Lost,
+                false => Fate::Kept,
+            })
+            .collect();
+        let scene = Scene::new(FLEX);
+        disk.image(end, &pending, &fates).write(&scene.work(""));
+        let found = undisturbed::losses(&scene.run_folder());
+        let missing: Vec<u64> = (1..=step)
+            .filter(|step| !found.contains_key(&(trial.clone(), *step)))
+            .collect();
+        if !missing.is_empty() {
+            scene.note(
+                "step lost",
+                format!("{trial} has a checkpoint of step {step} and no rows of {missing:?}"),
+            );
+        }
+        scene.violations.borrow().clone()
+    });
+    conclude("power steps", &figures, &tried);
+}
+
 /// The recording is whole: replayed without a loss it gives the run's own folder.
 #[test]
 fn a_replay_without_a_loss_is_the_folder_itself() {

@@ -3,7 +3,8 @@
 python tests/reference/reference.py [MODEL…]   (needs torch 2.11 and numpy)
 
 Writes, beside this file, for each model MODEL-steps.csv (20 steps in f32, dropout 0: the loss and the norm of the whole gradient
-before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1). Weights and batches come from a
+before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1); of gpt also gpt-noise.csv, steps
+of four micro-batches. Weights and batches come from a
 counter generator that crates/trial/tests/parity.rs has too, so no weights are stored. Parameters have kiln's names.
 """
 
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import nn
 
 STEPS = 20
+MICRO = 4
 HERE = pathlib.Path(__file__).parent
 
 
@@ -319,6 +321,31 @@ def reference(name):
     write(f"{name}-gradients.csv", ("parameter", "gradient_norm"), first)
 
 
+def noise(name):
+    """Steps of MICRO micro-batches: the norms of their gradients, and what they say of the gradient's noise (McCandlish et al., 2018, A.1)."""
+    model = MODELS[name]()
+    parameters = {path: weights(path, shape).requires_grad_() for path, shape in model.shapes()}
+    optimizer = torch.optim.AdamW(parameters.values(), lr=model.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    steps = []
+    for step in range(1, STEPS + 1):
+        alone = []
+        for micro in range(MICRO):
+            loss = model.loss(parameters, MICRO * (step - 1) + micro + 1)
+            alone.append(torch.autograd.grad(loss, list(parameters.values())))
+        small, large = model.rows, model.rows * MICRO
+        of_small = sum(norm_of(gradients) ** 2 for gradients in alone) / MICRO
+        for at, parameter in enumerate(parameters.values()):
+            parameter.grad = sum(gradients[at] for gradients in alone) / MICRO
+        of_large = norm_of(parameter.grad for parameter in parameters.values()) ** 2
+        signal = (large * of_large - small * of_small) / (large - small)
+        spread = (of_small - of_large) / (1 / small - 1 / large)
+        steps.append((step, *(f"{value:.9g}" for value in (of_large, of_small, signal, spread))))
+        nn.utils.clip_grad_norm_(parameters.values(), model.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+    write(f"{name}-noise.csv", ("step", "gradient_norm_squared", "micro_gradient_norm_squared", "gradient_signal", "gradient_noise"), steps)
+
+
 def write(name, head, rows):
     with open(HERE / name, "w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
@@ -330,3 +357,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     for wanted in sys.argv[1:] or MODELS:
         reference(wanted)
+    if "gpt" in (sys.argv[1:] or MODELS):
+        noise("gpt")

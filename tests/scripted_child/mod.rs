@@ -15,6 +15,18 @@ use std::{
 
 use serde_json::Value;
 
+/// A row of a table, each cell under its column's name.
+pub(crate) type Row = HashMap<String, String>;
+
+/// The rows of a CSV file.
+pub(crate) fn table(path: &Path) -> Vec<Row> {
+    csv::Reader::from_path(path)
+        .unwrap()
+        .deserialize()
+        .map(Result::unwrap)
+        .collect()
+}
+
 /// An empty folder in which experiment `x` can be run.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
@@ -28,6 +40,23 @@ impl Place {
         };
         place.write(lines);
         place
+    }
+
+    /// With `x.yaml`: a command with these keys of `model`, on the CPU, and these further lines.
+    pub(crate) fn of_command(model: &str, lines: &str) -> Self {
+        let place = Self::with("");
+        place.write_command(model, lines);
+        place
+    }
+
+    /// Writes the `x.yaml` of [`Place::of_command`].
+    pub(crate) fn write_command(&self, model: &str, lines: &str) {
+        let run = match lines.contains("run: ") {
+            true => "",
+            false => "run: {devices: cpu}\n",
+        };
+        let text = format!("kiln: 1\nname: x\nmodel:\n  kind: command\n{model}\n{run}{lines}\n");
+        fs::write(self.path("x.yaml"), text).unwrap();
     }
 
     pub(crate) fn write(&self, lines: &str) {
@@ -139,12 +168,8 @@ impl Place {
     }
 
     /// Its rows, each cell under its column's name.
-    pub(crate) fn rows(&self) -> Vec<HashMap<String, String>> {
-        csv::Reader::from_path(self.latest().join("trials.csv"))
-            .unwrap()
-            .deserialize()
-            .map(Result::unwrap)
-            .collect()
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        table(&self.latest().join("trials.csv"))
     }
 
     /// One column of all rows.
@@ -184,6 +209,17 @@ impl Place {
         fs::write(self.path("release"), "").unwrap();
     }
 
+    /// The processes that work in this place, whatever their environment says: kiln, and all that
+    /// it started and that has not gone elsewhere.
+    pub(crate) fn inhabitants(&self) -> Vec<u32> {
+        let here = fs::canonicalize(self.folder.path()).unwrap();
+        process_ids()
+            .filter(|pid| {
+                fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder == here)
+            })
+            .collect()
+    }
+
     /// The processes whose environment says that they belong to a run in this place: a trial's
     /// child and its children.
     pub(crate) fn processes(&self) -> Vec<u32> {
@@ -191,12 +227,13 @@ impl Place {
             "KILN_ATTEMPT={}",
             fs::canonicalize(self.folder.path()).unwrap().display()
         );
-        let all = fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        all.filter(|pid| is_marked(*pid, &mark)).collect()
+        process_ids().filter(|pid| is_marked(*pid, &mark)).collect()
     }
+}
+
+fn process_ids() -> impl Iterator<Item = u32> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn is_marked(pid: u32, mark: &str) -> bool {

@@ -184,17 +184,47 @@ impl Folder {
     /// The folder is not writable or full; the old file then stays unchanged and the temporary file
     /// is removed. An error of the last sync leaves the new file.
     pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        let temporary = temporary(name);
-        let written = self.new_file(&temporary).and_then(|mut file| {
+        self.write_as(&temporary(name), name, bytes)
+    }
+
+    /// The same for a file that several processes may write, on this host or others: the last one
+    /// counts, and none disturbs another.
+    ///
+    /// # Errors
+    /// As [`Folder::write_whole`].
+    pub fn write_among_others(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        let mut own = name.to_owned();
+        own.push(format!(".{:08x}", fastrand::u32(..)));
+        let temporary = temporary(&own);
+        match self.write_as(&temporary, name, bytes) {
+            // The same, where another process has replaced it since.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && self.kind(name)? == Some(FileType::RegularFile) =>
+            {
+                self.sync()
+            }
+            written => written,
+        }
+    }
+
+    fn write_as(&self, temporary: &OsStr, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        let written = self.new_file(temporary).and_then(|mut file| {
             file.write_all(bytes)
                 .and_then(|()| file.sync_all())
-                .map_err(|error| self.in_words(name, error))
+                .map_err(|error| self.in_words(name, error))?;
+            Ok(file)
         });
-        written
-            .and_then(|()| self.rename(&temporary, name))
-            .inspect_err(|_| {
-                let _ = rustix::fs::unlinkat(&self.handle, temporary.as_os_str(), AtFlags::empty());
-            })?;
+        let renamed = written.and_then(|file| match self.rename(temporary, name) {
+            // A file server may rename it, lose the reply, and miss the old name when asked again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.has(name, &file) => {
+                Ok(())
+            }
+            renamed => renamed,
+        });
+        renamed.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.handle, temporary, AtFlags::empty());
+        })?;
         self.sync()
     }
 
@@ -309,6 +339,15 @@ impl Folder {
     /// The disk reports an error.
     pub fn sync(&self) -> io::Result<()> {
         rustix::fs::fsync(&self.handle).map_err(|errno| named(&self.path, errno.into()))
+    }
+
+    /// Waits until everything on the file system of the folder is on the disk: one call for many
+    /// files.
+    ///
+    /// # Errors
+    /// The disk reports an error.
+    pub fn sync_everything(&self) -> io::Result<()> {
+        rustix::fs::syncfs(&self.handle).map_err(|errno| named(&self.path, errno.into()))
     }
 
     fn walk(
@@ -491,7 +530,25 @@ fn invalid(what: &str) -> io::Error {
 
 /// Puts the path before the error; the kind stays.
 fn named(path: &Path, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    let path = path.to_owned();
+    io::Error::new(error.kind(), NamedError { path, error })
+}
+
+/// An error with the path of its file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {error}", path.display())]
+struct NamedError {
+    path: PathBuf,
+    error: io::Error,
+}
+
+/// The system's number of an error, also of one that names its file.
+pub fn system_error(error: &io::Error) -> Option<Errno> {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<NamedError>());
+    let found = inner.map_or(error, |named| &named.error);
+    found.raw_os_error().map(Errno::from_raw_os_error)
 }
 
 #[cfg(test)]

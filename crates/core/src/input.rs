@@ -15,6 +15,7 @@ use std::{
 };
 
 use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
 
 use crate::limits::{Limit, LimitExceeded, UNPACKED_RATIO};
 
@@ -117,6 +118,23 @@ pub fn open_within(path: &Path, limit: &'static Limit) -> io::Result<File> {
     let file = open(path)?;
     limit.check(file.metadata()?.len()).map_err(refused)?;
     Ok(file)
+}
+
+/// SHA-256 of a regular file, as hex, if it is not larger than the limit.
+///
+/// # Errors
+/// As [`read`].
+pub fn sha256(path: &Path, limit: &'static Limit) -> io::Result<String> {
+    let mut file = open_within(path, limit)?;
+    let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hex::encode(hasher.finalize())),
+            Ok(count) => hasher.update(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The error of an input that is over a limit, for functions that return [`io::Error`].

@@ -283,8 +283,18 @@ pub static WEIGHTS_BYTES: Limit = Limit::bytes("WEIGHTS_BYTES", 64 * GIB, "a fil
 pub static DOWNLOAD_BYTES: Limit =
     Limit::bytes("DOWNLOAD_BYTES", GIB, "a download of unpublished size");
 
+/// A list in `files`, such as `src/**/*.py`, that has more is meant otherwise.
+pub static PROGRAM_FILES: Limit =
+    Limit::count("PROGRAM_FILES", 4000, "files", "the `files` of a program");
+/// A program that is read once at each launch. Weights and data are larger.
+pub static PROGRAM_FILE_BYTES: Limit = Limit::bytes(
+    "PROGRAM_FILE_BYTES",
+    2 * GIB,
+    "a file of a program, to have its hash kept",
+);
+
 /// Every limit, in the order of `docs/running.md`.
-pub static ALL: [&Limit; 26] = [
+pub static ALL: [&Limit; 28] = [
     &EXPERIMENT_BYTES,
     &YAML_DEPTH,
     &YAML_VALUES,
@@ -311,6 +321,8 @@ pub static ALL: [&Limit; 26] = [
     &IMAGE_PIXELS,
     &WEIGHTS_BYTES,
     &DOWNLOAD_BYTES,
+    &PROGRAM_FILES,
+    &PROGRAM_FILE_BYTES,
 ];
 
 /// Checks the variables of all limits.

@@ -123,6 +123,13 @@ pub fn usable_cores() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
+/// The name of this node in its network; `None` if it has none.
+pub fn node_name() -> Option<String> {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().into_owned();
+    (!name.is_empty()).then_some(name)
+}
+
 /// Identifies this boot; CLOCK_MONOTONIC of two launches compares only within one.
 pub fn boot_id() -> Reading<String> {
     text("/proc/sys/kernel/random/boot_id")

@@ -42,5 +42,8 @@ pub use patient::{Patience, Which, check_setting, list_devices, read_gpus, silen
 pub use reading::{Absence, Reading};
 pub use sampler::{Sampler, Tick, TrialReadings, Watch};
 pub use snapshot::{Entry, Snapshot};
-pub use tree::{children, cpu_seconds_below, peak_resident_bytes, peak_resident_bytes_of};
+pub use tree::{
+    children, cpu_seconds_below, maps, peak_resident_bytes, peak_resident_bytes_below,
+    peak_resident_bytes_of,
+};
 pub use window::WindowSummary;

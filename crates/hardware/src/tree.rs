@@ -85,6 +85,17 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The memory maps of a process and of what it started, as the kernel lists them, each with its
+/// process id: of so many processes at most.
+pub fn maps(pid: u32, most: usize) -> Vec<(u32, String)> {
+    let text = |pid: u32| Some((pid, fs::read_to_string(format!("/proc/{pid}/maps")).ok()?));
+    family(pid)
+        .into_iter()
+        .filter_map(text)
+        .take(most)
+        .collect()
+}
+
 /// CPU time of these processes since they started, that of their children that have ended included.
 pub(super) fn cpu_seconds_of(pids: &[u32]) -> f64 {
     let of = |pid: &u32| process::times_of(*pid).map(|times| times.own + times.of_ended_children);
@@ -105,6 +116,11 @@ pub fn peak_resident_bytes_of(pid: u32) -> Option<u64> {
 /// in bytes. `None` once it has ended.
 pub fn peak_resident_bytes(pid: u32) -> Option<u64> {
     read(&family(pid), true).map(|used| used.peak_resident_bytes)
+}
+
+/// The same of the processes below a live process, without it. `None` if there are none.
+pub fn peak_resident_bytes_below(pid: u32) -> Option<u64> {
+    read(&family(pid)[1..], true).map(|used| used.peak_resident_bytes)
 }
 
 #[cfg(test)]

@@ -439,6 +439,56 @@ fn agrees(reference: &Reference, engine: Engine) {
     }
 }
 
+/// Steps of so many micro-batches.
+const MICRO: u64 = 4;
+
+#[test]
+fn the_noise_of_gradients_is_that_of_pytorch() {
+    if !cfg!(feature = "libtorch") {
+        return;
+    }
+    let reference = &GPT;
+    let mut file = file(reference, Engine::Libtorch);
+    file.train.grad_accumulation = MICRO;
+    let mut learner = Learner::build_with(&file, Some(reference.input), &|path, shape| {
+        weights(without_kind(path), shape)
+    })
+    .unwrap();
+    for step in 1..=STEPS {
+        learner.watch_gradient(step, file.train.batch_size);
+        for micro in 0..MICRO {
+            let host = (reference.batch)(MICRO * (step - 1) + micro + 1);
+            let batch = learner.to_device(&host).unwrap();
+            learner
+                .micro_step(batch, step, micro, MICRO * host.counted_targets())
+                .unwrap();
+        }
+        learner
+            .update(file.train.optimizer.learning_rate())
+            .unwrap();
+    }
+    let measured = learner.take_gradient_norms().unwrap();
+    let wanted = table("gpt-noise.csv");
+    assert_eq!(measured.len(), wanted.len());
+    for ((step, norms), row) in measured.iter().zip(&wanted) {
+        let wanted: Vec<f64> = row.iter().map(|cell| cell.parse().unwrap()).collect();
+        let sums = norms.estimates().unwrap();
+        let found = [
+            *step as f64,
+            norms.whole,
+            norms.micro / norms.weights,
+            sums.signal,
+            sums.noise,
+        ];
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert!(
+                (found / wanted - 1.0).abs() < tolerance(reference),
+                "step {step}: {found}, PyTorch {wanted}"
+            );
+        }
+    }
+}
+
 fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {
     let wanted = table(&format!("{}-gradients.csv", reference.name));
     let whole = norm(gradients);

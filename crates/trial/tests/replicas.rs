@@ -64,6 +64,7 @@ struct Case {
 /// The files of a trial.
 struct Trained {
     result: TrialResult,
+    steps: Vec<StepRow>,
     losses: Vec<f64>,
     valid_losses: Vec<Option<f64>>,
     weights: BTreeMap<String, Vec<f32>>,
@@ -72,6 +73,11 @@ struct Trained {
 /// One device evaluates as many examples at once as all of them train on: where rows go on, their
 /// number decides the loss.
 fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
+    train_with(case, devices, batch_size, "")
+}
+
+/// The same with further keys of `measure`.
+fn train_with(case: Case, devices: u64, batch_size: u64, measure: &str) -> Trained {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path();
     let Case {
@@ -95,7 +101,7 @@ fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
          {{batch_size: {batch_size}, grad_accumulation: {accumulation}, steps: {STEPS}, clip_norm: \
          {clip_norm}, cpu_threads: 1, {optimizer}, evaluate: {{every: 3, batch_multiple: \
          {devices}}}, checkpoint: {{every_steps: 1000, after: last}}}}, measure: {{warmup_steps: \
-         2, warmup_seconds: 0, log_every: 2}}, engine: {engine}, device: {}, devices_per_trial: \
+         2, warmup_seconds: 0, log_every: 2{measure}}}, engine: {engine}, device: {}, devices_per_trial: \
          {devices}, folder: {}, checkpoint_folder: {}, run_anchor_nanoseconds: 0}}",
         device_of(engine),
         place.display(),
@@ -115,10 +121,8 @@ fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
         "{case:?}: {:?}",
         result.reason
     );
-    let losses = rows::<StepRow>(&place.join("steps.csv"))
-        .iter()
-        .map(|row| row.loss.unwrap())
-        .collect();
+    let steps: Vec<StepRow> = rows(&place.join("steps.csv"));
+    let losses = steps.iter().map(|row| row.loss.unwrap()).collect();
     let valid_losses = rows::<EpochRow>(&place.join("epochs.csv"))
         .iter()
         .map(|row| row.valid_loss)
@@ -128,6 +132,7 @@ fn train(case: Case, devices: u64, batch_size: u64) -> Trained {
         .unwrap_or_default();
     Trained {
         result,
+        steps,
         losses,
         valid_losses,
         weights,
@@ -392,4 +397,84 @@ fn fewer_samples_than_the_devices_take_are_refused_with_the_sum() {
         ),
         "{reason}"
     );
+}
+
+#[test]
+fn engine_flex_measures_no_gradient_and_says_so() {
+    let case = Case {
+        engine: "flex",
+        model: MLP,
+        data: TEXT,
+        optimizer: ADAMW,
+        clip_norm: CLIP_NORM,
+        accumulation: 4,
+    };
+    let measured = train_with(case, 1, 2, ", gradient_noise: {every: 2}");
+    let is_empty = |row: &StepRow| row.gradient_norm_squared.is_none();
+    assert!(measured.steps.iter().all(is_empty));
+    let note = &measured.result.notes["gradient_noise_scale"];
+    assert!(note.contains("no step was measured"), "{note}");
+    assert_eq!(measured.losses, train(case, 1, 2).losses);
+}
+
+#[cfg(feature = "libtorch")]
+#[test]
+fn gradients_are_measured_alike_on_one_device_and_on_two_and_change_nothing() {
+    // Equal micro-batches, and pairs with other numbers of targets in each.
+    for (model, data) in [(GPT, TEXT), (SEQ2SEQ, PAIRS)] {
+        let case = |accumulation| Case {
+            engine: "libtorch",
+            model,
+            data,
+            optimizer: ADAMW,
+            clip_norm: CLIP_NORM,
+            accumulation,
+        };
+        let noise = ", gradient_noise: {every: 2}";
+        let plain = train(case(4), 1, 2);
+        let one = train_with(case(4), 1, 2, noise);
+        let two = train_with(case(2), 2, 2, noise);
+        assert_eq!(one.losses, plain.losses);
+        assert_eq!(one.weights, plain.weights);
+        let is_measured: Vec<bool> = one
+            .steps
+            .iter()
+            .map(|row| row.gradient_norm_squared.is_some())
+            .collect();
+        assert_eq!(is_measured, [false, true, false, true, false, true]);
+        assert!(
+            plain
+                .steps
+                .iter()
+                .all(|row| row.gradient_norm_squared.is_none())
+        );
+        let cells = |row: &StepRow| {
+            [
+                row.gradient_norm_squared,
+                row.micro_gradient_norm_squared,
+                row.gradient_signal,
+                row.gradient_noise,
+            ]
+        };
+        for (one, two) in one.steps.iter().zip(&two.steps) {
+            for (a, b) in cells(one).into_iter().zip(cells(two)) {
+                assert_eq!(a.is_some(), b.is_some());
+                let (a, b) = (a.unwrap_or(1.0), b.unwrap_or(1.0));
+                assert!(
+                    (a - b).abs() < 1e-3 * a.abs().max(1e-3),
+                    "{model}: {one:?} {two:?}"
+                );
+            }
+            // The gradient is not longer than the longest of its parts.
+            if let [Some(whole), Some(micro), ..] = cells(one) {
+                assert!(whole < 4.0 * micro && micro > 0.0);
+            }
+        }
+        // Three measured steps are too few for an interval.
+        let figures = &one.result.figures;
+        assert_eq!(figures.gradient_noise_step, Some(6));
+        assert!(figures.gradient_noise_loss.is_some() && figures.gradient_noise_scale.is_none());
+        let note = &one.result.notes["gradient_noise_scale"];
+        assert!(note.contains("measured in 3 steps"), "{note}");
+    }
 }

@@ -119,6 +119,9 @@ fn losses(engine: &str, model: &str, optimizer: &str) -> Vec<f64> {
         .collect()
 }
 
+/// Loss below which losses are compared absolutely.
+const LEAST_LOSS: f64 = 1e-2;
+
 #[test]
 fn a_weight_that_is_used_transposed_trains_as_one_that_is_not() {
     let optimizers = [
@@ -223,7 +226,8 @@ fn a_weight_that_is_used_transposed_trains_as_in_pytorch() {
             let worst = found
                 .iter()
                 .zip(&expected)
-                .map(|(found, expected)| (found / expected - 1.0).abs())
+                // What is learned by heart has losses near 0, of which processors round differently.
+                .map(|(found, expected)| (found - expected).abs() / expected.max(LEAST_LOSS))
                 .fold(0.0, f64::max);
             assert!(
                 found.len() == 20 && worst < 1e-4 * slack(),

@@ -29,6 +29,16 @@ pub fn listed(names: &[String], separator: &str) -> String {
     text
 }
 
+/// The first digits of a hash: `5c7710aa3e9d…`; any other text as it is.
+pub fn short_hash(text: &str) -> String {
+    const DIGITS: usize = 12;
+    let is_hash = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match is_hash {
+        true => format!("{}…", &text[..DIGITS]),
+        false => text.to_owned(),
+    }
+}
+
 /// `1 trial`, `2 trials`.
 pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })

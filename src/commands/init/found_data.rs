@@ -12,6 +12,7 @@ use kiln_data::{
     panel::{NumberColumn, columns},
 };
 
+use super::character_tokenizer;
 use crate::commands::Stop;
 
 /// Entries of a folder that are looked at.
@@ -48,6 +49,8 @@ pub(super) enum FoundData {
     Pairs {
         path: String,
         tokenizer: String,
+        /// The tokenizer to write, where there is none: its path and its text.
+        made: Option<(PathBuf, String)>,
         prompt: String,
         response: String,
         rows: u64,
@@ -297,15 +300,17 @@ fn pairs(path: &Path) -> Result<FoundData, String> {
         return Err("its first row has no two texts, a prompt and a response".to_owned());
     };
     let tokenizer = path.with_file_name("tokenizer.json");
-    if !tokenizer.is_file() {
-        return Err(format!(
-            "prompts and responses need a tokenizer of Hugging Face's `tokenizers`: put it at {}",
-            tokenizer.display()
-        ));
-    }
+    let made = match tokenizer.symlink_metadata() {
+        Ok(_) => None,
+        Err(_) => {
+            let text = character_tokenizer::of_rows(path, [prompt, response])?;
+            Some((tokenizer.clone(), text))
+        }
+    };
     Ok(FoundData::Pairs {
         path: shown(path),
         tokenizer: shown(&tokenizer),
+        made,
         prompt: scalar(prompt),
         response: scalar(response),
         rows,

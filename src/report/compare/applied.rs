@@ -31,14 +31,16 @@ fn settings_of(field: RowFact) -> &'static [&'static str] {
     match field {
         // The other engine has no libtorch.
         RowFact::Engine | RowFact::Libtorch => &["run.engine"],
-        RowFact::Precision => &["train.precision"],
+        RowFact::Precision => &["train.precision", "model.values.precision"],
         RowFact::EffectiveBatchSize => &[
             "train.batch_size",
             "train.grad_accumulation",
+            "model.values.batch_size",
+            "model.values.grad_accumulation",
             "run.devices_per_trial",
         ],
         RowFact::DevicesPerTrial => &["run.devices_per_trial"],
-        RowFact::CpuThreads => &["train.cpu_threads"],
+        RowFact::CpuThreads => &["train.cpu_threads", "model.values.cpu_threads"],
         RowFact::ConcurrentTrials => &["run.devices"],
         _ => &[],
     }

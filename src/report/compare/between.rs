@@ -9,8 +9,8 @@ use kiln_core::{
 use serde::Serialize;
 
 use super::{
-    Comparisons, Matchup, Options, TreatedKey, Treatment, Unlike, at_once::AtOnce, judged,
-    matching::by_settings, pair::unlike_in, words::difference,
+    Comparisons, Matchup, Options, TreatedKey, Treatment, Unlike, at_once::AtOnce,
+    between_programs, judged, matching::by_settings, pair::unlike_in, words::difference,
 };
 use crate::report::{
     page::Subject,
@@ -36,6 +36,8 @@ pub struct SplitTable {
     axis: String,
     base: (String, TrialTable),
     sides: Vec<(String, TrialTable)>,
+    /// What differs between the programs of the sides, in words.
+    programs: Vec<String>,
 }
 
 impl SplitTable {
@@ -66,14 +68,13 @@ impl SplitTable {
             ));
         };
         let side = |value: &String| (shown(value).to_owned(), part(table, place, value));
+        let others = || values.iter().filter(|value| *value != first);
+        let names: Vec<&str> = others().map(|value| shown(value)).collect();
         Ok(Self {
             axis: axis.to_owned(),
             base: side(first),
-            sides: values
-                .iter()
-                .filter(|value| *value != first)
-                .map(side)
-                .collect(),
+            sides: others().map(side).collect(),
+            programs: between_programs::differ(run, axis, shown(first), &names),
         })
     }
 }
@@ -201,7 +202,8 @@ pub fn between(split: &SplitTable, options: &Options) -> Result<Comparisons, Str
             listed(&base.axes, ", ")
         ));
     }
-    let differ = differ(&matchups);
+    let programs = split.programs.iter().cloned();
+    let differ = programs.chain(differ(&matchups)).collect();
     let mut found = judged(matchups, options);
     found.between = Some(Between {
         axis: split.axis.clone(),

@@ -123,6 +123,43 @@ fn a_block_of_two_launches_or_devices_or_conditions_is_no_pair() {
 }
 
 #[test]
+fn blocks_of_several_hosts_are_paired_and_runs_of_several_hosts_are_not_comparable() {
+    let on_host = |row: &mut TableRow, host: u64| {
+        row.fixed.device_uuid = None;
+        row.fixed.device_name = Some("a processor".to_owned());
+        row.fixed.host_id = Some(format!("host-{host}"));
+    };
+    // Each host is faster than the one before by a half.
+    let mut table = run(6, 0.0, 0.1);
+    for row in &mut table.rows {
+        let host = row.fixed.block.unwrap() % 3;
+        on_host(row, host);
+        row.fixed.launch = host + 1;
+        row.fixed.samples_per_second = row
+            .fixed
+            .samples_per_second
+            .map(|rate| rate * 1.5_f64.powi(host as i32));
+    }
+    let found = compared(&table);
+    let one = throughput(&found);
+    assert_eq!((one.verdict, one.base_runs), (Verdict::Worse, 6), "{one:?}");
+    assert!((one.ratio - 0.9).abs() < 0.02, "{one:?}");
+    let text = page(&found);
+    assert!(
+        text.contains("6 blocks on 3 devices, paired by block"),
+        "{text}"
+    );
+    // Without blocks the hosts are a condition like any other.
+    for row in &mut table.rows {
+        row.fixed.block = None;
+    }
+    let found = compared(&table);
+    assert_eq!(throughput(&found).verdict, Verdict::NotComparable);
+    let fields: Vec<RowFact> = found.pairs[0].unlike.iter().map(|one| one.field).collect();
+    assert_eq!(fields, [RowFact::HostId]);
+}
+
+#[test]
 fn two_blocks_are_too_few_to_pair_and_the_page_says_what_pairs() {
     let mut table = run(5, 0.0, 0.2);
     for place in [1, 3, 5] {
@@ -291,4 +328,52 @@ fn any_column_is_a_metric_with_a_direction() {
     assert_eq!(ColumnMetric::named("no_column", true), None);
     assert_eq!(ColumnMetric::known_direction("valid_top1"), Some(true));
     assert_eq!(ColumnMetric::known_direction("mean_power_watts"), None);
+}
+
+/// Numbers that are not above 0 would be left out, and those that are left are the good ones.
+#[test]
+fn runs_are_not_chosen_by_what_they_measured() {
+    let mut table = run(10, 0.0, 0.0);
+    for (place, row) in table.rows.iter_mut().enumerate() {
+        let is_new = row.axes[1] == "2";
+        let score = match is_new {
+            true if place % 4 < 2 => -50.0,
+            true => 12.0,
+            false => 10.0,
+        };
+        row.fixed
+            .metrics
+            .insert("score".to_owned(), score + place as f64 / 100.0);
+    }
+    table.metrics = vec!["metric.score".to_owned()];
+    let found = by_score(&table);
+    let comparison = &found.pairs[0].comparisons[0];
+    assert_eq!(comparison.column, "metric.score");
+    assert_eq!(comparison.verdict, Verdict::NotComparable);
+    assert!(page(&found).contains("a `metric.score` is not from 1e-150 to 1e150"));
+}
+
+#[test]
+fn a_metric_that_one_side_lacks_is_named() {
+    let mut table = run(5, 0.0, 0.0);
+    for row in table.rows.iter_mut().filter(|row| row.axes[1] == "1") {
+        row.fixed.metrics.insert("score".to_owned(), 1.0);
+    }
+    table.metrics = vec!["metric.score".to_owned()];
+    let text = page(&by_score(&table));
+    assert!(
+        text.contains("no run of new has a `metric.score`"),
+        "{text}"
+    );
+}
+
+fn by_score(table: &TrialTable) -> Comparisons {
+    let split = SplitTable::of(Subject::new(table, "x"), AXES[1], None).unwrap();
+    let options = Options {
+        columns: ColumnMetric::named("metric.score", true)
+            .into_iter()
+            .collect(),
+        ..Options::default()
+    };
+    between(&split, &options).unwrap()
 }

@@ -1,12 +1,14 @@
 //! A column of `trials.csv` as a metric, asked for by its name.
 
 use kiln_core::{
-    kinds::command::METRIC_PREFIX,
-    record::{TrialRow, tables::TRIALS},
+    kinds::command::{Better, Command, CommandMetric, METRIC_PREFIX, MetricTarget, metric_target},
+    record::{TrialRow, TrialTable, tables::TRIALS},
     spec::Metric,
     statistics::Nature,
 };
 use serde_json::Value;
+
+use super::ComparedMetric;
 
 /// A column of numbers, and which direction of it is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,29 @@ impl ColumnMetric {
         })
     }
 
+    /// The metrics of a command that say which direction is better, without those that every
+    /// comparison has.
+    pub fn of_command(command: &Command) -> Vec<Self> {
+        let metrics = command.every_metric();
+        let column = |(name, metric): (&str, &CommandMetric)| {
+            let is_better_high = metric.better()? == Better::High;
+            let own = format!("{METRIC_PREFIX}{name}");
+            let name = match metric_target(name) {
+                MetricTarget::Own => &own,
+                MetricTarget::Column(column) if !ComparedMetric::has_column(column) => column,
+                MetricTarget::Column(_) | MetricTarget::Progress => return None,
+            };
+            Self::named(name, is_better_high)
+        };
+        metrics.iter().filter_map(column).collect()
+    }
+
+    /// Whether a row has a number in it.
+    pub fn is_in(self, table: &TrialTable) -> bool {
+        let mut rows = table.rows.iter();
+        rows.any(|row| self.read(&row.fixed).is_some())
+    }
+
     /// Which direction of a column is better, where that needs no telling.
     pub fn known_direction(name: &str) -> Option<bool> {
         let metric = Metric::named(name);
@@ -64,5 +89,36 @@ impl ColumnMetric {
             true => Nature::Settled,
             false => Nature::Drifting,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(text: &str) -> Vec<(&'static str, bool)> {
+        let command: Command = serde_yaml::from_str(text).unwrap();
+        let columns = ColumnMetric::of_command(&command);
+        columns
+            .into_iter()
+            .map(|one| (one.name, one.is_better_high))
+            .collect()
+    }
+
+    #[test]
+    fn a_command_is_compared_by_its_metrics_with_a_direction() {
+        let told = "argv: [x]\nmetrics:\n  gflops: {key: g, better: high}\n  error: {key: e}\n  \
+                    valid_top1: {key: t, better: high}\n  samples_per_second: {key: s, better: \
+                    high}\n  valid_loss: {key: l, better: low}";
+        assert_eq!(
+            columns(told),
+            [("metric.gflops", true), ("valid_top1", true)]
+        );
+        let measured = [
+            ("metric.wall_seconds", false),
+            ("metric.cpu_seconds", false),
+            ("metric.peak_memory_bytes", false),
+        ];
+        assert_eq!(columns("argv: [x]"), measured);
     }
 }

@@ -177,6 +177,19 @@ pub(super) fn by_keys<'a>(
     Ok(matched)
 }
 
+/// The keys that match some rows of both tables when they are given alone: the axes of both, then
+/// the columns of settings.
+pub fn keys_in_common(base: &TrialTable, new: &TrialTable) -> Vec<String> {
+    let axes = base.axes.iter().filter(|axis| new.axes.contains(axis));
+    let columns = SETTINGS.iter().map(|column| (*column).to_owned());
+    let keys = axes.cloned().chain(columns);
+    let matches = |key: &String| {
+        let matched = by_keys(base, new, std::slice::from_ref(key));
+        matched.is_ok_and(|matched| !matched.pairs.is_empty())
+    };
+    keys.filter(matches).collect()
+}
+
 /// Rows by their values; those of one group must be of one point.
 type Groups<'a> = BTreeMap<Vec<Sorted>, Vec<&'a TrialRow>>;
 

@@ -6,7 +6,7 @@ use kiln_core::statistics::{self, Drift, Estimate, Nature, Question, Sides, Time
 
 use super::{
     Compared, ComparedMetric, Comparison, Matchup, Verdict, matching::MatchedPair,
-    metric::RunReader, pair::completed, scope,
+    metric::RunReader, pair::completed, scope, words::USABLE,
 };
 
 /// A metric of a pair before its verdict.
@@ -51,7 +51,11 @@ impl MeasuredPair {
                 .options
                 .treatment
                 .as_ref()
-                .and_then(|treatment| scope::refusal(metric, column, treatment, pair)),
+                .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
+                .or_else(|| {
+                    let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));
+                    is_unusable.then(|| format!("a `{column}` is not {USABLE}"))
+                }),
         })
     }
 

@@ -2,6 +2,7 @@
 //! that counts.
 
 use kiln_core::{
+    kinds::command::METRIC_PREFIX,
     record::TrialRow,
     statistics::{Nature, TimedRun, WORTH, WORTH_OF_LOSS},
 };
@@ -46,6 +47,12 @@ impl ComparedMetric {
         matches!(self, Self::Column(_))
     }
 
+    /// Whether one of the metrics of every comparison is read from this column.
+    pub(super) fn has_column(name: &str) -> bool {
+        let columns = Self::ALL.into_iter().flat_map(Self::columns);
+        columns.into_iter().any(|column| column.name() == name)
+    }
+
     /// As a page and a table spell it.
     pub fn name(self) -> &'static str {
         match self {
@@ -56,6 +63,12 @@ impl ComparedMetric {
             Self::Loss => "loss",
             Self::Column(column) => column.name,
         }
+    }
+
+    /// Its name on a page: of a command's metric, as the experiment spells it.
+    pub(super) fn short_name(self) -> &'static str {
+        let name = self.name();
+        name.strip_prefix(METRIC_PREFIX).unwrap_or(name)
     }
 
     /// The columns that have it, the one that is taken first.
@@ -133,6 +146,45 @@ impl ComparedMetric {
         };
         let (name, sides) = self.of_both(base, new, reader)?;
         sides.iter().any(Vec::is_empty).then_some(name)
+    }
+
+    /// The column that one side alone has, which is 0 for base and 1 for new, where no other column of
+    /// this metric is in both.
+    pub(super) fn one_sided(
+        self,
+        base: &[&TrialRow],
+        new: &[&TrialRow],
+    ) -> Option<(&'static str, usize)> {
+        if base.is_empty() || new.is_empty() {
+            return None;
+        }
+        let of = |column: &MetricColumn| {
+            let has = |rows: &[&TrialRow]| rows.iter().any(|row| column.read(row).is_some());
+            (column.name(), [base, new].map(has))
+        };
+        let columns: Vec<(&'static str, [bool; 2])> = self.columns().iter().map(of).collect();
+        let is_in_both = columns.iter().any(|(_, has)| *has == [true, true]);
+        let one_sided = columns.into_iter().filter(|_| !is_in_both);
+        one_sided
+            .filter_map(|(name, has)| match has {
+                [true, false] => Some((name, 0)),
+                [false, true] => Some((name, 1)),
+                _ => None,
+            })
+            .next()
+    }
+
+    /// Whether completed runs have a number that cannot be in a ratio. Those that are left would be
+    /// a choice by their numbers.
+    pub(super) fn has_unusable(self, column: &'static str, rows: &[&TrialRow]) -> bool {
+        let column = self
+            .columns()
+            .into_iter()
+            .find(|known| known.name() == column);
+        column.is_some_and(|column| {
+            let mut numbers = rows.iter().filter_map(|row| column.read(row));
+            numbers.any(|number| !can_be_ratio(number))
+        })
     }
 
     /// A column that comes before the one that is compared and that the runs of one side alone

@@ -7,6 +7,7 @@ mod applied;
 mod at_once;
 mod between;
 mod between_page;
+mod between_programs;
 mod column;
 mod comparable;
 mod export;
@@ -36,6 +37,7 @@ pub use between::{Between, SplitTable, between};
 pub use column::ColumnMetric;
 pub use comparable::{RowFact, Unlike};
 pub use gate::{Gate, gate, unsaid};
+pub use matching::keys_in_common;
 pub use measured::verdict_of;
 pub use metric::ComparedMetric;
 pub use record::{Fact, facts};
@@ -45,7 +47,7 @@ pub use reproduced::{Reproduction, reproduced};
 pub use treatment::{MOST_TREATED, TreatedKey, Treatment, is_treatable};
 pub use words::word;
 
-pub use paired::PairedBlocks;
+pub use paired::{PairedBlocks, how_to_compare};
 
 use self::{applied::AppliedTreatment, at_once::AtOnce};
 use matching::{Matched, MatchedPair, by_id, by_keys};
@@ -163,6 +165,9 @@ pub struct Compared {
     pub boards: Option<[Vec<String>; 2]>,
     /// Columns that both sides have while one of them has no number there that can be in a ratio.
     pub unusable: Vec<&'static str>,
+    /// Columns, asked for or of a command, that the runs of one side alone have, with the side that
+    /// lacks them.
+    pub one_sided: Vec<(&'static str, &'static str)>,
     /// Descriptions of the completed runs of each side that were disturbed; excluded from the
     /// numbers on request.
     pub disturbed: [Vec<String>; 2],

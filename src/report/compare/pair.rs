@@ -74,6 +74,12 @@ pub(super) fn without_numbers(
             .iter()
             .filter_map(|metric| metric.unusable(&completed(&pair.base), &completed(&pair.new)))
             .collect(),
+        one_sided: metrics
+            .iter()
+            .filter(|metric| metric.is_column())
+            .filter_map(|metric| metric.one_sided(&completed(&pair.base), &completed(&pair.new)))
+            .map(|(column, side)| (column, ["new", "base"][side]))
+            .collect(),
         disturbed: Default::default(),
     }
 }

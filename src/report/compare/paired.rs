@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
-    record::TrialRow,
+    plan::Outcome,
+    record::{TrialRow, TrialTable},
     statistics::FEWEST_RUNS,
-    units::{counted, listed},
+    units::{counted, listed, without_controls},
 };
 use serde::Serialize;
 
@@ -24,7 +25,7 @@ pub struct PairedBlocks {
     pub base_first: usize,
     /// Whether they are enough for a verdict; then no other runs count.
     pub are_enough: bool,
-    /// The devices of these blocks.
+    /// The devices of these blocks; a processor is one of its host.
     #[serde(skip)]
     pub devices: BTreeSet<String>,
     /// Completed runs that are in no such block, with the reason.
@@ -37,6 +38,27 @@ impl PairedBlocks {
     pub fn is_lopsided(&self) -> bool {
         self.are_enough && (self.base_first == 0 || self.base_first == self.pairs)
     }
+}
+
+/// The command that compares the values of the axis of `sweep.together`, as a line. `None`: too few
+/// blocks hold different values of it. `run` is the run's name on a command line.
+pub fn how_to_compare(table: &TrialTable, axis: &str, run: &str) -> Option<String> {
+    let place = table.axes.iter().position(|own| own == axis)?;
+    let mut blocks: BTreeMap<u64, BTreeSet<&str>> = BTreeMap::new();
+    for row in table.last_attempts() {
+        if let (Outcome::Completed, Some(block)) = (&row.fixed.outcome, row.fixed.block) {
+            let value = row.axes.get(place).map_or("", String::as_str);
+            blocks.entry(block).or_default().insert(value);
+        }
+    }
+    let of_several = blocks.values().filter(|values| values.len() > 1).count();
+    (of_several >= FEWEST_RUNS).then(|| {
+        format!(
+            "block by block: `kiln compare {} --between {}`\n",
+            without_controls(run),
+            without_controls(axis)
+        )
+    })
 }
 
 /// Number of a row's block. Tables before `trials/6` lack it; there the runs of one seed are a
@@ -71,7 +93,7 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
                     old.started_seconds() <= other.started_seconds()
                         && old.run_seconds <= other.run_seconds,
                 );
-                found.devices.insert(device(old));
+                found.devices.insert(device_of_host(old));
                 kept[0].push(old);
                 kept[1].push(other);
             }
@@ -92,7 +114,11 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
             .retain(|row| !is_completed(row) || is_kept(&new, row));
         pair.keys = RunKeys::Blocks;
     } else {
-        let devices: BTreeSet<String> = sides.iter().flatten().map(|row| device(row)).collect();
+        let devices: BTreeSet<String> = sides
+            .iter()
+            .flatten()
+            .map(|row| device_of_host(row))
+            .collect();
         if devices.len() > 1 {
             pair.keys = RunKeys::Nothing;
         }
@@ -101,13 +127,21 @@ pub(super) fn pair(pair: &mut MatchedPair<'_>, is_asked: &dyn Fn(&Unlike) -> boo
 }
 
 fn is_completed(row: &TrialRow) -> bool {
-    row.outcome == kiln_core::plan::Outcome::Completed
+    row.outcome == Outcome::Completed
 }
 
 /// The devices that a row ran on.
 fn device(row: &TrialRow) -> String {
     let name = || row.device_name.clone().unwrap_or_default();
     row.device_uuid.clone().unwrap_or_else(name)
+}
+
+/// The same, where processors of one name in several hosts are several devices.
+fn device_of_host(row: &TrialRow) -> String {
+    match (&row.device_uuid, &row.host_id) {
+        (None, Some(host)) => format!("{} of host {host}", device(row)),
+        _ => device(row),
+    }
 }
 
 /// An attempt after the first did not run in its block; its row has no number of one.

@@ -1,16 +1,20 @@
 //! Lists the differences between the records of two runs: experiment, code, libraries, machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kiln_core::{
     plan::{Origin, show},
     record::{
         RunFile,
         difference::{Difference, differences, leaves},
+        run_file::Launch,
     },
+    units::short_hash,
 };
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::report::programs::{further_libraries, package_facts, program_facts};
 
 /// A fact that two runs recorded differently. A side that recorded none is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,8 +50,12 @@ const FLEETING: [&str; 6] = [
 const BESIDE: [&str; 2] = ["experiment.name", "experiment.description"];
 
 /// Returns the differences between the records of the newest launches of two runs, and the keys in
-/// which their experiments differ.
-pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Vec<Fact> {
+/// which their experiments differ. `packages` are the lists of the packages of their programs.
+pub fn facts(
+    runs: [Option<&RunFile>; 2],
+    experiments: [Option<Value>; 2],
+    packages: [Option<&str>; 2],
+) -> Vec<Fact> {
     let [base, new] = experiments
         .map(|experiment| experiment.map(|value| leaves(value, &|key| key.starts_with("sweep."))));
     let of_experiment = base
@@ -63,6 +71,35 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
         .zip(new)
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
+    let of_programs = runs[0].zip(runs[1]).map(|(base, new)| {
+        let [base, new] = [base, new].map(|run| run.launches.last());
+        let [old, other] = [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
+        let with_files = |Difference {
+                              key,
+                              old,
+                              new: other,
+                          }| Difference {
+            old: with_packages_file(&key, old, base),
+            new: with_packages_file(&key, other, new),
+            key,
+        };
+        let differing = differences(old, other).into_iter();
+        differing.map(with_files).collect::<Vec<_>>()
+    });
+    let of_packages = packages[0].zip(packages[1]).map(|(base, new)| {
+        let [base, new] = [base, new].map(|text| values(package_facts(text)));
+        // Both lists are known, so a package that is missing is not installed.
+        let known = |value: Option<Value>| value.or_else(|| Some("(none)".into()));
+        let whole = |one: Difference| Difference {
+            old: known(one.old),
+            new: known(one.new),
+            ..one
+        };
+        differences(base, new)
+            .into_iter()
+            .map(whole)
+            .collect::<Vec<_>>()
+    });
     let of_beginning = Difference {
         key: "continues".to_owned(),
         old: runs[0].and_then(beginning).map(Value::String),
@@ -81,7 +118,9 @@ pub fn facts(runs: [Option<&RunFile>; 2], experiments: [Option<Value>; 2]) -> Ve
     // Values that differ only in notation read the same.
     of_experiment
         .chain([of_beginning])
+        .chain(of_programs.unwrap_or_default())
         .chain(of_launch)
+        .chain(of_packages.unwrap_or_default())
         .filter(is_telling)
         .map(fact)
         .filter(|fact| fact.base != fact.new)
@@ -112,7 +151,39 @@ pub(in crate::report) fn beginning(run: &RunFile) -> Option<String> {
     Some(format!("{name}: {}", each.join(", ")))
 }
 
-fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
+/// The facts of the programs of a launch; the list of packages is a fact by itself.
+fn of_programs(launch: &Launch) -> BTreeMap<String, Value> {
+    let mut facts = program_facts(launch);
+    facts.extend(further_libraries(launch));
+    values(facts)
+}
+
+/// `41 packages (5c7710aa3e9d…)` with the file that lists them: it does not decide whether they are
+/// equal.
+fn with_packages_file(key: &str, value: Option<Value>, launch: Option<&Launch>) -> Option<Value> {
+    let file = packages_file_of(key, launch);
+    match (value, file) {
+        (Some(Value::String(text)), Some(file)) => Some(format!("{text}, in {file}").into()),
+        (value, _) => value,
+    }
+}
+
+/// The list of packages of the interpreter that a fact is about.
+fn packages_file_of<'a>(key: &str, launch: Option<&'a Launch>) -> Option<&'a str> {
+    let path = key
+        .strip_prefix("interpreters.")?
+        .strip_suffix(".packages")?;
+    let mut programs = launch?.programs.values();
+    let interpreter = programs.find_map(|program| program.interpreters.get(path))?;
+    interpreter.packages_file.as_deref()
+}
+
+fn values(facts: BTreeMap<String, String>) -> BTreeMap<String, Value> {
+    let value = |(key, text)| (key, Value::String(text));
+    facts.into_iter().map(value).collect()
+}
+
+fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
     let newest = serde_json::to_value(run.launches.last()?).ok()?;
     let telling: serde_json::Map<String, Value> = TELLING
         .iter()
@@ -121,20 +192,11 @@ fn launch(run: &RunFile) -> Option<std::collections::BTreeMap<String, Value>> {
     Some(leaves(Value::Object(telling), &|_| false))
 }
 
-/// Shortens hashes to their first digits.
-const DIGITS: usize = 12;
-
 fn spelled(value: Option<Value>) -> String {
     let Some(value) = value else {
         return String::new();
     };
-    let text = value.as_str().map_or_else(|| show(&value), str::to_owned);
-    let is_hash = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if is_hash {
-        format!("{}…", &text[..DIGITS])
-    } else {
-        text
-    }
+    short_hash(&value.as_str().map_or_else(|| show(&value), str::to_owned))
 }
 
 #[cfg(test)]
@@ -172,7 +234,7 @@ mod tests {
             json!({"name": "y", "train": {"batch_size": 16, "clip_norm": 1.0, "steps": 3}}),
         ];
         let found: Vec<(String, String, String)> =
-            facts([Some(&base), Some(&new)], experiments.map(Some))
+            facts([Some(&base), Some(&new)], experiments.map(Some), [None; 2])
                 .into_iter()
                 .map(|fact| (fact.what, fact.base, fact.new))
                 .collect();
@@ -186,14 +248,57 @@ mod tests {
             of("libraries.cudnn", "", "9"),
         ];
         assert_eq!(found, expected);
-        assert_eq!(facts([Some(&base), None], [None, None]), []);
+        assert_eq!(facts([Some(&base), None], [None, None], [None; 2]), []);
+    }
+
+    #[test]
+    fn other_files_interpreters_libraries_and_packages_of_programs_are_told() {
+        let program = |sum: &str, version: &str, list: u64, blas: &str| {
+            run(
+                json!({"libraries": {"blas": "same"}, "programs": {"model": {
+                    "program": ["python train.py"], "files": {"train.py": sum.repeat(32), "conf": "ab"},
+                    "interpreters": {"python": {
+                        "version": version, "packages": 2, "packages_sha256": format!("0{list}").repeat(32),
+                        "packages_file": format!("packages-{list}.txt"),
+                    }},
+                    "libraries": {"openmp": blas, "blas": blas},
+                }}}),
+            )
+        };
+        let base = program("5c", "python 3.12.3", 1, "libgomp.so.1");
+        let new = program("91", "python 3.12.4", 2, "libomp.so");
+        let packages = [
+            "# python: python 3.12.3\nnumpy 1.26.0\nscipy 1.11\ntorch 2.11.0\n",
+            "# python: python 3.12.4\nnumpy 2.1.0\ntorch 2.11.0\n",
+        ];
+        let found = facts([Some(&base), Some(&new)], [None, None], packages.map(Some));
+        let told: Vec<String> = found
+            .iter()
+            .map(|fact| format!("{}: {} → {}", fact.what, fact.base, fact.new))
+            .collect();
+        let expected = [
+            "interpreters.python.packages: 2 packages (010101010101…), in packages-1.txt → \
+             2 packages (020202020202…), in packages-2.txt",
+            "interpreters.python.version: python 3.12.3 → python 3.12.4",
+            "libraries.openmp: libgomp.so.1 → libomp.so",
+            "programs.train.py: 5c5c5c5c5c5c… → 919191919191…",
+            "packages.numpy: 1.26.0 → 2.1.0",
+            "packages.scipy: 1.11 → (none)",
+        ];
+        assert_eq!(told, expected);
+        let same = facts(
+            [Some(&base), Some(&base)],
+            [None, None],
+            [Some(packages[0]); 2],
+        );
+        assert_eq!(same, []);
     }
 
     #[test]
     fn a_run_that_continues_another_differs_from_one_that_does_not() {
         let anew = run(json!({}));
         let continued = continued(&anew);
-        let found = facts([Some(&anew), Some(&continued)], [None, None]);
+        let found = facts([Some(&anew), Some(&continued)], [None, None], [None; 2]);
         let expected = Fact {
             what: "continues".to_owned(),
             base: String::new(),
@@ -201,7 +306,11 @@ mod tests {
         };
         assert_eq!(found, [expected]);
         assert_eq!(
-            facts([Some(&continued), Some(&continued)], [None, None]),
+            facts(
+                [Some(&continued), Some(&continued)],
+                [None, None],
+                [None; 2]
+            ),
             []
         );
     }

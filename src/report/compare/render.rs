@@ -11,8 +11,8 @@ use kiln_core::{
 use super::{
     Compared, ComparedMetric, Comparison, Comparisons, Fact, Verdict, between_page, order,
     words::{
-        USABLE, beside, changes_without_interval, difference, disturbed, interval_of, missing,
-        reach, refusals, shown, shown_value, treated, unit, verdict, visible, words,
+        USABLE, beside, changes_without_interval, difference, disturbed, heading, interval_of,
+        missing, reach, refusals, shown, shown_value, treated, verdict, visible, words,
     },
 };
 use crate::{
@@ -188,25 +188,22 @@ impl ComparisonPage<'_> {
             .found
             .metrics
             .iter()
-            .filter(|metric| matches!(metric, ComparedMetric::Column(_)))
-            .map(|metric| format!("{}: {}", metric.name(), words(*metric)))
+            .filter(|metric| metric.is_column() && !self.of(**metric).is_empty())
+            .map(|metric| format!("{}: {}", metric.short_name(), words(*metric)))
             .collect();
-        let verdicts = match (
-            words(ComparedMetric::Throughput),
-            words(ComparedMetric::StepTime),
-        ) {
-            (rates, steps) if rates.is_empty() && steps.is_empty() => {
-                "no point has a rate to compare".to_owned()
-            }
-            (rates, steps) if rates.is_empty() => {
-                format!("no point has a rate to compare; step-time: {steps}")
-            }
-            (rates, _) => format!("throughput: {rates}"),
+        let rates = words(ComparedMetric::Throughput);
+        let steps = words(ComparedMetric::StepTime);
+        let speed = match (rates.is_empty(), steps.is_empty()) {
+            (false, _) => Some(format!("throughput: {rates}")),
+            (true, false) => Some(format!(
+                "no point has a rate to compare; step-time: {steps}"
+            )),
+            (true, true) => asked
+                .is_empty()
+                .then(|| "no point has a rate to compare".to_owned()),
         };
-        let verdicts = match asked.is_empty() {
-            true => verdicts,
-            false => format!("{}; {verdicts}", asked.join("; ")),
-        };
+        let verdicts: Vec<String> = asked.into_iter().chain(speed).collect();
+        let verdicts = verdicts.join("; ");
         let across: Vec<String> = self
             .found
             .across
@@ -295,26 +292,27 @@ impl ComparisonPage<'_> {
             return;
         }
         let refusals = refusals(&comparisons);
-        if comparisons.iter().all(|(_, one)| one.refusal.is_some()) {
+        let is_refused = comparisons.iter().all(|(_, one)| one.refusal.is_some());
+        // What a training reached is worth reading without a verdict too.
+        let is_told = metric == ComparedMetric::Loss && is_refused;
+        if is_refused && !is_told {
             let line = format!(
-                "{} ({}): not compared: {}",
-                metric.name(),
-                unit(&comparisons),
+                "{}: not compared: {}",
+                heading(metric, &comparisons),
                 refusals.join("; ")
             );
             let _ = writeln!(page, "\n{}", self.plain(&line, form));
             return;
         }
-        if metric != ComparedMetric::Throughput && comparisons.iter().all(is_quiet) {
+        if metric != ComparedMetric::Throughput && !is_told && comparisons.iter().all(is_quiet) {
             let told = words(
                 metric,
                 comparisons.iter().map(|(_, comparison)| *comparison),
             );
             let _ = writeln!(
                 page,
-                "\n{} ({}): {told}{}",
-                metric.name(),
-                unit(&comparisons),
+                "\n{}: {told}{}",
+                heading(metric, &comparisons),
                 reach(&comparisons)
             );
             return;
@@ -325,9 +323,8 @@ impl ComparisonPage<'_> {
             TableForm::Text(style) => {
                 let _ = write!(
                     page,
-                    "\n{} ({})\n{}",
-                    metric.name(),
-                    unit(&shown),
+                    "\n{}\n{}",
+                    heading(metric, &shown),
                     layout(
                         &fitting(&columns, style.width),
                         style.width,
@@ -338,16 +335,19 @@ impl ComparisonPage<'_> {
             TableForm::Markdown => {
                 let _ = write!(
                     page,
-                    "\n## {} ({})\n\n{}",
-                    metric.name(),
-                    unit(&shown),
+                    "\n## {}\n\n{}",
+                    heading(metric, &shown),
                     as_markdown(&columns)
                 );
             }
         }
-        for refusal in refusals {
+        for (place, refusal) in refusals.iter().enumerate() {
+            // Paragraphs of Markdown need a line between them.
+            if place == 0 || matches!(form, TableForm::Markdown) {
+                page.push('\n');
+            }
             let line = format!("not compared: {refusal}");
-            let _ = writeln!(page, "\n{}", self.plain(&line, form));
+            let _ = writeln!(page, "{}", self.plain(&line, form));
         }
         if left_out > 0 {
             let _ = writeln!(
@@ -420,6 +420,13 @@ impl ComparisonPage<'_> {
             )
         };
         remarks.extend(pair.unusable.iter().map(unusable));
+        let one_sided = |(column, side): &(&str, &str)| {
+            format!(
+                "not compared: {}: no run of {side} has a `{column}`",
+                pair.name
+            )
+        };
+        remarks.extend(pair.one_sided.iter().map(one_sided));
         remarks.extend(between_page::unpaired(pair));
         remarks.extend(disturbed(pair, self.found.is_clean));
         let outliers = pair.outliers.iter();

@@ -2,7 +2,7 @@
 
 use kiln_core::{
     statistics::Design,
-    units::{Bytes, Change, Fraction, Seconds, counted, decimals},
+    units::{Bytes, Change, Fraction, Seconds, counted, decimals, listed},
 };
 
 use super::{Compared, ComparedMetric, Comparison, TreatedKey, Unlike, Verdict};
@@ -63,17 +63,24 @@ pub(super) fn treated(one: &TreatedKey) -> String {
     format!("{}: {} → {}", one.key, side(&one.base), side(&one.new))
 }
 
-/// Reasons why numbers are not compared, each once.
-pub(super) fn refusals<'c>(comparisons: &[(&'c Compared, &'c Comparison)]) -> Vec<&'c str> {
-    let mut found: Vec<&str> = Vec::new();
-    for (_, comparison) in comparisons {
-        if let Some(refusal) = comparison.refusal.as_deref()
-            && !found.contains(&refusal)
-        {
-            found.push(refusal);
+/// Reasons why numbers are not compared, each once; of several each names its points.
+pub(super) fn refusals(comparisons: &[(&Compared, &Comparison)]) -> Vec<String> {
+    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    for (pair, comparison) in comparisons {
+        let Some(refusal) = comparison.refusal.as_deref() else {
+            continue;
+        };
+        match found.iter_mut().find(|(known, _)| *known == refusal) {
+            Some((_, points)) => points.push(pair.name.clone()),
+            None => found.push((refusal, vec![pair.name.clone()])),
         }
     }
-    found
+    let is_of_all = found.len() == 1 && found[0].1.len() == comparisons.len();
+    let named = |(refusal, points): &(&str, Vec<String>)| match is_of_all {
+        true => (*refusal).to_owned(),
+        false => format!("{}: {refusal}", listed(points, "; ")),
+    };
+    found.iter().map(named).collect()
 }
 
 /// `precision f32 → bf16`.
@@ -136,8 +143,18 @@ pub(super) fn words<'c>(
         .join(", ")
 }
 
+/// Name of a metric and the columns that were compared, where these are other than the name:
+/// `throughput (tokens_per_second)`.
+pub(super) fn heading(metric: ComparedMetric, comparisons: &[(&Compared, &Comparison)]) -> String {
+    let (name, columns) = (metric.short_name(), columns(comparisons));
+    match metric.is_column() {
+        true => name.to_owned(),
+        false => format!("{name} ({columns})"),
+    }
+}
+
 /// The columns that were compared.
-pub(super) fn unit(comparisons: &[(&Compared, &Comparison)]) -> String {
+fn columns(comparisons: &[(&Compared, &Comparison)]) -> String {
     let mut names: Vec<&str> = comparisons
         .iter()
         .map(|(_, comparison)| comparison.column)

@@ -8,7 +8,7 @@ use std::{
 };
 
 use kiln_core::{
-    kinds::kind_trains,
+    kinds::{command::COMMAND, kind_trains},
     plan::Outcome,
     record::{TrialRow, note::BusyHost},
     statistics::WORTH,
@@ -268,6 +268,44 @@ impl<'a> TrialContext<'a> {
         kind_trains(&self.row.model_kind)
     }
 
+    /// The learning rate of its point, where the sweep varies it.
+    pub(super) fn learning_rate(&self) -> Option<f64> {
+        let place = self
+            .axes()
+            .iter()
+            .position(|axis| axis == "train.optimizer.learning_rate")?;
+        self.point.values.get(place)?.parse().ok()
+    }
+
+    pub(super) fn is_command(&self) -> bool {
+        self.row.model_kind == COMMAND
+    }
+
+    /// A key of the next experiment of this trial: of a command, the value that fills the column of
+    /// the key; `None` if it has none.
+    pub(super) fn key(&self, key: &str) -> Option<String> {
+        if !self.is_command() {
+            return Some(key.to_owned());
+        }
+        let name = key.split('.').next_back()?;
+        let row = self.row;
+        let has_value = match key {
+            "train.batch_size" => row.batch_size > 0,
+            "train.grad_accumulation" => row.grad_accumulation > 0,
+            "data.num_workers" => row.num_workers.is_some(),
+            "train.cpu_threads" => row.cpu_threads.is_some(),
+            "train.precision" => !row.precision.is_empty(),
+            "run.timeout" | "run.devices" => return Some(key.to_owned()),
+            _ => false,
+        };
+        has_value.then(|| format!("model.values.{name}"))
+    }
+
+    fn place_of_axis(&self, axis: &str) -> Option<usize> {
+        let axis = self.key(axis)?;
+        self.axes().iter().position(|name| *name == axis)
+    }
+
     pub(super) fn sweeps(&self, key: &str) -> bool {
         self.axes().iter().any(|axis| axis == key)
     }
@@ -326,7 +364,7 @@ impl<'a> TrialContext<'a> {
     }
 
     fn fellow_places(&self, axis: &str) -> Vec<usize> {
-        let Some(at) = self.axes().iter().position(|name| name == axis) else {
+        let Some(at) = self.place_of_axis(axis) else {
             return Vec::new();
         };
         let beside = self.around.beside[at].get(&others(self.point, at));
@@ -366,7 +404,7 @@ impl<'a> TrialContext<'a> {
         places: &[usize],
         sides: NeighborSides,
     ) -> Option<(&'a Point<'a>, Gain)> {
-        let at = self.axes().iter().position(|name| name == axis)?;
+        let at = self.place_of_axis(axis)?;
         let statements = self.around.pairs[at] * if sides == NeighborSides::Both { 2 } else { 1 };
         let gain = |place: usize| {
             let mut known = self.around.gains.borrow_mut();

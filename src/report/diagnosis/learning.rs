@@ -1,6 +1,6 @@
 //! What the losses of a trial say about its learning.
 
-use kiln_core::units::decimals;
+use kiln_core::{record::note::LossRose, units::decimals};
 
 use super::{
     case::TrialContext,
@@ -45,11 +45,52 @@ pub(super) const VALIDATION_ABOVE_TRAINING: Rule = Rule {
     find: validation_above_training,
 };
 
+const ROSE: Threshold = Threshold::at_least(
+    "`train_loss` / the first logged loss (the trial's note says so)",
+    LossRose::LEAST_RATIO,
+    ThresholdUnit::Count,
+    "chosen: a smaller rise does not matter; besides, the first loss must lie below the 99.9 % \
+     prediction interval of a loss of the second half, so that noise alone is named in at most one \
+     training of a thousand",
+);
+
+pub(super) const LOSS_ROSE: Rule = Rule {
+    name: "loss-rose",
+    columns: &["train_loss", "valid_loss", "steps"],
+    thresholds: &[ROSE],
+    means: "The training ended with a higher loss than it began with: it learned nothing, although \
+            every loss was finite. Most often the learning rate is too high.",
+    refuted_by: "With a tenth of the learning rate the loss ends above the first one as well: then \
+                 look at the data and the initial weights.",
+    explains: &["validation-above-training"],
+    is_fault: true,
+    find: loss_rose,
+};
+
+fn loss_rose(case: &TrialContext<'_>) -> Option<RuleMatch> {
+    let row = case.row;
+    let (last, LossRose { first }) = (row.train_loss?, LossRose::of(row)?);
+    let says = format!(
+        "the training ended with a higher loss than it began with: {} after {}",
+        decimals(last, 4),
+        decimals(first, 4)
+    );
+    let note = row.note(LossRose::COLUMN).unwrap_or_default();
+    let rate = case.learning_rate().map(|rate| rate / 10.0);
+    let next = match rate {
+        Some(rate) => Next::new().set("train.optimizer.learning_rate", rate),
+        // The rate is not in the row; every loss shows where they rose.
+        None => Next::new().set("measure.log_every", 1_u64),
+    };
+    let quoted = TrialContext::quoted(LossRose::COLUMN, note);
+    Some(RuleMatch::new(says, Weight::Doubts, next).with([quoted]))
+}
+
 fn validation_above_training(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     let (valid, train) = (row.valid_loss?, row.train_loss?);
     // A note says that this is not a loss of the training data, such as that of a synthetic batch.
-    let is_of_data = row.note("train_loss").is_none();
+    let is_of_data = row.note("train_loss").is_none() || LossRose::of(row).is_some();
     let is_far = train > 0.0 && RATIO.is_met(valid / train) && DISTANCE.is_met(valid - train);
     if !is_of_data || !is_far {
         return None;

@@ -2,7 +2,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::note::MemoryGrowth,
+    record::{TrialRow, note::MemoryGrowth},
     units::{Bytes, Fraction, Seconds},
 };
 
@@ -159,6 +159,9 @@ pub(super) const ALLOCATOR_THRASHING: Rule = Rule {
 /// memory.
 fn smaller(case: &TrialContext<'_>) -> Next {
     let row = case.row;
+    if case.is_command() {
+        return smaller_command(row);
+    }
     match (case.trains(), row.batch_size) {
         (false, _) => {
             // 2N³ operations a product: the size follows.
@@ -178,6 +181,16 @@ fn smaller(case: &TrialContext<'_>) -> Next {
     }
 }
 
+/// The same of a command with a batch; its accumulation is its own value, if it has one.
+fn smaller_command(row: &TrialRow) -> Next {
+    let (batch, half) = (row.batch_size, row.batch_size / 2);
+    let passes = |half: u64| row.grad_accumulation.saturating_mul(batch) / half;
+    Next::new().when(half > 0, |next| {
+        next.set("train.batch_size", half)
+            .set("train.grad_accumulation", passes(half))
+    })
+}
+
 fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
     if row.outcome != Outcome::Oom {
@@ -187,14 +200,18 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
         .steps
         .map(|steps| format!(" after {steps} steps"))
         .unwrap_or_default();
-    let ran_out = format!("memory ran out{when} with batch {}", row.batch_size);
+    let batch = match row.batch_size {
+        0 => String::new(),
+        batch => format!(" with batch {batch}"),
+    };
+    let ran_out = format!("memory ran out{when}{batch}");
     let size = |point: &&Point<'_>| point.rows.first().map_or(0, |row| row.batch_size);
     let fits = case
         .fellows("train.batch_size")
         .into_iter()
         .filter(|point| size(point) < row.batch_size && point.completed().next().is_some());
     match fits.max_by_key(size) {
-        Some(point) if case.trains() => {
+        Some(point) if case.trains() || case.is_command() => {
             let most = size(&point);
             let says = format!("{ran_out}; the largest batch of this run that fits is {most}");
             let between = most + (row.batch_size - most) / 2;
@@ -210,6 +227,7 @@ fn oom(case: &TrialContext<'_>) -> Option<RuleMatch> {
             ];
             Some(RuleMatch::new(says, Weight::Ended, next).with(told.into_iter().flatten()))
         }
+        _ if row.batch_size == 0 => Some(RuleMatch::new(ran_out, Weight::Ended, smaller(case))),
         _ => Some(RuleMatch::new(
             format!("{ran_out}; no smaller batch of this run shows what fits"),
             Weight::Ended,

@@ -50,10 +50,17 @@ impl Next {
         if holds { more(self) } else { self }
     }
 
-    /// One line per section, for a trial of this run.
+    /// One line per section, for a trial of this run; empty for a command of which no value is known
+    /// to change anything.
     pub(super) fn yaml(&self, case: &TrialContext<'_>) -> String {
-        let (varied, set): (Vec<_>, Vec<_>) = self
-            .keys
+        let keys = self.keys.iter();
+        let keys: Vec<(String, Vec<Value>)> = keys
+            .filter_map(|(key, values)| Some((case.key(key)?, values.clone())))
+            .collect();
+        if case.is_command() && keys.is_empty() && self.repeats.is_none() {
+            return String::new();
+        }
+        let (varied, set): (Vec<_>, Vec<_>) = keys
             .iter()
             .partition(|(key, values)| values.len() > 1 || case.sweeps(key));
         let mut sections: Vec<(String, String)> = Vec::new();

@@ -1077,3 +1077,67 @@ fn a_validation_loss_far_above_the_training_loss_is_told_with_both() {
     };
     assert!(names(&alone(synthetic)).is_empty());
 }
+
+#[test]
+fn a_loss_that_rose_names_a_lower_rate_of_the_sweep_else_asks_for_every_loss() {
+    let rose = |id| TrialRow {
+        train_loss: Some(2366.0),
+        notes: Some("train_loss: ended above the first logged loss, 4.25".into()),
+        ..good(id)
+    };
+    let found = only(rose(1), "loss-rose");
+    assert_eq!(
+        found.says,
+        "the training ended with a higher loss than it began with: 2366.0000 after 4.2500"
+    );
+    assert_eq!(found.next_yaml, "measure: {log_every: 1}\n");
+    let swept = table(
+        &["train.optimizer.learning_rate"],
+        vec![(good(1), &["0.001"]), (rose(2), &["100"])],
+    );
+    let found = diagnose(&swept);
+    let found: Vec<&str> = found.iter().map(|found| found.next_yaml.as_str()).collect();
+    assert_eq!(
+        found,
+        ["sweep: {grid: {train.optimizer.learning_rate: [10.0]}}\n"]
+    );
+}
+
+#[test]
+fn the_next_experiment_of_a_command_has_values_in_place_of_keys_that_it_lacks() {
+    let command = |id, outcome, batch| TrialRow {
+        outcome,
+        model_kind: "command".to_owned(),
+        data_kind: "none".to_owned(),
+        batch_size: batch,
+        grad_accumulation: 0,
+        num_workers: None,
+        steps: None,
+        samples_per_second: None,
+        ..good(id)
+    };
+    let next = |rows| {
+        let found = diagnose(&table(&["model.values.batch_size"], rows));
+        let oom = found.into_iter().find(|found| found.rule == "oom").unwrap();
+        (oom.says, oom.next_yaml)
+    };
+    let (fits, full) = (Outcome::Completed, Outcome::Oom);
+    let rows = vec![
+        (command(1, fits, 8), &["8"][..]),
+        (command(2, full, 32), &["32"][..]),
+    ];
+    let (says, yaml) = next(rows);
+    assert!(
+        says.ends_with("the largest batch of this run that fits is 8"),
+        "{says}"
+    );
+    assert_eq!(yaml, "sweep: {grid: {model.values.batch_size: [8, 20]}}\n");
+    let (_, yaml) = next(vec![(command(2, full, 32), &["32"][..])]);
+    assert_eq!(yaml, "sweep: {grid: {model.values.batch_size: [16]}}\n");
+    // Of a command without a batch nothing is known to change.
+    let alone = diagnose(&table(&[], vec![(command(2, full, 0), &[][..])]));
+    assert!(
+        alone[0].next_yaml.is_empty() && !alone[0].says.contains("batch"),
+        "{alone:?}"
+    );
+}

@@ -82,6 +82,9 @@ impl Section {
             ],
             Self::Versions => &[
                 "git.",
+                "programs.",
+                "interpreters.",
+                "repositories.",
                 "libraries.libtorch",
                 "libtorch",
                 "libraries.cu",

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use kiln_core::units::{counted, without_controls};
+use kiln_core::units::{counted, short_hash, without_controls};
 
 use super::{FactPair, RunDiff, Section};
 use crate::output::markdown;
@@ -138,7 +138,7 @@ fn padded(lines: &[(String, String)]) -> String {
 fn unknown_line(pair: &FactPair) -> (String, String) {
     let cut = |value: &String| match value.is_empty() {
         true => String::new(),
-        false => format!(": {}", cut_at(&hash(value), 0)),
+        false => format!(": {}", cut_at(&short_hash(value), 0)),
     };
     let told = match (&pair.a, &pair.b) {
         (None, None) => "by neither".to_owned(),
@@ -155,7 +155,7 @@ fn sides(pair: &FactPair) -> [String; 2] {
         Section::Settings | Section::Flags => "(not set)",
         _ => "(none)",
     };
-    let [a, b] = [&pair.a, &pair.b].map(|side| side.as_deref().map(hash));
+    let [a, b] = [&pair.a, &pair.b].map(|side| side.as_deref().map(short_hash));
     let (Some(a), Some(b)) = (&a, &b) else {
         return [a, b].map(|side| side.map_or(none.to_owned(), |side| cut_at(&side, 0)));
     };
@@ -177,14 +177,4 @@ fn cut_at(value: &str, from: usize) -> String {
         false => "",
     };
     format!("{before}{shown}{after}")
-}
-
-/// The first digits of a hash; other values as they are.
-fn hash(value: &str) -> String {
-    const DIGITS: usize = 12;
-    let is_hash = value.len() >= 40 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match is_hash {
-        true => format!("{}…", &value[..DIGITS]),
-        false => value.to_owned(),
-    }
 }

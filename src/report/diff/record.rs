@@ -17,6 +17,7 @@ use crate::report::{
     compare::{RowFact, beginning, is_fleeting},
     page::Subject,
     points::{SETTINGS, column_setting},
+    programs::{PACKAGES, PROGRAM_FACTS, further_libraries, package_facts, program_facts},
     run_settings::RunSettings,
 };
 
@@ -72,6 +73,10 @@ fn is_of_launch(key: &str) -> bool {
     key == "machine_id" || (key.contains('.') && key != LIBTORCH)
 }
 
+fn is_of_program(key: &str) -> bool {
+    PROGRAM_FACTS.iter().any(|begin| key.starts_with(begin))
+}
+
 /// The facts of one run. A fact that changed during the run has all its values.
 pub(super) struct RunRecord {
     pub(super) settings: Option<RunSettings>,
@@ -79,6 +84,7 @@ pub(super) struct RunRecord {
     pub(super) columns: BTreeMap<String, String>,
     pub(super) facts: BTreeMap<(Section, String), String>,
     has_launch: bool,
+    has_packages: bool,
     /// Whether the table has rows, and all are of trials on the CPU.
     is_on_cpu: bool,
 }
@@ -91,6 +97,7 @@ impl RunRecord {
             columns: columns(subject.table, &rows),
             facts: BTreeMap::new(),
             has_launch: subject.run.is_some_and(|run| !run.launches.is_empty()),
+            has_packages: subject.packages.is_some(),
             is_on_cpu: !rows.is_empty() && rows.iter().all(|row| row.fixed.device_uuid.is_none()),
         };
         if let Some(run) = subject.run {
@@ -98,6 +105,9 @@ impl RunRecord {
                 record.add(Section::Settings, CONTINUES, origins);
             }
             record.add_launches(run, subject.table);
+        }
+        for (package, version) in subject.packages.map(package_facts).into_iter().flatten() {
+            record.add(Section::Versions, &package, version);
         }
         record.add_rows(&rows);
         if let Some(samples) = subject
@@ -184,6 +194,12 @@ impl RunRecord {
             Section::Machine if is_of_gpu.contains(&key) && self.is_on_cpu => Missing::Known,
             Section::Machine if is_of(key, "devices") && self.has_launch => Missing::Known,
             Section::Settings if key == CONTINUES && self.has_launch => Missing::Known,
+            // A list that is not there is told by its hash.
+            Section::Versions if key.starts_with(PACKAGES) => match self.has_packages {
+                true => Missing::Known,
+                false => Missing::Aside,
+            },
+            Section::Versions if self.has_launch && is_of_program(key) => Missing::Known,
             // Other data have another name.
             Section::Data if is_of(key, SUMS) && self.has(section, SUMS) => Missing::Known,
             // A number that was asked for is a setting.
@@ -228,6 +244,10 @@ fn launch_facts(launch: &Launch) -> Vec<((Section, String), String)> {
         ("environment", Section::Flags),
     ];
     let whole = serde_json::to_value(launch).unwrap_or_default();
+    let mut programs = program_facts(launch);
+    programs.extend(further_libraries(launch));
+    let programs = programs.into_iter();
+    let programs = programs.map(|(key, value)| ((Section::Versions, key), value));
     let of = |(name, section): (&str, Section)| {
         let value = by_number(whole.get(name)?.clone());
         let one: Map<String, Value> = [(name.to_owned(), value)].into_iter().collect();
@@ -235,7 +255,12 @@ fn launch_facts(launch: &Launch) -> Vec<((Section, String), String)> {
         let facts = facts.filter(|(key, _)| !is_fleeting(key));
         Some(facts.filter_map(move |(key, value)| Some(((section, key), text(&value)?))))
     };
-    SECTIONS.into_iter().filter_map(of).flatten().collect()
+    SECTIONS
+        .into_iter()
+        .filter_map(of)
+        .flatten()
+        .chain(programs)
+        .collect()
 }
 
 /// Lists become maps by place, and readings with a unit their text.

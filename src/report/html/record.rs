@@ -358,7 +358,7 @@ pub(super) fn title(runs: &[RunView<'_>]) -> String {
 pub(super) fn differences(runs: &[RunView<'_>]) -> Vec<Differences> {
     let of = |run: &RunView<'_>| {
         // Settings have a table of their own.
-        let mut found = facts([runs[0].file, run.file], [None, None]);
+        let mut found = facts([runs[0].file, run.file], [None, None], [None; 2]);
         let summary = format!(
             "{} of what they recorded differ, {}",
             found.len(),

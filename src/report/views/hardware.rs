@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use kiln_core::record::{SampleRow, TrialRow};
+use kiln_core::record::{SampleRow, TrialRow, launch_folder};
 
 use super::{MOST_LINES, MOST_MARKS, RunView, TrialSeries, enveloped, name_in};
 use crate::{
@@ -126,9 +126,11 @@ pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Tria
     let each = (MOST_TRIALS / runs.len().max(1)).max(1);
     let mut all = Vec::new();
     for (place, run) in runs.iter().enumerate() {
-        let Some(folder) = run.folder.filter(|folder| folder.samples_table().is_file()) else {
+        let tables = run.folder.map(launch_folder::samples_tables);
+        let tables = tables.unwrap_or_default();
+        if tables.is_empty() {
             continue;
-        };
+        }
         let chosen: Vec<(String, &TrialRow)> = run
             .by_loss()
             .into_iter()
@@ -136,13 +138,13 @@ pub(super) fn series(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Tria
             .filter_map(|point| Some((name_in(runs, place, point), *point.rows.first()?)))
             .collect();
         let ids: HashSet<_> = chosen.iter().map(|(_, row)| &row.trial).collect();
-        let samples = match samples_of(&folder.samples_table(), &ids) {
-            Ok(samples) => samples,
-            Err(error) => {
-                faults.push(error.to_string());
-                continue;
+        let mut samples = Vec::new();
+        for table in tables {
+            match samples_of(&table, &ids) {
+                Ok(found) => samples.extend(found),
+                Err(error) => faults.push(error.to_string()),
             }
-        };
+        }
         for (name, row) in chosen {
             let own: Vec<&SampleRow> = samples
                 .iter()

@@ -1,13 +1,15 @@
 //! The end of an attempt: reaps the child, judges how it ended, and makes its row.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use kiln_core::{
     plan::{Outcome, Trial},
     record::{
         TableRow, TrialResult,
         attempt::{ResultError, result},
+        course,
         message::exit_status,
+        note::LossRose,
     },
     spec::Precision,
     units::ByteSize,
@@ -21,6 +23,7 @@ use crate::schedule::{
     judge::{AttemptEnding, Exit, Judgment, StopCause, judge},
     listen::ChildState,
     memory,
+    programs::ChildKind,
     row::{AttemptFacts, row},
     supervisor::Supervisor,
     testimony::{Testimony, contradiction},
@@ -31,6 +34,8 @@ pub(in crate::schedule) struct Finished {
     pub(in crate::schedule) row: TableRow,
     /// The child reported that this machine cannot run it; no other trial would run either.
     pub(in crate::schedule) cannot_run: bool,
+    /// Whether its model and data were ready.
+    pub(in crate::schedule) was_ready: bool,
     /// The reason, if the child could not write.
     pub(in crate::schedule) disk_full: Option<String>,
     pub(in crate::schedule) lost: Option<Lost>,
@@ -79,10 +84,14 @@ struct Reaped {
     run_seconds: f64,
     seconds: f64,
     stopped: Option<StopCause>,
+    kind: ChildKind,
+    loss_rose: Option<LossRose>,
     exit: Exit,
     stderr_tail: String,
     heard: ChildState,
     oom_killer_struck: bool,
+    /// Those that the child reported, and others that were seen in its processes.
+    libraries: BTreeMap<String, String>,
     result: Result<TrialResult, ResultError>,
 }
 
@@ -136,17 +145,23 @@ impl Attempt {
             notes: garbage(&reaped.heard)
                 .into_iter()
                 .chain(emulated(trial, around))
+                .chain(
+                    reaped
+                        .loss_rose
+                        .map(|rose| (LossRose::COLUMN.to_owned(), rose.to_string())),
+                )
                 .collect(),
         });
         Finished {
             row,
             cannot_run: reaped.stopped.is_none() && reaped.is_absent() && lost.is_none(),
+            was_ready: reaped.heard.ready,
             disk_full,
             lost,
             flags: result
                 .map(|result| result.flags.clone())
                 .unwrap_or_default(),
-            libraries: reaped.heard.libraries,
+            libraries: reaped.libraries,
         }
     }
 
@@ -158,6 +173,12 @@ impl Attempt {
             Err(error) => (Exit::Status(-1), error.to_string()),
         };
         let heard = ear.heard().clone();
+        let result = result(&self.folder);
+        let loss_rose = result
+            .as_ref()
+            .ok()
+            .and_then(|result| loss_rose(&self.folder, self.attempt, result));
+        let libraries = self.libraries.with_reported(heard.libraries.clone());
         Reaped {
             attempt: self.attempt,
             most_concurrent: self.most_concurrent,
@@ -165,13 +186,34 @@ impl Attempt {
             run_seconds: self.run_seconds,
             seconds,
             stopped: self.stopped,
+            kind: self.kind,
+            loss_rose,
             exit,
             stderr_tail,
             heard,
             oom_killer_struck: self.oom_kills.struck(),
-            result: result(&self.folder),
+            libraries,
+            result,
         }
     }
+}
+
+/// Whether the training of an attempt in `folder` ended with a clearly higher loss than it began
+/// with.
+fn loss_rose(folder: &Path, attempt: u64, result: &TrialResult) -> Option<LossRose> {
+    let last = result.figures.train_loss?;
+    // Another note says that it is not a loss of the training data.
+    if result.notes.contains_key(LossRose::COLUMN) {
+        return None;
+    }
+    let folder = folder.parent()?;
+    let first = course::first_loss(folder, attempt)?;
+    // The whole table is read only if the ends give cause.
+    if !LossRose::is_suspected(first, last) {
+        return None;
+    }
+    let losses = course::losses(folder, attempt).ok()?;
+    LossRose::between(first, &losses[losses.len().div_ceil(2)..], last)
 }
 
 impl Reaped {
@@ -194,7 +236,8 @@ impl Reaped {
         readings.window.peak_resident_bytes = readings
             .window
             .peak_resident_bytes
-            .max(self.heard.peak_resident_bytes);
+            .max(self.heard.peak_resident_bytes)
+            .max(result.and_then(|result| result.peak_resident_bytes));
         readings.memory_limit_bytes =
             memory::least(readings.memory_limit_bytes, around.memory_limit);
         readings
@@ -217,6 +260,7 @@ impl Reaped {
         let judgment = judge(&AttemptEnding {
             trial: &trial.id,
             exit: self.exit,
+            child: &self.kind,
             finished: self.heard.finished.clone(),
             stopped: self.stopped,
             seconds: self.seconds,

@@ -25,6 +25,7 @@ fn deaf(place: &Path) -> (Attempt, Receiver<Event>) {
         place.join("locks"),
     );
     let setting = AttemptSetting {
+        is_among_others: false,
         request: &request(&experiment, &trials, [&results, &program, &locks]),
         trial: &trials[0],
         folder: &RunFolder::at(place.join("run")),

@@ -1,6 +1,7 @@
 //! Peaks of the machine's devices: what a trial could reach at most.
 
 use kiln_core::{
+    kinds::Model,
     plan::Trial,
     record::peaks::{self, DeviceKey},
     spec::Engine,
@@ -62,7 +63,8 @@ impl Instruments {
         trial: &Trial,
         libtorch: Option<&str>,
     ) -> Option<(f64, String)> {
-        if trial.engine == Engine::Flex {
+        // Of a command, neither the precision nor the operations are known.
+        if trial.engine == Engine::Flex || matches!(trial.model, Model::Command(_)) {
             return None;
         }
         let key = self.peak_key(

@@ -5,10 +5,19 @@ use super::*;
 const LIMIT: TimeSpan = TimeSpan::from_secs(60);
 
 fn judged(exit: Exit, change: impl FnOnce(&mut AttemptEnding)) -> (Outcome, String) {
+    judged_child(&ChildKind::KilnTrial, exit, change)
+}
+
+fn judged_child(
+    child: &ChildKind,
+    exit: Exit,
+    change: impl FnOnce(&mut AttemptEnding),
+) -> (Outcome, String) {
     let trial = TrialId("4f0c1a2b3d".to_owned());
     let mut ending = AttemptEnding {
         trial: &trial,
         exit,
+        child,
         finished: None,
         stopped: None,
         seconds: 41.0,
@@ -256,4 +265,38 @@ fn the_reason_ends_with_the_last_line_of_standard_error() {
         e.stderr_tail = "first\n\u{1b}[31mlast\n\n"
     });
     assert!(reason.ends_with("stderr.txt:  [31mlast"), "{reason}");
+}
+
+#[test]
+fn words_about_a_program_are_about_the_one_that_ran() {
+    let engine = ChildKind::Engine("python engines/gpt.py".to_owned());
+    let of_engine = |exit, change: fn(&mut AttemptEnding)| judged_child(&engine, exit, change).1;
+    let found = of_engine(Exit::Status(2), |_| {});
+    assert!(
+        found.contains("`python engines/gpt.py` could not read its command line")
+            && !found.contains("kiln-trial"),
+        "{found}"
+    );
+    let found = of_engine(Exit::Status(127), |ending| ending.has_spoken = false);
+    assert!(
+        found.contains("(status 127): `python engines/gpt.py` ended")
+            && !found.contains("libtorch"),
+        "{found}"
+    );
+    let found = of_engine(Exit::Signal(9), |ending| ending.foreign_protocol = Some(7));
+    assert!(
+        found.contains("speaks version 7")
+            && found.ends_with(
+                "`python engines/gpt.py` must say `protocol` 1 in its `hello` \
+                                (docs/child-protocol.md)"
+            ),
+        "{found}"
+    );
+    let found = judged_child(&ChildKind::Relay, Exit::Signal(15), |ending| {
+        ending.step = Some(0);
+        ending.stopped = Some(StopCause::Stall(LIMIT));
+    });
+    let wanted = "trial 4f0c1a2b3d was stopped because its program neither wrote anything nor used \
+                  the CPU for 1m (`run.stall`) after 41 s; see ";
+    assert!(found.1.starts_with(wanted), "{found:?}");
 }

@@ -18,18 +18,20 @@ impl LaunchState<'_> {
         // The table may have been replaced after the last row.
         let settled = self.open.store.settle();
         self.tell_changes(settled);
+        self.give_tickets_back();
         let mut report = report(
             self.request,
             &self.trials,
             self.open.folder.clone(),
             LaunchEnd::Finished,
-            self.open.store.ends(),
+            self.open.ends(),
         );
         if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
             (Some(stop), ..) => stop.to_string(),
+            (None, LaunchEnd::Finished, 1..) if self.cause.is_some() => "more to do".to_owned(),
             (None, LaunchEnd::Interrupted, _) => "interrupted".to_owned(),
             (None, _, 0) => "finished".to_owned(),
             (None, _, left) => format!("{} left", counted(left, "trial")),
@@ -38,6 +40,7 @@ impl LaunchState<'_> {
             launch.ended = Some(LaunchEnded {
                 utc: clock::utc_now(),
                 how: self.paths.hide(&how),
+                cause: self.cause,
             });
         }
         let written = self.open.write_files(self.request);
@@ -47,21 +50,23 @@ impl LaunchState<'_> {
         });
         let unwritten = written.err().map(open::cannot_write(self.request));
         report.failure = self.failure.or(unwritten);
+        report.cause = self.cause;
         Ok(report)
     }
 }
 
-pub(super) fn report(
+pub(in crate::schedule) fn report<'e>(
     request: &RunRequest,
     trials: &[Trial],
     folder: RunFolder,
     end: LaunchEnd,
-    ends: &[AttemptEnd],
+    ends: impl Iterator<Item = &'e AttemptEnd>,
 ) -> LaunchReport {
-    let history = History::of(ends);
+    let ends: Vec<&AttemptEnd> = ends.collect();
+    let history = History::of(ends.iter().copied());
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
     let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
-    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, end)).collect();
+    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, *end)).collect();
     let asked: Vec<&TrialId> = trials
         .iter()
         .filter(|trial| request.selection.wants(trial))
@@ -85,6 +90,7 @@ pub(super) fn report(
         asked_left: asked.into_iter().filter(is_left).count(),
         last_attempts,
         failure: None,
+        cause: None,
         lost_events: None,
     }
 }

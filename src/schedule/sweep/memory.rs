@@ -32,9 +32,7 @@ impl LaunchState<'_> {
         });
         let failed = failed.filter(|failed| {
             self.open
-                .store
                 .ends()
-                .iter()
                 .rev()
                 .find(|end| end.trial == failed.id)
                 .is_some_and(has_no_less)
@@ -118,6 +116,7 @@ impl LaunchState<'_> {
                 self.add_one(&smaller);
                 self.queue.again(self.trials.len());
                 self.trials.push(smaller);
+                self.add_to_ticket(index, self.trials.len() - 1);
             }
             None => {
                 let why = match failed.shrunk() {

@@ -1,23 +1,34 @@
 //! The beginning of a launch: finds the run, leases the devices, checks the machine, and opens the
 //! run for the loop.
 
-use std::sync::{atomic::Ordering, mpsc::channel};
+use std::sync::{
+    atomic::Ordering,
+    mpsc::{Receiver, Sender, channel},
+};
 
-use kiln_core::record::run_folder::repair_latest;
+use kiln_core::{
+    folder::is_full,
+    record::{
+        Check, TicketQueue, collect,
+        run_folder::{repair_latest, runs},
+    },
+};
 
 use super::{HasRoom, LaunchState, closing::report, refusals, search};
 use crate::schedule::{
-    Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
+    Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    disk,
     existing_run::{self, ExistingRun, Old},
     instruments::LaunchContext,
     known_trials, leftovers,
     machine::MachineIdentity,
     open::{self, OpenRun, privacy},
-    pools,
+    pools::{self, Pools},
     process_record::end_earlier,
     programs,
-    remaining::remaining,
+    remaining::{History, remaining},
     signals::Listener,
+    worker::{self, Tickets},
 };
 
 /// Runs a launch; `has_room` says whether the disk has room for one more trial.
@@ -35,14 +46,21 @@ pub(super) fn run_on(
     if request.trials.iter().any(programs::needs_kiln_trial) {
         refusals::without_program(request.trial_program)?;
     }
-    programs::check(request, request.trials.iter())?;
-    let _lock = refusals::take_lock(request)?;
+    programs::check(&request.wanted(), request.trials.iter())?;
+    let lock = refusals::take_lock(request)?;
+    collect_newest(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(&instruments))?;
     let known = known_trials(request, &found);
     let request = &RunRequest {
         trials: &known,
         ..request.clone()
     };
+    if let ExistingRun::Old(old) = &found
+        && let Some(queue) = TicketQueue::of(&old.folder)
+    {
+        drop(lock);
+        return worker::join(request, &old.folder, queue, instruments);
+    }
     if let ExistingRun::Old(old) = &found {
         repair_latest(&old.folder).map_err(open::cannot_write(request))?;
         if has_no_work(request, old) {
@@ -50,6 +68,21 @@ pub(super) fn run_on(
         }
     }
     launch(request, found, instruments, has_room)
+}
+
+/// The rows of a run that several launches work on are in their tables.
+pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), RunStop> {
+    let newest = runs(request.results, &request.experiment.name).pop();
+    match newest.filter(|run| collect::is_collected(run) && !request.fresh) {
+        Some(run) => collect::collect(&run).map(drop).map_err(|error| {
+            match error.raw_os_error().is_none() && !is_full(&error) {
+                // It names the table and the line.
+                true => RunStop::Refused(error.to_string()),
+                false => open::cannot_write(request)(error),
+            }
+        }),
+        None => Ok(()),
+    }
 }
 
 fn has_no_work(request: &RunRequest, old: &Old) -> bool {
@@ -76,7 +109,7 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
         request.trials,
         old.folder.clone(),
         LaunchEnd::NothingToDo,
-        &old.ends,
+        old.ends.iter(),
     ))
 }
 
@@ -84,48 +117,106 @@ fn end_without_work(request: &RunRequest, old: &Old) -> Result<LaunchReport, Run
 fn launch(
     request: &RunRequest,
     found: ExistingRun,
-    mut instruments: Instruments,
+    instruments: Instruments,
     has_room: HasRoom,
 ) -> Result<LaunchReport, RunStop> {
-    let (sender, events) = channel();
-    let listener = Listener::start(sender.clone()).map_err(|error| {
-        RunStop::CannotRun(format!(
-            "the signal handlers could not be installed: {error}"
-        ))
-    })?;
-    instruments.stop_when(listener.asked());
-    let interrupted = || {
-        RunStop::Interrupted("interrupted before the first trial; nothing was started".to_owned())
+    let history = match &found {
+        ExistingRun::New { .. } => &History::default(),
+        ExistingRun::Old(old) => &old.history,
     };
-    // They may hold the devices that this launch is about to lease.
-    let strays = end_earlier(request.locks);
-    let pools =
-        pools::lease_all(request, &found, &instruments, &events).map_err(|stop| match stop {
-            // After a signal a driver that does not answer counts as busy.
-            RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => interrupted(),
-            stop => stop,
+    let prepared = PreparedLaunch::new(request, history, instruments)?;
+    let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
+    leftovers::adopt(&mut open, request, &prepared.instruments)?;
+    prepared.run(request, open, has_room, |_| None)
+}
+
+/// A launch with its devices, on a machine that was checked, before its run is open.
+pub(in crate::schedule) struct PreparedLaunch {
+    pub(in crate::schedule) instruments: Instruments,
+    pub(in crate::schedule) checks: Vec<Check>,
+    pools: Pools,
+    /// Processes of earlier launches that were ended.
+    strays: usize,
+    sender: Sender<Event>,
+    events: Receiver<Event>,
+    _listener: Listener,
+}
+
+impl PreparedLaunch {
+    /// Listens for signals, leases the devices that the trials without a result in `history` need,
+    /// and checks the machine.
+    pub(in crate::schedule) fn new(
+        request: &RunRequest,
+        history: &History,
+        mut instruments: Instruments,
+    ) -> Result<Self, RunStop> {
+        let (sender, events) = channel();
+        let listener = Listener::start(sender.clone()).map_err(|error| {
+            RunStop::CannotRun(format!(
+                "the signal handlers could not be installed: {error}"
+            ))
         })?;
-    let checks = instruments.preflight(request, privacy(request), &pools.uuids());
-    if listener.asked().load(Ordering::Relaxed) {
-        return Err(interrupted());
+        instruments.stop_when(listener.asked());
+        let interrupted = || {
+            RunStop::Interrupted(
+                "interrupted before the first trial; nothing was started".to_owned(),
+            )
+        };
+        // They may hold the devices that this launch is about to lease.
+        let strays = end_earlier(request.locks);
+        let pools =
+            pools::lease_all(request, history, &instruments, &events).map_err(
+                |stop| match stop {
+                    // After a signal a driver that does not answer counts as busy.
+                    RunStop::CannotRun(_) if listener.asked().load(Ordering::Relaxed) => {
+                        interrupted()
+                    }
+                    stop => stop,
+                },
+            )?;
+        let checks = instruments.preflight(request, privacy(request), &pools.uuids());
+        if listener.asked().load(Ordering::Relaxed) {
+            return Err(interrupted());
+        }
+        refusals::mistaken_variable(request, &pools, &checks)?;
+        Ok(Self {
+            instruments,
+            checks,
+            pools,
+            strays,
+            sender,
+            events,
+            _listener: listener,
+        })
     }
-    refusals::mistaken_variable(request, &pools, &checks)?;
-    let mut open = open::open(request, found, &instruments, &checks)?;
-    leftovers::adopt(&mut open, request, &instruments)?;
-    if strays > 0 {
-        open.notices.push(leftovers::ended_strays(strays));
+
+    /// Runs the trials of an open run; `tickets` makes their source if other launches work on it too.
+    pub(in crate::schedule) fn run(
+        mut self,
+        request: &RunRequest,
+        mut open: OpenRun,
+        has_room: HasRoom,
+        tickets: impl FnOnce(Sender<Event>) -> Option<Tickets>,
+    ) -> Result<LaunchReport, RunStop> {
+        if self.strays > 0 {
+            open.notices.push(leftovers::ended_strays(self.strays));
+        }
+        let notices = self
+            .instruments
+            .begin(launch_context(request, &open))
+            .map_err(open::cannot_write(request))?;
+        open.notices.extend(notices);
+        self.instruments.heed_no_more();
+        let tickets = tickets(self.sender.clone());
+        let (instruments, pools, sender) = (self.instruments, self.pools, self.sender);
+        LaunchState::new(request, instruments, open, pools, sender, has_room, tickets)
+            .run(&self.events)
     }
-    let notices = instruments
-        .begin(launch_context(request, &open))
-        .map_err(open::cannot_write(request))?;
-    open.notices.extend(notices);
-    instruments.heed_no_more();
-    LaunchState::new(request, instruments, open, pools, sender, has_room).run(&events)
 }
 
 fn launch_context<'a>(request: &RunRequest, open: &'a OpenRun) -> LaunchContext<'a> {
     LaunchContext {
-        folder: &open.folder,
+        folder: &open.tables,
         launch: open.launch,
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
         sample_interval: request.experiment.measure.sample_interval.0,

@@ -10,14 +10,15 @@ use kiln_core::{
     spec::{DeviceName, Devices, Engine},
 };
 
+use super::LaunchState;
 use crate::{
     preflight,
-    schedule::{RunRequest, RunStop, clock, open, pools::Pools},
+    schedule::{RunRequest, RunStop, clock, open, pools::Pools, provenance::advice},
 };
 
 /// # Errors
 /// If the trial program does not exist or is not executable.
-pub(super) fn without_program(program: &Path) -> Result<(), RunStop> {
+pub(in crate::schedule) fn without_program(program: &Path) -> Result<(), RunStop> {
     if program.is_file() {
         return match rustix::fs::access(program, rustix::fs::Access::EXEC_OK) {
             Ok(()) => Ok(()),
@@ -35,9 +36,25 @@ pub(super) fn without_program(program: &Path) -> Result<(), RunStop> {
     )))
 }
 
+impl LaunchState<'_> {
+    /// The reason to start no more trials because a program is another one than at the start of the
+    /// launch.
+    pub(super) fn changed_programs(&mut self) -> Option<RunStop> {
+        let changes = self.open.programs.changed_since_read(self.open.launch);
+        let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
+        (!each.is_empty()).then(|| {
+            RunStop::CannotRun(format!(
+                "{}; put it back to resume this run, or start a new one with `--fresh`{}",
+                each.join("; "),
+                advice(&changes)
+            ))
+        })
+    }
+}
+
 /// # Errors
 /// If another launch runs the experiment.
-pub(super) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
+pub(in crate::schedule) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
         Ok(Ok(lock)) => Ok(lock),

@@ -40,7 +40,7 @@ impl LaunchState<'_> {
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();
         self.open.file.is_searching = progressed.recommendation.is_none();
         // Written before they start, so that a killed run has them.
-        if let Err(error) = self.open.file.write(&self.open.folder) {
+        if let Err(error) = self.open.write_record() {
             self.fail(open::cannot_write(self.request)(error));
         }
         is_more

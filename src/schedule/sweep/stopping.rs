@@ -1,6 +1,9 @@
 //! Reasons why a launch starts no more trials: signals, a full disk, other failures.
 
-use kiln_core::units::counted;
+use kiln_core::{
+    record::{TableRow, run_file::EndCause},
+    units::counted,
+};
 
 use super::{Attempt, LaunchState};
 use crate::schedule::{
@@ -11,7 +14,49 @@ use crate::schedule::{
 
 impl LaunchState<'_> {
     pub(super) fn is_stopping(&self) -> bool {
-        self.asked.is_some() || self.failure.is_some()
+        self.asked.is_some() || self.failure.is_some() || self.cause.is_some()
+    }
+
+    /// Whether the time that this worker has left is too short for a trial; then it begins no more.
+    pub(super) fn is_out_of_time(&mut self, index: usize) -> bool {
+        let Some(tickets) = &mut self.tickets else {
+            return false;
+        };
+        let run = tickets.run().clone();
+        let Some(why) = tickets
+            .limits
+            .too_short(&run, &self.trials[index], &self.trials)
+        else {
+            return false;
+        };
+        self.cause = Some(EndCause::OutOfTime);
+        if self.next_token > 0 {
+            self.counts.is_over = true;
+            self.notice(&why);
+        } else {
+            // The next worker would have no more time.
+            let remedy = "give workers more time (`run.slurm.time`), or set `train.checkpoint`";
+            self.start_no_more(RunStop::CannotRun(format!(
+                "{why}, and it ran none; {remedy}"
+            )));
+        }
+        true
+    }
+
+    /// Ends a worker on whose node trials fail before they begin.
+    pub(super) fn judge_node(&mut self, row: &TableRow, was_ready: bool) {
+        let Some(tickets) = &mut self.tickets else {
+            return;
+        };
+        tickets.limits.note(row);
+        if tickets.limits.has_bad_node(row.fixed.outcome, was_ready) {
+            self.cause = Some(EndCause::BadNode);
+            self.start_no_more(RunStop::CannotRun(
+                "two trials in a row failed here before they began; this worker begins no more, \
+                 and no other is asked for on its node"
+                    .to_owned(),
+            ));
+        }
     }
 
     pub(super) fn signal(&mut self, signal: i32) {

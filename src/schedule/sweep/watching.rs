@@ -17,6 +17,7 @@ impl LaunchState<'_> {
         for attempt in &mut self.running {
             attempt.keep_limits(&self.request.experiment.run, now);
             attempt.follow_memory_group();
+            attempt.follow_libraries();
             let trial = &self.trials[attempt.index];
             if self.instruments.lost(&trial.id).is_some() {
                 attempt.stop(StopCause::DeviceLost);

@@ -118,6 +118,12 @@ impl Disk {
             .collect()
     }
 
+    /// Whether a change is of the content of a file, and of no name.
+    pub(crate) fn is_of_content(&self, change: usize) -> bool {
+        let is_entry = |part: &Part| matches!(part, Part::Entry { .. });
+        !self.changes[change].parts.iter().any(is_entry)
+    }
+
     /// The ways in which a write can be torn.
     pub(crate) fn torn(&self, change: usize) -> Vec<Fate> {
         let [Part::Data { bytes, .. }] = self.changes[change].parts.as_slice() else {

@@ -25,7 +25,7 @@ pub use metric::{
 pub(crate) use template::{Part, is_name, parse as parse_template};
 
 /// The name in `model.kind`.
-pub(crate) const COMMAND: &str = "command";
+pub const COMMAND: &str = "command";
 
 /// Any program, started once per attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

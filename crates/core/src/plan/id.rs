@@ -7,21 +7,18 @@
 //! an id. `kind` is always kept. The defaults are frozen in `format_1_defaults.json`: entries may
 //! be added, never changed.
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Origin, TrialId};
+use super::{
+    Origin, TrialId,
+    canonical::write_object,
+    defaults::{FORMAT_1_DEFAULTS, leave_out_defaults},
+};
 use crate::{
     kinds::{Data, Model, data::PinMemory},
     spec::{AfterTraining, Train},
 };
-
-/// Defaults per section and, for sections with kinds, per kind.
-static FORMAT_1_DEFAULTS: LazyLock<Value> = LazyLock::new(|| {
-    serde_json::from_str(include_str!("format_1_defaults.json")).unwrap_or(Value::Null)
-});
 
 /// The settings that a trial's id is made of.
 pub(super) struct TrialIdentity {
@@ -135,7 +132,7 @@ fn identity_of_data(data: &Data, model: &Model) -> serde_json::Result<Value> {
 
 /// Removes the path of weights. The default of `checkpoint.after` was `delete` and is `auto` now:
 /// as for `pin_memory`, both have the id of the old default.
-fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
+pub(super) fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(train)?;
     if train
         .checkpoint
@@ -150,143 +147,10 @@ fn identity_of_training(train: &Train) -> serde_json::Result<Value> {
     Ok(value)
 }
 
-/// The dotted keys of a trial's `model`, `data` and `train` that are not at their default in format
-/// 1: those that a program has to know to run this trial. The kinds of model and data are always
-/// among them.
-///
-/// # Errors
-/// A section cannot be written as JSON.
-pub fn differs_from_defaults(
-    model: &Model,
-    data: &Data,
-    train: &Train,
-) -> serde_json::Result<Vec<String>> {
-    let mut data_value = serde_json::to_value(data)?;
-    if let (Some(loader), Value::Object(map)) = (data.loader(), &mut data_value)
-        && loader.pin_memory != PinMemory::Asked(true)
-    {
-        map.shift_remove("pin_memory");
-    }
-    let mut differing = Vec::new();
-    for (section, mut value) in [
-        ("model", serde_json::to_value(model)?),
-        ("data", data_value),
-        ("train", identity_of_training(train)?),
-    ] {
-        leave_out_defaults(&mut value, section, &FORMAT_1_DEFAULTS[section]);
-        list_keys(&value, section, &mut differing);
-    }
-    // A map of `train` has a default kind.
-    let kind = |train: &Value, key: &str| {
-        train
-            .pointer(&format!("/{}", key.replace('.', "/")))
-            .cloned()
-    };
-    let default = json!({"train": serde_json::from_value::<Train>(json!({}))?});
-    let asked = json!({"train": train});
-    differing.retain(|key| {
-        !key.starts_with("train.")
-            || !key.ends_with(".kind")
-            || kind(&default, key) != kind(&asked, key)
-    });
-    Ok(differing)
-}
-
-/// The dotted keys of the values in a map; a map without any is one itself.
-fn list_keys(value: &Value, path: &str, keys: &mut Vec<String>) {
-    match value.as_object() {
-        Some(map) if !map.is_empty() => {
-            for (key, value) in map {
-                list_keys(value, &format!("{path}.{key}"), keys);
-            }
-        }
-        _ => keys.push(path.to_owned()),
-    }
-}
-
-/// `path` is the dotted key of `value`; maps with a `kind`, and maps that are absent by default,
-/// have separate defaults.
-fn leave_out_defaults(value: &mut Value, path: &str, inherited: &Value) {
-    let Value::Object(map) = value else { return };
-    let defaults = match map.get("kind").and_then(Value::as_str) {
-        Some(kind) => &FORMAT_1_DEFAULTS[path][kind],
-        None if inherited.is_null() => &FORMAT_1_DEFAULTS[path],
-        None => inherited,
-    };
-    map.retain(|key, value| {
-        if value.is_object() {
-            let inherited = &defaults[key.as_str()];
-            leave_out_defaults(value, &format!("{path}.{key}"), inherited);
-            // The presence of a map that is absent by default is part of the id.
-            return inherited.is_null() || value.as_object().is_some_and(|map| !map.is_empty());
-        }
-        key == "kind" || !same(value, &defaults[key.as_str()])
-    });
-}
-
-/// 1 and 1.0 are the same value.
-fn same(value: &Value, default: &Value) -> bool {
-    match (value, default) {
-        (_, Value::Null) => false,
-        // Texts and switches have one form only.
-        (Value::String(_) | Value::Bool(_) | Value::Null, _) => value == default,
-        _ => value == default || canonical(value) == canonical(default),
-    }
-}
-
-fn canonical(value: &Value) -> String {
-    let mut text = String::new();
-    write(value, &mut text);
-    text
-}
-
-/// JSON without spaces, keys in byte order, integers without a fraction.
-fn write(value: &Value, text: &mut String) {
-    match value {
-        Value::Object(map) => write_object(map, text),
-        Value::Array(items) => {
-            text.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    text.push(',');
-                }
-                write(item, text);
-            }
-            text.push(']');
-        }
-        Value::Number(number) => match number.as_f64() {
-            // Up to 2⁵³ a float represents every integer exactly.
-            Some(float)
-                if number.is_f64()
-                    && float.fract() == 0.0
-                    && float.abs() <= 9_007_199_254_740_992.0 =>
-            {
-                text.push_str(&(float as i64).to_string());
-            }
-            _ => text.push_str(&number.to_string()),
-        },
-        other => text.push_str(&other.to_string()),
-    }
-}
-
-fn write_object(map: &Map<String, Value>, text: &mut String) {
-    let mut keys: Vec<(&String, &Value)> = map.iter().collect();
-    keys.sort_unstable_by_key(|(key, _)| *key);
-    text.push('{');
-    for (index, (key, value)) in keys.into_iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        text.push_str(&Value::String(key.clone()).to_string());
-        text.push(':');
-        write(value, text);
-    }
-    text.push('}');
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::canonical::canonical;
 
     fn id(model: &str, data: &str, train: &str, run: Value) -> String {
         let model: Model = serde_yaml::from_str(model).unwrap();
@@ -344,53 +208,6 @@ mod tests {
                 "{epochs: 1}"
             ),
             id_of_own
-        );
-    }
-
-    #[test]
-    fn the_keys_that_differ_from_their_defaults_are_named() {
-        let differing = |model: &str, data: &str, train: &str| {
-            let mut keys = differs_from_defaults(
-                &serde_yaml::from_str(model).unwrap(),
-                &serde_yaml::from_str(data).unwrap(),
-                &serde_yaml::from_str(train).unwrap(),
-            )
-            .unwrap();
-            keys.sort();
-            keys
-        };
-        assert_eq!(
-            differing(
-                "{kind: gpt, d_model: 256}",
-                "{kind: tinyshakespeare}",
-                "{steps: 5, seed: 1, optimizer: {kind: adamw, weight_decay: 0.01}}"
-            ),
-            ["data.kind", "model.kind", "train.steps"]
-        );
-        assert_eq!(
-            differing(
-                "{kind: gpt, num_layers: 3}",
-                "{kind: tinyshakespeare, path: /x, sampling: random, pin_memory: true}",
-                "{epochs: 5, seed: 2, clip_norm: 1.0, optimizer: {kind: sgd}, learning_rate_schedule: \
-                 {kind: constant, warmup_steps: 9}, evaluate: {every: epoch}, checkpoint: {every_steps: 9}}"
-            ),
-            [
-                "data.kind",
-                "data.path",
-                "data.pin_memory",
-                "data.sampling",
-                "model.kind",
-                "model.num_layers",
-                "train.checkpoint.after",
-                "train.checkpoint.every_steps",
-                "train.checkpoint.keep",
-                "train.clip_norm",
-                "train.epochs",
-                "train.evaluate.every",
-                "train.learning_rate_schedule.warmup_steps",
-                "train.optimizer.kind",
-                "train.seed",
-            ]
         );
     }
 
@@ -713,14 +530,6 @@ mod tests {
         assert!(
             unsaid == auto && auto == no && no != yes,
             "{unsaid} {auto} {no} {yes}"
-        );
-    }
-
-    #[test]
-    fn canonical_json_has_one_way_to_write_a_value() {
-        assert_eq!(
-            canonical(&json!({"b": 1.0, "a": [0.5, 1e-7, "é\n"], "c": -0.0})),
-            r#"{"a":[0.5,1e-7,"é\n"],"b":1,"c":0}"#
         );
     }
 

@@ -6,7 +6,10 @@
 //! selects the next trial, and a [`Prober`] creates it.
 
 mod blocks;
+mod canonical;
 mod condition;
+mod defaults;
+mod differing;
 mod disk;
 mod expand;
 mod id;
@@ -20,15 +23,17 @@ mod prober;
 mod problem;
 pub mod search;
 mod settings;
+mod tickets;
 mod trial;
 mod trial_file;
 
+pub use differing::differs_from_defaults;
 pub use expand::{Plan, expand};
-pub use id::differs_from_defaults;
 pub use memory::speaks_of_memory;
 pub use origin::Origin;
 pub use outcome::Outcome;
 pub use prober::Prober;
 pub use problem::{PlanProblem, show};
+pub use tickets::tickets;
 pub use trial::{Trial, TrialId};
 pub use trial_file::{ChildDevice, TRIAL_FILE, TrialFile, child_data, child_train};

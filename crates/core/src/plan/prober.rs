@@ -8,8 +8,8 @@ use super::{
     search::{self, SearchContext, SearchTrial, Strategy},
 };
 use crate::{
-    kinds::{Data, data::DataFacts},
-    spec::{Experiment, Search, Sweep},
+    kinds::{Data, Model, data::DataFacts},
+    spec::{Experiment, Search, SearchedKeys, Sweep},
 };
 
 /// Makes the trials of a search.
@@ -32,10 +32,15 @@ impl<'a> Prober<'a> {
         gpus: u64,
     ) -> Result<Self, Vec<PlanProblem>> {
         let Some(search) = &experiment.sweep.search else {
-            let message = "`sweep.search` is not given; say what to look for: `--search \
-                           best-throughput-batch`, `largest-batch` or `workers`, or \
-                           `sweep.search` in the file; a few learning rates are a sweep of \
-                           `train.optimizer.learning_rate` for `kiln run`";
+            let others = match &*experiment.model {
+                Model::Command(_) => "model.values.NAME",
+                _ => "train.optimizer.learning_rate",
+            };
+            let message = format!(
+                "`sweep.search` is not given; say what to look for: `--search \
+                 best-throughput-batch`, `largest-batch` or `workers`, or `sweep.search` in the \
+                 file; a few learning rates are a sweep of `{others}` for `kiln run`"
+            );
             return Err(vec![PlanProblem::of_sweep("sweep.search", message)]);
         };
         if let Search::SuccessiveHalving { axes, repeats, .. } = search {
@@ -53,25 +58,12 @@ impl<'a> Prober<'a> {
                 .map_err(|problems| problems.into_iter().map(named).collect::<Vec<_>>())?;
         }
         let points = PointMaker::new(experiment, facts)?;
-        let train = &experiment.train;
         let given = SearchContext {
-            batch_size: train.batch_size,
-            grad_accumulation: train.grad_accumulation,
-            num_workers: experiment
-                .data
-                .loader()
-                .map_or(0, |loader| loader.num_workers.resolve(cores)),
-            devices_per_trial: experiment.run.devices_per_trial,
-            learning_rate: experiment
-                .model
-                .trains()
-                .then(|| train.optimizer.learning_rate()),
             steps: points
                 .point(&[], &Vec::new(), 1)
                 .ok()
                 .and_then(|mut point| point.trial(0).steps),
-            cores,
-            gpus,
+            ..context(experiment, cores, gpus)
         };
         Ok(Self {
             points,
@@ -105,6 +97,44 @@ impl<'a> Prober<'a> {
         point
             .map(|mut point| point.trial(choice.repeat))
             .map_err(|faults| faults.into_iter().map(problem).collect())
+    }
+}
+
+/// Facts of the file and the machine, without the length of the training.
+fn context(experiment: &Experiment, cores: u64, gpus: u64) -> SearchContext {
+    let keys = SearchedKeys::of(&experiment.model);
+    let train = &experiment.train;
+    let (batch_size, grad_accumulation, num_workers) = match &*experiment.model {
+        Model::Command(command) => {
+            let count = |key: &str| command.count(key.strip_prefix("model.values.")?);
+            (
+                count(&keys.batch_size).unwrap_or(1),
+                count(&keys.grad_accumulation).unwrap_or(1),
+                count(&keys.num_workers).unwrap_or(0),
+            )
+        }
+        _ => (
+            train.batch_size,
+            train.grad_accumulation,
+            experiment
+                .data
+                .loader()
+                .map_or(0, |loader| loader.num_workers.resolve(cores)),
+        ),
+    };
+    SearchContext {
+        keys,
+        batch_size,
+        grad_accumulation,
+        num_workers,
+        devices_per_trial: experiment.run.devices_per_trial,
+        learning_rate: experiment
+            .model
+            .trains()
+            .then(|| train.optimizer.learning_rate()),
+        steps: None,
+        cores,
+        gpus,
     }
 }
 

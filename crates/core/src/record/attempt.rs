@@ -32,6 +32,10 @@ pub struct AttemptFile {
     /// Planned optimizer steps; absent if they are unknown, and in runs older than this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
+    /// The command line of a program that is not kiln's own, with its values; absent in runs older
+    /// than this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub argv: Vec<String>,
 }
 
 impl AttemptFile {

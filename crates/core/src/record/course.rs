@@ -1,6 +1,10 @@
 //! The steps of a trial as one series, joined from all its attempts.
 
-use std::{io::Cursor, path::Path};
+use std::{
+    fs::File,
+    io::{Cursor, Read},
+    path::Path,
+};
 
 use serde::de::DeserializeOwned;
 
@@ -14,6 +18,9 @@ use super::{
     table::scan,
 };
 use crate::{input, limits::TABLE_BYTES, plan::TrialId};
+
+/// Number of bytes at the start of `steps.csv` that are searched for the first loss.
+const FIRST_STEPS_BYTES: u64 = 1 << 20;
 
 /// The steps and evaluations of a trial. Steps of an attempt after the checkpoint from which the
 /// next one resumed do not count.
@@ -93,6 +100,37 @@ fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
     (last.run_seconds > first.run_seconds).then_some((first.run_seconds, last.run_seconds))
 }
 
+/// The losses that the attempts of a trial logged, up to this one, in order. `folder` is the
+/// trial's.
+///
+/// # Errors
+/// A table exists but cannot be read.
+pub fn losses(folder: &Path, last_attempt: u64) -> Result<Vec<f64>, TableError> {
+    let name = STEPS.file.rsplit('/').next().unwrap_or_default();
+    let mut course = Course::default();
+    for attempt in 1..=last_attempt {
+        let path = folder.join(attempt.to_string()).join(name);
+        course.go_on(rows(&path, &STEPS)?, Vec::new());
+    }
+    Ok(course.steps.iter().filter_map(|row| row.loss).collect())
+}
+
+/// The first loss that the attempts of a trial logged, up to this one. `folder` is the trial's.
+/// `None` if there is none, or its table cannot be read.
+pub fn first_loss(folder: &Path, last_attempt: u64) -> Option<f64> {
+    let name = STEPS.file.rsplit('/').next().unwrap_or_default();
+    (1..=last_attempt).find_map(|attempt| {
+        let path = folder.join(attempt.to_string()).join(name);
+        if !path.is_file() {
+            return None;
+        }
+        let file = File::open(path).ok()?.take(FIRST_STEPS_BYTES);
+        let mut rows = csv::Reader::from_reader(file);
+        let rows = rows.deserialize::<StepRow>();
+        rows.map_while(Result::ok).find_map(|row| row.loss)
+    })
+}
+
 /// The rows of a table of an attempt. It is synced before each checkpoint and at the end: after a
 /// power failure a line of a later step may hold zeros, and then only the rows before it count.
 fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
@@ -140,6 +178,7 @@ mod tests {
             step_seconds: None,
             data_wait_seconds: 0.0,
             is_warmup,
+            ..StepRow::default()
         }
     }
 

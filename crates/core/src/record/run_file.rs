@@ -1,12 +1,12 @@
 //! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a
 //! file, always complete (a temporary file, then a rename).
 
-use std::{collections::BTreeMap, io, path::Path};
+use std::{collections::BTreeMap, fmt, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{RunFolder, preflight::Check};
+use super::{RunFolder, preflight::Check, programs::ProgramRecord};
 use crate::{
     folder::write_whole,
     input,
@@ -63,6 +63,13 @@ pub struct Launch {
     /// this. Negative for a run that started before the machine booted.
     pub run_anchor_nanoseconds: i64,
     pub pid: u32,
+    /// The node, where several launches work on a run: its name (`record.identity: full`), else
+    /// `node-1` and so on. Absent in other runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The task of a Slurm job in which it works; absent outside Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<SlurmTask>,
     pub command_line: Vec<String>,
     /// Host facts: CPU, cores, memory, kernel.
     pub machine: Value,
@@ -79,8 +86,9 @@ pub struct Launch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
     pub versions: Versions,
-    /// Libraries loaded into this launch's trials, as the trials report them: name to version. The
-    /// first report of each name counts; a trial's own report is in its `trial.json`.
+    /// Libraries loaded into this launch's trials by `kiln-trial`, as it reports them: name to
+    /// version. The first report of each name counts; a trial's own report is in its `trial.json`.
+    /// Those of other programs are in `programs`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub libraries: BTreeMap<String, String>,
     /// The engine's switches that affect numbers (TF32, cuDNN benchmark and deterministic), as the
@@ -89,6 +97,10 @@ pub struct Launch {
     pub flags: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git: Option<Git>,
+    /// The programs of the trials that are not kiln's own: that of a command (`model`), and each
+    /// engine of `run.engines` by its key. Absent in runs older than this key.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, ProgramRecord>,
     /// Allow-listed environment variables that were set.
     pub environment: BTreeMap<String, String>,
     /// SHA-256 of the uncompressed bytes of each text that is read, by data kind.
@@ -104,6 +116,22 @@ pub struct Launch {
     /// Time and reason of the launch's end; absent while it runs or after it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<LaunchEnded>,
+}
+
+/// A start of a task of a Slurm job array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SlurmTask {
+    /// Number of the array.
+    pub job: u64,
+    pub task: u32,
+    /// How often Slurm had started the task before: it counts requeues.
+    pub restarts: u32,
+}
+
+impl fmt::Display for SlurmTask {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}_{}", self.job, self.task)
+    }
 }
 
 /// The start of a launch, on each clock.
@@ -140,13 +168,27 @@ pub struct LaunchEnded {
     pub utc: String,
     /// `finished`, `interrupted`, `disk full` or an error message.
     pub how: String,
+    /// Why a worker ended although there was more to do, if the reason is not a trial or a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<EndCause>,
+}
+
+/// Why a worker ended before there was nothing left to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndCause {
+    /// Its time was too short for another trial.
+    OutOfTime,
+    /// Trials failed on its node before they began.
+    BadNode,
 }
 
 impl RunFile {
     /// Adds a trial's libraries and switches to the newest launch; returns whether something was
-    /// new.
+    /// new. `program` is the key of the trial's program if it is not kiln's own.
     pub fn add_libraries(
         &mut self,
+        program: Option<&str>,
         libraries: &BTreeMap<String, String>,
         flags: &BTreeMap<String, String>,
     ) -> bool {
@@ -154,15 +196,22 @@ impl RunFile {
             return false;
         };
         let known = launch.libraries.len() + launch.flags.len();
-        for (all, told) in [
-            (&mut launch.libraries, libraries),
-            (&mut launch.flags, flags),
-        ] {
+        let mut is_new = false;
+        let own = program.and_then(|key| launch.programs.get_mut(key));
+        let none = BTreeMap::new();
+        let of_kiln = match own {
+            Some(own) => {
+                is_new = own.add_libraries(libraries);
+                &none
+            }
+            None => libraries,
+        };
+        for (all, told) in [(&mut launch.libraries, of_kiln), (&mut launch.flags, flags)] {
             for (name, value) in told {
                 all.entry(name.clone()).or_insert_with(|| value.clone());
             }
         }
-        launch.libraries.len() + launch.flags.len() > known
+        is_new || launch.libraries.len() + launch.flags.len() > known
     }
 
     /// Reads `run.json`.
@@ -253,9 +302,23 @@ mod tests {
             BTreeMap::new(),
             BTreeMap::from([("tf32".to_owned(), "false".to_owned())]),
         );
-        assert!(file.add_libraries(&told("2.11.0"), &none));
-        assert!(!file.add_libraries(&told("2.12.0"), &none) && !file.add_libraries(&none, &none));
-        assert!(file.add_libraries(&none, &flags) && !file.add_libraries(&none, &flags));
+        assert!(file.add_libraries(None, &told("2.11.0"), &none));
+        assert!(
+            !file.add_libraries(None, &told("2.12.0"), &none)
+                && !file.add_libraries(None, &none, &none)
+        );
+        assert!(
+            file.add_libraries(None, &none, &flags) && !file.add_libraries(None, &none, &flags)
+        );
+        // Of a program of the launch they are beside it.
+        let program = ProgramRecord::default();
+        file.launches[1]
+            .programs
+            .insert("model".to_owned(), program);
+        let model = Some("model");
+        assert!(file.add_libraries(model, &told("2.9.1"), &none));
+        assert!(!file.add_libraries(model, &told("2.9.1"), &none));
+        assert_eq!(file.launches[1].programs["model"].libraries, told("2.9.1"));
         assert_eq!(file.launches[1].flags, flags);
         assert_eq!(
             (

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::attempt::attempts;
 use crate::{
     folder::{self, Folder},
     input,
@@ -22,13 +23,30 @@ pub const LATEST: &str = "latest";
 pub const SAMPLE_TEXTS: &str = "sample.txt";
 /// Answers to validation prompts, in an attempt's folder.
 pub const RESPONSES: &str = "responses.jsonl";
+/// The input of a trial's child, in the trial's folder; where several launches work on a run, in
+/// that of the attempt.
+pub const TRIAL_YAML: &str = "trial.yaml";
 /// Prefix of a run in creation; it is renamed once its first files exist.
 const UNBORN: &str = ".new-";
-/// Content of `results/.gitignore`: everything except the small tables, the experiment and
-/// `run.json` is ignored.
-const IGNORED: &str = "# kiln commits summary.csv, experiment.yaml, run.json, trials.csv, \
-                       snapshots.csv and snapshot-*.txt; the rest is large or local\n\
-                       */*/trials/\n*/*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
+/// The first line of `results/.gitignore`, with which those of older versions begin too.
+const IGNORED_HEAD: &str = "# kiln commits ";
+/// The rest of that line, and the patterns: everything except the small tables, the experiment and
+/// `run.json` is ignored. `latest` would change with every run.
+const IGNORED: [&str; 10] = [
+    "summary.csv, experiment.yaml, run.json, trials.csv, snapshots.csv, snapshot-*.txt and \
+     packages-*.txt; the rest is large or local",
+    "*/*/trials/",
+    "*/*/samples.csv",
+    "*/*/.reserve",
+    "*/.new-*",
+    ".kiln-lock",
+    "*/latest",
+    "*/*/queue/",
+    "*/*/launches/",
+    ".programs/",
+];
+/// Patterns of the first version.
+const FIRST_IGNORED: usize = 5;
 
 /// One run's folder: `results/<name>/<UTC>-<git short>/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +80,15 @@ impl RunFolder {
         self.open_below(folder)?.write_whole(name, bytes)
     }
 
+    /// Writes one of its files, which other processes may write too ([`Folder::write_among_others`]).
+    ///
+    /// # Errors
+    /// As [`RunFolder::write`].
+    pub fn write_among_others(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let (folder, name) = folder::split(path)?;
+        self.open_below(folder)?.write_among_others(name, bytes)
+    }
+
     /// Creates the folder of an attempt that has none, and those above it.
     ///
     /// # Errors
@@ -72,6 +99,16 @@ impl RunFolder {
         let below = self.relative(above)?;
         self.open()?.make_folder(below)?.make_new_folder(name)?;
         Ok(path)
+    }
+
+    /// Creates the folder that the attempts of a trial share, if it is missing, and those above it.
+    ///
+    /// # Errors
+    /// One of them is a link, or cannot be created.
+    pub fn make_checkpoints(&self, trial: &TrialId) -> io::Result<()> {
+        let path = self.checkpoints(trial);
+        let below = self.relative(&path)?;
+        self.open()?.make_folder(below).map(drop)
     }
 
     /// Removes one of its files or folders, with everything in it, if it exists. What a link leads
@@ -162,6 +199,11 @@ impl RunFolder {
         self.0.join(format!("snapshot-{launch}.txt"))
     }
 
+    /// The packages of the interpreters of one launch's programs.
+    pub fn packages_list(&self, launch: u64) -> PathBuf {
+        self.0.join(format!("packages-{launch}.txt"))
+    }
+
     pub fn samples_table(&self) -> PathBuf {
         self.0.join("samples.csv")
     }
@@ -185,8 +227,19 @@ impl RunFolder {
         }
     }
 
+    /// The input of a trial's child; of its newest attempt, where each has its own.
     pub fn trial_file(&self, trial: &TrialId) -> PathBuf {
-        self.trial(trial).join("trial.yaml")
+        let one = self.trial(trial).join(TRIAL_YAML);
+        if one.is_file() {
+            return one;
+        }
+        let own = |attempt: &u64| self.attempt(trial, *attempt).join(TRIAL_YAML);
+        let newest = attempts(self, trial)
+            .iter()
+            .rev()
+            .map(own)
+            .find(|path| path.is_file());
+        newest.unwrap_or(one)
     }
 
     pub fn attempt(&self, trial: &TrialId, attempt: u64) -> PathBuf {
@@ -353,16 +406,40 @@ pub fn experiments(results: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Writes `results/.gitignore` where there is none. That of an older version is replaced, one that
+/// somebody has changed is not.
 fn write_gitignore(results: &Path) -> io::Result<()> {
-    match OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .open(results.join(".gitignore"))
-    {
-        Ok(mut file) => file.write_all(IGNORED.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+    let path = results.join(".gitignore");
+    let text = format!("{IGNORED_HEAD}{}\n", IGNORED.join("\n"));
+    match OpenOptions::new().create_new(true).write(true).open(&path) {
+        Ok(mut file) => file.write_all(text.as_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            if is_of_older_version(&path) {
+                // The old one serves as well if it cannot be replaced.
+                let _ = folder::write_whole(&path, text.as_bytes());
+            }
+            Ok(())
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a file is a `.gitignore` as an older version wrote it.
+fn is_of_older_version(path: &Path) -> bool {
+    let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    let Some(text) = input::read_text(path, &RUN_FILE_BYTES)
+        .ok()
+        .filter(|_| is_file)
+    else {
+        return false;
+    };
+    let mut lines = text.lines();
+    let begins = lines
+        .next()
+        .is_some_and(|first| first.starts_with(IGNORED_HEAD));
+    let patterns: Vec<&str> = lines.collect();
+    let known = &IGNORED[1..];
+    begins && (FIRST_IGNORED..known.len()).contains(&patterns.len()) && known.starts_with(&patterns)
 }
 
 /// Folders whose creation was interrupted; the caller holds the experiment's lock, so no other
@@ -432,6 +509,29 @@ mod tests {
                 .unwrap()
                 .contains("*/*/trials/")
         );
+    }
+
+    #[test]
+    fn the_list_of_an_older_version_is_replaced_and_a_changed_one_is_kept() {
+        let results = tempfile::tempdir().unwrap();
+        let path = results.path().join(".gitignore");
+        let old = "# kiln commits run.json; the rest is large or local\n*/*/trials/\n\
+                   */*/samples.csv\n*/*/.reserve\n*/.new-*\n.kiln-lock\n";
+        let written = |text: &str| {
+            fs::write(&path, text).unwrap();
+            write_gitignore(results.path()).unwrap();
+            fs::read_to_string(&path).unwrap()
+        };
+        let new = written(old);
+        assert!(new.contains(".kiln-lock\n*/latest\n"), "{new}");
+        assert_eq!(written(&new), new);
+        for changed in [
+            format!("{old}*/keep.csv\n"),
+            old.replace("*/*/samples.csv\n", ""),
+            "*.txt\n".to_owned(),
+        ] {
+            assert_eq!(written(&changed), changed);
+        }
     }
 
     #[test]

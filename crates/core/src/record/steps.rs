@@ -4,7 +4,7 @@ use super::columns::table;
 
 table! {
     /// One row per optimizer step, written by the trial. Not committed.
-    STEPS: StepRow = "steps/1" in "trials/<id>/<attempt>/steps.csv";
+    STEPS: StepRow = "steps/2" in "trials/<id>/<attempt>/steps.csv";
     since 1 {
         /// Time since the run's start mark, at the end of the step.
         run_seconds: f64 ["s"],
@@ -22,6 +22,21 @@ table! {
         data_wait_seconds: f64 ["s"],
         /// `true` for a step excluded from timing.
         is_warmup: bool,
+    }
+    since 2 {
+        /// Of a step measured for `measure.gradient_noise`, the squared norm of its gradient,
+        /// before clipping. Empty for other steps, like the next four.
+        gradient_norm_squared: Option<f64>,
+        /// Mean squared norm of the gradients of its micro-batches.
+        micro_gradient_norm_squared: Option<f64>,
+        /// Unbiased estimate, from this step alone, of the squared norm of the gradient without
+        /// noise; it may be negative.
+        gradient_signal: Option<f64>,
+        /// The same of the trace of the covariance of a sample's gradient.
+        gradient_noise: Option<f64>,
+        /// Mean of `gradient_noise` over that of `gradient_signal`: over the newest half of the
+        /// measured steps so far, 20 to 200 of them.
+        gradient_noise_scale: Option<f64> ["samples"],
     }
 }
 
@@ -41,6 +56,8 @@ mod tests {
             step_seconds: None,
             data_wait_seconds: 0.25,
             is_warmup: true,
+            gradient_norm_squared: Some(0.5),
+            ..StepRow::default()
         };
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.serialize(&row).unwrap();
@@ -48,7 +65,7 @@ mod tests {
         assert_eq!(text.lines().next().unwrap(), STEPS.names().join(","));
         assert_eq!(
             text.lines().nth(1).unwrap(),
-            "steps/1,1.5,1,3,,0.001,,0.25,true"
+            "steps/2,1.5,1,3,,0.001,,0.25,true,0.5,,,,"
         );
         let back: StepRow = csv::Reader::from_reader(text.as_bytes())
             .deserialize()

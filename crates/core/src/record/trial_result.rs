@@ -52,6 +52,10 @@ pub struct TrialResult {
     pub copied_from: Option<String>,
     #[serde(default)]
     pub device_name: Option<String>,
+    /// Maximum resident memory that the child measured itself, if it knows more than the readings
+    /// of its processes while they ran: of a command, that of its largest process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_resident_bytes: Option<u64>,
     /// Threads that the loader started during the whole training; `None` for a model that reads no
     /// data.
     #[serde(default)]
@@ -103,6 +107,7 @@ impl TrialResult {
             left_out_of_data: BTreeMap::new(),
             copied_from: None,
             device_name: None,
+            peak_resident_bytes: None,
             loader_threads: None,
             peak_batches_in_memory: None,
             dropped_samples_per_epoch: None,

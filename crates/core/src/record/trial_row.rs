@@ -119,7 +119,7 @@ trial_table! {
     /// Behind the axes comes one column per metric of a command that is none of the columns below,
     /// named `metric.NAME`.
     /// Committed.
-    TRIALS = "trials/7" in "trials.csv";
+    TRIALS = "trials/8" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -410,5 +410,20 @@ trial_table! {
         /// Number of its round of repeats, from 1: one run of each point. Without `sweep.together`
         /// it is the block. Empty if the repeats of a point ran one after the other.
         round: Option<u64>,
+    }
+    since 8 child {
+        /// The simple gradient noise scale over the newest half of the measured steps, 20 to 200 of
+        /// them (`measure.gradient_noise`): a batch far below it wastes no samples, one far above
+        /// saves no steps. Empty if the gradient cannot be told from 0; then only its lower end is
+        /// known.
+        gradient_noise_scale: Option<f64> ["samples"],
+        /// Lower end of its 95 % interval.
+        gradient_noise_scale_low: Option<f64> ["samples"],
+        /// Upper end; empty if there is none.
+        gradient_noise_scale_high: Option<f64> ["samples"],
+        /// The last step that was measured.
+        gradient_noise_step: Option<u64>,
+        /// Mean training loss of the steps that the scale is of.
+        gradient_noise_loss: Option<f64> ["nats"],
     }
 }

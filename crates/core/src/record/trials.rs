@@ -1,7 +1,7 @@
 //! `trials.csv`: one row per ended attempt. What a row says beyond its cells; reading and writing.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fs::OpenOptions,
     io::{Read, Seek},
     path::Path,
@@ -314,16 +314,21 @@ impl TrialTable {
 
     /// The valid row of each trial: that of its last attempt, in the plan's order.
     pub fn last_attempts(&self) -> Vec<&TableRow> {
-        let mut last: HashMap<&TrialId, &TableRow> = HashMap::new();
+        let mut places: HashMap<&TrialId, usize> = HashMap::new();
+        let mut rows: Vec<&TableRow> = Vec::new();
         for row in &self.rows {
-            if last
-                .get(&row.fixed.trial)
-                .is_none_or(|known| row.fixed.attempt >= known.fixed.attempt)
-            {
-                last.insert(&row.fixed.trial, row);
+            match places.entry(&row.fixed.trial) {
+                Entry::Vacant(entry) => {
+                    entry.insert(rows.len());
+                    rows.push(row);
+                }
+                Entry::Occupied(entry) if row.fixed.attempt >= rows[*entry.get()].fixed.attempt => {
+                    rows[*entry.get()] = row;
+                }
+                Entry::Occupied(_) => {}
             }
         }
-        let mut rows: Vec<_> = last.into_values().collect();
+        // Trials of two plans may share a number; they keep the order of the table.
         rows.sort_by_key(|row| row.fixed.number);
         rows
     }

@@ -1,6 +1,7 @@
 //! The keys that a sweep may vary, and those that one does vary.
 
 use super::node::Node;
+use crate::kinds::command::COMMAND;
 
 /// The keys of `run` that may be axes.
 const RUN_AXES: [&str; 3] = ["run.engine", "run.devices", "run.devices_per_trial"];
@@ -64,7 +65,12 @@ fn searched_keys(tree: &Node) -> Vec<&str> {
     let Some(search) = tree.get_path(&["sweep", "search"]) else {
         return Vec::new();
     };
+    let is_command = tree
+        .get_path(&["model", "kind"])
+        .and_then(Node::text)
+        .is_some_and(|kind| kind == COMMAND);
     match search.get("kind").and_then(Node::text) {
+        _ if is_command => vec!["model.values"],
         Some("largest-batch") => vec!["train.batch_size"],
         Some("best-throughput-batch") => vec!["train.batch_size", "train.grad_accumulation"],
         Some("workers") => vec!["data.num_workers"],

@@ -333,6 +333,10 @@ enum Meant<'a> {
 }
 
 fn meant<'a>(path: &str, fields: &'a MapKeys, key: &str, has_kind: bool) -> Option<Meant<'a>> {
+    let is_plural = |known: &&str| known.strip_suffix('s') == Some(key);
+    if let Some(name) = fields.names().find(is_plural) {
+        return Some(Meant::Here(name));
+    }
     let every = keys::every_key();
     let elsewhere = every
         .iter()

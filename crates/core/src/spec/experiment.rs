@@ -330,6 +330,19 @@ pub struct Measure {
     /// Steps between two reads of the loss; each read waits for the device.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub log_every: u64,
+    /// Measures how large the noise of the gradient is against the gradient: the batch up to which
+    /// more samples per step still save steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_noise: Option<GradientNoise>,
+}
+
+/// Which steps' gradients are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GradientNoise {
+    /// Steps from one measured step to the next.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub every: u64,
 }
 
 impl Default for Measure {
@@ -339,6 +352,7 @@ impl Default for Measure {
             warmup_seconds: 2.0,
             sample_interval: TimeSpan::from_millis(500),
             log_every: 10,
+            gradient_noise: None,
         }
     }
 }

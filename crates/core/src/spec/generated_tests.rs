@@ -312,6 +312,7 @@ fn beside(known: &KnownKey) -> Vec<String> {
         path if path.starts_with("sweep.sample.") => {
             &["sweep.sample={count: 3, seed: 5, axes: {train.batch_size: {from: 2, to: 64}}}"]
         }
+        "measure.gradient_noise.every" => &["train.grad_accumulation=2"],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };

@@ -1,15 +1,9 @@
 //! `train.initial_weights`: trained parameters to start a training from. `kiln-trial` documents how
 //! they are read.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-};
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::expand_home;
 use crate::{input, limits::WEIGHTS_BYTES};
@@ -28,27 +22,15 @@ pub struct InitialWeights {
 
 /// The key of the sum.
 pub(super) const SHA256_KEY: &str = "train.initial_weights.sha256";
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// The rest of the message about a missing sum: the sum of the file, in a form to paste.
 pub(super) fn offer_of(path: &str) -> String {
-    match sum(&expand_home(path)) {
+    match input::sha256(&expand_home(path), &WEIGHTS_BYTES) {
         Ok(sha256) => format!(
             "; that file has this one: `initial_weights: {{path: {}, sha256: {sha256}}}`",
             Value::from(path)
         ),
         Err(error) => format!("; {path} cannot be read: {error}"),
-    }
-}
-
-fn sum(path: &Path) -> io::Result<String> {
-    let mut file = input::open_within(path, &WEIGHTS_BYTES)?;
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; BUFFER_BYTES]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex::encode(sum.finalize())),
-            count => sum.update(&buffer[..count]),
-        }
     }
 }
 

@@ -38,13 +38,14 @@ mod range_axis;
 mod read;
 mod resolved;
 mod run_options;
+mod run_slurm;
 mod sample;
 mod scalar;
 mod schema;
 mod search;
 mod search_choice;
 mod shapes;
-mod suggest;
+pub mod suggest;
 mod sweep;
 mod synonyms;
 mod value;
@@ -54,7 +55,10 @@ use std::path::PathBuf;
 use node::{Node, NodeContent};
 use serde::de::DeserializeOwned;
 
-use crate::kinds::{Command, Model, command::METRIC_PREFIX};
+use crate::kinds::{
+    Command, Model,
+    command::{CommandMetric, METRIC_PREFIX},
+};
 
 pub use checkpoint::{AfterTraining, Checkpoint};
 pub use condition::{Operator, condition};
@@ -68,16 +72,17 @@ pub use generate::Generate;
 pub use home::expand_home;
 pub use initial_weights::InitialWeights;
 pub use model_section::AskedModel;
-pub use objective::{Goal, Metric, Objective};
+pub use objective::{Goal, Metric, Objective, ObjectiveSource};
 pub use optimizer::{LearningRateSchedule, Optimizer, WeightDecayOn};
 pub use overrides::{apply_override, apply_point};
 pub use problem::{Location, Problem, Problems};
 pub use random_points::RandomPoints;
 pub use resolved::{ValueOrigin, write_resolved};
-pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, OnOom, Run};
+pub use run_options::{CoolDown, DeviceId, DeviceName, Devices, OnOom, Run, RunPlace};
+pub use run_slurm::Slurm;
 pub use sample::Sample;
 pub use schema::schema;
-pub use search::{MostWorkers, Search};
+pub use search::{MostWorkers, Search, SearchedKeys};
 pub use search_choice::{CHOSEN_BY_TUNE, write_chosen};
 
 /// The requested experiment.
@@ -197,7 +202,14 @@ fn contradictions_beside(problems: &[Problem], mut user: Node, top: &Location) -
         .map(|problem| problem.key.split('[').next().unwrap_or_default().to_owned())
         .collect();
     for key in &faulty {
-        user.remove_path(&key.split('.').collect::<Vec<_>>());
+        let path: Vec<&str> = key.split('.').collect();
+        match path[..] {
+            // A value of a command is declared, whatever it is.
+            ["model", "values", _] if user.get_path(&path).is_some() => {
+                user.set_path(&path, Node::from_json(&serde_json::Value::Null, top));
+            }
+            _ => user.remove_path(&path),
+        }
     }
     let mut whole = user.clone();
     for (key, value) in [
@@ -267,7 +279,8 @@ struct ObjectivePart {
     model: Option<serde_json::Value>,
 }
 
-fn command_of(model: &serde_json::Value) -> Option<Command> {
+/// The command of an experiment's `model`, if it is one.
+pub fn command_of(model: &serde_json::Value) -> Option<Command> {
     match serde_json::from_value(model.clone()).ok()? {
         Model::Command(command) => Some(command),
         _ => None,
@@ -278,9 +291,15 @@ fn command_of(model: &serde_json::Value) -> Option<Command> {
 fn objective(asked: Option<Objective>, command: Option<&Command>) -> Option<Objective> {
     let Some(asked) = asked else {
         let (name, better) = command?.ranking_metric()?;
+        let command = command?;
+        let says = |metric: &CommandMetric| metric.better.is_some();
         return Some(Objective {
             metric: Metric::named(&name),
             goal: Some(better.into()),
+            source: match command.metrics.get(&name).is_some_and(says) {
+                true => ObjectiveSource::Better,
+                false => ObjectiveSource::Measured,
+            },
         });
     };
     let better = command.and_then(|command| command.better(asked.metric.key()));

@@ -23,6 +23,22 @@ pub struct Objective {
     /// errors and times are minimized, all others maximized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
+    /// Where it comes from.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub source: ObjectiveSource,
+}
+
+/// Where the metric that ranks points comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ObjectiveSource {
+    /// `objective` of the experiment.
+    #[default]
+    Objective,
+    /// The first metric of a command with `better`.
+    Better,
+    /// A command that does not say what is better: the first metric that kiln measures itself.
+    Measured,
 }
 
 /// Direction of an objective.
@@ -45,6 +61,15 @@ impl From<Better> for Goal {
 }
 
 impl Objective {
+    /// An objective that the experiment names.
+    pub fn of(metric: Metric, goal: Option<Goal>) -> Self {
+        Self {
+            metric,
+            goal,
+            source: ObjectiveSource::Objective,
+        }
+    }
+
     /// The direction, which is the metric's own unless the file names one.
     pub fn goal(self) -> Goal {
         self.goal.unwrap_or(match self.metric.is_better_high() {

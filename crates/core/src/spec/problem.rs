@@ -22,7 +22,8 @@ impl Location {
         }
     }
 
-    pub(super) fn named(source: &str) -> Self {
+    /// A place outside of files, such as `default`.
+    pub fn named(source: &str) -> Self {
         Self {
             source: source.into(),
             position: None,

@@ -87,7 +87,12 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> String {
         .filter(|name| name.ends_with(".yaml") || name.ends_with(".yml"))
         .collect();
     near.sort_unstable();
-    match nearest(&wanted, near) {
+    let without_end = |name: &&str| {
+        let stem = name.rsplit_once('.').map_or(*name, |(stem, _)| stem);
+        stem == wanted
+    };
+    let whole = near.iter().find(|name| without_end(name)).copied();
+    match whole.or_else(|| nearest(&wanted, near)) {
         Some(name) => format!(
             "there is no such file; did you mean `{}`?",
             path.with_file_name(name).display()

@@ -6,7 +6,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use super::engine::{Engine, EngineProgram};
+use super::{
+    engine::{Engine, EngineProgram},
+    run_slurm::Slurm,
+};
 use crate::{
     kinds::Named,
     units::{ByteSize, TimeSpan},
@@ -16,6 +19,12 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Run {
+    /// Where the trials run: `here`, on `workers`, which take them from the run's queue (`kiln
+    /// worker`), or in workers that `slurm` starts.
+    pub on: RunPlace,
+    /// What the workers ask of Slurm; used with `run.on: slurm`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<Slurm>,
     /// The compute engine: `libtorch`, `flex`, or a name of `engines`.
     pub engine: Engine,
     /// Engines of one's own: programs that run the same trial as kiln does. `run.engine` names one.
@@ -52,6 +61,8 @@ pub struct Run {
 impl Default for Run {
     fn default() -> Self {
         Self {
+            on: RunPlace::Here,
+            slurm: None,
             engine: Engine::Libtorch,
             engines: Named::default(),
             devices: Devices::Named(DeviceName::Auto),
@@ -64,6 +75,30 @@ impl Default for Run {
             require_idle_device: true,
             wait: TimeSpan::from_secs(0),
             cool_down: None,
+        }
+    }
+}
+
+/// Where the trials of an experiment run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RunPlace {
+    /// In the process that reads the file.
+    #[default]
+    Here,
+    /// In workers, which are started on whatever node sees the run's folder.
+    Workers,
+    /// In workers that Slurm starts.
+    Slurm,
+}
+
+impl RunPlace {
+    /// As in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Here => "here",
+            Self::Workers => "workers",
+            Self::Slurm => "slurm",
         }
     }
 }

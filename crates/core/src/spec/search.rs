@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::objective::Metric;
-use crate::kinds::data::Auto;
+use crate::kinds::{Model, data::Auto};
 
 /// The goal of a search, which replaces a grid of all values. For `kiln tune`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Search {
-    /// The largest `train.batch_size` that runs.
+    /// The largest `train.batch_size` that runs; of a command, the value in `model.grows`.
     LargestBatch {
         /// The smallest batch size to try.
         #[serde(default = "one")]
@@ -34,7 +34,8 @@ pub enum Search {
         #[schemars(range(min = 0.01, max = 1.0))]
         at_most: f64,
     },
-    /// The `train.batch_size` with the most tokens (for images: samples) per second.
+    /// The `train.batch_size` with the most tokens (for images: samples) per second; of a command,
+    /// the value in `model.grows`.
     BestThroughputBatch {
         /// The smallest batch size to try.
         #[serde(default = "one")]
@@ -64,7 +65,8 @@ pub enum Search {
         #[schemars(range(min = 1, max = 100))]
         repeats: u64,
     },
-    /// The smallest `data.num_workers` at which the loader no longer slows training.
+    /// The smallest `data.num_workers` at which the loader no longer slows training; of a command,
+    /// the value `num_workers`.
     Workers {
         /// Maximum number of workers to try; `auto` is the number of cores.
         #[serde(default)]
@@ -135,21 +137,56 @@ impl Search {
 
     /// The dotted keys whose values the search chooses; for `successive-halving` its axes, in file
     /// order, and the length of the trials.
-    pub fn keys(&self) -> Vec<&str> {
+    pub fn keys<'a>(&'a self, keys: &'a SearchedKeys) -> Vec<&'a str> {
         match self {
             Self::BestThroughputBatch {
                 keep_effective: true,
                 ..
-            } => vec!["train.batch_size", "train.grad_accumulation"],
+            } => vec![&keys.batch_size, &keys.grad_accumulation],
             Self::LargestBatch { .. } | Self::BestThroughputBatch { .. } => {
-                vec!["train.batch_size"]
+                vec![&keys.batch_size]
             }
-            Self::Workers { .. } => vec!["data.num_workers"],
+            Self::Workers { .. } => vec![&keys.num_workers],
             Self::SuccessiveHalving { axes, .. } => axes
                 .keys()
                 .map(String::as_str)
                 .chain(["train.steps"])
                 .collect(),
+        }
+    }
+}
+
+/// The dotted keys that searches of batches and workers vary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchedKeys {
+    pub batch_size: String,
+    pub grad_accumulation: String,
+    pub num_workers: String,
+}
+
+impl SearchedKeys {
+    /// The values of a command, the first of `grows` as its batch size; the keys of `train` and
+    /// `data` of any other model.
+    pub fn of(model: &Model) -> Self {
+        let Model::Command(command) = model else {
+            return Self::default();
+        };
+        let value = |name: &str| format!("model.values.{name}");
+        let grows = command.grows.first();
+        Self {
+            batch_size: value(grows.map_or("batch_size", String::as_str)),
+            grad_accumulation: value("grad_accumulation"),
+            num_workers: value("num_workers"),
+        }
+    }
+}
+
+impl Default for SearchedKeys {
+    fn default() -> Self {
+        Self {
+            batch_size: "train.batch_size".to_owned(),
+            grad_accumulation: "train.grad_accumulation".to_owned(),
+            num_workers: "data.num_workers".to_owned(),
         }
     }
 }

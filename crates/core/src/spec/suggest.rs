@@ -1,10 +1,7 @@
 //! Finds the nearest allowed word for "did you mean" hints.
 
 /// The allowed word nearest to `word`, if it is near enough to be a typing error.
-pub(super) fn nearest<'a>(
-    word: &str,
-    allowed: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, allowed: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase().replace('-', "_");
     let far = (word.chars().count() / 3).max(1);
     allowed

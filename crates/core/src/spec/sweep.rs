@@ -108,11 +108,16 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         let NodeContent::List(values) = &entry.value.content else {
-            let example = serde_json::to_string(&entry.value.to_json()).unwrap_or_default();
+            let json = entry.value.to_json();
+            let example = match json.as_str().and_then(numbers_in) {
+                Some(numbers) => numbers,
+                None => serde_json::to_string(&json)
+                    .unwrap_or_default()
+                    .replace("null", "8"),
+            };
             let message = format!(
-                "`{full}` is {}; an axis is a list of values, such as `[{}]`",
+                "`{full}` is {}; an axis is a list of values, such as `[{example}]`",
                 entry.value.found(),
-                example.replace("null", "8")
             );
             return self.push(&entry.value.location, &full, message);
         };
@@ -343,6 +348,19 @@ fn identity(value: &Value) -> String {
         .map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
+/// The numbers of a text that was meant as several values, such as `0..4` or `8 16`, with commas
+/// between them.
+fn numbers_in(text: &str) -> Option<String> {
+    let is_between = |letter: char| letter.is_whitespace() || ",;:-/".contains(letter);
+    let text = text.replace("..", ",");
+    let parts: Vec<&str> = text
+        .split(is_between)
+        .filter(|part| !part.is_empty())
+        .collect();
+    let are_numbers = parts.iter().all(|part| part.parse::<f64>().is_ok());
+    (parts.len() > 1 && are_numbers).then(|| parts.join(", "))
+}
+
 fn unknown_axis(key: &str, parent: &str, name: &str, siblings: Vec<&'static str>) -> String {
     let every: Vec<String> = keys::every_key()
         .iter()
@@ -397,5 +415,19 @@ mod tests {
             identity(&serde_json::json!("8")),
             identity(&serde_json::json!(8))
         );
+    }
+
+    #[test]
+    fn numbers_of_a_text_are_offered_as_a_list_and_other_texts_are_not_taken_apart() {
+        for (text, list) in [
+            ("0..4", Some("0, 4")),
+            ("8, 16", Some("8, 16")),
+            ("8 16 32", Some("8, 16, 32")),
+            ("64k", None),
+            ("amp-bf16", None),
+            ("8", None),
+        ] {
+            assert_eq!(numbers_in(text).as_deref(), list, "{text}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The vocabulary of other tools, for "did you mean": one table for keys, one for values.
 
+use super::suggest::nearest;
+
 /// Keys as other tools name them, in small letters with `_`, each with the keys that kiln has for
 /// it; of several, the one that the map around it has is meant.
 const KEYS: &[(&str, &[&str])] = &[
@@ -275,6 +277,12 @@ pub(super) fn value(key: &str, word: &str) -> Option<&'static str> {
         .map(|(_, _, value)| *value)
 }
 
+/// The value that a misspelt word of another tool stands for, such as `adma`.
+pub(super) fn near_value(key: &str, word: &str) -> Option<&'static str> {
+    let words = VALUES.iter().filter(|(of, ..)| *of == key);
+    value(key, nearest(word, words.map(|(_, known, _)| *known))?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,5 +331,7 @@ mod tests {
         assert_eq!(value("data.kind", "WikiText-2"), Some("wikitext2"));
         assert_eq!(value("train.precision", "FP32"), Some("f32"));
         assert_eq!(value("model.kind", "fp32"), None);
+        assert_eq!(near_value("train.optimizer.kind", "adma"), Some("adamw"));
+        assert_eq!(near_value("train.optimizer.kind", "lion"), None);
     }
 }

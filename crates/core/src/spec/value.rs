@@ -182,9 +182,14 @@ fn scalar_fault(path: &str, shape: &KeyShape, scalar: &Scalar) -> Option<String>
     ))
 }
 
-/// The hint to the value that another tool's word stands for, else the given hint.
+/// The hint to the value that another tool's word stands for, else the given hint, else that to a
+/// misspelt word of another tool.
 fn synonym_or(path: &str, scalar: &Scalar, hint: String) -> String {
     synonyms::value(path, &scalar.text)
+        .or_else(|| {
+            let near = || synonyms::near_value(path, &scalar.text);
+            hint.is_empty().then(near).flatten()
+        })
         .map(|value| format!("; did you mean `{value}`?"))
         .unwrap_or(hint)
 }
@@ -249,7 +254,7 @@ fn hint(shape: &KeyShape, scalar: &Scalar) -> Option<String> {
             }
             _ => None,
         },
-        KeyShape::Arguments { .. } => Some(format!("; write `[{}]`", scalar.text)),
+        KeyShape::Arguments { .. } => Some(arguments::hint(scalar)),
         KeyShape::List(item) => Some(if hint(item, scalar).is_none() {
             format!("; write `[{}]`", scalar.text)
         } else {

@@ -13,6 +13,8 @@ mod family;
 mod field;
 mod limits;
 mod matrix;
+mod noise_scale;
+mod prediction;
 mod student;
 
 pub use contrast::Estimate;
@@ -25,6 +27,8 @@ pub use limits::{
     POWER, SESSION_JUMP, WORTH, WORTH_OF_LOSS,
 };
 pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
+pub use noise_scale::{FEWEST_MEASURED, GradientNorms, MOST_MEASURED, NoiseScale, NoiseSums};
+pub(crate) use prediction::prediction_interval;
 
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

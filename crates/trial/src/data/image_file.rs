@@ -46,15 +46,25 @@ pub(super) fn read(
     stream: Stream,
     sample: u64,
 ) -> Result<Vec<u8>, String> {
-    let failed = |reason: String| {
+    let named = |reason: String, remedy: &str| {
+        let reason = reason.trim_end_matches('.');
         format!(
-            "{} could not be read as an image: {reason}; replace or remove it, or skip all files \
-             that do not begin as a PNG or JPEG with `data.skip_bad: true`",
+            "{} could not be read as an image: {reason}; {remedy}",
             path.display()
         )
     };
+    let failed = |reason: String| named(reason, "replace or remove it");
     let bytes = input::read(path, &IMAGE_BYTES).map_err(|error| failed(error.to_string()))?;
-    let image = pixels::decode(&bytes).map_err(&failed)?;
+    let image = pixels::decode(&bytes).map_err(|reason| {
+        let remedy = match pixels::begins_as_image(&bytes) {
+            true => "replace or remove it (`data.skip_bad` looks only at the first bytes of files)",
+            false => {
+                "replace or remove it, or skip all files that do not begin as a PNG or JPEG with \
+                 `data.skip_bad: true`"
+            }
+        };
+        named(reason, remedy)
+    })?;
     let piece = match crop {
         Crop::Center => return center(&image, size).map_err(failed),
         Crop::RandomResized => random(image.width, image.height, |number| {
@@ -260,6 +270,9 @@ mod tests {
                 )),
                 "{error}"
             );
+            // A file that begins well is not one that `skip_bad` skips.
+            let is_advised = error.contains("or skip all files");
+            assert_eq!(is_advised, !spoilt.starts_with(b"\x89PNG"), "{error}");
         }
         assert!(
             in_the_middle(&path.with_file_name("absent.png"), 8)

@@ -29,6 +29,11 @@ pub(crate) struct RgbPixels {
     pub(crate) rgb: Vec<u8>,
 }
 
+/// Whether a file begins with the signature of a PNG or a JPEG.
+pub(crate) fn begins_as_image(bytes: &[u8]) -> bool {
+    bytes.starts_with(PNG_SIGNATURE) || bytes.starts_with(JPEG_SIGNATURE)
+}
+
 /// Decodes a file. Gray becomes color, transparency is dropped. The first bytes decide the format,
 /// not the file's name. The error says what is wrong with the bytes.
 pub(crate) fn decode(bytes: &[u8]) -> Result<RgbPixels, String> {

@@ -3,6 +3,7 @@
 
 mod checkpoint;
 mod evaluation;
+mod gradient_norms;
 mod inference;
 mod values;
 
@@ -15,12 +16,13 @@ use kiln_core::{
         random::{GAMMA, mix},
     },
     plan::TrialFile,
+    statistics::GradientNorms,
 };
 
 pub(crate) use checkpoint::MODEL_FILE;
 pub(super) use checkpoint::{Beginning, SavedLearner, TRAINING_FILE};
 
-use self::evaluation::Evaluator;
+use self::{evaluation::Evaluator, gradient_norms::GradientWatch};
 use super::{
     DeviceBatch, HostBatch,
     generation::Writing,
@@ -28,7 +30,7 @@ use super::{
     objective::Scores,
     optimizer::{Counters, Updater},
     step::{self, MicroBatch, StepRunner, StepState},
-    trainable::{Copying, Trainable},
+    trainable::{Copying, MeasuredGradient, Trainable},
     trial_device,
 };
 use crate::{
@@ -51,6 +53,7 @@ pub struct Learner {
     /// As last read.
     skipped_steps: Option<u64>,
     evaluator: Evaluator,
+    gradient_watch: GradientWatch,
 }
 
 /// One of several networks that share a step's batches.
@@ -144,6 +147,7 @@ impl Learner {
             model: file.model.clone(),
             skipped_steps: None,
             evaluator: Evaluator::default(),
+            gradient_watch: GradientWatch::default(),
         })
     }
 
@@ -185,6 +189,8 @@ impl Learner {
                 "step {step} has no target to predict"
             )));
         }
+        self.gradient_watch
+            .add(batch.target.count() as f64 / total_targets as f64);
         self.runner.micro_step(
             &mut self.state,
             MicroBatch {
@@ -199,7 +205,21 @@ impl Learner {
     /// Clips the accumulated gradient, updates the parameters, forgets the gradient: one step. Does
     /// not wait.
     pub fn update(&mut self, learning_rate: f64) -> Result<(), TrialError> {
-        self.runner.update(&mut self.state, learning_rate)
+        self.runner.update(&mut self.state, learning_rate)?;
+        self.gradient_watch.end_step(&mut self.state.updater);
+        Ok(())
+    }
+
+    /// The gradient of the coming step is measured, whose micro-batches have so many samples.
+    pub fn watch_gradient(&mut self, step: u64, samples: u64) {
+        self.gradient_watch.begin(step, samples as f64);
+        self.state.updater.watch_norms();
+    }
+
+    /// The steps measured since the last call, in order, with their norms. Waits for the device.
+    pub fn take_gradient_norms(&mut self) -> Result<Vec<(u64, GradientNorms)>, TrialError> {
+        let measured = guard_result(|| self.gradient_watch.take())?;
+        Ok(measured.iter().map(|one| (one.step, one.norms)).collect())
     }
 
     /// The mean loss of each step since the last call, in nats per target, in order. Waits for the
@@ -293,6 +313,14 @@ impl Trainable for Learner {
 
     fn take_losses(&mut self) -> Result<Vec<f64>, TrialError> {
         Self::take_losses(self)
+    }
+
+    fn watch_gradient(&mut self, step: u64, samples: u64) {
+        Self::watch_gradient(self, step, samples);
+    }
+
+    fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
+        guard_result(|| self.gradient_watch.take())
     }
 
     fn skipped_steps(&self) -> Option<u64> {

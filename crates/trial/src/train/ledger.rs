@@ -3,10 +3,16 @@
 
 use std::collections::VecDeque;
 
-use kiln_core::record::{EpochRow, StepRow, epochs::EPOCHS, steps::STEPS};
+use kiln_core::{
+    record::{EpochRow, StepRow, epochs::EPOCHS, steps::STEPS},
+    statistics::{MOST_MEASURED, NoiseScale, NoiseSums},
+};
 use serde::{Deserialize, Serialize};
 
-use super::{feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables};
+use super::{
+    feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables,
+    trainable::MeasuredGradient,
+};
 use crate::TrialError;
 
 /// One step made; its loss is not read yet.
@@ -56,10 +62,50 @@ pub(crate) struct Ledger {
     /// Sum and number of losses since the last row of `epochs.csv`.
     row_sum: f64,
     row_steps: u64,
+    noise: NoiseBook,
     run_anchor_nanoseconds: i64,
     samples_per_step: u64,
     /// Whether the loss is of tokens, so that it has a perplexity.
     is_text: bool,
+}
+
+/// The newest measured gradients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct NoiseBook {
+    steps: VecDeque<NoiseSums>,
+    losses: VecDeque<f64>,
+    last_step: u64,
+}
+
+/// The gradient noise of the newest measured steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MeasuredNoise {
+    /// `None` with too few steps, or if nothing can be told.
+    pub(crate) scale: Option<NoiseScale>,
+    pub(crate) last_step: u64,
+    /// Number of steps.
+    pub(crate) steps: usize,
+    /// Their mean training loss.
+    pub(crate) loss: f64,
+}
+
+impl NoiseBook {
+    fn add(&mut self, step: u64, sums: NoiseSums, loss: f64) {
+        self.steps.push_back(sums);
+        self.losses.push_back(loss);
+        self.last_step = step;
+        // An estimate is made of the newest half.
+        if self.steps.len() > 2 * MOST_MEASURED {
+            self.steps.pop_front();
+            self.losses.pop_front();
+        }
+    }
+
+    /// The steps that an estimate is made of.
+    fn window(&self) -> impl ExactSizeIterator<Item = &NoiseSums> {
+        let before = self.steps.len() - NoiseScale::window(self.steps.len());
+        self.steps.iter().skip(before)
+    }
 }
 
 /// Saved state of a ledger: losses that were read and are not in a row of `epochs.csv` yet.
@@ -68,6 +114,8 @@ pub(crate) struct LedgerState {
     recent: VecDeque<f64>,
     row_sum: f64,
     row_steps: u64,
+    #[serde(default)]
+    noise: NoiseBook,
 }
 
 impl Ledger {
@@ -78,6 +126,7 @@ impl Ledger {
             log_every: log_every.max(1) as usize,
             row_sum: 0.0,
             row_steps: 0,
+            noise: NoiseBook::default(),
             run_anchor_nanoseconds,
             samples_per_step: plan.samples_per_step,
             is_text: plan.tokens_per_sample > 0.0,
@@ -90,12 +139,26 @@ impl Ledger {
             recent: self.recent.clone(),
             row_sum: self.row_sum,
             row_steps: self.row_steps,
+            noise: self.noise.clone(),
         }
     }
 
     pub(crate) fn restore(&mut self, state: &LedgerState) {
         self.recent.clone_from(&state.recent);
         (self.row_sum, self.row_steps) = (state.row_sum, state.row_steps);
+        self.noise.clone_from(&state.noise);
+    }
+
+    /// The gradient noise; `None` if no step was measured.
+    pub(crate) fn noise(&self) -> Option<MeasuredNoise> {
+        let steps: Vec<NoiseSums> = self.noise.window().copied().collect();
+        let losses = self.noise.losses.iter().rev().take(steps.len());
+        (!steps.is_empty()).then(|| MeasuredNoise {
+            scale: NoiseScale::over(&steps),
+            last_step: self.noise.last_step,
+            steps: steps.len(),
+            loss: losses.sum::<f64>() / steps.len() as f64,
+        })
     }
 
     pub(crate) fn open(&mut self, step: OpenStep) {
@@ -126,6 +189,7 @@ impl Ledger {
         &mut self,
         losses: &[f64],
         times: &[StepSeconds],
+        gradients: &[MeasuredGradient],
         tables: &mut Tables,
     ) -> Result<Option<Divergence>, TrialError> {
         let open = std::mem::take(&mut self.open);
@@ -139,7 +203,11 @@ impl Ledger {
         let mut divergence = None;
         for (index, (step, time)) in open.iter().zip(times).enumerate() {
             let loss = losses.get(index).copied();
-            tables.add_step(&self.step_row(step, *time, loss))?;
+            let mut row = self.step_row(step, *time, loss);
+            if let Some(measured) = gradients.iter().find(|one| one.step == step.step) {
+                self.add_gradient(&mut row, measured);
+            }
+            tables.add_step(&row)?;
             let Some(loss) = loss else { continue };
             self.count(loss);
             if !loss.is_finite() && divergence.is_none() {
@@ -217,7 +285,24 @@ impl Ledger {
             step_seconds: time.step,
             data_wait_seconds: step.wait_seconds,
             is_warmup: step.is_warmup,
+            ..StepRow::default()
         }
+    }
+
+    /// Counts a measured gradient, and writes it into the row of its step. One that overflowed
+    /// counts for nothing.
+    fn add_gradient(&mut self, row: &mut StepRow, measured: &MeasuredGradient) {
+        let norms = measured.norms;
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        row.gradient_norm_squared = finite(norms.whole);
+        row.micro_gradient_norm_squared = finite(norms.micro / norms.weights);
+        let (Some(sums), Some(loss)) = (norms.estimates(), row.loss) else {
+            return;
+        };
+        self.noise.add(measured.step, sums, loss);
+        row.gradient_signal = Some(sums.signal);
+        row.gradient_noise = Some(sums.noise);
+        row.gradient_noise_scale = NoiseSums::mean(self.noise.window()).and_then(NoiseSums::scale);
     }
 
     /// Seconds after the run's start mark.
@@ -270,7 +355,7 @@ mod tests {
         (1..=4).for_each(|number| ledger.open(step(number, number == 3)));
         assert_eq!(
             ledger
-                .settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &mut tables)
+                .settle(&[4.0, 3.0, 2.0, 1.0], &[TIME; 4], &[], &mut tables)
                 .unwrap(),
             None
         );
@@ -338,6 +423,7 @@ mod tests {
             .settle(
                 &[1.0, f64::INFINITY, f64::NAN],
                 &[TIME, StepSeconds::default(), TIME],
+                &[],
                 &mut tables,
             )
             .unwrap();
@@ -359,7 +445,7 @@ mod tests {
             (Some(0.5), None)
         );
         assert!(
-            ledger.settle(&[], &[TIME], &mut tables).is_err(),
+            ledger.settle(&[], &[TIME], &[], &mut tables).is_err(),
             "a time without a step"
         );
     }

@@ -22,6 +22,7 @@ use super::{
     step_clock::StepClock,
     tables::Tables,
     timing::{DataCost, Timing},
+    trainable::MeasuredGradient,
 };
 use crate::TrialError;
 
@@ -209,6 +210,7 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         device: &impl DeviceWork,
         losses: &[f64],
         exchanges: &[Option<f64>],
+        gradients: &[MeasuredGradient],
     ) -> Result<Option<Divergence>, TrialError> {
         self.watch_memory(device);
         let times = self.clock.take();
@@ -226,7 +228,8 @@ impl<'a, 'b, W: Write> Measurement<'a, 'b, W> {
         {
             self.timing.add_exchange(*seconds);
         }
-        self.ledger.settle(losses, &times, &mut self.tables)
+        self.ledger
+            .settle(losses, &times, gradients, &mut self.tables)
     }
 
     /// Waits. A window that never opened stays closed.

@@ -6,12 +6,14 @@ use std::{io::Write, path::Path};
 use kiln_core::{
     plan::{Outcome, TrialFile},
     record::{TrialResult, message::exit_status, run_file::write_json},
-    units::Bytes,
+    statistics::FEWEST_MEASURED,
+    units::{Bytes, counted},
 };
 
 use super::{
-    checkpoint::Keeper, feed::cores, interrupt::interrupting_signal, measurement::Measurement,
-    tables::cannot_write, timing::Figures, trainable::Copying, training::Ending,
+    checkpoint::Keeper, feed::cores, interrupt::interrupting_signal, ledger::MeasuredNoise,
+    measurement::Measurement, tables::cannot_write, timing::Figures, trainable::Copying,
+    training::Ending,
 };
 #[cfg(feature = "libtorch")]
 use crate::engine;
@@ -54,6 +56,7 @@ impl<W: Write> Measured<'_, '_, '_, W> {
         result.figures.left_out_steps = Some(timing.left_out_steps());
         result.figures.train_loss = ledger.train_loss();
         result.figures.skipped_steps = measured.skipped_steps;
+        fill_gradient_noise(self.measurement.file, ledger.noise(), result);
         if let Some(scores) = measured.scores {
             result.figures.valid_loss = Some(scores.loss);
             result.figures.valid_top1 = scores.top1;
@@ -288,6 +291,50 @@ fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
             "seconds_to_target",
             "the target was not reached".to_string(),
         );
+    }
+}
+
+/// The gradient noise scale, or the reason why it is empty.
+fn fill_gradient_noise(file: &TrialFile, noise: Option<MeasuredNoise>, result: &mut TrialResult) {
+    let column = "gradient_noise_scale";
+    let Some(every) = file.measure.gradient_noise.map(|noise| noise.every) else {
+        return;
+    };
+    if file.batches_per_step() < 2 {
+        let why = "a step has one micro-batch; set `train.grad_accumulation: 2` or more and divide \
+                   `train.batch_size` by it";
+        return note(result, column, why.to_owned());
+    }
+    let Some(noise) = noise else {
+        let why = format!("no step was measured; one in {every} is");
+        return note(result, column, why);
+    };
+    result.figures.gradient_noise_step = Some(noise.last_step);
+    result.figures.gradient_noise_loss = Some(noise.loss);
+    match noise.scale {
+        None if noise.steps < FEWEST_MEASURED => {
+            let why = format!(
+                "measured in {}, and an interval needs {FEWEST_MEASURED}; train longer, or lower \
+                 `measure.gradient_noise.every`",
+                counted(noise.steps, "step")
+            );
+            note(result, column, why);
+        }
+        None => note(
+            result,
+            column,
+            "neither gradient nor noise can be told from 0".to_owned(),
+        ),
+        Some(scale) => {
+            result.figures.gradient_noise_scale = scale.scale.filter(|_| scale.high.is_some());
+            result.figures.gradient_noise_scale_low = Some(scale.low);
+            result.figures.gradient_noise_scale_high = scale.high;
+            if scale.high.is_none() {
+                let why = "the gradient cannot be told from 0 in its noise, so there is no upper \
+                           end; more measured steps, or more micro-batches in each, give one";
+                note(result, column, why.to_owned());
+            }
+        }
     }
 }
 

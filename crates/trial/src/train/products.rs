@@ -79,7 +79,7 @@ impl Products {
     ) -> Result<Ending, TrialError> {
         let ending = self.make_steps(measurement)?;
         measurement.close_window(self)?;
-        measurement.settle(self, &[], &[])?;
+        measurement.settle(self, &[], &[], &[])?;
         let now = measurement.clock.now();
         measurement.send_progress(now)?;
         measurement.tables.sync()?;
@@ -103,7 +103,7 @@ impl Products {
             if measurement.is_logged(step) && step < measurement.plan.total_steps {
                 // There is no loss to read, but the host must not run far ahead of the device.
                 self.wait()?;
-                measurement.settle(self, &[], &[])?;
+                measurement.settle(self, &[], &[], &[])?;
             }
         }
         Ok(Ending::Completed)

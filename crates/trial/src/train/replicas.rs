@@ -20,7 +20,7 @@ use super::{
     measurement::{AllocatorPeaks, DeviceWork},
     objective::Scores,
     optimizer::Counters,
-    trainable::{Copying, Trainable},
+    trainable::{Copying, MeasuredGradient, Trainable},
 };
 #[cfg(feature = "libtorch")]
 use crate::engine::cuda;
@@ -317,6 +317,28 @@ impl Trainable for Parallel {
         exchanges
             .map(|exchange| exchange.and_then(|(began, ended)| began.seconds_until(&ended)))
             .collect()
+    }
+
+    fn watch_gradient(&mut self, step: u64, samples: u64) {
+        let replicas = self.replicas.iter_mut();
+        replicas.for_each(|replica| replica.watch_gradient(step, samples));
+    }
+
+    /// Each replica has the norms of its own micro-batches, and that of the whole gradient.
+    fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
+        let parts = self
+            .replicas
+            .iter_mut()
+            .map(Trainable::take_gradient_norms)
+            .collect::<Result<Vec<_>, _>>()?;
+        let added = |mut sums: Vec<MeasuredGradient>, terms: Vec<MeasuredGradient>| {
+            for (sum, term) in sums.iter_mut().zip(&terms) {
+                sum.norms.micro += term.norms.micro;
+                sum.norms.weights += term.norms.weights;
+            }
+            sums
+        };
+        Ok(parts.into_iter().reduce(added).unwrap_or_default())
     }
 
     fn skipped_steps(&self) -> Option<u64> {

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use kiln_core::statistics::GradientNorms;
+
 use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
 use crate::{TrialError, data::HostBatch, model::TextMemory};
 
@@ -39,6 +41,14 @@ pub(crate) trait Trainable: DeviceWork {
     /// device.
     fn take_exchanges(&mut self) -> Vec<Option<f64>> {
         Vec::new()
+    }
+
+    /// The gradient of the coming step is measured, whose micro-batches have so many samples.
+    fn watch_gradient(&mut self, _step: u64, _samples: u64) {}
+
+    /// Waits. The norms of the steps measured since the last call, in order.
+    fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
+        Ok(Vec::new())
     }
 
     /// Steps skipped because a gradient overflowed, as of the last losses read; `None` where that
@@ -84,6 +94,13 @@ pub(crate) trait Trainable: DeviceWork {
     fn check(&self) -> Result<(), TrialError> {
         Ok(())
     }
+}
+
+/// The gradient of a measured step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct MeasuredGradient {
+    pub(crate) step: u64,
+    pub(crate) norms: GradientNorms,
 }
 
 /// The way in which batches were copied to the device.

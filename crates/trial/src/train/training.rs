@@ -155,6 +155,10 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         if plan.begins_epoch(step) {
             self.trainee.begin_epoch();
         }
+        let noise = file.measure.gradient_noise;
+        if noise.is_some_and(|noise| step.is_multiple_of(noise.every.max(1))) {
+            self.trainee.watch_gradient(step, file.train.batch_size);
+        }
         let mut cost = DataCost::default();
         (0..file.batches_per_step())
             .try_for_each(|micro| self.make_micro_step(step, micro, &mut cost))?;
@@ -211,7 +215,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         let losses = self.trainee.take_losses()?;
         self.measurement.figures.skipped_steps = self.trainee.skipped_steps();
         let exchanges = self.trainee.take_exchanges();
-        self.measurement.settle(&self.trainee, &losses, &exchanges)
+        let gradients = self.trainee.take_gradient_norms()?;
+        self.measurement
+            .settle(&self.trainee, &losses, &exchanges, &gradients)
     }
 
     /// Does work that is not training: its time is cut out of the window, and workers make nothing

@@ -57,7 +57,7 @@ impl Arguments {
     }
 
     /// The same with the program by its file name alone.
-    pub(super) fn with_program_name(&self) -> Self {
+    pub fn with_program_name(&self) -> Self {
         let mut arguments = self.clone();
         if let Some(Argument::Text(program)) = arguments.0.first_mut()
             && let Some(name) = Path::new(program.as_str()).file_name()

@@ -83,7 +83,12 @@ fn a_choice_makes_the_trial_that_a_grid_of_its_values_makes() {
         assert_eq!(
             (
                 prober.strategy().keys(),
-                searched.sweep.search.unwrap().keys().len()
+                searched
+                    .sweep
+                    .search
+                    .unwrap()
+                    .keys(&SearchedKeys::default())
+                    .len()
             ),
             (keys.clone(), keys.len())
         );

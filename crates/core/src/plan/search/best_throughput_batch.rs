@@ -37,12 +37,12 @@ pub(super) struct BestThroughputBatch {
 
 impl Strategy for BestThroughputBatch {
     fn keys(&self) -> Vec<String> {
-        let keys: &[&str] = if self.kept.is_some() {
-            &["train.batch_size", "train.grad_accumulation"]
-        } else {
-            &["train.batch_size"]
-        };
-        keys.iter().map(|key| (*key).to_owned()).collect()
+        let keys = &self.given.keys;
+        let accumulation = self.kept.map(|_| keys.grad_accumulation.clone());
+        [keys.batch_size.clone()]
+            .into_iter()
+            .chain(accumulation)
+            .collect()
     }
 
     fn ask(&self, probes: &[Probe]) -> Ask {
@@ -52,16 +52,14 @@ impl Strategy for BestThroughputBatch {
 
 impl Values for BestThroughputBatch {
     fn choice(&self, place: usize, repeat: u64) -> SearchTrial {
-        let size = self.sizes.at(place);
+        let (size, keys) = (self.sizes.at(place), &self.given.keys);
+        let batch = (keys.batch_size.as_str(), size);
         match self.kept {
             Some(effective) => SearchTrial::new(
-                [
-                    ("train.batch_size", size),
-                    ("train.grad_accumulation", effective / size.max(1)),
-                ],
+                [batch, (&keys.grad_accumulation, effective / size.max(1))],
                 repeat,
             ),
-            None => SearchTrial::new([("train.batch_size", size)], repeat),
+            None => SearchTrial::new([batch], repeat),
         }
     }
 
@@ -257,7 +255,8 @@ impl BestThroughputBatch {
             .map(|(low, high)| (self.sizes.at(*low), self.sizes.at(*high)))
             .collect();
         warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
-        warnings.extend(self.sizes.at_end(place).filter(|_| self.kept.is_none()));
+        let at_end = self.sizes.at_end(place, &self.given.keys.batch_size);
+        warnings.extend(at_end.filter(|_| self.kept.is_none()));
         warnings
     }
 

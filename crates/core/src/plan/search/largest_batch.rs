@@ -23,7 +23,7 @@ struct Boundary {
 
 impl Strategy for LargestBatch {
     fn keys(&self) -> Vec<String> {
-        vec!["train.batch_size".to_owned()]
+        vec![self.given.keys.batch_size.clone()]
     }
 
     fn ask(&self, probes: &[Probe]) -> Ask {
@@ -40,10 +40,11 @@ impl LargestBatch {
     }
 
     fn probe<'a>(&self, seen: &Probes<'a>, place: usize) -> Result<&'a Probe, Vec<SearchTrial>> {
-        seen.one(SearchTrial::new(
-            [("train.batch_size", self.sizes.at(place))],
-            0,
-        ))
+        seen.one(self.choice(self.sizes.at(place)))
+    }
+
+    fn choice(&self, size: u64) -> SearchTrial {
+        SearchTrial::new([(self.given.keys.batch_size.as_str(), size)], 0)
     }
 
     /// Doubles the size until one is too large, or the range ends.
@@ -92,7 +93,7 @@ impl LargestBatch {
     /// The largest size with a trial that fitted, from any phase.
     fn largest_seen(&self, seen: &Probes<'_>) -> Option<usize> {
         let place = |probe: &Probe| match probe.choice.values.as_slice() {
-            [(key, value)] if key == "train.batch_size" && probe.choice.repeat == 0 => {
+            [(key, value)] if *key == self.given.keys.batch_size && probe.choice.repeat == 0 => {
                 self.sizes.place_of(value.as_u64()?)
             }
             _ => None,
@@ -128,12 +129,12 @@ impl LargestBatch {
                 ));
                 warnings.extend(
                     self.sizes
-                        .at_end(place)
+                        .at_end(place, &self.given.keys.batch_size)
                         .filter(|_| place + 1 == self.sizes.count()),
                 );
                 (
                     self.why(seen, place, too_large),
-                    Some(SearchTrial::new([("train.batch_size", size)], 0).values),
+                    Some(self.choice(size).values),
                 )
             }
             None => {

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Outcome, show};
-use crate::spec::Search;
+use crate::spec::{Search, SearchedKeys};
 use best_throughput_batch::BestThroughputBatch;
 use largest_batch::LargestBatch;
 use own_value::WithOwnValue;
@@ -45,8 +45,8 @@ pub struct SearchTrial {
 }
 
 impl SearchTrial {
-    fn new<V: Into<Value>>(
-        values: impl IntoIterator<Item = (&'static str, V)>,
+    fn new<'k, V: Into<Value>>(
+        values: impl IntoIterator<Item = (&'k str, V)>,
         repeat: u64,
     ) -> Self {
         Self {
@@ -67,7 +67,7 @@ pub struct Probe {
     /// counts as too large.
     pub outcome: Outcome,
     pub samples_per_second: Option<f64>,
-    /// `None` for models that read no tokens.
+    /// `None` for models that read no tokens, and commands that report none.
     pub tokens_per_second: Option<f64>,
     /// Maximum memory that the trial used, of the kind that `memory_limit_bytes` limits.
     pub memory_held_bytes: Option<u64>,
@@ -177,6 +177,7 @@ pub trait Strategy {
 /// Facts of the file and the machine that a search uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SearchContext {
+    pub keys: SearchedKeys,
     /// From the file.
     pub batch_size: u64,
     /// From the file.
@@ -211,20 +212,21 @@ pub fn strategy(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
 
 /// The file's own value; `None` for a search whose axes list all values.
 fn own_value(search: &Search, given: &SearchContext) -> Option<SearchTrial> {
-    let batch = ("train.batch_size", given.batch_size);
+    let keys = &given.keys;
+    let batch = (keys.batch_size.as_str(), given.batch_size);
     match search {
         Search::BestThroughputBatch {
             keep_effective: true,
             ..
         } => Some(SearchTrial::new(
-            [batch, ("train.grad_accumulation", given.grad_accumulation)],
+            [batch, (&keys.grad_accumulation, given.grad_accumulation)],
             0,
         )),
         Search::LargestBatch { .. } | Search::BestThroughputBatch { .. } => {
             Some(SearchTrial::new([batch], 0))
         }
         Search::Workers { .. } => Some(SearchTrial::new(
-            [("data.num_workers", given.num_workers)],
+            [(keys.num_workers.as_str(), given.num_workers)],
             0,
         )),
         Search::SuccessiveHalving { .. } => None,
@@ -266,6 +268,7 @@ fn of_kind(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
             })
         }
         Search::Workers { to, wait, repeats } => Box::new(Workers {
+            key: given.keys.num_workers.clone(),
             most: to.resolve(given.cores),
             wait: *wait,
             repeats: (*repeats).max(1),

@@ -239,6 +239,7 @@ impl Device {
 /// Settings of a file with batch size 8 on 16 cores and one GPU.
 pub(super) fn given() -> super::SearchContext {
     super::SearchContext {
+        keys: Default::default(),
         batch_size: 8,
         grad_accumulation: 1,
         num_workers: 0,

@@ -100,7 +100,7 @@ impl BatchSizes {
     }
 
     /// Warns if an index is at an end of the range, beyond which sizes were not allowed.
-    pub(super) fn at_end(&self, place: usize) -> Option<Warning> {
+    pub(super) fn at_end(&self, place: usize, key: &str) -> Option<Warning> {
         let size = self.at(place);
         let end = match place {
             _ if place + 1 >= self.count() => RangeEnd::Highest,
@@ -108,7 +108,7 @@ impl BatchSizes {
             _ => return None,
         };
         Some(Warning::EndOfRange {
-            key: "train.batch_size".to_owned(),
+            key: key.to_owned(),
             value: size.to_string(),
             end,
         })

@@ -22,6 +22,8 @@ const LARGEST_STEP: u64 = 4;
 
 /// The search for the number of loader workers. An index is a number of workers.
 pub(super) struct Workers {
+    /// The dotted key of the number.
+    pub(super) key: String,
     pub(super) most: u64,
     /// Maximum fraction of the window that training may wait for data.
     pub(super) wait: f64,
@@ -32,7 +34,7 @@ pub(super) struct Workers {
 
 impl Strategy for Workers {
     fn keys(&self) -> Vec<String> {
-        vec!["data.num_workers".to_owned()]
+        vec![self.key.clone()]
     }
 
     fn ask(&self, probes: &[Probe]) -> Ask {
@@ -42,7 +44,7 @@ impl Strategy for Workers {
 
 impl Values for Workers {
     fn choice(&self, place: usize, repeat: u64) -> SearchTrial {
-        SearchTrial::new([("data.num_workers", place as u64)], repeat)
+        SearchTrial::new([(self.key.as_str(), place as u64)], repeat)
     }
 
     fn number(&self, place: usize) -> f64 {
@@ -214,7 +216,7 @@ impl Workers {
         warnings.extend((!gaps.is_empty()).then_some(Warning::NotRunBetween { gaps }));
         if place as u64 == self.most && mean_wait(race, place).is_none_or(|wait| wait > self.wait) {
             warnings.push(Warning::EndOfRange {
-                key: "data.num_workers".to_owned(),
+                key: self.key.clone(),
                 value: place.to_string(),
                 end: warning::RangeEnd::Highest,
             });
@@ -248,6 +250,9 @@ impl Workers {
                  run ({:.3} of the speed, 95 %: {:.3} to {:.3})",
                 estimate.ratio, estimate.low, estimate.high
             ),
+            (true, _) if mean_wait(race, place).is_none() => {
+                format!("{name} the only number that ran")
+            }
             _ => format!(
                 "with {} training hardly waits for data, so more workers bring no gain",
                 counted(place, "worker")

@@ -240,8 +240,8 @@ impl<'a> Faults<'a> {
                          both the same name"
                     ),
                     None => format!(
-                        "`model.values.{name}` is not used: the program never gets it; write \
-                         `{{{name}}}` in `argv` or `environment`, or remove it"
+                        "`model.values.{name}` is not used: no argument or variable of the file \
+                         names it; write `{{{name}}}` in `argv` or `environment`, or remove it"
                     ),
                 };
                 self.push(&key, message);
@@ -294,7 +294,7 @@ impl<'a> Faults<'a> {
             let parts = parse_template(text).unwrap_or_default();
             // The program finds all values in `trial.yaml`.
             let is_named = |part: &Part| matches!(part, Part::Placeholder(found) if found == name || found == "trial_file");
-            text.contains(&variable) || parts.iter().any(is_named)
+            names_variable(text, &variable) || parts.iter().any(is_named)
         };
         is_condition || texts.into_iter().any(is_in)
     }
@@ -410,6 +410,14 @@ impl<'a> Faults<'a> {
             self.push("exits.diverged", message);
         }
     }
+}
+
+/// Whether a text has the name of a variable, and not only the beginning of a longer one.
+fn names_variable(text: &str, variable: &str) -> bool {
+    let mut ends = text
+        .match_indices(variable)
+        .map(|(at, _)| &text[at + variable.len()..]);
+    ends.any(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
 }
 
 /// `; did you mean `x`?`, or what else to do.

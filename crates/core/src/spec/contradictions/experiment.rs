@@ -7,10 +7,12 @@ use crate::{
     kinds::{KeyFault, Model},
     spec::{
         axes::{AXES, axis_keys, may_vary},
-        experiment::Experiment,
+        engine::Engine,
+        experiment::{CudaGraph, Experiment},
         node::Node,
         problem::{Location, Problem},
         run_options::{DeviceName, Devices, OnOom},
+        run_slurm::Slurm,
     },
     units::ByteSize,
 };
@@ -63,10 +65,14 @@ pub(in crate::spec) fn check(
     };
     let mut faults = contradictions(&point);
     faults.extend(of_run(experiment));
+    faults.extend(of_gradient_noise(experiment));
     faults.extend(search::faults(experiment));
     faults.extend(search::of_objective(experiment));
     faults.extend(of_command_run(experiment));
     faults.retain(|fault| !fault.involved.iter().any(|key| varied(key)));
+    // A part of the model that lacks what one of its keys gives wrongly has one fault.
+    let has_fault_within = |key: &str| faulty.iter().any(|faulty| within(faulty, key));
+    faults.retain(|fault| !fault.key.starts_with("model.") || !has_fault_within(&fault.key));
     let mut problems: Vec<Problem> = faults
         .into_iter()
         .map(|fault| Problem::at(&locate(tree, &fault.key, top), fault))
@@ -86,6 +92,58 @@ pub(in crate::spec) fn check(
 fn within(key: &str, section: &str) -> bool {
     key.strip_prefix(section)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What `measure.gradient_noise` cannot be measured with. A point of a sweep with one pass per step
+/// has a note in its row instead.
+fn of_gradient_noise(experiment: &Experiment) -> Vec<KeyFault> {
+    if experiment.measure.gradient_noise.is_none() {
+        return Vec::new();
+    }
+    let (train, run) = (&experiment.train, &experiment.run);
+    let passes = train
+        .grad_accumulation
+        .saturating_mul(run.devices_per_trial);
+    let faults = [
+        (
+            !experiment.model.trains(),
+            "model.kind",
+            format!(
+                "model kind `{}` trains nothing, so it has no gradient",
+                experiment.model.kind()
+            ),
+        ),
+        (
+            run.engine != Engine::Libtorch,
+            "run.engine",
+            "gradients are measured by engine `libtorch` alone; set `run.engine: libtorch`"
+                .to_owned(),
+        ),
+        (
+            train.cuda_graph == CudaGraph::On,
+            "train.cuda_graph",
+            "a recorded step has one form for all steps, and gradients are measured in some; set \
+             `train.cuda_graph: off`"
+                .to_owned(),
+        ),
+        (
+            passes < 2,
+            "train.grad_accumulation",
+            "noise is the difference between the micro-batches of a step, and a step has one; set \
+             `train.grad_accumulation: 2` or more and divide `train.batch_size` by it, which \
+             trains the same, or set `run.devices_per_trial`"
+                .to_owned(),
+        ),
+    ];
+    let key = "measure.gradient_noise";
+    faults
+        .into_iter()
+        .filter(|(is_so, ..)| *is_so)
+        .map(|(_, with, message)| {
+            let devices = "run.devices_per_trial";
+            KeyFault::between(key, &[key, with, devices], format!("`{key}`: {message}"))
+        })
+        .collect()
 }
 
 fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
@@ -137,6 +195,7 @@ fn of_run(experiment: &Experiment) -> Vec<KeyFault> {
              only",
         ));
     }
+    faults.extend(run.slurm.iter().flat_map(Slurm::faults));
     faults
 }
 
@@ -183,13 +242,6 @@ fn of_command_run(experiment: &Experiment) -> Vec<KeyFault> {
             "`skip-larger` needs to know which values make memory grow; name them in `model.grows`",
         ),
         OnOom::SkipLarger | OnOom::Record => {}
-    }
-    if experiment.sweep.search.is_some() {
-        push(
-            "sweep.search",
-            "a search is not for commands; list the values in `sweep.grid`, such as \
-             `model.values.NAME: [1, 2, 4]`",
-        );
     }
     faults
 }

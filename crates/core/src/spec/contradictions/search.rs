@@ -1,11 +1,13 @@
 //! Contradictions among the keys of `sweep.search`, and with the rest of the file.
 
+mod command;
+
 use serde_json::{Map, Value};
 
 use crate::{
     kinds::{Content, KeyFault, Model},
     spec::{
-        Experiment, Metric, OnOom, Search,
+        Experiment, Metric, OnOom, Search, SearchedKeys,
         suggest::{did_you_mean, listed},
     },
 };
@@ -36,6 +38,12 @@ pub(super) fn faults(experiment: &Experiment) -> Vec<KeyFault> {
 }
 
 fn of_kind(experiment: &Experiment, search: &Search) -> Vec<KeyFault> {
+    if let Model::Command(command) = &*experiment.model {
+        let faults = command::faults(command, search);
+        if !faults.is_empty() {
+            return faults;
+        }
+    }
     match search {
         Search::LargestBatch {
             from,
@@ -112,7 +120,18 @@ fn of_range(from: u64, to: u64, multiple_of: u64) -> Option<KeyFault> {
 }
 
 fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -> Option<KeyFault> {
-    if !experiment.model.trains() {
+    let (batch_size, grad_accumulation) = match &*experiment.model {
+        Model::Command(command) => {
+            let batch = command.grows.first().and_then(|name| command.count(name));
+            (batch?, command.count("grad_accumulation")?)
+        }
+        _ => (
+            experiment.train.batch_size,
+            experiment.train.grad_accumulation,
+        ),
+    };
+    let is_command = matches!(&*experiment.model, Model::Command(_));
+    if !experiment.model.trains() && !is_command {
         let message = format!(
             "model kind `{}` accumulates no gradients, so its effective batch is its batch size; \
              remove `keep_effective`",
@@ -124,10 +143,7 @@ fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -
             message,
         ));
     }
-    let effective = experiment
-        .train
-        .batch_size
-        .saturating_mul(experiment.train.grad_accumulation);
+    let effective = batch_size.saturating_mul(grad_accumulation);
     let is_allowed = |batch: u64| {
         effective.is_multiple_of(batch)
             && batch.is_multiple_of(multiple_of)
@@ -137,9 +153,11 @@ fn of_effective(experiment: &Experiment, from: u64, to: u64, multiple_of: u64) -
     let some = (1..=(effective / 2).min(to))
         .chain([effective])
         .any(is_allowed);
+    let keys = SearchedKeys::of(&experiment.model);
     let message = format!(
-        "no divisor of the effective batch size {effective} (`train.batch_size` × \
-         `train.grad_accumulation`) is a multiple of {multiple_of} from {from} to {to}"
+        "no divisor of the effective batch size {effective} (`{}` × `{}`) is a multiple of \
+         {multiple_of} from {from} to {to}",
+        keys.batch_size, keys.grad_accumulation
     );
     (!some).then(|| KeyFault::new("keep_effective", message))
 }
@@ -152,7 +170,8 @@ fn of_workers(experiment: &Experiment) -> Option<KeyFault> {
         )
     };
     let involved = ["model.kind", "data.kind"];
-    let reads_none = experiment.data.loader().is_none();
+    let is_command = matches!(&*experiment.model, Model::Command(_));
+    let reads_none = experiment.data.loader().is_none() && !is_command;
     reads_none.then(|| KeyFault::between("kind", &involved, message()))
 }
 

@@ -310,8 +310,15 @@ impl NodeBuilder {
             );
         }
         let lines: Vec<&str> = text.lines().collect();
-        // The scanner may stop one line after the tab.
-        for number in [line, line.saturating_sub(1)] {
+        // The scanner may stop one line after the tab, or name where the value before it began.
+        let last = match error.info().contains("found a tab") {
+            true => lines.len(),
+            false => line,
+        };
+        for number in [line, line.saturating_sub(1)]
+            .into_iter()
+            .chain(line + 1..=last)
+        {
             let Some(content) = number.checked_sub(1).and_then(|index| lines.get(index)) else {
                 continue;
             };

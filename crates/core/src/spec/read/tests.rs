@@ -63,6 +63,11 @@ fn faults_of_the_text_name_their_place() {
             .unwrap_err()
             .contains("x.yaml:2:1: the indentation contains a tab")
     );
+    assert!(
+        read("a:\n  b: mlp\n  # a comment\n\tc: 1\n")
+            .unwrap_err()
+            .contains("x.yaml:4:1: the indentation contains a tab")
+    );
     assert!(read("a: !!str 8\n").unwrap_err().contains("the tag `"));
     assert!(
         read("a: [1, 2\nb: 3\n")

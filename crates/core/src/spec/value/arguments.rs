@@ -4,6 +4,7 @@ use super::{allowed, fault};
 use crate::spec::{
     node::{Node, NodeContent},
     problem::Problem,
+    scalar::Scalar,
     shapes::{KeyShape, join},
     suggest::{did_you_mean, listed},
 };
@@ -20,7 +21,11 @@ pub(super) fn faults(
     list: &Node,
 ) -> Vec<Problem> {
     if nodes.is_empty() {
-        let message = format!("`{path}` is an empty list; its first entry is the program");
+        let instead = match path.ends_with(".then") {
+            true => "list the arguments that are left out with the value, such as `[--flag]`",
+            false => "its first entry is the program",
+        };
+        let message = format!("`{path}` is an empty list; {instead}");
         return vec![Problem::new(&list.location, path, message)];
     }
     let entry = |(index, node): (usize, &Node)| {
@@ -31,6 +36,27 @@ pub(super) fn faults(
         }
     };
     nodes.iter().enumerate().flat_map(entry).collect()
+}
+
+/// A program and its arguments in one text, as a shell takes them: the list to write instead.
+pub(super) fn hint(scalar: &Scalar) -> String {
+    let is_quoted_for_a_shell = scalar.text.contains(['"', '\'', '\\']);
+    let words: Vec<String> = scalar.text.split_whitespace().map(item).collect();
+    match words.is_empty() || is_quoted_for_a_shell {
+        true => "; write a list with the program first, and one entry per argument".to_owned(),
+        false => format!("; write `[{}]`", words.join(", ")),
+    }
+}
+
+/// A word as an item of a list of texts in YAML, quoted where it has to be.
+fn item(word: &str) -> String {
+    let is_plain = word
+        .chars()
+        .all(|c| c.is_alphanumeric() || "._-/=+$".contains(c));
+    match is_plain && word != "-" && Scalar::plain(word).as_text().is_some() {
+        true => word.to_owned(),
+        false => format!("\"{word}\""),
+    }
 }
 
 /// An argument may be empty, as other texts may not.

@@ -144,6 +144,15 @@ int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
   });
 }
 
+// The squared norm of all tensors together, [], f64, on their device; `norm` gets it.
+int kiln_squared_norm(Tensor **tensors, int count, Tensor **norm) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto norms = at::stack(at::_foreach_norm(listed(tensors, count), 2, at::kFloat));
+    give(norm, norms.to(at::kDouble).square().sum());
+  });
+}
+
 // sums[k] += terms[k].
 int kiln_accumulate(Tensor **sums, Tensor **terms, int count) {
   return guarded([&] {

@@ -22,12 +22,44 @@ use super::{
 use crate::{
     engine::{
         replicas::sum_over_replicas,
-        updates::{LearningRate, ParameterGroup, UpdateContext, accumulate, clip, step},
+        updates::{
+            LearningRate, ParameterGroup, UpdateContext, accumulate, clip, squared_norm, step,
+        },
     },
     error::TrialError,
     model::Network,
     train::tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
 };
+
+/// The squared norms of one step's gradients, each [], f64, on the device.
+#[derive(Debug, Default)]
+pub(in crate::train) struct StepNorms {
+    /// Sum over the backward passes so far.
+    pub(in crate::train) micro: Option<tch::Tensor>,
+    /// Of the whole gradient, before clipping.
+    pub(in crate::train) whole: Option<tch::Tensor>,
+}
+
+/// Reads the norms of ended steps at once: of each the two of [`StepNorms`]. Waits for the device.
+pub(super) fn read_norms(
+    steps: impl Iterator<Item = StepNorms>,
+) -> Result<Vec<[f64; 2]>, TrialError> {
+    let norms = steps
+        .map(|norms| {
+            norms
+                .micro
+                .zip(norms.whole)
+                .map(|(micro, whole)| [micro, whole])
+        })
+        .collect::<Option<Vec<[tch::Tensor; 2]>>>()
+        .ok_or_else(without_backward)?;
+    if norms.is_empty() {
+        return Ok(Vec::new());
+    }
+    let all = tch::Tensor::stack(norms.as_flattened(), 0);
+    let values = Vec::<f64>::try_from(all).map_err(unreadable)?;
+    Ok(values.as_chunks().0.to_vec())
+}
 
 #[derive(Debug)]
 pub(crate) struct Fused {
@@ -46,6 +78,8 @@ pub(crate) struct Fused {
     /// step.
     gradients: Vec<tch::Tensor>,
     updates: u64,
+    /// Of the current step, if it is measured, and of the last one until it is taken.
+    watch: Option<StepNorms>,
 }
 
 impl Fused {
@@ -75,7 +109,34 @@ impl Fused {
             scaler: (train.precision == Precision::AmpF16).then(|| Scaler::new(device)),
             gradients: Vec::new(),
             updates: 0,
+            watch: None,
         }
+    }
+
+    /// From now to the next update the norms of gradients are kept.
+    pub(super) fn watch_norms(&mut self) {
+        self.watch = Some(StepNorms::default());
+    }
+
+    /// The norms kept since [`Fused::watch_norms`], if an update has ended that step.
+    pub(super) fn take_norms(&mut self) -> Option<StepNorms> {
+        self.watch.take_if(|norms| norms.whole.is_some())
+    }
+
+    /// Adds the norm of one backward pass's gradients, without the scale of the loss.
+    fn watch_terms(&mut self, terms: &[tch::Tensor]) -> Result<(), TrialError> {
+        let Some(norms) = &mut self.watch else {
+            return Ok(());
+        };
+        let mut norm = squared_norm(terms)?;
+        if let Some(scaler) = &self.scaler {
+            norm /= scaler.squared_factor();
+        }
+        norms.micro = Some(match norms.micro.take() {
+            Some(so_far) => so_far + norm,
+            None => norm,
+        });
+        Ok(())
     }
 
     /// The loss to go backward from.
@@ -123,6 +184,7 @@ impl Fused {
         gradients: Gradients,
     ) -> Result<(), TrialError> {
         let terms = self.terms(network, gradients)?;
+        self.watch_terms(&terms)?;
         if self.gradients.is_empty() {
             self.gradients = terms;
             return Ok(());
@@ -153,6 +215,9 @@ impl Fused {
     ) -> Result<(), TrialError> {
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale(gradients)?;
+        }
+        if let Some(norms) = &mut self.watch {
+            norms.whole = Some(squared_norm(gradients)?);
         }
         if let Some(largest) = self.clip_norm {
             drop(clip(gradients, largest)?);

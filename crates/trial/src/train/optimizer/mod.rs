@@ -46,6 +46,24 @@ pub(crate) struct ScalerState {
     pub(crate) skipped: i64,
 }
 
+/// The squared norms of one step's gradients, on the device. Engine flex has none.
+#[derive(Debug)]
+pub(super) enum StepNorms {
+    #[cfg(feature = "libtorch")]
+    Fused(fused::StepNorms),
+}
+
+impl StepNorms {
+    /// Of each step the sum over its backward passes, and the norm of the whole gradient. Waits for
+    /// the device.
+    pub(super) fn read(steps: Vec<Self>) -> Result<Vec<[f64; 2]>, TrialError> {
+        #[cfg(feature = "libtorch")]
+        return fused::read_norms(steps.into_iter().map(|Self::Fused(norms)| norms));
+        #[cfg(not(feature = "libtorch"))]
+        Ok(steps.into_iter().map(|norms| match norms {}).collect())
+    }
+}
+
 /// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
 pub type NamedValues = (String, Vec<f32>);
 
@@ -114,6 +132,24 @@ impl Updater {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.accumulate(network, gradients),
             Self::Plain(plain) => plain.accumulate(network, gradients),
+        }
+    }
+
+    /// From now to the next update the norms of gradients are kept; engine flex keeps none.
+    pub(super) fn watch_norms(&mut self) {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.watch_norms(),
+            Self::Plain(_) => {}
+        }
+    }
+
+    /// The norms of the step that ended last, if they were kept.
+    pub(super) fn take_norms(&mut self) -> Option<StepNorms> {
+        match self {
+            #[cfg(feature = "libtorch")]
+            Self::Fused(fused) => fused.take_norms().map(StepNorms::Fused),
+            Self::Plain(_) => None,
         }
     }
 

@@ -53,6 +53,12 @@ impl Scaler {
         }
     }
 
+    /// The square of the loss's factor, [], f64, on the device.
+    pub(super) fn squared_factor(&self) -> tch::Tensor {
+        let factor = self.state.factor().to_kind(tch::Kind::Double);
+        factor.square().reshape([0_i64; 0])
+    }
+
     /// Makes plain gradients of those of the scaled loss.
     pub(super) fn unscale(&mut self, gradients: &[tch::Tensor]) -> Result<(), TrialError> {
         self.state.unscale(gradients)

@@ -194,6 +194,7 @@ pub(crate) fn all() -> Vec<Case> {
     [
         of_machine(),
         of_run(),
+        of_slurm(),
         of_top(),
         of_model(),
         of_text(),
@@ -950,6 +951,16 @@ fn of_measure() -> Vec<Case> {
         ),
         // The mean loss over so many steps.
         case("measure.log_every", &mlp, ["1", "8"], TRAIN_LOSS),
+        // The last measured step.
+        case(
+            "measure.gradient_noise.every",
+            &mlp,
+            ["2", "3"],
+            differ("last measured step", |left| {
+                left.measured("gradient_noise_step")
+            }),
+        )
+        .with(&["train.grad_accumulation=2"]),
     ]
 }
 
@@ -1010,6 +1021,37 @@ fn of_sweep() -> Vec<Case> {
     ]
 }
 
+/// What the workers of a run ask of Slurm.
+fn of_slurm() -> Vec<Case> {
+    let file = products("sweep: {grid: {train.batch_size: [1, 2, 3]}}\n");
+    let of = |key: &str, value: &'static str| {
+        case(
+            &format!("run.slurm.{key}"),
+            &file,
+            [AS_IT_IS, value],
+            differ("job", |left| left.job()),
+        )
+        .with(&["run.on=slurm"])
+        .by(Child::InSlurm)
+    };
+    vec![
+        of("workers", "2"),
+        of("partition", "gpu"),
+        of("account", "lm"),
+        of("gres", "gpu:1"),
+        of("cpus", "4"),
+        of("memory", "1GiB"),
+        of("time", "4h"),
+        of("constraint", "nvlink"),
+        of("exclude", "[gpu013]"),
+        of("exclusive", "true"),
+        of("resubmissions", "3"),
+        of("setup", "['module load cuda']"),
+        of("environment", "[HOME]"),
+        of("extra", "['--qos=long']"),
+    ]
+}
+
 fn of_run() -> Vec<Case> {
     let file = products("");
     // A child that falls silent and ends by itself after minutes only, so that a limit stops it.
@@ -1019,6 +1061,18 @@ fn of_run() -> Vec<Case> {
         "timed-out: at its time limit (`run.timeout` 1s)",
     );
     vec![
+        case(
+            "run.on",
+            &file,
+            [AS_IT_IS, "workers"],
+            Shows::Holds(|here, workers| {
+                here.stdout().contains("1 trial: 1 completed")
+                    && workers
+                        .stdout()
+                        .contains("start on each node that sees this folder: ")
+            }),
+        )
+        .by(Child::Scripted("completes")),
         case(
             "run.timeout",
             &file,

@@ -19,7 +19,7 @@ use kiln_trial::{model::Registry, train};
 use serde_json::Value;
 
 use super::files::{Files, scripted_child};
-use crate::common::{alone_with_the_generator, program};
+use crate::common::{alone_with_the_generator, in_repository, program};
 
 /// The way in which trials are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +36,8 @@ pub(crate) enum Child {
     /// A scripted child on a machine whose GPU is the fake NVML with `tests/scenarios/small.yaml`:
     /// 52 degrees warm, 75 % busy, used by another process.
     OnGpu(&'static str),
+    /// None: a Slurm that is a folder (`tests/slurm/fake`) keeps the workers waiting.
+    InSlurm,
 }
 
 /// All that decides a run.
@@ -89,7 +91,8 @@ impl Setting {
             program.display()
         );
         let mut kiln = Command::new(program);
-        kiln.args(["run", "x.yaml"])
+        // Nobody is there to work on a queue.
+        kiln.args(["run", "x.yaml", "--detach"])
             .args(self.sets.iter().flat_map(|set| ["--set", set]));
         kiln.current_dir(folder)
             .env("KILN_LOCKS", folder.join("locks"))
@@ -173,6 +176,16 @@ impl Child {
                 kiln.env("KILN_NVML_LIB", files.driver())
                     .env_remove("CUDA_VISIBLE_DEVICES");
             }
+            Self::InSlurm => {
+                let cluster = kiln.get_current_dir().unwrap().join("cluster");
+                fs::create_dir(&cluster).unwrap();
+                fs::write(cluster.join("hold"), "").unwrap();
+                let path = std::env::var("PATH").unwrap();
+                let programs = in_repository("tests/slurm/fake");
+                kiln.env("KILN_TRIAL", scripted_child())
+                    .env("FAKE_SLURM", cluster)
+                    .env("PATH", format!("{}:{path}", programs.display()));
+            }
         }
     }
 }
@@ -238,6 +251,8 @@ impl Left {
         named
             .iter()
             .filter_map(|path| path.file_name()?.to_str())
+            // Copies of programs lie beside it.
+            .filter(|name| !name.starts_with('.'))
             .collect::<Vec<_>>()
             .join(" ")
     }
@@ -248,6 +263,24 @@ impl Left {
             .join("results")
             .join(self.name())
             .join("latest")
+    }
+
+    /// What the job of a run asks of Slurm, without what differs between any two runs: the options of
+    /// its script, the names of its variables and its setup; and how often it may be started again.
+    pub(crate) fn job(&self) -> String {
+        let submission = self.run_folder().join("submit/1");
+        let script = fs::read_to_string(submission.join("job.sh")).unwrap_or_default();
+        let changing = ["--job-name=", "--chdir=", "--output=", "exec "];
+        let lines = script
+            .lines()
+            .filter(|line| changing.iter().all(|changing| !line.contains(changing)));
+        let names = lines.map(|line| match line.strip_prefix("export ") {
+            Some(variable) => variable.split('=').next().unwrap(),
+            None => line,
+        });
+        let asked = fs::read_to_string(submission.join("submission.json")).unwrap_or_default();
+        let again = asked.lines().find(|line| line.contains("resubmissions"));
+        names.chain(again).collect::<Vec<_>>().join("\n")
     }
 
     /// The first attempt's folder.

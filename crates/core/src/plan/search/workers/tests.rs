@@ -11,6 +11,7 @@ use crate::plan::{
 
 fn search(most: u64, repeats: u64) -> Workers {
     Workers {
+        key: "data.num_workers".to_owned(),
         most,
         wait: 0.02,
         repeats,

@@ -477,3 +477,57 @@ fn the_clip_norm_is_the_global_norm() {
         "a norm below the limit is left as it is"
     );
 }
+
+#[test]
+fn the_norms_of_a_measured_step_are_those_of_its_gradients_without_scale_and_before_clipping() {
+    for precision in [Precision::F32, Precision::AmpBf16, Precision::AmpF16] {
+        let network = network(GPT, precision);
+        let settings = Train {
+            clip_norm: Some(1e-3),
+            ..train(precision, "{kind: adafactor}")
+        };
+        let mut fused = Fused::new(&network, &settings);
+        let add = |fused: &mut Fused, share: f64| {
+            let gradients = fused.scaled(loss(&network, precision) * share).backward();
+            fused.accumulate(&network, gradients).unwrap();
+        };
+        let read = |fused: &Fused| -> Vec<f64> {
+            let all = fused.gradients().unwrap();
+            all.iter()
+                .flat_map(|(_, values)| values.iter().map(|value| f64::from(*value)))
+                .collect()
+        };
+        let squared = |values: &[f64]| values.iter().map(|value| value * value).sum::<f64>();
+        // A step that is not measured keeps nothing.
+        add(&mut fused, 1.0);
+        fused.update(1e-3).unwrap();
+        assert!(fused.take_norms().is_none());
+
+        fused.watch_norms();
+        add(&mut fused, 0.75);
+        let first = read(&fused);
+        assert!(fused.take_norms().is_none(), "the step has not ended");
+        add(&mut fused, 0.25);
+        let both = read(&fused);
+        let second: Vec<f64> = both
+            .iter()
+            .zip(&first)
+            .map(|(both, one)| both - one)
+            .collect();
+        fused.update(1e-3).unwrap();
+        let norms = fused.take_norms().unwrap();
+        let close = |norm: Option<tch::Tensor>, expected: f64| {
+            let value = norm.unwrap().double_value(&[]);
+            assert!(
+                (value / expected - 1.0).abs() < 1e-4,
+                "{precision:?}: {value} for {expected}"
+            );
+        };
+        close(norms.micro, squared(&first) + squared(&second));
+        close(norms.whole, squared(&both));
+        // The next step is another one.
+        add(&mut fused, 1.0);
+        fused.update(1e-3).unwrap();
+        assert!(fused.take_norms().is_none());
+    }
+}

@@ -1,38 +1,50 @@
 //! Processes of this machine, as `/proc` describes them: who they are, what they descend from, and
 //! their end. A process is named by its id and its start time, because the kernel uses ids again.
 
-use std::{collections::HashSet, fs, path::Path};
+use std::{
+    collections::HashSet,
+    fs,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use kiln_hardware::children;
 use rustix::{
     io::Errno,
-    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
+    process::{
+        Pid, PidfdFlags, Signal, WaitOptions, getpgid, getsid, kill_process, kill_process_group,
+        pidfd_open, pidfd_send_signal, wait,
+    },
 };
 use serde::{Deserialize, Serialize};
 
 /// Most processes below one that are listed; a trial with more keeps the rest for its end.
 const MOST_LISTED: usize = 4096;
 
+/// Time between two looks at processes that have been sent SIGKILL.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// One process of this boot and process namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(super) struct ProcessId {
-    pub(super) pid: u32,
+pub(crate) struct ProcessId {
+    pub(crate) pid: u32,
     /// Time of its start, in clock ticks since the boot.
-    pub(super) started: u64,
+    pub(crate) started: u64,
 }
 
 /// A line of the process table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProcessStat {
-    pub(super) id: ProcessId,
-    pub(super) parent: u32,
+pub(crate) struct ProcessStat {
+    pub(crate) id: ProcessId,
+    pub(crate) parent: u32,
     /// It has ended and waits for its parent.
-    pub(super) is_zombie: bool,
+    pub(crate) is_zombie: bool,
 }
 
 impl ProcessStat {
     /// `None` if there is no such process.
-    pub(super) fn read(pid: u32) -> Option<Self> {
+    pub(crate) fn read(pid: u32) -> Option<Self> {
         Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -52,23 +64,23 @@ impl ProcessStat {
 
 impl ProcessId {
     /// `None` if there is no such process.
-    pub(super) fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn of(pid: u32) -> Option<Self> {
         ProcessStat::read(pid).map(|process| process.id)
     }
 
     /// This process.
-    pub(super) fn own() -> Option<Self> {
+    pub(crate) fn own() -> Option<Self> {
         Self::of(std::process::id())
     }
 
     /// Whether this very process still runs.
-    pub(super) fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         ProcessStat::read(self.pid).is_some_and(|found| found.id == *self && !found.is_zombie)
     }
 
     /// Sends SIGKILL to this very process, never to a later one with its id; returns whether it was
     /// sent.
-    pub(super) fn end(&self) -> bool {
+    pub(crate) fn end(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return false;
         };
@@ -83,8 +95,26 @@ impl ProcessId {
     }
 }
 
+impl ProcessId {
+    /// Sends SIGKILL to the process group of a descendant of this process, if it is in another
+    /// session than this one: descendants alone are in a session that a descendant began. The
+    /// kernel reaches the whole group at once, also one whose processes hand themselves on.
+    fn end_session_group(&self) {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
+            return;
+        };
+        if let (Ok(group), Ok(session), Ok(own)) =
+            (getpgid(Some(pid)), getsid(Some(pid)), getsid(None))
+            && session != own
+            && self.is_alive()
+        {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 /// The whole process table.
-pub(super) fn all() -> Vec<ProcessStat> {
+pub(crate) fn all() -> Vec<ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| ProcessStat::read(entry.file_name().to_str()?.parse().ok()?))
@@ -92,7 +122,7 @@ pub(super) fn all() -> Vec<ProcessStat> {
 }
 
 /// The processes of `table` that descend from one of `roots`; without the roots.
-pub(super) fn below(table: &[ProcessStat], roots: &HashSet<u32>) -> HashSet<ProcessId> {
+pub(crate) fn below(table: &[ProcessStat], roots: &HashSet<u32>) -> HashSet<ProcessId> {
     let (mut reached, mut found) = (roots.clone(), HashSet::new());
     loop {
         let next: Vec<ProcessId> = table
@@ -112,7 +142,7 @@ pub(super) fn below(table: &[ProcessStat], roots: &HashSet<u32>) -> HashSet<Proc
 
 /// The processes that descend from `pid`. Where the kernel lists children it costs a file for each
 /// thread, else the whole process table.
-pub(super) fn descendants(pid: u32) -> HashSet<ProcessId> {
+pub(crate) fn descendants(pid: u32) -> HashSet<ProcessId> {
     if !Path::new("/proc/thread-self/children").exists() {
         return below(&all(), &HashSet::from([pid]));
     }
@@ -124,6 +154,37 @@ pub(super) fn descendants(pid: u32) -> HashSet<ProcessId> {
         open.extend(new.filter(|id| found.insert(*id)).map(|id| id.pid));
     }
     found
+}
+
+/// Sends SIGKILL to all that descends from this process, which must be the subreaper of its
+/// descendants, and reaps them; returns whether all were gone within `patience`. A process that
+/// hangs in the kernel ends later.
+pub(crate) fn end_descendants(patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    // Where no child is left, nothing below one is: it would have become a child. A list of
+    // processes can miss one that hands itself on by a fork.
+    while !has_reaped_all() {
+        for process in descendants(std::process::id()) {
+            process.end_session_group();
+            process.end();
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(LOOK);
+    }
+    true
+}
+
+/// Reaps the children that have ended; whether none is left.
+fn has_reaped_all() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            Err(_) => return true,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,257 @@
+//! The folder of one launch among several on a run, `launches/<n>/`. Only that launch writes in it:
+//! its tables, `launch.json` and its heartbeat.
+
+use std::{
+    fs,
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::PathBuf,
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    RunFolder,
+    run_file::{Launch, json},
+    tickets::{IGNORE, patiently},
+};
+use crate::{folder::Folder, input, limits::RUN_FILE_BYTES, plan::TrialId};
+
+/// Folder of the launches in a run.
+pub const LAUNCHES: &str = "launches";
+/// Number of the folder with the tables that the run had before it got a queue.
+pub const BEFORE: u64 = 0;
+const LAUNCH: &str = "launch.json";
+/// A folder of a higher number is somebody else's.
+const MOST_LAUNCHES: u64 = 1_000_000_000;
+const HEARTBEAT: &str = "heartbeat";
+const ATTEMPTS: &str = "attempts";
+/// Version of the file.
+const LAUNCH_FILE: u32 = 1;
+/// Length of a heartbeat, in bytes: it is rewritten in place.
+const BEAT_BYTES: usize = 64;
+
+/// `launch.json`: a launch, and the process that is it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaunchFile {
+    /// Format version, [`LAUNCH_FILE`].
+    kiln_launch: u32,
+    pub process: LaunchProcess,
+    #[serde(flatten)]
+    pub launch: Launch,
+}
+
+/// The process of a launch, beyond its id: enough to know on the same host whether it lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchProcess {
+    /// The namespace of its id, such as `pid:[4026531836]`: containers of one host number their
+    /// processes separately.
+    pub namespace: String,
+    /// Its start in the kernel's ticks after the boot.
+    pub started: u64,
+    /// Name of its node. This file is not committed, so the name stands here also where the tables
+    /// have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+impl LaunchFile {
+    pub fn new(process: LaunchProcess, launch: Launch) -> Self {
+        Self {
+            kiln_launch: LAUNCH_FILE,
+            process,
+            launch,
+        }
+    }
+
+    /// Writes it into its folder.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one then stays.
+    pub fn write(&self, run: &RunFolder) -> io::Result<()> {
+        let folder = folder(run, self.launch.launch);
+        folder.write(&folder.path().join(LAUNCH), &json(self)?)
+    }
+
+    /// `None` if the launch has not written it yet, or it cannot be read.
+    pub fn read(run: &RunFolder, launch: u64) -> Option<Self> {
+        let path = folder(run, launch).path().join(LAUNCH);
+        let file: Self = serde_json::from_slice(&input::read(&path, &RUN_FILE_BYTES).ok()?).ok()?;
+        (file.kiln_launch <= LAUNCH_FILE).then_some(file)
+    }
+}
+
+/// The folder of a launch: its tables have the names that they have in the folder of a run.
+pub fn folder(run: &RunFolder, launch: u64) -> RunFolder {
+    RunFolder::at(run.path().join(LAUNCHES).join(launch.to_string()))
+}
+
+/// The numbers of the launches that have a folder, in order.
+pub fn launches(run: &RunFolder) -> Vec<u64> {
+    numbered(run, LAUNCHES)
+}
+
+/// The numbers that folders in a folder of the run have as names, in order.
+pub(super) fn numbered(run: &RunFolder, all: &str) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(run.path().join(all)) else {
+        return Vec::new();
+    };
+    let mut numbers: Vec<u64> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|launch| *launch < MOST_LAUNCHES)
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// The tables of samples of a run: its own, or those of its launches.
+pub fn samples_tables(run: &RunFolder) -> Vec<PathBuf> {
+    let own = launches(run)
+        .into_iter()
+        .map(|launch| folder(run, launch).samples_table());
+    let all = own.chain([run.samples_table()]);
+    all.filter(|path| path.is_file()).collect()
+}
+
+/// Creates the folder of a launch that comes after those that are listed and after `last`; returns
+/// its number, which no other launch has.
+///
+/// # Errors
+/// It cannot be created.
+pub fn make(run: &RunFolder, last: u64) -> io::Result<u64> {
+    make_numbered(run, LAUNCHES, last)
+}
+
+/// The same in another folder of the run, which is kept out of git.
+pub(super) fn make_numbered(run: &RunFolder, all: &str, last: u64) -> io::Result<u64> {
+    let listed = numbered(run, all).last().copied().unwrap_or(0);
+    let all = run.open()?.make_folder(all.as_ref())?;
+    if all.kind(IGNORE.as_ref())?.is_none() {
+        all.write_among_others(IGNORE.as_ref(), b"*\n")?;
+    }
+    let mut number = listed.max(last);
+    loop {
+        number += 1;
+        // A file server may create it, lose the reply and then say that it exists: that number stays
+        // unused.
+        match patiently(|| all.make_new_folder(number.to_string().as_ref())) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| number),
+        }
+    }
+}
+
+/// Records that a launch begins an attempt, before its child starts: if the launch dies, others find
+/// the attempt here, whatever became of its ticket.
+///
+/// # Errors
+/// It is not on the disk.
+pub fn note_attempt(run: &RunFolder, launch: u64, trial: &TrialId, attempt: u64) -> io::Result<()> {
+    let folder = Folder::open(folder(run, launch).path())?;
+    let mut file = folder.append(ATTEMPTS.as_ref())?;
+    file.write_all(format!("{trial} {attempt}\n").as_bytes())?;
+    file.sync_data()
+}
+
+/// The attempts that a launch has begun. A torn last line does not count: its child never started.
+pub fn noted_attempts(run: &RunFolder, launch: u64) -> Vec<(TrialId, u64)> {
+    let path = folder(run, launch).path().join(ATTEMPTS);
+    let text = input::read_text(&path, &RUN_FILE_BYTES).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let noted = |line: &str| {
+        let (trial, attempt) = line.split_once(' ')?;
+        Some((TrialId(trial.to_owned()), attempt.parse().ok()?))
+    };
+    whole.lines().filter_map(noted).collect()
+}
+
+/// The sign of life of a launch: a counter, and how many trials it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    pub count: u64,
+    pub running: u64,
+}
+
+impl Heartbeat {
+    /// Rewrites the file in place: a rename would be one more thing that can go wrong, and a torn
+    /// one differs from the one before as well.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(self, run: &RunFolder, launch: u64) -> io::Result<()> {
+        let folder = Folder::open(folder(run, launch).path())?;
+        let file = folder.edit(HEARTBEAT.as_ref())?;
+        let text = format!("{} {}", self.count, self.running);
+        let padded = format!("{text:<width$}\n", width = BEAT_BYTES - 1);
+        file.write_all_at(padded.as_bytes(), 0)
+    }
+
+    /// `None` if there is none that can be read.
+    pub fn read(run: &RunFolder, launch: u64) -> Option<Self> {
+        let file = fs::File::open(path(run, launch)).ok()?;
+        let mut text = String::new();
+        file.take(BEAT_BYTES as u64)
+            .read_to_string(&mut text)
+            .ok()?;
+        let (count, running) = text.trim().split_once(' ')?;
+        Some(Self {
+            count: count.parse().ok()?,
+            running: running.parse().ok()?,
+        })
+    }
+}
+
+fn path(run: &RunFolder, launch: u64) -> PathBuf {
+    folder(run, launch).path().join(HEARTBEAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_count_up_and_no_number_is_given_twice() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        assert_eq!(launches(&run), [0_u64; 0]);
+        assert_eq!(make(&run, 2).unwrap(), 3);
+        assert_eq!(make(&run, 2).unwrap(), 4);
+        fs::create_dir(place.path().join("launches/12")).unwrap();
+        fs::write(place.path().join("launches/notes"), "").unwrap();
+        assert_eq!(make(&run, 2).unwrap(), 13);
+        assert_eq!(launches(&run), [3, 4, 12, 13]);
+    }
+
+    #[test]
+    fn a_launch_notes_its_attempts_and_a_torn_note_does_not_count() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        let launch = make(&run, 0).unwrap();
+        assert_eq!(noted_attempts(&run, launch), []);
+        let (a, b) = (TrialId("a".to_owned()), TrialId("b".to_owned()));
+        note_attempt(&run, launch, &a, 1).unwrap();
+        note_attempt(&run, launch, &b, 12).unwrap();
+        let all = [(a.clone(), 1), (b, 12)];
+        assert_eq!(noted_attempts(&run, launch), all);
+        let path = folder(&run, launch).path().join(ATTEMPTS);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 2]).unwrap();
+        assert_eq!(noted_attempts(&run, launch), [(a, 1)]);
+    }
+
+    #[test]
+    fn a_heartbeat_is_rewritten_in_place() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        let launch = make(&run, 0).unwrap();
+        assert_eq!(Heartbeat::read(&run, launch), None);
+        for (count, running) in [(1, 0), (12, 3), (13, 0)] {
+            let beat = Heartbeat { count, running };
+            beat.write(&run, launch).unwrap();
+            assert_eq!(Heartbeat::read(&run, launch), Some(beat));
+        }
+        fs::write(path(&run, launch), "").unwrap();
+        assert_eq!(Heartbeat::read(&run, launch), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! `submit/<n>/`: the job arrays that a run gave to Slurm. `submission.json` is written before the
+//! job is submitted and completed after it; the script of the job and the output of its tasks lie
+//! beside it.
+
+use std::{collections::BTreeMap, io, path::PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    RunFolder,
+    launch_folder::{make_numbered, numbered},
+    run_file::json,
+};
+use crate::{input, limits::RUN_FILE_BYTES, spec::Slurm};
+
+/// Folder of the submissions in a run.
+const SUBMIT: &str = "submit";
+const SUBMISSION: &str = "submission.json";
+const SCRIPT: &str = "job.sh";
+/// Version of the file.
+const SUBMISSION_FILE: u32 = 1;
+
+/// One job array.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Format version, [`SUBMISSION_FILE`].
+    kiln_submission: u32,
+    /// From 1.
+    pub submission: u64,
+    /// The job's name, which no other submission has: a job whose number never came is found by it.
+    pub name: String,
+    pub command: Vec<String>,
+    /// The program that its workers run.
+    pub program: PathBuf,
+    /// Variables that its workers get.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
+    pub submitted_utc: String,
+    /// Its tasks are numbered from 0.
+    pub tasks: u32,
+    /// Whether it stands in for workers that were lost.
+    pub is_replacement: bool,
+    /// What its workers ask for.
+    pub slurm: Slurm,
+    /// Nodes that get none of its workers, beside those of `slurm.exclude`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_nodes: Vec<String>,
+    /// Slurm's number; absent until the reply has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
+    /// Why there is no job: what `sbatch` said, or that no job of this name was found later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Cancels that kiln asked for, before it asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cancels: Vec<Cancel>,
+}
+
+/// A cancel of a job's tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancel {
+    pub utc: String,
+    pub of: Cancelled,
+}
+
+/// The tasks that a cancel is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cancelled {
+    Waiting,
+    All,
+}
+
+impl Submission {
+    pub fn new(submission: u64, name: String, tasks: u32, slurm: Slurm) -> Self {
+        Self {
+            kiln_submission: SUBMISSION_FILE,
+            submission,
+            name,
+            command: Vec::new(),
+            program: PathBuf::new(),
+            variables: BTreeMap::new(),
+            submitted_utc: String::new(),
+            tasks,
+            is_replacement: false,
+            slurm,
+            lost_nodes: Vec::new(),
+            job: None,
+            refused: None,
+            cancels: Vec::new(),
+        }
+    }
+
+    /// Writes it into its folder.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one then stays.
+    pub fn write(&self, run: &RunFolder) -> io::Result<()> {
+        let path = folder(run, self.submission).join(SUBMISSION);
+        run.write(&path, &json(self)?)
+    }
+
+    /// `None` if it cannot be read, or a newer kiln wrote it.
+    pub fn read(run: &RunFolder, submission: u64) -> Option<Self> {
+        let path = folder(run, submission).join(SUBMISSION);
+        let file: Self = serde_json::from_slice(&input::read(&path, &RUN_FILE_BYTES).ok()?).ok()?;
+        (file.kiln_submission <= SUBMISSION_FILE).then_some(file)
+    }
+
+    /// All submissions of a run, in order.
+    pub fn all(run: &RunFolder) -> Vec<Self> {
+        let numbers = numbered(run, SUBMIT).into_iter();
+        numbers
+            .filter_map(|number| Self::read(run, number))
+            .collect()
+    }
+
+    /// The script of its job.
+    pub fn script(&self, run: &RunFolder) -> PathBuf {
+        folder(run, self.submission).join(SCRIPT)
+    }
+
+    /// The output of one of its tasks.
+    pub fn log(&self, run: &RunFolder, task: u32) -> PathBuf {
+        folder(run, self.submission).join(format!("{task}.log"))
+    }
+}
+
+/// The folder of a submission.
+pub fn folder(run: &RunFolder, submission: u64) -> PathBuf {
+    run.path().join(SUBMIT).join(submission.to_string())
+}
+
+/// Creates the folder of one more submission; returns its number, which no other has.
+///
+/// # Errors
+/// It cannot be created.
+pub fn make(run: &RunFolder) -> io::Result<u64> {
+    make_numbered(run, SUBMIT, 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn submissions_are_read_in_order_as_they_were_written() {
+        let place = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(place.path());
+        assert_eq!(Submission::all(&run), []);
+        let written: Vec<Submission> = (0..11)
+            .map(|_| {
+                let number = make(&run).unwrap();
+                let mut one =
+                    Submission::new(number, format!("kiln-{number}"), 8, Slurm::default());
+                one.write(&run).unwrap();
+                one.job = Some(81_234 + number);
+                one.cancels.push(Cancel {
+                    utc: "2026-11-25T20:00:00Z".to_owned(),
+                    of: Cancelled::Waiting,
+                });
+                one.write(&run).unwrap();
+                one
+            })
+            .collect();
+        assert_eq!(Submission::all(&run), written);
+        assert_eq!(written[10].submission, 11);
+    }
+}

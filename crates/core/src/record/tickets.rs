@@ -1,0 +1,472 @@
+//! The queue of a run that several launches work on, `queue/`: one file per ticket, whose name is
+//! its state.
+//!
+//! In: the trials that stay on one device. Out: tickets that are taken, given back and done by
+//! renames within one folder. A rename has one winner and leaves no second name, on a local disk as
+//! on NFS, Lustre and GPFS: safety needs neither a lock nor a clock. `docs/cluster-protocol.md` has
+//! the rules.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fmt, io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rustix::{fs::FileType, io::Errno};
+
+use super::RunFolder;
+use crate::{
+    folder::{Folder, system_error},
+    plan::TrialId,
+};
+
+/// Name of the folder.
+pub const QUEUE: &str = "queue";
+/// File in it that asks the workers to stop.
+const STOP: &str = "stop";
+/// Git commits nothing of it, whatever the `.gitignore` above says.
+pub(super) const IGNORE: &str = ".gitignore";
+/// File in it with the path of the folder in which the run was submitted.
+const FROM: &str = "submitted-from";
+/// Content of the file [`STOP`] if running trials are to be stopped too; it is empty if they may finish.
+const NOW: &str = "now\n";
+/// Largest ticket, in bytes: 100,000 trials.
+const MOST_BYTES: u64 = 4 << 20;
+/// Tries while a file server answers with an error that passes.
+const TRIES: u32 = 5;
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
+
+/// The state of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketState {
+    Open,
+    /// The launch of this number works on it.
+    Taken(u64),
+    /// Nothing is left of it.
+    Done,
+    /// Given up: a trial of it was killed with its worker again and again.
+    Held,
+}
+
+impl fmt::Display for TicketState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => formatter.write_str("open"),
+            Self::Taken(launch) => write!(formatter, "taken-{launch}"),
+            Self::Done => formatter.write_str("done"),
+            Self::Held => formatter.write_str("held"),
+        }
+    }
+}
+
+/// A ticket, as a listing showed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// From 1.
+    pub number: u64,
+    pub state: TicketState,
+}
+
+impl Ticket {
+    fn name(self) -> OsString {
+        format!("{:04}.{}", self.number, self.state).into()
+    }
+
+    /// `None` for other files.
+    fn of_name(name: &OsStr) -> Option<Self> {
+        let (number, state) = name.to_str()?.split_once('.')?;
+        let state = match state {
+            "open" => TicketState::Open,
+            "done" => TicketState::Done,
+            "held" => TicketState::Held,
+            taken => TicketState::Taken(taken.strip_prefix("taken-")?.parse().ok()?),
+        };
+        let number = number.parse().ok()?;
+        let ticket = Self { number, state };
+        // Another spelling of the number would be another file.
+        (ticket.name() == name).then_some(ticket)
+    }
+}
+
+/// Numbers of tickets by their state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TicketCounts {
+    pub open: usize,
+    pub taken: usize,
+    pub done: usize,
+    pub held: usize,
+}
+
+impl TicketCounts {
+    /// Those that somebody works on, or may take.
+    pub fn left(self) -> usize {
+        self.open + self.taken
+    }
+
+    pub fn all(self) -> usize {
+        self.left() + self.done + self.held
+    }
+}
+
+/// One trial of a ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketEntry {
+    pub trial: TrialId,
+    /// Rows of attempts up to this one do not count: the trial was asked for again. 0 for all.
+    pub after: u64,
+}
+
+/// Whether the workers of a run shall stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopAsked {
+    /// Running trials finish.
+    Drain,
+    /// Running trials are stopped.
+    Now,
+}
+
+/// The queue of a run.
+#[derive(Clone, Debug)]
+pub struct TicketQueue {
+    run: RunFolder,
+}
+
+impl TicketQueue {
+    /// `None` if the run has no queue.
+    pub fn of(run: &RunFolder) -> Option<Self> {
+        let found = run.path().join(QUEUE).symlink_metadata().ok()?;
+        found.is_dir().then(|| Self { run: run.clone() })
+    }
+
+    /// Creates the queue of a run, with a ticket for each list of trials. It appears whole.
+    ///
+    /// # Errors
+    /// It exists, or cannot be written.
+    pub fn create(run: &RunFolder, tickets: &[Vec<TicketEntry>]) -> io::Result<Self> {
+        let folder = run.open()?;
+        let unborn = OsString::from(format!(".{QUEUE}.{}.new", std::process::id()));
+        folder.remove(&unborn)?;
+        folder.make_new_folder(&unborn)?;
+        let filled = folder.folder(unborn.as_ref()).and_then(|inside| {
+            for (number, entries) in (1..).zip(tickets) {
+                write_ticket(&inside, number, entries)?;
+            }
+            inside
+                .create(IGNORE.as_ref())
+                .and_then(|mut file| io::Write::write_all(&mut file, b"*\n"))?;
+            // One call for all of them: thousands of single ones would take minutes.
+            inside.sync_everything()?;
+            folder.rename(&unborn, QUEUE.as_ref())?;
+            folder.sync()
+        });
+        filled.inspect_err(|_| {
+            let _ = folder.remove(&unborn);
+        })?;
+        Ok(Self { run: run.clone() })
+    }
+
+    /// Adds a ticket behind all others; returns its number.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn add(&self, entries: &[TicketEntry]) -> io::Result<u64> {
+        let last = self.list()?.iter().map(|ticket| ticket.number).max();
+        let number = last.unwrap_or(0) + 1;
+        let ticket = Ticket {
+            number,
+            state: TicketState::Open,
+        };
+        self.folder()?
+            .write_among_others(&ticket.name(), text(entries).as_bytes())?;
+        Ok(number)
+    }
+
+    /// The tickets, by number. On a shared folder the list may be a minute old.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn list(&self) -> io::Result<Vec<Ticket>> {
+        let names = patiently(|| self.folder()?.names())?;
+        let mut tickets: Vec<Ticket> = names
+            .iter()
+            .filter_map(|name| Ticket::of_name(name))
+            .collect();
+        tickets.sort_by_key(|ticket| ticket.number);
+        Ok(tickets)
+    }
+
+    /// How many tickets are in each state.
+    ///
+    /// # Errors
+    /// As [`TicketQueue::list`].
+    pub fn counts(&self) -> io::Result<TicketCounts> {
+        let mut counts = TicketCounts::default();
+        for ticket in self.list()? {
+            match ticket.state {
+                TicketState::Open => counts.open += 1,
+                TicketState::Taken(_) => counts.taken += 1,
+                TicketState::Done => counts.done += 1,
+                TicketState::Held => counts.held += 1,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The trials of a ticket.
+    ///
+    /// # Errors
+    /// It is in another state by now, or cannot be read.
+    pub fn entries(&self, ticket: Ticket) -> io::Result<Vec<TicketEntry>> {
+        use std::io::Read;
+        let name = ticket.name();
+        let mut text = String::new();
+        patiently(|| {
+            text.clear();
+            let file = self.folder()?.read(&name)?;
+            file.take(MOST_BYTES).read_to_string(&mut text)
+        })?;
+        let entry = |line: &str| {
+            let (trial, after) = line.split_once(' ').unwrap_or((line, "0"));
+            Some(TicketEntry {
+                trial: TrialId(trial.to_owned()),
+                after: after.parse().ok()?,
+            })
+        };
+        let entries: Option<Vec<TicketEntry>> = text.lines().map(entry).collect();
+        entries
+            .filter(|entries| !entries.is_empty())
+            .ok_or_else(|| {
+                let path = self.run.path().join(QUEUE).join(&name);
+                let problem = format!("{}: this is not a ticket", path.display());
+                io::Error::new(io::ErrorKind::InvalidData, problem)
+            })
+    }
+
+    /// Moves a ticket to another state; `None` if it is no longer in the one that was listed.
+    ///
+    /// A file server may have renamed it and lost the reply; what is there under the new name, which
+    /// only this caller gives, tells.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn put(&self, ticket: Ticket, state: TicketState) -> io::Result<Option<Ticket>> {
+        let put = Ticket { state, ..ticket };
+        let moved = patiently(|| {
+            let folder = self.folder()?;
+            match folder.rename(&ticket.name(), &put.name()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    Ok(folder.kind(&put.name())? == Some(FileType::RegularFile))
+                }
+                renamed => renamed.map(|()| true),
+            }
+        })?;
+        Ok(moved.then_some(put))
+    }
+
+    /// Whether a ticket is in this state. A stale answer may be wrong either way.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn has(&self, ticket: Ticket) -> io::Result<bool> {
+        patiently(|| Ok(self.folder()?.kind(&ticket.name())?.is_some()))
+    }
+
+    /// The folder in which the run was submitted: paths of the experiment are relative to it.
+    pub fn submitted_from(&self) -> Option<PathBuf> {
+        use std::{ffi::OsString, io::Read, os::unix::ffi::OsStringExt};
+        let mut bytes = Vec::new();
+        let file = self.folder().ok()?.read(FROM.as_ref()).ok()?;
+        file.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+        (!bytes.is_empty()).then(|| PathBuf::from(OsString::from_vec(bytes)))
+    }
+
+    /// Records that folder.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn submit_from(&self, folder: &Path) -> io::Result<()> {
+        use std::os::unix::ffi::OsStrExt;
+        self.folder()?
+            .write_among_others(FROM.as_ref(), folder.as_os_str().as_bytes())
+    }
+
+    /// Asks the workers to stop.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn ask_to_stop(&self, asked: StopAsked) -> io::Result<()> {
+        let text = match asked {
+            StopAsked::Drain => "",
+            StopAsked::Now => NOW,
+        };
+        self.folder()?
+            .write_among_others(STOP.as_ref(), text.as_bytes())
+    }
+
+    /// Lets the workers go on.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn go_on(&self) -> io::Result<()> {
+        self.folder()?.remove(STOP.as_ref())
+    }
+
+    /// Whether they shall stop; `None` also if the folder cannot be read now.
+    pub fn stop_asked(&self) -> Option<StopAsked> {
+        use std::io::Read;
+        let mut text = String::new();
+        let file = self.folder().ok()?.read(STOP.as_ref()).ok()?;
+        file.take(NOW.len() as u64).read_to_string(&mut text).ok()?;
+        Some(match text.as_str() {
+            NOW => StopAsked::Now,
+            _ => StopAsked::Drain,
+        })
+    }
+
+    /// Opened anew each time: a file server may forget an open folder.
+    fn folder(&self) -> io::Result<Folder> {
+        self.run.open()?.folder(QUEUE.as_ref())
+    }
+}
+
+fn write_ticket(folder: &Folder, number: u64, entries: &[TicketEntry]) -> io::Result<()> {
+    use std::io::Write;
+    let ticket = Ticket {
+        number,
+        state: TicketState::Open,
+    };
+    folder
+        .create(&ticket.name())?
+        .write_all(text(entries).as_bytes())
+}
+
+fn text(entries: &[TicketEntry]) -> String {
+    let line = |entry: &TicketEntry| match entry.after {
+        0 => format!("{}\n", entry.trial),
+        after => format!("{} {after}\n", entry.trial),
+    };
+    entries.iter().map(line).collect()
+}
+
+/// Tries again while a file server answers with an error that passes.
+pub(super) fn patiently<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match work() {
+            Err(error) if passes(&error) => thread::sleep(BETWEEN_TRIES),
+            done => return done,
+        }
+    }
+    work()
+}
+
+/// Whether a file server may succeed at the next try: it did not reply in time, or its handle of the
+/// file is stale.
+fn passes(error: &io::Error) -> bool {
+    matches!(
+        system_error(error),
+        Some(Errno::STALE | Errno::IO | Errno::TIMEDOUT)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn entry(id: &str, after: u64) -> TicketEntry {
+        TicketEntry {
+            trial: TrialId(id.to_owned()),
+            after,
+        }
+    }
+
+    fn queue(folder: &tempfile::TempDir) -> TicketQueue {
+        let run = RunFolder::at(folder.path());
+        assert!(TicketQueue::of(&run).is_none());
+        let tickets = [vec![entry("a", 0), entry("b", 2)], vec![entry("c", 0)]];
+        TicketQueue::create(&run, &tickets).unwrap();
+        TicketQueue::of(&run).unwrap()
+    }
+
+    #[test]
+    fn a_ticket_is_taken_by_one_and_its_name_tells_by_whom() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = queue(&folder);
+        let listed = queue.list().unwrap();
+        assert_eq!(listed.len(), 2);
+        let mine = queue.put(listed[0], TicketState::Taken(7)).unwrap();
+        let mine = mine.unwrap();
+        assert_eq!(queue.put(listed[0], TicketState::Taken(8)).unwrap(), None);
+        assert!(folder.path().join("queue/0001.taken-7").is_file());
+        assert_eq!(queue.entries(mine).unwrap(), [entry("a", 0), entry("b", 2)]);
+        // The reply of a rename was lost, and the same was asked again.
+        assert_eq!(
+            queue.put(listed[0], TicketState::Taken(7)).unwrap(),
+            Some(mine)
+        );
+        let done = queue.put(mine, TicketState::Done).unwrap().unwrap();
+        assert_eq!(queue.put(mine, TicketState::Open).unwrap(), None);
+        assert!(queue.has(done).unwrap() && !queue.has(mine).unwrap());
+        assert_eq!(queue.add(&[entry("d", 1)]).unwrap(), 3);
+        let states: Vec<TicketState> = queue.list().unwrap().iter().map(|at| at.state).collect();
+        assert_eq!(
+            states,
+            [TicketState::Done, TicketState::Open, TicketState::Open]
+        );
+    }
+
+    #[test]
+    fn other_files_are_no_tickets_and_a_damaged_ticket_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = queue(&folder);
+        for name in [
+            "1.open",
+            "notes",
+            "0003.opened",
+            "x.open",
+            "0004.taken-",
+            ".0005.open.new",
+        ] {
+            fs::write(folder.path().join("queue").join(name), "a\n").unwrap();
+        }
+        let listed = queue.list().unwrap();
+        assert_eq!(listed.len(), 2);
+        for damaged in ["", "a b c\n", "a x\n"] {
+            fs::write(folder.path().join("queue/0002.open"), damaged).unwrap();
+            let error = queue.entries(listed[1]).unwrap_err().to_string();
+            assert!(
+                error.ends_with("0002.open: this is not a ticket"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn workers_are_asked_to_stop_and_to_go_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = queue(&folder);
+        assert_eq!(queue.stop_asked(), None);
+        queue.ask_to_stop(StopAsked::Drain).unwrap();
+        assert_eq!(queue.stop_asked(), Some(StopAsked::Drain));
+        queue.ask_to_stop(StopAsked::Now).unwrap();
+        assert_eq!(queue.stop_asked(), Some(StopAsked::Now));
+        queue.go_on().unwrap();
+        assert_eq!(queue.stop_asked(), None);
+        assert_eq!(queue.list().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_error_that_passes_is_tried_again() {
+        let mut errors = vec![Errno::STALE, Errno::IO];
+        let mut work = || match errors.pop() {
+            Some(errno) => Err(io::Error::from(errno)),
+            None => Ok(()),
+        };
+        assert!(patiently(&mut work).is_ok());
+        let denied = patiently(|| Err::<(), _>(io::Error::from(Errno::ACCESS)));
+        assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+}

@@ -1,0 +1,557 @@
+//! The workers of a run that Slurm has: which wait, run or are gone, and who comes in their place.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    record::{
+        RunFolder, Submission, TicketCounts, TicketQueue,
+        run_file::{EndCause, SlurmTask},
+        submission::{Cancel, Cancelled},
+    },
+    spec::Slurm,
+    units::{counted, without_controls},
+};
+
+use super::{
+    client::{Client, ClientError},
+    look::{Watch, Word},
+    states::{Stage, TaskId, TaskReport},
+    submit::{SubmitError, WorkerArray, known_jobs, submit_array},
+};
+use crate::schedule::{RunStop, clock::utc_now};
+
+/// So many workers in a row that ran no trial end the attendance: the next would do the same.
+const MOST_FRUITLESS: usize = 3;
+/// A pause before a replacement is at most so many beats.
+const LONGEST_PAUSE: u32 = 20;
+/// Beats between two words about Slurm's silence.
+const SILENCE: u32 = 20;
+/// Bytes at the end of a log that are looked at.
+const LOG_END: usize = 4096;
+
+/// A start of a worker, as its launch tells it.
+#[derive(Clone, Debug)]
+pub(in crate::schedule) struct WorkerSeen {
+    pub(in crate::schedule) launch: u64,
+    pub(in crate::schedule) task: SlurmTask,
+    pub(in crate::schedule) node: Option<String>,
+    pub(in crate::schedule) cause: Option<EndCause>,
+    pub(in crate::schedule) has_begun_a_trial: bool,
+}
+
+/// What became of a task that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Somebody meant it: nobody comes in its place.
+    Cancelled,
+    /// It ran no trial, and says that something is wrong.
+    Fruitless,
+    Other,
+}
+
+/// The workers of a run in Slurm.
+#[derive(Debug)]
+pub(in crate::schedule) struct Fleet {
+    run: RunFolder,
+    queue: TicketQueue,
+    client: Client,
+    /// Since the newest submission that is not a replacement.
+    submissions: Vec<Submission>,
+    watch: Watch,
+    beat: Duration,
+    endings: HashMap<TaskId, Ending>,
+    /// Tasks that were seen to wait.
+    waited: BTreeSet<TaskId>,
+    lost_nodes: BTreeSet<String>,
+    fruitless: usize,
+    /// Replacements in a row without a new row.
+    replaced: u32,
+    rows: usize,
+    /// Before this moment nobody is replaced.
+    pause_until: Instant,
+    told_waiting: Option<usize>,
+    told_held: BTreeSet<TaskId>,
+    told_silence: Option<Instant>,
+    has_told_no_more: bool,
+}
+
+impl Fleet {
+    /// `None` if the run gave nothing to Slurm. `is_once` looks at once and never again; else the
+    /// first look comes after half a beat.
+    ///
+    /// # Errors
+    /// Slurm does not answer for a submission without a number.
+    pub(in crate::schedule) fn of(
+        run: &RunFolder,
+        queue: &TicketQueue,
+        beat: Duration,
+        is_once: bool,
+    ) -> Result<Option<Self>, RunStop> {
+        let client = Client::new();
+        let jobs =
+            known_jobs(client, run).map_err(|error| RunStop::CannotRun(error.to_string()))?;
+        if jobs.is_empty() {
+            return Ok(None);
+        }
+        let mut submissions = Submission::all(run);
+        let first = submissions.iter().rposition(|one| !one.is_replacement);
+        submissions.drain(..first.unwrap_or(0));
+        let lost_nodes = submissions.iter().flat_map(|one| one.lost_nodes.clone());
+        Ok(Some(Self {
+            lost_nodes: lost_nodes.collect(),
+            run: run.clone(),
+            queue: queue.clone(),
+            client,
+            submissions,
+            watch: match is_once {
+                true => Watch::once(client, jobs),
+                false => Watch::start(client, jobs, beat / 2, beat * 2),
+            },
+            beat,
+            endings: HashMap::new(),
+            waited: BTreeSet::new(),
+            fruitless: 0,
+            replaced: 0,
+            rows: 0,
+            pause_until: Instant::now(),
+            told_waiting: None,
+            told_held: BTreeSet::new(),
+            told_silence: None,
+            has_told_no_more: false,
+        }))
+    }
+
+    /// What Slurm said last of the tasks.
+    pub(in crate::schedule) fn words(&self) -> HashMap<TaskId, Word> {
+        self.watch.seen().words.clone()
+    }
+
+    /// What the workers of the newest submission ask for.
+    pub(in crate::schedule) fn slurm(&self) -> Slurm {
+        let newest = self.submissions.last();
+        newest.map(|one| one.slurm.clone()).unwrap_or_default()
+    }
+
+    /// Looks at what is known now: tells who is gone, and submits workers in the place of those.
+    ///
+    /// # Errors
+    /// Nothing more can come of it: see the message.
+    pub(in crate::schedule) fn look(
+        &mut self,
+        workers: &[WorkerSeen],
+        counts: TicketCounts,
+        rows: usize,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        let (words, answers, silence) = {
+            let seen = self.watch.seen();
+            (seen.words.clone(), seen.answers, seen.silence.clone())
+        };
+        self.tell_silence(silence, tell);
+        if answers == 0 {
+            return Ok(());
+        }
+        if rows > self.rows {
+            (self.rows, self.replaced) = (rows, 0);
+        }
+        let tasks = self.tasks();
+        // Of those that run or are about to, some have no ticket yet and will take one.
+        let (mut waiting, mut running, mut beginning) = (0, 0, 0);
+        let mut reason = "";
+        for id in &tasks {
+            let stage = match words.get(id) {
+                Some(Word::Said(report)) => {
+                    if report.stage() == Stage::Waiting {
+                        reason = &report.reason;
+                    }
+                    report.stage()
+                }
+                Some(Word::Forgotten) => Stage::Over,
+                None => Stage::Running,
+            };
+            match stage {
+                Stage::Waiting => {
+                    if let Some(Word::Said(report)) = words.get(id) {
+                        self.tell_held(*id, report, tell);
+                    }
+                    waiting += 1;
+                    self.waited.insert(*id);
+                    self.endings.remove(id);
+                }
+                Stage::Running => {
+                    running += 1;
+                    beginning += usize::from(!has_begun(*id, words.get(id), workers));
+                    self.waited.remove(id);
+                    self.endings.remove(id);
+                }
+                Stage::Over => self.over(*id, words.get(id), workers, tell)?,
+            }
+        }
+        self.tell_waiting(waiting, waiting + running, reason, tell);
+        if self.queue.stop_asked().is_none() {
+            let own = tasks.iter().filter_map(|id| words.get(id));
+            let restarts = own.map(restarts).sum();
+            let unclaimed = counts.open.saturating_sub(waiting + beginning);
+            self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
+        }
+        Ok(())
+    }
+
+    fn tasks(&self) -> Vec<TaskId> {
+        let tasks = |one: &Submission| {
+            let (job, tasks) = (one.job, one.tasks);
+            job.into_iter()
+                .flat_map(move |job| (0..tasks).map(move |task| TaskId { job, task }))
+        };
+        self.submissions.iter().flat_map(tasks).collect()
+    }
+
+    /// A task is over: is it known why, and does that say something of the next?
+    fn over(
+        &mut self,
+        id: TaskId,
+        word: Option<&Word>,
+        workers: &[WorkerSeen],
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        if self.endings.contains_key(&id) {
+            return Ok(());
+        }
+        let mut own = workers.iter().rev();
+        let worker = own.find(|worker| (worker.task.job, worker.task.task) == (id.job, id.task));
+        let report = match word {
+            Some(Word::Said(report)) => Some(report),
+            _ => None,
+        };
+        self.lose_node(report, worker, tell);
+        let ending = self.ending(id, report, worker);
+        self.endings.insert(id, ending);
+        match (ending, worker) {
+            (Ending::Fruitless, _) => self.tell_fruitless(id, report, worker, tell),
+            (Ending::Other, Some(_)) => {
+                self.fruitless = 0;
+                Ok(())
+            }
+            (Ending::Cancelled, None) => {
+                tell(&format!("job {id} was cancelled before its worker began"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ending(
+        &self,
+        id: TaskId,
+        report: Option<&TaskReport>,
+        worker: Option<&WorkerSeen>,
+    ) -> Ending {
+        let is_asked = |one: &Submission| one.job == Some(id.job) && !one.cancels.is_empty();
+        let was_asked = self.submissions.iter().any(is_asked);
+        match (report, worker) {
+            (Some(report), _) if report.is_cancelled() => Ending::Cancelled,
+            // A task that is cancelled while it waits vanishes.
+            (None, None) if self.waited.contains(&id) || was_asked => Ending::Cancelled,
+            (Some(report), None) if report.is_success() => Ending::Other,
+            (_, None) => Ending::Fruitless,
+            (Some(report), Some(worker))
+                if !worker.has_begun_a_trial && !report.is_success() && !report.is_lost_node() =>
+            {
+                Ending::Fruitless
+            }
+            (_, Some(_)) => Ending::Other,
+        }
+    }
+
+    fn lose_node(
+        &mut self,
+        report: Option<&TaskReport>,
+        worker: Option<&WorkerSeen>,
+        tell: &mut dyn FnMut(&str),
+    ) {
+        let of_report = report.filter(|report| report.is_lost_node());
+        let of_worker = worker.filter(|worker| worker.cause == Some(EndCause::BadNode));
+        let node = of_report
+            .map(|report| report.node.clone())
+            .filter(|node| !node.is_empty())
+            .or_else(|| of_worker.and_then(|worker| worker.node.clone()));
+        if let Some(node) = node
+            && !self.lost_nodes.contains(&node)
+        {
+            tell(&format!("no more workers are asked for on node {node}"));
+            self.lost_nodes.insert(node);
+        }
+    }
+
+    fn tell_fruitless(
+        &mut self,
+        id: TaskId,
+        report: Option<&TaskReport>,
+        worker: Option<&WorkerSeen>,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        self.fruitless += 1;
+        let how = report.map_or("Slurm has forgotten it".to_owned(), TaskReport::ending);
+        let when = match worker {
+            Some(worker) => format!("before launch {} began a trial", worker.launch),
+            None => "before its worker began".to_owned(),
+        };
+        let submission = self.submissions.iter().find(|one| one.job == Some(id.job));
+        let log = submission.map(|one| one.log(&self.run, id.task));
+        let last = log.as_ref().and_then(|log| last_line(log));
+        let last = last.map_or(String::new(), |line| format!(": {line}"));
+        let what = format!("job {id} ended ({how}) {when}{last}");
+        if self.fruitless < MOST_FRUITLESS {
+            tell(&what);
+            return Ok(());
+        }
+        let log = log.map_or(String::new(), |log| format!(", see {}", log.display()));
+        Err(RunStop::CannotRun(format!(
+            "{MOST_FRUITLESS} workers in a row ended without a trial; the last one: {what}{log}; \
+             `kiln stop {}` cancels those that wait",
+            self.run.path().display()
+        )))
+    }
+
+    /// Slurm holds a task that a node could not start, and never starts it by itself.
+    fn tell_held(&mut self, id: TaskId, report: &TaskReport, tell: &mut dyn FnMut(&str)) {
+        if report.is_held() && self.told_held.insert(id) {
+            tell(&format!(
+                "Slurm holds job {id} and does not start it by itself ({}); find the cause (login \
+                 files that fail or hang, a full disk of the node), then `scontrol release {id}`, or \
+                 `scancel {id}`",
+                without_controls(&report.reason)
+            ));
+        }
+    }
+
+    fn tell_waiting(
+        &mut self,
+        waiting: usize,
+        alive: usize,
+        reason: &str,
+        tell: &mut dyn FnMut(&str),
+    ) {
+        if self.told_waiting == Some(waiting) {
+            return;
+        }
+        if waiting > 0 {
+            let reason = match reason {
+                "" | "None" => String::new(),
+                reason => format!(" ({})", without_controls(reason)),
+            };
+            tell(&format!(
+                "{waiting} of {} {} in Slurm's queue{reason}",
+                counted(alive, "worker"),
+                if waiting == 1 { "waits" } else { "wait" }
+            ));
+        }
+        self.told_waiting = Some(waiting);
+    }
+
+    fn tell_silence(&mut self, silence: Option<(String, Instant)>, tell: &mut dyn FnMut(&str)) {
+        let Some((why, _)) = silence else {
+            self.told_silence = None;
+            return;
+        };
+        let is_due = self
+            .told_silence
+            .is_none_or(|told| told.elapsed() >= self.beat * SILENCE);
+        if is_due {
+            tell(&format!("{why}; trials go on"));
+            self.told_silence = Some(Instant::now());
+        }
+    }
+
+    /// Submits workers in the place of those that are gone: for open tickets that none of those to
+    /// come will take.
+    fn replace(
+        &mut self,
+        alive: usize,
+        (open, unclaimed): (usize, usize),
+        restarts: usize,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        let cancelled = self.endings.values();
+        let cancelled = cancelled
+            .filter(|ending| **ending == Ending::Cancelled)
+            .count();
+        let slurm = self.slurm();
+        let first = self.submissions.first().map_or(0, |one| one.tasks as usize);
+        let wanted = first.saturating_sub(cancelled + alive);
+        let needed = wanted.min(unclaimed);
+        if needed == 0 {
+            return match alive == 0 && open > 0 && cancelled > 0 {
+                true => Err(RunStop::CannotRun(format!(
+                    "the workers were cancelled, and {} left; `kiln run FILE --on slurm` goes on",
+                    match open {
+                        1 => "1 ticket is".to_owned(),
+                        more => format!("{more} tickets are"),
+                    }
+                ))),
+                false => Ok(()),
+            };
+        }
+        let made = self.submissions.iter().filter(|one| one.is_replacement);
+        let used = restarts + made.map(|one| one.tasks as usize).sum::<usize>();
+        let allowed = usize::try_from(slurm.resubmissions).unwrap_or(usize::MAX);
+        let left = allowed.saturating_sub(used);
+        if left == 0 {
+            return self.no_more(alive, allowed, tell);
+        }
+        if Instant::now() < self.pause_until {
+            return Ok(());
+        }
+        self.submit(needed.min(left), slurm, tell)
+    }
+
+    fn no_more(
+        &mut self,
+        alive: usize,
+        allowed: usize,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        let what = format!(
+            "no more workers are asked for: `run.slurm.resubmissions` ({allowed}) are used up"
+        );
+        if alive == 0 {
+            return Err(RunStop::CannotRun(format!(
+                "{what}; `kiln run FILE --on slurm` begins to count anew"
+            )));
+        }
+        if !self.has_told_no_more {
+            self.has_told_no_more = true;
+            tell(&what);
+        }
+        Ok(())
+    }
+
+    fn submit(
+        &mut self,
+        tasks: usize,
+        slurm: Slurm,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<(), RunStop> {
+        let pause = self.beat * 2_u32.saturating_pow(self.replaced).min(LONGEST_PAUSE);
+        self.pause_until = Instant::now() + pause;
+        self.replaced = self.replaced.saturating_add(1);
+        let Some(newest) = self.submissions.last() else {
+            return Ok(());
+        };
+        let array = WorkerArray {
+            tasks: u32::try_from(tasks).unwrap_or(u32::MAX),
+            slurm,
+            program: newest.program.clone(),
+            variables: newest.variables.clone(),
+            lost_nodes: self.lost_nodes.iter().cloned().collect(),
+            is_replacement: true,
+        };
+        match submit_array(self.client, &self.run, &self.queue, array) {
+            Ok(made) => {
+                if let Some(job) = made.job {
+                    let without = match made.lost_nodes.as_slice() {
+                        [] => String::new(),
+                        nodes => format!(", without {}", nodes.join(", ")),
+                    };
+                    let tasks = counted(tasks, "task");
+                    tell(&format!(
+                        "job {job}: {tasks} in place of workers that are gone{without}"
+                    ));
+                    self.watch.add_job(job, made.tasks);
+                }
+                self.submissions.push(made);
+            }
+            // Later it may.
+            Err(SubmitError::Client(error)) => {
+                tell(&format!("no worker could be asked for: {error}"));
+            }
+            Err(SubmitError::Io(error)) => return Err(RunStop::CannotRun(error.to_string())),
+        }
+        Ok(())
+    }
+
+    /// The work is done: tasks that still wait would find no ticket.
+    pub(in crate::schedule) fn cancel_waiting(&mut self) -> Option<String> {
+        let seen = self.watch.seen();
+        let waits = |id: &TaskId| match seen.words.get(id) {
+            Some(Word::Said(report)) => report.stage() == Stage::Waiting,
+            Some(Word::Forgotten) => false,
+            None => true,
+        };
+        let is_waiting = self.tasks().iter().any(waits);
+        drop(seen);
+        if !is_waiting {
+            return None;
+        }
+        cancel(&self.run, false).err()
+    }
+}
+
+/// Whether the worker of this start of a task has a launch.
+fn has_begun(id: TaskId, word: Option<&Word>, workers: &[WorkerSeen]) -> bool {
+    let restarts = match word {
+        Some(Word::Said(report)) => report.restarts.unwrap_or(0),
+        _ => 0,
+    };
+    workers.iter().any(|worker| {
+        (worker.task.job, worker.task.task) == (id.job, id.task) && worker.task.restarts >= restarts
+    })
+}
+
+fn restarts(word: &Word) -> usize {
+    match word {
+        Word::Said(report) => report.restarts.unwrap_or(0) as usize,
+        Word::Forgotten => 0,
+    }
+}
+
+/// Cancels the tasks of a run that wait, and with `now` sends SIGTERM to those that run. It is
+/// written down first: tasks that are cancelled while they wait vanish. Returns the number of jobs.
+///
+/// # Errors
+/// In words: Slurm does not answer, or the folder cannot be written.
+pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
+    let client = Client::new();
+    let mut jobs = 0;
+    for mut one in Submission::all(run) {
+        let Some(job) = one.job else { continue };
+        one.cancels.push(Cancel {
+            utc: utc_now(),
+            of: match now {
+                true => Cancelled::All,
+                false => Cancelled::Waiting,
+            },
+        });
+        one.write(run).map_err(|error| error.to_string())?;
+        let job = job.to_string();
+        let waiting = client.ask("scancel", &["--state=PENDING", &job]);
+        let told = waiting.and_then(|_| match now {
+            // The worker itself is the batch script; it gives its tickets back.
+            true => client.ask(
+                "scancel",
+                &["--batch", "--signal=TERM", "--state=RUNNING", &job],
+            ),
+            false => Ok(String::new()),
+        });
+        match told {
+            Ok(_) => jobs += 1,
+            Err(error) if error.is_unknown_job() => {}
+            Err(ClientError::Refused { said, .. }) if said.contains("already completed") => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(jobs)
+}
+
+/// The last line of a log that is not empty.
+fn last_line(log: &std::path::Path) -> Option<String> {
+    let bytes = fs::read(log).ok()?;
+    let end = &bytes[bytes.len().saturating_sub(LOG_END)..];
+    let text = String::from_utf8_lossy(end);
+    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
+    Some(without_controls(line.trim()))
+}

@@ -1,0 +1,25 @@
+//! Slurm as one way to start workers, and as one more witness of what became of them.
+//!
+//! In: a run with a queue, and what its workers ask for (`run.slurm`). Out: job arrays whose tasks
+//! are workers, and a [`Fate`] for each worker that ended without a last word. What a worker does is
+//! the same everywhere; see [`worker`](super::worker).
+
+mod allocation;
+mod client;
+mod fleet;
+mod job;
+mod look;
+mod states;
+mod submit;
+
+pub use self::{
+    allocation::{Allocation, visible_in_job},
+    fleet::cancel,
+    job::quoted,
+    submit::{SlurmRun, SlurmSubmitted, submit_workers},
+};
+pub(super) use self::{
+    fleet::{Fleet, WorkerSeen},
+    look::Word,
+    states::{Fate, TaskId},
+};

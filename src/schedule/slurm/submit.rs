@@ -1,0 +1,323 @@
+//! Gives job arrays of workers to Slurm. What is asked for is on the disk before `sbatch` is called:
+//! a reply that never came is found again by the job's name.
+
+use std::{collections::BTreeMap, io, path::PathBuf, thread, time::Duration};
+
+use kiln_core::{
+    record::{RunFolder, Submission, TicketQueue, submission},
+    spec::Slurm,
+    units::counted,
+};
+
+use super::{
+    client::{Client, ClientError},
+    job::JobScript,
+    look::{self, Looked, Word},
+    states::{self, Stage, TaskReport},
+};
+use crate::schedule::{RunRequest, RunStop, clock::utc_now, launch, open};
+
+/// Set by Slurm for each job.
+const SET_BY_SLURM: &str = "CUDA_VISIBLE_DEVICES";
+/// Looks for a job whose reply did not come, and the time between two.
+const LOOKS: u32 = 5;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Longest part of a job's name that is the experiment's.
+const MOST_OF_NAME: usize = 40;
+
+/// A run whose workers Slurm shall start.
+#[derive(Clone, Copy, Debug)]
+pub struct SlurmRun<'a> {
+    pub folder: &'a RunFolder,
+    pub queue: &'a TicketQueue,
+    /// The program of the workers.
+    pub program: &'a PathBuf,
+}
+
+/// What was asked of Slurm.
+#[derive(Clone, Debug, Default)]
+pub struct SlurmSubmitted {
+    /// The job and its number of tasks; `None` if enough workers wait or run already.
+    pub job: Option<(u64, u32)>,
+    /// Numbers of workers that wait or run from before.
+    pub alive: usize,
+    /// Notices for the user.
+    pub notices: Vec<String>,
+}
+
+/// Submits as many workers as the run asks for and has tickets for, less those that wait or run
+/// already.
+///
+/// # Errors
+/// Slurm refuses, does not answer, or its programs are missing; or the folder cannot be written.
+pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSubmitted, RunStop> {
+    let failed = open::cannot_write(request);
+    let client = Client::new();
+    let slurm = request.experiment.run.slurm.clone().unwrap_or_default();
+    let jobs = known_jobs(client, run.folder).map_err(|error| cannot_run(&error))?;
+    let alive = alive(client, &jobs).map_err(|error| cannot_run(&error))?;
+    let counts = run.queue.counts().map_err(&failed)?;
+    let mut submitted = SlurmSubmitted {
+        alive,
+        ..SlurmSubmitted::default()
+    };
+    let (tasks, notice) = capped(
+        client,
+        &slurm,
+        counts.left(),
+        &request.experiment.sweep.together,
+    );
+    submitted.notices.extend(notice);
+    let tasks = tasks.saturating_sub(alive);
+    if tasks == 0 {
+        return Ok(submitted);
+    }
+    let (variables, missing) = variables(&slurm);
+    if !missing.is_empty() {
+        submitted.notices.push(format!(
+            "`run.slurm.environment` names {}, which {} not set here",
+            missing.join(", "),
+            if missing.len() == 1 { "is" } else { "are" }
+        ));
+    }
+    let array = WorkerArray {
+        tasks: u32::try_from(tasks).unwrap_or(u32::MAX),
+        slurm,
+        program: run.program.clone(),
+        variables,
+        lost_nodes: Vec::new(),
+        is_replacement: false,
+    };
+    let made = submit_array(client, run.folder, run.queue, array).map_err(|error| match error {
+        SubmitError::Io(error) => failed(error),
+        SubmitError::Client(error) => cannot_run(&error),
+    })?;
+    submitted.job = made.job.map(|job| (job, made.tasks));
+    Ok(submitted)
+}
+
+fn cannot_run(error: &ClientError) -> RunStop {
+    RunStop::CannotRun(format!(
+        "{error}; the run and its queue are kept, and the same command goes on"
+    ))
+}
+
+/// As many workers as there are tickets and as an array may have tasks, and a word if that is less
+/// than what is asked for.
+fn capped(
+    client: Client,
+    slurm: &Slurm,
+    tickets: usize,
+    together: &[String],
+) -> (usize, Option<String>) {
+    let workers = usize::try_from(slurm.workers).unwrap_or(usize::MAX);
+    if tickets < workers {
+        let more = match together.is_empty() {
+            true => "`sweep.together` or fewer repeats per round make more; ",
+            false => "",
+        };
+        // A single ticket is plain enough.
+        let notice = format!(
+            "{} for {workers} workers; {more}asking for {tickets}",
+            counted(tickets, "ticket")
+        );
+        return (tickets, Some(notice));
+    }
+    let most = match workers {
+        1 => None,
+        _ => client
+            .ask("scontrol", &["show", "config"])
+            .ok()
+            .and_then(|config| states::most_tasks(&config)),
+    };
+    match most.and_then(|most| usize::try_from(most).ok()) {
+        Some(most) if most < workers && most > 0 => (
+            most,
+            Some(format!(
+                "a job array of this cluster has at most {most} tasks (MaxArraySize); asking for \
+                 {most} of {workers} workers"
+            )),
+        ),
+        _ => (workers, None),
+    }
+}
+
+/// The variables that the workers get, and the names that are asked for and not set here.
+fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
+    let mut variables = launch::environment();
+    variables.remove(SET_BY_SLURM);
+    if let Some(data) = std::env::var_os("KILN_DATA").filter(|data| !data.is_empty())
+        && let Ok(data) = std::path::absolute(data)
+    {
+        variables.insert("KILN_DATA".to_owned(), data.to_string_lossy().into_owned());
+    }
+    let mut missing = Vec::new();
+    for name in &slurm.environment {
+        match std::env::var(name) {
+            Ok(value) => drop(variables.insert(name.clone(), value)),
+            Err(_) => missing.push(name.clone()),
+        }
+    }
+    (variables, missing)
+}
+
+/// A job array to submit.
+#[derive(Clone, Debug)]
+pub(super) struct WorkerArray {
+    pub(super) tasks: u32,
+    pub(super) slurm: Slurm,
+    pub(super) program: PathBuf,
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) lost_nodes: Vec<String>,
+    pub(super) is_replacement: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SubmitError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// Writes the script of a job array and submits it.
+///
+/// # Errors
+/// The folder cannot be written, or Slurm refuses or does not answer.
+pub(super) fn submit_array(
+    client: Client,
+    run: &RunFolder,
+    queue: &TicketQueue,
+    array: WorkerArray,
+) -> Result<Submission, SubmitError> {
+    let run = RunFolder::at(run.path().canonicalize()?);
+    let number = submission::make(&run)?;
+    let mut made = Submission::new(number, job_name(&run), array.tasks, array.slurm);
+    made.program = array.program;
+    made.variables = array.variables;
+    made.lost_nodes = array.lost_nodes;
+    made.is_replacement = array.is_replacement;
+    made.submitted_utc = utc_now();
+    let script = made.script(&run);
+    let text = |path: &std::path::Path| path.display().to_string();
+    made.command = vec!["sbatch".to_owned(), "--parsable".to_owned(), text(&script)];
+    let variables: Vec<(String, String)> = made
+        .variables
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    let folder = match queue.submitted_from() {
+        Some(folder) => folder,
+        None => std::env::current_dir()?,
+    };
+    let job = JobScript {
+        slurm: &made.slurm,
+        name: &made.name,
+        tasks: made.tasks,
+        lost_nodes: &made.lost_nodes,
+        folder: &folder,
+        logs: &submission::folder(&run, number),
+        variables: &variables,
+        command: &[
+            text(&made.program),
+            "worker".to_owned(),
+            text(run.path()),
+            "--submission".to_owned(),
+            number.to_string(),
+        ],
+    };
+    run.write(&script, job.text().as_bytes())?;
+    made.write(&run)?;
+    match client.ask("sbatch", &made.command[1..]) {
+        Ok(said) => match states::of_sbatch(&said) {
+            Some(job) => {
+                made.job = Some(job);
+                made.write(&run)?;
+                Ok(made)
+            }
+            None => found_by_name(client, &run, made, &|| ClientError::Refused {
+                program: "sbatch",
+                said: format!("it printed no number of a job: {}", said.trim()),
+            }),
+        },
+        Err(error) if error.may_have_been_heard() => {
+            found_by_name(client, &run, made, &|| error.clone())
+        }
+        Err(error) => {
+            made.refused = Some(error.to_string());
+            made.write(&run)?;
+            Err(error.into())
+        }
+    }
+}
+
+/// Looks for the job of a submission whose reply did not come; `otherwise` is the error if there is
+/// none yet. A controller that is busy may make it a little later: then who comes next finds it.
+fn found_by_name(
+    client: Client,
+    run: &RunFolder,
+    mut made: Submission,
+    otherwise: &dyn Fn() -> ClientError,
+) -> Result<Submission, SubmitError> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            thread::sleep(BETWEEN_LOOKS);
+        }
+        if let Ok(Some(job)) = job_of_name(client, &made.name) {
+            made.job = Some(job);
+            made.write(run)?;
+            return Ok(made);
+        }
+    }
+    Err(otherwise().into())
+}
+
+/// The number of the job of a name that no other job has.
+fn job_of_name(client: Client, name: &str) -> Result<Option<u64>, ClientError> {
+    let first = |tasks: Vec<TaskReport>| tasks.first().map(|task| task.id.job);
+    if let Some(job) = first(look::listed(client, ["-n", name])?) {
+        return Ok(Some(job));
+    }
+    let accounted = look::accounted(client, ["--name", name])?;
+    Ok(accounted.and_then(first))
+}
+
+/// The jobs of a run with their numbers of tasks. A reply that never came is looked up: a job that
+/// is not found by its name was never made.
+///
+/// # Errors
+/// Slurm does not answer.
+pub(super) fn known_jobs(client: Client, run: &RunFolder) -> Result<Vec<(u64, u32)>, ClientError> {
+    let mut jobs = Vec::new();
+    for mut one in Submission::all(run) {
+        if one.job.is_none() && one.refused.is_none() {
+            match job_of_name(client, &one.name)? {
+                Some(job) => one.job = Some(job),
+                None => one.refused = Some("no job of this name was found".to_owned()),
+            }
+            // It is looked up again by who comes next.
+            let _ = one.write(run);
+        }
+        jobs.extend(one.job.map(|job| (job, one.tasks)));
+    }
+    Ok(jobs)
+}
+
+/// How many tasks of these jobs wait or run, or may do so.
+fn alive(client: Client, jobs: &[(u64, u32)]) -> Result<usize, ClientError> {
+    let mut looked = Looked::default();
+    looked.ask(client, jobs)?;
+    let is_alive = |word: &&Word| match word {
+        Word::Said(report) => report.stage() != Stage::Over,
+        Word::Forgotten => false,
+    };
+    Ok(looked.words.values().filter(is_alive).count())
+}
+
+/// `kiln-gpt-width-1a2b3c4d`
+fn job_name(run: &RunFolder) -> String {
+    let experiment = run.path().parent().and_then(std::path::Path::file_name);
+    let experiment = experiment.unwrap_or_default().to_string_lossy();
+    let experiment: String = experiment.chars().take(MOST_OF_NAME).collect();
+    format!("kiln-{experiment}-{:08x}", fastrand::u32(..))
+}

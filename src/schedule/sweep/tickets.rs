@@ -1,0 +1,268 @@
+//! A launch among several on a run: its trials come from tickets of the run's queue.
+
+use std::io;
+
+use kiln_core::{
+    plan::{Outcome, Trial},
+    record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::attempts},
+    spec::OnOom,
+    units::without_controls,
+};
+
+use super::{LaunchState, open};
+use crate::schedule::{
+    judge::StopCause,
+    remaining::{History, fallback},
+    signals::StopRequest,
+    worker::{HeldTicket, Tickets},
+};
+
+impl LaunchState<'_> {
+    /// Takes tickets until one has a trial to run, and puts its trials into the queue; returns
+    /// whether there was one. Without an open ticket it takes back those of launches that are gone.
+    pub(super) fn take_ticket(&mut self) -> bool {
+        let Some(mut tickets) = self.tickets.take() else {
+            return false;
+        };
+        let taken = match tickets.stop_asked() {
+            Some(_) => Ok(false),
+            None => self.take_from(&mut tickets),
+        };
+        tickets.beat(self.running.len());
+        self.tickets = Some(tickets);
+        match taken {
+            Ok(is_taken) => is_taken,
+            Err(error) => {
+                self.fail(open::cannot_write(self.request)(error));
+                false
+            }
+        }
+    }
+
+    fn take_from(&mut self, tickets: &mut Tickets) -> io::Result<bool> {
+        loop {
+            let Some(held) = tickets.take()? else {
+                if self.take_back(tickets)? {
+                    continue;
+                }
+                return Ok(false);
+            };
+            if let Some(unknown) = held
+                .trials
+                .iter()
+                .find(|id| self.trials.iter().all(|trial| trial.id != **id))
+            {
+                let told = format!(
+                    "ticket {} of the run's queue is damaged: it names trial `{}`, which the \
+                     experiment does not have; it is held, and its trials get another one",
+                    held.ticket.number,
+                    without_controls(&unknown.0)
+                );
+                tickets.put(&held, TicketState::Held)?;
+                self.notice(&told);
+                continue;
+            }
+            if self.begin_ticket(tickets, held)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Puts the trials of a ticket that have no final row into the queue; without one the ticket is
+    /// done.
+    fn begin_ticket(&mut self, tickets: &mut Tickets, mut held: HeldTicket) -> io::Result<bool> {
+        let run = &self.request.experiment.run;
+        let is_begun = |held: &HeldTicket| {
+            let mut trials = held.trials.iter();
+            trials.any(|trial| !attempts(tickets.run(), trial).is_empty())
+        };
+        // Rows of others matter only for a trial that was begun, and for the memory of all.
+        if run.on_oom == OnOom::SkipLarger || is_begun(&held) {
+            self.open.others = others(tickets)?;
+        }
+        self.read_history(tickets.held.iter().chain([&held]));
+        self.add_stand_ins(&mut held);
+        let left: Vec<usize> = (0..self.trials.len())
+            .filter(|index| {
+                let id = &self.trials[*index].id;
+                held.trials.contains(id) && !self.history.is_settled(id, run.retries)
+            })
+            .collect();
+        if left.is_empty() {
+            tickets.put(&held, TicketState::Done)?;
+            return Ok(false);
+        }
+        left.into_iter().for_each(|index| self.queue.then(index));
+        tickets.held.push(held);
+        Ok(true)
+    }
+
+    /// The history of the trials, of the rows that count for these tickets.
+    fn read_history<'t>(&mut self, held: impl Iterator<Item = &'t HeldTicket> + Clone) {
+        let counts = |end: &&AttemptEnd| {
+            let mut after = held.clone().filter_map(|held| held.after.get(&end.trial));
+            after.all(|after| end.attempt > *after)
+        };
+        self.history = History::of(self.open.ends().filter(counts));
+    }
+
+    /// The trials that stand in for those of a ticket that ran out of memory before.
+    fn add_stand_ins(&mut self, held: &mut HeldTicket) {
+        if self.request.experiment.run.on_oom != OnOom::Shrink {
+            return;
+        }
+        let mut at = 0;
+        while let Some(id) = held.trials.get(at).cloned() {
+            at += 1;
+            if self.history.last(&id) != Some(Outcome::Oom) {
+                continue;
+            }
+            let Some(failed) = self.trials.iter().find(|trial| trial.id == id) else {
+                continue;
+            };
+            let smaller = failed.shrunk();
+            let is_known = |trial: &&Trial| {
+                let is_it = smaller
+                    .as_ref()
+                    .is_some_and(|smaller| smaller.id == trial.id);
+                is_it && trial.fallback_of.is_some()
+            };
+            if let Some(known) = self.trials.iter().find(is_known) {
+                held.trials.push(known.id.clone());
+            } else if let Some(smaller) = fallback(&self.trials, failed) {
+                held.trials.push(smaller.id.clone());
+                self.trials.push(smaller);
+            }
+        }
+    }
+
+    /// Takes back the tickets of launches that are gone; returns whether one was.
+    fn take_back(&mut self, tickets: &mut Tickets) -> io::Result<bool> {
+        let (request, store) = (self.request, &mut self.open.store);
+        let devices = self.instruments.devices();
+        let (told, has_opened) = tickets.take_back(request, &devices, &mut |row| {
+            store.keep(row).map(drop).map_err(io::Error::from)
+        })?;
+        told.iter().for_each(|text| self.notice(text));
+        Ok(has_opened)
+    }
+
+    /// Hands in the tickets of which nothing is left.
+    pub(super) fn settle_tickets(&mut self) {
+        let Some(mut tickets) = self.tickets.take() else {
+            return;
+        };
+        let retries = self.request.experiment.run.retries;
+        let is_done = |held: &HeldTicket| {
+            let mut trials = held.trials.iter();
+            trials.all(|trial| self.history.is_settled(trial, retries))
+        };
+        let (done, left) = std::mem::take(&mut tickets.held)
+            .into_iter()
+            .partition(is_done);
+        tickets.held = left;
+        self.put(&tickets, done, TicketState::Done);
+        tickets.beat(self.running.len());
+        self.tickets = Some(tickets);
+    }
+
+    /// Gives back what this launch has not finished.
+    pub(super) fn give_tickets_back(&mut self) {
+        self.settle_tickets();
+        let Some(mut tickets) = self.tickets.take() else {
+            return;
+        };
+        let held = std::mem::take(&mut tickets.held);
+        self.put(&tickets, held, TicketState::Open);
+    }
+
+    fn put(&mut self, tickets: &Tickets, all: Vec<HeldTicket>, state: TicketState) {
+        for held in all {
+            match tickets.put(&held, state) {
+                Ok(true) => {}
+                Ok(false) => self.notice(&format!(
+                    "ticket {} was taken back while this worker was out of reach",
+                    held.ticket.number
+                )),
+                Err(error) => self.fail(open::cannot_write(self.request)(error)),
+            }
+        }
+    }
+
+    /// The ticket of this number is no longer this launch's: its trials are stopped, and those that
+    /// wait are left to others.
+    pub(super) fn ticket_taken_back(&mut self, number: u64) {
+        let Some(tickets) = &mut self.tickets else {
+            return;
+        };
+        let (lost, left) = std::mem::take(&mut tickets.held)
+            .into_iter()
+            .partition(|held| held.ticket.number == number);
+        tickets.held = left;
+        let lost: Vec<HeldTicket> = lost;
+        for held in &lost {
+            for attempt in &mut self.running {
+                if held.trials.contains(&self.trials[attempt.index].id) {
+                    attempt.stop(StopCause::TakenBack);
+                }
+            }
+            let trials = &self.trials;
+            self.queue
+                .forget(|index| held.trials.contains(&trials[index].id));
+        }
+        if !lost.is_empty() {
+            self.notice(&format!(
+                "ticket {number} was taken back while this worker was out of reach; its trials \
+                 here are stopped"
+            ));
+        }
+    }
+
+    /// Whether this launch may run the trial again: its ticket was not taken back.
+    pub(super) fn is_its(&self, index: usize) -> bool {
+        let id = &self.trials[index].id;
+        self.tickets
+            .as_ref()
+            .is_none_or(|tickets| tickets.held.iter().any(|held| held.trials.contains(id)))
+    }
+
+    /// `kiln stop` was asked of the workers.
+    pub(super) fn stop_as_asked(&mut self) {
+        let asked = self.tickets.as_ref().and_then(Tickets::stop_asked);
+        let request = match asked {
+            None => return,
+            Some(StopAsked::Drain) => StopRequest::Drain,
+            Some(StopAsked::Now) => StopRequest::Stop,
+        };
+        if self.asked >= Some(request) {
+            return;
+        }
+        self.asked = Some(request);
+        self.counts.is_over = true;
+        self.notice("`kiln stop` was asked: no more trials are started here");
+        if request == StopRequest::Stop {
+            self.running
+                .iter_mut()
+                .for_each(|attempt| attempt.stop(StopCause::Told));
+        }
+    }
+
+    /// A trial stands in for one of a ticket.
+    pub(super) fn add_to_ticket(&mut self, failed: usize, smaller: usize) {
+        let (failed, smaller) = (&self.trials[failed].id, &self.trials[smaller].id);
+        let held = self
+            .tickets
+            .iter_mut()
+            .flat_map(|tickets| &mut tickets.held);
+        for ticket in held {
+            if ticket.trials.contains(failed) {
+                ticket.trials.push(smaller.clone());
+            }
+        }
+    }
+}
+
+/// How the attempts of the other launches ended.
+fn others(tickets: &Tickets) -> io::Result<Vec<AttemptEnd>> {
+    Ok(CollectedRows::read(tickets.run())?.ends_but_of(tickets.launch())?)
+}

@@ -1,0 +1,454 @@
+//! Attends a run on which workers work: tells what they do, collects their tables, and takes back
+//! the tickets of those that are gone. Nothing depends on it: it may end at any time, and anybody
+//! may attend again.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::mpsc::{RecvTimeoutError, channel},
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    plan::{Trial, TrialId},
+    record::{
+        AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TicketCounts, TicketQueue,
+        TrialStore, collect, launch_folder, run_file::LaunchEnded,
+    },
+    spec::RunPlace,
+    units::counted,
+};
+
+use super::{
+    beat,
+    gone::{self, LaunchObserver},
+    take_back::TakingBack,
+};
+use crate::schedule::{
+    Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    open::{self, OpenRun, WorkerPlace},
+    remaining::{History, with_fallbacks},
+    signals::Listener,
+    slurm::{Fleet, WorkerSeen},
+    sweep,
+};
+
+/// Time between two looks, at least; a look at a large run takes longer, and then the next is later.
+const LOOK: Duration = Duration::from_millis(500);
+/// A look may take this share of the time.
+const SHARE: u32 = 10;
+/// Time between two collections, at least.
+const COLLECT: Duration = Duration::from_secs(30);
+
+/// How long to attend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attendance {
+    /// Until no ticket is open or taken.
+    UntilDone,
+    /// Collect once and return.
+    Once,
+}
+
+/// Attends a run until its tickets are done.
+///
+/// # Errors
+/// The folder cannot be read or written. A signal is no error: it ends the attendance alone.
+pub fn attend(
+    request: &RunRequest,
+    run: &RunFolder,
+    queue: TicketQueue,
+    instruments: &Instruments,
+    attendance: Attendance,
+) -> Result<LaunchReport, RunStop> {
+    let (sender, events) = channel();
+    let _listener = Listener::start(sender).map_err(|error| {
+        RunStop::CannotRun(format!(
+            "the signal handlers could not be installed: {error}"
+        ))
+    })?;
+    let failed = open::cannot_write(request);
+    let fleet = Fleet::of(run, &queue, beat(), attendance == Attendance::Once)?;
+    let mut attendant = Attendant::new(request, run, queue, instruments);
+    attendant.fleet = fleet;
+    let mut end = LaunchEnd::Finished;
+    attendant.begin()?;
+    loop {
+        let began = Instant::now();
+        let is_over = attendant.look(attendance)? || attendant.has_stopped();
+        if is_over || attendant.failure.is_some() || attendance == Attendance::Once {
+            attendant.dismiss(is_over);
+            break;
+        }
+        let rest = LOOK.min(beat()).max(began.elapsed() * SHARE);
+        match events.recv_timeout(rest) {
+            Ok(Event::Signal(_)) => {
+                end = LaunchEnd::Interrupted;
+                break;
+            }
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    collect::collect(run).map_err(&failed)?;
+    attendant.close(end)
+}
+
+struct Attendant<'a> {
+    request: &'a RunRequest<'a>,
+    run: &'a RunFolder,
+    queue: TicketQueue,
+    instruments: &'a Instruments,
+    observer: LaunchObserver,
+    /// This launch's own table, once a lost attempt needs a row.
+    own: Option<OpenRun>,
+    /// Outcome of the newest row of each trial, by its attempt.
+    told: HashMap<TrialId, u64>,
+    launches: BTreeMap<u64, LaunchSeen>,
+    collected: Option<Instant>,
+    has_said_idle: bool,
+    counts: LaunchCounts,
+    /// The workers that Slurm has, if the run gave it some.
+    fleet: Option<Fleet>,
+    /// The workers in tasks of Slurm, by launch.
+    workers: BTreeMap<u64, WorkerSeen>,
+    /// Why it makes no sense to go on.
+    failure: Option<RunStop>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LaunchSeen {
+    Running,
+    Gone,
+}
+
+impl<'a> Attendant<'a> {
+    fn new(
+        request: &'a RunRequest<'a>,
+        run: &'a RunFolder,
+        queue: TicketQueue,
+        instruments: &'a Instruments,
+    ) -> Self {
+        Self {
+            request,
+            run,
+            queue,
+            instruments,
+            observer: LaunchObserver::new(),
+            own: None,
+            told: HashMap::new(),
+            launches: BTreeMap::new(),
+            collected: None,
+            has_said_idle: false,
+            counts: LaunchCounts::default(),
+            fleet: None,
+            workers: BTreeMap::new(),
+            failure: None,
+        }
+    }
+
+    fn notice(&self, text: &str) {
+        self.request.listener.hear(LaunchEvent::Notice(text));
+    }
+
+    /// Rows that exist are not told one by one.
+    fn begin(&mut self) -> Result<(), RunStop> {
+        let ends = super::ends(self.request, self.run)?;
+        let history = History::of(&ends);
+        for end in &ends {
+            self.told.insert(end.trial.clone(), end.attempt);
+        }
+        let trials = self.trials(&history);
+        let retries = self.request.experiment.run.retries;
+        let left: Vec<usize> = (0..trials.len())
+            .filter(|index| !history.is_settled(&trials[*index].id, retries))
+            .collect();
+        self.counts = LaunchCounts {
+            total: trials.len(),
+            to_run: left.len(),
+            plan: history.standing(&trials, retries),
+            ..LaunchCounts::default()
+        };
+        self.request.listener.hear(LaunchEvent::RunStarted {
+            folder: &self.run.path().display().to_string(),
+            launch: launch_folder::launches(self.run)
+                .last()
+                .copied()
+                .unwrap_or(0),
+            trials: &trials,
+            to_run: &left,
+            counts: self.counts,
+        });
+        Ok(())
+    }
+
+    fn trials(&self, history: &History) -> Vec<Trial> {
+        with_fallbacks(
+            self.request.trials,
+            history,
+            self.request.experiment.run.on_oom,
+        )
+    }
+
+    /// Looks once; returns whether no ticket is open or taken.
+    fn look(&mut self, attendance: Attendance) -> Result<bool, RunStop> {
+        let failed = open::cannot_write(self.request);
+        if let Some(fleet) = &self.fleet {
+            self.observer.hear(fleet.words(), fleet.slurm());
+        }
+        self.tell_launches();
+        let is_open = self.take_back().map_err(&failed)?;
+        self.tell_rows()?;
+        let counts = self.queue.counts().map_err(&failed)?;
+        if self
+            .collected
+            .is_none_or(|collected| collected.elapsed() >= COLLECT)
+        {
+            collect::collect(self.run).map_err(&failed)?;
+            self.collected = Some(Instant::now());
+        }
+        let is_over = counts.left() == 0 && !is_open;
+        match &mut self.fleet {
+            None => self.say_idle(counts),
+            // One look is for the tables alone.
+            Some(_) if is_over || attendance == Attendance::Once => {}
+            Some(fleet) => {
+                let workers: Vec<WorkerSeen> = self.workers.values().cloned().collect();
+                let listener = self.request.listener;
+                let mut tell = |text: &str| listener.hear(LaunchEvent::Notice(text));
+                let rows = self.told.len();
+                self.failure = fleet.look(&workers, counts, rows, &mut tell).err();
+            }
+        }
+        Ok(is_over)
+    }
+
+    /// The attendance ends: with all the work done, what waits in Slurm's queue is of no use.
+    fn dismiss(&mut self, is_over: bool) {
+        let undone = match &mut self.fleet {
+            Some(fleet) if is_over => fleet.cancel_waiting(),
+            _ => None,
+        };
+        if let Some(why) = undone {
+            self.notice(&format!(
+                "workers that still wait in Slurm's queue could not be cancelled: {why}; they will \
+                 find nothing to do"
+            ));
+        }
+    }
+
+    /// Whether the workers were asked to stop, and none has a ticket any more.
+    fn has_stopped(&self) -> bool {
+        let taken = self.queue.counts().map_or(1, |counts| counts.taken);
+        let has_stopped = taken == 0 && self.queue.stop_asked().is_some();
+        if has_stopped {
+            self.notice(&format!(
+                "the workers were asked to stop (`kiln stop`); `kiln run FILE --on {}` goes on",
+                match self.fleet {
+                    Some(_) => RunPlace::Slurm.name(),
+                    None => RunPlace::Workers.name(),
+                }
+            ));
+        }
+        has_stopped
+    }
+
+    /// Says once that tickets wait and nobody works.
+    fn say_idle(&mut self, TicketCounts { open, taken, .. }: TicketCounts) {
+        let works = |seen: &LaunchSeen| *seen == LaunchSeen::Running;
+        let is_idle = open > 0 && taken == 0 && !self.launches.values().any(works);
+        if is_idle && !self.has_said_idle {
+            self.notice(&format!(
+                "{} for a worker, and none is at work",
+                match open {
+                    1 => "1 ticket waits".to_owned(),
+                    more => format!("{more} tickets wait"),
+                }
+            ));
+        }
+        self.has_said_idle = is_idle;
+    }
+
+    fn tell_launches(&mut self) {
+        let own = self.own.as_ref().map(|own| own.launch);
+        for launch in launch_folder::launches(self.run) {
+            if launch == launch_folder::BEFORE || Some(launch) == own {
+                continue;
+            }
+            let Some(file) = LaunchFile::read(self.run, launch) else {
+                continue;
+            };
+            let seen = self.launches.get(&launch).copied();
+            if seen == Some(LaunchSeen::Gone) {
+                continue;
+            }
+            self.see_worker(&file);
+            let gone = self.observer.gone(self.run, launch);
+            let now = match &gone {
+                None => LaunchSeen::Running,
+                Some(_) => LaunchSeen::Gone,
+            };
+            let name = launch_name(&file);
+            match (seen, gone) {
+                (None, None) => self.notice(&format!("{name} is at work")),
+                (Some(_), Some(fate)) => self.notice(&format!("{name}: {}", fate.why)),
+                // One that was gone before this attendance is not told.
+                (None, Some(_)) | (Some(_), None) => {}
+            }
+            self.launches.insert(launch, now);
+        }
+    }
+
+    /// Remembers a worker in a task of Slurm.
+    fn see_worker(&mut self, file: &LaunchFile) {
+        let (launch, Some(task)) = (file.launch.launch, file.launch.slurm) else {
+            return;
+        };
+        let known = self.workers.get(&launch);
+        let has_begun_a_trial = known.is_some_and(|known| known.has_begun_a_trial)
+            || !launch_folder::noted_attempts(self.run, launch).is_empty();
+        let ended = file.launch.ended.as_ref();
+        let worker = WorkerSeen {
+            launch,
+            task,
+            node: file.process.node.clone(),
+            cause: ended.and_then(|ended| ended.cause),
+            has_begun_a_trial,
+        };
+        self.workers.insert(launch, worker);
+    }
+
+    /// Returns whether a launch that may live still owes a row.
+    fn take_back(&mut self) -> io::Result<bool> {
+        let devices = self.instruments.devices();
+        let taking = TakingBack {
+            run: self.run,
+            queue: &self.queue,
+            request: self.request,
+            devices: &devices,
+        };
+        let (own, request, run, instruments) =
+            (&mut self.own, self.request, self.run, self.instruments);
+        let number = own.as_ref().map(|own| own.launch);
+        let outlook = taking.take_back(&mut self.observer, number, &mut |row| {
+            let store = own_store(own, request, run, instruments)?;
+            store.keep(row).map(drop).map_err(io::Error::from)
+        })?;
+        outlook.told.iter().for_each(|text| self.notice(text));
+        Ok(outlook.is_open)
+    }
+
+    /// Tells the rows that are new.
+    fn tell_rows(&mut self) -> Result<(), RunStop> {
+        let rows = CollectedRows::read(self.run)
+            .and_then(|rows| rows.rows())
+            .map_err(|error| RunStop::Refused(error.to_string()))?;
+        let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
+        let history = History::of(&ends);
+        let trials = self.trials(&history);
+        let retries = self.request.experiment.run.retries;
+        self.counts.total = trials.len();
+        self.counts.plan = history.standing(&trials, retries);
+        for row in &rows {
+            let known = self.told.get(&row.fixed.trial).copied().unwrap_or(0);
+            if row.fixed.attempt <= known {
+                continue;
+            }
+            self.told.insert(row.fixed.trial.clone(), row.fixed.attempt);
+            if let Some(trial) = trials.iter().find(|trial| trial.id == row.fixed.trial) {
+                self.counts.settled_here += usize::from(row.fixed.outcome.is_final());
+                self.request.listener.hear(LaunchEvent::TrialEnded {
+                    trial,
+                    row: &row.fixed,
+                    counts: self.counts,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn close(mut self, end: LaunchEnd) -> Result<LaunchReport, RunStop> {
+        let failed = open::cannot_write(self.request);
+        if let Some(own) = &mut self.own {
+            if let Some(launch) = own.file.launches.last_mut() {
+                launch.ended = Some(LaunchEnded {
+                    utc: crate::schedule::clock::utc_now(),
+                    how: "attended".to_owned(),
+                    cause: None,
+                });
+            }
+            own.write_record().map_err(&failed)?;
+            collect::collect(self.run).map_err(&failed)?;
+        }
+        let ends = super::ends(self.request, self.run)?;
+        let history = History::of(&ends);
+        let trials = self.trials(&history);
+        let how = match end {
+            _ if self.failure.is_some() => "given up; tickets are left".to_owned(),
+            LaunchEnd::Interrupted => "left; the workers go on".to_owned(),
+            _ => "no ticket is left".to_owned(),
+        };
+        let held = self.queue.counts().map_err(&failed)?.held;
+        if held > 0 {
+            self.notice(&format!(
+                "{} held, because a trial was lost with its worker again and again; `--rerun \
+                 killed` opens {}",
+                counted(held, "ticket") + if held == 1 { " is" } else { " are" },
+                if held == 1 { "it" } else { "them" },
+            ));
+        }
+        self.request.listener.hear(LaunchEvent::RunEnded {
+            how: &how,
+            counts: self.counts,
+        });
+        let report = sweep::report(self.request, &trials, self.run.clone(), end, ends.iter());
+        Ok(LaunchReport {
+            failure: self.failure,
+            ..report
+        })
+    }
+}
+
+/// The launch as people name it.
+fn launch_name(file: &LaunchFile) -> String {
+    let number = file.launch.launch;
+    let node = match file.launch.slurm {
+        Some(_) => &file.process.node,
+        None => &file.launch.node,
+    };
+    let task = file.launch.slurm.map(|task| format!(" ({task})"));
+    let task = task.unwrap_or_default();
+    match node {
+        Some(node) => format!("launch {number} on {node}{task}"),
+        None => format!("launch {number}{task}"),
+    }
+}
+
+/// The table for rows that this attendance writes: a launch of its own, made when it is needed.
+fn own_store<'s>(
+    own: &'s mut Option<OpenRun>,
+    request: &RunRequest,
+    run: &RunFolder,
+    instruments: &Instruments,
+) -> io::Result<&'s mut TrialStore> {
+    if own.is_none() {
+        let canonical = RunFolder::at(run.path().canonicalize()?);
+        let file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
+        let last = file.launches.iter().map(|launch| launch.launch).max();
+        let launch = launch_folder::make(&canonical, last.unwrap_or(0))?;
+        let place = WorkerPlace {
+            run: &canonical,
+            launch,
+            process: gone::own_process(),
+            file: &file,
+            others: &[],
+            slurm: None,
+        };
+        let open =
+            open::open_among_others(request, &place, instruments, &[]).map_err(io::Error::other)?;
+        *own = Some(open);
+    }
+    match own {
+        Some(open) => Ok(&mut open.store),
+        None => Err(io::Error::other("no table")),
+    }
+}

@@ -1,0 +1,211 @@
+//! Who of the other launches is gone: by its own last word, by what Slurm says of its task, by its
+//! process on this host, or by a heartbeat that stands still. No clock of another host is read, and
+//! no time of a file: a counter is watched on this host's own clock. A wrong belief costs a second
+//! attempt, and nothing else.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    record::{Heartbeat, LaunchFile, LaunchProcess, RunFolder},
+    spec::Slurm,
+    units::TimeSpan,
+};
+
+use super::beat;
+use crate::{
+    processes::ProcessId,
+    schedule::{
+        process_record::ProcessNamespace,
+        slurm::{Fate, TaskId, Word},
+    },
+};
+
+/// Looks at an unmoved heartbeat before its launch counts as gone; as many beats must have passed.
+const LOOKS: u32 = 20;
+
+/// This process as other launches of the run find it.
+pub(super) fn own_process() -> LaunchProcess {
+    LaunchProcess {
+        namespace: ProcessNamespace::here().pid_namespace,
+        started: ProcessId::own().map_or(0, |own| own.started),
+        // As Slurm names it.
+        node: std::env::var("SLURMD_NODENAME")
+            .ok()
+            .or_else(kiln_hardware::host::node_name),
+    }
+}
+
+/// Watches the launches of a run.
+#[derive(Debug)]
+pub(super) struct LaunchObserver {
+    here: ProcessNamespace,
+    beat: Duration,
+    sights: HashMap<u64, Sight>,
+    /// Launches that are gone for certain and have been looked after.
+    settled: HashSet<u64>,
+    /// What Slurm says of the tasks of the run; `None` for a worker, which never asks.
+    slurm: Option<(HashMap<TaskId, Word>, Slurm)>,
+}
+
+/// When the heartbeat of a launch last moved, as seen from here.
+#[derive(Debug)]
+struct Sight {
+    heartbeat: Option<Heartbeat>,
+    since: Instant,
+    looks: u32,
+}
+
+impl LaunchObserver {
+    pub(super) fn new() -> Self {
+        Self {
+            here: ProcessNamespace::here(),
+            beat: beat(),
+            sights: HashMap::new(),
+            settled: HashSet::new(),
+            slurm: None,
+        }
+    }
+
+    /// What Slurm says now of the tasks of the run, and what they ask for.
+    pub(super) fn hear(&mut self, words: HashMap<TaskId, Word>, slurm: Slurm) {
+        self.slurm = Some((words, slurm));
+    }
+
+    /// Whether nothing is left to do for a launch that is gone.
+    pub(super) fn is_settled(&self, launch: u64) -> bool {
+        self.settled.contains(&launch)
+    }
+
+    /// A launch was looked after. One that only seems to be gone may come back, and is looked at
+    /// again.
+    pub(super) fn settle(&mut self, run: &RunFolder, launch: u64) {
+        let file = LaunchFile::read(run, launch);
+        let is_certain = file.is_some_and(|file| {
+            file.launch.ended.is_some()
+                || self.lives_here(&file) == Some(false)
+                || self.is_over_in_slurm(&file)
+        });
+        if is_certain {
+            self.settled.insert(launch);
+        }
+    }
+
+    /// Whether Slurm says of a launch's task that it is over, or was started again.
+    fn is_over_in_slurm(&self, file: &LaunchFile) -> bool {
+        let (Some(task), Some((words, slurm))) = (file.launch.slurm, &self.slurm) else {
+            return false;
+        };
+        let id = TaskId {
+            job: task.job,
+            task: task.task,
+        };
+        let fate = |word: &Word| match word {
+            Word::Said(report) => report.fate(task.restarts, slurm),
+            Word::Forgotten => None,
+        };
+        words.get(&id).and_then(fate).is_some()
+    }
+
+    /// What became of a launch that is gone; `None` while it may go on.
+    pub(super) fn gone(&mut self, run: &RunFolder, launch: u64) -> Option<Fate> {
+        let file = LaunchFile::read(run, launch);
+        if let Some(ended) = file.as_ref().and_then(|file| file.launch.ended.as_ref()) {
+            return Some(Fate::killed(format!("it has ended ({})", ended.how)));
+        }
+        let task = file.as_ref().and_then(|file| file.launch.slurm);
+        if let Some(task) = task
+            && let Some((words, slurm)) = &self.slurm
+        {
+            let id = TaskId {
+                job: task.job,
+                task: task.task,
+            };
+            match words.get(&id) {
+                Some(Word::Said(report)) => return report.fate(task.restarts, slurm),
+                // Slurm has not answered yet.
+                None => return None,
+                Some(Word::Forgotten) => {}
+            }
+        }
+        if let Some(lives) = file.as_ref().and_then(|file| self.lives_here(file)) {
+            return (!lives).then(|| Fate::killed("its process has ended".to_owned()));
+        }
+        // Who does not ask Slurm cannot tell a slow worker from one that is gone.
+        if task.is_some() && self.slurm.is_none() {
+            return None;
+        }
+        self.by_heartbeat(Heartbeat::read(run, launch), launch, Instant::now())
+            .map(Fate::killed)
+    }
+
+    /// Whether the process of a launch of this host lives; `None` for another host, and for another
+    /// container of this one.
+    fn lives_here(&self, file: &LaunchFile) -> Option<bool> {
+        let is_here = file.launch.anchor.boot_id == self.here.boot_id
+            && !self.here.boot_id.is_empty()
+            && file.process.namespace == self.here.pid_namespace;
+        let process = ProcessId {
+            pid: file.launch.pid,
+            started: file.process.started,
+        };
+        is_here.then(|| process.is_alive())
+    }
+
+    fn by_heartbeat(
+        &mut self,
+        heartbeat: Option<Heartbeat>,
+        launch: u64,
+        now: Instant,
+    ) -> Option<String> {
+        let sight = self.sights.entry(launch).or_insert(Sight {
+            heartbeat,
+            since: now,
+            looks: 0,
+        });
+        if sight.heartbeat != heartbeat {
+            *sight = Sight {
+                heartbeat,
+                since: now,
+                looks: 0,
+            };
+        }
+        sight.looks += 1;
+        let still = now.saturating_duration_since(sight.since);
+        (sight.looks > LOOKS && still >= self.beat * LOOKS).then(|| {
+            let still = TimeSpan(Duration::from_secs(still.as_secs()));
+            format!("its heartbeat has not moved for {still}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_must_stand_still_for_many_looks_and_a_long_time() {
+        let start = Instant::now();
+        let mut observer = LaunchObserver {
+            beat: Duration::from_secs(30),
+            ..LaunchObserver::new()
+        };
+        let mut look = |count: u64, seconds: u64| {
+            let heartbeat = Some(Heartbeat { count, running: 1 });
+            let now = start + Duration::from_secs(seconds);
+            observer.by_heartbeat(heartbeat, 7, now).is_some()
+        };
+        // Long, but seen only twice.
+        assert!(!look(1, 0) && !look(1, 6000));
+        // Often, but not for long.
+        assert!((0..40).all(|second| !look(2, 6001 + second)));
+        // It moved in between.
+        assert!(!look(3, 6600));
+        assert!((1..20).all(|minute| !look(3, 6600 + 30 * minute)));
+        assert!(look(3, 7200));
+        // A launch that was only out of reach.
+        assert!(!look(4, 7201));
+    }
+}

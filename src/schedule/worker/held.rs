@@ -1,0 +1,182 @@
+//! The tickets of one launch: taking one, knowing when it is done, giving it back.
+
+use std::{collections::HashMap, io, sync::mpsc::Sender};
+
+use fastrand::Rng;
+use kiln_core::{
+    plan::TrialId,
+    record::{RunFolder, StopAsked, TableRow, Ticket, TicketEntry, TicketQueue, TicketState},
+};
+
+use super::{
+    gone::LaunchObserver,
+    heart::Heart,
+    limits::WorkerLimits,
+    take_back::{Outlook, TakingBack},
+};
+use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
+
+/// Workers that begin together would all try the first ticket; each begins at one of so many.
+const SPREAD: usize = 16;
+
+/// A ticket that this launch has.
+#[derive(Debug)]
+pub(in crate::schedule) struct HeldTicket {
+    pub(in crate::schedule) ticket: Ticket,
+    /// Its trials, and those that stand in for one that ran out of memory.
+    pub(in crate::schedule) trials: Vec<TrialId>,
+    /// Attempts up to these do not count.
+    pub(in crate::schedule) after: HashMap<TrialId, u64>,
+}
+
+/// The source of a worker's trials.
+#[derive(Debug)]
+pub(in crate::schedule) struct Tickets {
+    run: RunFolder,
+    queue: TicketQueue,
+    launch: u64,
+    pub(in crate::schedule) held: Vec<HeldTicket>,
+    /// Those that were open when the queue was last listed.
+    open: Vec<Ticket>,
+    observer: LaunchObserver,
+    heart: Heart,
+    random: Rng,
+    pub(in crate::schedule) limits: WorkerLimits,
+}
+
+impl Tickets {
+    pub(super) fn new(
+        run: &RunFolder,
+        queue: TicketQueue,
+        launch: u64,
+        limits: WorkerLimits,
+        events: Sender<Event>,
+    ) -> Self {
+        Self {
+            limits,
+            heart: Heart::start(run, &queue, launch, events),
+            run: run.clone(),
+            queue,
+            launch,
+            held: Vec::new(),
+            open: Vec::new(),
+            observer: LaunchObserver::new(),
+            random: Rng::new(),
+        }
+    }
+
+    /// The folder of the run.
+    pub(in crate::schedule) fn run(&self) -> &RunFolder {
+        &self.run
+    }
+
+    pub(in crate::schedule) fn launch(&self) -> u64 {
+        self.launch
+    }
+
+    /// Takes back the tickets of launches that are gone; the rows of their lost attempts go to
+    /// `keep`. Returns what was done, in sentences, and whether a ticket was opened.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub(in crate::schedule) fn take_back(
+        &mut self,
+        request: &RunRequest,
+        devices: &[LeasedGpu],
+        keep: &mut dyn FnMut(&TableRow) -> io::Result<()>,
+    ) -> io::Result<(Vec<String>, bool)> {
+        let taking = TakingBack {
+            run: &self.run,
+            queue: &self.queue,
+            request,
+            devices,
+        };
+        let Outlook {
+            told, has_opened, ..
+        } = taking.take_back(&mut self.observer, Some(self.launch), keep)?;
+        Ok((told, has_opened))
+    }
+
+    pub(in crate::schedule) fn stop_asked(&self) -> Option<StopAsked> {
+        self.queue.stop_asked()
+    }
+
+    /// Takes an open ticket; `None` if there is none.
+    ///
+    /// # Errors
+    /// The queue cannot be read or written.
+    pub(in crate::schedule) fn take(&mut self) -> io::Result<Option<HeldTicket>> {
+        if let Some(held) = self.take_known()? {
+            return Ok(Some(held));
+        }
+        let listed = self.queue.list()?;
+        // One that bears this launch's number and that it is not at: the reply to its rename was
+        // lost, and the list was old.
+        let own = listed.iter().find(|ticket| {
+            ticket.state == TicketState::Taken(self.launch) && !self.holds(ticket.number)
+        });
+        if let Some(own) = own.copied()
+            && let Some(held) = self.opened(own)?
+        {
+            return Ok(Some(held));
+        }
+        self.open = listed;
+        self.open.retain(|ticket| ticket.state == TicketState::Open);
+        self.take_known()
+    }
+
+    fn take_known(&mut self) -> io::Result<Option<HeldTicket>> {
+        while !self.open.is_empty() {
+            let at = self.random.usize(..self.open.len().min(SPREAD));
+            let ticket = self.open.remove(at);
+            let taken = TicketState::Taken(self.launch);
+            if let Some(taken) = self.queue.put(ticket, taken)?
+                && let Some(held) = self.opened(taken)?
+            {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads a ticket that was taken; `None` if it is damaged, and then it is held: its trials get
+    /// another one at the end. Or if it was in an old list only.
+    fn opened(&self, ticket: Ticket) -> io::Result<Option<HeldTicket>> {
+        let entries = match self.queue.entries(ticket) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                self.queue.put(ticket, TicketState::Held)?;
+                return Ok(None);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            entries => entries?,
+        };
+        let after = |entry: &TicketEntry| (entry.trial.clone(), entry.after);
+        Ok(Some(HeldTicket {
+            ticket,
+            after: entries.iter().map(after).collect(),
+            trials: entries.into_iter().map(|entry| entry.trial).collect(),
+        }))
+    }
+
+    pub(in crate::schedule) fn holds(&self, number: u64) -> bool {
+        self.held.iter().any(|held| held.ticket.number == number)
+    }
+
+    /// Puts a ticket into its next state; returns whether it was still this launch's.
+    ///
+    /// # Errors
+    /// The queue cannot be written.
+    pub(in crate::schedule) fn put(
+        &self,
+        held: &HeldTicket,
+        state: TicketState,
+    ) -> io::Result<bool> {
+        self.queue.put(held.ticket, state).map(|put| put.is_some())
+    }
+
+    /// The others learn what this launch is at.
+    pub(in crate::schedule) fn beat(&self, running: usize) {
+        let held = self.held.iter().map(|held| held.ticket).collect();
+        self.heart.tell(held, running as u64);
+    }
+}

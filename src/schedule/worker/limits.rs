@@ -1,0 +1,181 @@
+//! When a worker in a job of Slurm ends although tickets are left: its time is too short for another
+//! trial, or its node is bad.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use kiln_core::{
+    plan::{Outcome, Trial, TrialId},
+    record::{CollectedRows, RunFolder, TableRow},
+    units::TimeSpan,
+};
+
+use super::beat;
+use crate::schedule::slurm::Allocation;
+
+/// A trial may take so much longer than the longest one of its point.
+const MARGIN: f64 = 1.2;
+/// And so much longer than the longest one of any other point.
+const OTHER_POINT: f64 = 2.0;
+/// For the end of a trial, its row and the worker's last word.
+const GRACE: Duration = Duration::from_secs(60);
+/// A trial that resumes from a checkpoint is of use after so long.
+const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
+/// Trials in a row that failed before they began, after which the node is to blame.
+const MOST_FAILED: u32 = 2;
+
+/// The limits of one worker; without a job of Slurm it has none.
+#[derive(Debug, Default)]
+pub(in crate::schedule) struct WorkerLimits {
+    is_in_slurm: bool,
+    ends: Option<Instant>,
+    /// Seconds of the attempts that tell how long a trial is, and when they were read.
+    seconds: Option<(Instant, HashMap<TrialId, f64>)>,
+    failed: u32,
+}
+
+impl WorkerLimits {
+    pub(super) fn of(allocation: Option<&Allocation>) -> Self {
+        Self {
+            is_in_slurm: allocation.is_some(),
+            ends: allocation.and_then(|allocation| allocation.ends),
+            ..Self::default()
+        }
+    }
+
+    /// Why a trial is not begun: the time that is left is too short. A trial of unknown length is
+    /// begun.
+    pub(in crate::schedule) fn too_short(
+        &mut self,
+        run: &RunFolder,
+        trial: &Trial,
+        trials: &[Trial],
+    ) -> Option<String> {
+        let left = self.ends?.saturating_duration_since(Instant::now());
+        let is_old = |(read, _): &(Instant, _)| read.elapsed() >= beat();
+        if self.seconds.as_ref().is_none_or(is_old) {
+            let rows = CollectedRows::read(run).and_then(|rows| rows.rows());
+            let seconds = rows.as_deref().map(seconds).unwrap_or_default();
+            self.seconds = Some((Instant::now(), seconds));
+        }
+        let known = self.seconds.as_ref().map(|(_, known)| known)?;
+        let needed = needed(trial, trials, known)?;
+        (left < needed).then(|| {
+            let whole = |span: Duration| TimeSpan(Duration::from_secs(span.as_secs()));
+            format!(
+                "trial {} may take {}, and the job ends in {}; this worker begins no more",
+                trial.id,
+                whole(needed),
+                whole(left)
+            )
+        })
+    }
+
+    /// A trial has ended here: its time is known at once.
+    pub(in crate::schedule) fn note(&mut self, row: &TableRow) {
+        if let Some((_, known)) = &mut self.seconds {
+            add(known, row);
+        }
+    }
+
+    /// A trial has ended; returns whether the node is to blame for the last ones.
+    pub(in crate::schedule) fn has_bad_node(&mut self, outcome: Outcome, was_ready: bool) -> bool {
+        self.failed = match outcome == Outcome::Failed && !was_ready {
+            true => self.failed + 1,
+            false => 0,
+        };
+        self.is_in_slurm && self.failed >= MOST_FAILED
+    }
+}
+
+/// The longest time of each trial that ran to an end, or that was stopped: it needs more than that.
+fn seconds(rows: &[TableRow]) -> HashMap<TrialId, f64> {
+    let mut longest: HashMap<TrialId, f64> = HashMap::new();
+    rows.iter().for_each(|row| add(&mut longest, row));
+    longest
+}
+
+fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
+    if let (Outcome::Completed | Outcome::Diverged | Outcome::Interrupted, Some(seconds)) =
+        (row.fixed.outcome, row.fixed.trial_seconds)
+    {
+        let known = longest.entry(row.fixed.trial.clone()).or_default();
+        *known = known.max(seconds);
+    }
+}
+
+/// The time that a trial may need; `None` if no trial has run to an end.
+fn needed(trial: &Trial, trials: &[Trial], known: &HashMap<TrialId, f64>) -> Option<Duration> {
+    let of_point = trials.iter().filter(|other| other.point == trial.point);
+    let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
+    let seconds = of_point.reduce(f64::max).or_else(|| {
+        let any = known.values().copied().reduce(f64::max)?;
+        Some(any * OTHER_POINT)
+    })?;
+    let whole = Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE;
+    Some(match &trial.train.checkpoint {
+        Some(_) => whole.min(WITH_CHECKPOINT),
+        None => whole,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::spec::Experiment;
+
+    use super::*;
+
+    fn plan(more: &str) -> Vec<Trial> {
+        let yaml = format!(
+            "{{kiln: 1, name: x, model: {{kind: mlp}}, data: {{kind: generated}}, train: {{steps: \
+             10{more}}}, sweep: {{grid: {{train.batch_size: [1, 2]}}, repeats: 2}}}}"
+        );
+        let value: serde_json::Value = serde_yaml::from_str(&yaml).unwrap();
+        let experiment: Experiment = serde_json::from_value(value).unwrap();
+        kiln_core::plan::expand(&experiment, &|_| None)
+            .unwrap()
+            .trials
+    }
+
+    #[test]
+    fn a_trial_needs_what_its_point_took_and_some_more() {
+        let trials = plan("");
+        let of_point = |point: u64| trials.iter().find(|trial| trial.point == point).unwrap();
+        let (one, other) = (of_point(0), of_point(1));
+        let known = |seconds: f64| HashMap::from([(one.id.clone(), seconds)]);
+        assert_eq!(needed(one, &trials, &HashMap::new()), None);
+        let needs = |trial: &Trial, seconds| needed(trial, &trials, &known(seconds)).unwrap();
+        assert_eq!(needs(one, 1000.0).as_secs(), 1260);
+        assert_eq!(needs(other, 1000.0).as_secs(), 2460);
+        let resumed = plan(", checkpoint: {every_steps: 5}");
+        let needs = needed(
+            &resumed[0],
+            &resumed,
+            &HashMap::from([(resumed[0].id.clone(), 1e4)]),
+        );
+        assert_eq!(needs, Some(WITH_CHECKPOINT));
+    }
+
+    #[test]
+    fn two_failures_before_the_beginning_are_the_nodes() {
+        use Outcome::{Completed, Failed};
+        let all = |is_in_slurm: bool, ends: &[(Outcome, bool)]| {
+            let mut limits = WorkerLimits {
+                is_in_slurm,
+                ..WorkerLimits::default()
+            };
+            ends.iter().fold(false, |_, (outcome, was_ready)| {
+                limits.has_bad_node(*outcome, *was_ready)
+            })
+        };
+        assert!(all(true, &[(Failed, false), (Failed, false)]));
+        assert!(!all(false, &[(Failed, false), (Failed, false)]));
+        assert!(!all(
+            true,
+            &[(Failed, false), (Completed, true), (Failed, false)]
+        ));
+        assert!(!all(true, &[(Failed, false), (Failed, true)]));
+    }
+}

@@ -1,0 +1,248 @@
+//! Several launches on one run: workers, which take tickets from its queue, and whoever attends.
+//!
+//! In: the folder of a run with a queue, on a disk that all of them see. Out: rows in the launch's
+//! own tables, from which [`collect`](kiln_core::record::collect::collect) makes those of the run.
+//! There is no process that must live: a worker that dies leaves a ticket that bears its number, and
+//! the others take it back. `docs/cluster-protocol.md` has the rules.
+
+mod attend;
+mod gone;
+mod heart;
+mod held;
+mod limits;
+mod submit;
+mod take_back;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use kiln_core::{
+    record::{
+        AttemptEnd, Check, CollectedRows, RunFile, RunFolder, TableError, TicketQueue, collect,
+        launch_folder,
+        run_file::{Launch, Versions},
+    },
+    units::short_hash,
+};
+
+pub(super) use self::held::{HeldTicket, Tickets};
+use self::limits::WorkerLimits;
+pub use self::{
+    attend::{Attendance, attend},
+    submit::{Submitted, submit},
+};
+use super::{
+    Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,
+    open::{self, OpenRun},
+    programs,
+    remaining::History,
+    slurm::Allocation,
+    sweep, visible_gpus,
+};
+
+/// Seconds between two heartbeats; tests set it, to see within seconds what takes minutes.
+const BEAT: &str = "KILN_BEAT_SECONDS";
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Time between two heartbeats of a worker, and between two looks at its tickets.
+fn beat() -> Duration {
+    let named = std::env::var(BEAT).ok();
+    let seconds = named.and_then(|text| text.parse::<f64>().ok());
+    seconds
+        .filter(|seconds| (0.01..=3600.0).contains(seconds))
+        .map_or(EVERY, Duration::from_secs_f64)
+}
+
+/// Works on a run as one of several launches, until there is nothing left to take, or in a job of
+/// Slurm (`allocation`) until its time is too short for another trial.
+///
+/// `request` is the experiment of the run as its folder has it, `run` that folder, and `queue` its
+/// queue.
+///
+/// # Errors
+/// See [`RunStop`]: this machine has other programs or data than the run began with, or cannot run
+/// it. A trial that fails is a row, not an error.
+pub fn work(
+    request: &RunRequest,
+    run: &RunFolder,
+    queue: TicketQueue,
+    instruments: Instruments,
+    allocation: Option<&Allocation>,
+) -> Result<LaunchReport, RunStop> {
+    super::supervisor::receive_orphans();
+    if request.trials.iter().any(programs::needs_kiln_trial) {
+        sweep::without_program(request.trial_program)?;
+    }
+    programs::check(&request.wanted(), request.trials.iter())?;
+    if let Some(gres) = allocation.and_then(Allocation::asks_for_gpus) {
+        must_have_gpus(gres, request, &instruments)?;
+    }
+    let run = run
+        .path()
+        .canonicalize()
+        .map(RunFolder::at)
+        .map_err(open::cannot_write(request))?;
+    let file = RunFile::read(&run.run_file()).map_err(RunStop::Refused)?;
+    same_plan(request, &run, &file)?;
+    let others = ends(request, &run)?;
+    let counts = queue.counts().map_err(open::cannot_write(request))?;
+    if counts.left() == 0 || queue.stop_asked().is_some() {
+        let end = LaunchEnd::NothingToDo;
+        return Ok(sweep::report(
+            request,
+            request.trials,
+            run.clone(),
+            end,
+            others.iter(),
+        ));
+    }
+    Worker {
+        request,
+        run: &run,
+        queue,
+        file,
+        others,
+        allocation,
+    }
+    .start(instruments)
+}
+
+/// # Errors
+/// If the job asks for GPUs, and none is there: the CPU is not what was asked for.
+fn must_have_gpus(
+    gres: &str,
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> Result<(), RunStop> {
+    if !visible_gpus(&instruments.devices(), request.visible_devices).is_empty() {
+        return Ok(());
+    }
+    let why = instruments
+        .absence()
+        .unwrap_or_else(|| "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)".to_owned());
+    Err(RunStop::CannotRun(format!(
+        "`run.slurm.gres` asks for {gres}, but this worker has no GPU: {why}"
+    )))
+}
+
+/// Works here on a run that has a queue, beside whoever else does, and collects.
+pub(super) fn join(
+    request: &RunRequest,
+    folder: &RunFolder,
+    queue: TicketQueue,
+    instruments: Instruments,
+) -> Result<LaunchReport, RunStop> {
+    submit(request, &instruments)?;
+    let worked = work(request, folder, queue, instruments, None)?;
+    collect::collect(folder).map_err(open::cannot_write(request))?;
+    let ends = ends(request, folder)?;
+    let report = sweep::report(
+        request,
+        request.trials,
+        folder.clone(),
+        worked.end,
+        ends.iter(),
+    );
+    Ok(LaunchReport {
+        failure: worked.failure,
+        ..report
+    })
+}
+
+/// A worker before its first ticket.
+struct Worker<'a> {
+    request: &'a RunRequest<'a>,
+    run: &'a RunFolder,
+    queue: TicketQueue,
+    file: RunFile,
+    others: Vec<AttemptEnd>,
+    allocation: Option<&'a Allocation>,
+}
+
+impl Worker<'_> {
+    fn start(self, instruments: Instruments) -> Result<LaunchReport, RunStop> {
+        // A ticket may hold any trial of the plan, also one that has a result and was asked for again.
+        let any = History::default();
+        let prepared = sweep::PreparedLaunch::new(self.request, &any, instruments)?;
+        let open = self.open(&prepared.instruments, &prepared.checks)?;
+        let launch = open.launch;
+        prepared.run(self.request, open, disk::has_room, |sender| {
+            let limits = WorkerLimits::of(self.allocation);
+            Some(Tickets::new(self.run, self.queue, launch, limits, sender))
+        })
+    }
+
+    /// Makes the folder of this launch, with its first record.
+    fn open(&self, instruments: &Instruments, checks: &[Check]) -> Result<OpenRun, RunStop> {
+        let last = self.file.launches.iter().map(|launch| launch.launch).max();
+        let launch = launch_folder::make(self.run, last.unwrap_or(0))
+            .map_err(open::cannot_write(self.request))?;
+        let place = open::WorkerPlace {
+            run: self.run,
+            launch,
+            process: gone::own_process(),
+            file: &self.file,
+            others: &self.others,
+            slurm: self.allocation.map(|allocation| allocation.task),
+        };
+        open::open_among_others(self.request, &place, instruments, checks)
+    }
+}
+
+/// How all attempts of a run ended.
+fn ends(request: &RunRequest, run: &RunFolder) -> Result<Vec<AttemptEnd>, RunStop> {
+    let read = || CollectedRows::read(run)?.ends();
+    read().map_err(|error| match error {
+        TableError::Io { .. } => open::cannot_write(request)(error.into()),
+        _ => RunStop::Refused(error.to_string()),
+    })
+}
+
+/// # Errors
+/// If the experiment in the folder of the run no longer has the trials of its plan.
+fn same_plan(request: &RunRequest, run: &RunFolder, file: &RunFile) -> Result<(), RunStop> {
+    let planned: BTreeSet<_> = file.plan.iter().collect();
+    let here: BTreeSet<_> = request.trials.iter().map(|trial| &trial.id).collect();
+    if planned == here {
+        return Ok(());
+    }
+    Err(RunStop::CannotRun(format!(
+        "{}: here the experiment has other trials ({}) than the plan of the run ({}); is this \
+         another version of kiln, or other data?",
+        run.experiment().display(),
+        here.len(),
+        planned.len()
+    )))
+}
+
+/// How the programs and data of a launch differ from those that the run began with; empty if they do
+/// not.
+pub(super) fn other_content(first: &Launch, here: &Launch) -> Vec<String> {
+    let data = first.data_sha256.iter();
+    let data = data.filter_map(|(kind, then)| other(kind, then, here.data_sha256.get(kind)?));
+    let programs = other_programs(&first.versions, &here.versions);
+    programs.into_iter().chain(data).collect()
+}
+
+/// The same of the programs alone.
+fn other_programs(first: &Versions, here: &Versions) -> Vec<String> {
+    let kiln = ("kiln", &first.kiln_sha256, &here.kiln_sha256);
+    let trial = (
+        "kiln-trial",
+        &first.trial_program_sha256,
+        &here.trial_program_sha256,
+    );
+    let differing = |(what, then, now): (&str, &Option<String>, &Option<String>)| {
+        other(what, then.as_ref()?, now.as_ref()?)
+    };
+    [kiln, trial].into_iter().filter_map(differing).collect()
+}
+
+fn other(what: &str, then: &str, now: &str) -> Option<String> {
+    (then != now).then(|| {
+        format!(
+            "another {what} (sha256 {}, the run began with {})",
+            short_hash(now),
+            short_hash(then)
+        )
+    })
+}

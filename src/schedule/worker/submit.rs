@@ -1,0 +1,310 @@
+//! Makes a run whose trials workers take: its folder, its queue, and the programs that they start
+//! from.
+
+use std::{
+    collections::{HashMap, HashSet},
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use kiln_core::{
+    folder::write_whole,
+    plan::{Outcome, Trial, TrialId, tickets},
+    record::{
+        AttemptEnd, RunFile, RunFolder, TicketEntry, TicketQueue, TicketState,
+        launch_folder::{self, BEFORE},
+        run_file::Versions,
+        run_folder::repair_latest,
+    },
+    spec::RunPlace,
+    units::counted,
+};
+use sha2::{Digest, Sha256};
+
+use super::{ends, other_programs};
+use crate::schedule::{
+    Instruments, RunRequest, RunStop,
+    existing_run::{self, ExistingRun},
+    launch, leftovers,
+    machine::MachineIdentity,
+    open, programs,
+    remaining::History,
+    sweep,
+};
+
+/// The folder of copied programs under `results/`, and the programs in it.
+const PROGRAMS: &str = ".programs";
+const KILN: &str = "kiln";
+const KILN_TRIAL: &str = "kiln-trial";
+
+/// A run that waits for workers, or on which some work.
+#[derive(Clone, Debug)]
+pub struct Submitted {
+    pub folder: RunFolder,
+    pub queue: TicketQueue,
+    /// The program to start on each node: a copy of this one, which a rebuild does not touch.
+    pub program: PathBuf,
+    /// Numbers of tickets that are not done, and of all.
+    pub waiting: usize,
+    pub tickets: usize,
+    /// Notices for the user.
+    pub notices: Vec<String>,
+}
+
+/// Makes a run with a queue, or gives the newest unfinished run one; starts no trial. `None` if
+/// nothing is left to do.
+///
+/// # Errors
+/// See [`RunStop`].
+pub fn submit(
+    request: &RunRequest,
+    instruments: &Instruments,
+) -> Result<Option<Submitted>, RunStop> {
+    refuse(request)?;
+    if request.trials.iter().any(programs::needs_kiln_trial) {
+        sweep::without_program(request.trial_program)?;
+    }
+    programs::check(&request.wanted(), request.trials.iter())?;
+    let _lock = sweep::take_lock(request)?;
+    let failed = open::cannot_write(request);
+    let here = launch::versions(request.trial_program, request.sha256);
+    sweep::collect_newest(request)?;
+    let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
+    let (folder, notices) = match found {
+        ExistingRun::Old(old) if TicketQueue::of(&old.folder).is_some() => {
+            repair_latest(&old.folder).map_err(&failed)?;
+            same_programs(request, &old.file, &here)?;
+            (old.folder, Vec::new())
+        }
+        found => {
+            if let ExistingRun::Old(old) = &found
+                && request.trials.iter().all(|trial| {
+                    old.history
+                        .is_settled(&trial.id, request.experiment.run.retries)
+                })
+                && request.selection.rerun.is_empty()
+            {
+                return Ok(None);
+            }
+            let mut open = open::open(request, found, instruments, &[])?;
+            // A run of one launch so far may have lost attempts.
+            leftovers::adopt(&mut open, request, instruments)?;
+            let notices = std::mem::take(&mut open.notices);
+            let folder = open.folder.clone();
+            drop(open);
+            (folder, notices)
+        }
+    };
+    let queue = match TicketQueue::of(&folder) {
+        Some(queue) => queue,
+        None => begin_queue(request, &folder)?,
+    };
+    ask_again(request, &folder, &queue)?;
+    queue.go_on().map_err(&failed)?;
+    // Paths of the experiment stay relative to the folder in which the run was made.
+    if queue.submitted_from().is_none() {
+        std::env::current_dir()
+            .and_then(|here| queue.submit_from(&here))
+            .map_err(&failed)?;
+    }
+    let counts = queue.counts().map_err(&failed)?;
+    if counts.left() == 0 && counts.held > 0 {
+        return Err(RunStop::CannotRun(format!(
+            "{}: what is left is held ({}), because a trial was lost with its worker again and \
+             again; `--rerun killed` opens it",
+            folder.path().display(),
+            counted(counts.held, "ticket")
+        )));
+    }
+    if counts.left() == 0 {
+        return Ok(None);
+    }
+    Ok(Some(Submitted {
+        program: copied_programs(request, &here).map_err(&failed)?,
+        folder: RunFolder::at(
+            request
+                .results
+                .join(&request.experiment.name)
+                .join(folder.name()),
+        ),
+        queue,
+        waiting: counts.left(),
+        tickets: counts.all(),
+        notices,
+    }))
+}
+
+fn refuse(request: &RunRequest) -> Result<(), RunStop> {
+    let on = match request.experiment.run.on {
+        RunPlace::Slurm => RunPlace::Slurm.name(),
+        _ => RunPlace::Workers.name(),
+    };
+    if request.trials.is_empty() {
+        return Err(RunStop::Refused(format!(
+            "experiment `{}` has no trials to run",
+            request.experiment.name
+        )));
+    }
+    if request.search.is_some() {
+        return Err(RunStop::Refused(format!(
+            "a search runs on one machine: its next trials depend on the results of the ones \
+                 before; leave out `run.on: {on}`"
+        )));
+    }
+    if request.selection.rerun.contains(&Outcome::Skipped) {
+        return Err(RunStop::Refused(
+            "`--rerun skipped` does not go with a run for workers, who would skip them again; set \
+             `run.on_oom: record` and start a new run with `--fresh`"
+                .to_owned(),
+        ));
+    }
+    if !request.selection.only.is_empty() {
+        return Err(RunStop::Refused(format!(
+            "`--only` does not go with `run.on: {on}`, whose tickets hold whole blocks; leave \
+                 it out, or run these trials here with `--on here --fresh`"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the queue of a run: a ticket for each part of the plan that has something left. Rows that
+/// exist become those of a launch before all others.
+fn begin_queue(request: &RunRequest, folder: &RunFolder) -> Result<TicketQueue, RunStop> {
+    let failed = open::cannot_write(request);
+    let before = launch_folder::folder(folder, BEFORE);
+    let keep = || -> io::Result<()> {
+        folder
+            .open()?
+            .make_folder(Path::new(launch_folder::LAUNCHES))?
+            .make_folder(Path::new(&BEFORE.to_string()))?;
+        for (from, to) in [
+            (folder.trials_table(), before.trials_table()),
+            (folder.snapshots_table(), before.snapshots_table()),
+            (folder.samples_table(), before.samples_table()),
+        ] {
+            match fs::read(&from) {
+                Ok(bytes) => before.write(&to, &bytes)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    keep().map_err(&failed)?;
+    let history = History::of(&ends(request, folder)?);
+    let retries = request.experiment.run.retries;
+    let entry = |trial: &TrialId| TicketEntry {
+        trial: trial.clone(),
+        after: 0,
+    };
+    let left: Vec<Vec<TicketEntry>> = tickets(request.trials)
+        .iter()
+        .filter(|trials| {
+            trials
+                .iter()
+                .any(|trial| !history.is_settled(trial, retries))
+        })
+        .map(|trials| trials.iter().map(entry).collect())
+        .collect();
+    TicketQueue::create(folder, &left).map_err(failed)
+}
+
+/// Adds tickets for the trials that `--rerun` names, and opens those that were held for them.
+fn ask_again(request: &RunRequest, folder: &RunFolder, queue: &TicketQueue) -> Result<(), RunStop> {
+    let rerun = &request.selection.rerun;
+    if rerun.is_empty() {
+        return Ok(());
+    }
+    let failed = open::cannot_write(request);
+    let ends = ends(request, folder)?;
+    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, end)).collect();
+    let retries = request.experiment.run.retries;
+    let history = History::of(&ends);
+    let mut again: Vec<&Trial> = request.trials.iter().collect();
+    again.retain(|trial| {
+        last.get(&trial.id)
+            .is_some_and(|end| rerun.contains(&end.outcome))
+    });
+    let mut asked = HashSet::new();
+    for ticket in queue.list().map_err(&failed)? {
+        if matches!(ticket.state, TicketState::Open | TicketState::Taken(_)) {
+            let entries = queue.entries(ticket).unwrap_or_default();
+            asked.extend(entries.into_iter().map(|entry| entry.trial));
+        }
+        if ticket.state == TicketState::Held {
+            let entries = queue.entries(ticket).map_err(&failed)?;
+            let is_asked = entries
+                .iter()
+                .any(|entry| again.iter().any(|trial| trial.id == entry.trial));
+            if is_asked {
+                queue.put(ticket, TicketState::Open).map_err(&failed)?;
+            }
+        }
+    }
+    // Those that are not settled wait in their tickets anyway.
+    for trial in again
+        .into_iter()
+        .filter(|trial| history.is_settled(&trial.id, retries) && !asked.contains(&trial.id))
+    {
+        let entry = TicketEntry {
+            trial: trial.id.clone(),
+            after: last.get(&trial.id).map_or(0, |end| end.attempt),
+        };
+        queue.add(&[entry]).map_err(&failed)?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// If the run began with other programs than these: its workers would refuse them.
+fn same_programs(request: &RunRequest, file: &RunFile, here: &Versions) -> Result<(), RunStop> {
+    let first = file.launches.first().map(|launch| &launch.versions);
+    let Some(first) = first.filter(|first| !other_programs(first, here).is_empty()) else {
+        return Ok(());
+    };
+    let copy = request
+        .results
+        .join(PROGRAMS)
+        .join(copy_name(first))
+        .join(KILN);
+    let how = match copy.is_file() {
+        true => format!("use the copy that it began with, {}", copy.display()),
+        false => "use the program that it began with".to_owned(),
+    };
+    Err(RunStop::CannotRun(format!(
+        "the run began with another build of kiln or kiln-trial, and its workers take no other; \
+         {how}, or start a new run with `--fresh`"
+    )))
+}
+
+/// The name of the folder of copies of these programs: the first digits of a hash of their hashes.
+fn copy_name(versions: &Versions) -> String {
+    let hashes = [&versions.kiln_sha256, &versions.trial_program_sha256];
+    let hashes: String = hashes.into_iter().flatten().map(String::as_str).collect();
+    hex::encode(Sha256::digest(hashes))[..12].to_owned()
+}
+
+/// Copies this program and that of the trials to a folder named after their content, so that a
+/// rebuild while workers wait does not leak into them. Returns the path of this program there.
+fn copied_programs(request: &RunRequest, here: &Versions) -> io::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let folder = fs::canonicalize(request.results)?
+        .join(PROGRAMS)
+        .join(copy_name(here));
+    fs::create_dir_all(&folder)?;
+    // Nothing of it is committed, also under a `.gitignore` of an older kiln.
+    write_whole(&folder.with_file_name(".gitignore"), b"*\n")?;
+    for (from, name) in [(own.as_path(), KILN), (request.trial_program, KILN_TRIAL)] {
+        let to = folder.join(name);
+        // Commands need no `kiln-trial`.
+        if to.exists() || !from.is_file() {
+            continue;
+        }
+        let draft = to.with_extension(format!("{:08x}.new", fastrand::u32(..)));
+        fs::copy(from, &draft)?;
+        fs::set_permissions(&draft, fs::Permissions::from_mode(0o755))?;
+        fs::rename(&draft, &to)?;
+    }
+    Ok(folder.join(KILN))
+}

@@ -1,0 +1,608 @@
+//! What a run records of the programs of its trials, and the refusal to go on with others.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+
+use crate::scripted_child::{Ended, Place, program::write_program, wait_until};
+
+/// A place whose `x.yaml` is a command of three trials with these keys of `model`.
+fn place(model: &str) -> Place {
+    let place = Place::with("");
+    write_experiment(&place, model);
+    place
+}
+
+fn write_experiment(place: &Place, model: &str) {
+    place.write_command(
+        &format!("{model}\n  values: {{n: 1}}"),
+        "sweep: {grid: {model.values.n: [1, 2, 3]}}",
+    );
+}
+
+const SCRIPT: &str = "  argv: [sh, train.sh, '{n}']";
+
+/// Runs the first trial alone.
+fn run_one(place: &Place) {
+    let planned = place.kiln(&["plan", "x.yaml", "--json"]).output().unwrap();
+    let plan: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    let first = plan["trials"][0]["id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{plan}"));
+    let ended = place.run("", &["--only", first]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.rows().len(), 1);
+}
+
+fn sum(text: &str) -> String {
+    use sha2::Digest;
+    hex::encode(sha2::Sha256::digest(text))
+}
+
+/// The first digits of the hashes of two texts, as a message has them.
+fn sums(before: &str, after: &str) -> String {
+    format!("({}…, {}…)", &sum(before)[..12], &sum(after)[..12])
+}
+
+fn programs(place: &Place, launch: usize) -> Value {
+    place.run_file()["launches"][launch]["programs"].clone()
+}
+
+#[track_caller]
+fn assert_refused(ended: &Ended, words: &[&str]) {
+    assert_eq!(ended.status, Some(2), "{ended:?}");
+    for words in words {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_script_that_changed_since_the_last_launch_is_refused_with_both_hashes() {
+    let place = place(SCRIPT);
+    let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
+    write("true");
+    run_one(&place);
+    write("false");
+    let launches = || place.run_file()["launches"].as_array().unwrap().len();
+    for more in [&[][..], &["--dry-run"]] {
+        let words = format!(
+            "`train.sh` is another than launch 1's {}",
+            sums("true", "false")
+        );
+        assert_refused(&place.run("", more), &[&words, "put it back", "`--fresh`"]);
+        assert_eq!(
+            (launches(), place.rows().len()),
+            (1, 1),
+            "nothing was started"
+        );
+    }
+    fs::remove_file(place.path("train.sh")).unwrap();
+    let gone = format!("`train.sh` of launch 1 ({}…) is gone", &sum("true")[..12]);
+    assert_refused(&place.run("", &[]), &[&gone]);
+    // Put back, it goes on in the same run.
+    write("true");
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.runs(), place.rows().len()),
+        (Some(0), 1, 3),
+        "{ended:?}"
+    );
+    // A finished run is left as it is.
+    write("echo");
+    let ended = place.run("", &[]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("is finished, but its program has changed since (`train.sh`"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn all_changed_files_are_named_at_once_and_a_new_one_is_told() {
+    let place = place("  argv: [sh, train.sh]\n  environment: {N: '{n}'}\n  files: ['src/**/*.c']");
+    fs::create_dir_all(place.path("src/deep")).unwrap();
+    for file in ["train.sh", "src/a.c", "src/deep/b.c"] {
+        fs::write(place.path(file), "true").unwrap();
+    }
+    run_one(&place);
+    let recorded = programs(&place, 0);
+    let files: Vec<&String> = recorded["model"]["files"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
+    assert_eq!(files, ["src/a.c", "src/deep/b.c", "train.sh"]);
+    assert_eq!(recorded["model"]["files"]["src/a.c"], sum("true"));
+    assert_eq!(recorded["model"]["program"][0], "sh train.sh");
+    assert_eq!(recorded["model"]["main"], "train.sh");
+    for file in ["train.sh", "src/deep/b.c"] {
+        fs::write(place.path(file), ":").unwrap();
+    }
+    let ended = place.run("", &[]);
+    assert_refused(
+        &ended,
+        &["`train.sh` is another", "`src/deep/b.c` is another"],
+    );
+    assert!(!ended.stderr.contains("src/a.c"), "{ended:?}");
+    for file in ["train.sh", "src/deep/b.c"] {
+        fs::write(place.path(file), "true").unwrap();
+    }
+    fs::write(place.path("src/new.c"), "new").unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+    assert!(
+        ended
+            .stderr
+            .contains("not among the files of the earlier launches: `src/new.c`"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_program_that_was_moved_is_the_same_and_another_of_its_name_is_not() {
+    let place = place("  argv: [./bench, '{n}']");
+    write_program(&place.path("bench"), "#!/bin/sh\ntrue\n");
+    run_one(&place);
+    fs::create_dir(place.path("bin")).unwrap();
+    fs::rename(place.path("bench"), place.path("bin/bench")).unwrap();
+    write_experiment(&place, "  argv: [bin/bench, '{n}']");
+    let original = "#!/bin/sh\ntrue\n";
+    write_program(&place.path("bin/bench"), "#!/bin/sh\n:\n");
+    let words = format!(
+        "`bin/bench` is another than `./bench` of launch 1 {}",
+        sums(original, "#!/bin/sh\n:\n")
+    );
+    assert_refused(&place.run("", &[]), &[&words.replace("./bench", "bench")]);
+    write_program(&place.path("bin/bench"), original);
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.runs(), place.rows().len()),
+        (Some(0), 1, 3),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_script_edited_while_a_sweep_runs_ends_the_launch_and_the_rows_stay() {
+    let place = place(SCRIPT);
+    let text = "touch at-work; while [ ! -e release ]; do sleep 0.02; done";
+    let write = |text: &str| fs::write(place.path("train.sh"), text).unwrap();
+    write(text);
+    let kiln = place.start("");
+    wait_until("the first trial works", || place.path("at-work").exists());
+    // Shells read their script as they go.
+    write_program(&place.path("other"), "true");
+    fs::rename(place.path("other"), place.path("train.sh")).unwrap();
+    place.release();
+    let ended = Ended::of(kiln.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    let words = format!(
+        "`train.sh` is another than launch 1's {}; put it back",
+        sums(text, "true")
+    );
+    assert!(ended.stderr.contains(&words), "{words}: {ended:?}");
+    assert_eq!(place.column("outcome"), ["completed"]);
+    assert_refused(
+        &place.run("", &[]),
+        &["`train.sh` is another than launch 1's"],
+    );
+    // A file that is only touched, or written again, is the same.
+    write(text);
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_file_that_prepare_makes_may_change_and_its_sources_may_not() {
+    let place = place(
+        "  argv: [cat, made]\n  prepare: [sh, -c, 'echo $KILN_VALUE_N >made; cat source >>made']\n  \
+         files: [source]",
+    );
+    fs::write(place.path("source"), "1").unwrap();
+    fs::write(place.path("made"), "old").unwrap();
+    run_one(&place);
+    let recorded = programs(&place, 0);
+    let names = |part: &str| -> Vec<String> {
+        recorded["model"][part]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
+    };
+    assert_eq!(
+        (names("files"), names("beside")),
+        (vec!["source".into()], vec!["cat".into(), "made".into()])
+    );
+    fs::write(place.path("source"), "2").unwrap();
+    assert_refused(&place.run("", &[]), &["`source` is another"]);
+    fs::write(place.path("source"), "1").unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+    assert!(
+        ended.stderr.contains("`made` is another than launch 1's"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_program_that_writes_a_file_of_its_arguments_is_told_where_it_belongs() {
+    let place = place("  argv: [sh, train.sh, --log, log.txt]\n  environment: {N: '{n}'}");
+    fs::write(place.path("train.sh"), "echo $N >>$2").unwrap();
+    // A new file is not held: it was not there when the launch began.
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+    let ended = place.run("", &["--fresh"]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(3), 1),
+        "{ended:?}"
+    );
+    let words = "`log.txt` is another than launch 1's";
+    let advice = "; a file that the program itself writes belongs below `{folder}`";
+    assert!(
+        ended.stderr.contains(words) && ended.stderr.contains(advice),
+        "{ended:?}"
+    );
+}
+
+/// As long as nothing was measured, a fault of the program can be mended.
+#[test]
+fn a_program_may_change_until_the_first_outcome() {
+    let place = place("  argv: [sh, train.sh, '{n}']");
+    fs::write(place.path("train.sh"), "touch at-work; sleep 600").unwrap();
+    let kiln = place.start("");
+    wait_until("the first trial works", || place.path("at-work").exists());
+    crate::scripted_child::send(&kiln.id().to_string(), "TERM");
+    assert_eq!(kiln.wait_with_output().unwrap().status.code(), Some(130));
+    fs::write(place.path("train.sh"), "true").unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 1), "{ended:?}");
+}
+
+/// A virtual environment of the Python of this machine, with one package.
+fn environment(place: &Place, version: &str) {
+    let venv = place.path(".venv");
+    if !venv.exists() {
+        let made = Command::new("python3")
+            .args(["-m", "venv", "--without-pip"])
+            .arg(&venv)
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let lib = fs::read_dir(venv.join("lib"))
+        .unwrap()
+        .flatten()
+        .next()
+        .unwrap();
+    let info = lib.path().join("site-packages/own-1.dist-info");
+    fs::create_dir_all(&info).unwrap();
+    fs::write(
+        info.join("METADATA"),
+        format!("Name: own\nVersion: {version}\n"),
+    )
+    .unwrap();
+}
+
+#[test]
+fn a_package_that_was_updated_is_told_and_its_list_is_kept() {
+    let place = place("  argv: [.venv/bin/python, train.py, '{n}']");
+    fs::write(place.path("train.py"), "import sys").unwrap();
+    environment(&place, "1.0");
+    run_one(&place);
+    let list =
+        |launch: u64| fs::read_to_string(place.latest().join(format!("packages-{launch}.txt")));
+    let first = list(1).unwrap();
+    assert!(
+        first.starts_with("# .venv/bin/python: python 3.") && first.ends_with("own 1.0\n"),
+        "{first}"
+    );
+    let recorded = &programs(&place, 0)["model"]["interpreters"][".venv/bin/python"];
+    assert_eq!(
+        (&recorded["packages"], &recorded["packages_file"]),
+        (&1.into(), &"packages-1.txt".into())
+    );
+    environment(&place, "1.1");
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+    let words = "packages of .venv/bin/python are others than at launch 1: own 1.0 → 1.1";
+    assert!(ended.stderr.contains(words), "{ended:?}");
+    assert!(list(2).unwrap().ends_with("own 1.1\n"));
+    // Equal packages are listed once.
+    let ended = place.run("", &["--rerun", "completed"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        list(3).is_err() && !ended.stderr.contains("packages of"),
+        "{ended:?}"
+    );
+    let recorded = &programs(&place, 2)["model"]["interpreters"][".venv/bin/python"];
+    assert_eq!(recorded["packages_file"], "packages-2.txt");
+}
+
+#[test]
+fn an_entry_of_files_that_stands_for_nothing_is_found_before_the_first_trial() {
+    let faults = [
+        ("no.c", "no.c: there is no such file"),
+        ("'*.c'", "`*.c` matches no file"),
+        ("src", "src is a folder; write `src/**`"),
+        ("pipe", "pipe: it is a FIFO, not a file"),
+        (
+            "'src/**'",
+            "more than the 2 files allowed for the `files` of a program",
+        ),
+    ];
+    for (file, words) in faults {
+        let place = place(&format!("  argv: ['true', '{{n}}']\n  files: [{file}]"));
+        fs::create_dir(place.path("src")).unwrap();
+        (0..3).for_each(|number| fs::write(place.path(&format!("src/{number}")), "").unwrap());
+        let fifo = Command::new("mkfifo").arg(place.path("pipe")).status();
+        assert!(fifo.unwrap().success());
+        let ended = place
+            .kiln(&["run", "x.yaml"])
+            .env("KILN_LIMIT_PROGRAM_FILES", "2")
+            .output();
+        let ended = Ended::of(ended.unwrap());
+        assert_refused(&ended, &["`model.files`", words]);
+        assert!(!place.path("results").exists());
+    }
+}
+
+#[test]
+fn what_cannot_be_known_of_a_program_is_told_and_the_trials_run() {
+    let place = place("  argv: [./python, big, '{n}']\n  files: [/proc/self/mem]");
+    fs::write(place.path("big"), "x".repeat(2000)).unwrap();
+    write_program(
+        &place.path("python"),
+        "#!/bin/sh\ncase $1 in -c) echo 'no -c here' >&2; exit 3;; esac\n",
+    );
+    let ended = place
+        .kiln(&["run", "x.yaml"])
+        .env("KILN_LIMIT_PROGRAM_FILE_BYTES", "1000")
+        .output();
+    let ended = Ended::of(ended.unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    for words in [
+        "`/proc/self/mem` has no hash, so a change of it is not noticed",
+        "`big` has no hash, so a change of it is not noticed: it has 2.0 KiB, more than",
+        "the packages of python are not recorded: no -c here",
+    ] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    let list = fs::read_to_string(place.latest().join("packages-1.txt")).unwrap();
+    assert_eq!(
+        list,
+        "# python: version unknown, packages unknown (no -c here)\n"
+    );
+}
+
+#[test]
+fn an_engine_of_ones_own_is_held_as_a_command_is_and_its_libraries_are_its_own() {
+    let place = Place::with("");
+    let line = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign_trial/line.py");
+    let text = fs::read_to_string(line).unwrap();
+    fs::create_dir(place.path("engines")).unwrap();
+    fs::write(place.path("engines/line.py"), &text).unwrap();
+    fs::write(
+        place.path("x.yaml"),
+        "kiln: 1\nname: x\nmodel: {kind: custom, name: line, reads: text, seq_len: 8, rate: 0.1}\n\
+         data: {kind: generated, characters: 3000}\n\
+         train: {steps: 40, batch_size: 4, cpu_threads: 1}\n\
+         measure: {warmup_steps: 4, warmup_seconds: 0.0, log_every: 5}\n\
+         run: {devices: cpu, engine: own, engines: {own: {argv: [python3, engines/line.py], files: ['engines/*']}}}\n\
+         sweep: {grid: {model.rate: [0.1, 0.2, 0.3]}}\n",
+    )
+    .unwrap();
+    run_one(&place);
+    let recorded = programs(&place, 0);
+    let own = &recorded["run.engines.own"];
+    assert_eq!(own["program"][0], "python3 engines/line.py");
+    assert_eq!(own["files"]["engines/line.py"], sum(&text));
+    assert!(
+        own["interpreters"]["python3"]["version"]
+            .as_str()
+            .unwrap()
+            .starts_with("python 3.")
+    );
+    let attempt = place.attempts().remove(0).join("attempt.json");
+    let attempt: Value = serde_json::from_slice(&fs::read(attempt).unwrap()).unwrap();
+    assert_eq!(attempt["argv"][1], "engines/line.py");
+    assert!(
+        attempt["argv"][2]
+            .as_str()
+            .unwrap()
+            .ends_with("/trial.yaml"),
+        "{attempt}"
+    );
+    fs::write(place.path("engines/line.py"), text.clone() + "#").unwrap();
+    assert_refused(
+        &place.run("", &[]),
+        &["`engines/line.py` is another than launch 1's"],
+    );
+    fs::write(place.path("engines/line.py"), text).unwrap();
+    let ended = place.run("", &[]);
+    assert_eq!(
+        (ended.status, place.rows().len()),
+        (Some(0), 3),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn libraries_that_a_program_loaded_are_recorded_with_their_build_ids() {
+    let place = place("  argv: [python3, train.py, '{n}']\n  window: {from: '^go'}");
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.lines().find_map(|line| {
+        let path = &line[line.find('/')?..];
+        path.contains("/libc.so").then(|| path.to_owned())
+    });
+    // Any library will do; what counts is its name.
+    let folder = Path::new(&libc.unwrap()).parent().unwrap().to_owned();
+    fs::copy(folder.join("libm.so.6"), place.path("libgomp.so.1")).unwrap();
+    fs::write(
+        place.path("train.py"),
+        "import ctypes, time\nctypes.CDLL('./libgomp.so.1')\nprint('go', flush=True)\ntime.sleep(0.5)\n",
+    )
+    .unwrap();
+    run_one(&place);
+    let found = programs(&place, 0)["model"]["libraries"]["openmp"].clone();
+    let words = found.as_str().unwrap_or_default();
+    assert!(words.starts_with("libgomp.so.1"), "{words}");
+    assert!(place.run_file()["launches"][0].get("libraries").is_none());
+}
+
+#[test]
+fn the_commit_of_a_programs_repository_is_recorded() {
+    let place = place("  argv: [sh, elsewhere/train.sh, '{n}']");
+    let folder = place.path("elsewhere");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("train.sh"), "true").unwrap();
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(&folder)
+            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+            .args(arguments);
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    run_one(&place);
+    let recorded = &programs(&place, 0)["model"]["repositories"]["elsewhere"];
+    assert_eq!(recorded["commit"], git(&["rev-parse", "HEAD"]));
+    assert_eq!(recorded["dirty"], false);
+}
+
+#[test]
+fn two_runs_differ_in_their_programs_interpreters_and_packages() {
+    let place = place("  argv: [.venv/bin/python, train.py, '{n}']");
+    fs::write(place.path("train.py"), "import sys").unwrap();
+    environment(&place, "1.0");
+    assert_eq!(place.run("", &[]).status, Some(0));
+    fs::write(place.path("train.py"), "import os").unwrap();
+    environment(&place, "1.1");
+    let ended = place.run("", &[]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 2), "{ended:?}");
+    let page = |arguments: &[&str]| Ended::of(place.kiln(arguments).output().unwrap()).stdout;
+    let [before, after] = ["import sys", "import os"].map(|text| sum(text)[..12].to_owned());
+    let script = format!("programs.train.py: {before}… → {after}…");
+    let list = "1 package (";
+    for arguments in [&["compare", "x~1", "x"][..], &["reproduce", "x~1"]] {
+        let page = page(arguments);
+        for words in [
+            &script,
+            "packages.own: 1.0 → 1.1",
+            list,
+            "…), in packages-1.txt",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+    }
+    let page = page(&["diff", "x~1", "x~2"]);
+    let lines: Vec<Vec<&str>> = page
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let has = |line: &[&str]| lines.iter().any(|found| found == line);
+    let [before, after] = [before, after].map(|digits| digits + "…");
+    assert!(has(&["programs.train.py", &after, "→", &before]), "{page}");
+    assert!(has(&["packages.own", "1.1", "→", "1.0"]), "{page}");
+}
+
+#[test]
+fn packages_of_a_committed_run_are_read_from_its_revision() {
+    let place = place("  argv: [.venv/bin/python, train.py, '{n}']");
+    fs::write(place.path("train.py"), "import sys").unwrap();
+    environment(&place, "1.0");
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        git.current_dir(place.path(""))
+            .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+            .args(arguments);
+        assert!(git.output().unwrap().status.success());
+    };
+    git(&["init", "-q"]);
+    assert_eq!(place.run("", &[]).status, Some(0));
+    git(&["add", "results"]);
+    git(&["commit", "-q", "-m", "first"]);
+    environment(&place, "1.1");
+    assert_eq!(place.run("", &["--fresh"]).status, Some(0));
+    let page = place
+        .kiln(&["compare", "HEAD:results/x/latest", "results/x/latest"])
+        .output();
+    let page = Ended::of(page.unwrap()).stdout;
+    assert!(page.contains("packages.own: 1.0 → 1.1"), "{page}");
+}
+
+#[test]
+fn a_module_that_python_runs_is_the_program() {
+    let place = place("  argv: [python3, -m, pack, '{n}']");
+    fs::create_dir(place.path("pack")).unwrap();
+    let write = |text: &str| fs::write(place.path("pack/__main__.py"), text).unwrap();
+    write("pass");
+    run_one(&place);
+    let program = &programs(&place, 0)["model"];
+    assert_eq!(program["program"][0], "python3 -m pack", "{program}");
+    assert_eq!(program["main"], "pack/__main__.py", "{program}");
+    write("raise SystemExit(1)");
+    let words = format!(
+        "`pack/__main__.py` is another than launch 1's {}",
+        sums("pass", "raise SystemExit(1)")
+    );
+    assert_refused(&place.run("", &[]), &[&words]);
+}
+
+#[test]
+fn a_plan_foretells_that_a_run_would_be_refused() {
+    let place = place(SCRIPT);
+    fs::write(place.path("train.sh"), "true").unwrap();
+    run_one(&place);
+    let plan = |more: &[&str]| {
+        let planned = place.kiln(&[&["plan", "x.yaml"], more].concat()).output();
+        Ended::of(planned.unwrap())
+    };
+    assert!(!plan(&[]).stdout.contains("cannot run here"));
+    fs::write(place.path("train.sh"), "false").unwrap();
+    let change = format!(
+        "`train.sh` is another than launch 1's {}",
+        sums("true", "false")
+    );
+    for more in [&[][..], &["--json"]] {
+        let planned = plan(more);
+        assert_eq!(planned.status, Some(0), "{planned:?}");
+        assert!(planned.stdout.contains(&change), "{planned:?}");
+    }
+    assert!(plan(&[]).stdout.contains("\ncannot run here: results/x/"));
+    write_experiment(&place, "  argv: [./nothing, '{n}']");
+    let planned = plan(&[]);
+    assert!(
+        planned.stdout.contains("cannot run here: `model.argv`: ")
+            && planned
+                .stdout
+                .contains("/nothing: the program does not exist"),
+        "{planned:?}"
+    );
+}

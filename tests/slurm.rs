@@ -1,0 +1,537 @@
+//! `kiln run --on slurm` on a cluster that is a folder: tests/slurm/fake has the programs, and its
+//! `sbatch` really starts the tasks.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+};
+
+use crate::{
+    form::by_form,
+    scripted_child::{Ended, Place, Row, hear, program::write_program, signal, wait_until},
+};
+
+/// A sweep of this many trials. Each waits for the file `release` in its place, if `waits`.
+fn sweep(trials: usize, waits: bool, workers: u32, more: &str) -> Place {
+    let place = Place::with("");
+    let values: Vec<String> = (1..=trials).map(|value| value.to_string()).collect();
+    let pause = match waits {
+        true => format!(
+            "while [ ! -e {} ]; do sleep 0.05; done; ",
+            place.path("release").display()
+        ),
+        false => String::new(),
+    };
+    let setup = "'export KILN_LOCKS=\"$PWD/locks-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID\"'";
+    place.write_command(
+        &format!(
+            "  argv: [sh, -c, '{pause}echo loss $KILN_VALUE_LAST']\n  values: {{last: 3}}\n  \
+             metrics: {{train_loss: {{line: 'loss ([0-9]+)'}}}}"
+        ),
+        &format!(
+            "run: {{devices: cpu, on: slurm, slurm: {{workers: {workers}, environment: \
+             [KILN_TRIAL, KILN_BEAT_SECONDS], setup: [{setup}]{more}}}}}\n\
+             sweep: {{grid: {{model.values.last: [{}]}}}}",
+            values.join(", ")
+        ),
+    );
+    fs::create_dir(cluster(&place)).unwrap();
+    place
+}
+
+/// The folder that is the cluster.
+fn cluster(place: &Place) -> PathBuf {
+    place.path("cluster")
+}
+
+/// Makes something wrong with the cluster, or with one of its programs.
+fn fault(place: &Place, name: &str, text: &str) {
+    fs::write(cluster(place).join(name), text).unwrap();
+}
+
+fn no_fault(place: &Place, name: &str) {
+    fs::remove_file(cluster(place).join(name)).unwrap();
+}
+
+/// A program with those of the cluster before all others.
+fn on_cluster(place: &Place, command: &mut Command) {
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm/fake");
+    let path = std::env::var("PATH").unwrap();
+    command
+        .env("PATH", format!("{}:{path}", fake.display()))
+        .env("FAKE_SLURM", cluster(place))
+        .env("KILN_BEAT_SECONDS", "0.2")
+        .env("SLURM_CPU_BIND", "quiet,mask_cpu:0x1");
+}
+
+fn kiln(place: &Place, arguments: &[&str]) -> Command {
+    let mut command = place.kiln(arguments);
+    on_cluster(place, &mut command);
+    command
+}
+
+fn end(place: &Place, arguments: &[&str]) -> Ended {
+    Ended::of(kiln(place, arguments).output().unwrap())
+}
+
+fn start(place: &Place, arguments: &[&str]) -> Child {
+    kiln(place, arguments).spawn().unwrap()
+}
+
+/// A task ends as a cluster would end it.
+fn end_task(place: &Place, task: &str, state: &str) {
+    let mut command = Command::new("fake");
+    on_cluster(place, &mut command);
+    assert!(
+        command
+            .args(["end", task, state])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+fn script(place: &Place, submission: u64) -> String {
+    let path = place.latest().join(format!("submit/{submission}/job.sh"));
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn is_running(place: &Place, trials: usize) -> bool {
+    // A trial is a shell and its program.
+    place.latest().exists() && place.processes().len() >= trials
+}
+
+fn outcomes(place: &Place) -> Vec<(String, String)> {
+    let pair = |row: Row| (row["outcome"].clone(), row["reason"].clone());
+    place.rows().into_iter().map(pair).collect()
+}
+
+#[test]
+fn workers_in_a_job_array_leave_the_rows_of_a_single_launch() {
+    let place = sweep(
+        6,
+        false,
+        2,
+        ", partition: gpu, cpus: 2, memory: 1GiB, time: 1h",
+    );
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended
+            .stdout
+            .contains("job 100: 2 tasks, partition gpu, 2 CPUs, 1GiB, 1h; Ctrl-C leaves"),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("6 trials: 6 completed"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(place.column("train_loss").len(), 6);
+    let text = script(&place, 1);
+    assert!(text.contains("#SBATCH --array=0-1\n"), "{text}");
+    assert!(
+        text.contains("#SBATCH --partition=gpu\n#SBATCH --cpus-per-task=2\n"),
+        "{text}"
+    );
+    assert!(!text.contains("SLURM_CPU_BIND"), "{text}");
+    let launches = place.run_file()["launches"].as_array().unwrap().clone();
+    let tasks: Vec<(u64, u64)> = launches
+        .iter()
+        .filter(|launch| launch["slurm"]["job"] == 100)
+        .map(|launch| {
+            let of = |key: &str| launch["slurm"][key].as_u64().unwrap();
+            (of("task"), of("restarts"))
+        })
+        .collect();
+    assert!(
+        !tasks.is_empty()
+            && tasks
+                .iter()
+                .all(|(task, restarts)| *task < 2 && *restarts == 0)
+    );
+    // The name of a node is an identity.
+    assert!(!place.run_file().to_string().contains("\"n1\""));
+    let again = end(&place, &["run", "x.yaml"]);
+    assert!(
+        again.stderr.contains("every trial already has its result"),
+        "{again:?}"
+    );
+    assert_eq!((again.status, place.runs()), (Some(0), 1));
+}
+
+#[test]
+fn no_more_workers_are_asked_for_than_there_are_tickets_or_tasks_of_an_array() {
+    let place = sweep(2, false, 8, "");
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert!(
+        ended.stderr.contains("2 tickets for 8 workers") && ended.stderr.contains("asking for 2"),
+        "{ended:?}"
+    );
+    assert!(script(&place, 1).contains("#SBATCH --array=0-1\n"));
+    let place = sweep(4, false, 4, "");
+    fault(&place, "most", "4");
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert!(
+        ended
+            .stderr
+            .contains("at most 3 tasks (MaxArraySize); asking for 3 of 4 workers"),
+        "{ended:?}"
+    );
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+}
+
+#[test]
+fn a_job_whose_reply_was_lost_is_found_by_its_name() {
+    let place = sweep(3, false, 2, "");
+    fault(
+        &place,
+        "fault-sbatch",
+        "lose: Batch job submission failed: Socket timed out",
+    );
+    fault(&place, "hold", "");
+    let ended = end(&place, &["run", "x.yaml", "--detach"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("job 100: 2 tasks"), "{ended:?}");
+    // kiln itself died between the reply and its note.
+    let path = place.latest().join("submit/1/submission.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace(",\n  \"job\": 100", "")).unwrap();
+    no_fault(&place, "hold");
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert!(ended.stdout.contains("3 trials: 3 completed"), "{ended:?}");
+    assert!(fs::read_to_string(&path).unwrap().contains("\"job\": 100"));
+    assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn what_sbatch_refuses_is_told_in_its_words_and_the_same_command_goes_on() {
+    let place = sweep(2, false, 2, "");
+    let words = "Batch job submission failed: Invalid partition name specified";
+    fault(&place, "fault-sbatch", &format!("refuse: {words}"));
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains(&format!("sbatch: {words}; the run and its queue are kept")),
+        "{ended:?}"
+    );
+    no_fault(&place, "fault-sbatch");
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 1), "{ended:?}");
+    // Without Slurm's programs.
+    let place = sweep(1, false, 1, "");
+    fs::create_dir(place.path("bin")).unwrap();
+    std::os::unix::fs::symlink("/bin/sh", place.path("bin/sh")).unwrap();
+    let mut command = kiln(&place, &["run", "x.yaml"]);
+    let ended = Ended::of(command.env("PATH", place.path("bin")).output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stderr.contains("there is no `sbatch` in `PATH`"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn who_leaves_comes_back_and_a_second_one_asks_for_nothing() {
+    let place = sweep(3, false, 2, "");
+    fault(&place, "hold", "");
+    let ended = end(&place, &["run", "x.yaml", "--detach"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let mut second = start(&place, &["run", "x.yaml"]);
+    hear(
+        &mut second,
+        "2 of 2 workers wait in Slurm's queue (Priority)",
+    );
+    signal(&second, "INT");
+    let left = Ended::of(second.wait_with_output().unwrap());
+    assert_eq!(left.status, Some(130), "{left:?}");
+    assert!(
+        left.stdout
+            .contains("2 workers wait or run in Slurm already; no more are asked for"),
+        "{left:?}"
+    );
+    no_fault(&place, "hold");
+    let ended = end(&place, &["wait", "x"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("3 trials: 3 completed"), "{ended:?}");
+    assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn a_worker_whose_node_is_lost_is_replaced_on_another_node() {
+    let place = sweep(1, true, 1, "");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    end_task(&place, "100_0", "NODE_FAIL");
+    let heard = hear(
+        &mut attending,
+        "in place of workers that are gone, without n1",
+    );
+    assert!(
+        heard.contains("no more workers are asked for on node n1"),
+        "{heard}"
+    );
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let outcomes = outcomes(&place);
+    assert_eq!(outcomes[0].0, "killed");
+    assert!(
+        outcomes[0]
+            .1
+            .contains("lost: its node was lost (NODE_FAIL)"),
+        "{outcomes:?}"
+    );
+    assert_eq!(outcomes[1].0, "completed");
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+    // One is enough.
+    assert!(!place.latest().join("submit/3").exists());
+}
+
+#[test]
+fn no_worker_is_replaced_once_the_resubmissions_are_used_up() {
+    let place = sweep(1, true, 1, ", resubmissions: 0");
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    end_task(&place, "100_0", "NODE_FAIL");
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("`run.slurm.resubmissions` (0) are used up"),
+        "{ended:?}"
+    );
+    assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn what_only_the_accounting_remembers_counts_too() {
+    let place = sweep(1, true, 1, ", time: 4h");
+    fault(&place, "accounting", "");
+    fault(&place, "forgetful", "");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    end_task(&place, "100_0", "TIMEOUT");
+    hear(&mut attending, "in place of workers that are gone");
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let outcomes = outcomes(&place);
+    assert_eq!(outcomes[0].0, "interrupted");
+    assert!(
+        outcomes[0].1.contains("the job's time limit (4h) ended it"),
+        "{outcomes:?}"
+    );
+}
+
+#[test]
+fn a_worker_of_which_slurm_has_forgotten_everything_is_replaced_as_well() {
+    let place = sweep(1, true, 1, "");
+    fault(&place, "forgetful", "");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    end_task(&place, "100_0", "FAILED");
+    hear(&mut attending, "in place of workers that are gone");
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(outcomes(&place)[0].0, "killed");
+}
+
+#[test]
+fn a_stop_cancels_what_waits_and_ends_what_runs() {
+    let place = sweep(3, true, 1, "");
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    let listed = end(&place, &["ls"]);
+    assert!(
+        listed.stdout.contains("workers have 1 ticket on n1"),
+        "{listed:?}"
+    );
+    let stop = end(&place, &["stop", "x", "--now"]);
+    assert_eq!(stop.status, Some(0), "{stop:?}");
+    assert!(
+        stop.stdout.contains("`kiln run FILE --on slurm` goes on"),
+        "{stop:?}"
+    );
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert!(
+        ended.stderr.contains("the workers were asked to stop"),
+        "{ended:?}"
+    );
+    wait_until("the trial ended", || place.processes().is_empty());
+    let ended = end(&place, &["wait", "x", "--once"]);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    let text = fs::read_to_string(place.latest().join("submit/1/submission.json")).unwrap();
+    assert!(text.contains("\"of\": \"all\""), "{text}");
+    place.release();
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!((ended.status, place.runs()), (Some(0), 1), "{ended:?}");
+}
+
+#[test]
+fn workers_that_somebody_cancels_are_not_replaced() {
+    let place = sweep(3, true, 2, "");
+    fault(&place, "hold", "");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    hear(&mut attending, "2 of 2 workers wait");
+    let mut cancel = Command::new("scancel");
+    on_cluster(&place, &mut cancel);
+    assert!(cancel.arg("100").status().unwrap().success());
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("the workers were cancelled, and 3 tickets are left"),
+        "{ended:?}"
+    );
+    assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn a_setup_that_fails_again_and_again_ends_the_attendance() {
+    let place = sweep(3, false, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let text = text.replace("setup: [", "setup: ['echo no module cuda >&2; false', ");
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    let said = "job 100_0 ended (FAILED 97:0) before its worker began: kiln: line 1 of \
+                run.slurm.setup ended with 1";
+    assert!(ended.stderr.contains(said), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("3 workers in a row ended without a trial"),
+        "{ended:?}"
+    );
+    assert!(!place.latest().join("submit/4").exists());
+}
+
+#[test]
+fn trials_go_on_while_slurm_does_not_answer() {
+    let place = sweep(2, true, 1, "");
+    // A client that hangs is given up after 20 s.
+    let fault_of = by_form("refuse: Unable to contact slurm controller", "hang");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    fault(&place, "fault-squeue", fault_of);
+    hear(&mut attending, "; trials go on");
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["completed"; 2]);
+}
+
+#[test]
+fn a_worker_without_time_for_another_trial_asks_to_be_started_again() {
+    let place = sweep(3, false, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    // The first start has too little time for a second trial, the next one has an hour.
+    let end_time = "'export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 + 3600 * \
+                    ${SLURM_RESTART_COUNT:-0} ))', ";
+    let text = text.replace("setup: [", &format!("setup: [{end_time}"));
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let launches = place.run_file()["launches"].as_array().unwrap().clone();
+    let of_slurm: Vec<(u64, String)> = launches
+        .iter()
+        .filter(|launch| launch["slurm"]["job"] == 100)
+        .map(|launch| {
+            let restarts = launch["slurm"]["restarts"].as_u64().unwrap();
+            (restarts, launch["ended"]["cause"].to_string())
+        })
+        .collect();
+    let wanted = [(0, "\"out-of-time\"".to_owned()), (1, "null".to_owned())];
+    assert_eq!(of_slurm, wanted);
+    assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
+    let place = sweep(1, true, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let end_time = "setup: ['export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 ))', ";
+    fs::write(place.path("x.yaml"), text.replace("setup: [", end_time)).unwrap();
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    // As at the end of the job's time.
+    assert_eq!(end(&place, &["stop", "x", "--now"]).status, Some(0));
+    Ended::of(attending.wait_with_output().unwrap());
+    wait_until("the trial ended", || place.processes().is_empty());
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("3 workers in a row ended without a trial")
+            && ended
+                .stderr
+                .contains("give workers more time (`run.slurm.time`)"),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+}
+
+#[test]
+fn a_node_on_which_trials_fail_before_they_begin_gets_no_more_workers() {
+    let place = sweep(1, false, 1, "");
+    place.write(
+        "train: {steps: 10}\nrun: {devices: cpu, on: slurm, slurm: {environment: [KILN_TRIAL, \
+         CHILD, KILN_BEAT_SECONDS]}}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4]}}",
+    );
+    let child = place.path("child.sh");
+    write_program(
+        &child,
+        "#!/bin/sh\n[ \"$SLURMD_NODENAME\" != n1 ] || exit 1\nexec \"$CHILD\" \"$@\"\n",
+    );
+    let mut command = kiln(&place, &["run", "x.yaml"]);
+    let scripted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+    command.env("KILN_TRIAL", &child).env("CHILD", scripted);
+    let ended = Ended::of(command.output().unwrap());
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("no more workers are asked for on node n1"),
+        "{ended:?}"
+    );
+    assert_eq!(
+        place
+            .column("outcome")
+            .iter()
+            .filter(|outcome| *outcome == "failed")
+            .count(),
+        2
+    );
+    assert_eq!(
+        place
+            .column("outcome")
+            .iter()
+            .filter(|outcome| *outcome == "completed")
+            .count(),
+        2
+    );
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+}
+
+#[test]
+fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
+    let place = sweep(1, false, 1, ", gres: gpu:1");
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("`run.slurm.gres` asks for gpu:1, but this worker has no GPU"),
+        "{ended:?}"
+    );
+}

@@ -1,0 +1,738 @@
+//! Several launches on one run: workers that die, stop and come back lose and double nothing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    form::by_form,
+    scripted_child::{Ended, Place, Row, send, wait_until},
+};
+
+/// A sweep of this many trials, each of so many seconds.
+fn sweep(trials: usize, seconds: &str) -> Place {
+    let values: Vec<String> = (1..=trials).map(|value| value.to_string()).collect();
+    Place::of_command(
+        &format!(
+            "  argv: [sh, -c, 'sleep {seconds}; echo loss $KILN_VALUE_LAST']\n  values: {{last: \
+             3}}\n  metrics: {{train_loss: {{line: 'loss ([0-9]+)'}}}}"
+        ),
+        &format!(
+            "sweep: {{grid: {{model.values.last: [{}]}}}}",
+            values.join(", ")
+        ),
+    )
+}
+
+/// `kiln` with these arguments, whose heart beats fast, with device locks of its own.
+fn kiln(place: &Place, arguments: &[&str], locks: &str) -> Command {
+    let mut command = place.kiln(arguments);
+    command
+        .env("KILN_LOCKS", place.path(locks))
+        .env("KILN_BEAT_SECONDS", "0.05");
+    command
+}
+
+fn end(place: &Place, arguments: &[&str]) -> Ended {
+    Ended::of(kiln(place, arguments, "locks").output().unwrap())
+}
+
+/// Makes the run and its queue.
+fn submit(place: &Place, more: &[&str]) -> Ended {
+    let ended = end(
+        place,
+        &[&["run", "x.yaml", "--on", "workers", "--detach"], more].concat(),
+    );
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    ended
+}
+
+fn work(place: &Place) -> Ended {
+    end(place, &["worker", "x"])
+}
+
+/// The tickets of the newest run: how many are in each state.
+fn tickets(place: &Place) -> BTreeMap<String, usize> {
+    let mut states = BTreeMap::new();
+    for entry in fs::read_dir(place.latest().join("queue"))
+        .unwrap()
+        .flatten()
+    {
+        let name = entry.file_name().into_string().unwrap();
+        if let Some((number, state)) = name.split_once('.')
+            && number.parse::<u64>().is_ok()
+        {
+            let state = state.split('-').next().unwrap_or_default().to_owned();
+            *states.entry(state).or_default() += 1;
+        }
+    }
+    states
+}
+
+fn states(known: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    let owned = |(state, count): &(&str, usize)| ((*state).to_owned(), *count);
+    known.iter().map(owned).collect()
+}
+
+/// What does not depend on time or place.
+fn facts(rows: &[Row]) -> Vec<Vec<String>> {
+    let columns = [
+        "number",
+        "trial",
+        "attempt",
+        "outcome",
+        "model.values.last",
+        "train_loss",
+        "seed",
+    ];
+    let facts = |row: &Row| columns.map(|column| row[column].clone()).to_vec();
+    rows.iter().map(facts).collect()
+}
+
+#[test]
+fn two_workers_leave_the_rows_of_a_single_launch() {
+    let (one, two) = (sweep(8, "0.02"), sweep(8, "0.02"));
+    assert_eq!(one.run("", &[]).status, Some(0));
+    let said = submit(&two, &[]).stdout;
+    let line = said.trim_end().rsplit_once(": ").unwrap().1.to_owned();
+    assert!(
+        line.contains("/results/.programs/") && line.contains("/kiln worker /"),
+        "{said}"
+    );
+    // Started as the line says, from another folder.
+    let mut workers: Vec<Child> = (0..2)
+        .map(|number| {
+            let words: Vec<&str> = line.split(' ').collect();
+            let own = kiln(&two, &[], &format!("locks-{number}"));
+            let mut worker = Command::new(words[0]);
+            worker.args(&words[1..]).current_dir("/");
+            worker.envs(
+                own.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
+            worker.spawn().unwrap()
+        })
+        .collect();
+    for worker in &mut workers {
+        assert!(worker.wait().unwrap().success());
+    }
+    let ended = end(&two, &["wait", "x"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended.stdout.contains("8 trials: 8 completed"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(facts(&one.rows()), facts(&two.rows()));
+    assert_eq!(tickets(&two), states(&[("done", 8)]));
+    let summary = fs::read_to_string(two.latest().join("summary.csv")).unwrap();
+    assert_eq!(summary.lines().count(), 9, "{summary}");
+    let launches = &two.run_file()["launches"];
+    assert_eq!(launches.as_array().unwrap().len(), 3, "{launches}");
+    assert_eq!(launches[1]["node"], "node-1");
+    // Nothing is left to do, for anyone.
+    let again = work(&two);
+    assert_eq!(again.status, Some(0));
+    assert!(
+        again.stderr.contains("nothing is left to take"),
+        "{again:?}"
+    );
+    let again = end(&two, &["run", "x.yaml", "--on", "workers"]);
+    assert!(
+        again.stderr.contains("every trial already has its result"),
+        "{again:?}"
+    );
+    assert_eq!(two.runs(), 1);
+    // The tables can be compared like those of one launch.
+    let (base, new) = (one.latest(), two.latest());
+    let compared = end(
+        &two,
+        &["compare", base.to_str().unwrap(), new.to_str().unwrap()],
+    );
+    assert!(compared.stdout.contains("train_loss"), "{compared:?}");
+}
+
+#[test]
+fn a_block_stays_on_one_worker() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'sleep 0.02; echo loss $KILN_VALUE_LAST $KILN_VALUE_MORE']\n  values: \
+         {last: 3, more: 1}\n  metrics: {train_loss: {line: 'loss ([0-9]+)'}}",
+        "sweep: {grid: {model.values.last: [1, 2, 3], model.values.more: [1, 2]}, repeats: 3, \
+         together: [model.values.more]}",
+    );
+    submit(&place, &[]);
+    assert_eq!(tickets(&place), states(&[("open", 9)]));
+    let mut workers: Vec<Child> = (0..3)
+        .map(|number| {
+            kiln(&place, &["worker", "x"], &format!("locks-{number}"))
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    workers
+        .iter_mut()
+        .for_each(|worker| assert!(worker.wait().unwrap().success()));
+    let rows = place.rows();
+    assert_eq!(rows.len(), 18);
+    let mut of_block: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for row in &rows {
+        of_block
+            .entry(&row["block"])
+            .or_default()
+            .insert(&row["launch"]);
+    }
+    assert_eq!(of_block.len(), 9);
+    assert!(
+        of_block.values().all(|launches| launches.len() == 1),
+        "{of_block:?}"
+    );
+}
+
+#[test]
+fn what_a_single_launch_began_goes_on_with_workers_and_back() {
+    let place = sweep(6, "0.3");
+    let mut kiln_run = place.start("");
+    wait_until("two trials have ended", || place.lines().len() >= 3);
+    kiln_run.kill().unwrap();
+    kiln_run.wait().unwrap();
+    let before = place.lines();
+    submit(&place, &[]);
+    let waiting = tickets(&place)["open"];
+    assert!(waiting < 6, "those with a result have no ticket: {waiting}");
+    assert!(
+        end(&place, &["stop", "x"])
+            .stdout
+            .contains("start no more trials")
+    );
+    let drained = work(&place);
+    assert!(drained.stderr.contains("were asked to stop"), "{drained:?}");
+    assert_eq!(tickets(&place), states(&[("open", waiting)]));
+    // Without `--on workers` this process is one more worker.
+    let ended = place.run("", &[]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended.stdout.contains("6 trials: 6 completed"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(tickets(&place), states(&[("done", waiting)]));
+    let after = place.lines();
+    assert!(
+        before.iter().all(|line| after.contains(line)),
+        "no row changed"
+    );
+    assert_eq!(place.runs(), 1);
+    let last: BTreeMap<String, String> = place
+        .rows()
+        .into_iter()
+        .map(|row| (row["trial"].clone(), row["outcome"].clone()))
+        .collect();
+    assert_eq!(last.len(), 6);
+    assert!(
+        last.values().all(|outcome| outcome == "completed"),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn a_stop_now_interrupts_what_runs_and_the_same_command_goes_on() {
+    let place = sweep(3, "30");
+    submit(&place, &[]);
+    let mut worker = kiln(&place, &["worker", "x"], "locks").spawn().unwrap();
+    wait_until("a trial runs", || !place.processes().is_empty());
+    assert_eq!(tickets(&place), states(&[("open", 2), ("taken", 1)]));
+    let stop = end(&place, &["stop", "x", "--now"]);
+    assert!(stop.stdout.contains("1 ticket is given back"), "{stop:?}");
+    assert_eq!(worker.wait().unwrap().code(), Some(130));
+    assert_eq!(tickets(&place), states(&[("open", 3)]));
+    assert_eq!(place.column("outcome"), ["interrupted"]);
+    assert!(place.processes().is_empty());
+    submit(&place, &[]);
+    assert!(!place.latest().join("queue/stop").exists());
+}
+
+#[test]
+fn a_node_with_another_program_takes_no_ticket() {
+    let place = Place::with("train: {steps: 10}\nrun: {devices: cpu}");
+    submit(&place, &[]);
+    let other = place.path("other.sh");
+    fs::copy(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh"),
+        &other,
+    )
+    .unwrap();
+    let mut text = fs::read_to_string(&other).unwrap();
+    text.push_str("# another build\n");
+    fs::write(&other, text).unwrap();
+    let refused = Ended::of(
+        kiln(&place, &["worker", "x"], "locks")
+            .env("KILN_TRIAL", &other)
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("this node has another kiln-trial (sha256 "),
+        "{refused:?}"
+    );
+    assert_eq!(tickets(&place), states(&[("open", 1)]));
+}
+
+#[test]
+fn a_trial_that_takes_its_worker_down_again_and_again_is_held() {
+    let place = sweep(2, "30");
+    submit(&place, &[]);
+    for _ in 0..3 {
+        let mut worker = kiln(&place, &["worker", "x"], "locks").spawn().unwrap();
+        wait_until("a trial runs", || !place.processes().is_empty());
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+        wait_until("it ended with its worker", || place.processes().is_empty());
+        let told = end(&place, &["wait", "x", "--once"]);
+        assert!(told.stderr.contains("counts as killed"), "{told:?}");
+        // The other one is not begun meanwhile.
+        let held = tickets(&place);
+        if held.contains_key("held") {
+            break;
+        }
+        let other = place.latest().join("queue/0002.open");
+        if place.column("number").iter().all(|number| number == "1") && other.exists() {
+            fs::rename(&other, place.latest().join("queue/0002.done")).unwrap();
+        }
+        let first = place.latest().join("queue/0001.open");
+        if place.column("number").iter().all(|number| number == "2") && first.exists() {
+            fs::rename(&first, place.latest().join("queue/0001.done")).unwrap();
+        }
+    }
+    assert_eq!(tickets(&place), states(&[("done", 1), ("held", 1)]));
+    assert_eq!(place.column("outcome"), ["killed"; 3]);
+    let reasons = place.column("reason");
+    assert!(
+        reasons[0].contains("when its worker (launch "),
+        "{reasons:?}"
+    );
+    submit(&place, &["--rerun", "killed"]);
+    assert_eq!(tickets(&place), states(&[("done", 1), ("open", 1)]));
+}
+
+#[test]
+fn a_trial_with_a_result_runs_again_if_it_is_asked_for() {
+    let place = sweep(3, "0");
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.rows().len(), 3);
+    submit(&place, &["--rerun", "completed"]);
+    assert_eq!(tickets(&place), states(&[("done", 3), ("open", 3)]));
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("attempt"), ["1", "2", "1", "2", "1", "2"]);
+    assert_eq!(tickets(&place), states(&[("done", 6)]));
+}
+
+#[test]
+fn no_row_is_lost_with_a_queue_or_a_launch_that_somebody_removed() {
+    let place = sweep(4, "0");
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    let whole = place.lines();
+    assert_eq!(whole.len(), 5);
+    fs::remove_dir_all(place.latest().join("launches/2")).unwrap();
+    end(&place, &["wait", "x", "--once"]);
+    assert_eq!(place.lines(), whole);
+    fs::remove_dir_all(place.latest().join("queue")).unwrap();
+    let again = place.run("", &[]);
+    assert!(
+        again.stderr.contains("every trial already has its result"),
+        "{again:?}"
+    );
+    assert_eq!(place.lines(), whole);
+}
+
+#[test]
+fn a_damaged_ticket_is_held_and_its_trial_gets_another_one() {
+    let place = sweep(3, "0");
+    submit(&place, &[]);
+    fs::write(place.latest().join("queue/0001.open"), "").unwrap();
+    fs::write(place.latest().join("queue/0002.open"), "nothing\u{1b}\n").unwrap();
+    let worked = work(&place);
+    assert_eq!(worked.status, Some(0), "{worked:?}");
+    assert!(!worked.stderr.contains('\u{1b}'), "{worked:?}");
+    let ended = end(&place, &["wait", "x", "--once"]);
+    assert!(
+        ended.stdout.contains("3 trials: 3 completed"),
+        "{ended:?}\n{worked:?}"
+    );
+    // Nothing is left of the one that names no trial of the plan; the empty one says nothing.
+    assert_eq!(tickets(&place), states(&[("done", 4), ("held", 1)]));
+}
+
+#[test]
+fn a_stop_is_told_to_who_comes_and_another_build_is_told_the_copy() {
+    let place = sweep(2, "0");
+    submit(&place, &[]);
+    end(&place, &["stop", "x"]);
+    for verb in ["worker", "wait"] {
+        let ended = end(&place, &[verb, "x"]);
+        assert!(
+            ended.stderr.contains("were asked to stop (`kiln stop`)"),
+            "{ended:?}"
+        );
+    }
+    let mut file = place.run_file();
+    file["launches"][0]["versions"]["kiln_sha256"] = "ab".repeat(32).into();
+    fs::write(place.latest().join("run.json"), file.to_string()).unwrap();
+    let ended = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("the run began with another build of kiln"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn what_workers_cannot_do_is_refused_by_name() {
+    let place = sweep(2, "0");
+    let refused = |arguments: &[&str], says: &str, status| {
+        let ended = end(&place, arguments);
+        assert_eq!(ended.status, Some(status), "{ended:?}");
+        assert!(ended.stderr.contains(says), "{ended:?}");
+    };
+    let on_workers = ["run", "x.yaml", "--on", "workers"];
+    refused(&[&on_workers[..], &["--only", "t"]].concat(), "`--only", 2);
+    refused(&["run", "x.yaml", "--on", "slurms"], "`run.on`", 2);
+    assert_eq!(place.run("", &[]).status, Some(0));
+    for verb in ["worker", "wait", "stop"] {
+        refused(&[verb, "x"], "this run has no queue for workers", 2);
+    }
+}
+
+/// Workers, each as on a node of its own if this machine lets one pretend that.
+struct Nodes<'p> {
+    place: &'p Place,
+    run: PathBuf,
+    workers: Vec<Child>,
+    /// When each stopped one goes on.
+    stopped: Vec<(Instant, u32)>,
+    started: usize,
+    pretends: bool,
+    /// Variables of all workers.
+    variables: Vec<(&'static str, String)>,
+}
+
+impl Nodes<'_> {
+    fn start(&mut self) {
+        self.started += 1;
+        let number = self.started;
+        let own = kiln(self.place, &[], &format!("locks-{number}"));
+        let mut worker = Command::new("sh");
+        let boot = self.place.path(&format!("boot-{number}"));
+        fs::write(&boot, format!("00000000-0000-0000-0000-{number:012}\n")).unwrap();
+        // Another boot is another host: who lives there shows by its heartbeat alone.
+        let script = match self.pretends {
+            true => "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"",
+            false => "exec \"$@\"",
+        };
+        if self.pretends {
+            worker = Command::new("unshare");
+            worker.args(["-m", "sh"]);
+        }
+        worker.arg("-c").arg(script).arg(&boot);
+        worker
+            .arg(own.get_program())
+            .arg("worker")
+            .arg(&self.run)
+            .arg("--quiet");
+        worker.envs(
+            own.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
+        let log = fs::File::create(self.place.path(&format!("log-{number}"))).unwrap();
+        worker
+            .current_dir(self.place.path(""))
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        worker.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        worker.env("LYING_SEED", number.to_string());
+        self.workers.push(worker.spawn().unwrap());
+    }
+
+    fn is_done(&self) -> bool {
+        let states = tickets(self.place);
+        !states.contains_key("open") && !states.contains_key("taken")
+    }
+
+    fn wake(&mut self, now: Instant) {
+        let (due, left): (Vec<_>, Vec<_>) = self.stopped.drain(..).partition(|(at, _)| *at <= now);
+        self.stopped = left;
+        for (_, pid) in due {
+            let _ = Command::new("kill")
+                .args(["-CONT", &pid.to_string()])
+                .output();
+        }
+    }
+
+    fn reap(&mut self) {
+        self.workers
+            .retain_mut(|worker| worker.try_wait().unwrap().is_none());
+    }
+
+    /// Kills or stops workers at random moments while six of them work, until the queue is empty.
+    fn disturb(&mut self, moments: usize, random: &mut fastrand::Rng) {
+        let (mut done, begun) = (0, Instant::now());
+        while !self.is_done() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(240),
+                "{:?}",
+                tickets(self.place)
+            );
+            self.reap();
+            while self.workers.len() < 6 {
+                self.start();
+            }
+            std::thread::sleep(Duration::from_millis(random.u64(0..150)));
+            let now = Instant::now();
+            self.wake(now);
+            let alive: Vec<u32> = self.workers.iter().map(Child::id).collect();
+            let alive = alive
+                .into_iter()
+                .filter(|pid| self.stopped.iter().all(|(_, stopped)| stopped != pid));
+            let alive: Vec<u32> = alive.collect();
+            if done < moments && !alive.is_empty() {
+                let pid = alive[random.usize(..alive.len())];
+                done += 1;
+                let name = if random.bool() { "-KILL" } else { "-STOP" };
+                let _ = Command::new("kill").args([name, &pid.to_string()]).output();
+                if name == "-STOP" {
+                    let rest = Duration::from_millis(random.u64(0..3000));
+                    self.stopped.push((now + rest, pid));
+                }
+            }
+        }
+        self.wake(Instant::now() + Duration::from_secs(60));
+        for worker in &mut self.workers {
+            let begun = Instant::now();
+            while worker.try_wait().unwrap().is_none() {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "a worker does not end"
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+/// Whether a worker can be shown another boot here, which takes a mount namespace.
+fn pretends() -> bool {
+    let script = "echo x >/dev/shm/kiln-boot-$$ && mount --bind /dev/shm/kiln-boot-$$ \
+                  /proc/sys/kernel/random/boot_id; status=$?; rm -f /dev/shm/kiln-boot-$$; exit \
+                  $status";
+    Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .output()
+        .is_ok_and(|output| output.status.success())
+}
+
+/// Nothing is lost and nothing doubled, whatever happened.
+fn is_whole(place: &Place, trials: usize) {
+    let once = || {
+        let ended = end(place, &["wait", "x", "--once"]);
+        assert!(matches!(ended.status, Some(0 | 1)), "{ended:?}");
+        fs::read(place.latest().join("trials.csv")).unwrap()
+    };
+    // A worker of another host that was killed is known to be gone after a while.
+    assert!(matches!(end(place, &["wait", "x"]).status, Some(0 | 1)));
+    assert_eq!(once(), once(), "two collects are equal to the byte");
+    let rows = place.rows();
+    let keys: BTreeSet<(&str, &str)> = rows
+        .iter()
+        .map(|row| (row["trial"].as_str(), row["attempt"].as_str()))
+        .collect();
+    assert_eq!(keys.len(), rows.len(), "no attempt has two rows");
+    let last: BTreeMap<&str, &str> = rows
+        .iter()
+        .map(|row| (row["trial"].as_str(), row["outcome"].as_str()))
+        .collect();
+    assert_eq!(last.len(), trials);
+    assert!(
+        last.values().all(|outcome| *outcome == "completed"),
+        "{last:?}"
+    );
+    for attempt in place.attempts() {
+        let (number, trial) = (
+            attempt.file_name(),
+            attempt.parent().and_then(Path::file_name),
+        );
+        let key = (
+            trial.unwrap().to_str().unwrap(),
+            number.unwrap().to_str().unwrap(),
+        );
+        let was_begun = attempt.join("attempt.json").exists();
+        assert!(!was_begun || keys.contains(&key), "{key:?} has no row");
+    }
+    assert!(place.processes().is_empty());
+    let states = tickets(place);
+    assert_eq!(states.keys().collect::<Vec<_>>(), ["done"], "{states:?}");
+}
+
+/// Disturbs workers of a run of so many trials at so many moments, and checks the end.
+fn survives(
+    trials: usize,
+    moments: usize,
+    variables: &dyn Fn(&Place) -> Vec<(&'static str, String)>,
+) {
+    let place = sweep(trials, "0.05");
+    submit(&place, &[]);
+    let mut attendant = kiln(&place, &["wait", "x", "--quiet"], "locks")
+        .spawn()
+        .unwrap();
+    let mut nodes = Nodes {
+        run: fs::canonicalize(place.latest()).unwrap(),
+        place: &place,
+        workers: Vec::new(),
+        stopped: Vec::new(),
+        started: 0,
+        pretends: pretends(),
+        variables: variables(&place),
+    };
+    let mut random = fastrand::Rng::with_seed(20_261_125);
+    nodes.disturb(moments, &mut random);
+    attendant.wait().unwrap();
+    // A trial that met three kills in a row was given up; it may run again now that nobody kills.
+    for _ in 0..3 {
+        if tickets(&place).contains_key("held") {
+            submit(&place, &["--rerun", "killed"]);
+            assert_eq!(work(&place).status, Some(0));
+        }
+    }
+    is_whole(&place, trials);
+}
+
+#[test]
+fn workers_killed_and_stopped_at_random_moments_lose_and_double_nothing() {
+    let (trials, moments) = by_form((60, 40), (300, 200));
+    survives(trials, moments, &|_| Vec::new());
+}
+
+/// A library that makes a folder lie as a network file system does; `tests/lying_folder/lying.c`.
+fn lying_library(place: &Place) -> String {
+    let library = place.path("lying.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lying_folder/lying.c");
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let built = Command::new(compiler)
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(source)
+        .args(["-ldl", "-pthread"])
+        .status();
+    assert!(built.unwrap().success());
+    library.into_os_string().into_string().unwrap()
+}
+
+/// Variables for a folder that lies: of the paths with this text, so.
+fn lies(
+    place: &Place,
+    folder: String,
+    told: &[(&'static str, &str)],
+) -> Vec<(&'static str, String)> {
+    let own = [
+        ("LD_PRELOAD", lying_library(place)),
+        ("LYING_FOLDER", folder),
+    ];
+    let told = told
+        .iter()
+        .map(|(name, value)| (*name, (*value).to_owned()));
+    own.into_iter().chain(told).collect()
+}
+
+#[test]
+fn workers_on_a_folder_that_loses_replies_and_shows_old_lists_lose_and_double_nothing() {
+    let (trials, moments) = by_form((30, 15), (150, 100));
+    survives(trials, moments, &|place| {
+        let folder = place
+            .path("results")
+            .into_os_string()
+            .into_string()
+            .unwrap();
+        let told = [
+            ("LYING_REPLY", "0.2"),
+            ("LYING_STALE", "2"),
+            ("LYING_FSYNC_MS", "30"),
+        ];
+        lies(place, folder, &told)
+    });
+}
+
+#[test]
+fn workers_on_a_queue_whose_server_fails_now_and_then_lose_and_double_nothing() {
+    let (trials, moments) = by_form((30, 15), (150, 100));
+    survives(trials, moments, &|place| {
+        let told = [
+            ("LYING_REPLY", "0.2"),
+            ("LYING_STALE", "0.5"),
+            ("LYING_FAULT", "0.05"),
+        ];
+        lies(place, "/queue".to_owned(), &told)
+    });
+}
+
+#[test]
+fn a_run_on_which_a_worker_works_is_seen_and_not_removed() {
+    let place = sweep(3, "30");
+    submit(&place, &[]);
+    assert!(
+        end(&place, &["watch", "x", "--once"])
+            .stdout
+            .contains("3 tickets wait for a worker")
+    );
+    let mut worker = kiln(&place, &["worker", "x"], "locks-1").spawn().unwrap();
+    wait_until("a trial runs", || !place.processes().is_empty());
+    let watched = end(&place, &["watch", "x", "--once"]).stdout;
+    assert!(
+        watched.contains("running") && watched.contains("1 running, 2 waiting"),
+        "{watched}"
+    );
+    let listed = end(&place, &["ls"]).stdout;
+    assert!(
+        listed.contains("running") && listed.contains("workers have 1 ticket"),
+        "{listed}"
+    );
+    let removed = end(&place, &["rm", "x", "--yes"]);
+    assert_eq!(removed.status, Some(2), "{removed:?}");
+    assert!(
+        removed.stderr.contains("workers have tickets of this run"),
+        "{removed:?}"
+    );
+    send(&worker.id().to_string(), "TERM");
+    assert_eq!(worker.wait().unwrap().code(), Some(130));
+    let table = place.latest().join("launches/2/trials.csv");
+    assert_eq!(fs::read_to_string(table).unwrap().lines().count(), 2);
+    assert_eq!(end(&place, &["rm", "x", "--yes"]).status, Some(0));
+}
+
+#[test]
+fn who_attends_may_leave_and_the_workers_go_on() {
+    let place = sweep(4, "0.3");
+    submit(&place, &[]);
+    let mut worker = kiln(&place, &["worker", "x"], "locks-1").spawn().unwrap();
+    let attendant = kiln(&place, &["wait", "x"], "locks").spawn().unwrap();
+    wait_until("a trial has ended", || {
+        place.lines().len() > 1 || {
+            let table = place.latest().join("launches/2/trials.csv");
+            fs::read_to_string(table).is_ok_and(|text| text.lines().count() > 1)
+        }
+    });
+    send(&attendant.id().to_string(), "INT");
+    let left = Ended::of(attendant.wait_with_output().unwrap());
+    assert_eq!(left.status, Some(130), "{left:?}");
+    assert!(left.stderr.contains("left; the workers go on"), "{left:?}");
+    assert!(worker.wait().unwrap().success());
+    is_whole(&place, 4);
+}
