@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -31,7 +33,7 @@ const LONGEST_PAUSE: u32 = 20;
 /// Beats between two words about Slurm's silence.
 const SILENCE: u32 = 20;
 /// Bytes at the end of a log that are looked at.
-const LOG_END: usize = 4096;
+const LOG_END: u64 = 4096;
 
 /// A start of a worker, as its launch tells it.
 #[derive(Clone, Debug)]
@@ -353,8 +355,8 @@ impl Fleet {
         self.told_waiting = Some(waiting);
     }
 
-    fn tell_silence(&mut self, silence: Option<(String, Instant)>, tell: &mut dyn FnMut(&str)) {
-        let Some((why, _)) = silence else {
+    fn tell_silence(&mut self, silence: Option<String>, tell: &mut dyn FnMut(&str)) {
+        let Some(why) = silence else {
             self.told_silence = None;
             return;
         };
@@ -548,10 +550,14 @@ pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
 }
 
 /// The last line of a log that is not empty.
-fn last_line(log: &std::path::Path) -> Option<String> {
-    let bytes = fs::read(log).ok()?;
-    let end = &bytes[bytes.len().saturating_sub(LOG_END)..];
-    let text = String::from_utf8_lossy(end);
+fn last_line(log: &Path) -> Option<String> {
+    let mut log = File::open(log).ok()?;
+    let length = log.metadata().ok()?.len();
+    log.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))
+        .ok()?;
+    let mut end = Vec::new();
+    log.take(LOG_END).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
     Some(without_controls(line.trim()))
 }

@@ -3,9 +3,9 @@
 //! is not therefore over.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use super::{
@@ -75,9 +75,9 @@ impl Looked {
         let all = jobs
             .iter()
             .flat_map(|(job, tasks)| (0..*tasks).map(|task| TaskId { job: *job, task }));
+        let listed: HashSet<TaskId> = listed.iter().map(|report| report.id).collect();
         let unlisted: Vec<TaskId> = all
-            .filter(|id| listed.iter().all(|report| report.id != *id))
-            .filter(|id| self.is_open(*id))
+            .filter(|id| !listed.contains(id) && self.is_open(*id))
             .collect();
         if !unlisted.is_empty() {
             self.ask_of_the_past(client, &unlisted)?;
@@ -146,8 +146,8 @@ pub(super) struct Watched {
     pub(super) words: HashMap<TaskId, Word>,
     /// Number of answers.
     pub(super) answers: u64,
-    /// Why there is no answer, and since when.
-    pub(super) silence: Option<(String, Instant)>,
+    /// Why there is no answer.
+    pub(super) silence: Option<String>,
     is_over: bool,
 }
 
@@ -213,11 +213,7 @@ impl Watched {
                 self.answers += 1;
                 self.silence = None;
             }
-            Err(error) => {
-                let since = self.silence.take().map(|(_, since)| since);
-                let since = since.unwrap_or_else(Instant::now);
-                self.silence = Some((error.to_string(), since));
-            }
+            Err(error) => self.silence = Some(error.to_string()),
         }
     }
 }

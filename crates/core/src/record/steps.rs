@@ -24,8 +24,8 @@ table! {
         is_warmup: bool,
     }
     since 2 {
-        /// Of a step measured for `measure.gradient_noise`, the squared norm of its gradient,
-        /// before clipping. Empty for other steps, like the next four.
+        /// Squared norm of the step's gradient before clipping, if the step was measured for
+        /// `measure.gradient_noise`; empty for other steps, like the next four columns.
         gradient_norm_squared: Option<f64>,
         /// Mean squared norm of the gradients of its micro-batches.
         micro_gradient_norm_squared: Option<f64>,

@@ -38,9 +38,9 @@ pub struct Submission {
     pub submitted_utc: String,
     /// Its tasks are numbered from 0.
     pub tasks: u32,
-    /// Whether it stands in for workers that were lost.
+    /// Whether these workers replace ones that were lost.
     pub is_replacement: bool,
-    /// What its workers ask for.
+    /// The resources of each worker.
     pub slurm: Slurm,
     /// Nodes that get none of its workers, beside those of `slurm.exclude`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -22,7 +22,7 @@ pub struct Run {
     /// Where the trials run: `here`, on `workers`, which take them from the run's queue (`kiln
     /// worker`), or in workers that `slurm` starts.
     pub on: RunPlace,
-    /// What the workers ask of Slurm; used with `run.on: slurm`.
+    /// The resources that each worker gets from Slurm; used with `run.on: slurm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slurm: Option<Slurm>,
     /// The compute engine: `libtorch`, `flex`, or a name of `engines`.

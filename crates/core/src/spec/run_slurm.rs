@@ -8,7 +8,7 @@ use crate::{
     units::{ByteSize, TimeSpan},
 };
 
-/// What the workers of a run ask of Slurm.
+/// The resources that each worker of a run gets from Slurm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slurm {

@@ -183,24 +183,26 @@ mod tests {
         }
 
         fn step(&self, random: &mut Rng) -> NoiseSums {
-            let count = self.micro_batches as f64;
+            let weights = vec![1.0 / self.micro_batches as f64; self.micro_batches];
+            self.weighted_step(&weights, random)
+        }
+
+        /// One micro-batch per weight; the weights add up to 1.
+        fn weighted_step(&self, weights: &[f64], random: &mut Rng) -> NoiseSums {
             let squared = |values: &[f64]| values.iter().map(|value| value * value).sum::<f64>();
             let mut whole = vec![0.0; self.size];
             let mut micro = 0.0;
-            for _ in 0..self.micro_batches {
-                let weighted: Vec<f64> = self
-                    .micro_batch(random)
-                    .iter()
-                    .map(|value| value / count)
-                    .collect();
-                micro += squared(&weighted);
-                let sums = whole.iter_mut().zip(&weighted);
+            for weight in weights {
+                let mut gradient = self.micro_batch(random);
+                gradient.iter_mut().for_each(|value| *value *= weight);
+                micro += squared(&gradient);
+                let sums = whole.iter_mut().zip(&gradient);
                 sums.for_each(|(sum, value)| *sum += value);
             }
             let norms = GradientNorms {
                 micro,
                 whole: squared(&whole),
-                weights: 1.0 / count,
+                weights: squared(weights),
                 samples: self.batch as f64,
             };
             norms.estimates().unwrap()
@@ -235,27 +237,8 @@ mod tests {
             micro_batches: 2,
         };
         let mut random = Rng::with_seed(3);
-        let weights = [0.75, 0.25];
         let steps: Vec<NoiseSums> = (0..40_000)
-            .map(|_| {
-                let parts = weights.map(|weight| {
-                    let gradient = regression.micro_batch(&mut random);
-                    gradient
-                        .iter()
-                        .map(|value| value * weight)
-                        .collect::<Vec<f64>>()
-                });
-                let squared =
-                    |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum();
-                let [one, other] = &parts;
-                let norms = GradientNorms {
-                    micro: squared(&mut parts.iter().flatten().copied()),
-                    whole: squared(&mut one.iter().zip(other).map(|(a, b)| a + b)),
-                    weights: weights.iter().map(|weight| weight * weight).sum(),
-                    samples: 4.0,
-                };
-                norms.estimates().unwrap()
-            })
+            .map(|_| regression.weighted_step(&[0.75, 0.25], &mut random))
             .collect();
         let all = mean(&steps);
         assert!((all.signal - 1.0).abs() < 0.02, "{all:?}");

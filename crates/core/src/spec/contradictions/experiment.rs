@@ -94,8 +94,8 @@ fn within(key: &str, section: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What `measure.gradient_noise` cannot be measured with. A point of a sweep with one pass per step
-/// has a note in its row instead.
+/// Refuses `measure.gradient_noise` where no trial can measure it. If some trials of a sweep can, each
+/// other one has a note in its row instead.
 fn of_gradient_noise(experiment: &Experiment) -> Vec<KeyFault> {
     if experiment.measure.gradient_noise.is_none() {
         return Vec::new();

@@ -20,7 +20,7 @@ pub(super) struct GradientWatch {
 #[derive(Clone, Copy, Debug)]
 struct Step {
     step: u64,
-    /// Of a micro-batch.
+    /// Samples of one micro-batch.
     samples: f64,
     /// Sum of the squared weights of the network's own micro-batches.
     weights: f64,
