@@ -92,6 +92,14 @@ fn end_task(place: &Place, task: &str, state: &str) {
     );
 }
 
+/// Sends SIGTERM to the workers of a job.
+fn signal_workers(place: &Place, job: &str) {
+    let mut command = Command::new("scancel");
+    on_cluster(place, &mut command);
+    command.args(["--batch", "--signal=TERM", job]);
+    assert!(command.status().unwrap().success());
+}
+
 fn script(place: &Place, submission: u64) -> String {
     let path = place.latest().join(format!("submit/{submission}/job.sh"));
     fs::read_to_string(path).unwrap_or_default()
@@ -368,6 +376,7 @@ fn a_stop_cancels_what_waits_and_ends_what_runs() {
     let ended = end(&place, &["wait", "x", "--once"]);
     assert_eq!(ended.status, Some(1), "{ended:?}");
     assert_eq!(place.column("outcome"), ["interrupted"]);
+    assert!(outcomes(&place)[0].1.contains("was stopped with the run"));
     let text = fs::read_to_string(place.latest().join("submit/1/submission.json")).unwrap();
     assert!(text.contains("\"of\": \"all\""), "{text}");
     place.release();
@@ -463,11 +472,9 @@ fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
     fs::write(place.path("x.yaml"), text.replace("setup: [", end_time)).unwrap();
     let attending = start(&place, &["run", "x.yaml"]);
     wait_until("a trial runs", || is_running(&place, 1));
-    // As at the end of the job's time.
-    assert_eq!(end(&place, &["stop", "x", "--now"]).status, Some(0));
-    Ended::of(attending.wait_with_output().unwrap());
-    wait_until("the trial ended", || place.processes().is_empty());
-    let ended = end(&place, &["run", "x.yaml"]);
+    // As Slurm does shortly before the end of the job's time.
+    signal_workers(&place, "100");
+    let ended = Ended::of(attending.wait_with_output().unwrap());
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
         ended
@@ -478,7 +485,12 @@ fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
                 .contains("give workers more time (`run.slurm.time`)"),
         "{ended:?}"
     );
-    assert_eq!(place.column("outcome"), ["interrupted"]);
+    let outcomes = outcomes(&place);
+    assert_eq!(outcomes.len(), 1);
+    assert_eq!(outcomes[0].0, "interrupted");
+    let is_told = outcomes[0].1.contains("was stopped with its worker, ")
+        && outcomes[0].1.contains(" before the end of its job's time");
+    assert!(is_told, "{outcomes:?}");
 }
 
 #[test]

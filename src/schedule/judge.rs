@@ -21,6 +21,8 @@ pub(super) enum StopCause {
     Stall(TimeSpan),
     /// The user, or the system by SIGTERM or SIGHUP.
     Told,
+    /// As [`Self::Told`], so long before the time of the worker's Slurm job was over.
+    ToldAtTheEnd(TimeSpan),
     /// The run itself cannot continue: a full disk, or a table that cannot be written.
     RunFailed,
     /// It uses a version of the protocol that this kiln does not support.
@@ -186,7 +188,15 @@ fn foreign(spoken: u32, ending: &AttemptEnding) -> String {
 /// the user.
 fn is_fault_of_the_device(ending: &AttemptEnding) -> bool {
     match (&ending.finished, ending.stopped) {
-        (_, Some(StopCause::Told | StopCause::RunFailed | StopCause::TakenBack)) => false,
+        (
+            _,
+            Some(
+                StopCause::Told
+                | StopCause::ToldAtTheEnd(_)
+                | StopCause::RunFailed
+                | StopCause::TakenBack,
+            ),
+        ) => false,
         (Some((outcome, _)), _) => *outcome == Outcome::Failed || !outcome.is_final(),
         (None, _) => true,
     }
@@ -221,6 +231,10 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
             },
         ),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
+        StopCause::ToldAtTheEnd(left) => (
+            Outcome::Interrupted,
+            format!("was stopped with its worker, {left} before the end of its job's time"),
+        ),
         StopCause::RunFailed => (
             Outcome::Interrupted,
             "was stopped because the run could not continue".to_owned(),

@@ -41,7 +41,7 @@ fn judged_child(
 fn every_end_has_its_outcome() {
     use Exit::{Signal, Status};
     type Case = (Exit, fn(&mut AttemptEnding), Outcome, &'static str);
-    let cases: [Case; 34] = [
+    let cases: [Case; 35] = [
         (
             Status(0),
             |e| e.finished = Some((Outcome::Completed, None)),
@@ -100,6 +100,12 @@ fn every_end_has_its_outcome() {
             |e| e.stopped = Some(StopCause::Told),
             Outcome::Interrupted,
             "with the run",
+        ),
+        (
+            Signal(15),
+            |e| e.stopped = Some(StopCause::ToldAtTheEnd(LIMIT)),
+            Outcome::Interrupted,
+            "with its worker, 1m before the end of its job's time",
         ),
         (
             Signal(9),

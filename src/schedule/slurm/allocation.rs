@@ -7,7 +7,10 @@ use kiln_core::{
     spec::Slurm,
 };
 
-use super::client::Client;
+use super::{client::Client, job::signal_seconds};
+
+/// Slurm may send the signal before the end of a job's time earlier by so much (`sbatch --signal`).
+const SIGNAL_EARLY: Duration = Duration::from_secs(60);
 
 /// The task in which this process is a worker.
 #[derive(Clone, Debug)]
@@ -38,6 +41,12 @@ impl Allocation {
             ends: left.and_then(|left| Instant::now().checked_add(left)),
             slurm: submission.slurm,
         })
+    }
+
+    /// The longest time before its end at which Slurm sends SIGTERM because of the end.
+    pub(in crate::schedule) fn longest_warning(&self) -> Duration {
+        let time = self.slurm.time.map(|time| time.0);
+        Duration::from_secs(signal_seconds(time)) + SIGNAL_EARLY
     }
 
     /// Asks Slurm to start this task again; this process then gets SIGTERM.
@@ -78,7 +87,7 @@ fn left_by_squeue(task: SlurmTask) -> Option<Duration> {
 }
 
 /// Reads `1-02:03:04`, `2:03:04`, `3:04` or `4`; `None` for `UNLIMITED`, `NOT_SET` and `INVALID`.
-fn time_left(text: &str) -> Option<Duration> {
+pub(super) fn time_left(text: &str) -> Option<Duration> {
     let (days, clock) = match text.split_once('-') {
         Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
         None => (0, text),

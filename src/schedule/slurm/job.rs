@@ -94,7 +94,7 @@ impl JobScript<'_> {
 }
 
 /// Half of a very short time is left for work.
-fn signal_seconds(time: Option<Duration>) -> u64 {
+pub(super) fn signal_seconds(time: Option<Duration>) -> u64 {
     time.map_or(SIGNAL_SECONDS, |time| {
         SIGNAL_SECONDS.min(time.as_secs() / 2)
     })

@@ -73,12 +73,21 @@ impl LaunchState<'_> {
             }
             StopRequest::Stop => {
                 self.notice("stopping the running trials");
+                let cause = self.told();
                 self.running
                     .iter_mut()
-                    .for_each(|attempt| attempt.stop(StopCause::Told));
+                    .for_each(|attempt| attempt.stop(cause));
             }
             StopRequest::Kill => self.running.iter_mut().for_each(Attempt::kill),
         }
+    }
+
+    /// Who told the trials to stop: the end of a job's time, unless somebody asked.
+    fn told(&self) -> StopCause {
+        let tickets = self.tickets.as_ref();
+        let unasked = tickets.filter(|tickets| tickets.stop_asked().is_none());
+        let left = unasked.and_then(|tickets| tickets.limits.last_seconds());
+        left.map_or(StopCause::Told, StopCause::ToldAtTheEnd)
     }
 
     /// Starts no more trials and stops those that run.

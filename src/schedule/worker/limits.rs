@@ -31,6 +31,8 @@ const MOST_FAILED: u32 = 2;
 pub(in crate::schedule) struct WorkerLimits {
     is_in_slurm: bool,
     ends: Option<Instant>,
+    /// The longest time before `ends` at which Slurm sends SIGTERM because of it.
+    longest_warning: Duration,
     /// Seconds of the attempts that tell how long a trial is, and when they were read.
     seconds: Option<(Instant, HashMap<TrialId, f64>)>,
     failed: u32,
@@ -41,6 +43,7 @@ impl WorkerLimits {
         Self {
             is_in_slurm: allocation.is_some(),
             ends: allocation.and_then(|allocation| allocation.ends),
+            longest_warning: allocation.map_or(Duration::ZERO, Allocation::longest_warning),
             ..Self::default()
         }
     }
@@ -63,7 +66,6 @@ impl WorkerLimits {
         let known = self.seconds.as_ref().map(|(_, known)| known)?;
         let needed = needed(trial, trials, known)?;
         (left < needed).then(|| {
-            let whole = |span: Duration| TimeSpan(Duration::from_secs(span.as_secs()));
             format!(
                 "trial {} may take {}, and the job ends in {}; this worker begins no more",
                 trial.id,
@@ -71,6 +73,13 @@ impl WorkerLimits {
                 whole(left)
             )
         })
+    }
+
+    /// The time that the job has left, if it is so short that a SIGTERM now may be Slurm's because of
+    /// it.
+    pub(in crate::schedule) fn last_seconds(&self) -> Option<TimeSpan> {
+        let left = self.ends?.saturating_duration_since(Instant::now());
+        (left <= self.longest_warning).then(|| whole(left))
     }
 
     /// A trial has ended here: its time is known at once.
@@ -88,6 +97,10 @@ impl WorkerLimits {
         };
         self.is_in_slurm && self.failed >= MOST_FAILED
     }
+}
+
+fn whole(span: Duration) -> TimeSpan {
+    TimeSpan(Duration::from_secs(span.as_secs()))
 }
 
 /// The longest time of each trial that ran to an end, or that was stopped: it needs more than that.
@@ -177,5 +190,21 @@ mod tests {
             &[(Failed, false), (Completed, true), (Failed, false)]
         ));
         assert!(!all(true, &[(Failed, false), (Failed, true)]));
+    }
+
+    #[test]
+    fn only_a_stop_shortly_before_the_end_of_a_job_may_be_because_of_it() {
+        let last = |left: u64| {
+            let limits = WorkerLimits {
+                ends: Instant::now().checked_add(Duration::from_secs(left)),
+                longest_warning: Duration::from_secs(180),
+                ..WorkerLimits::default()
+            };
+            limits.last_seconds().map(|left| left.0.as_secs())
+        };
+        assert_eq!(last(0), Some(0));
+        assert!(last(170).is_some_and(|left| (168..=170).contains(&left)));
+        assert_eq!(last(200), None);
+        assert_eq!(WorkerLimits::default().last_seconds(), None);
     }
 }
