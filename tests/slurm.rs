@@ -494,6 +494,55 @@ fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
 }
 
 #[test]
+fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
+    let place = sweep(3, false, 4, ", time: 4h, partition: main");
+    let results = place.path("results").display().to_string();
+    let asked = ["doctor", "--on", "slurm", "x.yaml", "--results", &results];
+    let ended = end(&place, &asked);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    for line in [
+        "ok       slurm-commands    slurm-wlm 22.05.8",
+        "ok       slurm-partition   main: UP, 2 nodes, time limit 1-00:00:00",
+        "ok       slurm-accounting  none; the controller remembers a task for 300 sec",
+        "ok       slurm-job         Slurm would take",
+        "shared-folder",
+        "workers can be submitted to this cluster: 0 problems",
+    ] {
+        assert!(ended.stdout.contains(line), "{line}: {ended:?}");
+    }
+    // Nothing was submitted, and no folder of a run was made.
+    assert!(!cluster(&place).join("jobs").exists());
+    assert!(!place.path("results").exists());
+    let longer = [&asked[..], &["--set", "run.slurm.time=48h"]].concat();
+    let ended = end(&place, &longer);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stdout.contains("and `run.slurm.time` is 48h"),
+        "{ended:?}"
+    );
+    fault(
+        &place,
+        "fault-sbatch",
+        "refuse: allocation failure: Invalid account",
+    );
+    let ended = end(&place, &asked);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stdout.contains("Invalid account"), "{ended:?}");
+    assert!(
+        ended
+            .stdout
+            .contains("workers cannot be submitted to this cluster"),
+        "{ended:?}"
+    );
+    let ended = Ended::of(place.kiln(&asked).env("PATH", "/nowhere").output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stdout.contains("there is no `sbatch` in `PATH`"),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn a_node_on_which_trials_fail_before_they_begin_gets_no_more_workers() {
     let place = sweep(1, false, 1, "");
     place.write(

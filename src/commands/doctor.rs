@@ -1,9 +1,12 @@
 //! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements
-//! unreliable.
+//! unreliable; with `--on slurm` problems that prevent workers on a cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use kiln_core::record::Check;
+use kiln_core::{
+    record::{Check, CheckState},
+    spec::Slurm,
+};
 use kiln_hardware::{Nvml, Patience};
 
 use super::{
@@ -15,11 +18,11 @@ use super::{
 use crate::{
     output::terminal::has_color,
     preflight::{
-        ASK_TIMEOUT, Diagnosis, ExamineRequest, FactRoots, PreflightFacts, TextStyle, ask,
-        diagnose, json, page,
+        ASK_TIMEOUT, Diagnosis, ExamineAnswer, ExamineRequest, FactRoots, PreflightFacts, Subject,
+        TextStyle, ask, diagnose, json, page,
     },
     readings::Privacy,
-    schedule::needs_kiln_trial,
+    schedule::{examine_cluster, needs_kiln_trial},
 };
 
 #[derive(clap::Args)]
@@ -30,6 +33,9 @@ pub(super) struct Args {
     /// Set a key of the experiment: `data.num_workers=8`.
     #[arg(long, value_name = "KEY=VALUE", requires = "file")]
     set: Vec<String>,
+    /// Check what Slurm says of the cluster, instead of this machine: `slurm`.
+    #[arg(long, value_name = "slurm")]
+    on: Option<Cluster>,
     /// Skip the matrix products, which take a few seconds per device.
     #[arg(long)]
     quick: bool,
@@ -41,12 +47,21 @@ pub(super) struct Args {
     results: PathBuf,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Cluster {
+    Slurm,
+}
+
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let planned = args
         .file
         .clone()
         .map(|file| plan_file(file, &args.set))
         .transpose()?;
+    if let Some(Cluster::Slurm) = args.on {
+        let slurm = planned.and_then(|planned| planned.loaded.experiment.run.slurm);
+        return of_cluster(&slurm.unwrap_or_default(), &args);
+    }
     let library = nvml_library();
     let nvml = Nvml::open(library.as_deref());
     let needs_libtorch = planned
@@ -79,7 +94,38 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         let why = "no trial of this experiment is computed by `kiln-trial`";
         diagnosis.checks.push(Check::skipped("libtorch", why));
     }
-    show(&diagnosis, args.json)?;
+    concluded(&diagnosis, args.json)
+}
+
+fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
+    let answer = ask(
+        &trial_program()?,
+        ExamineRequest {
+            is_quick: true,
+            time_limit: ASK_TIMEOUT,
+        },
+    );
+    let libtorch = libtorch_folder(&answer);
+    let checks = examine_cluster(slurm, &args.results, libtorch);
+    let can_run = checks
+        .iter()
+        .all(|check| check.state != CheckState::Problem);
+    let diagnosis = Diagnosis {
+        checks,
+        can_run,
+        subject: Subject::Cluster,
+    };
+    concluded(&diagnosis, args.json)
+}
+
+/// The folder of the libtorch that `kiln-trial` has loaded: each node must have it.
+fn libtorch_folder(answer: &ExamineAnswer) -> Option<&Path> {
+    let libtorch = answer.build.as_ref()?.libtorch.as_ref()?;
+    Path::new(libtorch.path.as_ref()?).parent()
+}
+
+fn concluded(diagnosis: &Diagnosis, as_json: bool) -> Result<Status, Stop> {
+    show(diagnosis, as_json)?;
     Ok(if diagnosis.can_run {
         Status::Success
     } else {

@@ -141,6 +141,7 @@ See docs/measurement.md"#;
 
 pub(super) const DOCTOR: &str = r#"Examples:
   kiln doctor
+  kiln doctor --on slurm width.yaml  # would this cluster take its workers?
 
 See docs/doctor.md"#;
 

@@ -40,10 +40,20 @@ pub struct Diagnosis {
     pub checks: Vec<Check>,
     /// Whether trials can run at all, at least on the CPU.
     pub can_run: bool,
-    /// GPUs that trials may use.
-    pub usable_gpus: usize,
-    /// Whether there are GPUs that trials would use by default.
-    pub has_gpus: bool,
+    pub subject: Subject,
+}
+
+/// Where the trials would run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Machine {
+        /// GPUs that trials may use.
+        usable_gpus: usize,
+        /// Whether there are GPUs that trials would use by default.
+        has_gpus: bool,
+    },
+    /// The nodes of a cluster, of which this machine knows what Slurm says.
+    Cluster,
 }
 
 /// Makes all checks of these facts.
@@ -70,8 +80,10 @@ pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
     Diagnosis {
         checks: parts.into_iter().flatten().collect(),
         can_run: facts.answer.as_ref().is_none_or(libtorch::can_run),
-        usable_gpus: facts.answer.as_ref().map_or(0, libtorch::usable_gpus),
-        has_gpus: !seen.is_empty(),
+        subject: Subject::Machine {
+            usable_gpus: facts.answer.as_ref().map_or(0, libtorch::usable_gpus),
+            has_gpus: !seen.is_empty(),
+        },
     }
 }
 
@@ -242,7 +254,12 @@ mod tests {
         let count = labels.len();
         labels.dedup();
         assert_eq!(labels.len(), count, "{labels:?}");
-        assert_eq!((found.can_run, found.usable_gpus), (true, 2));
+        assert!(found.can_run);
+        let wanted = Subject::Machine {
+            usable_gpus: 2,
+            has_gpus: true,
+        };
+        assert_eq!(found.subject, wanted);
         assert!(
             found
                 .checks

@@ -7,7 +7,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::Diagnosis;
+use super::{Diagnosis, Subject};
 
 /// Version of the JSON.
 const DOCTOR: u32 = 1;
@@ -75,13 +75,21 @@ fn summary(diagnosis: &Diagnosis) -> String {
         count(&diagnosis.checks, CheckState::Problem),
         count(&diagnosis.checks, CheckState::Warning),
     );
-    let verdict = match (diagnosis.can_run, diagnosis.usable_gpus) {
-        (false, _) => "this machine cannot run trials".to_owned(),
-        (true, 0) if diagnosis.has_gpus => "this machine can run trials, on the CPU only \
-                                            (`--device cpu`)"
-            .to_owned(),
-        (true, 0) => "this machine can run trials, on the CPU".to_owned(),
-        (true, gpus) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
+    let verdict = match (diagnosis.can_run, diagnosis.subject) {
+        (true, Subject::Cluster) => "workers can be submitted to this cluster".to_owned(),
+        (false, Subject::Cluster) => "workers cannot be submitted to this cluster".to_owned(),
+        (false, Subject::Machine { .. }) => "this machine cannot run trials".to_owned(),
+        (
+            true,
+            Subject::Machine {
+                usable_gpus,
+                has_gpus,
+            },
+        ) => match (usable_gpus, has_gpus) {
+            (0, true) => "this machine can run trials, on the CPU only (`--device cpu`)".to_owned(),
+            (0, false) => "this machine can run trials, on the CPU".to_owned(),
+            (gpus, _) => format!("this machine can run trials, on {}", counted(gpus, "GPU")),
+        },
     };
     format!(
         "{verdict}: {}, {}",
@@ -92,10 +100,14 @@ fn summary(diagnosis: &Diagnosis) -> String {
 
 /// Returns the diagnosis as JSON.
 pub fn json(diagnosis: &Diagnosis) -> Value {
+    let usable_gpus = match diagnosis.subject {
+        Subject::Machine { usable_gpus, .. } => Some(usable_gpus),
+        Subject::Cluster => None,
+    };
     json!({
         "kiln_doctor": DOCTOR,
         "can_run": diagnosis.can_run,
-        "usable_gpus": diagnosis.usable_gpus,
+        "usable_gpus": usable_gpus,
         "problems": count(&diagnosis.checks, CheckState::Problem),
         "warnings": count(&diagnosis.checks, CheckState::Warning),
         "checks": diagnosis.checks,
@@ -115,8 +127,10 @@ mod tests {
         Diagnosis {
             checks,
             can_run: true,
-            usable_gpus: 0,
-            has_gpus: false,
+            subject: Subject::Machine {
+                usable_gpus: 0,
+                has_gpus: false,
+            },
         }
     }
 
@@ -135,7 +149,10 @@ this machine can run trials, on the CPU: 1 problem, 1 warning
         assert_eq!(page, expected);
         let cpu_alone = super::page(
             &Diagnosis {
-                has_gpus: true,
+                subject: Subject::Machine {
+                    usable_gpus: 0,
+                    has_gpus: true,
+                },
                 ..diagnosis()
             },
             TextStyle { has_color: false },

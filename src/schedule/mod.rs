@@ -56,8 +56,8 @@ pub use locks_folder::path as locks_folder;
 pub(crate) use programs::needs_kiln_trial;
 pub use remaining::{Selection, find_ids};
 pub use slurm::{
-    Allocation, SlurmRun, SlurmSubmitted, cancel as cancel_workers, quoted, submit_workers,
-    visible_in_job,
+    Allocation, SlurmRun, SlurmSubmitted, cancel as cancel_workers, examine as examine_cluster,
+    quoted, submit_workers, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};
 pub use worker::{Attendance, Submitted, attend, submit, work};

@@ -160,12 +160,14 @@ pub fn disk_free_files(folder: &Path) -> Option<u64> {
 }
 
 fn disk(folder: &Path) -> io::Result<rustix::fs::StatVfs> {
+    Ok(rustix::fs::statvfs(&existing(folder)?)?)
+}
+
+/// A folder, or the nearest one above it that exists.
+pub(super) fn existing(folder: &Path) -> io::Result<PathBuf> {
     let absolute: PathBuf = std::path::absolute(folder)?;
-    let there = absolute
-        .ancestors()
-        .find(|part| part.exists())
-        .unwrap_or(Path::new("/"));
-    Ok(rustix::fs::statvfs(there)?)
+    let there = absolute.ancestors().find(|part| part.exists());
+    Ok(there.unwrap_or(Path::new("/")).to_owned())
 }
 
 /// `/proc/loadavg`, first number.

@@ -9,6 +9,7 @@
 mod cgroup;
 mod disk;
 pub mod fields;
+mod file_system;
 pub mod gpu;
 mod gpu_reader;
 pub mod host;
@@ -28,6 +29,7 @@ mod tree;
 pub mod window;
 pub mod words;
 
+pub use file_system::{FileSystem, Sight, file_system};
 pub use gpu::Gpu;
 pub use gpu_reader::{
     GpuReading,

@@ -93,6 +93,31 @@ impl JobScript<'_> {
     }
 }
 
+/// The arguments with which `sbatch` says whether it would take a job array with these options,
+/// without submitting one.
+pub(super) fn test_arguments(slurm: &Slurm) -> Vec<String> {
+    let script = JobScript {
+        slurm,
+        name: "kiln-doctor",
+        tasks: u32::try_from(slurm.workers).unwrap_or(u32::MAX),
+        lost_nodes: &[],
+        folder: Path::new("/"),
+        logs: Path::new("/"),
+        variables: &[],
+        command: &[],
+    };
+    let of_the_run =
+        |option: &String| option.starts_with("chdir=") || option.starts_with("output=");
+    let options = script
+        .options()
+        .into_iter()
+        .filter(|option| !of_the_run(option));
+    ["--test-only".to_owned(), "--wrap=true".to_owned()]
+        .into_iter()
+        .chain(options.map(|option| format!("--{option}")))
+        .collect()
+}
+
 /// Half of a very short time is left for work.
 pub(super) fn signal_seconds(time: Option<Duration>) -> u64 {
     time.map_or(SIGNAL_SECONDS, |time| {

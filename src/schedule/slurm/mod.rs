@@ -6,6 +6,7 @@
 
 mod allocation;
 mod client;
+mod examine;
 mod fleet;
 mod job;
 mod look;
@@ -14,6 +15,7 @@ mod submit;
 
 pub use self::{
     allocation::{Allocation, visible_in_job},
+    examine::examine,
     fleet::cancel,
     job::quoted,
     submit::{SlurmRun, SlurmSubmitted, submit_workers},

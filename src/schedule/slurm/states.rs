@@ -212,10 +212,7 @@ pub(super) fn of_sacct(text: &str) -> Vec<TaskReport> {
 /// Reads the answer of `scontrol --oneliner show job`.
 pub(super) fn of_scontrol(text: &str) -> Vec<TaskReport> {
     let report = |line: &str| {
-        let value = |key: &str| {
-            let mut words = line.split_whitespace();
-            words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
-        };
+        let value = |key| value(line, key);
         Some(TaskReport {
             id: TaskId {
                 job: value("ArrayJobId")?.parse().ok()?,
@@ -240,11 +237,20 @@ pub(super) fn of_sbatch(text: &str) -> Option<u64> {
 
 /// Reads `MaxArraySize` of `scontrol show config`.
 pub(super) fn most_tasks(config: &str) -> Option<u64> {
-    let line = config
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("MaxArraySize"))?;
-    let size: u64 = line.split_once('=')?.1.trim().parse().ok()?;
+    let size: u64 = setting(config, "MaxArraySize")?.parse().ok()?;
     Some(size.saturating_sub(1))
+}
+
+/// Reads a line `name = value` of `scontrol show config`.
+pub(super) fn setting<'a>(config: &'a str, name: &str) -> Option<&'a str> {
+    let mut pairs = config.lines().filter_map(|line| line.split_once('='));
+    pairs.find_map(|(key, value)| (key.trim() == name).then(|| value.trim()))
+}
+
+/// Reads `key=value` from a line of `scontrol --oneliner`.
+pub(super) fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    let mut words = line.split_whitespace();
+    words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
 #[cfg(test)]

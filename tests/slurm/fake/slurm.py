@@ -78,6 +78,9 @@ def options(script):
 
 
 def sbatch(arguments):
+    if "--test-only" in arguments:
+        print("sbatch: Job 7 to start at 2026-11-26T10:00:00 using 1 processors on nodes n1 in partition main", file=sys.stderr)
+        return
     script = arguments[-1]
     asked = options(script)
     first, last = (int(number) for number in asked["array"].split("-"))
@@ -185,7 +188,11 @@ def sacct(arguments):
 
 def scontrol(arguments):
     if arguments[:2] == ["show", "config"]:
-        print("MaxArraySize            = %d" % most())
+        print("AccountingStorageType   = accounting_storage/%s" % ("slurmdbd" if (FOLDER / "accounting").exists() else "none"))
+        print("JobRequeue              = 1\nKillWait                = 30 sec\nMaxArraySize            = %d" % most())
+        print("MinJobAge               = 300 sec\nPreemptMode             = REQUEUE")
+    elif arguments[:3] == ["--oneliner", "show", "partition"]:
+        print("PartitionName=main AllowGroups=ALL Default=YES MaxTime=1-00:00:00 State=UP TotalCPUs=8 TotalNodes=2")
     elif arguments[0] == "requeue":
         job, number = (int(part) for part in arguments[1].split("_"))
         task = read(job, number)
@@ -242,7 +249,9 @@ def main():
     words = fault(program, "refuse")
     if words:
         refuse(program, words)
-    if program == "step":
+    if arguments == ["--version"]:
+        print("slurm-wlm 22.05.8")
+    elif program == "step":
         step(int(arguments[0]), int(arguments[1]))
     elif program == "fake":
         job, number = (int(part) for part in arguments[1].split("_"))
