@@ -10,7 +10,7 @@ use kiln_core::{
     units::{Bytes, TimeSpan, without_controls},
 };
 use kiln_hardware::{
-    Sight, file_system,
+    FileSystem, Sight, file_system,
     host::{disk_free_bytes, disk_free_files},
 };
 
@@ -55,16 +55,17 @@ pub fn examine(slurm: &Slurm, results: &Path, libtorch: Option<&Path>) -> Vec<Ch
         }
         checks.push(job(client.ask("sbatch", &test_arguments(slurm))));
     }
-    checks.push(folder_check("shared-folder", results));
-    checks.extend(libtorch.map(|folder| folder_check("programs", folder)));
+    let of = |name, folder| folder_check(name, folder, file_system(folder).ok());
+    checks.push(of("shared-folder", results));
+    checks.extend(libtorch.map(|folder| of("programs", folder)));
     checks
 }
 
 /// Whether a folder can be one that every node sees. Only a look from another node could show that it
 /// is.
-fn folder_check(name: &str, folder: &Path) -> Check {
+fn folder_check(name: &str, folder: &Path, kind: Option<FileSystem>) -> Check {
     let shown = folder.display();
-    let Ok(kind) = file_system(folder) else {
+    let Some(kind) = kind else {
         return Check::unknown(name, format!("the system does not say what {shown} is on"));
     };
     let free = [
@@ -351,12 +352,23 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_in_memory_cannot_be_shared() {
-        let (state, text) = states(&folder_check(
-            "shared-folder",
-            Path::new("/dev/shm/results"),
-        ));
-        assert!(state == Problem && text.contains("is on tmpfs, "), "{text}");
+    fn a_folder_of_a_network_can_be_shared_and_one_in_memory_cannot() {
+        let find = |name: &str, sight| {
+            let name = name.to_owned();
+            let kind = FileSystem { name, sight };
+            states(&folder_check("shared-folder", Path::new("/x"), Some(kind)))
+        };
+        let (state, text) = find("tmpfs", Sight::Memory);
+        assert!(
+            state == Problem && text.starts_with("/x is on tmpfs, "),
+            "{text}"
+        );
+        assert_eq!(find("lustre", Sight::Network).0, Fine);
+        assert_eq!(find("ext4", Sight::Disk).0, Warning);
+        assert_eq!(find("fuse", Sight::Unsure).0, Warning);
+        assert_eq!(find("0x9fa0", Sight::Unknown).0, CheckState::Unknown);
+        let unsaid = folder_check("shared-folder", Path::new("/x"), None);
+        assert_eq!(unsaid.state, CheckState::Unknown);
     }
 
     #[test]
