@@ -317,11 +317,11 @@ fn swap_used() -> Reading<u64> {
 }
 
 fn wish(trials: &[Trial], cores: u64) -> TrialDemand {
-    let workers = trials.iter().filter_map(|trial| match &trial.model {
+    let workers = trials.iter().filter_map(|trial| match &*trial.model {
         Model::Command(command) => command.count("num_workers"),
         _ => Some(trial.data.loader()?.num_workers.resolve(cores)),
     });
-    let threads = trials.iter().filter_map(|trial| match &trial.model {
+    let threads = trials.iter().filter_map(|trial| match &*trial.model {
         Model::Command(command) => command.count("cpu_threads"),
         _ => Some(trial.train.cpu_threads.resolve(cores)),
     });

@@ -83,7 +83,7 @@ impl LaunchListener for ProgressLines {
                 };
                 let name = self.outlook.name(trial);
                 self.line(&format!("{name}: started on {device}{again}"));
-                if matches!(trial.model, Model::Command(_)) {
+                if matches!(*trial.model, Model::Command(_)) {
                     // It has begun as it starts: the next line is due later.
                     self.shown.is_due(&trial.id, EVERY);
                 }

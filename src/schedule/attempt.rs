@@ -285,7 +285,7 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
         kiln_trial: TRIAL_FILE,
         trial: trial.id.clone(),
         attempt,
-        model: trial.model.clone(),
+        model: Model::clone(&trial.model),
         data: child_data(&trial.data, cores, &directory),
         train: child_train(&trial.train, &trial.data, cores, &directory),
         measure: setting.request.experiment.measure.clone(),

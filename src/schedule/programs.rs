@@ -57,7 +57,7 @@ impl TrialProgram {
     /// # Errors
     /// It cannot be found.
     pub(super) fn of(request: &RunRequest, trial: &Trial, asked: &Path) -> io::Result<Self> {
-        if let Model::Command(_) = trial.model {
+        if let Model::Command(_) = *trial.model {
             return Ok(Self {
                 path: this_program(),
                 arguments: vec![RELAY.into()],
@@ -108,7 +108,7 @@ fn own_engine<'a>(experiment: &'a Experiment, trial: &Trial) -> Option<&'a Engin
 
 /// The key of a trial's program among those of a launch; `None` for `kiln-trial`.
 pub(super) fn key(trial: &Trial) -> Option<String> {
-    match &trial.model {
+    match &*trial.model {
         Model::Command(_) => Some(COMMAND_PROGRAM.to_owned()),
         _ => trial.engine.own_name().map(engine_key),
     }
@@ -124,7 +124,7 @@ fn engine_program(engine: &EngineProgram) -> Result<PathBuf, ProgramFault> {
 /// Whether a trial is computed by `kiln-trial`.
 pub(crate) fn needs_kiln_trial(trial: &Trial) -> bool {
     let is_built_in = matches!(trial.engine, Engine::Libtorch | Engine::Flex);
-    is_built_in && !matches!(trial.model, Model::Command(_))
+    is_built_in && !matches!(*trial.model, Model::Command(_))
 }
 
 /// Checks that every program of these trials is there and executable, and that every entry of

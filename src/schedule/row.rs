@@ -101,7 +101,7 @@ pub(super) fn row(facts: &AttemptFacts) -> TableRow {
         .collect();
     let figures = figures(facts);
     let mut row = TrialRow::new(known(facts, &figures), figures);
-    if let (Model::Command(command), Some(result)) = (&facts.trial.model, facts.result) {
+    if let (Model::Command(command), Some(result)) = (&*facts.trial.model, facts.result) {
         let own = |name: String| {
             let value = *result.metrics.get(&name)?;
             value.is_finite().then_some((name, value))
@@ -121,11 +121,11 @@ fn figures(facts: &AttemptFacts) -> TrialFigures {
     figures.parameters = figures.parameters.or(trial.parameters);
     figures.flops_per_sample = figures.flops_per_sample.or(trial.flops_per_sample);
     // A command that reports no step has none.
-    let is_command = matches!(trial.model, Model::Command(_));
+    let is_command = matches!(*trial.model, Model::Command(_));
     let step = facts.step.filter(|step| !is_command || *step > 0);
     figures.steps = figures.steps.or(step);
     figures.resumed_at_step = figures.resumed_at_step.or(facts.resumed_at_step);
-    let threads = || match &trial.model {
+    let threads = || match &*trial.model {
         Model::Command(command) => command.count("cpu_threads"),
         _ => Some(trial.train.cpu_threads.resolve(*cores)),
     };
@@ -348,7 +348,7 @@ fn notes(facts: &AttemptFacts) -> Option<String> {
         let note = ContinuedFrom::new(origin).to_string();
         notes.insert(ContinuedFrom::COLUMN.to_owned(), note);
     }
-    let is_command = matches!(facts.trial.model, Model::Command(_));
+    let is_command = matches!(*facts.trial.model, Model::Command(_));
     if facts.outcome == Outcome::Completed && facts.peak.is_none() && !is_command {
         notes
             .entry("mfu".to_owned())

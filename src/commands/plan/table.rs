@@ -74,7 +74,7 @@ fn row(trial: &Trial, repeats: u64) -> Vec<String> {
 }
 
 fn is_command(trial: &Trial) -> bool {
-    matches!(trial.model, Model::Command(_))
+    matches!(*trial.model, Model::Command(_))
 }
 
 /// The command of the first trial and its metrics, and a warning if repeats are the same command.

@@ -64,7 +64,7 @@ impl Instruments {
         libtorch: Option<&str>,
     ) -> Option<(f64, String)> {
         // Of a command, neither the precision nor the operations are known.
-        if trial.engine == Engine::Flex || matches!(trial.model, Model::Command(_)) {
+        if trial.engine == Engine::Flex || matches!(*trial.model, Model::Command(_)) {
             return None;
         }
         let key = self.peak_key(

@@ -38,7 +38,7 @@ enum When {
 
 impl LoadedLibraries {
     pub(in crate::schedule) fn new(trial: &Trial) -> Self {
-        let when = match &trial.model {
+        let when = match &*trial.model {
             Model::Command(command) => {
                 let window = command.window.as_ref();
                 match window.is_some_and(|window| window.from.is_some()) {

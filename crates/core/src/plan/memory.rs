@@ -1,6 +1,8 @@
 //! Conclusions from a trial that ran out of memory: which trials need at least as much, and which
 //! smaller trial can replace it.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -57,7 +59,7 @@ impl Trial {
     pub fn needs_no_less_than(&self, failed: &Self) -> bool {
         let is_alike =
             self.engine == failed.engine && self.devices_per_trial == failed.devices_per_trial;
-        let grows: &[String] = match &self.model {
+        let grows: &[String] = match &*self.model {
             Model::Command(command) => &command.grows,
             _ => &[],
         };
@@ -97,8 +99,9 @@ impl Trial {
             .rev()
             .find(|smaller| of_a_device.is_multiple_of(*smaller))?;
         let mut trial = self.clone();
-        trial.train.batch_size = batch_size;
-        trial.train.grad_accumulation = of_a_device / batch_size;
+        let train = Arc::make_mut(&mut trial.train);
+        train.batch_size = batch_size;
+        train.grad_accumulation = of_a_device / batch_size;
         for (axis, value) in [
             ("train.batch_size", batch_size),
             ("train.grad_accumulation", trial.train.grad_accumulation),

@@ -1,6 +1,6 @@
 //! One point with everything that decides its trials: settings, faults, facts of its data, ids.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(super) struct PointMaker<'a> {
     /// Facts by data source, so that each source is read once.
     known: RefCell<HashMap<String, Option<DataFacts>>>,
     /// The model and the data of the last point.
-    last: RefCell<Option<(Model, Data, SharedIdentity)>>,
+    last: RefCell<Option<(Arc<Model>, Arc<Data>, SharedIdentity)>>,
 }
 
 /// A point without faults.
@@ -47,7 +47,7 @@ impl CheckedPoint {
             block: repeat.saturating_add(1),
             ..self.first.clone()
         };
-        trial.train.seed = seed;
+        Arc::make_mut(&mut trial.train).seed = seed;
         trial
     }
 }
@@ -167,7 +167,7 @@ fn first_trial(axes: Vec<(String, Value)>, settings: Settings, facts: Option<&Da
         steps: settings.steps(facts),
         model: settings.model,
         data: settings.data,
-        train: settings.train,
+        train: Arc::new(settings.train),
         engine: settings.engine,
         devices: settings.devices,
         devices_per_trial: settings.devices_per_trial,

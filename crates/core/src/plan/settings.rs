@@ -1,6 +1,6 @@
 //! One point with its choices applied: typed settings, and the contradictions among them.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -31,13 +31,13 @@ type Chosen<'a> = [(&'a str, &'a Value)];
 /// of a large sweep share theirs.
 struct SectionMemo<T> {
     section: &'static str,
-    made: RefCell<HashMap<String, T>>,
+    made: RefCell<HashMap<String, Arc<T>>>,
 }
 
 /// Sections that are kept of one kind.
 const MOST_KEPT: usize = 1000;
 
-impl<T: DeserializeOwned + Clone> SectionMemo<T> {
+impl<T: DeserializeOwned> SectionMemo<T> {
     fn new(section: &'static str) -> Self {
         Self {
             section,
@@ -45,21 +45,21 @@ impl<T: DeserializeOwned + Clone> SectionMemo<T> {
         }
     }
 
-    fn get(&self, asked: &Value, chosen: &Chosen<'_>) -> Result<T, KeyFault> {
+    fn get(&self, asked: &Value, chosen: &Chosen<'_>) -> Result<Arc<T>, KeyFault> {
         let own = of_section(self.section, chosen);
         let key: String = own
             .iter()
             .map(|(key, value)| format!("{key} {value}\n"))
             .collect();
         if let Some(made) = self.made.borrow().get(&key) {
-            return Ok(made.clone());
+            return Ok(Arc::clone(made));
         }
-        let made: T = typed_at(&with(asked, self.section, &own), self.section)?;
+        let made: Arc<T> = typed_at(&with(asked, self.section, &own), self.section)?;
         let mut kept = self.made.borrow_mut();
         if kept.len() >= MOST_KEPT {
             kept.clear();
         }
-        kept.insert(key, made.clone());
+        kept.insert(key, Arc::clone(&made));
         Ok(made)
     }
 }
@@ -124,8 +124,8 @@ impl Sections {
 /// All settings of a point except its seed.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) model: Model,
-    pub(super) data: Data,
+    pub(super) model: Arc<Model>,
+    pub(super) data: Arc<Data>,
     pub(super) train: Train,
     pub(super) engine: Engine,
     pub(super) devices: Devices,

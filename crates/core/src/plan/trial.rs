@@ -4,6 +4,7 @@ use std::{
     cmp::Ordering,
     fmt,
     hash::{Hash, Hasher},
+    sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
@@ -94,10 +95,11 @@ pub struct Trial {
     pub block: u64,
     /// The value of each axis, in file order.
     pub axes: Vec<(String, Value)>,
-    pub model: Model,
-    pub data: Data,
+    /// The sections are shared by copies of the trial, and by trials that agree in them.
+    pub model: Arc<Model>,
+    pub data: Arc<Data>,
     /// The training settings with this trial's own seed.
-    pub train: Train,
+    pub train: Arc<Train>,
     pub engine: Engine,
     pub devices: Devices,
     /// Devices that share each step's batch.
