@@ -181,7 +181,7 @@ fn keeps_checkpoints(trial: &Trial) -> bool {
 
 /// Whether the trial's program keeps files of its own in the folder for checkpoints.
 fn saves_by_itself(trial: &Trial) -> bool {
-    matches!(&trial.model, Model::Command(command) if command.checkpoints)
+    matches!(&*trial.model, Model::Command(command) if command.checkpoints)
 }
 
 /// The files of the training that a trial keeps.
@@ -254,7 +254,7 @@ fn write_files(
 
 /// The command line of a trial's program; empty for `kiln-trial`.
 fn command_line(request: &RunRequest, trial: &Trial, file: &TrialFile, path: &Path) -> Vec<String> {
-    if let Model::Command(command) = &trial.model {
+    if let Model::Command(command) = &*trial.model {
         return command.expand(&relay::placeholders(file, path)).argv;
     }
     let Some(engine) = programs::engine(request, trial) else {
@@ -285,7 +285,7 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
         kiln_trial: TRIAL_FILE,
         trial: trial.id.clone(),
         attempt,
-        model: Model::clone(&trial.model),
+        model: (*trial.model).clone(),
         data: child_data(&trial.data, cores, &directory),
         train: child_train(&trial.train, &trial.data, cores, &directory),
         measure: setting.request.experiment.measure.clone(),

@@ -480,7 +480,7 @@ fn axes(trials: &[Trial]) -> Vec<String> {
         return Vec::new();
     };
     let axes = first.axes.iter().map(|(key, _)| key.clone());
-    let metrics = match &first.model {
+    let metrics = match &*first.model {
         Model::Command(command) => command.own_metrics(),
         _ => Vec::new(),
     };

@@ -147,7 +147,7 @@ pub(super) fn check<'a>(
         {
             engine_program(engine).map_err(refused(format!("run.engines.{name}.argv")))?;
         }
-        let Model::Command(command) = &trial.model else {
+        let Model::Command(command) = &*trial.model else {
             continue;
         };
         // Only paths of the attempt itself are not known yet, and no program lies there.

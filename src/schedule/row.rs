@@ -242,7 +242,7 @@ struct RowSettings {
 
 impl RowSettings {
     fn of(trial: &Trial, cores: u64) -> Self {
-        if let Model::Command(command) = &trial.model {
+        if let Model::Command(command) = &*trial.model {
             let count = |name| command.count(name).unwrap_or(0);
             return Self {
                 engine: String::new(),

@@ -80,7 +80,7 @@ fn is_command(trial: &Trial) -> bool {
 /// The command of the first trial and its metrics, and a warning if repeats are the same command.
 fn of_command(plan: &Plan) -> Option<String> {
     let first = plan.trials.first()?;
-    let Model::Command(command) = &first.model else {
+    let Model::Command(command) = &*first.model else {
         return None;
     };
     let expanded = command.expand(&Placeholders {

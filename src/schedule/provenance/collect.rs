@@ -72,7 +72,7 @@ pub(super) fn collect<'a>(
     let mut sources = Sources::new();
     let mut seen = HashSet::new();
     for trial in trials {
-        if let Model::Command(command) = &trial.model {
+        if let Model::Command(command) = &*trial.model {
             // Files of the attempt itself are not known yet, and no program lies there.
             let expanded = command.expand(&Placeholders {
                 seed: Some(trial.train.seed),

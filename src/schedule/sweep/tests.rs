@@ -1,4 +1,4 @@
-use std::{cell::RefCell, fs, io, path::PathBuf};
+use std::{cell::RefCell, fs, io, path::PathBuf, sync::Arc};
 
 use kiln_core::{
     plan::Trial,
@@ -106,9 +106,9 @@ pub(in crate::schedule) fn trial(experiment: &Experiment, number: u64, repeat: u
         repeat,
         block: repeat + 1,
         axes: Vec::new(),
-        model: (*experiment.model).clone(),
+        model: Arc::new((*experiment.model).clone()),
         data: Default::default(),
-        train: experiment.train.clone(),
+        train: Arc::new(experiment.train.clone()),
         engine: Engine::Libtorch,
         devices: Devices::Named(DeviceName::All),
         devices_per_trial: 1,
@@ -392,7 +392,7 @@ fn tf32_is_refused_before_the_first_trial_where_auto_comes_to_the_cpu() {
     };
     let trials = [
         Trial {
-            train: f32,
+            train: Arc::new(f32),
             ..auto(1)
         },
         auto(2),

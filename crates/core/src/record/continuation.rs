@@ -173,7 +173,7 @@ mod tests {
             kiln_trial: TRIAL_FILE,
             trial: trial.id.clone(),
             attempt: 1,
-            model: trial.model.clone(),
+            model: (*trial.model).clone(),
             data: child_data(&trial.data, 4, here),
             train: child_train(&trial.train, &trial.data, 4, here),
             measure: spec::Measure::default(),

@@ -125,7 +125,7 @@ impl Setting {
             kiln_trial: TRIAL_FILE,
             trial: trial.id.clone(),
             attempt: 1,
-            model: trial.model.clone(),
+            model: (*trial.model).clone(),
             data: child_data(&trial.data, 1, folder),
             train: child_train(&trial.train, &trial.data, 1, folder),
             measure: experiment.measure.clone(),
