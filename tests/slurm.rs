@@ -602,3 +602,115 @@ fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
         "{ended:?}"
     );
 }
+
+#[test]
+fn a_probe_lets_two_nodes_race_for_tickets_and_leaves_nothing_behind() {
+    let place = sweep(3, false, 4, ", partition: main");
+    let results = place.path("results").display().to_string();
+    let asked = [
+        "doctor",
+        "--on",
+        "slurm",
+        "x.yaml",
+        "--probe",
+        "--results",
+        &results,
+    ];
+    let ended = end(&place, &asked);
+    let told = &ended.stdout;
+    let after = |name: &str| {
+        let mut lines = told.lines();
+        let line = lines.find(|line| line.contains(&format!(" {name} ")));
+        line.unwrap_or_default().to_owned()
+    };
+    // Both nodes of this cluster are this host.
+    assert!(after("probe-nodes").starts_with("warning"), "{ended:?}");
+    assert!(
+        after("probe-nodes").contains("n1 and n2, which are one host"),
+        "{ended:?}"
+    );
+    assert!(
+        after("probe-tickets").ends_with(": each has one winner"),
+        "{ended:?}"
+    );
+    assert!(
+        after("probe-names").contains("20 rounds between the nodes"),
+        "{ended:?}"
+    );
+    assert!(after("probe-clocks").starts_with("ok"), "{ended:?}");
+    assert!(
+        after("probe-node").contains("n1: ") && told.contains("n2: "),
+        "{ended:?}"
+    );
+    let left: Vec<String> = fs::read_dir(&results)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(left, [".programs"]);
+    assert_eq!(place.processes(), [0_u32; 0]);
+}
+
+#[test]
+fn a_part_of_a_probe_that_fails_is_told_with_its_last_words() {
+    let place = sweep(1, false, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let text = text.replace("setup: [", "setup: ['echo no module cuda >&2; false', ");
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let results = place.path("results").display().to_string();
+    let ended = end(
+        &place,
+        &[
+            "doctor",
+            "--on",
+            "slurm",
+            "x.yaml",
+            "--probe",
+            "--results",
+            &results,
+        ],
+    );
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stdout
+            .contains("job 100 ended without a word (FAILED 97:0)")
+            && ended
+                .stdout
+                .contains("kiln: line 1 of run.slurm.setup ended with 1"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_stopped_probe_cancels_what_waits() {
+    let place = sweep(1, false, 1, "");
+    let results = place.path("results").display().to_string();
+    fs::write(cluster(&place).join("hold"), "").unwrap();
+    let probing = start(
+        &place,
+        &[
+            "doctor",
+            "--on",
+            "slurm",
+            "x.yaml",
+            "--probe",
+            "--results",
+            &results,
+        ],
+    );
+    wait_until("a job waits", || {
+        cluster(&place).join("jobs/100/0.json").exists()
+    });
+    signal(&probing, "INT");
+    let ended = Ended::of(probing.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(130), "{ended:?}");
+    let calls = fs::read_to_string(cluster(&place).join("calls")).unwrap();
+    assert!(calls.contains("scancel 100"), "{calls}");
+    assert!(fs::read_dir(&results).unwrap().all(|entry| {
+        !entry
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with(".probe")
+    }));
+}

@@ -1,18 +1,24 @@
 //! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements
 //! unreliable; with `--on slurm` problems that prevent workers on a cluster.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use kiln_core::{
     record::{Check, CheckState},
     spec::Slurm,
 };
 use kiln_hardware::{Nvml, Patience};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{
     Status, Stop,
+    launching::hash_of,
     machine::{nvml_library, trial_program},
-    planned::plan_file,
+    note,
+    planned::{Planned, plan_file},
     print, print_json,
 };
 use crate::{
@@ -22,7 +28,7 @@ use crate::{
         TextStyle, ask, diagnose, json, page,
     },
     readings::Privacy,
-    schedule::{examine_cluster, needs_kiln_trial},
+    schedule::{Probe, ProbeStop, copy_programs, examine_cluster, needs_kiln_trial, take_part},
 };
 
 #[derive(clap::Args)]
@@ -36,6 +42,12 @@ pub(super) struct Args {
     /// Check what Slurm says of the cluster, instead of this machine: `slurm`.
     #[arg(long, value_name = "slurm")]
     on: Option<Cluster>,
+    /// Run two small jobs on two nodes, which try the shared folder against each other.
+    #[arg(long, requires = "on")]
+    probe: bool,
+    /// The folder of a part of a probe; its job gives it.
+    #[arg(long, hide = true, value_name = "DIR")]
+    probe_part: Option<PathBuf>,
     /// Skip the matrix products, which take a few seconds per device.
     #[arg(long)]
     quick: bool,
@@ -53,6 +65,12 @@ enum Cluster {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
+    if let Some(own) = &args.probe_part {
+        let diagnosis = of_machine(None, &args)?;
+        let failed = |error| Stop::new(Status::Failed, format!("{}: {error}", own.display()));
+        take_part(own, diagnosis.checks).map_err(failed)?;
+        return Ok(Status::Success);
+    }
     let planned = args
         .file
         .clone()
@@ -62,11 +80,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         let slurm = planned.and_then(|planned| planned.loaded.experiment.run.slurm);
         return of_cluster(&slurm.unwrap_or_default(), &args);
     }
+    concluded(&of_machine(planned.as_ref(), &args)?, args.json)
+}
+
+fn of_machine(planned: Option<&Planned>, args: &Args) -> Result<Diagnosis, Stop> {
     let library = nvml_library();
     let nvml = Nvml::open(library.as_deref());
-    let needs_libtorch = planned
-        .as_ref()
-        .is_none_or(|planned| planned.plan.trials.iter().any(needs_kiln_trial));
+    let needs_libtorch =
+        planned.is_none_or(|planned| planned.plan.trials.iter().any(needs_kiln_trial));
     let answer = match needs_libtorch {
         true => Some(ask(
             &trial_program()?,
@@ -77,9 +98,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         )),
         false => None,
     };
-    let trials = planned
-        .as_ref()
-        .map(|planned| planned.plan.trials.as_slice());
+    let trials = planned.map(|planned| planned.plan.trials.as_slice());
     let (privacy, patience) = (Privacy::Full, Patience::default());
     let sources = FactRoots {
         nvml: &nvml,
@@ -94,7 +113,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         let why = "no trial of this experiment is computed by `kiln-trial`";
         diagnosis.checks.push(Check::skipped("libtorch", why));
     }
-    concluded(&diagnosis, args.json)
+    Ok(diagnosis)
 }
 
 fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
@@ -106,7 +125,10 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
         },
     );
     let libtorch = libtorch_folder(&answer);
-    let checks = examine_cluster(slurm, &args.results, libtorch);
+    let mut checks = examine_cluster(slurm, &args.results, libtorch);
+    if args.probe {
+        checks.extend(probed(slurm, &checks, args)?);
+    }
     let can_run = checks
         .iter()
         .all(|check| check.state != CheckState::Problem);
@@ -116,6 +138,36 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
         subject: Subject::Cluster,
     };
     concluded(&diagnosis, args.json)
+}
+
+/// What two jobs on two nodes find, if Slurm would take them.
+fn probed(slurm: &Slurm, before: &[Check], args: &Args) -> Result<Vec<Check>, Stop> {
+    let is_slurms = |check: &&Check| check.name.starts_with("slurm-");
+    let mut slurms = before.iter().filter(is_slurms);
+    if slurms.any(|check| check.state == CheckState::Problem) {
+        let why = "Slurm would take no job; see the problems above";
+        return Ok(vec![Check::skipped("probe-nodes", why)]);
+    }
+    let failed = |error: &dyn std::fmt::Display| Stop::new(Status::CannotRun, error.to_string());
+    let program = copy_programs(&args.results, &trial_program()?, hash_of)
+        .map_err(|error| failed(&format!("{}: {error}", args.results.display())))?;
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&is_stopped))
+            .map_err(|error| failed(&error))?;
+    }
+    let probe = Probe {
+        slurm,
+        results: &args.results,
+        program: &program,
+        is_stopped: &is_stopped,
+    };
+    probe
+        .run(&mut |text| note(text))
+        .map_err(|stop| match stop {
+            ProbeStop::Stopped => Stop::new(Status::Interrupted, stop),
+            stop => failed(&stop),
+        })
 }
 
 /// The folder of the libtorch that `kiln-trial` has loaded: each node must have it.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -130,8 +131,7 @@ impl Launching {
             fresh: self.fresh,
             command_line: &command_line(),
             data,
-            // The file is hashed as it is, without decompression.
-            sha256: |path| sha256_of(path, Path::new("")).map(|(hash, _)| hash),
+            sha256: hash_of,
             listener: &*self.style().listener(),
         })
     }
@@ -177,6 +177,11 @@ fn command_line() -> Vec<String> {
                 .map(|argument| argument.to_string_lossy().into_owned()),
         )
         .collect()
+}
+
+/// The SHA-256 of a file as it is, without decompression.
+pub(super) fn hash_of(path: &Path) -> io::Result<String> {
+    sha256_of(path, Path::new("")).map(|(hash, _)| hash)
 }
 
 /// Whether trials of this kind take a GPU if there is one.

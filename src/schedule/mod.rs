@@ -56,11 +56,11 @@ pub use locks_folder::path as locks_folder;
 pub(crate) use programs::needs_kiln_trial;
 pub use remaining::{Selection, find_ids};
 pub use slurm::{
-    Allocation, SlurmRun, SlurmSubmitted, cancel as cancel_workers, examine as examine_cluster,
-    quoted, submit_workers, visible_in_job,
+    Allocation, Probe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,
+    examine as examine_cluster, quoted, submit_workers, take_part, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};
-pub use worker::{Attendance, Submitted, attend, submit, work};
+pub use worker::{Attendance, Submitted, attend, copy_programs, submit, work};
 
 use existing_run::ExistingRun;
 use kiln_core::{

@@ -66,6 +66,25 @@ def undisturbed(start):
     return summary(run)
 
 
+@scenario(ways=("slurm",))
+def doctor_with_a_probe(start):
+    """`kiln doctor --on slurm --probe` after a run: two nodes race for tickets, and nothing stays."""
+    run = start(runs.commands(2, 1))
+    run.finish()
+    answer = run.kiln("doctor", "--on", "slurm", "x.yaml", "--probe", "--json")
+    assert answer.status == 0, answer.out + answer.error
+    checks = {check["name"]: check for check in json.loads(answer.out)["checks"]}
+    told = {name: "%s, %s" % (check["state"], check["evidence"]) for name, check in checks.items()}
+    assert told["probe-nodes"] == "ok, n1 and n2", told
+    for name in ("slurm-commands", "slurm-partition", "slurm-job", "probe-tickets", "probe-names", "probe-clocks"):
+        assert checks[name]["state"] == "ok", told
+    assert not list(run.folder.glob("results/.probe-*")), "the folder of the probe is still there"
+    assert not run.cluster.processes_of_jobs(), run.cluster.processes_of_jobs()
+    refused = run.kiln("doctor", "--on", "slurm", "x.yaml", "--set", "run.slurm.partition=nowhere")
+    assert refused.status == 3 and "there is no partition nowhere" in refused.out, refused.out
+    return told["probe-tickets"]
+
+
 @scenario()
 def scancel_running(start):
     """scancel of one task in the middle of a trial."""

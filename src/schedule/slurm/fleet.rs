@@ -550,7 +550,7 @@ pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
 }
 
 /// The last line of a log that is not empty.
-fn last_line(log: &Path) -> Option<String> {
+pub(super) fn last_line(log: &Path) -> Option<String> {
     let mut log = File::open(log).ok()?;
     let length = log.metadata().ok()?.len();
     log.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))

@@ -10,6 +10,7 @@ mod examine;
 mod fleet;
 mod job;
 mod look;
+mod probe;
 mod states;
 mod submit;
 
@@ -18,6 +19,7 @@ pub use self::{
     examine::examine,
     fleet::cancel,
     job::quoted,
+    probe::{Probe, ProbeStop, take_part},
     submit::{SlurmRun, SlurmSubmitted, submit_workers},
 };
 pub(super) use self::{

@@ -143,7 +143,7 @@ fn capped(
 }
 
 /// The variables that the workers get, and the names that are asked for and not set here.
-fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
+pub(super) fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
     let mut variables = launch::environment();
     variables.remove(SET_BY_SLURM);
     if let Some(data) = std::env::var_os("KILN_DATA").filter(|data| !data.is_empty())

@@ -28,7 +28,7 @@ pub(super) use self::held::{HeldTicket, Tickets};
 use self::limits::WorkerLimits;
 pub use self::{
     attend::{Attendance, attend},
-    submit::{Submitted, submit},
+    submit::{Submitted, copy_programs, submit},
 };
 use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,
@@ -44,7 +44,7 @@ const BEAT: &str = "KILN_BEAT_SECONDS";
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Time between two heartbeats of a worker, and between two looks at its tickets.
-fn beat() -> Duration {
+pub(super) fn beat() -> Duration {
     let named = std::env::var(BEAT).ok();
     let seconds = named.and_then(|text| text.parse::<f64>().ok());
     seconds

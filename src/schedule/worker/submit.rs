@@ -121,7 +121,7 @@ pub fn submit(
         return Ok(None);
     }
     Ok(Some(Submitted {
-        program: copied_programs(request, &here).map_err(&failed)?,
+        program: copied_programs(request.results, request.trial_program, &here).map_err(&failed)?,
         folder: RunFolder::at(
             request
                 .results
@@ -278,6 +278,23 @@ fn same_programs(request: &RunRequest, file: &RunFile, here: &Versions) -> Resul
     )))
 }
 
+/// Copies this program and that of the trials to where workers start them; returns the path of this
+/// program there.
+///
+/// # Errors
+/// They cannot be read, or the folder of the runs cannot be written.
+pub fn copy_programs(
+    results: &Path,
+    trial_program: &Path,
+    sha256: fn(&Path) -> io::Result<String>,
+) -> io::Result<PathBuf> {
+    copied_programs(
+        results,
+        trial_program,
+        &launch::versions(trial_program, sha256),
+    )
+}
+
 /// The name of the folder of copies of these programs: the first digits of a hash of their hashes.
 fn copy_name(versions: &Versions) -> String {
     let hashes = [&versions.kiln_sha256, &versions.trial_program_sha256];
@@ -287,15 +304,16 @@ fn copy_name(versions: &Versions) -> String {
 
 /// Copies this program and that of the trials to a folder named after their content, so that a
 /// rebuild while workers wait does not leak into them. Returns the path of this program there.
-fn copied_programs(request: &RunRequest, here: &Versions) -> io::Result<PathBuf> {
+fn copied_programs(results: &Path, trial_program: &Path, here: &Versions) -> io::Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let folder = fs::canonicalize(request.results)?
+    fs::create_dir_all(results)?;
+    let folder = fs::canonicalize(results)?
         .join(PROGRAMS)
         .join(copy_name(here));
     fs::create_dir_all(&folder)?;
     // Nothing of it is committed, also under a `.gitignore` of an older kiln.
     write_whole(&folder.with_file_name(".gitignore"), b"*\n")?;
-    for (from, name) in [(own.as_path(), KILN), (request.trial_program, KILN_TRIAL)] {
+    for (from, name) in [(own.as_path(), KILN), (trial_program, KILN_TRIAL)] {
         let to = folder.join(name);
         // Commands need no `kiln-trial`.
         if to.exists() || !from.is_file() {
