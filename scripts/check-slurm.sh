@@ -1,29 +1,46 @@
 #!/usr/bin/env bash
 # kiln on a real Slurm (make check-slurm): a cluster of two nodes in a temporary folder of this host, and what clusters do
-# to their jobs. Says so and ends with 0 where Slurm is not installed; --install installs Debian's packages (root).
+# to their jobs. Says so and ends with 0 where Slurm is not installed. --install installs Debian's packages first (root);
+# --if-able says so and ends with 0 where that cannot be done, or no cluster starts. --programs: the folder of kiln's.
 # The other arguments go to tests/slurm/check.py: --way recipe|slurm|both, --list, --keep, names of scenarios.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=${CARGO_TARGET_DIR:-target}/release
-arguments=()
+arguments=() install='' if_able=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --install)
-      command -v apt-get >/dev/null || { echo "check-slurm: --install needs apt-get; install slurmctld, slurmd and munge by hand" >&2; exit 3; }
-      [ "$(id -u)" = 0 ] || { echo "check-slurm: --install needs root; try: sudo $0 --install" >&2; exit 3; }
-      # The packages start no daemon of their own: the cluster brings its own configuration.
-      policy=/usr/sbin/policy-rc.d
-      if [ ! -e $policy ]; then
-        printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy
-        trap 'rm -f /usr/sbin/policy-rc.d' EXIT
-      fi
-      apt-get install --yes --no-install-recommends slurm-wlm munge
-      [ $# -gt 1 ] || exit 0 ;;
+    --install) install=yes ;;
+    --if-able) if_able=yes; arguments+=("$1") ;;
     --programs) programs=${2:?check-slurm: --programs needs a folder}; shift ;;
     *) arguments+=("$1") ;;
   esac
   shift
 done
+
+install_packages() {
+  command -v apt-get >/dev/null || { echo "check-slurm: --install needs apt-get; install slurmctld, slurmd and munge by hand" >&2; return 3; }
+  [ "$(id -u)" = 0 ] || { echo "check-slurm: --install needs root; try: sudo $0 --install" >&2; return 3; }
+  # The packages start no daemon of their own: the cluster brings its own configuration.
+  local policy=/usr/sbin/policy-rc.d packages=(slurm-wlm munge) status=0 own=''
+  if [ ! -e $policy ]; then
+    own=yes
+    printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get install --yes --no-install-recommends "${packages[@]}" ||
+    { apt-get update && apt-get install --yes --no-install-recommends "${packages[@]}"; } || status=3
+  [ -z "$own" ] || rm -f $policy
+  return $status
+}
+
+if [ -n "$install" ]; then
+  if ! install_packages; then
+    [ -n "$if_able" ] || exit 3
+    echo "check-slurm: skipped, Slurm's packages cannot be installed here"
+    exit 0
+  fi
+  [ ${#arguments[@]} -gt 0 ] || exit 0
+fi
 PATH=$PATH:/usr/sbin:/sbin
 for program in munged slurmctld slurmd sbatch; do
   command -v "$program" >/dev/null || { echo "check-slurm: skipped, $program is not installed (scripts/check-slurm.sh --install, on Debian as root)"; exit 0; }

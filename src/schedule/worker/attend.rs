@@ -12,8 +12,8 @@ use std::{
 use kiln_core::{
     plan::{Trial, TrialId},
     record::{
-        AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TicketCounts, TicketQueue,
-        TrialStore, collect, launch_folder, run_file::LaunchEnded,
+        AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TableRow, TicketCounts,
+        TicketQueue, TrialStore, collect, launch_folder, run_file::LaunchEnded,
     },
     spec::RunPlace,
     units::counted,
@@ -339,20 +339,24 @@ impl<'a> Attendant<'a> {
 
     /// Tells the rows that are new.
     fn tell_rows(&mut self) -> Result<(), RunStop> {
-        let rows = CollectedRows::read(self.run)
-            .and_then(|rows| rows.rows())
+        let (mut ends, mut new): (Vec<AttemptEnd>, Vec<TableRow>) = (Vec::new(), Vec::new());
+        CollectedRows::read(self.run)
+            .and_then(|rows| {
+                rows.each(&mut |row| {
+                    ends.push(AttemptEnd::of(&row));
+                    let known = self.told.get(&row.fixed.trial).copied().unwrap_or(0);
+                    if row.fixed.attempt > known {
+                        new.push(row);
+                    }
+                })
+            })
             .map_err(|error| RunStop::Refused(error.to_string()))?;
-        let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
         let history = History::of(&ends);
         let trials = self.trials(&history);
         let retries = self.request.experiment.run.retries;
         self.counts.total = trials.len();
         self.counts.plan = history.standing(&trials, retries);
-        for row in &rows {
-            let known = self.told.get(&row.fixed.trial).copied().unwrap_or(0);
-            if row.fixed.attempt <= known {
-                continue;
-            }
+        for row in &new {
             self.told.insert(row.fixed.trial.clone(), row.fixed.attempt);
             if let Some(trial) = trials.iter().find(|trial| trial.id == row.fixed.trial) {
                 self.counts.settled_here += usize::from(row.fixed.outcome.is_final());

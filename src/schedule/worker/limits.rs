@@ -59,8 +59,10 @@ impl WorkerLimits {
         let left = self.ends?.saturating_duration_since(Instant::now());
         let is_old = |(read, _): &(Instant, _)| read.elapsed() >= beat();
         if self.seconds.as_ref().is_none_or(is_old) {
-            let rows = CollectedRows::read(run).and_then(|rows| rows.rows());
-            let seconds = rows.as_deref().map(seconds).unwrap_or_default();
+            // Of a table that cannot be read the rows before the fault count.
+            let mut seconds = HashMap::new();
+            let _ = CollectedRows::read(run)
+                .and_then(|rows| rows.each(&mut |row| add(&mut seconds, &row)));
             self.seconds = Some((Instant::now(), seconds));
         }
         let known = self.seconds.as_ref().map(|(_, known)| known)?;
@@ -103,13 +105,8 @@ fn whole(span: Duration) -> TimeSpan {
     TimeSpan(Duration::from_secs(span.as_secs()))
 }
 
-/// The longest time of each trial that ran to an end, or that was stopped: it needs more than that.
-fn seconds(rows: &[TableRow]) -> HashMap<TrialId, f64> {
-    let mut longest: HashMap<TrialId, f64> = HashMap::new();
-    rows.iter().for_each(|row| add(&mut longest, row));
-    longest
-}
-
+/// Adds a row to the longest time of each trial that ran to an end, or that was stopped: it needs
+/// more than that.
 fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
     if let (Outcome::Completed | Outcome::Diverged | Outcome::Interrupted, Some(seconds)) =
         (row.fixed.outcome, row.fixed.trial_seconds)

@@ -12,12 +12,13 @@ use std::{
 };
 
 use super::{
-    AttemptEnd, RunFile, RunFolder, TableError, TableRow, TrialTable,
+    AttemptEnd, RunFile, RunFolder, TableError, TableRow,
     launch_folder::{self, BEFORE, LaunchFile},
     run_file::json,
     snapshots::SNAPSHOTS,
     table::{Table, TableHead, line_of},
     trial_row::TRIALS,
+    trials::each_row,
 };
 use crate::{
     folder::{self, Folder},
@@ -168,29 +169,31 @@ impl CollectedRows {
         Some(text)
     }
 
-    /// The rows as records.
+    /// Gives the rows as records, one after another.
     ///
     /// # Errors
-    /// A cell is not a value of its column.
-    pub fn rows(&self) -> Result<Vec<TableRow>, TableError> {
+    /// A cell is not a value of its column; some rows may have been given before.
+    pub fn each(&self, keep: &mut dyn FnMut(TableRow)) -> Result<(), TableError> {
         let (Some(text), Some(head)) = (self.text(), &self.head) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
-        Ok(TrialTable::read_from(&mut Cursor::new(text), &head.path)?.rows)
+        each_row(&mut Cursor::new(text), &head.path, keep).map(drop)
     }
 
     /// How the attempts ended, in the order of the rows.
     ///
     /// # Errors
-    /// As [`CollectedRows::rows`].
+    /// As [`CollectedRows::each`].
     pub fn ends(&self) -> Result<Vec<AttemptEnd>, TableError> {
-        Ok(self.rows()?.iter().map(AttemptEnd::of).collect())
+        let mut ends = Vec::with_capacity(self.len());
+        self.each(&mut |row| ends.push(AttemptEnd::of(&row)))?;
+        Ok(ends)
     }
 
     /// The same without the rows in the table of one launch.
     ///
     /// # Errors
-    /// As [`CollectedRows::rows`].
+    /// As [`CollectedRows::each`].
     pub fn ends_but_of(mut self, launch: u64) -> Result<Vec<AttemptEnd>, TableError> {
         self.rows.retain(|row| row.table != launch);
         self.ends()
@@ -417,7 +420,9 @@ mod tests {
         let of_five = vec![rows[2].clone(), told, rows[1].clone()];
         let (_place, run) = run(&[(3, of_three.clone()), (5, of_five.clone())]);
         let collected = CollectedRows::read(&run).unwrap();
-        assert_eq!(collected.rows().unwrap(), rows);
+        let mut given = Vec::new();
+        collected.each(&mut |row| given.push(row)).unwrap();
+        assert_eq!(given, rows);
         assert_eq!(collected.attempts().len(), 4);
         let (_other, again) = self::run(&[
             (3, of_three.into_iter().rev().collect()),

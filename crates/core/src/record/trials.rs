@@ -297,19 +297,31 @@ impl TrialTable {
     /// # Errors
     /// As [`TrialTable::read`].
     pub fn read_from<R: Read + Seek>(source: &mut R, path: &Path) -> Result<Self, TableError> {
-        let mut reading = Reading::default();
-        let head = scan(source, path, TRIALS.version, &mut |record| {
-            reading.take(record)
-        })?;
-        reading.end(&head)
+        let mut rows = Vec::new();
+        let head = each_row(source, path, &mut |row| rows.push(row))?;
+        Ok(Self::with(&head, rows))
     }
 
     pub(super) fn of(table: &Table) -> Result<Self, TableError> {
         let mut reading = Reading::default();
-        table
+        let rows: Result<Vec<TableRow>, TableError> = table
             .records()
-            .try_for_each(|record| reading.take(&record))?;
-        reading.end(&table.head)
+            .map(|record| reading.take(&record))
+            .collect();
+        let rows = rows?;
+        reading.check_columns(&table.head)?;
+        Ok(Self::with(&table.head, rows))
+    }
+
+    fn with(head: &TableHead, rows: Vec<TableRow>) -> Self {
+        let axes = head.columns.iter().filter(|column| is_axis(column));
+        let metrics = head.columns.iter().filter(|column| is_metric(column));
+        Self {
+            axes: axes.cloned().collect(),
+            metrics: metrics.cloned().collect(),
+            rows,
+            torn: head.torn.clone(),
+        }
     }
 
     /// The valid row of each trial: that of its last attempt, in the plan's order.
@@ -334,18 +346,37 @@ impl TrialTable {
     }
 }
 
-/// The rows of a table that is being read.
+/// Gives the rows of a table one after another, so that nobody needs to hold thousands of them.
+///
+/// # Errors
+/// As [`TrialTable::read`]; some rows may have been given before.
+pub(super) fn each_row<R: Read + Seek>(
+    source: &mut R,
+    path: &Path,
+    keep: &mut dyn FnMut(TableRow),
+) -> Result<TableHead, TableError> {
+    let mut reading = Reading::default();
+    let head = scan(source, path, TRIALS.version, &mut |record| {
+        keep(reading.take(record)?);
+        Ok(())
+    })?;
+    reading.check_columns(&head)?;
+    Ok(head)
+}
+
+/// What is known of the rows of a table that is being read.
 #[derive(Default)]
 struct Reading {
-    rows: Vec<TableRow>,
-    /// First row of each trial.
+    /// Number of rows so far.
+    rows: usize,
+    /// First row of each trial, by the id as it stands there.
     forms: HashMap<TrialId, usize>,
     /// The oldest version among the rows so far.
     oldest: Option<u32>,
 }
 
 impl Reading {
-    fn take(&mut self, record: &Record<'_>) -> Result<(), TableError> {
+    fn take(&mut self, record: &Record<'_>) -> Result<TableRow, TableError> {
         let version = record.cells().next().and_then(version_number);
         self.oldest = self.oldest.into_iter().chain(version).min();
         let parsed = record.parse();
@@ -355,6 +386,7 @@ impl Reading {
             Err(error) => return self.check_columns(record.head()).and(Err(error)),
         };
         self.check_id(record, &fixed.trial)?;
+        self.rows += 1;
         let columns = || record.head().columns.iter().zip(record.cells());
         for (column, cell) in columns() {
             let Some(name) = column.strip_prefix(METRIC_PREFIX) else {
@@ -374,22 +406,9 @@ impl Reading {
             }
         }
         let axes = columns().filter(|(column, _)| is_axis(column));
-        self.rows.push(TableRow {
+        Ok(TableRow {
             fixed,
             axes: axes.map(|(_, cell)| cell.to_owned()).collect(),
-        });
-        Ok(())
-    }
-
-    fn end(self, head: &TableHead) -> Result<TrialTable, TableError> {
-        self.check_columns(head)?;
-        let axes = head.columns.iter().filter(|column| is_axis(column));
-        let metrics = head.columns.iter().filter(|column| is_metric(column));
-        Ok(TrialTable {
-            axes: axes.cloned().collect(),
-            metrics: metrics.cloned().collect(),
-            rows: self.rows,
-            torn: head.torn.clone(),
         })
     }
 
@@ -397,18 +416,20 @@ impl Reading {
     /// If a table has both, two runs were joined, and of two attempts with the same number one would
     /// hide the other.
     fn check_id(&mut self, record: &Record<'_>, id: &TrialId) -> Result<(), TableError> {
-        let index = self.rows.len();
-        let first = *self.forms.entry(id.clone()).or_insert(index);
-        match self.rows.get(first) {
-            Some(row) if row.fixed.trial.0 != id.0 => Err(record.problem(format!(
+        match self.forms.get_key_value(id) {
+            Some((known, first)) if known.0 != id.0 => Err(record.problem(format!(
                 "`trial` is `{id}`, and record {} has `{}`: an id with and without the letter `{}` \
                  is the same trial, and a table uses only one form; keep the rows of each run in a \
                  separate table, and compare the two tables",
                 first + 1,
-                row.fixed.trial,
+                known,
                 TrialId::LETTER
             ))),
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => {
+                self.forms.insert(id.clone(), self.rows);
+                Ok(())
+            }
         }
     }
 
