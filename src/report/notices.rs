@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use kiln_core::{
     plan::Outcome,
     record::{TrialRow, TrialTable, note::ContinuedFrom},
-    units::{Fraction, counted, significant},
+    units::{Fraction, counted},
 };
 
 use super::{
+    batch_choice,
     diagnosis::RuleFinding,
     points::{Point, pieces, points},
     rates::Rates,
@@ -28,7 +29,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(too_low_peak(&completed));
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
-    lines.extend(gradient_noise(&points, &table.axes));
+    lines.extend(batch_choice::lines(&points, &table.axes));
     lines.extend(not_comparable(&completed, &table.axes));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
@@ -84,53 +85,6 @@ fn input_pipeline(points: &[Point<'_>], axes: &[String]) -> Option<String> {
          real / synthetic); `sweep.repeats: 3` separates it from noise",
         Fraction(cost.max(0.0)),
         points[real].name(axes)
-    ))
-}
-
-/// What the gradient noise scale says of the batch, of the point whose interval is the narrowest.
-///
-/// With a batch B and a noise scale N a training needs 1 + B/N times the fewest samples, and 1 + N/B
-/// times the fewest steps (McCandlish et al., 2018, arXiv 1812.06162, equation 2.12), as far as the
-/// scale stays what it is.
-fn gradient_noise(points: &[Point<'_>], axes: &[String]) -> Option<String> {
-    let measured = points.iter().flat_map(|point| {
-        point.rows.iter().filter_map(move |row| {
-            let ends = [
-                row.gradient_noise_scale_low?,
-                row.gradient_noise_scale_high?,
-            ];
-            Some((point, *row, row.gradient_noise_scale?, ends))
-        })
-    });
-    let width = |[low, high]: [f64; 2]| high / low.max(f64::MIN_POSITIVE);
-    let told = measured.min_by(|one, other| width(one.3).total_cmp(&width(other.3)));
-    if let Some((point, row, scale, [low, high])) = told {
-        let batch = row.effective_batch_size as f64;
-        let step = row.gradient_noise_step?;
-        return Some(format!(
-            "at step {step} the gradient noise scale is {} samples (95 % interval {} to {}; {}): with \
-             the effective batch of {batch} a training needs {} times the fewest samples and {} \
-             times the fewest steps",
-            significant(scale),
-            significant(low),
-            significant(high),
-            point.name(axes),
-            significant(1.0 + batch / scale),
-            significant(1.0 + scale / batch),
-        ));
-    }
-    let mut lower = points.iter().flat_map(|point| {
-        let rows = point.rows.iter();
-        rows.filter_map(move |row| Some((point, row.gradient_noise_scale_low?, *row)))
-    });
-    let (point, low, row) = lower.next()?;
-    Some(format!(
-        "the gradient noise scale is at least {} samples ({}), and no upper end is known: the \
-         gradient of the effective batch of {} is lost in noise; more measured steps or \
-         micro-batches tell more",
-        significant(low),
-        point.name(axes),
-        row.effective_batch_size
     ))
 }
 
@@ -391,32 +345,6 @@ mod tests {
              number of concurrent trials (1, 2)"
         );
         assert!(said(&rows("run.devices")).is_empty());
-    }
-
-    #[test]
-    fn a_measured_noise_scale_is_told_with_what_the_batch_costs() {
-        let of = |number: u64, low: f64, high: Option<f64>| TrialRow {
-            effective_batch_size: 32,
-            gradient_noise_scale: high.map(|_| 64.0),
-            gradient_noise_scale_low: Some(low),
-            gradient_noise_scale_high: high,
-            gradient_noise_step: Some(400),
-            ..row(number, 10.0)
-        };
-        let told = |rows: [TrialRow; 2]| {
-            let [a, b] = rows;
-            said(&table(&["train.seed"], vec![(a, &["1"][..]), (b, &["2"])])).remove(0)
-        };
-        assert_eq!(
-            told([of(1, 20.0, Some(200.0)), of(2, 50.0, Some(80.0))]),
-            "at step 400 the gradient noise scale is 64.0 samples (95 % interval 50.0 to 80.0; \
-             train.seed 2): with the effective batch of 32 a training needs 1.50 times the fewest \
-             samples and 3.00 times the fewest steps"
-        );
-        assert!(
-            told([of(1, 20.0, None), of(2, 30.0, None)])
-                .starts_with("the gradient noise scale is at least 20.0 samples (train.seed 1)")
-        );
     }
 
     #[test]
