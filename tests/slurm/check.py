@@ -98,6 +98,7 @@ def tell(run):
     """What is known of a run that went wrong."""
     try:
         print("  tasks: %s" % (run.cluster.states(*run.jobs) if run.jobs else "none"))
+        print("  reasons: %s; attends: %s" % (run.cluster.reasons(*run.jobs), run.attendant and run.attendant.poll() is None))
         print("  queue: %s" % run.queue())
         print("  processes of jobs: %s" % run.cluster.processes_of_jobs())
         print("  nodes: %s" % run.cluster.node_states())

@@ -133,6 +133,18 @@ def requeue(start):
     return expect(run, "interrupted")
 
 
+@scenario(ways=("slurm",))
+def requeue_hold(start):
+    """scontrol requeuehold of one task: Slurm keeps it until somebody releases it, and nobody does."""
+    run = start(runs.commands(6, 3))
+    run.wait_for_trials(2)
+    held = task(run, 1)
+    run.cluster.run("scontrol", "requeuehold", held)
+    run.finish()
+    assert run.cluster.states(*run.jobs).get(held) != "REQUEUE_HOLD", "the task is left in Slurm's queue"
+    return expect(run, "interrupted")
+
+
 @scenario()
 def suspend(start):
     """scontrol suspend for longer than a heartbeat may stand still: the ticket is taken back, the worker finds out."""
@@ -446,9 +458,9 @@ def submission_unanswered(start):
 
 
 SOAK_MINUTES = float(os.environ.get("KILN_SOAK_MINUTES", "60"))
-SOAK_SECONDS_OF_A_TRIAL = 4
-# About as many as two nodes complete in that time: 720 took 7 minutes.
-SOAK_TRIALS = int(SOAK_MINUTES * 100)
+SOAK_SECONDS_OF_A_TRIAL = 8
+# About as many as workers complete in that time, those without their Slurm daemons too: 6000 of 4 s took 25 minutes.
+SOAK_TRIALS = int(SOAK_MINUTES * 110)
 
 
 @scenario(seconds=int(SOAK_MINUTES * 60 * 2 + 600), ways=("slurm",), asked=True)
@@ -478,6 +490,8 @@ def soak(start):
             run.jobs = run.job_ids() or run.jobs
     disturbed = time.monotonic() - until + SOAK_MINUTES * 60
     wait_until("the rest is done", lambda: settle(run), SOAK_MINUTES * 60 + 300, pause=2)
+    # Slurm may hold a task after who attends has left, as of a node whose daemon was killed at the very end.
+    run.kiln("stop", str(run.results))
     run.finish()
     told = ", ".join("%d × %s" % (counts[name], name) for name in sorted(counts))
     return "%d trials, disturbed for %.0f min (%s): %s" % (run.trials, disturbed / 60, told, summary(run))
