@@ -494,6 +494,29 @@ fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
 }
 
 #[test]
+fn a_trial_that_is_too_long_leaves_the_others_to_be_run() {
+    let place = sweep(3, true, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let end_time = "setup: ['export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 ))', ";
+    fs::write(place.path("x.yaml"), text.replace("setup: [", end_time)).unwrap();
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    let first = place.processes();
+    signal_workers(&place, "100");
+    wait_until("the trial is stopped", || {
+        let left = place.processes();
+        !first.iter().any(|pid| left.contains(pid))
+    });
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(ended.stderr.contains("give workers more time"), "{ended:?}");
+    let mut outcomes = place.column("outcome");
+    outcomes.sort();
+    assert_eq!(outcomes, ["completed", "completed", "interrupted"]);
+}
+
+#[test]
 fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
     let place = sweep(3, false, 4, ", time: 4h, partition: main");
     let results = place.path("results").display().to_string();

@@ -208,9 +208,9 @@ impl<'a> LaunchState<'a> {
                 self.start_no_more(self.disk_full());
                 break;
             }
-            if self.is_out_of_time(index) {
-                self.queue.again(index);
-                break;
+            if let Some(why) = self.too_long(index) {
+                self.leave_ticket(index, &why);
+                continue;
             }
             if let Some(stop) = self.changed_programs() {
                 self.queue.again(index);

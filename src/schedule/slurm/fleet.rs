@@ -476,15 +476,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// The work is done: tasks that still wait would find no ticket.
+    /// The work is done: tasks that still wait would find no ticket, those of older submissions
+    /// neither.
     pub(in crate::schedule) fn cancel_waiting(&mut self) -> Option<String> {
         let seen = self.watch.seen();
-        let waits = |id: &TaskId| match seen.words.get(id) {
-            Some(Word::Said(report)) => report.stage() == Stage::Waiting,
-            Some(Word::Forgotten) => false,
-            None => true,
-        };
-        let is_waiting = self.tasks().iter().any(waits);
+        let mut words = seen.words.values();
+        let is_waiting = words
+            .any(|word| matches!(word, Word::Said(report) if report.stage() == Stage::Waiting))
+            || self.tasks().iter().any(|id| !seen.words.contains_key(id));
         drop(seen);
         if !is_waiting {
             return None;

@@ -10,6 +10,7 @@ use crate::schedule::{
     RunStop, disk,
     judge::StopCause,
     signals::{StopRequest, ask},
+    worker::Tickets,
 };
 
 impl LaunchState<'_> {
@@ -17,22 +18,30 @@ impl LaunchState<'_> {
         self.asked.is_some() || self.failure.is_some() || self.cause.is_some()
     }
 
-    /// Whether the time that this worker has left is too short for a trial; then it begins no more.
-    pub(super) fn is_out_of_time(&mut self, index: usize) -> bool {
-        let Some(tickets) = &mut self.tickets else {
-            return false;
-        };
+    /// Whether the time that this worker has left is too short for a trial, and why.
+    pub(super) fn too_long(&mut self, index: usize) -> Option<String> {
+        let tickets = self.tickets.as_mut()?;
         let run = tickets.run().clone();
-        let Some(why) = tickets
-            .limits
-            .too_short(&run, &self.trials[index], &self.trials)
-        else {
-            return false;
+        let (trial, trials) = (&self.trials[index], &self.trials);
+        let is_fresh = self.next_token == 0;
+        tickets.limits.too_short(&run, trial, trials, is_fresh)
+    }
+
+    /// Ends a worker that runs nothing and has too little time for each ticket that is open.
+    pub(super) fn end_if_out_of_time(&mut self) {
+        let tickets = self.tickets.as_ref();
+        let unasked = tickets.filter(|tickets| tickets.stop_asked().is_none());
+        let Some(why) = unasked.and_then(Tickets::why_left) else {
+            return;
         };
+        if !self.running.is_empty() {
+            return;
+        }
+        let why = why.to_owned();
         self.cause = Some(EndCause::OutOfTime);
         if self.next_token > 0 {
             self.counts.is_over = true;
-            self.notice(&why);
+            self.notice(&format!("{why}; this worker begins no more"));
         } else {
             // The next worker would have no more time.
             let remedy = "give workers more time (`run.slurm.time`), or set `train.checkpoint`";
@@ -40,7 +49,6 @@ impl LaunchState<'_> {
                 "{why}, and it ran none; {remedy}"
             )));
         }
-        true
     }
 
     /// Ends a worker on whose node trials fail before they begin.

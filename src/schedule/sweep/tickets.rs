@@ -31,7 +31,11 @@ impl LaunchState<'_> {
         tickets.beat(self.running.len());
         self.tickets = Some(tickets);
         match taken {
-            Ok(is_taken) => is_taken,
+            Ok(false) => {
+                self.end_if_out_of_time();
+                false
+            }
+            Ok(true) => true,
             Err(error) => {
                 self.fail(open::cannot_write(self.request)(error));
                 false
@@ -174,6 +178,28 @@ impl LaunchState<'_> {
         };
         let held = std::mem::take(&mut tickets.held);
         self.put(&tickets, held, TicketState::Open);
+    }
+
+    /// The ticket of a trial that takes longer than this worker has is left to others.
+    pub(super) fn leave_ticket(&mut self, index: usize, why: &str) {
+        let Some(mut tickets) = self.tickets.take() else {
+            return;
+        };
+        let trials = &self.trials;
+        let (left, held) = std::mem::take(&mut tickets.held)
+            .into_iter()
+            .partition(|held| held.trials.contains(&trials[index].id));
+        tickets.held = held;
+        let left: Vec<HeldTicket> = left;
+        for held in &left {
+            self.queue
+                .forget(|waiting| held.trials.contains(&trials[waiting].id));
+            tickets.leave(held.ticket.number, why.to_owned());
+        }
+        self.notice(&format!("{why}; its ticket is left to others"));
+        self.put(&tickets, left, TicketState::Open);
+        tickets.beat(self.running.len());
+        self.tickets = Some(tickets);
     }
 
     fn put(&mut self, tickets: &Tickets, all: Vec<HeldTicket>, state: TicketState) {

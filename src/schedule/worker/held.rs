@@ -1,6 +1,10 @@
 //! The tickets of one launch: taking one, knowing when it is done, giving it back.
 
-use std::{collections::HashMap, io, sync::mpsc::Sender};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::mpsc::Sender,
+};
 
 use fastrand::Rng;
 use kiln_core::{
@@ -18,6 +22,9 @@ use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
 
 /// Workers that begin together would all try the first ticket; each begins at one of so many.
 const SPREAD: usize = 16;
+
+/// A worker that left so many tickets to others, because its time is too short, takes no more.
+const MOST_LEFT: usize = 16;
 
 /// A ticket that this launch has.
 #[derive(Debug)]
@@ -38,6 +45,11 @@ pub(in crate::schedule) struct Tickets {
     pub(in crate::schedule) held: Vec<HeldTicket>,
     /// Those that were open when the queue was last listed.
     open: Vec<Ticket>,
+    /// Numbers of those that are left to others, because a trial takes longer than this worker has:
+    /// why.
+    too_long: BTreeMap<u64, String>,
+    /// One of them that was open when the queue was last listed.
+    left: Option<u64>,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -60,6 +72,8 @@ impl Tickets {
             launch,
             held: Vec::new(),
             open: Vec::new(),
+            too_long: BTreeMap::new(),
+            left: None,
             observer: LaunchObserver::new(),
             random: Rng::new(),
         }
@@ -106,6 +120,9 @@ impl Tickets {
     /// # Errors
     /// The queue cannot be read or written.
     pub(in crate::schedule) fn take(&mut self) -> io::Result<Option<HeldTicket>> {
+        if self.too_long.len() >= MOST_LEFT {
+            return Ok(None);
+        }
         if let Some(held) = self.take_known()? {
             return Ok(Some(held));
         }
@@ -122,7 +139,24 @@ impl Tickets {
         }
         self.open = listed;
         self.open.retain(|ticket| ticket.state == TicketState::Open);
+        let (left, open) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition::<Vec<Ticket>, _>(|ticket| self.too_long.contains_key(&ticket.number));
+        self.open = open;
+        self.left = left.first().map(|ticket| ticket.number);
         self.take_known()
+    }
+
+    /// A ticket is not taken here again.
+    pub(in crate::schedule) fn leave(&mut self, number: u64, why: String) {
+        self.open.retain(|ticket| ticket.number != number);
+        self.too_long.insert(number, why);
+        self.left = Some(number);
+    }
+
+    /// Why a ticket that is still open was left to others; `None` if there is no such ticket.
+    pub(in crate::schedule) fn why_left(&self) -> Option<&str> {
+        self.too_long.get(&self.left?).map(String::as_str)
     }
 
     fn take_known(&mut self) -> io::Result<Option<HeldTicket>> {

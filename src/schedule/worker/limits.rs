@@ -49,12 +49,14 @@ impl WorkerLimits {
     }
 
     /// Why a trial is not begun: the time that is left is too short. A trial of unknown length is
-    /// begun.
+    /// begun, and a worker that ran none (`is_fresh`) knows only the lengths of the trial's own point:
+    /// no other worker would have more time for it.
     pub(in crate::schedule) fn too_short(
         &mut self,
         run: &RunFolder,
         trial: &Trial,
         trials: &[Trial],
+        is_fresh: bool,
     ) -> Option<String> {
         let left = self.ends?.saturating_duration_since(Instant::now());
         let is_old = |(read, _): &(Instant, _)| read.elapsed() >= beat();
@@ -66,10 +68,10 @@ impl WorkerLimits {
             self.seconds = Some((Instant::now(), seconds));
         }
         let known = self.seconds.as_ref().map(|(_, known)| known)?;
-        let needed = needed(trial, trials, known)?;
+        let needed = needed(trial, trials, known, is_fresh)?;
         (left < needed).then(|| {
             format!(
-                "trial {} may take {}, and the job ends in {}; this worker begins no more",
+                "trial {} may take {}, and the job ends in {}",
                 trial.id,
                 whole(needed),
                 whole(left)
@@ -116,13 +118,19 @@ fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
     }
 }
 
-/// The time that a trial may need; `None` if no trial has run to an end.
-fn needed(trial: &Trial, trials: &[Trial], known: &HashMap<TrialId, f64>) -> Option<Duration> {
+/// The time that a trial may need; `None` if it is unknown. Of other points only if the worker is not
+/// fresh.
+fn needed(
+    trial: &Trial,
+    trials: &[Trial],
+    known: &HashMap<TrialId, f64>,
+    is_fresh: bool,
+) -> Option<Duration> {
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
     let seconds = of_point.reduce(f64::max).or_else(|| {
         let any = known.values().copied().reduce(f64::max)?;
-        Some(any * OTHER_POINT)
+        (!is_fresh).then_some(any * OTHER_POINT)
     })?;
     let whole = Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE;
     Some(match &trial.train.checkpoint {
@@ -155,15 +163,21 @@ mod tests {
         let of_point = |point: u64| trials.iter().find(|trial| trial.point == point).unwrap();
         let (one, other) = (of_point(0), of_point(1));
         let known = |seconds: f64| HashMap::from([(one.id.clone(), seconds)]);
-        assert_eq!(needed(one, &trials, &HashMap::new()), None);
-        let needs = |trial: &Trial, seconds| needed(trial, &trials, &known(seconds)).unwrap();
+        assert_eq!(needed(one, &trials, &HashMap::new(), false), None);
+        let needs =
+            |trial: &Trial, seconds| needed(trial, &trials, &known(seconds), false).unwrap();
         assert_eq!(needs(one, 1000.0).as_secs(), 1260);
         assert_eq!(needs(other, 1000.0).as_secs(), 2460);
+        // A worker with all of its time tries what nobody knows.
+        assert_eq!(needed(other, &trials, &known(1000.0), true), None);
+        let own = needed(one, &trials, &known(1000.0), true);
+        assert_eq!(own.map(|needs| needs.as_secs()), Some(1260));
         let resumed = plan(", checkpoint: {every_steps: 5}");
         let needs = needed(
             &resumed[0],
             &resumed,
             &HashMap::from([(resumed[0].id.clone(), 1e4)]),
+            false,
         );
         assert_eq!(needs, Some(WITH_CHECKPOINT));
     }
