@@ -159,9 +159,8 @@ impl Running<'_> {
             if words[0].as_ref().is_some_and(|word| word.meeting.is_none()) {
                 return Ok((vec![checks::alone(self.is_waiting(1))], false));
             }
-            let next = usize::from(words[0].is_some());
-            for part in next..2 {
-                if words[part].is_none()
+            for (part, word) in words.iter().enumerate() {
+                if word.is_none()
                     && let Some(ended) = self.wait(part, tell)?
                 {
                     return Ok((vec![ended], true));

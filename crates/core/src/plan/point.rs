@@ -24,8 +24,14 @@ pub(super) struct PointMaker<'a> {
     facts: &'a dyn Fn(&Data) -> Option<DataFacts>,
     /// Facts by data source, so that each source is read once.
     known: RefCell<HashMap<String, Option<DataFacts>>>,
-    /// The model and the data of the last point.
-    last: RefCell<Option<(Arc<Model>, Arc<Data>, SharedIdentity)>>,
+    last: RefCell<Option<Identified>>,
+}
+
+/// The model and the data of the last point, and their part of its identity.
+struct Identified {
+    model: Arc<Model>,
+    data: Arc<Data>,
+    shared: SharedIdentity,
 }
 
 /// A point without faults.
@@ -127,12 +133,14 @@ impl<'a> PointMaker<'a> {
         let (model, data) = (&settings.model, &settings.data);
         let mut last = self.last.borrow_mut();
         let shared = match &*last {
-            Some((of_model, of_data, shared)) if of_model == model && of_data == data => {
-                shared.clone()
-            }
+            Some(last) if last.model == *model && last.data == *data => last.shared.clone(),
             _ => {
                 let shared = SharedIdentity::new(model, data)?;
-                *last = Some((model.clone(), data.clone(), shared.clone()));
+                *last = Some(Identified {
+                    model: Arc::clone(model),
+                    data: Arc::clone(data),
+                    shared: shared.clone(),
+                });
                 shared
             }
         };
