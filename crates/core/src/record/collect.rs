@@ -127,25 +127,20 @@ impl CollectedRows {
         Ok(())
     }
 
-    /// By number and attempt, whatever the order of the launches. Of two rows of one attempt a final
-    /// one counts, then that of the launch that ran it: who took its ticket back only saw that it was
-    /// gone.
+    /// By number, attempt and trial, whatever the order of the launches: stand-ins of two workers may
+    /// share a number. Of two rows of one attempt a final one counts, then that of the launch that ran
+    /// it: who took its ticket back only saw that it was gone.
     fn order(&mut self) {
         self.rows.sort_by(|a, b| {
             let key = |row: &CollectedRow| {
                 let (is_own, is_of_another) = (row.table == OWN, row.launch != row.table);
-                (
-                    row.number,
-                    row.attempt,
-                    is_own,
-                    !row.is_final,
-                    is_of_another,
-                )
+                (is_own, !row.is_final, is_of_another, row.table)
             };
-            key(a)
-                .cmp(&key(b))
+            let attempt = |row: &CollectedRow| (row.number, row.attempt);
+            attempt(a)
+                .cmp(&attempt(b))
                 .then_with(|| a.trial.cmp(&b.trial))
-                .then_with(|| a.table.cmp(&b.table))
+                .then_with(|| key(a).cmp(&key(b)))
         });
         self.rows
             .dedup_by(|later, kept| (&later.trial, later.attempt) == (&kept.trial, kept.attempt));
@@ -436,6 +431,25 @@ mod tests {
         let (whole, _) = self::run(&[(1, rows.to_vec())]);
         let written = fs::read(whole.path().join("launches/1/trials.csv")).unwrap();
         assert_eq!(collected.text(), Some(written));
+    }
+
+    #[test]
+    fn stand_ins_that_share_a_number_stand_once_however_often_they_are_collected() {
+        let of = |trial: &str, launch: u64| {
+            let mut made = row(4, 1, launch, Outcome::Failed);
+            made.fixed.trial = TrialId(trial.to_owned());
+            made
+        };
+        let tables = [
+            (1, vec![of("t0000000001", 1)]),
+            (2, vec![of("t0000000002", 2)]),
+        ];
+        let (_place, run) = run(&tables);
+        let first = CollectedRows::read(&run).unwrap();
+        fs::write(run.trials_table(), first.text().unwrap()).unwrap();
+        let again = CollectedRows::read(&run).unwrap();
+        assert_eq!(again.len(), 2);
+        assert_eq!(again.text(), first.text());
     }
 
     #[test]
