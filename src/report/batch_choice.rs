@@ -34,15 +34,16 @@ struct Measured<'a> {
 struct Batch<'a> {
     size: u64,
     samples_per_second: f64,
+    /// The least of its points.
     joules_per_sample: Option<f64>,
     /// The learning rates that it was trained with, where that is an axis.
     rates: Vec<&'a str>,
 }
 
 impl Batch<'_> {
-    /// Proportional to the samples that a training needs.
+    /// Proportional to the samples that a training needs, 1 + B/N: times N, which may be 0.
     fn samples(&self, scale: f64) -> f64 {
-        1.0 + self.size as f64 / scale
+        scale + self.size as f64
     }
 
     fn time(&self, scale: f64) -> f64 {
@@ -63,7 +64,7 @@ pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
     let batches = batches(points, axes, &measured);
     if batches.len() > 1 {
         lines.push(least_time(&batches, &measured));
-        lines.extend(rates(&batches, axes));
+        lines.extend(rates(&batches));
     }
     lines
 }
@@ -90,6 +91,14 @@ fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
 fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
     let batch = measured.row.effective_batch_size as f64;
     let step = measured.row.gradient_noise_step?;
+    if measured.scale <= 0.0 {
+        return Some(format!(
+            "at step {step} the gradient noise scale is at most {} samples ({}): no noise was seen \
+             beside the gradient, and a batch larger than the effective one of {batch} saves no steps",
+            significant(measured.ends[1]),
+            measured.point.name(axes),
+        ));
+    }
     Some(format!(
         "at step {step} the gradient noise scale is {} samples (95 % interval {} to {}; {}): with the \
          effective batch of {batch} a training needs {} times the fewest samples and {} times the \
@@ -148,11 +157,13 @@ fn batches<'a>(
             joules_per_sample: None,
             rates: Vec::new(),
         });
-        if speed.mean > batch.samples_per_second {
-            batch.samples_per_second = speed.mean;
-            let energy = point.statistic(TrialRow::joules_per_sample);
-            batch.joules_per_sample = energy.map(|energy| energy.mean);
-        }
+        batch.samples_per_second = batch.samples_per_second.max(speed.mean);
+        let energy = point.statistic(TrialRow::joules_per_sample);
+        let energies = batch
+            .joules_per_sample
+            .into_iter()
+            .chain(energy.map(|energy| energy.mean));
+        batch.joules_per_sample = energies.reduce(f64::min);
         let own = rate.and_then(|at| point.values.get(at)).map(String::as_str);
         batch
             .rates
@@ -183,15 +194,20 @@ fn least_time(batches: &[Batch<'_>], measured: &Measured<'_>) -> String {
         true => "at both ends of the interval too".to_owned(),
         false => format!("over the interval it may be {} to {}", low.size, high.size),
     };
-    let energies: Option<Vec<(f64, u64)>> = batches
-        .iter()
-        .map(|batch| Some((batch.energy(measured.scale)?, batch.size)))
-        .collect();
-    let least = energies.into_iter().flatten();
-    let least = least.min_by(|one, other| one.0.total_cmp(&other.0));
-    let energy = least.map_or(String::new(), |(_, size)| {
-        format!(", and with {size} it needs the least energy")
-    });
+    let thriftiest = |scale: f64| {
+        let energies: Option<Vec<(f64, u64)>> = batches
+            .iter()
+            .map(|batch| Some((batch.energy(scale)?, batch.size)))
+            .collect();
+        let least = energies?.into_iter();
+        let least = least.min_by(|one, other| one.0.total_cmp(&other.0));
+        least.map(|(_, size)| size)
+    };
+    let energy = thriftiest(measured.scale)
+        .filter(|size| measured.ends.map(thriftiest) == [Some(*size); 2])
+        .map_or(String::new(), |size| {
+            format!(", and with {size} it needs the least energy")
+        });
     let sizes: Vec<String> = batches.iter().map(|batch| batch.size.to_string()).collect();
     format!(
         "of the effective batches {} a training reaches a loss soonest with {} (it takes {}; {sure})\
@@ -203,8 +219,9 @@ fn least_time(batches: &[Batch<'_>], measured: &Measured<'_>) -> String {
 }
 
 /// How the learning rate went with the batch.
-fn rates(batches: &[Batch<'_>], axes: &[String]) -> Option<String> {
-    if !axes.iter().any(|axis| axis == RATE) {
+fn rates(batches: &[Batch<'_>]) -> Option<String> {
+    let of_all = || batches.iter().flat_map(|batch| &batch.rates);
+    if of_all().all(|rate| of_all().next() == Some(rate)) {
         let first = batches.first()?.size as f64;
         let factors = |of: fn(f64) -> f64| {
             let factors: Vec<String> = batches
@@ -331,6 +348,24 @@ mod tests {
     }
 
     #[test]
+    fn a_scale_of_zero_is_an_upper_end_and_speed_alone_chooses() {
+        let rows: Vec<(TrialRow, &[&str])> = vec![
+            (noisy(1, 8, 10.0, Some([0.0, 0.0, 1.0])), &["8"][..]),
+            (noisy(2, 32, 60.0, None), &["32"]),
+        ];
+        let told = said(&["train.batch_size"], rows);
+        assert!(
+            told[0].starts_with("at step 400 the gradient noise scale is at most 1.00 samples"),
+            "{told:?}"
+        );
+        // Times 8 / 10 and 32 / 60.
+        assert!(
+            told[1].contains("soonest with 32 (it takes 8 1.50 times as long"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
     fn the_least_energy_is_told_only_where_each_batch_has_one() {
         let with = |number: u64, size: u64, joules: Option<f64>| TrialRow {
             energy_counter_joules: joules,
@@ -373,6 +408,14 @@ mod tests {
             told[2],
             "each batch was swept with one learning rate of its own (8: 0.001, 32: 0.002)"
         );
+        let same = said(
+            &axes,
+            vec![
+                (noisy(1, 8, 10.0, scale), &["64", "8", "0.001"][..]),
+                (noisy(2, 32, 20.0, scale), &["64", "32", "0.001"]),
+            ],
+        );
+        assert!(same[2].contains("at one learning rate"), "{same:?}");
         // A grid of both says nothing that the table does not.
         let grid = said(
             &axes,
