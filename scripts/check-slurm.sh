@@ -17,14 +17,25 @@ while [ $# -gt 0 ]; do
   shift
 done
 
+policy=/usr/sbin/policy-rc.d
+PATH=$PATH:/usr/sbin:/sbin
+missing() {
+  local program
+  for program in munged slurmctld slurmd sbatch; do
+    command -v "$program" >/dev/null || { printf '%s' "$program"; return; }
+  done
+}
+
 install_packages() {
   command -v apt-get >/dev/null || { echo "check-slurm: --install needs apt-get; install slurmctld, slurmd and munge by hand" >&2; return 3; }
   [ "$(id -u)" = 0 ] || { echo "check-slurm: --install needs root; try: sudo $0 --install" >&2; return 3; }
   # The packages start no daemon of their own: the cluster brings its own configuration.
-  local policy=/usr/sbin/policy-rc.d packages=(slurm-wlm munge) status=0 own=''
-  if [ ! -e $policy ]; then
+  local packages=(slurm-wlm munge) status=0 own=''
+  # One of an earlier try that was cut off is this script's own, too.
+  if [ ! -e $policy ] || grep -q kiln $policy; then
     own=yes
-    printf '#!/bin/sh\nexit 101\n' >$policy; chmod +x $policy
+    trap 'rm -f $policy' EXIT
+    printf '#!/bin/sh\n# of kiln, scripts/check-slurm.sh\nexit 101\n' >$policy; chmod +x $policy
   fi
   export DEBIAN_FRONTEND=noninteractive
   apt-get install --yes --no-install-recommends "${packages[@]}" ||
@@ -34,17 +45,15 @@ install_packages() {
 }
 
 if [ -n "$install" ]; then
-  if ! install_packages; then
+  if [ -n "$(missing)" ] && ! install_packages; then
     [ -n "$if_able" ] || exit 3
     echo "check-slurm: skipped, Slurm's packages cannot be installed here"
     exit 0
   fi
   [ ${#arguments[@]} -gt 0 ] || exit 0
 fi
-PATH=$PATH:/usr/sbin:/sbin
-for program in munged slurmctld slurmd sbatch; do
-  command -v "$program" >/dev/null || { echo "check-slurm: skipped, $program is not installed (scripts/check-slurm.sh --install, on Debian as root)"; exit 0; }
-done
+lacks=$(missing)
+[ -z "$lacks" ] || { echo "check-slurm: skipped, $lacks is not installed (scripts/check-slurm.sh --install, on Debian as root)"; exit 0; }
 for program in kiln kiln-trial; do
   [ -x "$programs/$program" ] || { echo "check-slurm: no $programs/$program found; run \`make build\` first, or name their folder by --programs" >&2; exit 3; }
 done
