@@ -23,11 +23,10 @@ impl LaunchState<'_> {
         let tickets = self.tickets.as_mut()?;
         let run = tickets.run().clone();
         let (trial, trials) = (&self.trials[index], &self.trials);
-        let is_fresh = self.next_token == 0;
-        tickets.limits.too_short(&run, trial, trials, is_fresh)
+        tickets.limits.too_short(&run, trial, trials)
     }
 
-    /// Ends a worker that runs nothing and has too little time for each ticket that is open.
+    /// Ends a worker that runs nothing and has too little time for the tickets that are open.
     pub(super) fn end_if_out_of_time(&mut self) {
         let tickets = self.tickets.as_ref();
         let unasked = tickets.filter(|tickets| tickets.stop_asked().is_none());

@@ -44,6 +44,9 @@ impl LaunchState<'_> {
     }
 
     fn take_from(&mut self, tickets: &mut Tickets) -> io::Result<bool> {
+        if self.next_token > 0 && tickets.has_left_many() {
+            return Ok(false);
+        }
         loop {
             let Some(held) = tickets.take()? else {
                 if self.take_back(tickets)? {

@@ -23,7 +23,8 @@ use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
 /// Workers that begin together would all try the first ticket; each begins at one of so many.
 const SPREAD: usize = 16;
 
-/// A worker that left so many tickets to others, because its time is too short, takes no more.
+/// A worker that ran trials and left so many tickets to others, because its time is too short, takes
+/// no more.
 const MOST_LEFT: usize = 16;
 
 /// A ticket that this launch has.
@@ -120,9 +121,6 @@ impl Tickets {
     /// # Errors
     /// The queue cannot be read or written.
     pub(in crate::schedule) fn take(&mut self) -> io::Result<Option<HeldTicket>> {
-        if self.too_long.len() >= MOST_LEFT {
-            return Ok(None);
-        }
         if let Some(held) = self.take_known()? {
             return Ok(Some(held));
         }
@@ -152,6 +150,11 @@ impl Tickets {
         self.open.retain(|ticket| ticket.number != number);
         self.too_long.insert(number, why);
         self.left = Some(number);
+    }
+
+    /// Whether so many were left that a look at all others is not worth its time.
+    pub(in crate::schedule) fn has_left_many(&self) -> bool {
+        self.too_long.len() >= MOST_LEFT
     }
 
     /// Why a ticket that is still open was left to others; `None` if there is no such ticket.

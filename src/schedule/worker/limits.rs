@@ -31,6 +31,8 @@ const MOST_FAILED: u32 = 2;
 pub(in crate::schedule) struct WorkerLimits {
     is_in_slurm: bool,
     ends: Option<Instant>,
+    /// The time until then when the worker began.
+    whole: Duration,
     /// The longest time before `ends` at which Slurm sends SIGTERM because of it.
     longest_warning: Duration,
     /// Seconds of the attempts that tell how long a trial is, and when they were read.
@@ -40,23 +42,25 @@ pub(in crate::schedule) struct WorkerLimits {
 
 impl WorkerLimits {
     pub(super) fn of(allocation: Option<&Allocation>) -> Self {
+        let ends = allocation.and_then(|allocation| allocation.ends);
         Self {
             is_in_slurm: allocation.is_some(),
-            ends: allocation.and_then(|allocation| allocation.ends),
+            whole: ends.map_or(Duration::ZERO, |ends| {
+                ends.saturating_duration_since(Instant::now())
+            }),
+            ends,
             longest_warning: allocation.map_or(Duration::ZERO, Allocation::longest_warning),
             ..Self::default()
         }
     }
 
     /// Why a trial is not begun: the time that is left is too short. A trial of unknown length is
-    /// begun, and a worker that ran none (`is_fresh`) knows only the lengths of the trial's own point:
-    /// no other worker would have more time for it.
+    /// begun.
     pub(in crate::schedule) fn too_short(
         &mut self,
         run: &RunFolder,
         trial: &Trial,
         trials: &[Trial],
-        is_fresh: bool,
     ) -> Option<String> {
         let left = self.ends?.saturating_duration_since(Instant::now());
         let is_old = |(read, _): &(Instant, _)| read.elapsed() >= beat();
@@ -68,7 +72,7 @@ impl WorkerLimits {
             self.seconds = Some((Instant::now(), seconds));
         }
         let known = self.seconds.as_ref().map(|(_, known)| known)?;
-        let needed = needed(trial, trials, known, is_fresh)?;
+        let needed = needed(trial, trials, known, self.whole)?;
         (left < needed).then(|| {
             format!(
                 "trial {} may take {}, and the job ends in {}",
@@ -118,24 +122,29 @@ fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
     }
 }
 
-/// The time that a trial may need; `None` if it is unknown. Of other points only if the worker is not
-/// fresh.
+/// The time that a trial may need; `None` if no trial has run to an end. By other points it may seem
+/// longer than the time of a `whole` worker; then half of that is asked for, or it would never be
+/// tried.
 fn needed(
     trial: &Trial,
     trials: &[Trial],
     known: &HashMap<TrialId, f64>,
-    is_fresh: bool,
+    whole: Duration,
 ) -> Option<Duration> {
+    let and_more = |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE);
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
-    let seconds = of_point.reduce(f64::max).or_else(|| {
-        let any = known.values().copied().reduce(f64::max)?;
-        (!is_fresh).then_some(any * OTHER_POINT)
-    })?;
-    let whole = Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE;
+    let needed = match of_point.reduce(f64::max) {
+        Some(seconds) => and_more(seconds)?,
+        None => {
+            let any = known.values().copied().reduce(f64::max)?;
+            let needed = and_more(any * OTHER_POINT)?;
+            if needed > whole { whole / 2 } else { needed }
+        }
+    };
     Some(match &trial.train.checkpoint {
-        Some(_) => whole.min(WITH_CHECKPOINT),
-        None => whole,
+        Some(_) => needed.min(WITH_CHECKPOINT),
+        None => needed,
     })
 }
 
@@ -163,21 +172,23 @@ mod tests {
         let of_point = |point: u64| trials.iter().find(|trial| trial.point == point).unwrap();
         let (one, other) = (of_point(0), of_point(1));
         let known = |seconds: f64| HashMap::from([(one.id.clone(), seconds)]);
-        assert_eq!(needed(one, &trials, &HashMap::new(), false), None);
-        let needs =
-            |trial: &Trial, seconds| needed(trial, &trials, &known(seconds), false).unwrap();
-        assert_eq!(needs(one, 1000.0).as_secs(), 1260);
-        assert_eq!(needs(other, 1000.0).as_secs(), 2460);
-        // A worker with all of its time tries what nobody knows.
-        assert_eq!(needed(other, &trials, &known(1000.0), true), None);
-        let own = needed(one, &trials, &known(1000.0), true);
-        assert_eq!(own.map(|needs| needs.as_secs()), Some(1260));
+        let whole = Duration::from_secs(4 * 3600);
+        assert_eq!(needed(one, &trials, &HashMap::new(), whole), None);
+        let needs = |trial: &Trial, seconds| {
+            let needed = needed(trial, &trials, &known(seconds), whole);
+            needed.unwrap().as_secs()
+        };
+        assert_eq!(needs(one, 1000.0), 1260);
+        assert_eq!(needs(other, 1000.0), 2460);
+        // What other points say is more than any worker has.
+        assert_eq!(needs(other, 9000.0), 2 * 3600);
+        assert_eq!(needs(one, 90_000.0), 108_060);
         let resumed = plan(", checkpoint: {every_steps: 5}");
         let needs = needed(
             &resumed[0],
             &resumed,
             &HashMap::from([(resumed[0].id.clone(), 1e4)]),
-            false,
+            whole,
         );
         assert_eq!(needs, Some(WITH_CHECKPOINT));
     }
