@@ -441,12 +441,14 @@ fn trials_go_on_while_slurm_does_not_answer() {
 
 #[test]
 fn a_worker_without_time_for_another_trial_asks_to_be_started_again() {
-    let place = sweep(3, false, 1, "");
+    let place = sweep(1, false, 1, "");
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();
     // The first start has too little time for a second trial, the next one has an hour.
     let end_time = "'export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 + 3600 * \
                     ${SLURM_RESTART_COUNT:-0} ))', ";
     let text = text.replace("setup: [", &format!("setup: [{end_time}"));
+    // Trials of one point, so that the first one tells the length of the others.
+    let text = text.replace("sweep: {", "sweep: {repeats: 3, ");
     fs::write(place.path("x.yaml"), text).unwrap();
     let ended = end(&place, &["run", "x.yaml"]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
@@ -705,6 +707,39 @@ fn a_part_of_a_probe_that_fails_is_told_with_its_last_words() {
 }
 
 #[test]
+fn a_probe_whose_job_slurm_does_not_take_or_does_not_speak_of_leaves_none() {
+    let place = sweep(1, false, 1, "");
+    let results = place.path("results").display().to_string();
+    let asked = [
+        "doctor",
+        "--on",
+        "slurm",
+        "x.yaml",
+        "--probe",
+        "--results",
+        &results,
+    ];
+    // `sbatch --test-only` is taken; the job itself is made and its reply is lost.
+    fault(
+        &place,
+        "fault-sbatch",
+        "lose: Socket timed out on send/recv operation",
+    );
+    let ended = end(&place, &asked);
+    assert!(
+        ended.stdout.contains("unknown  probe-nodes") && ended.stdout.contains("Socket timed out"),
+        "{ended:?}"
+    );
+    let task = fs::read_to_string(cluster(&place).join("jobs/100/0.json")).unwrap();
+    assert!(
+        ["CANCELLED", "COMPLETING"]
+            .iter()
+            .any(|state| task.contains(state)),
+        "{task}"
+    );
+}
+
+#[test]
 fn a_stopped_probe_cancels_what_waits() {
     let place = sweep(1, false, 1, "");
     let results = place.path("results").display().to_string();
@@ -727,8 +762,9 @@ fn a_stopped_probe_cancels_what_waits() {
     signal(&probing, "INT");
     let ended = Ended::of(probing.wait_with_output().unwrap());
     assert_eq!(ended.status, Some(130), "{ended:?}");
-    let calls = fs::read_to_string(cluster(&place).join("calls")).unwrap();
-    assert!(calls.contains("scancel 100"), "{calls}");
+    assert!(ended.stdout.contains("ok       slurm-job"), "{ended:?}");
+    let task = fs::read_to_string(cluster(&place).join("jobs/100/0.json")).unwrap();
+    assert!(task.contains("CANCELLED"), "{task}");
     assert!(fs::read_dir(&results).unwrap().all(|entry| {
         !entry
             .unwrap()

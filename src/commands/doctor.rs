@@ -126,9 +126,11 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
     );
     let libtorch = libtorch_folder(&answer);
     let mut checks = examine_cluster(slurm, &args.results, libtorch);
-    if args.probe {
-        checks.extend(probed(slurm, &checks, args)?);
-    }
+    let probed = match args.probe {
+        true => probed(slurm, &checks, args),
+        false => Ok(Vec::new()),
+    };
+    let stopped = probed.map(|found| checks.extend(found)).err();
     let can_run = checks
         .iter()
         .all(|check| check.state != CheckState::Problem);
@@ -137,7 +139,9 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
         can_run,
         subject: Subject::Cluster,
     };
-    concluded(&diagnosis, args.json)
+    // What was found is shown, also if the probe was stopped.
+    let status = concluded(&diagnosis, args.json)?;
+    stopped.map_or(Ok(status), Err)
 }
 
 /// What two jobs on two nodes find, if Slurm would take them.

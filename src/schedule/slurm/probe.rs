@@ -21,7 +21,7 @@ use kiln_core::{
 };
 
 pub use self::part::take_part;
-use self::part::{Here, PartWord, TICKETS, WORD, here};
+use self::part::{Here, PARTNER_PATIENCE, PATIENCE, PartWord, TICKETS, WORD, here};
 use super::{
     client::{Client, ClientError},
     fleet::last_line,
@@ -32,8 +32,11 @@ use super::{
 };
 use crate::schedule::worker::beat;
 
-/// A part waits so long for the other one and a little more.
+/// The parts need no more time than this, where the file gives a longer one.
 const LONGEST_JOB: Duration = Duration::from_secs(20 * 60);
+/// Of the time of a job this much is not for waiting: checks of its node, rounds, the race.
+const WORK: Duration = Duration::from_secs(6 * 60);
+const SHORTEST_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two looks into the folder.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time between two questions to Slurm.
@@ -59,9 +62,9 @@ impl Probe<'_> {
     /// its folder, unless a part failed: then its output is of use.
     ///
     /// # Errors
-    /// Slurm takes no job, or does not answer; the folder cannot be written; it was stopped.
+    /// The folder cannot be written, or the user stopped it.
     pub fn run(&self, tell: &mut dyn FnMut(&str)) -> Result<Vec<Check>, ProbeStop> {
-        let folder = make_folder(self.results)?;
+        let folder = make_folder(self.results, self.patience())?;
         let mut running = Running {
             probe: self,
             client: Client::new(),
@@ -79,23 +82,30 @@ impl Probe<'_> {
         }
         checks.map(|(checks, _)| checks)
     }
+
+    fn patience(&self) -> Duration {
+        let time = self.slurm.time.map_or(LONGEST_JOB, |time| time.0);
+        time.saturating_sub(WORK)
+            .clamp(SHORTEST_PATIENCE, PARTNER_PATIENCE)
+    }
 }
 
-/// Why a probe found nothing.
+/// Why a probe was given up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeStop {
     #[error("the probe was stopped; its jobs are cancelled")]
     Stopped,
-    #[error("{0}")]
-    Slurm(String),
     #[error("the folder of the probe cannot be written: {0}")]
     Folder(#[from] io::Error),
 }
 
-impl From<ClientError> for ProbeStop {
-    fn from(error: ClientError) -> Self {
-        Self::Slurm(error.to_string())
-    }
+/// Why a job was not submitted.
+#[derive(Debug, thiserror::Error)]
+enum SubmitError {
+    #[error(transparent)]
+    Slurm(#[from] ClientError),
+    #[error(transparent)]
+    Folder(#[from] io::Error),
 }
 
 /// A job of one task, and when Slurm said that it is over.
@@ -120,7 +130,18 @@ struct Running<'a> {
 impl Running<'_> {
     /// The checks, and whether the folder is to be kept.
     fn follow(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(Vec<Check>, bool), ProbeStop> {
-        self.submit(None)?;
+        match self.submit(None) {
+            Ok(()) => {}
+            Err(SubmitError::Folder(error)) => return Err(error.into()),
+            Err(SubmitError::Slurm(error)) => {
+                let remedy = "change `run.slurm`; `docs/clusters.md` names its keys";
+                let check = match error.may_have_been_heard() {
+                    true => Check::unknown(checks::NODES, error.to_string()),
+                    false => Check::problem(checks::NODES, error.to_string(), remedy),
+                };
+                return Ok((vec![check], false));
+            }
+        }
         let node = loop {
             if let Some(here) = read::<Here>(&self.folder.join(here(0))) {
                 break here.node;
@@ -130,20 +151,16 @@ impl Running<'_> {
             }
         };
         // The second one must not come to the same node.
-        if let Err(stop) = self.submit(Some(&node)) {
-            let ProbeStop::Slurm(why) = stop else {
-                return Err(stop);
-            };
-            let remedy = "a probe needs two nodes on which the jobs of `run.slurm` may run";
-            let problem = Check::warning(
-                checks::NODES,
-                format!(
-                    "there is no second node beside {}: {why}",
-                    without_controls(&node)
-                ),
-                remedy,
-            );
-            return Ok((vec![problem], false));
+        match self.submit(Some(&node)) {
+            Ok(()) => {}
+            Err(SubmitError::Folder(error)) => return Err(error.into()),
+            Err(SubmitError::Slurm(error)) => {
+                let check = match error.may_have_been_heard() {
+                    true => Check::unknown(checks::NODES, error.to_string()),
+                    false => checks::no_second(&node, &error.to_string()),
+                };
+                return Ok((vec![check], false));
+            }
         }
         let mut words: [Option<PartWord>; 2] = [None, None];
         loop {
@@ -157,7 +174,7 @@ impl Running<'_> {
             }
             // The first part has waited for the second, and gone.
             if words[0].as_ref().is_some_and(|word| word.meeting.is_none()) {
-                return Ok((vec![checks::alone(self.is_waiting(1))], false));
+                return Ok((vec![checks::alone(self.seen_for())], false));
             }
             for (part, word) in words.iter().enumerate() {
                 if word.is_none()
@@ -173,20 +190,22 @@ impl Running<'_> {
         self.folder.join(format!("part-{part}"))
     }
 
-    fn submit(&mut self, beside: Option<&str>) -> Result<(), ProbeStop> {
+    fn submit(&mut self, beside: Option<&str>) -> Result<(), SubmitError> {
         let own = self.part(self.jobs.len());
         fs::create_dir(&own)?;
-        let time = self.probe.slurm.time.map_or(LONGEST_JOB, |time| time.0);
+        // Without a time the partition has one.
+        let time = self.probe.slurm.time;
         let slurm = Slurm {
-            time: Some(TimeSpan(time.min(LONGEST_JOB))),
+            time: time.map(|time| TimeSpan(time.0.min(LONGEST_JOB))),
             ..self.probe.slurm.clone()
         };
+        let name = self.name();
         let (variables, _) = variables(&slurm);
         let text = |path: &Path| path.display().to_string();
         let lost_nodes: Vec<String> = beside.map(str::to_owned).into_iter().collect();
         let script = JobScript {
             slurm: &slurm,
-            name: "kiln-doctor",
+            name: &name,
             tasks: 1,
             lost_nodes: &lost_nodes,
             folder: &std::env::current_dir()?,
@@ -204,12 +223,12 @@ impl Running<'_> {
         };
         let path = own.join("job.sh");
         write_whole(&path, script.text().as_bytes())?;
-        let said = self.client.ask("sbatch", &["--parsable", &text(&path)])?;
-        let job = states::of_sbatch(&said).ok_or_else(|| {
-            ProbeStop::Slurm(format!(
-                "sbatch printed no number of a job: {}",
-                said.trim()
-            ))
+        let asked = self.client.ask("sbatch", &["--parsable", &text(&path)]);
+        let job = asked.and_then(|said| {
+            states::of_sbatch(&said).ok_or_else(|| ClientError::Refused {
+                program: "sbatch",
+                said: format!("it printed no number of a job: {}", said.trim()),
+            })
         })?;
         self.jobs.push(PartJob {
             job,
@@ -238,6 +257,9 @@ impl Running<'_> {
         let is_late = over_since.is_some_and(|since| since.elapsed() >= LATE * beat());
         if !is_late || self.word_of(part).is_some() {
             return Ok(None);
+        }
+        if part == 0 && self.is_waiting(1) {
+            return Ok(Some(checks::alone(None)));
         }
         let id = TaskId { job: *job, task: 0 };
         let how = match self.looked.words.get(&id) {
@@ -298,6 +320,24 @@ impl Running<'_> {
         }
     }
 
+    /// The name of the jobs, which no other ones have.
+    fn name(&self) -> String {
+        let folder = self.folder.file_name().unwrap_or_default();
+        format!("kiln{}", folder.to_string_lossy().replace('.', "-"))
+    }
+
+    /// Seconds from the first file of the second part to the last word of the first one, by the clock
+    /// of the file server.
+    fn seen_for(&self) -> Option<f64> {
+        let time = |path: PathBuf| fs::metadata(path).and_then(|found| found.modified()).ok();
+        let began = time(self.folder.join(here(1)))?;
+        let gave_up = time(self.part(0).join(WORD))?;
+        gave_up
+            .duration_since(began)
+            .ok()
+            .map(|span| span.as_secs_f64())
+    }
+
     /// Whether the job of a part waits in Slurm's queue.
     fn is_waiting(&self, part: usize) -> bool {
         let job = self.jobs.get(part).map(|part| part.job);
@@ -309,10 +349,12 @@ impl Running<'_> {
         read(&self.part(part).join(WORD))
     }
 
-    /// Ends what still waits or runs.
+    /// Ends what still waits or runs, by its name: a job may be there although the reply to its
+    /// submission was lost.
     fn cancel(&self) {
-        for part in self.jobs.iter().filter(|part| part.over_since.is_none()) {
-            let _ = self.client.ask("scancel", &[part.job.to_string()]);
+        let are_over = self.jobs.iter().all(|part| part.over_since.is_some());
+        if self.jobs.len() < 2 || !are_over {
+            let _ = self.client.ask("scancel", &["--name", &self.name()]);
         }
     }
 }
@@ -323,11 +365,15 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
 }
 
 /// A folder with tickets, which git ignores.
-fn make_folder(results: &Path) -> io::Result<PathBuf> {
+fn make_folder(results: &Path, patience: Duration) -> io::Result<PathBuf> {
     fs::create_dir_all(results)?;
     let folder = fs::canonicalize(results)?.join(format!(".probe-{:08x}", fastrand::u32(..)));
     fs::create_dir(&folder)?;
     write_whole(&folder.join(".gitignore"), b"*\n")?;
+    write_whole(
+        &folder.join(PATIENCE),
+        patience.as_secs().to_string().as_bytes(),
+    )?;
     let ticket = |number: u64| {
         vec![TicketEntry {
             trial: TrialId(format!("probe-{number}")),

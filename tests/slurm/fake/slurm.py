@@ -208,7 +208,10 @@ def scontrol(arguments):
 def scancel(arguments):
     named = arguments[-1]
     state = next((word.split("=")[1] for word in arguments if word.startswith("--state=")), None)
-    tasks = [task for task in all_tasks() if named in (str(task["job"]), "%d_%d" % (task["job"], task["task"]))]
+    if "--name" in arguments:
+        tasks = [task for task in all_tasks() if task["name"] == named]
+    else:
+        tasks = [task for task in all_tasks() if named in (str(task["job"]), "%d_%d" % (task["job"], task["task"]))]
     if not tasks:
         refuse("scancel", "Kill job error on job id %s: Invalid job id specified" % named)
     for task in tasks:

@@ -55,19 +55,35 @@ fn nodes(first: &PartWord, second: &PartWord) -> Check {
     }
 }
 
-/// The first part has waited in vain for the second one, whose job still waits or has begun.
-pub(super) fn alone(is_waiting: bool) -> Check {
-    match is_waiting {
-        true => Check::unknown(
+/// The first part has waited in vain for the second one, a file of which was seen here `for_seconds`
+/// before the first one gave up.
+pub(super) fn alone(for_seconds: Option<f64>) -> Check {
+    match for_seconds {
+        Some(seconds) if seconds > LONGEST_SIGHT => Check::problem(
             NODES,
-            "the job on a second node did not start while the first one waited, for 10 minutes",
-        ),
-        false => Check::problem(
-            NODES,
-            "the node of the first job saw no file of the second one within 10 minutes",
+            format!(
+                "the node of the first job did not see a file of the second one that was there for \
+                 {seconds:.0} s"
+            ),
             NOT_SHARED,
         ),
+        _ => Check::unknown(
+            NODES,
+            "the job on a second node did not begin in time while the first one waited",
+        ),
     }
+}
+
+/// Slurm takes no job on a second node.
+pub(super) fn no_second(node: &str, why: &str) -> Check {
+    Check::warning(
+        NODES,
+        format!(
+            "there is no second node beside {}: {why}",
+            without_controls(node)
+        ),
+        "a probe needs two nodes on which the jobs of `run.slurm` may run",
+    )
 }
 
 /// Each ticket must have exactly one winner.
@@ -135,22 +151,21 @@ fn clocks(first: Clock, second: Clock) -> Check {
 
 /// `KILN_DATA` on both nodes, where it is set.
 fn data(first: &PartWord, second: &PartWord) -> Option<Check> {
-    let seen = [first, second].map(|word| Some((word, word.data.as_ref()?)));
-    let seen: Vec<_> = seen.into_iter().flatten().collect();
-    let (_, (path, _)) = seen.first()?;
-    let path = without_controls(path);
-    let missing: Vec<String> = seen
-        .iter()
-        .filter(|(_, (_, is_there))| !is_there)
-        .map(|(word, _)| without_controls(&word.node))
-        .collect();
-    Some(match missing.as_slice() {
-        [] => Check::ok(DATA, format!("{path} is a folder on both nodes")),
-        missing => Check::problem(
-            DATA,
-            format!("there is no folder {path} on {}", missing.join(" and ")),
-            "set `KILN_DATA` in `run.slurm.setup` to where the data lie on the nodes",
-        ),
+    let remedy = "set `KILN_DATA` in `run.slurm.setup` to where the data lie on the nodes";
+    let told = |word: &PartWord| {
+        let node = without_controls(&word.node);
+        match &word.data {
+            None => format!("not set on {node}"),
+            Some((path, true)) => format!("{} on {node}", without_controls(path)),
+            Some((path, false)) => format!("no folder {} on {node}", without_controls(path)),
+        }
+    };
+    let evidence = format!("{}, {}", told(first), told(second));
+    Some(match (&first.data, &second.data) {
+        (None, None) => return None,
+        (Some((_, false)), _) | (_, Some((_, false))) => Check::problem(DATA, evidence, remedy),
+        (Some(_), Some(_)) => Check::ok(DATA, evidence),
+        _ => Check::warning(DATA, evidence, remedy),
     })
 }
 
@@ -272,6 +287,26 @@ mod tests {
     }
 
     #[test]
+    fn a_second_job_that_begins_too_late_says_nothing_of_the_folder() {
+        assert_eq!(alone(None).state, CheckState::Unknown);
+        assert_eq!(alone(Some(30.0)).state, CheckState::Unknown);
+        assert_eq!(alone(Some(200.0)).state, CheckState::Problem);
+    }
+
+    #[test]
+    fn data_in_two_places_are_named_with_their_nodes() {
+        let (mut first, mut second) = (word("n1", "a", []), word("n2", "b", []));
+        second.data = Some(("/scratch".to_owned(), true));
+        let told = said(&first, &second);
+        let both = "/data on n1, /scratch on n2".to_owned();
+        assert_eq!(told[DATA], (CheckState::Ok, both));
+        first.data = None;
+        assert_eq!(said(&first, &second)[DATA].0, CheckState::Warning);
+        second.data = None;
+        assert!(!said(&first, &second).contains_key(DATA));
+    }
+
+    #[test]
     fn nodes_that_do_not_see_each_other_or_their_data_are_named() {
         let (mut first, mut second) = (word("n1", "a", []), word("n2", "b", []));
         (first.meeting, second.meeting) = (None, None);
@@ -287,7 +322,7 @@ mod tests {
             told[DATA],
             (
                 CheckState::Problem,
-                "there is no folder /data on n2".to_owned()
+                "/data on n1, no folder /data on n2".to_owned()
             )
         );
         assert!(!told.contains_key(TICKETS_RACED));

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 /// Tickets that both parts try to take.
 pub(super) const TICKETS: u64 = 200;
-/// The other part may wait in Slurm's queue so long.
-const PARTNER_PATIENCE: Duration = Duration::from_secs(10 * 60);
+/// The other part may wait in Slurm's queue so long, if the job has the time.
+pub(super) const PARTNER_PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// A client of NFS may show a list that is a minute old.
 const ROUND_PATIENCE: Duration = Duration::from_secs(120);
 /// File names that go from the first part to the second and back.
@@ -40,6 +40,8 @@ const LONGEST_RUN_UP: Duration = Duration::from_secs(300);
 const MOST_SCATTER_SECONDS: f64 = 0.1;
 /// The first part says when the race begins.
 const RACE: &str = "race";
+/// How long a part waits for the other one, in seconds: who starts the jobs knows their time.
+pub(super) const PATIENCE: &str = "patience";
 /// What a part says at its end.
 pub(super) const WORD: &str = "word.json";
 /// Longest file of a probe, in bytes.
@@ -182,7 +184,9 @@ impl Part {
 
     fn meet(&self, own: &Here, probe: &Path) -> io::Result<Option<Meeting>> {
         self.say(&here(self.number), &serde_json::to_string(own)?)?;
-        let Some(other) = self.await_name(&here(1 - self.number), PARTNER_PATIENCE)? else {
+        let patience = self.read(PATIENCE)?.and_then(|text| text.parse().ok());
+        let patience = patience.map_or(PARTNER_PATIENCE, Duration::from_secs);
+        let Some(other) = self.await_name(&here(1 - self.number), patience)? else {
             return Ok(None);
         };
         let other: Here = serde_json::from_str(&other)?;
