@@ -79,6 +79,17 @@ fn start(place: &Place, arguments: &[&str]) -> Child {
     kiln(place, arguments).spawn().unwrap()
 }
 
+/// `kiln doctor --on slurm` about the file and the results of a place.
+fn doctor(place: &Place, more: &[&str]) -> Command {
+    let results = place.path("results").display().to_string();
+    let asked = ["doctor", "--on", "slurm", "x.yaml", "--results", &results];
+    kiln(place, &[&asked[..], more].concat())
+}
+
+fn examined(place: &Place, more: &[&str]) -> Ended {
+    Ended::of(doctor(place, more).output().unwrap())
+}
+
 /// A task ends as a cluster would end it.
 fn end_task(place: &Place, task: &str, state: &str) {
     let mut command = Command::new("fake");
@@ -521,9 +532,7 @@ fn a_trial_that_is_too_long_leaves_the_others_to_be_run() {
 #[test]
 fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
     let place = sweep(3, false, 4, ", time: 4h, partition: main");
-    let results = place.path("results").display().to_string();
-    let asked = ["doctor", "--on", "slurm", "x.yaml", "--results", &results];
-    let ended = end(&place, &asked);
+    let ended = examined(&place, &[]);
     // Temporary folders of some hosts are in memory, where no node could see the results.
     let in_memory = ended.stdout.contains("problem  shared-folder");
     let (status, last) = match in_memory {
@@ -544,8 +553,7 @@ fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
     // Nothing was submitted, and no folder of a run was made.
     assert!(!cluster(&place).join("jobs").exists());
     assert!(!place.path("results").exists());
-    let longer = [&asked[..], &["--set", "run.slurm.time=48h"]].concat();
-    let ended = end(&place, &longer);
+    let ended = examined(&place, &["--set", "run.slurm.time=48h"]);
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
         ended.stdout.contains("and `run.slurm.time` is 48h"),
@@ -556,7 +564,7 @@ fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
         "fault-sbatch",
         "refuse: allocation failure: Invalid account",
     );
-    let ended = end(&place, &asked);
+    let ended = examined(&place, &[]);
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(ended.stdout.contains("Invalid account"), "{ended:?}");
     assert!(
@@ -565,7 +573,8 @@ fn the_doctor_of_a_cluster_asks_slurm_and_starts_nothing() {
             .contains("workers cannot be submitted to this cluster"),
         "{ended:?}"
     );
-    let ended = Ended::of(place.kiln(&asked).env("PATH", "/nowhere").output().unwrap());
+    let mut elsewhere = doctor(&place, &[]);
+    let ended = Ended::of(elsewhere.env("PATH", "/nowhere").output().unwrap());
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
         ended.stdout.contains("there is no `sbatch` in `PATH`"),
@@ -631,17 +640,7 @@ fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
 #[test]
 fn a_probe_lets_two_nodes_race_for_tickets_and_leaves_nothing_behind() {
     let place = sweep(3, false, 4, ", partition: main");
-    let results = place.path("results").display().to_string();
-    let asked = [
-        "doctor",
-        "--on",
-        "slurm",
-        "x.yaml",
-        "--probe",
-        "--results",
-        &results,
-    ];
-    let ended = end(&place, &asked);
+    let ended = examined(&place, &["--probe"]);
     let told = &ended.stdout;
     let after = |name: &str| {
         let mut lines = told.lines();
@@ -667,7 +666,7 @@ fn a_probe_lets_two_nodes_race_for_tickets_and_leaves_nothing_behind() {
         after("probe-node").contains("n1: ") && told.contains("n2: "),
         "{ended:?}"
     );
-    let left: Vec<String> = fs::read_dir(&results)
+    let left: Vec<String> = fs::read_dir(place.path("results"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -681,19 +680,7 @@ fn a_part_of_a_probe_that_fails_is_told_with_its_last_words() {
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();
     let text = text.replace("setup: [", "setup: ['echo no module cuda >&2; false', ");
     fs::write(place.path("x.yaml"), text).unwrap();
-    let results = place.path("results").display().to_string();
-    let ended = end(
-        &place,
-        &[
-            "doctor",
-            "--on",
-            "slurm",
-            "x.yaml",
-            "--probe",
-            "--results",
-            &results,
-        ],
-    );
+    let ended = examined(&place, &["--probe"]);
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
         ended
@@ -709,23 +696,13 @@ fn a_part_of_a_probe_that_fails_is_told_with_its_last_words() {
 #[test]
 fn a_probe_whose_job_slurm_does_not_take_or_does_not_speak_of_leaves_none() {
     let place = sweep(1, false, 1, "");
-    let results = place.path("results").display().to_string();
-    let asked = [
-        "doctor",
-        "--on",
-        "slurm",
-        "x.yaml",
-        "--probe",
-        "--results",
-        &results,
-    ];
     // `sbatch --test-only` is taken; the job itself is made and its reply is lost.
     fault(
         &place,
         "fault-sbatch",
         "lose: Socket timed out on send/recv operation",
     );
-    let ended = end(&place, &asked);
+    let ended = examined(&place, &["--probe"]);
     assert!(
         ended.stdout.contains("unknown  probe-nodes") && ended.stdout.contains("Socket timed out"),
         "{ended:?}"
@@ -742,20 +719,8 @@ fn a_probe_whose_job_slurm_does_not_take_or_does_not_speak_of_leaves_none() {
 #[test]
 fn a_stopped_probe_cancels_what_waits() {
     let place = sweep(1, false, 1, "");
-    let results = place.path("results").display().to_string();
     fs::write(cluster(&place).join("hold"), "").unwrap();
-    let probing = start(
-        &place,
-        &[
-            "doctor",
-            "--on",
-            "slurm",
-            "x.yaml",
-            "--probe",
-            "--results",
-            &results,
-        ],
-    );
+    let probing = doctor(&place, &["--probe"]).spawn().unwrap();
     wait_until("a job waits", || {
         cluster(&place).join("jobs/100/0.json").exists()
     });
@@ -765,7 +730,7 @@ fn a_stopped_probe_cancels_what_waits() {
     assert!(ended.stdout.contains("ok       slurm-job"), "{ended:?}");
     let task = fs::read_to_string(cluster(&place).join("jobs/100/0.json")).unwrap();
     assert!(task.contains("CANCELLED"), "{task}");
-    assert!(fs::read_dir(&results).unwrap().all(|entry| {
+    assert!(fs::read_dir(place.path("results")).unwrap().all(|entry| {
         !entry
             .unwrap()
             .file_name()
