@@ -144,7 +144,7 @@ fn of_cluster(slurm: &Slurm, args: &Args) -> Result<Status, Stop> {
     stopped.map_or(Ok(status), Err)
 }
 
-/// What two jobs on two nodes find, if Slurm would take them.
+/// Submits the two jobs of a probe and returns their checks; skipped if Slurm would take no job.
 fn probed(slurm: &Slurm, before: &[Check], args: &Args) -> Result<Vec<Check>, Stop> {
     let is_slurms = |check: &&Check| check.name.starts_with("slurm-");
     let mut slurms = before.iter().filter(is_slurms);

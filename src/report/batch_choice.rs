@@ -1,4 +1,4 @@
-//! What the gradient noise scale says of the batches of a run.
+//! Notices that recommend a batch size, from the gradient noise scale and the measured speeds.
 //!
 //! With a batch B and a noise scale N a training needs 1 + B/N times the fewest samples, and 1 + N/B
 //! times the fewest steps (McCandlish et al., 2018, arXiv 1812.06162, equation 2.12), as far as the
@@ -87,7 +87,7 @@ fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
     measured.min_by(|one, other| width(one).total_cmp(&width(other)))
 }
 
-/// What the batch of the measured trial costs in samples and in steps.
+/// How many more samples and steps than the fewest a training with this batch needs.
 fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
     let batch = measured.row.effective_batch_size as f64;
     let step = measured.row.gradient_noise_step?;

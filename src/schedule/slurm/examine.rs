@@ -1,6 +1,6 @@
-//! What Slurm says of the cluster before anything is submitted: its programs, a partition, limits,
-//! the accounting, whether it would take the job of an experiment, and whether the folder of the runs
-//! can be one that all nodes see. Asks only; nothing is started.
+//! Checks of a cluster before anything is submitted: the programs of Slurm, the partition, limits, the
+//! accounting, whether Slurm would take the job of an experiment, and whether the folder of the runs can
+//! be one that all nodes see. Nothing is started.
 
 use std::path::Path;
 
@@ -236,7 +236,7 @@ fn accounting(config: &str) -> Check {
     }
 }
 
-/// What `sbatch --test-only` said.
+/// The check of the answer of `sbatch --test-only`.
 fn job(asked: Asked) -> Check {
     match asked {
         Ok(_) => Check::ok(
@@ -263,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// What Slurm 22.05 printed.
+    /// Output of a command of Slurm 22.05, from the captures.
     fn captured(command: &str) -> &'static str {
         let text = include_str!("../../../tests/slurm/captures/configuration.txt");
         let begin = text.find(&format!("$ {command}\n")).unwrap() + command.len() + 3;

@@ -34,7 +34,8 @@ use crate::schedule::worker::beat;
 
 /// The parts need no more time than this, where the file gives a longer one.
 const LONGEST_JOB: Duration = Duration::from_secs(20 * 60);
-/// Of the time of a job this much is not for waiting: checks of its node, rounds, the race.
+/// A job keeps so much of its time for its own checks and for the race; the rest it may wait for the
+/// other job.
 const WORK: Duration = Duration::from_secs(6 * 60);
 const SHORTEST_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two looks into the folder.
@@ -130,17 +131,8 @@ struct Running<'a> {
 impl Running<'_> {
     /// The checks, and whether the folder is to be kept.
     fn follow(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(Vec<Check>, bool), ProbeStop> {
-        match self.submit(None) {
-            Ok(()) => {}
-            Err(SubmitError::Folder(error)) => return Err(error.into()),
-            Err(SubmitError::Slurm(error)) => {
-                let remedy = "change `run.slurm`; `docs/clusters.md` names its keys";
-                let check = match error.may_have_been_heard() {
-                    true => Check::unknown(checks::NODES, error.to_string()),
-                    false => Check::problem(checks::NODES, error.to_string(), remedy),
-                };
-                return Ok((vec![check], false));
-            }
+        if let Some(check) = self.begin(None)? {
+            return Ok((vec![check], false));
         }
         let node = loop {
             if let Some(here) = read::<Here>(&self.folder.join(here(0))) {
@@ -151,16 +143,8 @@ impl Running<'_> {
             }
         };
         // The second one must not come to the same node.
-        match self.submit(Some(&node)) {
-            Ok(()) => {}
-            Err(SubmitError::Folder(error)) => return Err(error.into()),
-            Err(SubmitError::Slurm(error)) => {
-                let check = match error.may_have_been_heard() {
-                    true => Check::unknown(checks::NODES, error.to_string()),
-                    false => checks::no_second(&node, &error.to_string()),
-                };
-                return Ok((vec![check], false));
-            }
+        if let Some(check) = self.begin(Some(&node))? {
+            return Ok((vec![check], false));
         }
         let mut words: [Option<PartWord>; 2] = [None, None];
         loop {
@@ -184,6 +168,25 @@ impl Running<'_> {
                 }
             }
         }
+    }
+
+    /// Submits the job of the next part, the second one not to the node of the first (`beside`);
+    /// returns a check if Slurm does not take it.
+    fn begin(&mut self, beside: Option<&str>) -> Result<Option<Check>, ProbeStop> {
+        let error = match self.submit(beside) {
+            Ok(()) => return Ok(None),
+            Err(SubmitError::Folder(error)) => return Err(error.into()),
+            Err(SubmitError::Slurm(error)) => error,
+        };
+        let why = error.to_string();
+        Ok(Some(match beside {
+            _ if error.may_have_been_heard() => Check::unknown(checks::NODES, why),
+            Some(node) => checks::no_second(node, &why),
+            None => {
+                let remedy = "change `run.slurm`; `docs/clusters.md` names its keys";
+                Check::problem(checks::NODES, why, remedy)
+            }
+        }))
     }
 
     fn part(&self, part: usize) -> PathBuf {

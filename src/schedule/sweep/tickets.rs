@@ -183,20 +183,33 @@ impl LaunchState<'_> {
         self.put(&tickets, held, TicketState::Open);
     }
 
+    /// Takes tickets out of those that this launch has, and their trials out of its queue.
+    fn part_with(
+        &mut self,
+        tickets: &mut Tickets,
+        is_gone: impl Fn(&HeldTicket) -> bool,
+    ) -> Vec<HeldTicket> {
+        let (gone, left): (Vec<HeldTicket>, _) = std::mem::take(&mut tickets.held)
+            .into_iter()
+            .partition(is_gone);
+        tickets.held = left;
+        let trials = &self.trials;
+        let is_of_them = |index: usize| {
+            let mut gone = gone.iter();
+            gone.any(|held| held.trials.contains(&trials[index].id))
+        };
+        self.queue.forget(is_of_them);
+        gone
+    }
+
     /// The ticket of a trial that takes longer than this worker has is left to others.
     pub(super) fn leave_ticket(&mut self, index: usize, why: &str) {
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
-        let trials = &self.trials;
-        let (left, held) = std::mem::take(&mut tickets.held)
-            .into_iter()
-            .partition(|held| held.trials.contains(&trials[index].id));
-        tickets.held = held;
-        let left: Vec<HeldTicket> = left;
+        let id = self.trials[index].id.clone();
+        let left = self.part_with(&mut tickets, |held| held.trials.contains(&id));
         for held in &left {
-            self.queue
-                .forget(|waiting| held.trials.contains(&trials[waiting].id));
             tickets.leave(held.ticket.number, why.to_owned());
         }
         self.notice(&format!("{why}; its ticket is left to others"));
@@ -221,23 +234,17 @@ impl LaunchState<'_> {
     /// The ticket of this number is no longer this launch's: its trials are stopped, and those that
     /// wait are left to others.
     pub(super) fn ticket_taken_back(&mut self, number: u64) {
-        let Some(tickets) = &mut self.tickets else {
+        let Some(mut tickets) = self.tickets.take() else {
             return;
         };
-        let (lost, left) = std::mem::take(&mut tickets.held)
-            .into_iter()
-            .partition(|held| held.ticket.number == number);
-        tickets.held = left;
-        let lost: Vec<HeldTicket> = lost;
+        let lost = self.part_with(&mut tickets, |held| held.ticket.number == number);
+        self.tickets = Some(tickets);
         for held in &lost {
             for attempt in &mut self.running {
                 if held.trials.contains(&self.trials[attempt.index].id) {
                     attempt.stop(StopCause::TakenBack);
                 }
             }
-            let trials = &self.trials;
-            self.queue
-                .forget(|index| held.trials.contains(&trials[index].id));
         }
         if !lost.is_empty() {
             self.notice(&format!(
