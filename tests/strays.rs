@@ -1,9 +1,9 @@
 //! What a trial starts beside itself ends with it, however it hides; what a killed launch leaves is
 //! ended by the next one, whatever that one runs.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, os::unix::process::ExitStatusExt, path::Path, process::Command, time::Duration};
 
-use crate::scripted_child::{Ended, Place, send, wait_until};
+use crate::scripted_child::{Ended, Place, end_programs_of, send, wait_until};
 
 const ONE: &str = "train: {steps: 10}";
 
@@ -105,4 +105,18 @@ fn a_process_that_kiln_did_not_start_is_left_alone() {
     send(other.trim(), "KILL");
     let grandchild = fs::read_to_string(place.attempts()[0].join("grandchild")).unwrap();
     assert!(!is_there(grandchild.trim().parse().unwrap()));
+}
+
+/// Of the tests themselves: one whose program hangs fails, instead of holding up all.
+#[test]
+fn a_program_that_hangs_in_a_place_is_ended_unless_its_test_is_over() {
+    let place = Place::with("");
+    let here = fs::canonicalize(place.path("")).unwrap();
+    let mut command = Command::new("sleep");
+    let mut hanging = command.arg("600").current_dir(&here).spawn().unwrap();
+    drop(end_programs_of(here.clone(), Duration::from_millis(20)));
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(hanging.try_wait().unwrap(), None);
+    let _lasts = end_programs_of(here, Duration::from_millis(20));
+    assert_eq!(hanging.wait().unwrap().signal(), Some(9));
 }

@@ -317,8 +317,77 @@ fn a_trial_that_takes_its_worker_down_again_and_again_is_held() {
         reasons[0].contains("when its worker (launch "),
         "{reasons:?}"
     );
+    let refused = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("what is left is held (1 ticket)"),
+        "{refused:?}"
+    );
     submit(&place, &["--rerun", "killed"]);
     assert_eq!(tickets(&place), states(&[("done", 1), ("open", 1)]));
+}
+
+#[test]
+fn a_ticket_that_was_held_by_mistake_is_opened_by_who_asks_again() {
+    let place = sweep(1, "0");
+    submit(&place, &[]);
+    let queue = place.latest().join("queue");
+    fs::rename(queue.join("0001.open"), queue.join("0001.held")).unwrap();
+    let told = submit(&place, &[]).stderr;
+    assert!(told.contains("ticket 1 waits again"), "{told}");
+    assert_eq!(tickets(&place), states(&[("open", 1)]));
+}
+
+#[test]
+fn an_attempt_that_its_own_worker_stops_is_no_kill() {
+    if !pretends() {
+        eprintln!("left out: this machine lets no process pretend to run on another host");
+        return;
+    }
+    let place = sweep(1, "30");
+    submit(&place, &[]);
+    let mut nodes = Nodes::of(&place, Vec::new());
+    nodes.start();
+    let worker = nodes.workers[0].id();
+    // Who attends sees no process of the worker, as on another host.
+    let own = kiln(&place, &["wait", "x", "--quiet"], "locks");
+    let mut attendant = Command::new("unshare")
+        .args(["-m", "-p", "--fork", "--kill-child", "--mount-proc"])
+        .arg(own.get_program())
+        .args(own.get_args())
+        .envs(
+            own.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(place.path(""))
+        .spawn()
+        .unwrap();
+    for _ in 0..4 {
+        wait_until("an attempt runs", || {
+            tickets(&place) == states(&[("taken", 1)]) && !place.processes().is_empty()
+        });
+        send(&worker.to_string(), "STOP");
+        wait_until("its ticket is taken back", || {
+            tickets(&place) == states(&[("open", 1)])
+        });
+        send(&worker.to_string(), "CONT");
+        wait_until("the worker takes it again", || {
+            tickets(&place) == states(&[("taken", 1)])
+        });
+    }
+    send(&worker.to_string(), "TERM");
+    nodes.workers[0].wait().unwrap();
+    attendant.kill().unwrap();
+    attendant.wait().unwrap();
+    let ended = end(&place, &["wait", "x", "--once"]);
+    let (outcomes, reasons) = (place.column("outcome"), place.column("reason"));
+    assert!(
+        outcomes.len() > 3 && outcomes.iter().all(|outcome| outcome == "interrupted"),
+        "{outcomes:?} {reasons:?} {ended:?}"
+    );
+    let is_told = |reason: &&String| reason.contains("while this worker was out of reach");
+    assert!(reasons.iter().filter(is_told).count() > 3, "{reasons:?}");
+    assert_eq!(tickets(&place), states(&[("open", 1)]));
 }
 
 #[test]
@@ -426,7 +495,19 @@ struct Nodes<'p> {
     variables: Vec<(&'static str, String)>,
 }
 
-impl Nodes<'_> {
+impl<'p> Nodes<'p> {
+    fn of(place: &'p Place, variables: Vec<(&'static str, String)>) -> Self {
+        Self {
+            run: fs::canonicalize(place.latest()).unwrap(),
+            place,
+            workers: Vec::new(),
+            stopped: Vec::new(),
+            started: 0,
+            pretends: pretends(),
+            variables,
+        }
+    }
+
     fn start(&mut self) {
         self.started += 1;
         let number = self.started;
@@ -516,6 +597,30 @@ impl Nodes<'_> {
             }
         }
         self.wake(Instant::now() + Duration::from_secs(60));
+        self.end();
+    }
+
+    /// Who attends asks for a trial again whose last attempt was stopped although another one had
+    /// completed: one that woke up late began it once more.
+    fn work_until_end_of(&mut self, attendant: &mut Child) {
+        let begun = Instant::now();
+        while attendant.try_wait().unwrap().is_none() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "who attends does not end: {:?}, launches {:?}",
+                tickets(self.place),
+                self.place.lines()
+            );
+            self.reap();
+            if self.workers.is_empty() && !self.is_done() {
+                self.start();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
         for worker in &mut self.workers {
             let begun = Instant::now();
             while worker.try_wait().unwrap().is_none() {
@@ -593,18 +698,10 @@ fn survives(
     let mut attendant = kiln(&place, &["wait", "x", "--quiet"], "locks")
         .spawn()
         .unwrap();
-    let mut nodes = Nodes {
-        run: fs::canonicalize(place.latest()).unwrap(),
-        place: &place,
-        workers: Vec::new(),
-        stopped: Vec::new(),
-        started: 0,
-        pretends: pretends(),
-        variables: variables(&place),
-    };
+    let mut nodes = Nodes::of(&place, variables(&place));
     let mut random = fastrand::Rng::with_seed(20_261_125);
     nodes.disturb(moments, &mut random);
-    attendant.wait().unwrap();
+    nodes.work_until_end_of(&mut attendant);
     // A trial that met three kills in a row was given up; it may run again now that nobody kills.
     for _ in 0..3 {
         if tickets(&place).contains_key("held") {

@@ -189,7 +189,7 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
         )),
         _ if counts.held > 0 => note(&format!(
             "nothing is left to take; {} held, `kiln run FILE --on workers --rerun killed` opens \
-             what a trial was lost from again and again",
+             what was killed again and again",
             are(counts.held)
         )),
         _ if end == LaunchEnd::NothingToDo => note("nothing is left to take"),

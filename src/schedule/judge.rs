@@ -240,7 +240,7 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
             "was stopped because the run could not continue".to_owned(),
         ),
         StopCause::TakenBack => (
-            Outcome::Killed,
+            Outcome::Interrupted,
             "was stopped because its ticket was taken back while this worker was out of reach"
                 .to_owned(),
         ),

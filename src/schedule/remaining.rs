@@ -59,7 +59,7 @@ impl History {
     }
 
     /// How many of its last attempts were killed one after another.
-    pub(super) fn lost_in_a_row(&self, trial: &TrialId) -> usize {
+    pub(super) fn killed_in_a_row(&self, trial: &TrialId) -> usize {
         let outcomes = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
         let newest = outcomes.iter().rev();
         newest

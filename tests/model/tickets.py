@@ -203,7 +203,7 @@ class Tickets:
         lost = place != me and self.fault != "no-fence"
         if lost:  # rule 7
             yield (
-                "sees that it was taken back, stops the attempt, writes the own killed row",
+                "sees that it was taken back, stops the attempt, writes the own row, which is not final",
                 me, t, FINE, put(self.own_row(state, me, False), me, IDLE),
             )
         if self.fault == "done-before-row" and place == me and seen | 1 << j == (1 << len(trials)) - 1:
@@ -225,7 +225,7 @@ class Tickets:
         )
         if self.stale and place == me:
             yield (
-                "believes by an old listing that it was taken back, stops the attempt, writes the own killed row",
+                "believes by an old listing that it was taken back, stops the attempt, writes the own row, which is not final",
                 me, t, BAD, put(after, me, IDLE),
             )
 

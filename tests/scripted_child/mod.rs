@@ -10,6 +10,7 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::mpsc::{RecvTimeoutError, Sender, channel},
     time::{Duration, Instant},
 };
 
@@ -27,16 +28,24 @@ pub(crate) fn table(path: &Path) -> Vec<Row> {
         .collect()
 }
 
+/// No test takes so long: what still runs in its place then hangs, and is ended, so that the test
+/// fails and the others go on.
+const LONGEST: Duration = Duration::from_secs(20 * 60);
+
 /// An empty folder in which experiment `x` can be run.
 pub(crate) struct Place {
     folder: tempfile::TempDir,
+    /// Dropped with the place.
+    _lasts: Sender<()>,
 }
 
 impl Place {
     /// With `x.yaml`: a matmul experiment with these further lines.
     pub(crate) fn with(lines: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let place = Self {
-            folder: tempfile::tempdir().unwrap(),
+            _lasts: end_programs_of(fs::canonicalize(folder.path()).unwrap(), LONGEST),
+            folder,
         };
         place.write(lines);
         place
@@ -212,12 +221,7 @@ impl Place {
     /// The processes that work in this place, whatever their environment says: kiln, and all that
     /// it started and that has not gone elsewhere.
     pub(crate) fn inhabitants(&self) -> Vec<u32> {
-        let here = fs::canonicalize(self.folder.path()).unwrap();
-        process_ids()
-            .filter(|pid| {
-                fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|folder| folder == here)
-            })
-            .collect()
+        inhabitants(&fs::canonicalize(self.folder.path()).unwrap()).collect()
     }
 
     /// The processes whose environment says that they belong to a run in this place: a trial's
@@ -229,6 +233,31 @@ impl Place {
         );
         process_ids().filter(|pid| is_marked(*pid, &mark)).collect()
     }
+}
+
+/// Ends the programs that work in a folder once so much time is over; dropping what it returns calls
+/// it off.
+pub(crate) fn end_programs_of(folder: PathBuf, longest: Duration) -> Sender<()> {
+    let (lasts, over) = channel();
+    std::thread::spawn(move || {
+        if over.recv_timeout(longest) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+        for pid in inhabitants(&folder) {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            eprintln!("after {longest:?} this still runs and is ended: {line}");
+            let _ = Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status();
+        }
+    });
+    lasts
+}
+
+fn inhabitants(folder: &Path) -> impl Iterator<Item = u32> {
+    process_ids()
+        .filter(move |pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at == folder))
 }
 
 fn process_ids() -> impl Iterator<Item = u32> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use kiln_core::{
-    plan::{Outcome, Trial},
+    plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::attempts},
     spec::OnOom,
     units::without_controls,
@@ -14,7 +14,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldTicket, Tickets},
+    worker::{HeldTicket, Tickets, next_state, why_held},
 };
 
 impl LaunchState<'_> {
@@ -175,12 +175,18 @@ impl LaunchState<'_> {
 
     /// Gives back what this launch has not finished.
     pub(super) fn give_tickets_back(&mut self) {
-        self.settle_tickets();
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
-        let held = std::mem::take(&mut tickets.held);
-        self.put(&tickets, held, TicketState::Open);
+        let retries = self.request.experiment.run.retries;
+        for held in std::mem::take(&mut tickets.held) {
+            let trials: Vec<&TrialId> = held.trials.iter().collect();
+            let state = next_state(&trials, &self.history, retries);
+            if state == TicketState::Held {
+                self.notice(&why_held(held.ticket.number));
+            }
+            self.put(&tickets, vec![held], state);
+        }
     }
 
     /// Takes tickets out of those that this launch has, and their trials out of its queue.

@@ -394,8 +394,7 @@ impl<'a> Attendant<'a> {
         let held = self.queue.counts().map_err(&failed)?.held;
         if held > 0 {
             self.notice(&format!(
-                "{} held, because a trial was lost with its worker again and again; `--rerun \
-                 killed` opens {}",
+                "{} held, because a trial was killed again and again; `--rerun killed` opens {}",
                 counted(held, "ticket") + if held == 1 { " is" } else { " are" },
                 if held == 1 { "it" } else { "them" },
             ));

@@ -24,11 +24,14 @@ use kiln_core::{
     units::short_hash,
 };
 
-pub(super) use self::held::{HeldTicket, Tickets};
 use self::limits::WorkerLimits;
 pub use self::{
     attend::{Attendance, attend},
     submit::{Submitted, copy_programs, submit},
+};
+pub(super) use self::{
+    held::{HeldTicket, Tickets},
+    take_back::{next_state, why_held},
 };
 use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,

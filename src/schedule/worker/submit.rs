@@ -22,7 +22,7 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{ends, other_programs};
+use super::{ends, other_programs, take_back::TakingBack};
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
     existing_run::{self, ExistingRun},
@@ -71,7 +71,7 @@ pub fn submit(
     let here = launch::versions(request.trial_program, request.sha256);
     sweep::collect_newest(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
-    let (folder, notices) = match found {
+    let (folder, mut notices) = match found {
         ExistingRun::Old(old) if TicketQueue::of(&old.folder).is_some() => {
             repair_latest(&old.folder).map_err(&failed)?;
             same_programs(request, &old.file, &here)?;
@@ -101,6 +101,13 @@ pub fn submit(
         None => begin_queue(request, &folder)?,
     };
     ask_again(request, &folder, &queue)?;
+    let judging = TakingBack {
+        run: &folder,
+        queue: &queue,
+        request,
+        devices: &[],
+    };
+    notices.extend(judging.judge_again().map_err(&failed)?);
     queue.go_on().map_err(&failed)?;
     // Paths of the experiment stay relative to the folder in which the run was made.
     if queue.submitted_from().is_none() {
@@ -111,8 +118,8 @@ pub fn submit(
     let counts = queue.counts().map_err(&failed)?;
     if counts.left() == 0 && counts.held > 0 {
         return Err(RunStop::CannotRun(format!(
-            "{}: what is left is held ({}), because a trial was lost with its worker again and \
-             again; `--rerun killed` opens it",
+            "{}: what is left is held ({}), because a trial was killed again and again; `--rerun \
+             killed` opens it",
             folder.path().display(),
             counted(counts.held, "ticket")
         )));

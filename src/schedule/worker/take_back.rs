@@ -1,4 +1,5 @@
-//! Takes back the tickets of launches that are gone, and gives their lost attempts a row.
+//! Takes back the tickets of launches that are gone, gives their lost attempts a row, and judges held
+//! tickets again.
 
 use std::{collections::HashSet, io};
 
@@ -23,8 +24,17 @@ use crate::schedule::{
     stray::end_strays,
 };
 
-/// A trial whose worker was lost so many times in a row is not given to another one.
-pub(super) const MOST_LOST: usize = 3;
+/// A trial that was killed so many times in a row, most often with its worker, is not given to another
+/// one.
+const MOST_KILLED: usize = 3;
+
+/// Why a ticket is held, and what opens it.
+pub(in crate::schedule) fn why_held(ticket: u64) -> String {
+    format!(
+        "ticket {ticket} is held, because a trial of it was killed {MOST_KILLED} times in a row, most \
+         often with its worker; `kiln run FILE --on workers --rerun killed` opens it again"
+    )
+}
 
 /// What is needed to take tickets back.
 pub(super) struct TakingBack<'a> {
@@ -107,21 +117,42 @@ impl TakingBack<'_> {
                 ));
             }
         }
-        let mut held = HashSet::new();
-        for ticket in &listed {
-            if ticket.state == TicketState::Held {
-                let table = self.read_once(&mut table)?;
-                let told = self.reopen(table, *ticket, &mut outlook)?;
-                outlook.told.extend(told);
-                let entries = self.queue.entries(*ticket).unwrap_or_default();
-                held.extend(entries.into_iter().map(|entry| entry.trial));
-            }
-        }
+        let held = self.judge_held(&listed, &mut table, &mut outlook)?;
         if !is_at_work && !outlook.has_opened {
             let table = self.read_once(&mut table)?;
             self.ask_for_the_rest(table, &held, &mut outlook)?;
         }
         Ok(outlook)
+    }
+
+    /// Judges the held tickets again, by the rows that there are now; returns what was done, in
+    /// sentences.
+    ///
+    /// # Errors
+    /// The folder cannot be read or written.
+    pub(super) fn judge_again(&self) -> io::Result<Vec<String>> {
+        let mut outlook = Outlook::default();
+        self.judge_held(&self.queue.list()?, &mut None, &mut outlook)?;
+        Ok(outlook.told)
+    }
+
+    /// Returns the trials of the held tickets.
+    fn judge_held(
+        &self,
+        listed: &[Ticket],
+        table: &mut Option<Table>,
+        outlook: &mut Outlook,
+    ) -> io::Result<HashSet<TrialId>> {
+        let mut trials = HashSet::new();
+        for ticket in listed {
+            if ticket.state == TicketState::Held {
+                let told = self.reopen(self.read_once(table)?, *ticket, outlook)?;
+                outlook.told.extend(told);
+                let entries = self.queue.entries(*ticket).unwrap_or_default();
+                trials.extend(entries.into_iter().map(|entry| entry.trial));
+            }
+        }
+        Ok(trials)
     }
 
     /// The rows of all launches, read when they are first needed.
@@ -224,10 +255,7 @@ impl TakingBack<'_> {
         let number = ticket.number;
         Ok(Some(match state {
             TicketState::Done => format!("nothing is left of ticket {number}"),
-            TicketState::Held => format!(
-                "ticket {number} is held, because a trial of it was lost with its worker \
-                 {MOST_LOST} times; `kiln run FILE --on workers --rerun killed` opens it again"
-            ),
+            TicketState::Held => why_held(number),
             _ => format!("ticket {number} waits again"),
         }))
     }
@@ -287,7 +315,11 @@ impl Table {
 }
 
 /// Where a ticket goes that nobody works on.
-pub(super) fn next_state(trials: &[&TrialId], history: &History, retries: u64) -> TicketState {
+pub(in crate::schedule) fn next_state(
+    trials: &[&TrialId],
+    history: &History,
+    retries: u64,
+) -> TicketState {
     let mut left = trials
         .iter()
         .filter(|trial| !history.is_settled(trial, retries))
@@ -295,7 +327,7 @@ pub(super) fn next_state(trials: &[&TrialId], history: &History, retries: u64) -
     if left.peek().is_none() {
         return TicketState::Done;
     }
-    match left.any(|trial| history.lost_in_a_row(trial) >= MOST_LOST) {
+    match left.any(|trial| history.killed_in_a_row(trial) >= MOST_KILLED) {
         true => TicketState::Held,
         false => TicketState::Open,
     }
