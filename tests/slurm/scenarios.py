@@ -488,20 +488,25 @@ def soak(start):
         if not run.is_done():
             run.attend("run", "x.yaml", "--on", "slurm")
             run.jobs = run.job_ids() or run.jobs
-    disturbed = time.monotonic() - until + SOAK_MINUTES * 60
+    minutes = (time.monotonic() - until) / 60 + SOAK_MINUTES
+    told = "%d trials, disturbed for %.0f min (%s)" % (
+        run.trials, minutes, ", ".join("%d × %s" % (counts[name], name) for name in sorted(counts))
+    )
+    # Said before what may fail.
+    print(told, flush=True)
     wait_until("the rest is done", lambda: settle(run), SOAK_MINUTES * 60 + 300, pause=2)
     # Slurm may hold a task after who attends has left, as of a node whose daemon was killed at the very end.
     run.kiln("stop", str(run.results))
     run.finish()
-    told = ", ".join("%d × %s" % (counts[name], name) for name in sorted(counts))
-    return "%d trials, disturbed for %.0f min (%s): %s" % (run.trials, disturbed / 60, told, summary(run))
+    return "%s: %s" % (told, summary(run))
 
 
 def settle(run):
     """Attends while there is something left, as a user would who comes back; returns whether all is done."""
     run.cluster.administer(*run.jobs)
     if not run.is_done():
-        run.attend("run", "x.yaml", "--on", "slurm")
+        is_left_held = all(name.endswith((".done", ".held")) for name in run.queue())
+        run.attend("run", "x.yaml", "--on", "slurm", *(["--rerun", "killed"] if is_left_held else []))
         run.jobs = run.job_ids() or run.jobs
     return run.is_done()
 
