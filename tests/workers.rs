@@ -391,6 +391,63 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
 }
 
 #[test]
+fn a_retry_goes_to_another_worker_where_there_is_one() {
+    let place = sweep(6, "0.2");
+    // Where UNABLE is set the first trial fails after a while, and the others take long.
+    fs::write(
+        place.path("trial.sh"),
+        "case $UNABLE$KILN_VALUE_LAST in\n  yes1) sleep 0.6; exit 1;;\n  yes*) sleep 3;;\n  *) \
+         sleep 0.2;;\nesac\necho loss $KILN_VALUE_LAST\n",
+    )
+    .unwrap();
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let script = place.path("trial.sh");
+    let text = text.replace(
+        "sleep 0.2; echo loss $KILN_VALUE_LAST",
+        &format!(". {} $KILN_VALUE_LAST", script.display()),
+    );
+    let text = text.replace("run: {devices: cpu}", "run: {devices: cpu, retries: 2}");
+    fs::write(place.path("x.yaml"), text).unwrap();
+    submit(&place, &[]);
+    let queue = place.latest().join("queue");
+    let others = (2..=6).map(|number| format!("000{number}.open"));
+    let others: Vec<String> = others.collect();
+    for name in &others {
+        fs::rename(queue.join(name), place.path(name)).unwrap();
+    }
+    let mut unable = kiln(&place, &["worker", "x"], "locks-1");
+    let mut unable = unable.env("UNABLE", "yes").spawn().unwrap();
+    wait_until("it is at the first trial", || !place.processes().is_empty());
+    for name in &others {
+        fs::rename(place.path(name), queue.join(name)).unwrap();
+    }
+    let mut able = kiln(&place, &["worker", "x"], "locks-2").spawn().unwrap();
+    assert!(able.wait().unwrap().success() && unable.wait().unwrap().success());
+    end(&place, &["wait", "x", "--once"]);
+    assert_eq!(tickets(&place), states(&[("done", 6)]));
+    let rows = place.rows();
+    let ends: Vec<(&str, &str)> = rows
+        .iter()
+        .filter(|row| row["number"] == "1")
+        .map(|row| (row["outcome"].as_str(), row["launch"].as_str()))
+        .collect();
+    assert!(
+        matches!(ends[..], [("failed", one), ("completed", other)] if one != other),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn workers_on_a_folder_that_fills_up_lose_and_double_nothing() {
+    let (trials, moments) = by_form((30, 15), (150, 100));
+    survives(trials, moments, &|place| {
+        let folder = place.path("results");
+        let folder = folder.into_os_string().into_string().unwrap();
+        lies(place, folder, &[("LYING_FULL_AFTER", "0.4")])
+    });
+}
+
+#[test]
 fn a_trial_with_a_result_runs_again_if_it_is_asked_for() {
     let place = sweep(3, "0");
     submit(&place, &[]);

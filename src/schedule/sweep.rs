@@ -400,7 +400,8 @@ impl<'a> LaunchState<'a> {
         let retries = self.request.experiment.run.retries;
         self.history.add(&row.fixed.trial, row.fixed.outcome);
         let settled = self.history.is_settled(&row.fixed.trial, retries);
-        if row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index) {
+        let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);
+        if is_retried && !self.pass_on(index) {
             self.queue.again(index);
         }
         self.counts.settled_here += usize::from(settled);

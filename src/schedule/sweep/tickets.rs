@@ -224,6 +224,24 @@ impl LaunchState<'_> {
         self.tickets = Some(tickets);
     }
 
+    /// The ticket of a trial that failed and has retries left goes back, so that another worker may
+    /// have more luck; returns whether it does. One of several trials stays: they keep to one worker.
+    pub(super) fn pass_on(&mut self, index: usize) -> bool {
+        let Some(mut tickets) = self.tickets.take() else {
+            return false;
+        };
+        let id = &self.trials[index].id.clone();
+        let passed = self.part_with(&mut tickets, |held| held.trials == [id.clone()]);
+        let is_passed_on = !passed.is_empty();
+        for held in &passed {
+            tickets.pass_on(held.ticket.number);
+        }
+        self.put(&tickets, passed, TicketState::Open);
+        tickets.beat(self.running.len());
+        self.tickets = Some(tickets);
+        is_passed_on
+    }
+
     fn put(&mut self, tickets: &Tickets, all: Vec<HeldTicket>, state: TicketState) {
         for held in all {
             match tickets.put(&held, state) {

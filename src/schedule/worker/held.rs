@@ -1,7 +1,7 @@
 //! The tickets of one launch: taking one, knowing when it is done, giving it back.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::mpsc::Sender,
 };
@@ -51,6 +51,8 @@ pub(in crate::schedule) struct Tickets {
     too_long: BTreeMap<u64, String>,
     /// One of them that was open when the queue was last listed.
     left: Option<u64>,
+    /// Numbers of those whose trial failed here and may be retried: others first.
+    passed_on: BTreeSet<u64>,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -75,6 +77,7 @@ impl Tickets {
             open: Vec::new(),
             too_long: BTreeMap::new(),
             left: None,
+            passed_on: BTreeSet::new(),
             observer: LaunchObserver::new(),
             random: Rng::new(),
         }
@@ -140,9 +143,22 @@ impl Tickets {
         let (left, open) = std::mem::take(&mut self.open)
             .into_iter()
             .partition::<Vec<Ticket>, _>(|ticket| self.too_long.contains_key(&ticket.number));
-        self.open = open;
         self.left = left.first().map(|ticket| ticket.number);
+        let (last, first) = open
+            .into_iter()
+            .partition(|ticket| self.passed_on.contains(&ticket.number));
+        self.open = first;
+        let taken = self.take_known()?;
+        if taken.is_some() {
+            return Ok(taken);
+        }
+        self.open = last;
         self.take_known()
+    }
+
+    /// A ticket is taken here again only when no other one is open.
+    pub(in crate::schedule) fn pass_on(&mut self, number: u64) {
+        self.passed_on.insert(number);
     }
 
     /// A ticket is not taken here again.
