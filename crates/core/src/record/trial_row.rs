@@ -425,5 +425,8 @@ trial_table! {
         gradient_noise_step: Option<u64>,
         /// Mean training loss of the steps that the scale is of.
         gradient_noise_loss: Option<f64> ["nats"],
+        /// Optimizer steps until the evaluation that reached `train.target`; empty if it was not
+        /// reached.
+        steps_to_target: Option<u64>,
     }
 }

@@ -16,6 +16,7 @@ mod matrix;
 mod noise_scale;
 mod prediction;
 mod student;
+mod tradeoff;
 
 pub use contrast::Estimate;
 pub use design::Design;
@@ -29,6 +30,7 @@ pub use limits::{
 pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
 pub use noise_scale::{FEWEST_MEASURED, GradientNorms, MOST_MEASURED, NoiseScale, NoiseSums};
 pub(crate) use prediction::prediction_interval;
+pub use tradeoff::Tradeoff;
 
 /// One run: a positive number with its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]

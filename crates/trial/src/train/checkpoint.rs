@@ -29,6 +29,8 @@ pub(crate) struct LoopState {
     /// Since the first attempt's first step, without pauses between attempts.
     pub(crate) seconds: f64,
     pub(crate) seconds_to_target: Option<f64>,
+    #[serde(default)]
+    pub(crate) steps_to_target: Option<u64>,
     pub(crate) plateau: PlateauState,
     pub(crate) early_stop: EarlyStopState,
     pub(crate) ledger: LedgerState,

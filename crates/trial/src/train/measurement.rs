@@ -74,6 +74,7 @@ pub(crate) struct TrainingFigures {
     pub(crate) scores: Option<Scores>,
     pub(crate) evaluated_at: Option<u64>,
     pub(crate) seconds_to_target: Option<f64>,
+    pub(crate) steps_to_target: Option<u64>,
     pub(crate) allocator: Option<AllocatorPeaks>,
     /// As of the last losses read.
     pub(crate) skipped_steps: Option<u64>,

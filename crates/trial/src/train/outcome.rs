@@ -77,6 +77,7 @@ impl<W: Write> Measured<'_, '_, '_, W> {
                 .for_each(|failure| note(result, "checkpoint_bytes", failure.clone()));
         }
         result.figures.seconds_to_target = measured.seconds_to_target;
+        result.figures.steps_to_target = measured.steps_to_target;
         if let Some(peaks) = measured.allocator {
             result.figures.peak_allocated_bytes = Some(peaks.allocated_bytes);
             result.figures.peak_reserved_bytes = Some(peaks.reserved_bytes);

@@ -17,6 +17,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
         self.measurement.figures.resumed_at = Some(step);
         self.measurement.figures.seconds_before = state.seconds;
         self.measurement.figures.seconds_to_target = state.seconds_to_target;
+        self.measurement.figures.steps_to_target = state.steps_to_target;
         self.measurement.figures.evaluated_at = (!state.owes_evaluation).then_some(step);
         self.plateau.restore(&state.plateau);
         self.early_stop.restore(&state.early_stop);
@@ -101,6 +102,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
                 .measurement
                 .seconds_trained(self.measurement.clock.now()),
             seconds_to_target: self.measurement.figures.seconds_to_target,
+            steps_to_target: self.measurement.figures.steps_to_target,
             plateau: self.plateau.state(),
             early_stop: self.early_stop.state(),
             ledger: self.measurement.ledger.state(),

@@ -205,6 +205,7 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             .is_some_and(|target| loss <= target.valid_loss);
         if is_reached && self.measurement.figures.seconds_to_target.is_none() {
             self.measurement.figures.seconds_to_target = Some(self.measurement.seconds_trained(at));
+            self.measurement.figures.steps_to_target = Some(step);
             self.measurement.messages.send(&Message::TargetReached {
                 step,
                 monotonic_nanoseconds: at,

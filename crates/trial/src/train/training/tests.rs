@@ -605,6 +605,7 @@ fn every_step_has_its_row_and_each_evaluation_and_epoch_end_one() {
         (Some(3.0), 12)
     );
     assert!(trained.result.figures.seconds_to_target.is_some());
+    assert_eq!(trained.result.figures.steps_to_target, Some(4));
     let reached: Vec<&Message> = trained
         .messages
         .iter()
