@@ -13,9 +13,9 @@ use kiln_core::{
 
 use super::points::Point;
 
-const RATE: &str = "train.optimizer.learning_rate";
+pub(super) const RATE: &str = "train.optimizer.learning_rate";
 /// Axes by which batches of one training may differ.
-const OF_THE_BATCH: [&str; 4] = [
+pub(super) const OF_THE_BATCH: [&str; 4] = [
     "train.batch_size",
     "train.grad_accumulation",
     "run.devices_per_trial",
@@ -23,11 +23,11 @@ const OF_THE_BATCH: [&str; 4] = [
 ];
 
 /// A noise scale that was measured with both ends of its interval.
-struct Measured<'a> {
+pub(super) struct Measured<'a> {
     point: &'a Point<'a>,
-    row: &'a TrialRow,
-    scale: f64,
-    ends: [f64; 2],
+    pub(super) row: &'a TrialRow,
+    pub(super) scale: f64,
+    pub(super) ends: [f64; 2],
 }
 
 /// An effective batch of the run, by its fastest point.
@@ -69,7 +69,8 @@ pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
     lines
 }
 
-fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
+/// The measured scale whose interval is the narrowest.
+pub(super) fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
     let measured = points.iter().flat_map(|point| {
         point.rows.iter().filter_map(move |row| {
             Some(Measured {
@@ -170,6 +171,12 @@ fn batches<'a>(
             .extend(own.filter(|own| !batch.rates.contains(own)));
     }
     found.into_values().collect()
+}
+
+/// The effective batches of the points that differ from the measured one in nothing else.
+pub(super) fn sizes(points: &[Point<'_>], axes: &[String], measured: &Measured<'_>) -> Vec<u64> {
+    let batches = batches(points, axes, measured);
+    batches.iter().map(|batch| batch.size).collect()
 }
 
 /// The batch with which a loss would be reached soonest, and with the least energy.

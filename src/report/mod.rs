@@ -19,6 +19,7 @@ mod ranking;
 mod rates;
 mod recommendation;
 mod run_settings;
+mod steps_and_samples;
 mod views;
 
 pub mod diagnosis;

@@ -14,6 +14,7 @@ use super::{
     diagnosis::RuleFinding,
     points::{Point, pieces, points},
     rates::Rates,
+    steps_and_samples,
 };
 
 /// Returns the notices that `findings` do not cover, most important first.
@@ -30,6 +31,7 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(stand_ins(&points));
     lines.extend(continued(&points));
     lines.extend(batch_choice::lines(&points, &table.axes));
+    lines.extend(steps_and_samples::lines(&points, &table.axes));
     lines.extend(not_comparable(&completed, &table.axes));
     lines.extend(cpu_only(&completed).filter(|_| {
         findings

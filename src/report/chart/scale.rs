@@ -18,6 +18,8 @@ const LETTER: f64 = 0.018;
 const MOST_PLAIN: f64 = 1e15;
 /// Largest magnitude on an axis; steps beyond it would be infinite.
 const FURTHEST: f64 = 1e300;
+/// An axis of logarithms begins and ends this factor beyond its values.
+const RIM: f64 = 1.15;
 /// Letters of a tick.
 const MOST_LETTERS: usize = 12;
 
@@ -114,6 +116,8 @@ pub(in crate::report) struct ChartAxis {
     pub(super) ticks: Vec<(f64, String)>,
     /// The values of a swept key by their places; empty of an axis of numbers.
     names: Vec<(f64, String)>,
+    /// Whether values stand at the place of their logarithm.
+    is_by_logarithm: bool,
 }
 
 impl ChartAxis {
@@ -154,7 +158,35 @@ impl ChartAxis {
             high: last * step,
             ticks,
             names: Vec::new(),
+            is_by_logarithm: false,
         }
+    }
+
+    /// Around values above 0, at the places of their logarithms, with ticks at 1, 2 and 5 times powers
+    /// of ten. Without such a value it is that of 1.
+    pub(in crate::report) fn by_logarithm(
+        label: impl Into<String>,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
+        let (low, high) = ends(values.into_iter().filter(|value| *value > 0.0));
+        let (low, high) = if low > high { (1.0, 1.0) } else { (low, high) };
+        let (low, high) = (low / RIM, high * RIM);
+        let powers = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let ticks = powers
+            .flat_map(|power| [1.0, 2.0, 5.0].map(|times| (times * 10_f64.powi(power), power)))
+            .filter(|(value, _)| (low..=high).contains(value))
+            .map(|(value, power)| (value, label_of(value, usize::try_from(-power).unwrap_or(0))))
+            .collect();
+        let mut axis = Self {
+            label: label.into(),
+            low,
+            high,
+            ticks,
+            names: Vec::new(),
+            is_by_logarithm: true,
+        };
+        axis.thin_out();
+        axis
     }
 
     /// From the least value to the largest, with ticks at round numbers between.
@@ -206,9 +238,15 @@ impl ChartAxis {
                 .into_iter()
                 .zip(values.iter().map(|value| shown(value).to_owned()))
                 .collect(),
+            is_by_logarithm: false,
         };
         axis.thin_out();
         axis
+    }
+
+    /// Whether a value lies on the axis.
+    pub(in crate::report) fn holds(&self, value: f64) -> bool {
+        (self.low..=self.high).contains(&value)
     }
 
     /// What stands at a place: the value of a swept key, or a number.
@@ -227,15 +265,22 @@ impl ChartAxis {
         numbers(values).unwrap_or_else(|| (0..values.len()).map(|place| place as f64).collect())
     }
 
+    /// How far along the axis a value stands, of 1.
+    fn share(&self, value: f64) -> f64 {
+        match self.is_by_logarithm {
+            true => (value / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low).max(f64::MIN_POSITIVE),
+        }
+    }
+
     /// Labels that would touch the one before are left out; the last one stays.
     fn thin_out(&mut self) {
-        let width = (self.high - self.low).max(f64::MIN_POSITIVE);
-        let half = |label: &str| (label.chars().count() as f64 * LETTER + GAP) / 2.0 * width;
+        let half = |label: &str| (label.chars().count() as f64 * LETTER + GAP) / 2.0;
         let mut kept: Vec<(f64, String)> = Vec::new();
-        for tick in self.ticks.drain(..).rev() {
-            let is_free = kept
-                .last()
-                .is_none_or(|next| next.0 - half(&next.1) > tick.0 + half(&tick.1));
+        for tick in std::mem::take(&mut self.ticks).into_iter().rev() {
+            let is_free = kept.last().is_none_or(|next| {
+                self.share(next.0) - half(&next.1) > self.share(tick.0) + half(&tick.1)
+            });
             if is_free {
                 kept.push(tick);
             }
@@ -328,7 +373,7 @@ impl Ranged for ChartAxis {
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
         // A value without a position lies outside the picture.
-        let share = ((value - self.low) / (self.high - self.low)).clamp(-10.0, 10.0);
+        let share = self.share(*value).clamp(-10.0, 10.0);
         limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }
 
@@ -362,6 +407,20 @@ mod tests {
 
     fn labels(axis: &ChartAxis) -> Vec<&str> {
         axis.ticks.iter().map(|tick| tick.1.as_str()).collect()
+    }
+
+    #[test]
+    fn logarithms_have_round_ticks_at_equal_ratios() {
+        let axis = ChartAxis::by_logarithm("x", [160.0, 1100.0]);
+        assert_eq!(labels(&axis), ["200", "500", "1000"]);
+        let at = |value: f64| axis.map(&value, (0, 10_000));
+        assert!((at(400.0) - at(200.0) - (at(800.0) - at(400.0))).abs() <= 1);
+        assert!(at(160.0) > 0 && at(1100.0) < 10_000 && at(0.0) < 0);
+        assert_eq!(
+            labels(&ChartAxis::by_logarithm("x", [0.002, 0.05])),
+            ["0.002", "0.005", "0.01", "0.02", "0.05"]
+        );
+        assert_eq!(labels(&ChartAxis::by_logarithm("x", [0.0, -1.0])), ["1"]);
     }
 
     #[test]

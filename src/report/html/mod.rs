@@ -189,6 +189,7 @@ impl<'a> Album<'a> {
                 "Loss at equal samples",
                 &gallery.equal_samples,
             ),
+            ("batches", "Steps against samples", &gallery.batches),
             (CURVES, "Loss curves", &gallery.curves),
             ("memory", "Memory", &gallery.memory),
         ];

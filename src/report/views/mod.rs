@@ -2,6 +2,7 @@
 //! or written here.
 
 mod against;
+mod batches;
 mod curves;
 mod equal_samples;
 mod field;
@@ -119,6 +120,8 @@ pub(super) struct Gallery {
     pub(super) fields: Vec<Chart>,
     pub(super) curves: Vec<Chart>,
     pub(super) equal_samples: Vec<Chart>,
+    /// Steps against samples over batches.
+    pub(super) batches: Vec<Chart>,
     pub(super) memory: Vec<Chart>,
     /// Per trial: its name, and a chart for each reading.
     pub(super) hardware: Vec<TrialSeries>,
@@ -142,6 +145,7 @@ impl Gallery {
             against: against::charts(&spots),
             fields: field::charts(&spots),
             memory: memory::charts(runs),
+            batches: batches::charts(runs),
             ..Self::default()
         };
         gallery.curves = curves::charts(runs, &mut gallery.faults);
@@ -158,6 +162,7 @@ impl Gallery {
             &self.fields,
             &self.curves,
             &self.equal_samples,
+            &self.batches,
             &self.memory,
         ];
         over.into_iter()
