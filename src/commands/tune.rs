@@ -239,8 +239,10 @@ fn conclude(
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
-    let unsearched =
-        search.and_then(|search| report::objective_not_searched(search, experiment.objective));
+    let is_until_target = experiment.searches_until_target();
+    let unsearched = search.and_then(|search| {
+        report::objective_not_searched(search, experiment.objective, is_until_target)
+    });
     let refused: Vec<(String, String)> = progressed
         .refused
         .iter()
@@ -248,7 +250,9 @@ fn conclude(
         .collect();
     let page = report::SearchScope {
         found,
-        goal: &search.map(report::goal_of_search).unwrap_or_default(),
+        goal: &search
+            .map(|search| report::goal_of_search(search, is_until_target))
+            .unwrap_or_default(),
         metric,
         unsearched: unsearched.as_deref(),
         refused: &refused,

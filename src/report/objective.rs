@@ -175,26 +175,42 @@ fn of_search(search: &Search) -> Option<Objective> {
 }
 
 /// The property in which the choice of a search is best, in the words of a report: `fastest`,
-/// `lowest validation loss`.
-pub fn goal_of_search(search: &Search) -> String {
-    of_search(search).map_or("largest that fits".to_owned(), |found| found.superlative())
+/// `lowest validation loss`; `soonest at a loss` if it ranks batches by the time until one.
+pub fn goal_of_search(search: &Search, is_until_target: bool) -> String {
+    match of_search(search) {
+        _ if is_until_target => "soonest at a loss".to_owned(),
+        Some(found) => found.superlative(),
+        None => "largest that fits".to_owned(),
+    }
 }
 
 /// Says that a search does not optimize the experiment's own objective; `None` if it does, or the
 /// experiment names none.
-pub fn objective_not_searched(search: &Search, asked: Option<spec::Objective>) -> Option<String> {
+pub fn objective_not_searched(
+    search: &Search,
+    asked: Option<spec::Objective>,
+    is_until_target: bool,
+) -> Option<String> {
     let (asked, own) = (asked?, of_search(search));
     let wanted = Objective::asked(asked);
-    if own.is_some_and(|own| own.by == wanted.by) {
+    if is_until_target || own.is_some_and(|own| own.by == wanted.by) {
         return None;
     }
+    let is_of_batch = matches!(search, Search::BestThroughputBatch { .. });
+    let also = match (is_of_batch, asked.metric) {
+        (true, Metric::SecondsToTarget) => {
+            "; with `measure.gradient_noise`, and without `keep_effective`, this search ranks sizes by \
+             the time until a loss"
+        }
+        _ => "",
+    };
     Some(format!(
         "the `objective` of this experiment, {}, is not what the search {} optimizes: its choice is \
          the {}; `kiln report` ranks the trials by the objective, and the search \
-         successive-halving with `metric: {}` looks for it",
+         successive-halving with `metric: {}` looks for it{also}",
         wanted.superlative(),
         search.kind(),
-        goal_of_search(search),
+        goal_of_search(search, false),
         asked.metric.name(),
     ))
 }
@@ -329,27 +345,33 @@ mod tests {
         );
         let fastest = search("{kind: best-throughput-batch}");
         let largest = search("{kind: largest-batch}");
-        assert_eq!(goal_of_search(&halving), "lowest validation loss");
-        assert_eq!(goal_of_search(&fastest), "fastest");
-        assert_eq!(goal_of_search(&largest), "largest that fits");
+        assert_eq!(goal_of_search(&halving, false), "lowest validation loss");
+        assert_eq!(goal_of_search(&fastest, false), "fastest");
+        assert_eq!(goal_of_search(&largest, false), "largest that fits");
         for (search, metric) in [
             (&halving, Metric::ValidLoss),
             (&fastest, Metric::SamplesPerSecond),
             (&fastest, Metric::TokensPerSecond),
         ] {
-            assert_eq!(objective_not_searched(search, asked(metric)), None);
-            assert_eq!(objective_not_searched(search, None), None);
+            assert_eq!(objective_not_searched(search, asked(metric), false), None);
+            assert_eq!(objective_not_searched(search, None, false), None);
         }
-        let told = objective_not_searched(&largest, asked(Metric::ValidLoss)).unwrap();
+        let told = objective_not_searched(&largest, asked(Metric::ValidLoss), false).unwrap();
         assert!(
             told.contains("lowest validation loss, is not what the search largest-batch optimizes")
                 && told.contains("`metric: valid_loss`"),
             "{told}"
         );
-        assert!(objective_not_searched(&halving, asked(Metric::ValidTop1)).is_some());
-        assert!(objective_not_searched(&fastest, asked(Metric::ValidLoss)).is_some());
+        assert!(objective_not_searched(&halving, asked(Metric::ValidTop1), false).is_some());
+        assert!(objective_not_searched(&fastest, asked(Metric::ValidLoss), false).is_some());
+        let until = |is_until_target| {
+            objective_not_searched(&fastest, asked(Metric::SecondsToTarget), is_until_target)
+        };
+        assert_eq!(goal_of_search(&fastest, true), "soonest at a loss");
+        assert_eq!(until(true), None);
+        assert!(until(false).is_some_and(|told| told.contains("with `measure.gradient_noise`")));
         let slowest = spec::Objective::of(Metric::SamplesPerSecond, Some(Goal::Min));
-        assert!(objective_not_searched(&fastest, Some(slowest)).is_some());
+        assert!(objective_not_searched(&fastest, Some(slowest), false).is_some());
     }
 
     #[test]

@@ -135,6 +135,7 @@ fn context(experiment: &Experiment, cores: u64, gpus: u64) -> SearchContext {
         steps: None,
         cores,
         gpus,
+        is_until_target: experiment.searches_until_target(),
     }
 }
 

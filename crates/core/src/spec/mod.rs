@@ -319,6 +319,22 @@ impl Experiment {
         };
         objective(self.objective, command)
     }
+
+    /// Whether its search ranks batch sizes by the time until a loss: with the gradient noise scale
+    /// that its trials measure, a size that needs more samples is not faster for its speed.
+    pub fn searches_until_target(&self) -> bool {
+        let is_of_batch = matches!(
+            self.sweep.search,
+            Some(Search::BestThroughputBatch {
+                keep_effective: false,
+                ..
+            })
+        );
+        let is_asked = self
+            .objective
+            .is_some_and(|objective| objective.metric == Metric::SecondsToTarget);
+        is_of_batch && is_asked && self.measure.gradient_noise.is_some()
+    }
 }
 
 /// Refuses a YAML text whose aliases would make it too large; kiln writes none.

@@ -2,10 +2,13 @@
 //! fastest.
 //!
 //! The largest batch that fits is often not the fastest (`docs/measurement.md`, "Tuning"), so
-//! memory is a limit here and never the goal.
+//! memory is a limit here and never the goal. Where the time until a loss is asked for, the speed of
+//! a size is divided by the samples that it needs until then, as far as the trials have measured the
+//! gradient noise scale.
 
 use super::{
     Ask, Probe, SearchContext, SearchTrial, Strategy, StrategyOutcome, Warning, answer, listed,
+    noise::{SearchNoise, effective},
     race::{Race, RaceEnd, Values, allowed},
     seen::Probes,
     sizes::{BatchSizes, Fit, MOST_BROKEN, effective_batch, fit, too_large_because},
@@ -25,13 +28,15 @@ const MOST_FLAT: usize = 3;
 const AFTER_RISE: u64 = 5;
 
 /// The search for the fastest batch size.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct BestThroughputBatch {
     pub(super) sizes: BatchSizes,
     pub(super) at_most: f64,
     /// Batch × accumulation, if it must stay constant.
     pub(super) kept: Option<u64>,
     pub(super) repeats: u64,
+    /// What the trials so far have measured, if the time until a loss is asked for.
+    pub(super) noise: Option<SearchNoise>,
     pub(super) given: SearchContext,
 }
 
@@ -46,7 +51,11 @@ impl Strategy for BestThroughputBatch {
     }
 
     fn ask(&self, probes: &[Probe]) -> Ask {
-        answer(probes, |seen| self.search(seen))
+        let own = Self {
+            noise: SearchNoise::narrowest(probes).filter(|_| self.given.is_until_target),
+            ..self.clone()
+        };
+        answer(probes, |seen| own.search(seen))
     }
 }
 
@@ -72,9 +81,11 @@ impl Values for BestThroughputBatch {
     }
 
     fn speed(&self, probe: &Probe) -> Option<f64> {
-        probe
+        let speed = probe
             .speed()
-            .filter(|_| fit(probe, self.at_most) == Fit::Fits)
+            .filter(|_| fit(probe, self.at_most) == Fit::Fits)?;
+        let needed = |noise: &SearchNoise| noise.samples(self.effective_of(probe));
+        Some(speed / self.noise.as_ref().map_or(1.0, needed))
     }
 
     /// Estimates the size, below one that was too large, at which memory runs out.
@@ -147,6 +158,19 @@ impl BestThroughputBatch {
             .unwrap_or(2.0)
     }
 
+    /// Samples of an update of a trial.
+    fn effective_of(&self, probe: &Probe) -> u64 {
+        let first = probe.choice.values.first();
+        let size = first.and_then(|(_, value)| value.as_u64()).unwrap_or(1);
+        effective(&self.given, size, self.accumulation(size))
+    }
+
+    fn accumulation(&self, size: u64) -> u64 {
+        self.kept.map_or(self.given.grad_accumulation, |effective| {
+            effective / size.max(1)
+        })
+    }
+
     fn first_probe<'a>(&self, race: &Race<'a, Self>, place: usize) -> Option<&'a Probe> {
         race.seen.one(self.choice(place, 0)).ok()
     }
@@ -216,11 +240,52 @@ impl BestThroughputBatch {
             warnings,
             notes: first
                 .into_iter()
+                .chain(self.of_noise(race))
                 .chain([race.stopped(end, self.rise_ended(race))])
                 .collect(),
             grid_trials,
             grid_trial_seconds: None,
         }
+    }
+
+    /// By what the sizes were ranked, where the time until a loss was asked for, and whether that
+    /// depends on where in its interval the noise scale is.
+    fn of_noise(&self, race: &Race<'_, Self>) -> Option<String> {
+        let Some(noise) = &self.noise else {
+            return self.given.is_until_target.then(|| {
+                "no trial measured a gradient noise scale with both ends of its interval, so the sizes \
+                 are ranked by their speed alone; measure more steps (`measure.gradient_noise.every`, \
+                 `train.steps`)"
+                    .to_owned()
+            });
+        };
+        let speeds: Vec<(u64, u64, f64)> = race
+            .places()
+            .filter_map(|place| {
+                let probe = self.first_probe(race, place)?;
+                let useful = race.speed(place)?;
+                let effective = self.effective_of(probe);
+                Some((
+                    self.sizes.at(place),
+                    effective,
+                    useful * noise.samples(effective),
+                ))
+            })
+            .collect();
+        let best = |end: usize| {
+            let useful = |(_, effective, speed): &(u64, u64, f64)| {
+                speed / noise.samples_at_ends(*effective)[end]
+            };
+            let best = speeds.iter();
+            best.max_by(|one, other| useful(one).total_cmp(&useful(other)))
+                .map_or(0, |(size, ..)| *size)
+        };
+        let [low, high] = [0, 1].map(best);
+        let ends = match low == high {
+            true => format!("at both ends of the interval batch size {low} has the highest"),
+            false => format!("over the interval the highest is that of batch size {low} to {high}"),
+        };
+        Some(format!("{}; {ends}", noise.explained()))
     }
 
     fn rise_ended(&self, race: &Race<'_, Self>) -> &'static str {
@@ -236,12 +301,10 @@ impl BestThroughputBatch {
 
     fn warnings(&self, end: &RaceEnd, place: usize) -> Vec<Warning> {
         let size = self.sizes.at(place);
-        let accumulation = self.kept.map_or(self.given.grad_accumulation, |effective| {
-            effective / size.max(1)
-        });
-        let mut warnings: Vec<Warning> = effective_batch(&self.given, size, accumulation)
-            .into_iter()
-            .collect();
+        let mut warnings: Vec<Warning> =
+            effective_batch(&self.given, size, self.accumulation(size))
+                .into_iter()
+                .collect();
         warnings.extend(
             end.standings
                 .spread()
@@ -264,7 +327,12 @@ impl BestThroughputBatch {
         let has_tokens = self
             .first_probe(race, place)
             .is_some_and(|probe| probe.tokens_per_second.is_some());
-        if has_tokens { "tokens/s" } else { "samples/s" }
+        match (has_tokens, self.noise.is_some()) {
+            (true, false) => "tokens/s",
+            (false, false) => "samples/s",
+            (true, true) => "useful tokens/s",
+            (false, true) => "useful samples/s",
+        }
     }
 
     fn why(&self, race: &Race<'_, Self>, end: &RaceEnd, place: usize) -> String {

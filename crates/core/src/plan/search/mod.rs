@@ -10,6 +10,7 @@
 
 mod best_throughput_batch;
 mod largest_batch;
+mod noise;
 #[cfg(test)]
 mod oracle;
 mod own_value;
@@ -33,6 +34,7 @@ use sizes::BatchSizes;
 use successive_halving::SuccessiveHalving;
 use workers::Workers;
 
+pub use noise::MeasuredNoise;
 pub use warning::{RangeEnd, Warning};
 
 /// One trial that a search requests: a value for each searched key, and the repeat.
@@ -77,6 +79,8 @@ pub struct Probe {
     pub data_wait_fraction: Option<f64>,
     /// Value of the column that `sweep.search.metric` names.
     pub metric: Option<f64>,
+    /// If both ends of its interval are known.
+    pub noise: Option<MeasuredNoise>,
     /// Duration of its attempt.
     pub seconds: Option<f64>,
     /// Whether the row reports another process on the device, or throttling.
@@ -95,6 +99,7 @@ impl Probe {
             memory_limit_bytes: None,
             data_wait_fraction: None,
             metric: None,
+            noise: None,
             seconds: None,
             is_disturbed: false,
         }
@@ -195,6 +200,9 @@ pub struct SearchContext {
     pub cores: u64,
     /// GPUs of a trial; 0 on the CPU.
     pub gpus: u64,
+    /// Whether sizes of a batch are ranked by the time until a loss, with the gradient noise scale
+    /// that the trials measure, in place of their speed.
+    pub is_until_target: bool,
 }
 
 /// Returns the strategy of a checked `sweep.search`. A search of one setting also runs the file's own
@@ -264,6 +272,7 @@ fn of_kind(search: &Search, given: &SearchContext) -> Box<dyn Strategy> {
                 at_most: *at_most,
                 kept,
                 repeats: (*repeats).max(1),
+                noise: None,
                 given: given.clone(),
             })
         }

@@ -248,5 +248,6 @@ pub(super) fn given() -> super::SearchContext {
         steps: None,
         cores: 16,
         gpus: 1,
+        is_until_target: false,
     }
 }

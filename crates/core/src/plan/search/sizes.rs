@@ -1,6 +1,6 @@
 //! The batch sizes that a search may try, smallest first, and whether one fits into memory.
 
-use super::{Probe, SearchContext, Warning, warning::RangeEnd};
+use super::{Probe, SearchContext, Warning, noise::effective, warning::RangeEnd};
 use crate::plan::Outcome;
 
 /// This many sizes in a row that fail for reasons other than memory end the rise.
@@ -157,14 +157,9 @@ pub(super) fn effective_batch(
     batch_size: u64,
     grad_accumulation: u64,
 ) -> Option<Warning> {
-    let of = |batch: u64, accumulation: u64| {
-        batch
-            .saturating_mul(accumulation)
-            .saturating_mul(given.devices_per_trial.max(1))
-    };
     let (was, is) = (
-        of(given.batch_size, given.grad_accumulation),
-        of(batch_size, grad_accumulation),
+        effective(given, given.batch_size, given.grad_accumulation),
+        effective(given, batch_size, grad_accumulation),
     );
     let learning_rate = given.learning_rate.filter(|_| was != is)?;
     Some(Warning::EffectiveBatch {

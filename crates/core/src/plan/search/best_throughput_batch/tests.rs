@@ -4,7 +4,7 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        RangeEnd, Recommendation,
+        MeasuredNoise, RangeEnd, Recommendation,
         oracle::{Curve, Device, chosen, completed, given, play},
     },
 };
@@ -15,6 +15,7 @@ fn search(from: u64, to: u64, multiple_of: u64, repeats: u64) -> BestThroughputB
         at_most: 0.85,
         kept: None,
         repeats,
+        noise: None,
         given: given(),
     }
 }
@@ -447,6 +448,7 @@ fn the_effective_batch_is_kept_by_divisors_alone() {
         at_most: 0.85,
         kept: Some(96),
         repeats: 2,
+        noise: None,
         given,
     };
     let device = roomy(
@@ -494,6 +496,7 @@ fn a_quarter_of_the_grid_is_enough_for_far_apart_divisors_too() {
             at_most: 0.85,
             kept: Some(effective),
             repeats,
+            noise: None,
             given: given(),
         };
         let device = roomy(Curve::Saturating(1e3), 0.0);
@@ -580,4 +583,50 @@ fn a_size_that_the_rise_stepped_over_is_looked_for_away_from_the_fastest_too() {
         let end = play(&search(8, 192, 8, 3), &run);
         assert_eq!(size(&end), Some(48), "{}", end.why);
     }
+}
+
+#[test]
+fn until_a_loss_a_size_is_ranked_by_its_speed_over_the_samples_that_it_needs() {
+    let until_target = |to: u64| BestThroughputBatch {
+        given: SearchContext {
+            is_until_target: true,
+            ..given()
+        },
+        ..search(1, to, 1, 2)
+    };
+    let device = roomy(Curve::Saturating(32.0), 0.0);
+    let end = play(&until_target(512), &|choice| Probe {
+        noise: Some(MeasuredNoise {
+            scale: 64.0,
+            low: 50.0,
+            high: 80.0,
+        }),
+        ..device.run(choice)
+    });
+    // b / (b + 32) / (1 + b / 64) is largest at the root of 32 × 64, 45.
+    assert!(
+        size(&end).is_some_and(|size| (32..=64).contains(&size)),
+        "{}",
+        end.why
+    );
+    assert!(end.why.contains("useful samples/s"), "{}", end.why);
+    let told =
+        |end: &Recommendation, words: &str| end.notes.iter().any(|note| note.contains(words));
+    assert!(
+        told(
+            &end,
+            "N of 64.0 samples (95 % interval 50.0 to 80.0, measured with train.batch_size"
+        ) && told(&end, "the interval"),
+        "{:?}",
+        end.notes
+    );
+    let without = play(&until_target(512), &|choice| device.run(choice));
+    assert!(size(&without) > Some(128), "{}", without.why);
+    assert!(
+        told(&without, "no trial measured a gradient noise scale"),
+        "{:?}",
+        without.notes
+    );
+    let plain = play(&search(1, 512, 1, 2), &|choice| device.run(choice));
+    assert!(!told(&plain, "noise scale") && size(&plain) == size(&without));
 }
