@@ -114,8 +114,8 @@ fn a_program_that_hangs_in_a_place_is_ended_unless_its_test_is_over() {
     let here = fs::canonicalize(place.path("")).unwrap();
     let mut command = Command::new("sleep");
     let mut hanging = command.arg("600").current_dir(&here).spawn().unwrap();
-    drop(end_programs_of(here.clone(), Duration::from_millis(20)));
-    std::thread::sleep(Duration::from_millis(100));
+    drop(end_programs_of(here.clone(), Duration::from_secs(1)));
+    std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(hanging.try_wait().unwrap(), None);
     let _lasts = end_programs_of(here, Duration::from_millis(20));
     assert_eq!(hanging.wait().unwrap().signal(), Some(9));

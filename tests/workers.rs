@@ -339,6 +339,35 @@ fn a_ticket_that_was_held_by_mistake_is_opened_by_who_asks_again() {
 }
 
 #[test]
+fn a_lost_attempt_that_gets_its_row_late_brings_no_further_ticket() {
+    let place = sweep(1, "0");
+    submit(&place, &[]);
+    let run = place.latest();
+    let id = fs::read_to_string(run.join("queue/0001.open")).unwrap();
+    let attempts = run.join("trials").join(id.trim());
+    fs::create_dir_all(attempts.join("1")).unwrap();
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("attempt"), ["2"]);
+    // A worker that was lost in the first attempt, and of which nobody knows yet.
+    let lost = run.join("launches/3");
+    fs::create_dir(&lost).unwrap();
+    let launch = fs::read_to_string(run.join("launches/2/launch.json")).unwrap();
+    let launch = launch.replacen("\"launch\": 2", "\"launch\": 3", 1);
+    fs::write(lost.join("launch.json"), launch).unwrap();
+    fs::write(lost.join("attempts"), format!("{} 1\n", id.trim())).unwrap();
+    let attempt = fs::read_to_string(attempts.join("2/attempt.json")).unwrap();
+    let attempt = attempt.replacen("\"attempt\": 2", "\"attempt\": 1", 1);
+    let attempt = attempt.replacen("\"launch\": 2", "\"launch\": 3", 1);
+    fs::write(attempts.join("1/attempt.json"), attempt).unwrap();
+    let mut attendant = kiln(&place, &["wait", "x"], "locks").spawn().unwrap();
+    wait_until("there is nothing to wait for", || {
+        attendant.try_wait().unwrap().is_some()
+    });
+    assert_eq!(place.column("outcome"), ["killed", "completed"]);
+    assert_eq!(tickets(&place), states(&[("done", 1)]));
+}
+
+#[test]
 fn an_attempt_that_its_own_worker_stops_is_no_kill() {
     if !pretends() {
         eprintln!("left out: this machine lets no process pretend to run on another host");
@@ -393,10 +422,10 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
 #[test]
 fn a_retry_goes_to_another_worker_where_there_is_one() {
     let place = sweep(6, "0.2");
-    // Where UNABLE is set the first trial fails after a while, and the others take long.
+    // Where UNABLE is set the first trial fails when it is told to, and the others take long.
     fs::write(
         place.path("trial.sh"),
-        "case $UNABLE$KILN_VALUE_LAST in\n  yes1) sleep 0.6; exit 1;;\n  yes*) sleep 3;;\n  *) \
+        "case $UNABLE$KILN_VALUE_LAST in\n  yes1) while [ ! -e $GO ]; do sleep 0.05; done; exit 1;;\n  yes*) sleep 3;;\n  *) \
          sleep 0.2;;\nesac\necho loss $KILN_VALUE_LAST\n",
     )
     .unwrap();
@@ -416,12 +445,17 @@ fn a_retry_goes_to_another_worker_where_there_is_one() {
         fs::rename(queue.join(name), place.path(name)).unwrap();
     }
     let mut unable = kiln(&place, &["worker", "x"], "locks-1");
-    let mut unable = unable.env("UNABLE", "yes").spawn().unwrap();
+    unable.env("UNABLE", "yes").env("GO", place.path("go"));
+    let mut unable = unable.spawn().unwrap();
     wait_until("it is at the first trial", || !place.processes().is_empty());
     for name in &others {
         fs::rename(place.path(name), queue.join(name)).unwrap();
     }
     let mut able = kiln(&place, &["worker", "x"], "locks-2").spawn().unwrap();
+    wait_until("the other one is at work, too", || {
+        place.processes().len() > 2
+    });
+    fs::write(place.path("go"), "").unwrap();
     assert!(able.wait().unwrap().success() && unable.wait().unwrap().success());
     end(&place, &["wait", "x", "--once"]);
     assert_eq!(tickets(&place), states(&[("done", 6)]));
@@ -439,12 +473,21 @@ fn a_retry_goes_to_another_worker_where_there_is_one() {
 
 #[test]
 fn workers_on_a_folder_that_fills_up_lose_and_double_nothing() {
-    let (trials, moments) = by_form((30, 15), (150, 100));
-    survives(trials, moments, &|place| {
+    // Each worker ends when its disk is full, after a few trials; the next one goes on.
+    let (trials, moments) = by_form((30, 3), (120, 30));
+    // Outside the place, which goes with its programs.
+    let counts = tempfile::NamedTempFile::new().unwrap();
+    counts.as_file().set_len(64).unwrap();
+    let counted = counts.path().to_str().unwrap();
+    survives_with((trials, "0.3"), moments, &|place| {
         let folder = place.path("results");
         let folder = folder.into_os_string().into_string().unwrap();
-        lies(place, folder, &[("LYING_FULL_AFTER", "0.4")])
+        let told = [("LYING_FULL_AFTER", "1.5"), ("LYING_COUNTS", counted)];
+        lies(place, folder, &told)
     });
+    // The last kind of lies is a full disk.
+    let refused = fs::read(counts.path()).unwrap()[56..64].to_vec();
+    assert!(u64::from_ne_bytes(refused.try_into().unwrap()) > 0);
 }
 
 #[test]
@@ -657,8 +700,8 @@ impl<'p> Nodes<'p> {
         self.end();
     }
 
-    /// Who attends asks for a trial again whose last attempt was stopped although another one had
-    /// completed: one that woke up late began it once more.
+    /// Who attends asks for a trial again whose last attempt was stopped beside one that completed:
+    /// one that woke up late began it once more.
     fn work_until_end_of(&mut self, attendant: &mut Child) {
         let begun = Instant::now();
         while attendant.try_wait().unwrap().is_none() {
@@ -710,7 +753,11 @@ fn is_whole(place: &Place, trials: usize) {
         fs::read(place.latest().join("trials.csv")).unwrap()
     };
     // A worker of another host that was killed is known to be gone after a while.
-    assert!(matches!(end(place, &["wait", "x"]).status, Some(0 | 1)));
+    let mut attendant = kiln(place, &["wait", "x"], "locks").spawn().unwrap();
+    wait_until("nothing is left to wait for", || {
+        attendant.try_wait().unwrap().is_some()
+    });
+    assert!(matches!(attendant.wait().unwrap().code(), Some(0 | 1)));
     assert_eq!(once(), once(), "two collects are equal to the byte");
     let rows = place.rows();
     let keys: BTreeSet<(&str, &str)> = rows
@@ -750,7 +797,16 @@ fn survives(
     moments: usize,
     variables: &dyn Fn(&Place) -> Vec<(&'static str, String)>,
 ) {
-    let place = sweep(trials, "0.05");
+    survives_with((trials, "0.05"), moments, variables);
+}
+
+/// The same with trials of so many seconds.
+fn survives_with(
+    (trials, seconds): (usize, &str),
+    moments: usize,
+    variables: &dyn Fn(&Place) -> Vec<(&'static str, String)>,
+) {
+    let place = sweep(trials, seconds);
     submit(&place, &[]);
     let mut attendant = kiln(&place, &["wait", "x", "--quiet"], "locks")
         .spawn()

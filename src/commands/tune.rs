@@ -239,7 +239,9 @@ fn conclude(
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
-    let is_until_target = experiment.searches_until_target();
+    // Without a measured scale the search went by speed.
+    let is_until_target = experiment.searches_until_target()
+        && found.evidence.iter().any(|probe| probe.noise.is_some());
     let unsearched = search.and_then(|search| {
         report::objective_not_searched(search, experiment.objective, is_until_target)
     });

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use kiln_core::{
     record::TrialRow,
+    statistics::MeasuredNoise,
     units::{significant, without_controls},
 };
 
@@ -22,12 +23,11 @@ pub(super) const OF_THE_BATCH: [&str; 4] = [
     RATE,
 ];
 
-/// A noise scale that was measured with both ends of its interval.
+/// A trial that measured a noise scale with both ends of its interval.
 pub(super) struct Measured<'a> {
     point: &'a Point<'a>,
-    pub(super) row: &'a TrialRow,
-    pub(super) scale: f64,
-    pub(super) ends: [f64; 2],
+    row: &'a TrialRow,
+    pub(super) noise: MeasuredNoise,
 }
 
 /// An effective batch of the run, by its fastest point.
@@ -69,34 +69,36 @@ pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
     lines
 }
 
-/// The measured scale whose interval is the narrowest.
+/// The trial whose interval is the narrowest.
 pub(super) fn narrowest<'a>(points: &'a [Point<'a>]) -> Option<Measured<'a>> {
-    let measured = points.iter().flat_map(|point| {
-        point.rows.iter().filter_map(move |row| {
-            Some(Measured {
-                point,
-                row,
-                scale: row.gradient_noise_scale?,
-                ends: [
-                    row.gradient_noise_scale_low?,
-                    row.gradient_noise_scale_high?,
-                ],
-            })
+    let rows = points
+        .iter()
+        .flat_map(|point| point.rows.iter().map(move |row| (point, *row)));
+    let measured = rows.filter_map(|(point, row)| {
+        Some(Measured {
+            point,
+            row,
+            noise: row.gradient_noise()?,
         })
     });
-    let width = |of: &Measured<'_>| of.ends[1] / of.ends[0].max(f64::MIN_POSITIVE);
-    measured.min_by(|one, other| width(one).total_cmp(&width(other)))
+    measured.min_by(|one, other| one.noise.width().total_cmp(&other.noise.width()))
 }
 
 /// How many more samples and steps than the fewest a training with this batch needs.
 fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
     let batch = measured.row.effective_batch_size as f64;
-    let step = measured.row.gradient_noise_step?;
-    if measured.scale <= 0.0 {
+    let MeasuredNoise {
+        scale,
+        low,
+        high,
+        step,
+        ..
+    } = measured.noise;
+    if scale <= 0.0 {
         return Some(format!(
             "at step {step} the gradient noise scale is at most {} samples ({}): no noise was seen \
              beside the gradient, and a batch larger than the effective one of {batch} saves no steps",
-            significant(measured.ends[1]),
+            significant(high),
             measured.point.name(axes),
         ));
     }
@@ -104,12 +106,12 @@ fn of_the_batch(measured: &Measured<'_>, axes: &[String]) -> Option<String> {
         "at step {step} the gradient noise scale is {} samples (95 % interval {} to {}; {}): with the \
          effective batch of {batch} a training needs {} times the fewest samples and {} times the \
          fewest steps",
-        significant(measured.scale),
-        significant(measured.ends[0]),
-        significant(measured.ends[1]),
+        significant(scale),
+        significant(low),
+        significant(high),
         measured.point.name(axes),
-        significant(1.0 + batch / measured.scale),
-        significant(1.0 + measured.scale / batch),
+        significant(1.0 + batch / scale),
+        significant(1.0 + scale / batch),
     ))
 }
 
@@ -188,12 +190,15 @@ fn least_time(batches: &[Batch<'_>], measured: &Measured<'_>) -> String {
             .min_by(|one, other| one.1.total_cmp(&other.1));
         &batches[at.map_or(0, |(at, _)| at)]
     };
-    let (told, [low, high]) = (best(measured.scale), measured.ends.map(best));
+    let (told, [low, high]) = (
+        best(measured.noise.scale),
+        [measured.noise.low, measured.noise.high].map(best),
+    );
     let slower: Vec<String> = batches
         .iter()
         .filter(|batch| batch.size != told.size)
         .map(|batch| {
-            let times = batch.time(measured.scale) / told.time(measured.scale);
+            let times = batch.time(measured.noise.scale) / told.time(measured.noise.scale);
             format!("{} {} times as long", batch.size, significant(times))
         })
         .collect();
@@ -210,8 +215,10 @@ fn least_time(batches: &[Batch<'_>], measured: &Measured<'_>) -> String {
         let least = least.min_by(|one, other| one.0.total_cmp(&other.0));
         least.map(|(_, size)| size)
     };
-    let energy = thriftiest(measured.scale)
-        .filter(|size| measured.ends.map(thriftiest) == [Some(*size); 2])
+    let energy = thriftiest(measured.noise.scale)
+        .filter(|size| {
+            [measured.noise.low, measured.noise.high].map(thriftiest) == [Some(*size); 2]
+        })
         .map_or(String::new(), |size| {
             format!(", and with {size} it needs the least energy")
         });
@@ -275,6 +282,7 @@ mod tests {
             gradient_noise_scale_low: scale.map(|[low, ..]| low),
             gradient_noise_scale_high: scale.map(|[.., high]| high),
             gradient_noise_step: scale.map(|_| 400),
+            gradient_noise_loss: scale.map(|_| 2.0),
             ..row(number, speed)
         }
     }

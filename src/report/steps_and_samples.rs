@@ -10,11 +10,11 @@ use kiln_core::{
     plan::Outcome,
     record::TrialRow,
     statistics::{Tradeoff, mean, middle},
-    units::{significant, without_controls},
+    units::{counted, significant, without_controls},
 };
 
 use super::{
-    batch_choice::{OF_THE_BATCH, RATE, narrowest},
+    batch_choice::{OF_THE_BATCH, RATE},
     points::Point,
 };
 
@@ -36,12 +36,12 @@ pub(super) struct ReachedBatch<'a> {
     pub(super) size: u64,
     /// Geometric mean over its trials.
     pub(super) steps: f64,
-    /// Mean over its trials.
-    seconds: Option<f64>,
     trials: usize,
-    /// Its learning rate, where several were tried.
+    /// Its learning rate, where that is an axis.
     rate: Option<&'a str>,
-    /// Whether that is the least or the largest of those tried.
+    /// Learning rates that were tried with this batch.
+    rates: usize,
+    /// Whether its own is the least or the largest of them.
     is_at_end: bool,
 }
 
@@ -50,6 +50,17 @@ pub(super) struct ReachedBatch<'a> {
 pub(super) struct StepsAndSamples<'a> {
     pub(super) batches: Vec<ReachedBatch<'a>>,
     pub(super) fitted: Option<Tradeoff>,
+    /// The values of the axes that all of them share: `model.d_model 64`.
+    shared: Vec<String>,
+    /// Batches none of whose settings reached the target with all of its trials.
+    unreached: Vec<u64>,
+    /// Batch and mean seconds of the setting that was the fastest; `None` if they ran on several
+    /// devices, or one of them was disturbed.
+    soonest: Option<(u64, f64)>,
+    /// The trials, for what else they measured.
+    rows: Vec<&'a TrialRow>,
+    /// Groups with other values of those axes.
+    others: usize,
 }
 
 /// Trials of one setting and one batch; seeds are repeats.
@@ -69,68 +80,111 @@ impl Setting<'_> {
             .collect();
         middle(&steps?)
     }
+
+    fn seconds(&self) -> Option<f64> {
+        let seconds: Option<Vec<f64>> = self.rows.iter().map(|row| row.seconds_to_target).collect();
+        mean(&seconds?)
+    }
+}
+
+/// Settings that differ in the batch, the learning rate and the length alone.
+struct Group<'a> {
+    values: Vec<&'a str>,
+    settings: Vec<Setting<'a>>,
 }
 
 /// What the batches of a sweep needed; `None` where fewer than two reached the target. Of several
 /// groups that differ in something else that with the most batches.
 pub(super) fn of<'a>(points: &'a [Point<'a>], axes: &[String]) -> Option<StepsAndSamples<'a>> {
-    let places = |is_wanted: &dyn Fn(&str) -> bool| -> Vec<usize> {
-        let wanted = axes.iter().enumerate().filter(|(_, axis)| is_wanted(axis));
-        wanted.map(|(at, _)| at).collect()
-    };
-    let of_others = places(&|axis| {
-        !OF_THE_BATCH.contains(&axis) && !OF_THE_LENGTH.contains(&axis) && axis != SEED
-    });
-    let of_settings = places(&|axis| axis != SEED);
-    let rate = axes.iter().position(|axis| axis == RATE);
-    let values = |point: &'a Point<'a>, places: &[usize]| -> Vec<&'a str> {
-        places.iter().map(|at| point.values[*at].as_str()).collect()
-    };
-    let mut groups: Vec<(Vec<&str>, Vec<Setting<'a>>)> = Vec::new();
-    let mut place_of: HashMap<(Vec<&str>, u64), (usize, usize)> = HashMap::new();
-    for point in points {
-        let others = values(point, &of_others);
-        for row in &point.rows {
-            if row.outcome != Outcome::Completed {
-                continue;
-            }
-            let key = (values(point, &of_settings), row.effective_batch_size);
-            let (group, at) = *place_of.entry(key).or_insert_with(|| {
-                let known = groups.iter().position(|(known, _)| *known == others);
-                let group = known.unwrap_or_else(|| {
-                    groups.push((others.clone(), Vec::new()));
-                    groups.len() - 1
-                });
-                groups[group].1.push(Setting {
-                    size: row.effective_batch_size,
-                    rate: rate.map(|at| point.values[at].as_str()),
-                    rows: Vec::new(),
-                });
-                (group, groups[group].1.len() - 1)
-            });
-            groups[group].1[at].rows.push(row);
-        }
-    }
-    let found = groups.into_iter().map(|(_, settings)| best(settings));
-    let most = found.reduce(|kept, next| match next.len() > kept.len() {
-        true => next,
-        false => kept,
-    })?;
-    if most.len() < 2 {
-        return None;
-    }
-    let reached: Vec<(f64, f64)> = most
+    let of_others: Vec<usize> = (0..axes.len())
+        .filter(|at| {
+            let axis = axes[*at].as_str();
+            !OF_THE_BATCH.contains(&axis) && !OF_THE_LENGTH.contains(&axis) && axis != SEED
+        })
+        .collect();
+    let groups = groups(points, axes, &of_others);
+    let reached = groups.iter().map(|group| best(&group.settings));
+    let mut reached: Vec<(&Group<'_>, Vec<ReachedBatch<'_>>)> =
+        groups.iter().zip(reached).collect();
+    reached.retain(|(_, batches)| batches.len() > 1);
+    let others = reached.len().saturating_sub(1);
+    let (group, batches) =
+        reached
+            .into_iter()
+            .reduce(|kept, next| match next.1.len() > kept.1.len() {
+                true => next,
+                false => kept,
+            })?;
+    let curve: Vec<(f64, f64)> = batches
         .iter()
         .map(|batch| (batch.size as f64, batch.steps))
         .collect();
+    let mut unreached: Vec<u64> = group.settings.iter().map(|setting| setting.size).collect();
+    unreached.sort_unstable();
+    unreached.dedup();
+    unreached.retain(|size| batches.iter().all(|batch| batch.size != *size));
+    let shared = of_others.iter().zip(&group.values);
     Some(StepsAndSamples {
-        fitted: Tradeoff::fit(&reached),
-        batches: most,
+        fitted: Tradeoff::fit(&curve),
+        shared: shared
+            .map(|(at, value)| without_controls(&format!("{} {value}", axes[*at])))
+            .collect(),
+        unreached,
+        soonest: soonest(&group.settings),
+        rows: group
+            .settings
+            .iter()
+            .flat_map(|setting| setting.rows.iter().copied())
+            .collect(),
+        others,
+        batches,
     })
 }
 
+/// The settings of the trials that trained to an end of their own, by the values of these axes.
+fn groups<'a>(points: &'a [Point<'a>], axes: &[String], of_others: &[usize]) -> Vec<Group<'a>> {
+    let rate = axes.iter().position(|axis| axis == RATE);
+    let seed = axes.iter().position(|axis| axis == SEED);
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut place_of: HashMap<(Vec<&str>, u64), (usize, usize)> = HashMap::new();
+    for point in points {
+        let value = |at: &usize| point.values[*at].as_str();
+        let others: Vec<&str> = of_others.iter().map(value).collect();
+        let setting = (0..axes.len()).filter(|at| Some(*at) != seed);
+        let setting: Vec<&str> = setting.map(|at| value(&at)).collect();
+        for row in &point.rows {
+            // One that diverged did not get there.
+            if !matches!(
+                row.outcome,
+                Outcome::Completed | Outcome::Diverged | Outcome::TimedOut
+            ) {
+                continue;
+            }
+            let key = (setting.clone(), row.effective_batch_size);
+            let (group, at) = *place_of.entry(key).or_insert_with(|| {
+                let known = groups.iter().position(|known| known.values == others);
+                let group = known.unwrap_or_else(|| {
+                    groups.push(Group {
+                        values: others.clone(),
+                        settings: Vec::new(),
+                    });
+                    groups.len() - 1
+                });
+                groups[group].settings.push(Setting {
+                    size: row.effective_batch_size,
+                    rate: rate.as_ref().map(value),
+                    rows: Vec::new(),
+                });
+                (group, groups[group].settings.len() - 1)
+            });
+            groups[group].settings[at].rows.push(row);
+        }
+    }
+    groups
+}
+
 /// Each batch by its setting with the fewest steps.
-fn best(settings: Vec<Setting<'_>>) -> Vec<ReachedBatch<'_>> {
+fn best<'a>(settings: &[Setting<'a>]) -> Vec<ReachedBatch<'a>> {
     let mut sizes: Vec<u64> = settings.iter().map(|setting| setting.size).collect();
     sizes.sort_unstable();
     sizes.dedup();
@@ -138,28 +192,35 @@ fn best(settings: Vec<Setting<'_>>) -> Vec<ReachedBatch<'_>> {
         let own = || settings.iter().filter(|setting| setting.size == size);
         let least = own().filter_map(|setting| Some((setting.steps()?, setting)));
         let (steps, setting) = least.min_by(|one, other| one.0.total_cmp(&other.0))?;
-        let rates = || own().filter_map(|setting| setting.rate);
-        let is_end = |order: Ordering| {
-            setting
-                .rate
-                .is_some_and(|rate| rates().all(|other| by_number(other, rate) != order))
-        };
-        let has_several = rates().any(|rate| Some(rate) != setting.rate);
-        let seconds: Option<Vec<f64>> = setting
-            .rows
-            .iter()
-            .map(|row| row.seconds_to_target)
-            .collect();
+        let mut rates: Vec<&str> = own().filter_map(|setting| setting.rate).collect();
+        rates.sort_by(|one, other| by_number(one, other));
+        rates.dedup();
+        let ends = [rates.first(), rates.last()];
         Some(ReachedBatch {
             size,
             steps,
-            seconds: seconds.and_then(|seconds| mean(&seconds)),
             trials: setting.rows.len(),
-            rate: setting.rate.filter(|_| has_several),
-            is_at_end: has_several && (is_end(Ordering::Less) || is_end(Ordering::Greater)),
+            rate: setting.rate,
+            rates: rates.len(),
+            is_at_end: rates.len() > 1 && ends.contains(&setting.rate.as_ref()),
         })
     };
     sizes.into_iter().filter_map(of_size).collect()
+}
+
+/// The setting whose trials reached the target in the least mean time; `None` if that was not measured
+/// on one device, undisturbed.
+fn soonest(settings: &[Setting<'_>]) -> Option<(u64, f64)> {
+    let rows = || settings.iter().flat_map(|setting| &setting.rows);
+    let device = |row: &TrialRow| (row.device_name.clone(), row.host_id.clone());
+    let first = device(rows().next()?);
+    if rows().any(|row| device(row) != first || !row.disturbances().is_empty()) {
+        return None;
+    }
+    let seconds = settings
+        .iter()
+        .filter_map(|setting| Some((setting.size, setting.seconds()?)));
+    seconds.min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
 fn by_number(one: &str, other: &str) -> Ordering {
@@ -174,8 +235,13 @@ pub(super) fn lines(points: &[Point<'_>], axes: &[String]) -> Vec<String> {
     };
     let mut lines = vec![found.needed()];
     lines.extend(found.curve());
-    lines.extend(found.against_noise(points));
+    lines.extend(found.against_noise());
     lines
+}
+
+fn sizes(of: impl Iterator<Item = u64>) -> String {
+    let sizes: Vec<String> = of.map(|size| size.to_string()).collect();
+    sizes.join(", ")
 }
 
 impl StepsAndSamples<'_> {
@@ -195,93 +261,120 @@ impl StepsAndSamples<'_> {
                 most.unwrap_or(0)
             ),
         };
-        let rates: Option<Vec<String>> = self
-            .batches
-            .iter()
-            .map(|batch| {
-                Some(format!(
-                    "{} for {}",
-                    without_controls(batch.rate?),
-                    batch.size
-                ))
-            })
-            .collect();
-        let rates = rates.map_or(String::new(), |rates| {
-            let mut told = format!(", at the learning rate with the fewest ({})", rates.join(", "));
-            let ends: Vec<String> = self
-                .batches
-                .iter()
-                .filter(|batch| batch.is_at_end)
-                .map(|batch| batch.size.to_string())
-                .collect();
-            if !ends.is_empty() {
-                told += &format!(
-                    "; for batch {} that is the least or the largest that was tried, and one beyond \
-                     may need fewer",
-                    ends.join(", ")
-                );
-            }
-            told
-        });
-        let seconds = self
-            .batches
-            .iter()
-            .map(|batch| Some((batch.seconds?, batch.size)));
-        let seconds: Option<Vec<(f64, u64)>> = seconds.collect();
-        let soonest = seconds.unwrap_or_default().into_iter();
-        let soonest = soonest.min_by(|one, other| one.0.total_cmp(&other.0));
-        let soonest = soonest.map_or(String::new(), |(seconds, size)| {
-            format!("; soonest with {size}, after {} s", significant(seconds))
-        });
-        format!(
-            "steps × effective batch until `train.target`: {}{repeats}{rates}{soonest}",
-            needed.join(", ")
-        )
+        let mut told = format!(
+            "steps × effective batch until the evaluation that reached `train.target`: {}{repeats}{}",
+            needed.join(", "),
+            self.rates()
+        );
+        if !self.unreached.is_empty() {
+            told += &format!(
+                "; batch {} did not reach it",
+                sizes(self.unreached.iter().copied())
+            );
+        }
+        if let Some((size, seconds)) = self.soonest {
+            told += &format!("; soonest with {size}, after {} s", significant(seconds));
+        }
+        if self.others > 0 {
+            told += &format!(
+                "; all with {}, and {} of other values not told here",
+                self.shared.join(", "),
+                counted(self.others, "group")
+            );
+        }
+        told
+    }
+
+    /// The learning rates behind these steps, and what was not tried.
+    fn rates(&self) -> String {
+        let mut rates: Vec<&str> = self.batches.iter().filter_map(|batch| batch.rate).collect();
+        rates.dedup();
+        if rates.len() < 2 && self.batches.iter().all(|batch| batch.rates < 2) {
+            return ", all at one learning rate, which need not suit each of them".to_owned();
+        }
+        let of = |batch: &ReachedBatch<'_>| {
+            format!(
+                "{} for {}",
+                without_controls(batch.rate.unwrap_or_default()),
+                batch.size
+            )
+        };
+        let own: Vec<String> = self.batches.iter().map(of).collect();
+        let mut told = format!(
+            ", at the learning rate with the fewest ({})",
+            own.join(", ")
+        );
+        let of = |is_wanted: &dyn Fn(&ReachedBatch<'_>) -> bool| {
+            let wanted = self.batches.iter().filter(|batch| is_wanted(batch));
+            sizes(wanted.map(|batch| batch.size))
+        };
+        let (at_end, alone) = (of(&|batch| batch.is_at_end), of(&|batch| batch.rates < 2));
+        if !at_end.is_empty() {
+            told += &format!(
+                "; for batch {at_end} that is the least or the largest that was tried, and one beyond \
+                 may need fewer"
+            );
+        }
+        if !alone.is_empty() {
+            told += &format!("; for batch {alone} it is the only one that was tried");
+        }
+        told
     }
 
     fn curve(&self) -> Option<String> {
         let Some(fitted) = self.fitted else {
             return (self.batches.len() > 3).then(|| {
-                "these steps do not show a critical batch: they do not depend on the batch, or fall as \
-                 it grows; sweep larger or smaller ones"
+                "these steps show no critical batch: they do not fall as the batch grows, or fall in \
+                 proportion to it; sweep larger or smaller ones"
                     .to_owned()
             });
         };
-        let high = match fitted.high {
-            Some(high) => format!(
-                "95 % interval {} to {}",
+        let (Some(high), true) = (fitted.high, fitted.low > 0.0) else {
+            let to = fitted.high.map_or("any size".to_owned(), significant);
+            return Some(format!(
+                "a curve S = S_min × (1 + C/B) through these {} batches leaves the critical batch C \
+                 open: {} samples fit best, and all from {} to {to} fit as well; sweep smaller and larger \
+                 ones, or repeat them",
+                fitted.batches,
+                significant(fitted.critical_batch),
                 significant(fitted.low),
-                significant(high)
-            ),
-            None => format!(
-                "95 % interval from {}, without an upper end",
-                significant(fitted.low)
-            ),
+            ));
         };
         Some(format!(
-            "they follow S = {} × (1 + {}/B) with {} % of scatter over {} batches: the critical batch is {} \
-             samples ({high}); with it a training needs twice the fewest samples, {}, and twice the \
-             fewest steps, {}",
+            "the curve S = {} × (1 + {}/B) through these {} batches, which scatter around it by {} %: the \
+             critical batch is {} samples (95 % interval {} to {}); with it a training needs twice the \
+             fewest samples, {}, and twice the fewest steps, {}",
             significant(fitted.fewest_steps),
             significant(fitted.critical_batch),
-            significant(100.0 * fitted.scatter),
             fitted.batches,
+            significant(100.0 * fitted.scatter),
             significant(fitted.critical_batch),
+            significant(fitted.low),
+            significant(high),
             significant(fitted.fewest_samples()),
             significant(fitted.fewest_steps),
         ))
     }
 
-    fn against_noise(&self, points: &[Point<'_>]) -> Option<String> {
-        let (fitted, measured) = (self.fitted?, narrowest(points)?);
-        let loss = measured.row.gradient_noise_loss?;
+    /// The gradient noise scale with the narrowest interval of these trials.
+    fn against_noise(&self) -> Option<String> {
+        let fitted = self
+            .fitted
+            .filter(|fitted| fitted.high.is_some() && fitted.low > 0.0)?;
+        let measured = self.rows.iter();
+        let measured = measured.filter_map(|row| Some((row, row.gradient_noise()?)));
+        let (row, noise) =
+            measured.min_by(|one, other| one.1.width().total_cmp(&other.1.width()))?;
         Some(format!(
-            "the gradient noise scale of one training, {} samples at step {} (training loss {}), is {} \
-             times that critical batch",
-            significant(measured.scale),
-            measured.row.gradient_noise_step?,
-            significant(loss),
-            significant(measured.scale / fitted.critical_batch),
+            "the gradient noise scale of one of these trainings (effective batch {}), {} samples (95 % \
+             interval {} to {}) at step {} and a training loss of {}, is {} times that critical batch",
+            row.effective_batch_size,
+            significant(noise.scale),
+            significant(noise.low),
+            significant(noise.high),
+            noise.step,
+            significant(noise.loss),
+            significant(noise.scale / fitted.critical_batch),
         ))
     }
 }
@@ -359,14 +452,15 @@ mod tests {
         let told = said(&AXES, sweep());
         assert_eq!(
             told[0],
-            "steps × effective batch until `train.target`: 500 × 8, 200 × 32, 125 × 128, 106 × 512, the \
-             mean of 2 trials each, at the learning rate with the fewest (0.002 for 8, 0.002 for 32, \
-             0.002 for 128, 0.002 for 512); soonest with 32, after 8.40 s"
+            "steps × effective batch until the evaluation that reached `train.target`: 500 × 8, 200 × \
+             32, 125 × 128, 106 × 512, the mean of 2 trials each, at the learning rate with the fewest \
+             (0.002 for 8, 0.002 for 32, 0.002 for 128, 0.002 for 512); soonest with 32, after 8.40 s"
         );
         assert!(
             told[1].starts_with(
-                "they follow S = 99.8 × (1 + 32.1/B) with 0.0758 % of scatter over 4 batches"
-            ) && told[1].contains("the critical batch is 32.1 samples (95 % interval 31.")
+                "the curve S = 99.8 × (1 + 32.1/B) through these 4 batches, which scatter around it by \
+                 0.107 %: the critical batch is 32.1 samples (95 % interval 31."
+            )
                 && told[1]
                     .ends_with("twice the fewest samples, 3203, and twice the fewest steps, 99.8"),
             "{}",
@@ -393,9 +487,10 @@ mod tests {
             told[0]
         );
         assert!(
-            told[2]
-                .starts_with("the gradient noise scale of one training, 16.0 samples at step 400")
-                && told[2].ends_with("is 0.499 times that critical batch"),
+            told[2].starts_with(
+                "the gradient noise scale of one of these trainings (effective batch 8), 16.0 \
+                     samples (95 % interval 12.0 to 20.0) at step 400 and a training loss of 2.25"
+            ) && told[2].ends_with("is 0.499 times that critical batch"),
             "{}",
             told[2]
         );
@@ -416,8 +511,9 @@ mod tests {
         assert_eq!(
             told,
             [
-                "steps × effective batch until `train.target`: 90.0 × 8, 60.0 × 16, one trial each; \
-              soonest with 16, after 1.56 s"
+                "steps × effective batch until the evaluation that reached `train.target`: 90.0 × 8, \
+                 60.0 × 16, one trial each, all at one learning rate, which need not suit each of them; \
+                 soonest with 16, after 1.56 s"
             ]
         );
         let told = of(&[
@@ -427,7 +523,7 @@ mod tests {
             (64, Some(90), &["64"]),
         ]);
         assert!(
-            told[1].starts_with("these steps do not show a critical batch"),
+            told[1].starts_with("these steps show no critical batch"),
             "{told:?}"
         );
     }
@@ -442,5 +538,70 @@ mod tests {
         ];
         let told = said(&axes, rows);
         assert!(told[0].contains("50.0 × 8, 60.0 × 16"), "{told:?}");
+    }
+
+    #[test]
+    fn a_rate_whose_trials_diverged_did_not_get_there_and_other_groups_are_counted() {
+        let mut rows = sweep();
+        // 0.004 reaches it fastest with one seed, and diverges with the other.
+        for (row, values) in &mut rows {
+            if values[2] == "0.004" {
+                row.steps_to_target = Some(10);
+            }
+        }
+        let of = |seed: &'static [&'static str], number: u64| {
+            let mut row = trial(number, 8, None);
+            row.outcome = Outcome::Diverged;
+            (row, seed)
+        };
+        rows.push(of(&["8", "900", "0.004", "2"], 50));
+        let told = said(&AXES, rows);
+        assert!(
+            told[0].contains("500 × 8, 10.0 × 32") && told[0].contains("0.002 for 8, 0.004 for 32"),
+            "{}",
+            told[0]
+        );
+        let axes = ["model.d_model", "train.batch_size"];
+        let mut rows: Vec<(TrialRow, &[&str])> = vec![
+            (trial(1, 8, Some(90)), &["32", "8"][..]),
+            (trial(2, 16, Some(60)), &["32", "16"]),
+            (trial(3, 8, Some(50)), &["64", "8"]),
+            (trial(4, 16, Some(40)), &["64", "16"]),
+            (trial(5, 32, None), &["32", "32"]),
+        ];
+        let told = said(&axes, rows.clone());
+        assert!(
+            told[0].contains("; batch 32 did not reach it")
+                && told[0].ends_with(
+                    "; all with model.d_model 32, and 1 group of other values not told here"
+                ),
+            "{}",
+            told[0]
+        );
+        assert!(told[0].contains("soonest with"), "{}", told[0]);
+        let mut elsewhere = rows.clone();
+        elsewhere[0].0.device_name = Some("another".to_owned());
+        assert!(!said(&axes, elsewhere)[0].contains("soonest"));
+        rows[0].0.foreign_processes = Some("2 with 2.0 GiB".to_owned());
+        assert!(!said(&axes, rows)[0].contains("soonest"));
+    }
+
+    #[test]
+    fn a_curve_that_scatter_leaves_open_names_no_critical_batch() {
+        let axes = ["train.batch_size"];
+        let rows: Vec<(TrialRow, &[&str])> = vec![
+            (trial(1, 8, Some(300)), &["8"][..]),
+            (trial(2, 16, Some(100)), &["16"]),
+            (trial(3, 32, Some(100)), &["32"]),
+            (trial(4, 64, Some(300)), &["64"]),
+        ];
+        let told = said(&axes, rows);
+        assert!(
+            told[1].contains("leaves the critical batch C open: ")
+                && told[1].contains("all from 0 to"),
+            "{}",
+            told[1]
+        );
+        assert_eq!(told.len(), 2);
     }
 }

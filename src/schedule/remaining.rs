@@ -36,34 +36,37 @@ pub struct PlanProgress {
     pub failed: usize,
 }
 
-/// The ended attempts of every trial, in the order of the table.
+/// The ended attempts of every trial, by number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History(HashMap<TrialId, Vec<Outcome>>);
+pub(super) struct History(HashMap<TrialId, Vec<(u64, Outcome)>>);
 
 impl History {
-    /// The history of these ended attempts, which are in the order of the table.
+    /// The history of these ended attempts. Their order does not matter: whoever finds a lost attempt
+    /// may give it its row after a later attempt has ended.
     pub(super) fn of<'e>(ends: impl IntoIterator<Item = &'e AttemptEnd>) -> Self {
         let mut history = Self::default();
         ends.into_iter()
-            .for_each(|end| history.add(&end.trial, end.outcome));
+            .for_each(|end| history.add(&end.trial, end.attempt, end.outcome));
         history
     }
 
-    pub(super) fn add(&mut self, trial: &TrialId, outcome: Outcome) {
-        self.0.entry(trial.clone()).or_default().push(outcome);
+    pub(super) fn add(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
+        let attempts = self.0.entry(trial.clone()).or_default();
+        let place = attempts.partition_point(|(known, _)| *known <= attempt);
+        attempts.insert(place, (attempt, outcome));
     }
 
     /// Outcome of the trial's last attempt; `None` if there was none.
     pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
-        self.0.get(trial)?.last().copied()
+        self.0.get(trial)?.last().map(|(_, outcome)| *outcome)
     }
 
     /// How many of its last attempts were killed one after another.
     pub(super) fn killed_in_a_row(&self, trial: &TrialId) -> usize {
-        let outcomes = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
-        let newest = outcomes.iter().rev();
+        let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
+        let newest = attempts.iter().rev();
         newest
-            .take_while(|outcome| **outcome == Outcome::Killed)
+            .take_while(|(_, outcome)| *outcome == Outcome::Killed)
             .count()
     }
 
@@ -90,10 +93,10 @@ impl History {
     }
 
     fn failures(&self, trial: &TrialId) -> u64 {
-        self.0.get(trial).map_or(0, |outcomes| {
-            outcomes
+        self.0.get(trial).map_or(0, |attempts| {
+            attempts
                 .iter()
-                .filter(|outcome| **outcome == Outcome::Failed)
+                .filter(|(_, outcome)| *outcome == Outcome::Failed)
                 .count() as u64
         })
     }
@@ -190,7 +193,9 @@ mod tests {
         let id = TrialId("a".into());
         let settled = |ends: &[Outcome], retries| {
             let mut history = History::default();
-            ends.iter().for_each(|outcome| history.add(&id, *outcome));
+            (1..)
+                .zip(ends)
+                .for_each(|(attempt, outcome)| history.add(&id, attempt, *outcome));
             history.is_settled(&id, retries)
         };
         use Outcome::{Completed, Failed, Interrupted, Killed, Oom, TimedOut};
@@ -201,5 +206,20 @@ mod tests {
                 && settled(&[Failed, Killed, Failed], 1)
         );
         assert!(settled(&[Oom], 5) && settled(&[TimedOut], 5) && settled(&[Failed, Completed], 5));
+    }
+
+    #[test]
+    fn a_lost_attempt_that_gets_its_row_late_does_not_undo_a_later_one() {
+        let id = TrialId("a".into());
+        let mut history = History::default();
+        for (attempt, outcome) in [
+            (3, Outcome::Completed),
+            (1, Outcome::Killed),
+            (2, Outcome::Killed),
+        ] {
+            history.add(&id, attempt, outcome);
+        }
+        assert_eq!(history.last(&id), Some(Outcome::Completed));
+        assert!(history.is_settled(&id, 0) && history.killed_in_a_row(&id) == 0);
     }
 }

@@ -398,7 +398,8 @@ impl<'a> LaunchState<'a> {
             return;
         }
         let retries = self.request.experiment.run.retries;
-        self.history.add(&row.fixed.trial, row.fixed.outcome);
+        self.history
+            .add(&row.fixed.trial, row.fixed.attempt, row.fixed.outcome);
         let settled = self.history.is_settled(&row.fixed.trial, retries);
         let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);
         if is_retried && !self.pass_on(index) {

@@ -6,9 +6,7 @@
 use kiln_core::{
     plan::{
         Outcome, PlanProblem, Prober, Trial,
-        search::{
-            Ask, MeasuredNoise, Probe, Recommendation, SearchTrial, Strategy, describe_values,
-        },
+        search::{Ask, Probe, Recommendation, SearchTrial, Strategy, describe_values},
     },
     record::{AttemptEnd, TableRow, TrialRow},
     spec::{Experiment, Metric, Search},
@@ -123,20 +121,11 @@ impl<'a> Tuning<'a> {
             memory_limit_bytes: row.memory_limit_bytes,
             data_wait_fraction: row.data_wait_fraction,
             metric: self.metric.and_then(|metric| row.metric(metric)),
-            noise: noise(row),
+            noise: row.gradient_noise(),
             seconds: row.trial_seconds,
             is_disturbed: !row.disturbances().is_empty(),
         }
     }
-}
-
-/// The gradient noise scale of a row, if both ends of its interval are known.
-fn noise(row: &TrialRow) -> Option<MeasuredNoise> {
-    Some(MeasuredNoise {
-        scale: row.gradient_noise_scale?,
-        low: row.gradient_noise_scale_low?,
-        high: row.gradient_noise_scale_high?,
-    })
 }
 
 impl Progressed {

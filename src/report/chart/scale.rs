@@ -185,6 +185,10 @@ impl ChartAxis {
             names: Vec::new(),
             is_by_logarithm: true,
         };
+        if axis.ticks.len() < 2 {
+            // Over so short a stretch equal distances do.
+            axis.ticks = Self::spanning("", [low, high]).ticks;
+        }
         axis.thin_out();
         axis
     }
@@ -420,7 +424,10 @@ mod tests {
             labels(&ChartAxis::by_logarithm("x", [0.002, 0.05])),
             ["0.002", "0.005", "0.01", "0.02", "0.05"]
         );
-        assert_eq!(labels(&ChartAxis::by_logarithm("x", [0.0, -1.0])), ["1"]);
+        let short = ChartAxis::by_logarithm("x", [250.0, 400.0]);
+        assert_eq!(labels(&short), ["250", "300", "350", "400", "450"]);
+        let none = ChartAxis::by_logarithm("x", [0.0, -1.0]);
+        assert!(labels(&none).contains(&"1.00"), "{:?}", labels(&none));
     }
 
     #[test]

@@ -71,13 +71,16 @@ fn measured(found: &StepsAndSamples<'_>) -> Chart {
 
 /// What the noise scale says of each batch.
 fn predicted(noise: &Measured<'_>, sizes: &[u64]) -> Option<Chart> {
-    if noise.scale <= 0.0 || sizes.len() < 2 {
+    if noise.noise.scale <= 0.0 || sizes.len() < 2 {
         return None;
     }
     let mark = |size: f64| ChartMark {
-        interval: Some((1.0 + size / noise.ends[1], 1.0 + size / noise.ends[0]))
+        interval: Some((1.0 + size / noise.noise.high, 1.0 + size / noise.noise.low))
             .filter(|(low, high)| *low > 0.0 && high.is_finite()),
-        ..ChartMark::at(1.0 + noise.scale / size, 1.0 + size / noise.scale)
+        ..ChartMark::at(
+            1.0 + noise.noise.scale / size,
+            1.0 + size / noise.noise.scale,
+        )
     };
     let mut lines: Vec<ChartLine> = sizes
         .iter()
@@ -85,7 +88,7 @@ fn predicted(noise: &Measured<'_>, sizes: &[u64]) -> Option<Chart> {
         .map(|(place, size)| dots(place, *size, mark(*size as f64)))
         .collect();
     lines.push(ChartLine {
-        label: format!("noise scale {}", significant(noise.scale)),
+        label: format!("noise scale {}", significant(noise.noise.scale)),
         detail: String::new(),
         color: lines.len(),
         shape: MarkShape::Plain,
@@ -96,13 +99,13 @@ fn predicted(noise: &Measured<'_>, sizes: &[u64]) -> Option<Chart> {
             })
             .collect(),
     });
-    let step = noise.row.gradient_noise_step.unwrap_or(0);
+    let step = noise.noise.step;
     Some(chart(
         "Steps and samples by the gradient noise scale",
         ("steps, of the fewest", "samples, of the fewest"),
         lines,
         format!(
-            "No trial was measured until a `train.target`: this is what the noise scale at step {step} \
+            "No two batches reached a `train.target`: this is what the noise scale at step {step} \
              says, if each batch has a learning rate that suits it. Intervals are those of the scale."
         ),
     ))
@@ -166,5 +169,96 @@ fn chart(
             bands: Vec::new(),
             is_low: false,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kiln_core::record::TrialRow;
+
+    use super::*;
+    use crate::report::points::tests::{row, table};
+
+    fn drawn(rows: Vec<(TrialRow, &[&str])>) -> Option<(Chart, Vec<ChartLine>)> {
+        let table = table(&["train.batch_size"], rows);
+        let chart = charts(&[RunView::new("r".into(), &table)]).pop()?;
+        let Picture::Lines(lines) = &chart.picture else {
+            return None;
+        };
+        let lines = lines.lines.clone();
+        Some((chart, lines))
+    }
+
+    const CELLS: [&[&str]; 4] = [&["8"], &["32"], &["128"], &["512"]];
+
+    fn of(reached: impl Fn(usize, u64) -> TrialRow) -> Vec<(TrialRow, &'static [&'static str])> {
+        let sizes = [8_u64, 32, 128, 512].into_iter().enumerate();
+        sizes
+            .map(|(at, size)| {
+                let row = TrialRow {
+                    effective_batch_size: size,
+                    ..reached(at, size)
+                };
+                (row, CELLS[at])
+            })
+            .collect()
+    }
+
+    #[test]
+    fn measured_batches_lie_on_the_curve_that_is_drawn() {
+        let rows = of(|at, size| TrialRow {
+            steps_to_target: Some(1000 + 32_000 / size),
+            ..row(at as u64 + 1, 10.0)
+        });
+        let (chart, lines) = drawn(rows).unwrap();
+        assert_eq!(chart.title, "Steps and samples until the target");
+        let labels: Vec<&str> = lines.iter().map(|line| line.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            [
+                "batch 8",
+                "batch 32",
+                "batch 128",
+                "batch 512",
+                "critical batch 32.0"
+            ]
+        );
+        assert_eq!(lines[1].marks, [ChartMark::at(2000.0, 64_000.0)]);
+        // (S/S_min - 1)(E/E_min - 1) = 1.
+        let curve = &lines[4].marks;
+        assert!(curve.len() > 20);
+        for mark in curve {
+            let product = (mark.x / 1000.0 - 1.0) * (mark.y / 32_000.0 - 1.0);
+            assert!((product - 1.0).abs() < 0.02, "{mark:?}: {product}");
+        }
+        assert!(chart.svg().contains("critical batch"));
+    }
+
+    #[test]
+    fn without_a_target_the_noise_scale_says_where_the_batches_lie() {
+        let noisy = |scale: f64| {
+            of(move |at, size| TrialRow {
+                gradient_noise_scale: (size == 32).then_some(scale),
+                gradient_noise_scale_low: (size == 32).then_some(scale / 2.0),
+                gradient_noise_scale_high: (size == 32).then_some(scale * 2.0),
+                gradient_noise_step: Some(400),
+                gradient_noise_loss: Some(2.0),
+                samples_per_second: Some(10.0),
+                ..row(at as u64 + 1, 10.0)
+            })
+        };
+        let (chart, lines) = drawn(noisy(64.0)).unwrap();
+        assert_eq!(chart.title, "Steps and samples by the gradient noise scale");
+        assert_eq!(
+            lines[1].marks,
+            [ChartMark {
+                x: 3.0,
+                y: 1.5,
+                interval: Some((1.25, 2.0)),
+            }]
+        );
+        assert!(chart.caption.contains("at step 400"));
+        assert!(drawn(noisy(0.0)).is_none());
+        assert!(drawn(of(|at, _| row(at as u64 + 1, 10.0))).is_none());
     }
 }

@@ -66,7 +66,14 @@ pub(in crate::schedule) fn report<'e>(
     let history = History::of(ends.iter().copied());
     let is_left = |id: &&TrialId| !history.is_settled(id, request.experiment.run.retries);
     let left = trials.iter().map(|trial| &trial.id).filter(is_left).count();
-    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, *end)).collect();
+    // Rows of other launches come first, whatever the attempt.
+    let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
+    for end in &ends {
+        let known = last.entry(&end.trial).or_insert(end);
+        if end.attempt > known.attempt {
+            *known = end;
+        }
+    }
     let asked: Vec<&TrialId> = trials
         .iter()
         .filter(|trial| request.selection.wants(trial))

@@ -181,7 +181,14 @@ impl LaunchState<'_> {
         let retries = self.request.experiment.run.retries;
         for held in std::mem::take(&mut tickets.held) {
             let trials: Vec<&TrialId> = held.trials.iter().collect();
-            let state = next_state(&trials, &self.history, retries);
+            let mut own = self.open.store.ends().iter();
+            let was_killed_here =
+                own.any(|end| end.outcome == Outcome::Killed && held.trials.contains(&end.trial));
+            let state = match next_state(&trials, &self.history, retries) {
+                // Somebody asked for it again, and it was not begun.
+                TicketState::Held if !was_killed_here => TicketState::Open,
+                state => state,
+            };
             if state == TicketState::Held {
                 self.notice(&why_held(held.ticket.number));
             }
@@ -261,7 +268,12 @@ impl LaunchState<'_> {
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
-        let lost = self.part_with(&mut tickets, |held| held.ticket.number == number);
+        // One that this launch gave back and took again since the look is its own.
+        let is_own = tickets
+            .held
+            .iter()
+            .any(|held| held.ticket.number == number && tickets.may_be_own(held));
+        let lost = self.part_with(&mut tickets, |held| held.ticket.number == number && !is_own);
         self.tickets = Some(tickets);
         for held in &lost {
             for attempt in &mut self.running {

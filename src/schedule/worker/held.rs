@@ -153,7 +153,15 @@ impl Tickets {
             return Ok(taken);
         }
         self.open = last;
-        self.take_known()
+        let taken = self.take_known();
+        // Others may be open by the time that the next one is wanted.
+        self.open.clear();
+        taken
+    }
+
+    /// Whether a ticket that this launch has may still be its own.
+    pub(in crate::schedule) fn may_be_own(&self, held: &HeldTicket) -> bool {
+        !matches!(self.queue.has(held.ticket), Ok(false))
     }
 
     /// A ticket is taken here again only when no other one is open.

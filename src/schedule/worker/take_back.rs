@@ -24,15 +24,15 @@ use crate::schedule::{
     stray::end_strays,
 };
 
-/// A trial that was killed so many times in a row, most often with its worker, is not given to another
-/// one.
+/// A trial that was killed so many times in a row, with its worker or from outside, is not given to
+/// another one.
 const MOST_KILLED: usize = 3;
 
 /// Why a ticket is held, and what opens it.
 pub(in crate::schedule) fn why_held(ticket: u64) -> String {
     format!(
-        "ticket {ticket} is held, because a trial of it was killed {MOST_KILLED} times in a row, most \
-         often with its worker; `kiln run FILE --on workers --rerun killed` opens it again"
+        "ticket {ticket} is held, because a trial of it was killed {MOST_KILLED} times in a row, with \
+         its worker or from outside; `kiln run FILE --on workers --rerun killed` opens it again"
     )
 }
 
@@ -77,11 +77,16 @@ impl TakingBack<'_> {
             .iter()
             .any(|ticket| matches!(ticket.state, TicketState::Open | TicketState::Taken(_)));
         let mut table: Option<Table> = None;
-        for launch in launch_folder::launches(self.run) {
-            if Some(launch) == own || launch == BEFORE || observer.is_settled(launch) {
-                continue;
-            }
-            let gone = observer.gone(self.run, launch);
+        let mut launches = launch_folder::launches(self.run);
+        launches.retain(|launch| {
+            Some(*launch) != own && *launch != BEFORE && !observer.is_settled(*launch)
+        });
+        // Before the rows are read, so that those of a launch that ends meanwhile are not missed.
+        let launches: Vec<(u64, Option<Fate>)> = launches
+            .into_iter()
+            .map(|launch| (launch, observer.gone(self.run, launch)))
+            .collect();
+        for (launch, gone) in launches {
             // What a living launch owes matters once no ticket is left.
             if gone.is_none() && is_at_work {
                 continue;
@@ -345,8 +350,11 @@ mod tests {
         let (a, b) = (TrialId("a".to_owned()), TrialId("b".to_owned()));
         let state = |of_a: &[Outcome], of_b: &[Outcome]| {
             let mut history = History::default();
-            of_a.iter().for_each(|outcome| history.add(&a, *outcome));
-            of_b.iter().for_each(|outcome| history.add(&b, *outcome));
+            for (id, outcomes) in [(&a, of_a), (&b, of_b)] {
+                (1..)
+                    .zip(outcomes)
+                    .for_each(|(attempt, outcome)| history.add(id, attempt, *outcome));
+            }
             next_state(&[&a, &b], &history, 0)
         };
         assert_eq!(state(&[Completed], &[Killed, Completed]), TicketState::Done);

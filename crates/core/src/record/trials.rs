@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     folder::Folder, kinds::command::METRIC_PREFIX, limits::TABLE_BYTES, plan::TrialId,
-    spec::Metric, units::listed,
+    spec::Metric, statistics::MeasuredNoise, units::listed,
 };
 
 /// Separator between the devices of one trial in a cell.
@@ -73,6 +73,17 @@ impl TrialRow {
     pub fn per_sample(&self, sum: Option<f64>) -> Option<f64> {
         let samples = self.samples_per_second? * self.window_seconds?;
         (samples > 0.0).then_some(sum? / samples)
+    }
+
+    /// The gradient noise scale, if both ends of its interval are known.
+    pub fn gradient_noise(&self) -> Option<MeasuredNoise> {
+        Some(MeasuredNoise {
+            scale: self.gradient_noise_scale?,
+            low: self.gradient_noise_scale_low?,
+            high: self.gradient_noise_scale_high?,
+            step: self.gradient_noise_step?,
+            loss: self.gradient_noise_loss?,
+        })
     }
 
     /// Start of the attempt, in s since 1970; `None` if the cell is not a time.

@@ -28,7 +28,9 @@ pub use limits::{
     POWER, SESSION_JUMP, WORTH, WORTH_OF_LOSS,
 };
 pub(crate) use limits::{ROUNDING, SEARCH_EQUAL};
-pub use noise_scale::{FEWEST_MEASURED, GradientNorms, MOST_MEASURED, NoiseScale, NoiseSums};
+pub use noise_scale::{
+    FEWEST_MEASURED, GradientNorms, MOST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums,
+};
 pub(crate) use prediction::prediction_interval;
 pub use tradeoff::Tradeoff;
 

@@ -19,6 +19,25 @@ pub const MOST_MEASURED: usize = 200;
 /// Fewest measured steps of an estimate.
 pub const FEWEST_MEASURED: usize = BLOCKS;
 
+/// A gradient noise scale that a trial measured, in samples, with the ends of its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredNoise {
+    pub scale: f64,
+    pub low: f64,
+    pub high: f64,
+    /// The last measured step.
+    pub step: u64,
+    /// Mean training loss of the measured steps, in nats.
+    pub loss: f64,
+}
+
+impl MeasuredNoise {
+    /// How wide its interval is, as a ratio.
+    pub fn width(&self) -> f64 {
+        self.high / self.low.max(f64::MIN_POSITIVE)
+    }
+}
+
 /// The squared norms of one step. The gradients of the micro-batches are weighted: they add up to
 /// the step's.
 #[derive(Clone, Copy, Debug, PartialEq)]

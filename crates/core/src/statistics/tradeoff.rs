@@ -29,7 +29,7 @@ pub struct Tradeoff {
     pub low: f64,
     /// Upper end; `None` if all larger ones fit as well.
     pub high: Option<f64>,
-    /// Root mean square of ln S around the curve.
+    /// Standard deviation of ln S around the curve.
     pub scatter: f64,
     /// Batches that it was fitted to.
     pub batches: usize,
@@ -68,16 +68,16 @@ impl Tradeoff {
         let freedom = reached.len() as f64 - 2.0;
         let most = least * (1.0 + quantile(0.975, freedom).powi(2) / freedom);
         let fits = |(_, sum): &&(f64, f64)| *sum <= most;
-        // The ends are those of the stretch around the best value.
-        let below = tried[..=best].iter().rev().find(|at| !fits(at));
-        let above = tried[best..].iter().find(|at| !fits(at));
+        // The ends are those of the stretch around the best value, which lies between two tried ones.
+        let below = tried.iter().rev().find(|at| at.0 < log && !fits(at));
+        let above = tried.iter().find(|at| at.0 > log && !fits(at));
         let crossing = |outside: f64| crossing(reached, most, log, outside).exp();
         Some(Self {
             fewest_steps: logs(reached, log).0.exp(),
             critical_batch: log.exp(),
             low: below.map_or(0.0, |at| crossing(at.0)),
             high: above.map(|at| crossing(at.0)),
-            scatter: (least / reached.len() as f64).sqrt(),
+            scatter: (least / freedom).sqrt(),
             batches: sizes.len(),
         })
     }
@@ -151,6 +151,12 @@ mod tests {
             assert!((fitted.critical_batch / critical - 1.0).abs() < 1e-6);
             assert!((fitted.fewest_steps / 157.0 - 1.0).abs() < 1e-6);
             assert!(fitted.scatter < 1e-6 && fitted.batches == 7);
+            assert!(fitted.low <= fitted.critical_batch);
+            assert!(
+                fitted
+                    .high
+                    .is_some_and(|high| fitted.critical_batch <= high)
+            );
             assert!(
                 (fitted.steps(64.0) * 64.0 / fitted.fewest_samples() - (1.0 + 64.0 / critical))
                     .abs()
@@ -195,7 +201,7 @@ mod tests {
             let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
             radius * (std::f64::consts::TAU * random.f64()).cos()
         };
-        for (critical, scatter) in [(46.0, 0.05), (15.0, 0.1), (300.0, 0.1)] {
+        for (critical, scatter) in [(46.0, 0.001), (46.0, 0.05), (15.0, 0.1), (300.0, 0.1)] {
             let covered = (0..1000)
                 .filter(|_| {
                     let reached: Vec<(f64, f64)> = on_curve(157.0, critical)

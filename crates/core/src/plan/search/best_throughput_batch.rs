@@ -52,7 +52,7 @@ impl Strategy for BestThroughputBatch {
 
     fn ask(&self, probes: &[Probe]) -> Ask {
         let own = Self {
-            noise: SearchNoise::narrowest(probes).filter(|_| self.given.is_until_target),
+            noise: SearchNoise::first(probes).filter(|_| self.given.is_until_target),
             ..self.clone()
         };
         answer(probes, |seen| own.search(seen))
@@ -339,19 +339,26 @@ impl BestThroughputBatch {
         let standings = &end.standings;
         let fastest = standings.fastest().filter(|fastest| *fastest != place);
         let among = standings.places.len();
-        let is =
-            match fastest.and_then(|fastest| Some((fastest, standings.compare(fastest, place)?))) {
-                Some((fastest, estimate)) => format!(
-                    "is not slower than {}, the fastest of the {among} that were run ({:.3} of its \
-                     speed, 95 %: {:.3} to {:.3}), and takes less memory",
-                    self.sizes.at(fastest),
-                    estimate.ratio,
-                    estimate.low,
-                    estimate.high
-                ),
-                None if among == 1 => "is the only one that ran".to_owned(),
-                None => format!("is the fastest of the {among} that were run"),
-            };
+        let is = match fastest
+            .and_then(|fastest| Some((fastest, standings.compare(fastest, place)?)))
+        {
+            Some((fastest, estimate)) => format!(
+                "{} {}, {} of the {among} that were run ({:.3} of its {}, 95 %: {:.3} to {:.3}), \
+                     and takes less memory",
+                self.words("is not slower than", "has no lower useful speed than"),
+                self.sizes.at(fastest),
+                self.words("the fastest", "which has the highest"),
+                estimate.ratio,
+                self.words("speed", "useful speed"),
+                estimate.low,
+                estimate.high
+            ),
+            None if among == 1 => "is the only one that ran".to_owned(),
+            None => format!(
+                "{} of the {among} that were run",
+                self.words("is the fastest", "has the highest useful speed")
+            ),
+        };
         let runs = race.speeds(place).len();
         let over = if runs > 1 {
             format!(" over {}", counted(runs, "run"))
@@ -367,6 +374,14 @@ impl BestThroughputBatch {
         )
     }
 
+    /// Words of speeds, or of useful ones.
+    fn words(&self, of_speed: &'static str, of_useful: &'static str) -> &'static str {
+        match self.noise {
+            None => of_speed,
+            Some(_) => of_useful,
+        }
+    }
+
     /// Says how much slower the largest size is, if the difference is significant and counts.
     fn largest(&self, end: &RaceEnd, place: usize) -> Option<String> {
         let largest = *end.standings.places.last()?;
@@ -377,8 +392,10 @@ impl BestThroughputBatch {
         let [slower, least, most] =
             [estimate.ratio, estimate.high, estimate.low].map(|ratio| Fraction(1.0 - ratio));
         Some(format!(
-            "; the largest that was run, {}, is {slower} slower (95 %: {least} to {most})",
-            self.sizes.at(largest)
+            "; the largest that was run, {}, {} {slower} {} (95 %: {least} to {most})",
+            self.sizes.at(largest),
+            self.words("is", "has"),
+            self.words("slower", "less of it")
         ))
     }
 
@@ -395,10 +412,11 @@ impl BestThroughputBatch {
         let spread = Fraction(end.standings.spread().unwrap_or_default());
         format!(
             "batch sizes {sizes} cannot be told apart: {low} to {high} {}, and runs of one size \
-             vary by {spread} (standard deviation); {} is the smallest within 3 % of the fastest \
+             vary by {spread} (standard deviation); {} is the smallest within 3 % of the {} \
              of them, as far as their speeds are known",
             self.unit(race, proposed),
-            self.sizes.at(proposed)
+            self.sizes.at(proposed),
+            self.words("fastest", "highest")
         )
     }
 

@@ -25,7 +25,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Outcome, show};
-use crate::spec::{Search, SearchedKeys};
+use crate::{
+    spec::{Search, SearchedKeys},
+    statistics::MeasuredNoise,
+};
 use best_throughput_batch::BestThroughputBatch;
 use largest_batch::LargestBatch;
 use own_value::WithOwnValue;
@@ -34,7 +37,6 @@ use sizes::BatchSizes;
 use successive_halving::SuccessiveHalving;
 use workers::Workers;
 
-pub use noise::MeasuredNoise;
 pub use warning::{RangeEnd, Warning};
 
 /// One trial that a search requests: a value for each searched key, and the repeat.

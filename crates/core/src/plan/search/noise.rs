@@ -1,20 +1,11 @@
 //! What a batch needs in samples, by the gradient noise scale that the trials of a search measured:
 //! `docs/measurement.md`, "Gradient noise".
 
-use serde::{Deserialize, Serialize};
-
 use super::{Probe, SearchContext, SearchTrial};
-use crate::units::significant;
+use crate::{statistics::MeasuredNoise, units::significant};
 
-/// A gradient noise scale that a trial measured, in samples, with the ends of its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MeasuredNoise {
-    pub scale: f64,
-    pub low: f64,
-    pub high: f64,
-}
-
-/// The scale with the narrowest interval of those that the trials of a search measured.
+/// The first scale that a trial of a search measured: with a later one the search would have gone
+/// another way.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SearchNoise {
     measured: MeasuredNoise,
@@ -22,15 +13,13 @@ pub(super) struct SearchNoise {
 }
 
 impl SearchNoise {
-    pub(super) fn narrowest(probes: &[Probe]) -> Option<Self> {
-        let width = |noise: &MeasuredNoise| noise.high / noise.low.max(f64::MIN_POSITIVE);
-        let measured = probes.iter().filter_map(|probe| {
+    pub(super) fn first(probes: &[Probe]) -> Option<Self> {
+        probes.iter().find_map(|probe| {
             Some(Self {
                 measured: probe.noise?,
                 of: probe.choice.clone(),
             })
-        });
-        measured.min_by(|one, other| width(&one.measured).total_cmp(&width(&other.measured)))
+        })
     }
 
     /// How many times the fewest samples a training with this effective batch needs.
@@ -45,7 +34,13 @@ impl SearchNoise {
 
     /// What speeds are divided by, in words.
     pub(super) fn explained(&self) -> String {
-        let MeasuredNoise { scale, low, high } = self.measured;
+        let MeasuredNoise {
+            scale,
+            low,
+            high,
+            step,
+            loss,
+        } = self.measured;
         let of: Vec<String> = self
             .of
             .values
@@ -54,19 +49,24 @@ impl SearchNoise {
             .collect();
         format!(
             "useful speeds are speeds divided by 1 + B/N: so many times the fewest samples an \
-             effective batch B needs until a loss, at the gradient noise scale N of {} samples (95 % \
-             interval {} to {}, measured with {}), if it has a learning rate that suits it",
-            significant(scale),
-            significant(low),
-            significant(high),
+             effective batch B needs until a loss, if it has a learning rate that suits it; the \
+             gradient noise scale N is {} samples (95 % interval {} to {}, at step {step} and a training \
+             loss of {} with {}), and grows along a training",
+            significant(scale.max(LEAST)),
+            significant(low.max(LEAST)),
+            significant(high.max(LEAST)),
+            significant(loss),
             of.join(", ")
         )
     }
 }
 
-/// 1 + B/N (McCandlish et al., 2018, arXiv 1812.06162, equation 2.12). No scale is below one sample.
+/// No scale is below one sample.
+const LEAST: f64 = 1.0;
+
+/// 1 + B/N (McCandlish et al., 2018, arXiv 1812.06162, equation 2.12).
 fn needed(scale: f64, effective: u64) -> f64 {
-    1.0 + effective as f64 / scale.max(1.0)
+    1.0 + effective as f64 / scale.max(LEAST)
 }
 
 /// Samples of an update with this batch size and accumulation.
@@ -82,29 +82,37 @@ mod tests {
     use crate::plan::Outcome;
 
     #[test]
-    fn the_narrowest_scale_counts_and_none_is_below_one_sample() {
+    fn the_first_scale_counts_and_none_is_below_one_sample() {
         let probe = |size: u64, noise: Option<[f64; 3]>| Probe {
-            noise: noise.map(|[low, scale, high]| MeasuredNoise { scale, low, high }),
+            noise: noise.map(|[low, scale, high]| MeasuredNoise {
+                scale,
+                low,
+                high,
+                step: 40,
+                loss: 2.5,
+            }),
             ..Probe::that_showed_nothing(
                 SearchTrial::new([("train.batch_size", size)], 0),
                 Outcome::Completed,
             )
         };
-        assert_eq!(SearchNoise::narrowest(&[probe(8, None)]), None);
-        let noise = SearchNoise::narrowest(&[
-            probe(8, Some([10.0, 40.0, 90.0])),
-            probe(16, Some([30.0, 32.0, 34.0])),
-            probe(32, Some([0.0, 32.0, 64.0])),
+        assert_eq!(SearchNoise::first(&[probe(8, None)]), None);
+        let noise = SearchNoise::first(&[
+            probe(8, None),
+            probe(16, Some([30.0, 32.0, 60.0])),
+            probe(32, Some([31.0, 33.0, 35.0])),
         ]);
         let noise = noise.unwrap();
         assert_eq!((noise.samples(32), noise.samples(0)), (2.0, 1.0));
-        assert_eq!(noise.samples_at_ends(60), [3.0, 1.0 + 60.0 / 34.0]);
+        assert_eq!(noise.samples_at_ends(60), [3.0, 2.0]);
+        let told = noise.explained();
         assert!(
-            noise
-                .explained()
-                .contains("measured with train.batch_size 16")
+            told.contains("N is 32.0 samples (95 % interval 30.0 to 60.0, at step 40")
+                && told.contains("2.50 with train.batch_size 16)"),
+            "{told}"
         );
-        let none = SearchNoise::narrowest(&[probe(8, Some([0.0, 0.0, 0.5]))]).unwrap();
+        let none = SearchNoise::first(&[probe(8, Some([0.0, 0.0, 0.5]))]).unwrap();
         assert_eq!(none.samples(7), 8.0);
+        assert!(none.explained().contains("N is 1.00 samples"));
     }
 }

@@ -4,10 +4,11 @@ use super::*;
 use crate::plan::{
     Outcome,
     search::{
-        MeasuredNoise, RangeEnd, Recommendation,
+        RangeEnd, Recommendation,
         oracle::{Curve, Device, chosen, completed, given, play},
     },
 };
+use crate::statistics::MeasuredNoise;
 
 fn search(from: u64, to: u64, multiple_of: u64, repeats: u64) -> BestThroughputBatch {
     BestThroughputBatch {
@@ -600,6 +601,8 @@ fn until_a_loss_a_size_is_ranked_by_its_speed_over_the_samples_that_it_needs() {
             scale: 64.0,
             low: 50.0,
             high: 80.0,
+            step: 40,
+            loss: 2.5,
         }),
         ..device.run(choice)
     });
@@ -615,7 +618,7 @@ fn until_a_loss_a_size_is_ranked_by_its_speed_over_the_samples_that_it_needs() {
     assert!(
         told(
             &end,
-            "N of 64.0 samples (95 % interval 50.0 to 80.0, measured with train.batch_size"
+            "N is 64.0 samples (95 % interval 50.0 to 80.0, at step 40"
         ) && told(&end, "the interval"),
         "{:?}",
         end.notes
