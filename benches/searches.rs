@@ -217,6 +217,7 @@ impl Machine {
             steps: None,
             cores: 16,
             gpus: 1,
+            is_until_target: false,
         };
         let strategy = strategy(&self.kind.search(repeats), &given);
         let mut probes = Vec::new();

@@ -237,6 +237,10 @@ impl Place {
 
 /// Ends the programs that work in a folder once so much time is over; dropping what it returns calls
 /// it off.
+#[expect(
+    clippy::print_stderr,
+    reason = "the test's own assertion comes after it"
+)]
 pub(crate) fn end_programs_of(folder: PathBuf, longest: Duration) -> Sender<()> {
     let (lasts, over) = channel();
     std::thread::spawn(move || {
