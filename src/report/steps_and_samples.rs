@@ -253,10 +253,10 @@ impl StepsAndSamples<'_> {
         let repeats = match (trials.clone().min(), trials.max()) {
             (Some(1), Some(1)) => ", one trial each".to_owned(),
             (Some(least), Some(most)) if least == most => {
-                format!(", the mean of {most} trials each")
+                format!(", the geometric mean of {most} trials each")
             }
             (least, most) => format!(
-                ", the mean of {} to {} trials each",
+                ", the geometric mean of {} to {} trials each",
                 least.unwrap_or(0),
                 most.unwrap_or(0)
             ),
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(
             told[0],
             "steps × effective batch until the evaluation that reached `train.target`: 500 × 8, 200 × \
-             32, 125 × 128, 106 × 512, the mean of 2 trials each, at the learning rate with the fewest \
+             32, 125 × 128, 106 × 512, the geometric mean of 2 trials each, at the learning rate with the fewest \
              (0.002 for 8, 0.002 for 32, 0.002 for 128, 0.002 for 512); soonest with 32, after 8.40 s"
         );
         assert!(
