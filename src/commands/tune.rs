@@ -239,12 +239,14 @@ fn conclude(
         Some(Search::SuccessiveHalving { metric, .. }) => Some(metric.name()),
         _ => None,
     };
-    // Without a measured scale the search went by speed.
-    let is_until_target = experiment.searches_until_target()
-        && found.evidence.iter().any(|probe| probe.noise.is_some());
-    let unsearched = search.and_then(|search| {
-        report::objective_not_searched(search, experiment.objective, is_until_target)
-    });
+    let is_measured = found.evidence.iter().any(|probe| probe.noise.is_some());
+    let until = match (experiment.searches_until_target(), is_measured) {
+        (false, _) => report::UntilTarget::NotAsked,
+        (true, false) => report::UntilTarget::Unmeasured,
+        (true, true) => report::UntilTarget::Ranked,
+    };
+    let unsearched = search
+        .and_then(|search| report::objective_not_searched(search, experiment.objective, until));
     let refused: Vec<(String, String)> = progressed
         .refused
         .iter()
@@ -253,7 +255,7 @@ fn conclude(
     let page = report::SearchScope {
         found,
         goal: &search
-            .map(|search| report::goal_of_search(search, is_until_target))
+            .map(|search| report::goal_of_search(search, until))
             .unwrap_or_default(),
         metric,
         unsearched: unsearched.as_deref(),

@@ -32,7 +32,7 @@ pub use html::Album;
 pub use layout::PageStyle;
 pub use manual::manual;
 pub use notices::notices;
-pub use objective::{goal_of_search, objective_not_searched};
+pub use objective::{UntilTarget, goal_of_search, objective_not_searched};
 pub use page::{Subject, json, markdown, text};
 pub use point_table::{point_table, point_table_manual};
 pub use programs::packages_file;

@@ -176,12 +176,23 @@ fn of_search(search: &Search) -> Option<Objective> {
 
 /// The property in which the choice of a search is best, in the words of a report: `fastest`,
 /// `lowest validation loss`; `soonest at a loss` if it ranks batches by the time until one.
-pub fn goal_of_search(search: &Search, is_until_target: bool) -> String {
+pub fn goal_of_search(search: &Search, until: UntilTarget) -> String {
     match of_search(search) {
-        _ if is_until_target => "soonest at a loss".to_owned(),
+        _ if until == UntilTarget::Ranked => "soonest at a loss".to_owned(),
         Some(found) => found.superlative(),
         None => "largest that fits".to_owned(),
     }
+}
+
+/// How a search ranks batches if the objective is the time until a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UntilTarget {
+    /// By their speed: the experiment does not ask for more.
+    NotAsked,
+    /// By their speed, because no trial measured a noise scale.
+    Unmeasured,
+    /// By their speed over the samples that they need.
+    Ranked,
 }
 
 /// Says that a search does not optimize the experiment's own objective; `None` if it does, or the
@@ -189,16 +200,16 @@ pub fn goal_of_search(search: &Search, is_until_target: bool) -> String {
 pub fn objective_not_searched(
     search: &Search,
     asked: Option<spec::Objective>,
-    is_until_target: bool,
+    until: UntilTarget,
 ) -> Option<String> {
     let (asked, own) = (asked?, of_search(search));
     let wanted = Objective::asked(asked);
-    if is_until_target || own.is_some_and(|own| own.by == wanted.by) {
+    if until == UntilTarget::Ranked || own.is_some_and(|own| own.by == wanted.by) {
         return None;
     }
     let is_of_batch = matches!(search, Search::BestThroughputBatch { .. });
-    let also = match (is_of_batch, asked.metric) {
-        (true, Metric::SecondsToTarget) => {
+    let also = match (is_of_batch, asked.metric, until) {
+        (true, Metric::SecondsToTarget, UntilTarget::NotAsked) => {
             "; with `measure.gradient_noise`, and without `keep_effective`, this search ranks sizes by \
              the time until a loss"
         }
@@ -210,7 +221,7 @@ pub fn objective_not_searched(
          successive-halving with `metric: {}` looks for it{also}",
         wanted.superlative(),
         search.kind(),
-        goal_of_search(search, false),
+        goal_of_search(search, until),
         asked.metric.name(),
     ))
 }
@@ -345,33 +356,56 @@ mod tests {
         );
         let fastest = search("{kind: best-throughput-batch}");
         let largest = search("{kind: largest-batch}");
-        assert_eq!(goal_of_search(&halving, false), "lowest validation loss");
-        assert_eq!(goal_of_search(&fastest, false), "fastest");
-        assert_eq!(goal_of_search(&largest, false), "largest that fits");
+        assert_eq!(
+            goal_of_search(&halving, UntilTarget::NotAsked),
+            "lowest validation loss"
+        );
+        assert_eq!(goal_of_search(&fastest, UntilTarget::NotAsked), "fastest");
+        assert_eq!(
+            goal_of_search(&largest, UntilTarget::NotAsked),
+            "largest that fits"
+        );
         for (search, metric) in [
             (&halving, Metric::ValidLoss),
             (&fastest, Metric::SamplesPerSecond),
             (&fastest, Metric::TokensPerSecond),
         ] {
-            assert_eq!(objective_not_searched(search, asked(metric), false), None);
-            assert_eq!(objective_not_searched(search, None, false), None);
+            assert_eq!(
+                objective_not_searched(search, asked(metric), UntilTarget::NotAsked),
+                None
+            );
+            assert_eq!(
+                objective_not_searched(search, None, UntilTarget::NotAsked),
+                None
+            );
         }
-        let told = objective_not_searched(&largest, asked(Metric::ValidLoss), false).unwrap();
+        let told =
+            objective_not_searched(&largest, asked(Metric::ValidLoss), UntilTarget::NotAsked)
+                .unwrap();
         assert!(
             told.contains("lowest validation loss, is not what the search largest-batch optimizes")
                 && told.contains("`metric: valid_loss`"),
             "{told}"
         );
-        assert!(objective_not_searched(&halving, asked(Metric::ValidTop1), false).is_some());
-        assert!(objective_not_searched(&fastest, asked(Metric::ValidLoss), false).is_some());
-        let until = |is_until_target| {
-            objective_not_searched(&fastest, asked(Metric::SecondsToTarget), is_until_target)
-        };
-        assert_eq!(goal_of_search(&fastest, true), "soonest at a loss");
-        assert_eq!(until(true), None);
-        assert!(until(false).is_some_and(|told| told.contains("with `measure.gradient_noise`")));
+        assert!(
+            objective_not_searched(&halving, asked(Metric::ValidTop1), UntilTarget::NotAsked)
+                .is_some()
+        );
+        assert!(
+            objective_not_searched(&fastest, asked(Metric::ValidLoss), UntilTarget::NotAsked)
+                .is_some()
+        );
+        let until = |until| objective_not_searched(&fastest, asked(Metric::SecondsToTarget), until);
+        assert_eq!(
+            goal_of_search(&fastest, UntilTarget::Ranked),
+            "soonest at a loss"
+        );
+        assert_eq!(until(UntilTarget::Ranked), None);
+        let advises = |told: String| told.contains("with `measure.gradient_noise`");
+        assert!(until(UntilTarget::NotAsked).is_some_and(advises));
+        assert!(until(UntilTarget::Unmeasured).is_some_and(|told| !advises(told)));
         let slowest = spec::Objective::of(Metric::SamplesPerSecond, Some(Goal::Min));
-        assert!(objective_not_searched(&fastest, Some(slowest), false).is_some());
+        assert!(objective_not_searched(&fastest, Some(slowest), UntilTarget::NotAsked).is_some());
     }
 
     #[test]

@@ -268,7 +268,7 @@ impl StepsAndSamples<'_> {
         );
         if !self.unreached.is_empty() {
             told += &format!(
-                "; batch {} did not reach it",
+                "; batch {} did not reach it with all of its trials",
                 sizes(self.unreached.iter().copied())
             );
         }
@@ -329,7 +329,7 @@ impl StepsAndSamples<'_> {
                     .to_owned()
             });
         };
-        let (Some(high), true) = (fitted.high, fitted.low > 0.0) else {
+        let Some((_, high)) = fitted.interval() else {
             let to = fitted.high.map_or("any size".to_owned(), significant);
             return Some(format!(
                 "a curve S = S_min × (1 + C/B) through these {} batches leaves the critical batch C \
@@ -358,9 +358,7 @@ impl StepsAndSamples<'_> {
 
     /// The gradient noise scale with the narrowest interval of these trials.
     fn against_noise(&self) -> Option<String> {
-        let fitted = self
-            .fitted
-            .filter(|fitted| fitted.high.is_some() && fitted.low > 0.0)?;
+        let fitted = self.fitted.filter(|fitted| fitted.interval().is_some())?;
         let measured = self.rows.iter();
         let measured = measured.filter_map(|row| Some((row, row.gradient_noise()?)));
         let (row, noise) =
@@ -571,7 +569,7 @@ mod tests {
         ];
         let told = said(&axes, rows.clone());
         assert!(
-            told[0].contains("; batch 32 did not reach it")
+            told[0].contains("; batch 32 did not reach it with all of its trials")
                 && told[0].ends_with(
                     "; all with model.d_model 32, and 1 group of other values not told here"
                 ),

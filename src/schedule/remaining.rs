@@ -50,10 +50,18 @@ impl History {
         history
     }
 
+    /// Of two rows of one attempt one counts ([`counts_before`]).
     pub(super) fn add(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
         let attempts = self.0.entry(trial.clone()).or_default();
-        let place = attempts.partition_point(|(known, _)| *known <= attempt);
-        attempts.insert(place, (attempt, outcome));
+        let place = attempts.partition_point(|(known, _)| *known < attempt);
+        match attempts.get_mut(place) {
+            Some((known, counted)) if *known == attempt => {
+                if counts_before(outcome, *counted) {
+                    *counted = outcome;
+                }
+            }
+            _ => attempts.insert(place, (attempt, outcome)),
+        }
     }
 
     /// Outcome of the trial's last attempt; `None` if there was none.
@@ -100,6 +108,17 @@ impl History {
                 .count() as u64
         })
     }
+}
+
+/// Whether of two rows of one attempt the one with the first outcome counts: a final one, then one of
+/// the launch that ran it, as who took its ticket back only says `killed`.
+pub(super) fn counts_before(outcome: Outcome, other: Outcome) -> bool {
+    let weight = |outcome: Outcome| match outcome {
+        Outcome::Killed => 0,
+        Outcome::Interrupted => 1,
+        _ => 2,
+    };
+    weight(outcome) > weight(other)
 }
 
 /// The planned trials, followed by the replacements of trials that ran out of memory, as far as the
@@ -221,5 +240,15 @@ mod tests {
         }
         assert_eq!(history.last(&id), Some(Outcome::Completed));
         assert!(history.is_settled(&id, 0) && history.killed_in_a_row(&id) == 0);
+        // Who took the ticket back and the one that ran it, in either order.
+        history.add(&id, 3, Outcome::Killed);
+        history.add(&id, 4, Outcome::Killed);
+        history.add(&id, 4, Outcome::Killed);
+        assert_eq!(history.killed_in_a_row(&id), 1);
+        history.add(&id, 4, Outcome::Interrupted);
+        history.add(&id, 4, Outcome::Killed);
+        assert_eq!(history.last(&id), Some(Outcome::Interrupted));
+        history.add(&id, 4, Outcome::Completed);
+        assert!(history.is_settled(&id, 0));
     }
 }

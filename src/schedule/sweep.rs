@@ -400,6 +400,11 @@ impl<'a> LaunchState<'a> {
         let retries = self.request.experiment.run.retries;
         self.history
             .add(&row.fixed.trial, row.fixed.attempt, row.fixed.outcome);
+        if row.fixed.outcome == Outcome::Killed
+            && let Some(tickets) = &mut self.tickets
+        {
+            tickets.killed.insert(row.fixed.trial.clone());
+        }
         let settled = self.history.is_settled(&row.fixed.trial, retries);
         let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);
         if is_retried && !self.pass_on(index) {

@@ -47,7 +47,10 @@ fn measured(found: &StepsAndSamples<'_>) -> Chart {
     if let Some(fitted) = found.fitted {
         let sizes = found.batches.iter().map(|batch| batch.size as f64);
         lines.push(ChartLine {
-            label: format!("critical batch {}", significant(fitted.critical_batch)),
+            label: match fitted.interval() {
+                Some(_) => format!("critical batch {}", significant(fitted.critical_batch)),
+                None => "fitted, critical batch open".to_owned(),
+            },
             detail: String::new(),
             color: lines.len(),
             shape: MarkShape::Plain,
@@ -105,7 +108,7 @@ fn predicted(noise: &Measured<'_>, sizes: &[u64]) -> Option<Chart> {
         ("steps, of the fewest", "samples, of the fewest"),
         lines,
         format!(
-            "No two batches reached a `train.target`: this is what the noise scale at step {step} \
+            "No two comparable batches reached a `train.target` with all their trials: this is what the noise scale at step {step} \
              says, if each batch has a learning rate that suits it. Intervals are those of the scale."
         ),
     ))

@@ -10,7 +10,8 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, clock, open, remaining::History,
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, clock, open,
+    remaining::{History, counts_before},
 };
 
 impl LaunchState<'_> {
@@ -70,7 +71,8 @@ pub(in crate::schedule) fn report<'e>(
     let mut last: HashMap<&TrialId, &AttemptEnd> = HashMap::new();
     for end in &ends {
         let known = last.entry(&end.trial).or_insert(end);
-        if end.attempt > known.attempt {
+        let is_same = end.attempt == known.attempt;
+        if end.attempt > known.attempt || is_same && counts_before(end.outcome, known.outcome) {
             *known = end;
         }
     }

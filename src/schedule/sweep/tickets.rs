@@ -181,9 +181,7 @@ impl LaunchState<'_> {
         let retries = self.request.experiment.run.retries;
         for held in std::mem::take(&mut tickets.held) {
             let trials: Vec<&TrialId> = held.trials.iter().collect();
-            let mut own = self.open.store.ends().iter();
-            let was_killed_here =
-                own.any(|end| end.outcome == Outcome::Killed && held.trials.contains(&end.trial));
+            let was_killed_here = trials.iter().any(|trial| tickets.killed.contains(trial));
             let state = match next_state(&trials, &self.history, retries) {
                 // Somebody asked for it again, and it was not begun.
                 TicketState::Held if !was_killed_here => TicketState::Open,

@@ -1,7 +1,7 @@
 //! The tickets of one launch: taking one, knowing when it is done, giving it back.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     sync::mpsc::Sender,
 };
@@ -53,6 +53,8 @@ pub(in crate::schedule) struct Tickets {
     left: Option<u64>,
     /// Numbers of those whose trial failed here and may be retried: others first.
     passed_on: BTreeSet<u64>,
+    /// Trials of which an attempt was killed here.
+    pub(in crate::schedule) killed: HashSet<TrialId>,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -78,6 +80,7 @@ impl Tickets {
             too_long: BTreeMap::new(),
             left: None,
             passed_on: BTreeSet::new(),
+            killed: HashSet::new(),
             observer: LaunchObserver::new(),
             random: Rng::new(),
         }

@@ -78,8 +78,14 @@ impl TakingBack<'_> {
             .any(|ticket| matches!(ticket.state, TicketState::Open | TicketState::Taken(_)));
         let mut table: Option<Table> = None;
         let mut launches = launch_folder::launches(self.run);
+        // An old list may have lacked a ticket of one that was settled.
+        let has_ticket = |launch: u64| {
+            let mut tickets = listed.iter();
+            tickets.any(|ticket| ticket.state == TicketState::Taken(launch))
+        };
         launches.retain(|launch| {
-            Some(*launch) != own && *launch != BEFORE && !observer.is_settled(*launch)
+            let is_settled = observer.is_settled(*launch) && !has_ticket(*launch);
+            Some(*launch) != own && *launch != BEFORE && !is_settled
         });
         // Before the rows are read, so that those of a launch that ends meanwhile are not missed.
         let launches: Vec<(u64, Option<Fate>)> = launches
@@ -154,7 +160,10 @@ impl TakingBack<'_> {
                 let told = self.reopen(self.read_once(table)?, *ticket, outlook)?;
                 outlook.told.extend(told);
                 let entries = self.queue.entries(*ticket).unwrap_or_default();
-                trials.extend(entries.into_iter().map(|entry| entry.trial));
+                // The trials of a damaged one get another ticket.
+                if self.are_planned(&entries) {
+                    trials.extend(entries.into_iter().map(|entry| entry.trial));
+                }
             }
         }
         Ok(trials)
@@ -223,6 +232,15 @@ impl TakingBack<'_> {
         Ok(Some(format!("trial {id} counts as {}", fate.outcome)))
     }
 
+    /// Whether the plan has all trials that a ticket names.
+    fn are_planned(&self, entries: &[TicketEntry]) -> bool {
+        let planned = |entry: &TicketEntry| {
+            let mut trials = self.request.trials.iter();
+            trials.any(|trial| trial.id == entry.trial)
+        };
+        entries.iter().all(planned)
+    }
+
     /// Puts a ticket that nobody works on where it belongs; `None` if it is there, or somebody else
     /// was faster.
     fn reopen(
@@ -242,6 +260,17 @@ impl TakingBack<'_> {
             }
             entries => entries?,
         };
+        if !self.are_planned(&entries) {
+            let is_news = ticket.state != TicketState::Held;
+            self.queue.put(ticket, TicketState::Held)?;
+            let number = ticket.number;
+            return Ok(is_news.then(|| {
+                format!(
+                    "ticket {number} of the run's queue is damaged: it names a trial that the \
+                     experiment does not have; it is held, and its trials get another one"
+                )
+            }));
+        }
         let run = &self.request.experiment.run;
         let counts = |end: &&AttemptEnd| {
             let entry = entries.iter().find(|entry| entry.trial == end.trial);

@@ -82,6 +82,13 @@ impl Tradeoff {
         })
     }
 
+    /// Both ends of the interval of the critical batch; `None` if one is open.
+    pub fn interval(&self) -> Option<(f64, f64)> {
+        self.high
+            .filter(|_| self.low > 0.0)
+            .map(|high| (self.low, high))
+    }
+
     /// Samples that no batch can go below.
     pub fn fewest_samples(&self) -> f64 {
         self.fewest_steps * self.critical_batch
