@@ -544,6 +544,20 @@ fn a_damaged_ticket_is_held_and_its_trial_gets_another_one() {
 }
 
 #[test]
+fn a_ticket_that_is_damaged_in_part_is_not_opened_again_and_again() {
+    let place = sweep(2, "0");
+    submit(&place, &[]);
+    let ticket = place.latest().join("queue/0001.open");
+    let whole = fs::read_to_string(&ticket).unwrap();
+    fs::write(&ticket, format!("{whole}t0123\n")).unwrap();
+    let mut worker = kiln(&place, &["worker", "x"], "locks").spawn().unwrap();
+    wait_until("the worker ends", || worker.try_wait().unwrap().is_some());
+    let ended = end(&place, &["wait", "x", "--once"]);
+    assert!(ended.stdout.contains("2 trials: 2 completed"), "{ended:?}");
+    assert_eq!(tickets(&place), states(&[("done", 3)]));
+}
+
+#[test]
 fn a_stop_is_told_to_who_comes_and_another_build_is_told_the_copy() {
     let place = sweep(2, "0");
     submit(&place, &[]);

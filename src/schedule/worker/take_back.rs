@@ -260,17 +260,6 @@ impl TakingBack<'_> {
             }
             entries => entries?,
         };
-        if !self.are_planned(&entries) {
-            let is_news = ticket.state != TicketState::Held;
-            self.queue.put(ticket, TicketState::Held)?;
-            let number = ticket.number;
-            return Ok(is_news.then(|| {
-                format!(
-                    "ticket {number} of the run's queue is damaged: it names a trial that the \
-                     experiment does not have; it is held, and its trials get another one"
-                )
-            }));
-        }
         let run = &self.request.experiment.run;
         let counts = |end: &&AttemptEnd| {
             let entry = entries.iter().find(|entry| entry.trial == end.trial);
@@ -281,7 +270,12 @@ impl TakingBack<'_> {
         let planned = self.request.trials.iter().filter(is_asked).cloned();
         let trials = with_fallbacks(&planned.collect::<Vec<_>>(), &history, run.on_oom);
         let ids: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).collect();
-        let state = next_state(&ids, &history, run.retries);
+        let is_damaged = !self.are_planned(&entries);
+        let state = match next_state(&ids, &history, run.retries) {
+            // A worker could not run it.
+            TicketState::Open if is_damaged => TicketState::Held,
+            state => state,
+        };
         if state == ticket.state || self.queue.put(ticket, state)?.is_none() {
             return Ok(None);
         }
@@ -289,6 +283,10 @@ impl TakingBack<'_> {
         let number = ticket.number;
         Ok(Some(match state {
             TicketState::Done => format!("nothing is left of ticket {number}"),
+            TicketState::Held if is_damaged => format!(
+                "ticket {number} of the run's queue is damaged: it names a trial that the experiment \
+                 does not have; it is held, and its trials get another one"
+            ),
             TicketState::Held => why_held(number),
             _ => format!("ticket {number} waits again"),
         }))
