@@ -17,7 +17,7 @@ LADDER = trials.Trial(
 )
 LIMITED = trials.Trial(
     "memory-limit",
-    trials.TINY_GPT + ("data.characters=400000", "sweep.grid.train.batch_size=[4, 4096, 8]", "run.memory_limit=512MiB"),
+    trials.TINY_GPT + ("data.characters=400000", "sweep.grid.train.batch_size=[4, 8192, 8]", "run.memory_limit=512MiB"),
 )
 RESUMED = trials.Trial("resume", trials.TINY_GPT + ("train.steps=240", "train.evaluate.every=80", "train.checkpoint.every_steps=20", "data.characters=20000"))
 # Tolerance between the losses of two runs of one trial on CUDA: kernels add with atomics, and hundreds of updates magnify the difference.
