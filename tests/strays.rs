@@ -107,7 +107,7 @@ fn a_process_that_kiln_did_not_start_is_left_alone() {
     assert!(!is_there(grandchild.trim().parse().unwrap()));
 }
 
-/// Of the tests themselves: one whose program hangs fails, instead of holding up all.
+/// Checks the tests' own safeguard: a hanging program is killed, so that only its own test fails.
 #[test]
 fn a_program_that_hangs_in_a_place_is_ended_unless_its_test_is_over() {
     let place = Place::with("");

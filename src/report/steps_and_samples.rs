@@ -93,8 +93,9 @@ struct Group<'a> {
     settings: Vec<Setting<'a>>,
 }
 
-/// What the batches of a sweep needed; `None` where fewer than two reached the target. Of several
-/// groups that differ in something else that with the most batches.
+/// The steps that each effective batch of a sweep needed until the target; `None` if fewer than two
+/// reached it. Batches are comparable if all other axes are equal; of several such groups the one with
+/// the most batches is used.
 pub(super) fn of<'a>(points: &'a [Point<'a>], axes: &[String]) -> Option<StepsAndSamples<'a>> {
     let of_others: Vec<usize> = (0..axes.len())
         .filter(|at| {

@@ -50,7 +50,7 @@ impl History {
         history
     }
 
-    /// Of two rows of one attempt one counts ([`counts_before`]).
+    /// If the attempt has a row already, the history keeps the one that [`counts_before`] prefers.
     pub(super) fn add(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
         let attempts = self.0.entry(trial.clone()).or_default();
         let place = attempts.partition_point(|(known, _)| *known < attempt);

@@ -33,7 +33,7 @@ pub(super) fn charts(runs: &[RunView<'_>]) -> Vec<Chart> {
     runs.iter().filter_map(of).collect()
 }
 
-/// What each batch needed, with the curve through them.
+/// Measured steps and samples until the target, one mark per effective batch, with the fitted curve.
 fn measured(found: &StepsAndSamples<'_>) -> Chart {
     let mark = |size: f64, steps: f64| ChartMark::at(steps, steps * size);
     let batches = found.batches.iter().enumerate();
@@ -72,7 +72,7 @@ fn measured(found: &StepsAndSamples<'_>) -> Chart {
     )
 }
 
-/// What the noise scale says of each batch.
+/// Steps and samples relative to the fewest possible, computed from the gradient noise scale.
 fn predicted(noise: &Measured<'_>, sizes: &[u64]) -> Option<Chart> {
     if noise.noise.scale <= 0.0 || sizes.len() < 2 {
         return None;

@@ -35,7 +35,8 @@ pub(super) struct BestThroughputBatch {
     /// Batch × accumulation, if it must stay constant.
     pub(super) kept: Option<u64>,
     pub(super) repeats: u64,
-    /// What the trials so far have measured, if the time until a loss is asked for.
+    /// The gradient noise scale that divides the speeds; `None` before a trial has measured one, and
+    /// where sizes are ranked by speed alone.
     pub(super) noise: Option<SearchNoise>,
     pub(super) given: SearchContext,
 }

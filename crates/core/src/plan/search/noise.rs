@@ -1,5 +1,5 @@
-//! What a batch needs in samples, by the gradient noise scale that the trials of a search measured:
-//! `docs/measurement.md`, "Gradient noise".
+//! The number of samples that a batch size needs until a loss, from the gradient noise scale that a
+//! trial of the search measured (`docs/measurement.md`, "Gradient noise").
 
 use super::{Probe, SearchContext, SearchTrial};
 use crate::{statistics::MeasuredNoise, units::significant};
@@ -32,7 +32,7 @@ impl SearchNoise {
         [self.measured.low, self.measured.high].map(|scale| needed(scale, effective))
     }
 
-    /// What speeds are divided by, in words.
+    /// A sentence for the user that defines useful speeds and gives the noise scale behind them.
     pub(super) fn explained(&self) -> String {
         let MeasuredNoise {
             scale,
