@@ -6,7 +6,6 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::attempts},
     spec::OnOom,
-    units::without_controls,
 };
 
 use super::{LaunchState, open};
@@ -14,7 +13,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldTicket, Tickets, next_state, why_held},
+    worker::{HeldTicket, Tickets, next_state, why_damaged, why_held},
 };
 
 impl LaunchState<'_> {
@@ -59,12 +58,7 @@ impl LaunchState<'_> {
                 .iter()
                 .find(|id| self.trials.iter().all(|trial| trial.id != **id))
             {
-                let told = format!(
-                    "ticket {} of the run's queue is damaged: it names trial `{}`, which the \
-                     experiment does not have; it is held, and its trials get another one",
-                    held.ticket.number,
-                    without_controls(&unknown.0)
-                );
+                let told = why_damaged(held.ticket.number, unknown);
                 tickets.put(&held, TicketState::Held)?;
                 self.notice(&told);
                 continue;

@@ -31,7 +31,7 @@ pub use self::{
 };
 pub(super) use self::{
     held::{HeldTicket, Tickets},
-    take_back::{next_state, why_held},
+    take_back::{next_state, why_damaged, why_held},
 };
 use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,

@@ -10,6 +10,7 @@ use kiln_core::{
         Ticket, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
     },
+    units::without_controls,
 };
 
 use super::gone::LaunchObserver;
@@ -33,6 +34,15 @@ pub(in crate::schedule) fn why_held(ticket: u64) -> String {
     format!(
         "ticket {ticket} is held, because a trial of it was killed {MOST_KILLED} times in a row, with \
          its worker or from outside; `kiln run FILE --on workers --rerun killed` opens it again"
+    )
+}
+
+/// Why a ticket is held that names a trial which the plan does not have.
+pub(in crate::schedule) fn why_damaged(ticket: u64, trial: &TrialId) -> String {
+    format!(
+        "ticket {ticket} of the run's queue is damaged: it names trial `{}`, which the experiment does \
+         not have; it is held, and its trials get another one",
+        without_controls(&trial.0)
     )
 }
 
@@ -161,7 +171,7 @@ impl TakingBack<'_> {
                 outlook.told.extend(told);
                 let entries = self.queue.entries(*ticket).unwrap_or_default();
                 // The trials of a damaged one get another ticket.
-                if self.are_planned(&entries) {
+                if self.unknown(&entries).is_none() {
                     trials.extend(entries.into_iter().map(|entry| entry.trial));
                 }
             }
@@ -232,13 +242,10 @@ impl TakingBack<'_> {
         Ok(Some(format!("trial {id} counts as {}", fate.outcome)))
     }
 
-    /// Whether the plan has all trials that a ticket names.
-    fn are_planned(&self, entries: &[TicketEntry]) -> bool {
-        let planned = |entry: &TicketEntry| {
-            let mut trials = self.request.trials.iter();
-            trials.any(|trial| trial.id == entry.trial)
-        };
-        entries.iter().all(planned)
+    /// A trial that a ticket names and the plan does not have.
+    fn unknown<'e>(&self, entries: &'e [TicketEntry]) -> Option<&'e TrialId> {
+        let mut named = entries.iter().map(|entry| &entry.trial);
+        named.find(|id| self.request.trials.iter().all(|trial| trial.id != **id))
     }
 
     /// Puts a ticket that nobody works on where it belongs; `None` if it is there, or somebody else
@@ -270,10 +277,10 @@ impl TakingBack<'_> {
         let planned = self.request.trials.iter().filter(is_asked).cloned();
         let trials = with_fallbacks(&planned.collect::<Vec<_>>(), &history, run.on_oom);
         let ids: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).collect();
-        let is_damaged = !self.are_planned(&entries);
+        let unknown = self.unknown(&entries);
         let state = match next_state(&ids, &history, run.retries) {
             // A worker could not run it.
-            TicketState::Open if is_damaged => TicketState::Held,
+            TicketState::Open if unknown.is_some() => TicketState::Held,
             state => state,
         };
         if state == ticket.state || self.queue.put(ticket, state)?.is_none() {
@@ -283,11 +290,9 @@ impl TakingBack<'_> {
         let number = ticket.number;
         Ok(Some(match state {
             TicketState::Done => format!("nothing is left of ticket {number}"),
-            TicketState::Held if is_damaged => format!(
-                "ticket {number} of the run's queue is damaged: it names a trial that the experiment \
-                 does not have; it is held, and its trials get another one"
-            ),
-            TicketState::Held => why_held(number),
+            TicketState::Held => {
+                unknown.map_or_else(|| why_held(number), |trial| why_damaged(number, trial))
+            }
             _ => format!("ticket {number} waits again"),
         }))
     }
