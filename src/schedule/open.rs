@@ -12,7 +12,7 @@ use kiln_core::{
         TrialStore, launch_folder,
         run_file::{Git, Launch, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
-        tables::{EPOCHS, SAMPLES, SNAPSHOTS, STEPS, TRIALS},
+        tables::TABLES,
     },
     spec::{Experiment, Identity},
 };
@@ -398,7 +398,7 @@ fn new_file(request: &RunRequest, launch: Launch) -> RunFile {
         experiment: request.experiment.name.clone(),
         number: next_number(request.results, &request.experiment.name),
         experiment_sha256: Some(experiment_sha256(request)),
-        tables: [TRIALS, SAMPLES, SNAPSHOTS, STEPS, EPOCHS]
+        tables: TABLES
             .iter()
             .map(|table| (table.file.to_owned(), table.version.to_owned()))
             .collect(),

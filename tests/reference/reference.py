@@ -3,8 +3,8 @@
 python tests/reference/reference.py [MODEL…]   (needs torch 2.11 and numpy)
 
 Writes, beside this file, for each model MODEL-steps.csv (20 steps in f32, dropout 0: the loss and the norm of the whole gradient
-before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1); of gpt also gpt-noise.csv, steps
-of four micro-batches. Weights and batches come from a
+before it is clipped) and MODEL-gradients.csv (the norm of each parameter's gradient at step 1); of gpt also gpt-noise.csv and
+gpt-layers.csv, steps of four micro-batches. Weights and batches come from a
 counter generator that crates/trial/tests/parity.rs has too, so no weights are stored. Parameters have kiln's names.
 """
 
@@ -326,24 +326,45 @@ def noise(name):
     model = MODELS[name]()
     parameters = {path: weights(path, shape).requires_grad_() for path, shape in model.shapes()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=model.rate, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    steps = []
+    names = list(parameters)
+    groups = {}
+    for at, path in enumerate(names):
+        groups.setdefault(group_of(path), []).append(at)
+    steps, layers = [], []
     for step in range(1, STEPS + 1):
         alone = []
         for micro in range(MICRO):
             loss = model.loss(parameters, MICRO * (step - 1) + micro + 1)
             alone.append(torch.autograd.grad(loss, list(parameters.values())))
-        small, large = model.rows, model.rows * MICRO
-        of_small = sum(norm_of(gradients) ** 2 for gradients in alone) / MICRO
         for at, parameter in enumerate(parameters.values()):
             parameter.grad = sum(gradients[at] for gradients in alone) / MICRO
-        of_large = norm_of(parameter.grad for parameter in parameters.values()) ** 2
-        signal = (large * of_large - small * of_small) / (large - small)
-        spread = (of_small - of_large) / (1 / small - 1 / large)
-        steps.append((step, *(f"{value:.9g}" for value in (of_large, of_small, signal, spread))))
+
+        def cells(places):
+            small, large = model.rows, model.rows * MICRO
+            of_small = sum(norm_of(gradients[at] for at in places) ** 2 for gradients in alone) / MICRO
+            of_large = norm_of(parameters[names[at]].grad for at in places) ** 2
+            signal = (large * of_large - small * of_small) / (large - small)
+            spread = (of_small - of_large) / (1 / small - 1 / large)
+            return (f"{value:.9g}" for value in (of_large, of_small, signal, spread))
+
+        steps.append((step, *cells(range(len(names)))))
+        for group, places in groups.items():
+            layers.append((step, group, sum(parameters[names[at]].numel() for at in places), *cells(places)))
         nn.utils.clip_grad_norm_(parameters.values(), model.clip)
         optimizer.step()
         optimizer.zero_grad()
-    write(f"{name}-noise.csv", ("step", "gradient_norm_squared", "micro_gradient_norm_squared", "gradient_signal", "gradient_noise"), steps)
+    columns = ("gradient_norm_squared", "micro_gradient_norm_squared", "gradient_signal", "gradient_noise")
+    write(f"{name}-noise.csv", ("step", *columns), steps)
+    write(f"{name}-layers.csv", ("step", "layer_group", "parameters", *columns), layers)
+
+
+def group_of(path):
+    """The layer group of a parameter: its path up to its first numbers, else its first word."""
+    words = path.split(".")
+    end = next((at for at, word in enumerate(words) if word.isdigit()), 0)
+    while words[end].isdigit() and end + 1 < len(words):
+        end += 1
+    return ".".join(words[: max(end, 1)])
 
 
 def write(name, head, rows):

@@ -11,7 +11,8 @@ use kiln_core::{
         random::SplitMix64,
     },
     plan::TrialFile,
-    spec::Engine,
+    spec::{Engine, GradientNoise},
+    statistics::GradientNorms,
 };
 use kiln_trial::{
     data::{
@@ -455,7 +456,11 @@ fn the_noise_of_gradients_is_that_of_pytorch() {
     })
     .unwrap();
     for step in 1..=STEPS {
-        learner.watch_gradient(step, file.train.batch_size);
+        let wanted = GradientNoise {
+            every: 1,
+            layer_groups: true,
+        };
+        learner.watch_gradient(step, file.train.batch_size, wanted);
         for micro in 0..MICRO {
             let host = (reference.batch)(MICRO * (step - 1) + micro + 1);
             let batch = learner.to_device(&host).unwrap();
@@ -470,23 +475,40 @@ fn the_noise_of_gradients_is_that_of_pytorch() {
     let measured = learner.take_gradient_norms().unwrap();
     let wanted = table("gpt-noise.csv");
     assert_eq!(measured.len(), wanted.len());
-    for ((step, norms), row) in measured.iter().zip(&wanted) {
-        let wanted: Vec<f64> = row.iter().map(|cell| cell.parse().unwrap()).collect();
+    let mut wanted_of_groups = table("gpt-layers.csv").into_iter();
+    // The estimates are differences: that of a group's |G|² may be almost 0, and is compared beside
+    // the norms that it is made of.
+    let is_equal = |step: u64, norms: &GradientNorms, wanted: &[String], least: f64| {
         let sums = norms.estimates().unwrap();
         let found = [
-            *step as f64,
             norms.whole,
             norms.micro / norms.weights,
             sums.signal,
             sums.noise,
         ];
-        for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(found.len(), wanted.len());
+        for (found, wanted) in found.iter().zip(wanted) {
+            let wanted: f64 = wanted.parse().unwrap();
+            let size = wanted.abs().max(least);
             assert!(
-                (found / wanted - 1.0).abs() < tolerance(reference),
+                (found - wanted).abs() < tolerance(reference) * size,
                 "step {step}: {found}, PyTorch {wanted}"
             );
         }
+    };
+    for (measured, row) in measured.iter().zip(&wanted) {
+        let step = measured.step;
+        assert_eq!(row[0], step.to_string());
+        is_equal(step, &measured.norms, &row[1..], 0.0);
+        assert_eq!(measured.groups.len(), measured.of_groups.len());
+        for (group, norms) in measured.groups.iter().zip(&measured.of_groups) {
+            let row = wanted_of_groups.next().unwrap();
+            let parameters = group.parameters.to_string();
+            assert_eq!(row[..3], [step.to_string(), group.name.clone(), parameters]);
+            is_equal(step, norms, &row[3..], norms.whole);
+        }
     }
+    assert!(wanted_of_groups.next().is_none());
 }
 
 fn first_gradients_agree(reference: &Reference, gradients: &[NamedValues]) {

@@ -3,7 +3,12 @@
 //!
 //! In this process: no model here has dropout, so nothing draws from its generator.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::atomic::AtomicBool};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::atomic::AtomicBool,
+};
 
 use crate::{
     common::{device_of, rows, write_pairs},
@@ -11,7 +16,7 @@ use crate::{
 };
 use kiln_core::{
     plan::{Outcome, TrialFile},
-    record::{EpochRow, StepRow, TrialResult},
+    record::{EpochRow, LayerRow, StepRow, TrialResult},
 };
 use kiln_trial::{Registry, train::run};
 use safetensors::SafeTensors;
@@ -65,6 +70,7 @@ struct Case {
 struct Trained {
     result: TrialResult,
     steps: Vec<StepRow>,
+    layers: Vec<LayerRow>,
     losses: Vec<f64>,
     valid_losses: Vec<Option<f64>>,
     weights: BTreeMap<String, Vec<f32>>,
@@ -133,6 +139,7 @@ fn train_with(case: Case, devices: u64, batch_size: u64, measure: &str) -> Train
     Trained {
         result,
         steps,
+        layers: layer_rows(place),
         losses,
         valid_losses,
         weights,
@@ -399,6 +406,16 @@ fn fewer_samples_than_the_devices_take_are_refused_with_the_sum() {
     );
 }
 
+/// Empty if they were not measured.
+fn layer_rows(place: &Path) -> Vec<LayerRow> {
+    let table = place.join("layers.csv");
+    if table.is_file() {
+        rows(&table)
+    } else {
+        Vec::new()
+    }
+}
+
 #[test]
 fn engine_flex_measures_no_gradient_and_says_so() {
     let case = Case {
@@ -409,12 +426,65 @@ fn engine_flex_measures_no_gradient_and_says_so() {
         clip_norm: CLIP_NORM,
         accumulation: 4,
     };
-    let measured = train_with(case, 1, 2, ", gradient_noise: {every: 2}");
+    let measured = train_with(
+        case,
+        1,
+        2,
+        ", gradient_noise: {every: 2, layer_groups: true}",
+    );
+    assert!(measured.layers.is_empty());
     let is_empty = |row: &StepRow| row.gradient_norm_squared.is_none();
     assert!(measured.steps.iter().all(is_empty));
     let note = &measured.result.notes["gradient_noise_scale"];
     assert!(note.contains("no step was measured"), "{note}");
     assert_eq!(measured.losses, train(case, 1, 2).losses);
+}
+
+/// What `steps.csv` has of a measured gradient alone.
+#[cfg(feature = "libtorch")]
+fn cells(row: &StepRow) -> [Option<f64>; 4] {
+    [
+        row.gradient_norm_squared,
+        row.micro_gradient_norm_squared,
+        row.gradient_signal,
+        row.gradient_noise,
+    ]
+}
+
+/// The layer groups of each measured step are all of its gradient.
+#[cfg(feature = "libtorch")]
+fn layers_add_up(trained: &Trained) {
+    let measured = trained.steps.iter().filter(|row| cells(row)[0].is_some());
+    let mut counted = 0;
+    for step in measured {
+        let mut sums = [0.0; 4];
+        for row in trained.layers.iter().filter(|row| row.step == step.step) {
+            let own = [
+                row.gradient_norm_squared,
+                row.micro_gradient_norm_squared,
+                row.gradient_signal,
+                row.gradient_noise,
+            ];
+            for (sum, own) in sums.iter_mut().zip(own) {
+                *sum += own.unwrap();
+            }
+            counted += 1;
+        }
+        for (sum, whole) in sums.into_iter().zip(cells(step)) {
+            let whole = whole.unwrap();
+            assert!((sum - whole).abs() <= 1e-9 * whole.abs(), "{sum} {whole}");
+        }
+    }
+    assert_eq!(counted, trained.layers.len());
+    let groups: BTreeSet<&str> = trained
+        .layers
+        .iter()
+        .map(|row| row.layer_group.as_str())
+        .collect();
+    assert!(
+        groups.len() > 4 && counted == 3 * groups.len(),
+        "{groups:?}"
+    );
 }
 
 #[cfg(feature = "libtorch")]
@@ -434,8 +504,27 @@ fn gradients_are_measured_alike_on_one_device_and_on_two_and_change_nothing() {
         let plain = train(case(4), 1, 2);
         let one = train_with(case(4), 1, 2, noise);
         let two = train_with(case(2), 2, 2, noise);
-        assert_eq!(one.losses, plain.losses);
-        assert_eq!(one.weights, plain.weights);
+        let layers = ", gradient_noise: {every: 2, layer_groups: true}";
+        let one_by_layer = train_with(case(4), 1, 2, layers);
+        let two_by_layer = train_with(case(2), 2, 2, layers);
+        for measured in [&one, &one_by_layer] {
+            assert_eq!(measured.losses, plain.losses);
+            assert_eq!(measured.weights, plain.weights);
+        }
+        assert!(plain.layers.is_empty() && one.layers.is_empty());
+        layers_add_up(&one_by_layer);
+        layers_add_up(&two_by_layer);
+        for (alone, beside) in one.steps.iter().zip(&one_by_layer.steps) {
+            assert_eq!(cells(alone), cells(beside));
+        }
+        for (one, two) in one_by_layer.layers.iter().zip(&two_by_layer.layers) {
+            assert_eq!((one.step, &one.layer_group), (two.step, &two.layer_group));
+            let norm = |row: &LayerRow| row.micro_gradient_norm_squared.unwrap();
+            assert!(
+                (norm(one) - norm(two)).abs() < 1e-3 * norm(one).max(1e-6),
+                "{one:?} {two:?}"
+            );
+        }
         let is_measured: Vec<bool> = one
             .steps
             .iter()
@@ -448,14 +537,6 @@ fn gradients_are_measured_alike_on_one_device_and_on_two_and_change_nothing() {
                 .iter()
                 .all(|row| row.gradient_norm_squared.is_none())
         );
-        let cells = |row: &StepRow| {
-            [
-                row.gradient_norm_squared,
-                row.micro_gradient_norm_squared,
-                row.gradient_signal,
-                row.gradient_noise,
-            ]
-        };
         for (one, two) in one.steps.iter().zip(&two.steps) {
             for (a, b) in cells(one).into_iter().zip(cells(two)) {
                 assert_eq!(a.is_some(), b.is_some());

@@ -7,6 +7,7 @@ mod curves;
 mod equal_samples;
 mod field;
 mod hardware;
+mod layers;
 mod measure;
 mod memory;
 mod spots;
@@ -120,7 +121,7 @@ pub(super) struct Gallery {
     pub(super) fields: Vec<Chart>,
     pub(super) curves: Vec<Chart>,
     pub(super) equal_samples: Vec<Chart>,
-    /// Steps against samples over batches.
+    /// Steps against samples over batches, and the gradient noise of layers.
     pub(super) batches: Vec<Chart>,
     pub(super) memory: Vec<Chart>,
     /// Per trial: its name, and a chart for each reading.
@@ -148,6 +149,8 @@ impl Gallery {
             batches: batches::charts(runs),
             ..Self::default()
         };
+        let layers = layers::charts(runs, &mut gallery.faults);
+        gallery.batches.extend(layers);
         gallery.curves = curves::charts(runs, &mut gallery.faults);
         gallery.equal_samples = equal_samples::charts(runs, &spots, &mut gallery.faults);
         gallery.hardware = hardware::series(runs, &mut gallery.faults);

@@ -9,10 +9,11 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    EpochRow, RunFolder, StepRow, TableError,
+    EpochRow, LayerRow, RunFolder, StepRow, TableError,
     attempt::{self, attempts},
     columns::TableDescription,
     epochs::EPOCHS,
+    layers::LAYERS,
     run_file::Launch,
     steps::STEPS,
     table::scan,
@@ -28,6 +29,8 @@ const FIRST_STEPS_BYTES: u64 = 1 << 20;
 pub struct Course {
     pub steps: Vec<StepRow>,
     pub epochs: Vec<EpochRow>,
+    /// Gradients of layer groups, if they were measured.
+    pub layers: Vec<LayerRow>,
     /// Start and end of the last attempt's measured window, in seconds after the run's start mark:
     /// as the trial reported them, else from its steps.
     pub window: Option<(f64, f64)>,
@@ -56,6 +59,7 @@ impl Course {
             };
             let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
             let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
+            let layers: Vec<LayerRow> = rows(&of(&LAYERS), &LAYERS)?;
             if attempt == last_attempt {
                 // The attempt died before its first step: it has no steps of its own.
                 if steps.is_empty() {
@@ -65,19 +69,21 @@ impl Course {
                     .and_then(|launch| told_window(&folder, launch))
                     .or_else(|| window(&steps));
             }
-            course.go_on(steps, epochs);
+            course.go_on(steps, epochs, layers);
         }
         Ok(course)
     }
 
     /// A later attempt replaces the steps from its first one on, or all of them.
-    fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>) {
+    fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>, layers: Vec<LayerRow>) {
         if let Some(first) = steps.first().map(|row| row.step) {
             self.steps.retain(|row| row.step < first);
             self.epochs.retain(|row| row.step < first);
+            self.layers.retain(|row| row.step < first);
         }
         self.steps.extend(steps);
         self.epochs.extend(epochs);
+        self.layers.extend(layers);
     }
 }
 
@@ -110,7 +116,7 @@ pub fn losses(folder: &Path, last_attempt: u64) -> Result<Vec<f64>, TableError> 
     let mut course = Course::default();
     for attempt in 1..=last_attempt {
         let path = folder.join(attempt.to_string()).join(name);
-        course.go_on(rows(&path, &STEPS)?, Vec::new());
+        course.go_on(rows(&path, &STEPS)?, Vec::new(), Vec::new());
     }
     Ok(course.steps.iter().filter_map(|row| row.loss).collect())
 }
@@ -212,6 +218,17 @@ mod tests {
             let place = run.attempt(&trial, attempt);
             std::fs::create_dir_all(&place).unwrap();
             write(&place.join("steps.csv"), &rows);
+            let layers = rows.map(|step| LayerRow {
+                kiln_table: LAYERS.version.to_owned(),
+                step: step.step,
+                gradient_noise: step.loss,
+                ..LayerRow::default()
+            });
+            let path = place.join("layers.csv");
+            let (mut writer, _) = TableWriter::open(&path, LAYERS.spec(&[])).unwrap();
+            layers
+                .iter()
+                .for_each(|row| writer.append_row(row).unwrap());
         }
         let course = Course::read(&run, &trial, 3, None).unwrap();
         let losses: Vec<f64> = course.steps.iter().filter_map(|row| row.loss).collect();
@@ -219,6 +236,12 @@ mod tests {
             (losses, course.window),
             (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5)))
         );
+        let noise: Vec<f64> = course
+            .layers
+            .iter()
+            .filter_map(|row| row.gradient_noise)
+            .collect();
+        assert_eq!(noise, [1.0, 2.0, 13.0, 14.0, 15.5]);
         assert_eq!(
             Course::read(&run, &trial, 1, None).unwrap().window,
             Some((1.0, 3.0))

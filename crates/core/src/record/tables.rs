@@ -2,11 +2,13 @@
 
 use super::columns::{AXES_AT, TableDescription};
 pub use super::{
-    epochs::EPOCHS, samples::SAMPLES, snapshots::SNAPSHOTS, steps::STEPS, trial_row::TRIALS,
+    epochs::EPOCHS, layers::LAYERS, samples::SAMPLES, snapshots::SNAPSHOTS, steps::STEPS,
+    trial_row::TRIALS,
 };
 
 /// All tables of a run.
-pub const TABLES: [&TableDescription; 5] = [&TRIALS, &SAMPLES, &SNAPSHOTS, &STEPS, &EPOCHS];
+pub const TABLES: [&TableDescription; 6] =
+    [&TRIALS, &SAMPLES, &SNAPSHOTS, &STEPS, &EPOCHS, &LAYERS];
 
 /// `docs/tables.md` without its last part, the file of `kiln watch`.
 pub fn markdown() -> String {

@@ -343,6 +343,10 @@ pub struct GradientNoise {
     /// Steps from one measured step to the next.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub every: u64,
+    /// Whether the noise of each layer group is measured too, into `layers.csv`. A group is the part of
+    /// a parameter's name up to its first numbers, such as `blocks.3`, or its first word without any.
+    #[serde(default)]
+    pub layer_groups: bool,
 }
 
 impl Default for Measure {

@@ -313,6 +313,10 @@ fn beside(known: &KnownKey) -> Vec<String> {
             &["sweep.sample={count: 3, seed: 5, axes: {train.batch_size: {from: 2, to: 64}}}"]
         }
         "measure.gradient_noise.every" => &["train.grad_accumulation=2"],
+        "measure.gradient_noise.layer_groups" => &[
+            "train.grad_accumulation=2",
+            "measure.gradient_noise.every=10",
+        ],
         "run.cool_down.at_most" => &["run.cool_down.below_celsius=50"],
         _ => &[],
     };

@@ -54,7 +54,7 @@ unsafe extern "C" {
         found: Handle,
     ) -> c_int;
     fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
-    fn kiln_squared_norm(tensors: *const Handle, count: c_int, norm: *mut Handle) -> c_int;
+    fn kiln_squared_norms(tensors: *const Handle, count: c_int, norms: *mut Handle) -> c_int;
     fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
 }
 
@@ -382,14 +382,14 @@ pub(crate) fn clip(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialEr
     Ok(unsafe { Tensor::from_ptr(norm) })
 }
 
-/// The squared norm of all of them together, [], f64, still on the device.
-pub(crate) fn squared_norm(tensors: &[Tensor]) -> Result<Tensor, TrialError> {
+/// The squared norm of each of them, [tensors], f64, still on the device.
+pub(crate) fn squared_norms(tensors: &[Tensor]) -> Result<Tensor, TrialError> {
     let list = handles(tensors);
-    let mut norm = ptr::null_mut();
-    // SAFETY: the caller owns the tensors, which are only read; `norm` is a place.
-    checked(unsafe { kiln_squared_norm(list.as_ptr(), count(tensors), &raw mut norm) })?;
-    // SAFETY: on success `norm` is a new handle.
-    Ok(unsafe { Tensor::from_ptr(norm) })
+    let mut norms = ptr::null_mut();
+    // SAFETY: the caller owns the tensors, which are only read; `norms` is a place.
+    checked(unsafe { kiln_squared_norms(list.as_ptr(), count(tensors), &raw mut norms) })?;
+    // SAFETY: on success `norms` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(norms) })
 }
 
 /// Adds `terms` to `sums` in place.

@@ -32,7 +32,7 @@ use crate::{
     TrialError,
     data::{self},
     engine::guard_result,
-    model::Registry,
+    model::{Registry, without_kind},
     train::{Learner, MODEL_FILE, tensor_file::TensorFile},
 };
 
@@ -239,15 +239,6 @@ fn image_sides(data: &Data) -> Result<[u64; 2], TrialError> {
     images::describe(data)
         .map(|found| [found.shape.height, found.shape.width])
         .map_err(|error| TrialError::Bad(error.to_string()))
-}
-
-/// The path of a tensor within its model: the name of a parameter begins with the kind of model,
-/// that of a running statistic does not.
-fn without_kind(name: &str) -> &str {
-    match name.split_once('.') {
-        Some((kind, within)) if kind.starts_with(char::is_uppercase) => within,
-        _ => name,
-    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use kiln_core::{
         random::{GAMMA, mix},
     },
     plan::TrialFile,
-    statistics::GradientNorms,
+    spec::GradientNoise,
 };
 
 pub(crate) use checkpoint::MODEL_FILE;
@@ -211,15 +211,14 @@ impl Learner {
     }
 
     /// The gradient of the coming step is measured, whose micro-batches have so many samples.
-    pub fn watch_gradient(&mut self, step: u64, samples: u64) {
+    pub fn watch_gradient(&mut self, step: u64, samples: u64, wanted: GradientNoise) {
         self.gradient_watch.begin(step, samples as f64);
-        self.state.updater.watch_norms();
+        self.state.updater.watch_norms(wanted);
     }
 
-    /// The steps measured since the last call, in order, with their norms. Waits for the device.
-    pub fn take_gradient_norms(&mut self) -> Result<Vec<(u64, GradientNorms)>, TrialError> {
-        let measured = guard_result(|| self.gradient_watch.take())?;
-        Ok(measured.iter().map(|one| (one.step, one.norms)).collect())
+    /// The steps measured since the last call, in order. Waits for the device.
+    pub fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
+        guard_result(|| self.gradient_watch.take())
     }
 
     /// The mean loss of each step since the last call, in nats per target, in order. Waits for the
@@ -315,12 +314,12 @@ impl Trainable for Learner {
         Self::take_losses(self)
     }
 
-    fn watch_gradient(&mut self, step: u64, samples: u64) {
-        Self::watch_gradient(self, step, samples);
+    fn watch_gradient(&mut self, step: u64, samples: u64, wanted: GradientNoise) {
+        Self::watch_gradient(self, step, samples, wanted);
     }
 
     fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
-        guard_result(|| self.gradient_watch.take())
+        Self::take_gradient_norms(self)
     }
 
     fn skipped_steps(&self) -> Option<u64> {

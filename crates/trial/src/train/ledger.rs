@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use kiln_core::{
-    record::{EpochRow, StepRow, epochs::EPOCHS, steps::STEPS},
+    record::{EpochRow, LayerRow, StepRow, epochs::EPOCHS, layers::LAYERS, steps::STEPS},
     statistics::{MOST_MEASURED, NoiseScale, NoiseSums},
 };
 use serde::{Deserialize, Serialize};
@@ -206,6 +206,7 @@ impl Ledger {
             let mut row = self.step_row(step, *time, loss);
             if let Some(measured) = gradients.iter().find(|one| one.step == step.step) {
                 self.add_gradient(&mut row, measured);
+                layer_rows(&row, measured).try_for_each(|row| tables.add_layer(&row))?;
             }
             tables.add_step(&row)?;
             let Some(loss) = loss else { continue };
@@ -293,7 +294,6 @@ impl Ledger {
     /// counts for nothing.
     fn add_gradient(&mut self, row: &mut StepRow, measured: &MeasuredGradient) {
         let norms = measured.norms;
-        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
         row.gradient_norm_squared = finite(norms.whole);
         row.micro_gradient_norm_squared = finite(norms.micro / norms.weights);
         let (Some(sums), Some(loss)) = (norms.estimates(), row.loss) else {
@@ -309,6 +309,29 @@ impl Ledger {
     fn run_seconds(&self, at: u64) -> f64 {
         (i128::from(at) - i128::from(self.run_anchor_nanoseconds)) as f64 / 1e9
     }
+}
+
+/// The rows of a measured step's layer groups; `row` is that of the step. Where it counts for nothing,
+/// so do they.
+fn layer_rows(row: &StepRow, measured: &MeasuredGradient) -> impl Iterator<Item = LayerRow> {
+    let groups = measured.groups.iter().zip(&measured.of_groups);
+    groups.map(|(group, norms)| {
+        let sums = row.gradient_signal.and(norms.estimates());
+        LayerRow {
+            kiln_table: LAYERS.version.to_string(),
+            step: row.step,
+            layer_group: group.name.clone(),
+            parameters: group.parameters,
+            gradient_norm_squared: finite(norms.whole),
+            micro_gradient_norm_squared: finite(norms.micro / norms.weights),
+            gradient_signal: sums.map(|sums| sums.signal),
+            gradient_noise: sums.map(|sums| sums.noise),
+        }
+    })
+}
+
+fn finite(value: f64) -> Option<f64> {
+    Some(value).filter(|value| value.is_finite())
 }
 
 #[cfg(test)]

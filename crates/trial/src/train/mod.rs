@@ -1,6 +1,6 @@
 //! Training: one trial file becomes steps, rows, messages and a result.
 //!
-//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for,
+//! In: a [`TrialFile`]. Out: `steps.csv`, `epochs.csv`, `trial.json` and, if asked for, `layers.csv`,
 //! `sample.txt` and `responses.jsonl` in its folder, messages on the writer given, and how it
 //! ended. Devices, clocks of the parent and time limits are left to others.
 
@@ -12,6 +12,7 @@ mod early_stop;
 mod feed;
 pub(crate) mod generation;
 mod interrupt;
+mod layer_groups;
 mod learner;
 mod ledger;
 mod measurement;
@@ -46,11 +47,13 @@ use kiln_core::{
     plan::TrialFile,
     record::{Message, TrialResult, message::PROTOCOL},
 };
+pub use layer_groups::LayerGroup;
 pub use learner::Learner;
 pub(crate) use learner::MODEL_FILE;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
 pub use outcome::TrialEnded;
+pub use trainable::MeasuredGradient;
 
 use self::{
     checkpoint::{Keeper, ResumePoint},

@@ -13,6 +13,8 @@ use std::{
     thread,
 };
 
+use kiln_core::spec::GradientNoise;
+
 use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
@@ -319,9 +321,9 @@ impl Trainable for Parallel {
             .collect()
     }
 
-    fn watch_gradient(&mut self, step: u64, samples: u64) {
+    fn watch_gradient(&mut self, step: u64, samples: u64, wanted: GradientNoise) {
         let replicas = self.replicas.iter_mut();
-        replicas.for_each(|replica| replica.watch_gradient(step, samples));
+        replicas.for_each(|replica| replica.watch_gradient(step, samples, wanted));
     }
 
     /// Each replica has the norms of its own micro-batches, and that of the whole gradient.
@@ -329,13 +331,11 @@ impl Trainable for Parallel {
         let parts = self
             .replicas
             .iter_mut()
-            .map(Trainable::take_gradient_norms)
+            .map(Learner::take_gradient_norms)
             .collect::<Result<Vec<_>, _>>()?;
         let added = |mut sums: Vec<MeasuredGradient>, terms: Vec<MeasuredGradient>| {
-            for (sum, term) in sums.iter_mut().zip(&terms) {
-                sum.norms.micro += term.norms.micro;
-                sum.norms.weights += term.norms.weights;
-            }
+            let pairs = sums.iter_mut().zip(terms);
+            pairs.for_each(|(sum, term)| sum.add(term));
             sums
         };
         Ok(parts.into_iter().reduce(added).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! `steps.csv` and `epochs.csv` of one attempt: rows are buffered, flushed where the loop reads
-//! losses, synced before each checkpoint and at the end.
+//! `steps.csv`, `epochs.csv` and `layers.csv` of one attempt: rows are buffered, flushed where the loop
+//! reads losses, synced before each checkpoint and at the end.
 
 use std::{
     error::Error,
@@ -9,17 +9,20 @@ use std::{
 };
 
 use kiln_core::record::{
-    EpochRow, StepRow,
-    tables::{EPOCHS, STEPS},
+    EpochRow, LayerRow, StepRow,
+    tables::{EPOCHS, LAYERS, STEPS},
 };
 use serde::Serialize;
 
 use crate::TrialError;
 
-/// The two tables, open for writing.
+/// The tables, open for writing.
 pub(crate) struct Tables {
+    folder: PathBuf,
     steps: SeriesTable,
     epochs: SeriesTable,
+    /// Made with its first row, because few trials have any.
+    layers: Option<SeriesTable>,
 }
 
 struct SeriesTable {
@@ -82,11 +85,13 @@ impl<F: Cut> Write for WholeWrites<F> {
 }
 
 impl Tables {
-    /// Creates both in the attempt's folder, with their headers.
+    /// Creates those of every trial in the attempt's folder, with their headers.
     pub(crate) fn create(folder: &Path) -> Result<Self, TrialError> {
         Ok(Self {
             steps: SeriesTable::create(folder.join("steps.csv"), &STEPS.names())?,
             epochs: SeriesTable::create(folder.join("epochs.csv"), &EPOCHS.names())?,
+            folder: folder.to_owned(),
+            layers: None,
         })
     }
 
@@ -98,16 +103,31 @@ impl Tables {
         self.epochs.add(row)
     }
 
+    pub(crate) fn add_layer(&mut self, row: &LayerRow) -> Result<(), TrialError> {
+        let table = match &mut self.layers {
+            Some(table) => table,
+            none => none.insert(SeriesTable::create(
+                self.folder.join("layers.csv"),
+                &LAYERS.names(),
+            )?),
+        };
+        table.add(row)
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut SeriesTable> {
+        [&mut self.steps, &mut self.epochs]
+            .into_iter()
+            .chain(&mut self.layers)
+    }
+
     pub(crate) fn flush(&mut self) -> Result<(), TrialError> {
-        self.steps.flush()?;
-        self.epochs.flush()
+        self.all().try_for_each(SeriesTable::flush)
     }
 
     /// Everything written is on the disk afterwards.
     pub(crate) fn sync(&mut self) -> Result<(), TrialError> {
         self.flush()?;
-        self.steps.sync()?;
-        self.epochs.sync()
+        self.all().try_for_each(|table| table.sync())
     }
 }
 

@@ -1,11 +1,14 @@
 //! The interface between the training loop and a model on its device. The learner is the real one;
 //! tests have one of known cost.
 
-use std::path::Path;
+use std::{iter, path::Path, sync::Arc};
 
-use kiln_core::statistics::GradientNorms;
+use kiln_core::{spec::GradientNoise, statistics::GradientNorms};
 
-use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
+use super::{
+    generation::Writing, layer_groups::LayerGroup, measurement::DeviceWork, objective::Scores,
+    optimizer::Counters,
+};
 use crate::{TrialError, data::HostBatch, model::TextMemory};
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
@@ -44,7 +47,7 @@ pub(crate) trait Trainable: DeviceWork {
     }
 
     /// The gradient of the coming step is measured, whose micro-batches have so many samples.
-    fn watch_gradient(&mut self, _step: u64, _samples: u64) {}
+    fn watch_gradient(&mut self, _step: u64, _samples: u64, _wanted: GradientNoise) {}
 
     /// Waits. The norms of the steps measured since the last call, in order.
     fn take_gradient_norms(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
@@ -97,10 +100,27 @@ pub(crate) trait Trainable: DeviceWork {
 }
 
 /// The gradient of a measured step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct MeasuredGradient {
-    pub(crate) step: u64,
-    pub(crate) norms: GradientNorms,
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredGradient {
+    pub step: u64,
+    pub norms: GradientNorms,
+    /// Of each layer group; empty unless asked for.
+    pub of_groups: Vec<GradientNorms>,
+    pub groups: Arc<[LayerGroup]>,
+}
+
+impl MeasuredGradient {
+    fn all_norms(&mut self) -> impl Iterator<Item = &mut GradientNorms> {
+        iter::once(&mut self.norms).chain(&mut self.of_groups)
+    }
+
+    /// Counts the micro-batches of another replica of the same step.
+    pub(super) fn add(&mut self, mut other: Self) {
+        for (sum, term) in self.all_norms().zip(other.all_norms()) {
+            sum.micro += term.micro;
+            sum.weights += term.weights;
+        }
+    }
 }
 
 /// The way in which batches were copied to the device.

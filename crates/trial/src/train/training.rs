@@ -156,8 +156,9 @@ impl<T: Trainable, W: Write> Training<'_, '_, T, W> {
             self.trainee.begin_epoch();
         }
         let noise = file.measure.gradient_noise;
-        if noise.is_some_and(|noise| step.is_multiple_of(noise.every.max(1))) {
-            self.trainee.watch_gradient(step, file.train.batch_size);
+        if let Some(wanted) = noise.filter(|noise| step.is_multiple_of(noise.every.max(1))) {
+            let samples = file.train.batch_size;
+            self.trainee.watch_gradient(step, samples, wanted);
         }
         let mut cost = DataCost::default();
         (0..file.batches_per_step())

@@ -144,12 +144,12 @@ int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
   });
 }
 
-// The squared norm of all tensors together, [], f64, on their device; `norm` gets it.
-int kiln_squared_norm(Tensor **tensors, int count, Tensor **norm) {
+// The squared norm of each tensor, [count], f64, on their device; `norms` gets them.
+int kiln_squared_norms(Tensor **tensors, int count, Tensor **norms) {
   return guarded([&] {
     c10::NoGradGuard no_grad;
-    auto norms = at::stack(at::_foreach_norm(listed(tensors, count), 2, at::kFloat));
-    give(norm, norms.to(at::kDouble).square().sum());
+    auto plain = at::stack(at::_foreach_norm(listed(tensors, count), 2, at::kFloat));
+    give(norms, plain.to(at::kDouble).square());
   });
 }
 

@@ -5,7 +5,7 @@ use kiln_core::statistics::GradientNorms;
 use crate::{
     error::TrialError,
     train::{
-        optimizer::{StepNorms, Updater},
+        optimizer::{ReadNorms, StepNorms, Updater},
         trainable::MeasuredGradient,
     },
 };
@@ -54,14 +54,19 @@ impl GradientWatch {
     /// In order. Waits for the device.
     pub(super) fn take(&mut self) -> Result<Vec<MeasuredGradient>, TrialError> {
         let (steps, norms): (Vec<Step>, Vec<StepNorms>) = self.ended.drain(..).unzip();
-        let measured = |(step, [micro, whole]): (Step, [f64; 2])| MeasuredGradient {
-            step: step.step,
-            norms: GradientNorms {
+        let measured = |(step, read): (Step, ReadNorms)| {
+            let norms = |[micro, whole]: [f64; 2]| GradientNorms {
                 micro,
                 whole,
                 weights: step.weights,
                 samples: step.samples,
-            },
+            };
+            MeasuredGradient {
+                step: step.step,
+                norms: norms(read.of_all),
+                of_groups: read.of_groups.into_iter().map(norms).collect(),
+                groups: read.groups,
+            }
         };
         let norms = StepNorms::read(norms)?;
         Ok(steps.into_iter().zip(norms).map(measured).collect())

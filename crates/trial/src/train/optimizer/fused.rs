@@ -6,15 +6,17 @@
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
 
+use std::sync::Arc;
+
 use burn::{
     backend::LibTorch,
     tensor::{Gradients, Tensor},
 };
 use burn_tch::TchTensor;
-use kiln_core::spec::{Optimizer, Precision, Train};
+use kiln_core::spec::{GradientNoise, Optimizer, Precision, Train};
 
 use super::{
-    Counters, FIRST, NamedValues, SECOND,
+    Counters, FIRST, NamedValues, ReadNorms, SECOND,
     collected::{Collected, FromTensor},
     scaler::Scaler,
     without_backward,
@@ -23,42 +25,91 @@ use crate::{
     engine::{
         replicas::sum_over_replicas,
         updates::{
-            LearningRate, ParameterGroup, UpdateContext, accumulate, clip, squared_norm, step,
+            LearningRate, ParameterGroup, UpdateContext, accumulate, clip, squared_norms, step,
         },
     },
     error::TrialError,
     model::Network,
-    train::tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
+    train::{
+        layer_groups::{LayerGroup, layer_groups},
+        tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
+    },
 };
 
-/// The squared norms of one step's gradients, each [], f64, on the device.
+/// The squared norms of one step's gradients, each [1 + layer groups], f64, on the device: of all
+/// parameters together, then of each group.
 #[derive(Debug, Default)]
 pub(in crate::train) struct StepNorms {
     /// Sum over the backward passes so far.
     pub(in crate::train) micro: Option<tch::Tensor>,
     /// Of the whole gradient, before clipping.
     pub(in crate::train) whole: Option<tch::Tensor>,
+    /// Empty unless their norms are kept.
+    groups: Arc<[LayerGroup]>,
 }
 
-/// Reads the norms of ended steps at once: of each the two of [`StepNorms`]. Waits for the device.
+/// The layer groups whose norms are kept.
+#[derive(Debug)]
+struct Layers {
+    groups: Arc<[LayerGroup]>,
+    /// [groups, parameters], f64, on the device: 1 for the parameters of a group, else 0.
+    members: tch::Tensor,
+}
+
+impl Layers {
+    fn new(paths: &[String], parameters: &[&tch::Tensor]) -> Self {
+        let sizes = parameters.iter().map(|tensor| tensor.numel() as u64);
+        let (groups, of_each) = layer_groups(paths.iter().map(String::as_str).zip(sizes));
+        let device = parameters
+            .first()
+            .map_or(tch::Device::Cpu, |tensor| tensor.device());
+        let cells: Vec<f64> = (0..groups.len())
+            .flat_map(|group| of_each.iter().map(move |own| f64::from(*own == group)))
+            .collect();
+        let shape = [groups.len() as i64, of_each.len() as i64];
+        Self {
+            groups: groups.into(),
+            members: tch::Tensor::from_slice(&cells)
+                .reshape(shape)
+                .to_device(device),
+        }
+    }
+}
+
+/// The squared norms of gradients, as [`StepNorms`] has them.
+fn norms(gradients: &[tch::Tensor], layers: Option<&Layers>) -> Result<tch::Tensor, TrialError> {
+    let each = squared_norms(gradients)?;
+    let all = each.sum(None).reshape([1]);
+    Ok(match layers {
+        Some(layers) => tch::Tensor::cat(&[all, layers.members.mv(&each)], 0),
+        None => all,
+    })
+}
+
+/// Reads the norms of ended steps of one training at once. Waits for the device.
 pub(super) fn read_norms(
     steps: impl Iterator<Item = StepNorms>,
-) -> Result<Vec<[f64; 2]>, TrialError> {
-    let norms = steps
-        .map(|norms| {
-            norms
-                .micro
-                .zip(norms.whole)
-                .map(|(micro, whole)| [micro, whole])
-        })
-        .collect::<Option<Vec<[tch::Tensor; 2]>>>()
-        .ok_or_else(without_backward)?;
-    if norms.is_empty() {
+) -> Result<Vec<ReadNorms>, TrialError> {
+    let (mut all, mut groups) = (Vec::new(), Vec::new());
+    for step in steps {
+        let (micro, whole) = step.micro.zip(step.whole).ok_or_else(without_backward)?;
+        all.push(tch::Tensor::stack(&[micro, whole], 1));
+        groups.push(step.groups);
+    }
+    if all.is_empty() {
         return Ok(Vec::new());
     }
-    let all = tch::Tensor::stack(norms.as_flattened(), 0);
-    let values = Vec::<f64>::try_from(all).map_err(unreadable)?;
-    Ok(values.as_chunks().0.to_vec())
+    let values = tch::Tensor::cat(&all, 0).reshape([-1]);
+    let values = Vec::<f64>::try_from(values).map_err(unreadable)?;
+    let mut pairs = values.as_chunks().0.iter().copied();
+    Ok(groups
+        .into_iter()
+        .map(|groups| ReadNorms {
+            of_all: pairs.next().unwrap_or_default(),
+            of_groups: pairs.by_ref().take(groups.len()).collect(),
+            groups,
+        })
+        .collect())
 }
 
 #[derive(Debug)]
@@ -80,6 +131,7 @@ pub(crate) struct Fused {
     updates: u64,
     /// Of the current step, if it is measured, and of the last one until it is taken.
     watch: Option<StepNorms>,
+    layers: Option<Layers>,
 }
 
 impl Fused {
@@ -110,12 +162,21 @@ impl Fused {
             gradients: Vec::new(),
             updates: 0,
             watch: None,
+            layers: None,
         }
     }
 
     /// From now to the next update the norms of gradients are kept.
-    pub(super) fn watch_norms(&mut self) {
-        self.watch = Some(StepNorms::default());
+    pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
+        if wanted.layer_groups && self.layers.is_none() {
+            let parameters: Vec<&tch::Tensor> = self.parameters().collect();
+            self.layers = Some(Layers::new(&self.paths, &parameters));
+        }
+        let groups = self.layers.as_ref().map(|layers| layers.groups.clone());
+        self.watch = Some(StepNorms {
+            groups: groups.unwrap_or_default(),
+            ..StepNorms::default()
+        });
     }
 
     /// The norms kept since [`Fused::watch_norms`], if an update has ended that step.
@@ -123,18 +184,18 @@ impl Fused {
         self.watch.take_if(|norms| norms.whole.is_some())
     }
 
-    /// Adds the norm of one backward pass's gradients, without the scale of the loss.
+    /// Adds the norms of one backward pass's gradients, without the scale of the loss.
     fn watch_terms(&mut self, terms: &[tch::Tensor]) -> Result<(), TrialError> {
-        let Some(norms) = &mut self.watch else {
+        let Some(watch) = &mut self.watch else {
             return Ok(());
         };
-        let mut norm = squared_norm(terms)?;
+        let mut own = norms(terms, self.layers.as_ref())?;
         if let Some(scaler) = &self.scaler {
-            norm /= scaler.squared_factor();
+            own /= scaler.squared_factor();
         }
-        norms.micro = Some(match norms.micro.take() {
-            Some(so_far) => so_far + norm,
-            None => norm,
+        watch.micro = Some(match watch.micro.take() {
+            Some(so_far) => so_far + own,
+            None => own,
         });
         Ok(())
     }
@@ -216,8 +277,8 @@ impl Fused {
         if let Some(scaler) = &mut self.scaler {
             scaler.unscale(gradients)?;
         }
-        if let Some(norms) = &mut self.watch {
-            norms.whole = Some(squared_norm(gradients)?);
+        if let Some(watch) = &mut self.watch {
+            watch.whole = Some(norms(gradients, self.layers.as_ref())?);
         }
         if let Some(largest) = self.clip_norm {
             drop(clip(gradients, largest)?);

@@ -10,13 +10,18 @@ mod plain;
 #[cfg(feature = "libtorch")]
 mod scaler;
 
+use std::sync::Arc;
+
 use burn::tensor::{Gradients, Tensor};
-use kiln_core::spec::{self, Engine};
+use kiln_core::spec::{self, Engine, GradientNoise};
 use serde::{Deserialize, Serialize};
 
 pub(super) use plain::parameters;
 
-use super::tensor_file::{NamedTensors, OutgoingTensor, TensorFile};
+use super::{
+    layer_groups::LayerGroup,
+    tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
+};
 use crate::{error::TrialError, model::Network};
 
 /// Accumulates gradients and updates the parameters of one network.
@@ -54,14 +59,23 @@ pub(super) enum StepNorms {
 }
 
 impl StepNorms {
-    /// Of each step the sum over its backward passes, and the norm of the whole gradient. Waits for
-    /// the device.
-    pub(super) fn read(steps: Vec<Self>) -> Result<Vec<[f64; 2]>, TrialError> {
+    /// Waits for the device.
+    pub(super) fn read(steps: Vec<Self>) -> Result<Vec<ReadNorms>, TrialError> {
         #[cfg(feature = "libtorch")]
         return fused::read_norms(steps.into_iter().map(|Self::Fused(norms)| norms));
         #[cfg(not(feature = "libtorch"))]
         Ok(steps.into_iter().map(|norms| match norms {}).collect())
     }
+}
+
+/// The squared norms of one step's gradients, each as the sum over its backward passes and as that of
+/// the whole gradient before clipping.
+#[derive(Clone, Debug)]
+pub(super) struct ReadNorms {
+    pub(super) of_all: [f64; 2],
+    /// Of each layer group; empty unless asked for.
+    pub(super) of_groups: Vec<[f64; 2]>,
+    pub(super) groups: Arc<[LayerGroup]>,
 }
 
 /// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
@@ -136,10 +150,10 @@ impl Updater {
     }
 
     /// From now to the next update the norms of gradients are kept; engine flex keeps none.
-    pub(super) fn watch_norms(&mut self) {
+    pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
         match self {
             #[cfg(feature = "libtorch")]
-            Self::Fused(fused) => fused.watch_norms(),
+            Self::Fused(fused) => fused.watch_norms(wanted),
             Self::Plain(_) => {}
         }
     }

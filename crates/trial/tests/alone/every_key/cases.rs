@@ -961,6 +961,19 @@ fn of_measure() -> Vec<Case> {
             }),
         )
         .with(&["train.grad_accumulation=2"]),
+        case(
+            "measure.gradient_noise.layer_groups",
+            &mlp,
+            ["false", "true"],
+            Shows::Are(
+                |left| left.attempt().join("layers.csv").is_file().to_string(),
+                ["false", "true"],
+            ),
+        )
+        .with(&[
+            "train.grad_accumulation=2",
+            "measure.gradient_noise.every=2",
+        ]),
     ]
 }
 

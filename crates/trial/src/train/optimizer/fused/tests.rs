@@ -4,7 +4,7 @@ use burn::{
 };
 use kiln_core::{
     kinds::data::{ImageShape, InputShape, PanelShape},
-    spec::{Engine, Precision},
+    spec::{Engine, GradientNoise, Precision},
 };
 
 use super::*;
@@ -503,12 +503,20 @@ fn the_norms_of_a_measured_step_are_those_of_its_gradients_without_scale_and_bef
         fused.update(1e-3).unwrap();
         assert!(fused.take_norms().is_none());
 
-        fused.watch_norms();
+        fused.watch_norms(GradientNoise {
+            every: 1,
+            layer_groups: true,
+        });
         add(&mut fused, 0.75);
         let first = read(&fused);
         assert!(fused.take_norms().is_none(), "the step has not ended");
         add(&mut fused, 0.25);
         let both = read(&fused);
+        let named = fused.gradients().unwrap();
+        let paths: Vec<&str> = named
+            .iter()
+            .flat_map(|(path, values)| vec![path.as_str(); values.len()])
+            .collect();
         let second: Vec<f64> = both
             .iter()
             .zip(&first)
@@ -516,15 +524,42 @@ fn the_norms_of_a_measured_step_are_those_of_its_gradients_without_scale_and_bef
             .collect();
         fused.update(1e-3).unwrap();
         let norms = fused.take_norms().unwrap();
-        let close = |norm: Option<tch::Tensor>, expected: f64| {
-            let value = norm.unwrap().double_value(&[]);
+        let close = |value: f64, expected: f64| {
             assert!(
                 (value / expected - 1.0).abs() < 1e-4,
                 "{precision:?}: {value} for {expected}"
             );
         };
-        close(norms.micro, squared(&first) + squared(&second));
-        close(norms.whole, squared(&both));
+        let read = read_norms([norms].into_iter()).unwrap().remove(0);
+        let [micro, whole] = read.of_all;
+        close(micro, squared(&first) + squared(&second));
+        close(whole, squared(&both));
+        let names: Vec<&str> = read
+            .groups
+            .iter()
+            .map(|group| group.name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "token_table",
+                "position_table",
+                "blocks.0",
+                "blocks.1",
+                "final_norm"
+            ]
+        );
+        assert_eq!(read.of_groups.len(), names.len());
+        for (group, [micro, whole]) in read.groups.iter().zip(&read.of_groups) {
+            let part = |values: &[f64]| -> Vec<f64> {
+                let all = paths.iter().zip(values);
+                let own = all.filter(|(path, _)| path.contains(&format!(".{}", group.name)));
+                own.map(|(_, value)| *value).collect()
+            };
+            assert_eq!(part(&both).len() as u64, group.parameters);
+            close(*micro, squared(&part(&first)) + squared(&part(&second)));
+            close(*whole, squared(&part(&both)));
+        }
         // The next step is another one.
         add(&mut fused, 1.0);
         fused.update(1e-3).unwrap();
