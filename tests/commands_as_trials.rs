@@ -94,21 +94,21 @@ fn a_program_that_is_not_there_is_told_before_the_first_trial() {
 
 #[test]
 fn a_silent_program_that_computes_lives_and_one_that_does_nothing_stalls() {
-    let busy = "end=$(($(date +%s) + 4)); while [ $(date +%s) -lt $end ]; do :; done";
+    let busy = "end=$(($(date +%s) + 8)); while [ $(date +%s) -lt $end ]; do :; done";
     let place = Place::of_command(
         &format!("  argv: [sh, -c, 'eval \"$KILN_VALUE_DO\"']\n  values: {{do: '{busy}'}}"),
         "sweep: {grid: {model.values.do: ['sleep 60']}}",
     );
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();
     let text = text
-        .replace("{devices: cpu}", "{devices: cpu, stall: 2s}")
+        .replace("{devices: cpu}", "{devices: cpu, stall: 5s}")
         .replace("['sleep 60']", &format!("['sleep 60', '{busy}']"));
     fs::write(place.path("x.yaml"), text).unwrap();
     place.run("", &[]);
     assert_eq!(place.column("outcome"), ["timed-out", "completed"]);
     let reason = place.column("reason").remove(0);
     assert!(
-        reason.contains("its program neither wrote anything nor used the CPU for 2s")
+        reason.contains("its program neither wrote anything nor used the CPU for 5s")
             && !reason.contains("step"),
         "{reason}"
     );
@@ -145,7 +145,7 @@ fn an_endless_output_is_read_in_bounded_memory_and_kept_at_both_ends() {
 fn values_in_blocks_are_compared_by_what_ranks_the_run() {
     let place = Place::of_command(
         "  argv: [sleep, '0.{batch_size}']\n  values: {batch_size: 1}",
-        "sweep: {grid: {model.values.batch_size: [1, 4]}, repeats: 4, together: [model.values.batch_size]}",
+        "sweep: {grid: {model.values.batch_size: [1, 9]}, repeats: 4, together: [model.values.batch_size]}",
     );
     let ran = place.run("", &[]);
     let hint = format!(
@@ -165,7 +165,7 @@ fn values_in_blocks_are_compared_by_what_ranks_the_run() {
     assert!(found.stdout.contains("wall_seconds: 1 worse"), "{found:?}");
     assert!(found.stdout.contains("4 blocks on 1 device"), "{found:?}");
     assert!(found.stdout.contains("\nwall_seconds\n"), "{found:?}");
-    let found = compare(&[&between[..], &["--base", "4"]].concat());
+    let found = compare(&[&between[..], &["--base", "9"]].concat());
     assert!(found.stdout.contains("wall_seconds: 1 better"), "{found:?}");
     let by_name = |metric: &str| compare(&[&between[..], &["--metric", metric]].concat());
     let found = by_name("wall_seconds:high");

@@ -5,8 +5,9 @@
 //!
 //! Two seconds for each kind in the short form, a minute in the long one; `KILN_FUZZ_SECONDS=3600
 //! cargo test --release --workspace fuzz` goes on for an hour, `KILN_FUZZ_INPUTS=1000000` for so
-//! many inputs of each kind. The short form always makes the same inputs, the long one others each
-//! time; `KILN_FUZZ_SEED` repeats a run. Each kind prints its inputs a second.
+//! many inputs of each kind. The same inputs are made each time, and others with another
+//! `KILN_FUZZ_SEED` (1): a check of one change does not fail for what another one left. Each kind prints
+//! its inputs a second.
 //! `tests/fuzz/` holds inputs that once broke something; all of them are tried first.
 
 use std::{

@@ -126,10 +126,10 @@ fn a_program_that_closes_its_output_goes_on_and_its_files_are_read() {
 
 #[test]
 fn a_program_that_closes_both_outputs_and_computes_does_not_stall() {
-    let text = "exec >&- 2>&-; end=$(($(date +%s) + 4))
+    let text = "exec >&- 2>&-; end=$(($(date +%s) + 8))
 while [ $(date +%s) -lt $end ]; do :; done; echo 3 >\"$1/v.json\"";
     let metrics = "{v: {json: '{folder}/v.json', at: ''}}";
-    let lines = "run: {devices: cpu, stall: 2s}";
+    let lines = "run: {devices: cpu, stall: 5s}";
     let text = text.replace("echo 3", "echo '{\"v\": 3}'");
     let metrics = metrics.replace("at: ''", "at: v");
     let place = ran("sh", &text, &metrics, lines);
@@ -172,7 +172,7 @@ fn the_peak_of_a_program_smaller_than_the_relay_is_known() {
     let text = "import sys\nheld = bytearray(int(sys.argv[2]) << 20)\n";
     let place = Place::of_command(
         "  argv: [python3, -S, program.py, '{folder}', '{n}']\n  values: {n: 0}",
-        "sweep: {grid: {model.values.n: [0, 1, 30]}, order: listed}",
+        "sweep: {grid: {model.values.n: [0, 8, 30]}, order: listed}",
     );
     fs::write(place.path("program.py"), text).unwrap();
     let ended = place.run("", &[]);
@@ -183,7 +183,8 @@ fn the_peak_of_a_program_smaller_than_the_relay_is_known() {
         .map(|peak| peak.parse::<f64>().unwrap_or_else(|_| panic!("{peak:?}")) as u64)
         .collect();
     let more = |place: usize| peaks[place].saturating_sub(peaks[0]) as f64 / f64::from(1 << 20);
-    assert!((0.8..1.3).contains(&more(1)), "{peaks:?}");
+    // The kernel's peak lacks what a processor has counted and not yet added: some pages.
+    assert!((7.5..8.5).contains(&more(1)), "{peaks:?}");
     assert!((29.0..31.0).contains(&more(2)), "{peaks:?}");
     let resident = place.column("peak_resident_bytes");
     assert_eq!(

@@ -451,6 +451,17 @@ fn an_engine_of_ones_own_is_held_as_a_command_is_and_its_libraries_are_its_own()
 
 #[test]
 fn libraries_that_a_program_loaded_are_recorded_with_their_build_ids() {
+    // What is looked up while it runs may come late on a busy machine.
+    let found = ["0.5", "5", "50"]
+        .into_iter()
+        .map(openmp_of)
+        .find(|found| !found.is_empty());
+    let words = found.unwrap_or_default();
+    assert!(words.starts_with("libgomp.so.1"), "{words}");
+}
+
+/// The OpenMP library recorded of a program that loads one and runs on for so many seconds.
+fn openmp_of(seconds: &str) -> String {
     let place = place("  argv: [python3, train.py, '{n}']\n  window: {from: '^go'}");
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.lines().find_map(|line| {
@@ -462,14 +473,16 @@ fn libraries_that_a_program_loaded_are_recorded_with_their_build_ids() {
     fs::copy(folder.join("libm.so.6"), place.path("libgomp.so.1")).unwrap();
     fs::write(
         place.path("train.py"),
-        "import ctypes, time\nctypes.CDLL('./libgomp.so.1')\nprint('go', flush=True)\ntime.sleep(0.5)\n",
+        format!(
+            "import ctypes, time\nctypes.CDLL('./libgomp.so.1')\nprint('go', \
+             flush=True)\ntime.sleep({seconds})\n"
+        ),
     )
     .unwrap();
     run_one(&place);
-    let found = programs(&place, 0)["model"]["libraries"]["openmp"].clone();
-    let words = found.as_str().unwrap_or_default();
-    assert!(words.starts_with("libgomp.so.1"), "{words}");
     assert!(place.run_file()["launches"][0].get("libraries").is_none());
+    let found = &programs(&place, 0)["model"]["libraries"]["openmp"];
+    found.as_str().unwrap_or_default().to_owned()
 }
 
 #[test]

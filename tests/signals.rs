@@ -214,7 +214,7 @@ fn a_trial_that_somebody_interrupts_says_which_signal_it_was() {
 /// `docker pause` stops kiln and its children; so does a machine that sleeps.
 #[test]
 fn the_time_for_which_kiln_and_its_child_were_stopped_is_no_silence() {
-    const STALL: Duration = Duration::from_secs(4);
+    const STALL: Duration = Duration::from_secs(10);
     let place = Place::with(&format!(
         "train: {{steps: 10}}\nrun: {{stall: {}s, timeout: 1h}}",
         STALL.as_secs()

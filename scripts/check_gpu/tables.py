@@ -120,8 +120,11 @@ def check_timing(checks, what, run, row):
     checks.that(row.number("median_step_seconds") > 0, f"{what}: steps were not timed: {row['notes']}")
     # Steps by the device's clock must fill the window by the host's clock, or one of them is wrong.
     timed = sum(step.number("step_seconds") for step in run.steps(row) if step["is_warmup"] == "false")
-    share = timed / row.number("window_seconds")
-    checks.that(0.9 < share < 1.1, f"{what}: timed steps make up {share:.3f} of the window")
+    window = row.number("window_seconds")
+    share = timed / window
+    # The window of a few tiny steps on a CPU is so short that one moment in which the process does not run shows.
+    is_paused = row["device_uuid"] == "" and share > 0.3 and window - timed < 0.03
+    checks.that(0.9 < share < 1.1 or is_paused, f"{what}: timed steps make up {share:.3f} of the window of {window} s")
 
 
 def check_precision(checks, what, run, row, expected):

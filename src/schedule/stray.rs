@@ -150,11 +150,12 @@ mod tests {
                 .unwrap()
         };
         let (ours, mut other) = (sleep("run/trials/a/1"), sleep("run2/trials/a/1"));
-        while fs::read(format!("/proc/{}/cmdline", other.id()))
-            .unwrap()
-            .first()
-            != Some(&b's')
-        {}
+        // Until then its environment is not that of `sleep`.
+        let has_begun = |child: &Child| {
+            let line = fs::read(format!("/proc/{}/cmdline", child.id())).unwrap();
+            line.first() == Some(&b's')
+        };
+        while !has_begun(&ours) || !has_begun(&other) {}
         let ours = reaped(ours);
         assert_eq!(end_strays(&folder.path().join("run")), 1);
         assert_eq!(ours.join().unwrap(), Some(9));

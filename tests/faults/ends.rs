@@ -257,9 +257,9 @@ impl Scene {
         }
     }
 
-    /// Processes end within moments.
+    /// Processes end within moments; a busy machine makes them a minute.
     pub(crate) fn check_processes(&self) {
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(60);
         loop {
             let left = self.processes();
             if left.is_empty() {

@@ -17,17 +17,13 @@ use tempfile::TempDir;
 
 use crate::{
     ends::Violation,
-    form::by_form,
     listing::{Listing, list},
     rows::{self, Key, Row},
     undisturbed,
 };
 
-/// Longest time of a launch on a busy machine; a launch that takes longer hangs. The long form may
-/// run beside other work.
-fn usual_limit() -> Duration {
-    Duration::from_secs(by_form(60, 600))
-}
+/// Longest time of a launch on a busy machine; a launch that takes longer hangs.
+const USUAL_LIMIT: Duration = Duration::from_secs(600);
 /// Most memory of `kiln` itself.
 const MOST_MEMORY: u64 = 100 << 20;
 
@@ -212,7 +208,7 @@ fn new_folder() -> TempDir {
 
 impl Scene {
     pub(crate) fn new(workload: Workload) -> Self {
-        Self::with_limit(workload, usual_limit())
+        Self::with_limit(workload, USUAL_LIMIT)
     }
 
     pub(crate) fn with_limit(workload: Workload, limit: Duration) -> Self {

@@ -41,7 +41,7 @@ fn stopped(workload: Workload, signal: &str, scenario: &str, figures: &Figures) 
     if signal == "INT" {
         // The first one lets the running trial finish. The system does not count signals: a second
         // one that comes before kiln has seen the first would be the same.
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(3));
         kill(running.pid(), signal);
     }
     add(&figures.kills);
@@ -118,7 +118,8 @@ fn nohup_is_honoured() {
 /// The parent alone is stopped (Ctrl-Z), or its child too (`docker pause`), longer than `run.stall`.
 fn paused(signal: &str, with_child: bool, figures: &Figures) -> Vec<Violation> {
     let scene = Scene::new(SCRIPTED);
-    let stall = ["--set", "run.stall=1s"];
+    // Longer than the longest gap between two looks that counts as silence of the child.
+    let stall = ["--set", "run.stall=3s"];
     // The child speaks five times a second: only a parent that was away can take it for silent.
     let mut running = scene.start(&stall, |command| {
         command.env("SCRIPTED_CHILD", "hangs");
@@ -129,7 +130,7 @@ fn paused(signal: &str, with_child: bool, figures: &Figures) -> Vec<Violation> {
         all.extend(scene.children(running.pid()));
     }
     all.iter().for_each(|pid| kill(*pid, signal));
-    running.pause(Duration::from_millis(1600));
+    running.pause(Duration::from_millis(3600));
     // The parent goes on first.
     all.iter().for_each(|pid| kill(*pid, "CONT"));
     add(&figures.faults);

@@ -235,6 +235,10 @@ class Run:
         wait_until("%d attempts have begun, %d have" % (count, len(self.begun())), lambda: len(self.begun()) >= count, seconds)
         time.sleep(0.5)
 
+    def wait_for_takers(self, count, seconds=60):
+        """Until so many workers are at a trial."""
+        wait_until("%d workers are at a trial" % count, lambda: sum(".taken-" in name for name in self.queue()) >= count, seconds)
+
     # The end.
 
     def collect(self):

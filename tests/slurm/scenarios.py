@@ -92,6 +92,7 @@ def scancel_running(start):
     """scancel of one task in the middle of a trial."""
     run = start(runs.commands(6, 3))
     run.wait_for_trials(2)
+    run.wait_for_takers(2)
     run.cluster.run("scancel", task(run, 0))
     run.finish()
     return expect(run, "interrupted")
@@ -127,6 +128,7 @@ def requeue(start):
     """scontrol requeue of a task in the middle of a trial."""
     run = start(runs.commands(8, 3))
     run.wait_for_trials(2)
+    run.wait_for_takers(2)
     answer = run.cluster.run("scontrol", "requeue", task(run, 0))
     assert answer.status == 0, answer.error
     run.finish()

@@ -240,24 +240,26 @@ mod tests {
     #[test]
     fn an_interpreter_that_gives_no_answer_is_described_in_words() {
         let place = tempfile::tempdir().unwrap();
-        let scripted = |text: &str| {
+        let scripted = |text: &str, patience: u64| {
             let path = place.path().join("python");
             write_program(&path, text);
-            ask(&python(&path, place.path()), Duration::from_secs(1))
+            ask(&python(&path, place.path()), Duration::from_secs(patience))
         };
-        let hangs = scripted("#!/bin/sh\nsleep 60\n");
+        let hangs = scripted("#!/bin/sh\nsleep 60\n", 1);
         assert_eq!(hangs.unknown.as_deref(), Some("it gave no answer in 1 s"));
         assert_eq!(
             hangs.sentence(),
             "version unknown, packages unknown (it gave no answer in 1 s)"
         );
-        let fails =
-            scripted("#!/bin/sh\necho 'python 3.7.1'\necho 'No module named x' >&2\nexit 1\n");
+        let fails = scripted(
+            "#!/bin/sh\necho 'python 3.7.1'\necho 'No module named x' >&2\nexit 1\n",
+            60,
+        );
         assert_eq!(
             fails.sentence(),
             "python 3.7.1, packages unknown (No module named x)"
         );
-        let torn = scripted("#!/bin/sh\nprintf 'python 3.8.1\\na\\t1\\nb'\n");
+        let torn = scripted("#!/bin/sh\nprintf 'python 3.8.1\\na\\t1\\nb'\n", 60);
         assert_eq!(
             (torn.packages, torn.version.as_deref()),
             (None, Some("python 3.8.1"))

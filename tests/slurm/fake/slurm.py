@@ -9,6 +9,7 @@ FAKE_SLURM names the folder. Files in it make things go wrong:
 A task is one JSON file. `fake end JOB_TASK STATE [NODE]` ends one as a cluster would: its processes get SIGKILL.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -218,7 +219,10 @@ def scancel(arguments):
         if task["state"] in OVER or state not in (None, task["state"]):
             continue
         if "--signal=TERM" in arguments:
-            os.kill(task["pid"], signal.SIGTERM)
+            # Its worker may have ended a moment ago.
+            with contextlib.suppress(ProcessLookupError):
+                if task["pid"]:
+                    os.kill(task["pid"], signal.SIGTERM)
             continue
         if task["state"] == "PENDING":
             change(task["job"], task["task"], state="CANCELLED", vanished=True)

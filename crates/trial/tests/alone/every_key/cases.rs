@@ -1165,20 +1165,20 @@ fn of_machine() -> Vec<Case> {
     let file = products("sweep: {grid: {train.batch_size: [1, 2, 3, 4]}}\n");
     let busy = products("run: {devices: [0]}\n");
     let shared = ["run.devices=[0]", "run.require_idle_device=false"];
-    // Four trials, between which the device is left alone for half a second, or not. A pause
-    // without a rest is some hundredths of a second. A busy machine would have to make each of the
-    // three ten times longer for the shortest of them to look like a rest.
+    // Four trials, between which the device is left alone for three seconds, or not. A pause without a
+    // rest is some hundredths of a second. A busy machine would have to make each of the three a
+    // hundred times longer for the shortest of them to look like a rest.
     let rests = Shows::Holds(|at_once, rested| {
         let (at_once, rested) = (pauses(at_once), pauses(rested));
         at_once.len() == 3
-            && at_once.into_iter().reduce(f64::min) < Some(0.35)
-            && rested.into_iter().reduce(f64::max) > Some(0.4)
+            && at_once.into_iter().reduce(f64::min) < Some(2.5)
+            && rested.into_iter().reduce(f64::min) > Some(2.9)
     });
     vec![
         case("run.cool_down.below_celsius", &file, ["60", "40"], rests)
-            .with(&[&shared[..], &["run.cool_down.at_most=500ms"]].concat())
+            .with(&[&shared[..], &["run.cool_down.at_most=3s"]].concat())
             .by(Child::OnGpu("completes")),
-        case("run.cool_down.at_most", &file, ["1ms", "500ms"], rests)
+        case("run.cool_down.at_most", &file, ["1ms", "3s"], rests)
             .with(&[&shared[..], &["run.cool_down.below_celsius=40"]].concat())
             .by(Child::OnGpu("completes")),
         case(
