@@ -1,5 +1,6 @@
 //! Groups of a network's parameters by their names: about its layers.
 
+#[cfg(feature = "libtorch")]
 use crate::model::without_kind;
 
 /// Parameters whose names begin alike.
@@ -13,6 +14,7 @@ pub struct LayerGroup {
 
 /// The groups in the order of their first parameters, and the group of each parameter. In: the path of
 /// each with its number of values.
+#[cfg(feature = "libtorch")]
 pub(super) fn layer_groups<'a>(
     parameters: impl Iterator<Item = (&'a str, u64)>,
 ) -> (Vec<LayerGroup>, Vec<usize>) {
@@ -35,10 +37,11 @@ pub(super) fn layer_groups<'a>(
 }
 
 /// A path up to its first numbers; its first word if it has none.
+#[cfg(feature = "libtorch")]
 fn group_name(path: &str) -> String {
     let is_number = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     let words: Vec<&str> = path.split('.').collect();
-    let end = match words.iter().position(|word| is_number(&word)) {
+    let end = match words.iter().position(is_number) {
         Some(first) => {
             words[first..]
                 .iter()
@@ -51,7 +54,7 @@ fn group_name(path: &str) -> String {
     words[..end].join(".")
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "libtorch"))]
 mod tests {
     use super::*;
 

@@ -151,10 +151,10 @@ impl Updater {
 
     /// From now to the next update the norms of gradients are kept; engine flex keeps none.
     pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
-        match self {
+        match (self, wanted) {
             #[cfg(feature = "libtorch")]
-            Self::Fused(fused) => fused.watch_norms(wanted),
-            Self::Plain(_) => {}
+            (Self::Fused(fused), wanted) => fused.watch_norms(wanted),
+            (Self::Plain(_), _) => {}
         }
     }
 
