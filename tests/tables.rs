@@ -355,6 +355,34 @@ fn the_page_of_tables_says_what_the_program_writes() {
     );
 }
 
+/// A table that was written with a version is read by every later kiln: a version that is in use gets
+/// no other columns.
+#[test]
+fn the_columns_of_a_version_never_change() {
+    let mut text = String::new();
+    for table in tables::TABLES {
+        let (name, newest) = table.version.split_once('/').unwrap();
+        for version in 1..=newest.parse().unwrap() {
+            let own = table
+                .columns
+                .iter()
+                .filter(|column| column.since == version);
+            let own: Vec<&str> = own.map(|column| column.name).collect();
+            text += &format!("{name}/{version}: {}\n", own.join(" "));
+        }
+    }
+    let kept = Path::new("tests/expected/columns.txt");
+    if std::env::var_os("KILN_BLESS").is_some() {
+        fs::write(kept, &text).unwrap();
+    }
+    assert!(
+        text == fs::read_to_string(kept).unwrap(),
+        "the columns are not those of {}: a new column needs a new version of its table; with one, \
+         write the file again with `KILN_BLESS=1 cargo test --release -p kiln --test suite tables::`",
+        kept.display()
+    );
+}
+
 /// Far more than the reader and the writer hold at once.
 #[test]
 fn a_thousand_rows_are_written_and_read_in_order() {

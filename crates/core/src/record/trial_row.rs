@@ -119,7 +119,7 @@ trial_table! {
     /// Behind the axes comes one column per metric of a command that is none of the columns below,
     /// named `metric.NAME`.
     /// Committed.
-    TRIALS = "trials/8" in "trials.csv";
+    TRIALS = "trials/9" in "trials.csv";
     since 1 runner {
         /// Id of the trial: the same settings have the same id everywhere.
         trial: TrialId,
@@ -251,8 +251,9 @@ trial_table! {
         /// Other processes on the device during the attempt: `none`, their number and memory, or
         /// `unknown`.
         foreign_processes: Option<String>,
-        /// Maximum number of trials of this launch that ran at the same time during this one,
-        /// itself included; other runs on the machine are not counted.
+        /// Maximum number of trials of this run that ran at the same time on this machine during
+        /// this one, itself included: of the launch, and of other workers as far as their heartbeats
+        /// told. Other runs on the machine are not counted.
         concurrent_trials: u64,
     }
     since 1 child {
@@ -425,6 +426,8 @@ trial_table! {
         gradient_noise_step: Option<u64>,
         /// Mean training loss of the steps that the scale is of.
         gradient_noise_loss: Option<f64> ["nats"],
+    }
+    since 9 child {
         /// Optimizer steps until the evaluation that reached `train.target`; empty if it was not
         /// reached.
         steps_to_target: Option<u64>,
