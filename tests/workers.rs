@@ -946,6 +946,36 @@ fn a_run_on_which_a_worker_works_is_seen_and_not_removed() {
 }
 
 #[test]
+fn trials_of_two_workers_of_one_host_know_of_each_other() {
+    let go = tempfile::tempdir().unwrap();
+    let go = go.path().join("go");
+    // Each runs on for a second once both have begun.
+    let place = sweep(
+        2,
+        &format!(
+            "0; while [ ! -e {} ]; do sleep 0.05; done; sleep 1",
+            go.display()
+        ),
+    );
+    submit(&place, &[]);
+    let workers =
+        ["locks-1", "locks-2"].map(|locks| kiln(&place, &["worker", "x"], locks).spawn().unwrap());
+    wait_until("both are at work", || {
+        tickets(&place) == states(&[("taken", 2)]) && place.processes().len() >= 2
+    });
+    fs::write(&go, "").unwrap();
+    for mut worker in workers {
+        assert!(worker.wait().unwrap().success());
+    }
+    end(&place, &["wait", "x", "--once"]);
+    assert_eq!(place.column("concurrent_trials"), ["2", "2"]);
+    let alone = sweep(2, "0.5");
+    submit(&alone, &[]);
+    assert_eq!(work(&alone).status, Some(0));
+    assert_eq!(alone.column("concurrent_trials"), ["1", "1"]);
+}
+
+#[test]
 fn who_attends_may_leave_and_the_workers_go_on() {
     let place = sweep(4, "1");
     submit(&place, &[]);

@@ -255,10 +255,7 @@ impl<'a> LaunchState<'a> {
             device: &self.slots.name(slot),
         });
         self.running.push(started);
-        let concurrent = self.running.len() as u64;
-        self.running
-            .iter_mut()
-            .for_each(|attempt| attempt.most_concurrent = attempt.most_concurrent.max(concurrent));
+        self.count_concurrent();
         if let Err(error) = watched {
             let stop = open::cannot_write(self.request)(error);
             self.fail(stop);

@@ -282,6 +282,17 @@ impl LaunchState<'_> {
         }
     }
 
+    /// Each running trial keeps the most that ran beside it, here and in other launches of this host,
+    /// which learn how many run here.
+    pub(super) fn count_concurrent(&mut self) {
+        let own = self.running.len();
+        let tickets = self.tickets.as_ref();
+        let concurrent = own as u64 + tickets.map_or(0, |tickets| tickets.beat(own));
+        for attempt in &mut self.running {
+            attempt.most_concurrent = attempt.most_concurrent.max(concurrent);
+        }
+    }
+
     /// Whether this launch may run the trial again: its ticket was not taken back.
     pub(super) fn is_its(&self, index: usize) -> bool {
         let id = &self.trials[index].id;

@@ -14,6 +14,7 @@ impl LaunchState<'_> {
         let now = self.clock.tick(Instant::now());
         let recorded = self.supervisor.look(now);
         self.note_unrecorded(recorded);
+        self.count_concurrent();
         for attempt in &mut self.running {
             attempt.keep_limits(&self.request.experiment.run, now);
             attempt.follow_memory_group();

@@ -38,6 +38,17 @@ pub(super) fn own_process() -> LaunchProcess {
     }
 }
 
+/// The process of a launch, if it is of this host and can be seen from `here`.
+pub(super) fn process_here(here: &ProcessNamespace, file: &LaunchFile) -> Option<ProcessId> {
+    let is_here = file.launch.anchor.boot_id == here.boot_id
+        && !here.boot_id.is_empty()
+        && file.process.namespace == here.pid_namespace;
+    is_here.then(|| ProcessId {
+        pid: file.launch.pid,
+        started: file.process.started,
+    })
+}
+
 /// Watches the launches of a run.
 #[derive(Debug)]
 pub(super) struct LaunchObserver {
@@ -144,14 +155,7 @@ impl LaunchObserver {
     /// Whether the process of a launch of this host lives; `None` for another host, and for another
     /// container of this one.
     fn lives_here(&self, file: &LaunchFile) -> Option<bool> {
-        let is_here = file.launch.anchor.boot_id == self.here.boot_id
-            && !self.here.boot_id.is_empty()
-            && file.process.namespace == self.here.pid_namespace;
-        let process = ProcessId {
-            pid: file.launch.pid,
-            started: file.process.started,
-        };
-        is_here.then(|| process.is_alive())
+        process_here(&self.here, file).map(|process| process.is_alive())
     }
 
     fn by_heartbeat(

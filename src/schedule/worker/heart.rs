@@ -1,23 +1,32 @@
-//! The thread of a worker that shows that it lives, and looks whether its tickets are still its own
-//! and whether it shall stop. It waits for the shared folder in place of the thread that watches the
-//! trials.
+//! The thread of a worker that shows that it lives, and looks whether its tickets are still its own,
+//! whether it shall stop, and how many trials others run on this host. It waits for the shared folder
+//! in place of the thread that watches the trials.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc::Sender},
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use kiln_core::record::{Heartbeat, RunFolder, StopAsked, Ticket, TicketQueue, TicketState};
 
-use super::beat;
+use super::{beat, neighbours::Neighbours};
 use crate::schedule::Event;
+
+/// Looks at the launches beside this one, for each beat.
+const LOOKS: u32 = 3;
+/// The least time between two looks is this part of that between two beats.
+const LEAST_REST: u32 = 10;
 
 /// What the thread and the launch share.
 #[derive(Debug, Default)]
 struct Pulse {
     held: Vec<Ticket>,
     running: u64,
+    /// Trials that other launches of the run have on this host, as seen since `running` changed.
+    beside: u64,
+    /// Whether `running` has changed since the last look.
+    has_news: bool,
     is_over: bool,
 }
 
@@ -53,10 +62,17 @@ impl Heart {
         Self { shared, thread }
     }
 
-    /// The tickets that the launch has now, and the number of trials that it runs.
-    pub(super) fn tell(&self, held: Vec<Ticket>, running: u64) {
+    /// The tickets that the launch has now, and the number of trials that it runs. Returns how many
+    /// other launches of the run have on this host, as last seen.
+    pub(super) fn tell(&self, held: Vec<Ticket>, running: u64) -> u64 {
         let mut pulse = lock(&self.shared.0);
+        if pulse.running != running {
+            // What was seen before a trial began says nothing of it.
+            (pulse.has_news, pulse.beside) = (true, 0);
+            self.shared.1.notify_all();
+        }
         (pulse.held, pulse.running) = (held, running);
+        pulse.beside
     }
 }
 
@@ -81,21 +97,38 @@ struct Beating {
 impl Beating {
     fn run(self, beat: Duration) {
         let mut asked: Option<StopAsked> = None;
-        for count in 0.. {
-            let (held, running) = {
-                let pulse = lock(&self.shared.0);
-                (pulse.held.clone(), pulse.running)
+        let mut neighbours = Neighbours::of(self.launch);
+        let (mut count, mut due) = (0, Instant::now());
+        loop {
+            let (held, running, has_news) = {
+                let mut pulse = lock(&self.shared.0);
+                let has_news = std::mem::take(&mut pulse.has_news);
+                (pulse.held.clone(), pulse.running, has_news)
             };
-            // A folder that does not answer now answers later.
-            let _ = Heartbeat { count, running }.write(&self.run, self.launch);
-            for ticket in self.taken_back(&held) {
-                let _ = self.events.send(Event::TakenBack(ticket));
+            let is_due = Instant::now() >= due;
+            if is_due || has_news {
+                // A folder that does not answer now answers later.
+                let _ = Heartbeat { count, running }.write(&self.run, self.launch);
+                count += 1;
             }
-            let now = self.queue.stop_asked();
-            if now > asked {
-                asked = now;
-                let _ = self.events.send(Event::StopAsked);
+            if is_due {
+                due = Instant::now() + beat;
+                for ticket in self.taken_back(&held) {
+                    let _ = self.events.send(Event::TakenBack(ticket));
+                }
+                let now = self.queue.stop_asked();
+                if now > asked {
+                    asked = now;
+                    let _ = self.events.send(Event::StopAsked);
+                }
+                neighbours.find(&self.run);
             }
+            let beside = neighbours.running(&self.run);
+            let mut pulse = lock(&self.shared.0);
+            if !pulse.has_news {
+                pulse.beside = beside;
+            }
+            drop(pulse);
             if self.rest(beat) {
                 return;
             }
@@ -121,10 +154,18 @@ impl Beating {
         lost.map(|ticket| ticket.number).collect()
     }
 
-    /// Waits for the next beat; returns whether the launch is over.
+    /// Waits for the next look, or for news; returns whether the launch is over.
     fn rest(&self, beat: Duration) -> bool {
+        let least = beat / LEAST_REST;
+        self.wait(least, |pulse| !pulse.is_over)
+            || self.wait(beat / LOOKS - least, |pulse| {
+                !pulse.is_over && !pulse.has_news
+            })
+    }
+
+    fn wait(&self, time: Duration, goes_on: impl Fn(&Pulse) -> bool) -> bool {
         let (pulse, woken) = &*self.shared;
-        let waited = woken.wait_timeout_while(lock(pulse), beat, |pulse| !pulse.is_over);
+        let waited = woken.wait_timeout_while(lock(pulse), time, |pulse| goes_on(pulse));
         waited.unwrap_or_else(PoisonError::into_inner).0.is_over
     }
 }

@@ -238,9 +238,10 @@ impl Tickets {
         self.queue.put(held.ticket, state).map(|put| put.is_some())
     }
 
-    /// The others learn what this launch is at.
-    pub(in crate::schedule) fn beat(&self, running: usize) {
+    /// The others learn what this launch is at. Returns how many trials they run on this host, as last
+    /// seen.
+    pub(in crate::schedule) fn beat(&self, running: usize) -> u64 {
         let held = self.held.iter().map(|held| held.ticket).collect();
-        self.heart.tell(held, running as u64);
+        self.heart.tell(held, running as u64)
     }
 }

@@ -10,6 +10,7 @@ mod gone;
 mod heart;
 mod held;
 mod limits;
+mod neighbours;
 mod submit;
 mod take_back;
 
