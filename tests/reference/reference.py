@@ -9,6 +9,7 @@ counter generator that crates/trial/tests/parity.rs has too, so no weights are s
 """
 
 import csv
+import itertools
 import math
 import pathlib
 import sys
@@ -361,10 +362,11 @@ def noise(name):
 def group_of(path):
     """The layer group of a parameter: its path up to its first numbers, else its first word."""
     words = path.split(".")
-    end = next((at for at, word in enumerate(words) if word.isdigit()), 0)
-    while words[end].isdigit() and end + 1 < len(words):
-        end += 1
-    return ".".join(words[: max(end, 1)])
+    first = next((at for at, word in enumerate(words) if word.isdigit()), None)
+    if first is None:
+        return words[0]
+    numbers = itertools.takewhile(str.isdigit, words[first:])
+    return ".".join([*words[:first], *numbers])
 
 
 def write(name, head, rows):

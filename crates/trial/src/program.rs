@@ -19,7 +19,7 @@ use kiln_core::{
 use crate::{calibrate, error::TrialError, examine, flavour, model::Registry, model_use, train};
 
 const HELP: &str = "\
-The child process of one kiln trial: trains the model of the trial file FILE and writes steps.csv, epochs.csv and trial.json into its folder.
+The child process of one kiln trial: trains the model of the trial file FILE and writes steps.csv, epochs.csv, trial.json and what else the file asks for into its folder.
 `kiln run` starts it; it can also be started by hand. Messages are JSON lines on standard output.
 
 Usage: kiln-trial FILE

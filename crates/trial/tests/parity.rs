@@ -500,8 +500,8 @@ fn the_noise_of_gradients_is_that_of_pytorch() {
         let step = measured.step;
         assert_eq!(row[0], step.to_string());
         is_equal(step, &measured.norms, &row[1..], 0.0);
-        assert_eq!(measured.groups.len(), measured.of_groups.len());
-        for (group, norms) in measured.groups.iter().zip(&measured.of_groups) {
+        assert_eq!(measured.layer_groups.len(), measured.of_groups.len());
+        for (group, norms) in measured.layer_groups.iter().zip(&measured.of_groups) {
             let row = wanted_of_groups.next().unwrap();
             let parameters = group.parameters.to_string();
             assert_eq!(row[..3], [step.to_string(), group.name.clone(), parameters]);

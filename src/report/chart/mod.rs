@@ -7,6 +7,7 @@
 mod bars;
 mod canvas;
 mod heat;
+mod intervals;
 mod lines;
 mod scale;
 mod values;
@@ -14,6 +15,7 @@ mod values;
 pub(super) use bars::{Bars, ChartBar};
 pub(super) use canvas::dark_rules;
 pub(super) use heat::{Heat, HeatCell, most_columns, short_number};
+pub(super) use intervals::{IntervalRow, Intervals};
 pub(super) use lines::{Band, ChartLine, ChartMark, Lines, MarkShape};
 pub(super) use scale::{AxisUnit, ChartAxis, Quantity, label_of};
 pub(super) use values::ChartValues;
@@ -38,6 +40,7 @@ pub(super) enum Picture {
     Lines(Lines),
     Bars(Bars),
     Heat(Heat),
+    Intervals(Intervals),
 }
 
 impl Chart {
@@ -48,6 +51,7 @@ impl Chart {
             Picture::Lines(lines) => lines.size(),
             Picture::Bars(bars) => bars.size(),
             Picture::Heat(heat) => heat.size(),
+            Picture::Intervals(intervals) => intervals.size(),
         };
         let mut text = String::new();
         {
@@ -57,6 +61,7 @@ impl Chart {
                 Picture::Lines(lines) => lines.draw(&root, &self.title),
                 Picture::Bars(bars) => bars.draw(&root, &self.title),
                 Picture::Heat(heat) => heat.draw(&root, &self.title),
+                Picture::Intervals(intervals) => intervals.draw(&root, &self.title),
             };
             let _ = root.present();
         }
@@ -80,6 +85,7 @@ impl Chart {
             Picture::Lines(lines) => lines.values(),
             Picture::Bars(bars) => bars.values(),
             Picture::Heat(heat) => heat.values(),
+            Picture::Intervals(intervals) => intervals.values(),
         }
     }
 }

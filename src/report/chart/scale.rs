@@ -270,7 +270,7 @@ impl ChartAxis {
     }
 
     /// How far along the axis a value stands, of 1.
-    fn share(&self, value: f64) -> f64 {
+    pub(super) fn share(&self, value: f64) -> f64 {
         match self.is_by_logarithm {
             true => (value / self.low).ln() / (self.high / self.low).ln(),
             false => (value - self.low) / (self.high - self.low).max(f64::MIN_POSITIVE),

@@ -190,6 +190,7 @@ impl<'a> Album<'a> {
                 &gallery.equal_samples,
             ),
             ("batches", "Steps against samples", &gallery.batches),
+            ("layers", "Gradient noise of layer groups", &gallery.layers),
             (CURVES, "Loss curves", &gallery.curves),
             ("memory", "Memory", &gallery.memory),
         ];

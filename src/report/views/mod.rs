@@ -14,7 +14,7 @@ mod spots;
 
 use kiln_core::{
     plan::{Outcome, TrialId},
-    record::{Course, RunFile, RunFolder, TrialRow, TrialTable},
+    record::{Course, LayerRow, RunFile, RunFolder, TrialRow, TrialTable, course},
     spec,
 };
 
@@ -80,6 +80,18 @@ impl<'a> RunView<'a> {
         course.map_err(|error| faults.push(error.to_string())).ok()
     }
 
+    /// The gradients of the trial's layer groups; empty where they were not measured or not kept.
+    fn layers(&self, row: &TrialRow, faults: &mut Vec<String>) -> Vec<LayerRow> {
+        let Some(folder) = self.folder else {
+            return Vec::new();
+        };
+        let layers = course::layers(folder, &row.trial, row.attempt);
+        layers.unwrap_or_else(|error| {
+            faults.push(error.to_string());
+            Vec::new()
+        })
+    }
+
     /// Its points, the lowest loss first: of validation where any has it, else of training; last
     /// those without.
     pub(super) fn by_loss(&self) -> Vec<&Point<'a>> {
@@ -121,8 +133,10 @@ pub(super) struct Gallery {
     pub(super) fields: Vec<Chart>,
     pub(super) curves: Vec<Chart>,
     pub(super) equal_samples: Vec<Chart>,
-    /// Steps against samples over batches, and the gradient noise of layers.
+    /// Steps against samples over batches.
     pub(super) batches: Vec<Chart>,
+    /// The gradient noise of layer groups.
+    pub(super) layers: Vec<Chart>,
     pub(super) memory: Vec<Chart>,
     /// Per trial: its name, and a chart for each reading.
     pub(super) hardware: Vec<TrialSeries>,
@@ -149,8 +163,7 @@ impl Gallery {
             batches: batches::charts(runs),
             ..Self::default()
         };
-        let layers = layers::charts(runs, &mut gallery.faults);
-        gallery.batches.extend(layers);
+        gallery.layers = layers::charts(runs, &mut gallery.faults);
         gallery.curves = curves::charts(runs, &mut gallery.faults);
         gallery.equal_samples = equal_samples::charts(runs, &spots, &mut gallery.faults);
         gallery.hardware = hardware::series(runs, &mut gallery.faults);
@@ -166,6 +179,7 @@ impl Gallery {
             &self.curves,
             &self.equal_samples,
             &self.batches,
+            &self.layers,
             &self.memory,
         ];
         over.into_iter()

@@ -43,7 +43,7 @@ pub(super) fn process_here(here: &ProcessNamespace, file: &LaunchFile) -> Option
     let is_here = file.launch.anchor.boot_id == here.boot_id
         && !here.boot_id.is_empty()
         && file.process.namespace == here.pid_namespace;
-    is_here.then(|| ProcessId {
+    is_here.then_some(ProcessId {
         pid: file.launch.pid,
         started: file.process.started,
     })

@@ -35,7 +35,7 @@ pub struct TrialFile {
     /// `$KILN_DATA`, absolute, if set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_folder: Option<PathBuf>,
-    /// The attempt's folder, absolute: steps.csv, epochs.csv and trial.json are written here.
+    /// The attempt's folder, absolute: the trial's tables and trial.json are written here.
     pub folder: PathBuf,
     /// Folder of the trial's checkpoints, absolute; the trial resumes from the newest one in it.
     /// Present if `train.checkpoint` is.

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{Cursor, Read},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::de::DeserializeOwned;
@@ -29,8 +29,6 @@ const FIRST_STEPS_BYTES: u64 = 1 << 20;
 pub struct Course {
     pub steps: Vec<StepRow>,
     pub epochs: Vec<EpochRow>,
-    /// Gradients of layer groups, if they were measured.
-    pub layers: Vec<LayerRow>,
     /// Start and end of the last attempt's measured window, in seconds after the run's start mark:
     /// as the trial reported them, else from its steps.
     pub window: Option<(f64, f64)>,
@@ -54,12 +52,8 @@ impl Course {
             .filter(|attempt| *attempt <= last_attempt)
         {
             let folder = run.attempt(trial, attempt);
-            let of = |table: &TableDescription| {
-                folder.join(table.file.rsplit('/').next().unwrap_or_default())
-            };
-            let steps: Vec<StepRow> = rows(&of(&STEPS), &STEPS)?;
-            let epochs: Vec<EpochRow> = rows(&of(&EPOCHS), &EPOCHS)?;
-            let layers: Vec<LayerRow> = rows(&of(&LAYERS), &LAYERS)?;
+            let steps: Vec<StepRow> = rows(&folder, &STEPS)?;
+            let epochs: Vec<EpochRow> = rows(&folder, &EPOCHS)?;
             if attempt == last_attempt {
                 // The attempt died before its first step: it has no steps of its own.
                 if steps.is_empty() {
@@ -69,21 +63,19 @@ impl Course {
                     .and_then(|launch| told_window(&folder, launch))
                     .or_else(|| window(&steps));
             }
-            course.go_on(steps, epochs, layers);
+            course.go_on(steps, epochs);
         }
         Ok(course)
     }
 
     /// A later attempt replaces the steps from its first one on, or all of them.
-    fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>, layers: Vec<LayerRow>) {
+    fn go_on(&mut self, steps: Vec<StepRow>, epochs: Vec<EpochRow>) {
         if let Some(first) = steps.first().map(|row| row.step) {
             self.steps.retain(|row| row.step < first);
             self.epochs.retain(|row| row.step < first);
-            self.layers.retain(|row| row.step < first);
         }
         self.steps.extend(steps);
         self.epochs.extend(epochs);
-        self.layers.extend(layers);
     }
 }
 
@@ -112,21 +104,46 @@ fn window(steps: &[StepRow]) -> Option<(f64, f64)> {
 /// # Errors
 /// A table exists but cannot be read.
 pub fn losses(folder: &Path, last_attempt: u64) -> Result<Vec<f64>, TableError> {
-    let name = STEPS.file.rsplit('/').next().unwrap_or_default();
     let mut course = Course::default();
     for attempt in 1..=last_attempt {
-        let path = folder.join(attempt.to_string()).join(name);
-        course.go_on(rows(&path, &STEPS)?, Vec::new(), Vec::new());
+        let folder = folder.join(attempt.to_string());
+        course.go_on(rows(&folder, &STEPS)?, Vec::new());
     }
     Ok(course.steps.iter().filter_map(|row| row.loss).collect())
+}
+
+/// The gradients of layer groups in the measured steps of a trial, joined from its attempts up to this
+/// one as a [`Course`] is; empty if they were not measured.
+///
+/// # Errors
+/// A table exists but cannot be read.
+pub fn layers(
+    run: &RunFolder,
+    trial: &TrialId,
+    last_attempt: u64,
+) -> Result<Vec<LayerRow>, TableError> {
+    let folders: Vec<PathBuf> = attempts(run, trial)
+        .into_iter()
+        .filter(|attempt| *attempt <= last_attempt)
+        .map(|attempt| run.attempt(trial, attempt))
+        .collect();
+    let mut joined: Vec<LayerRow> = Vec::new();
+    for folder in folders {
+        if !joined.is_empty()
+            && let Some(first) = rows::<StepRow>(&folder, &STEPS)?.first()
+        {
+            joined.retain(|row| row.step < first.step);
+        }
+        joined.extend(rows::<LayerRow>(&folder, &LAYERS)?);
+    }
+    Ok(joined)
 }
 
 /// The first loss that the attempts of a trial logged, up to this one. `folder` is the trial's.
 /// `None` if there is none, or its table cannot be read.
 pub fn first_loss(folder: &Path, last_attempt: u64) -> Option<f64> {
-    let name = STEPS.file.rsplit('/').next().unwrap_or_default();
     (1..=last_attempt).find_map(|attempt| {
-        let path = folder.join(attempt.to_string()).join(name);
+        let path = path_of(&folder.join(attempt.to_string()), &STEPS);
         if !path.is_file() {
             return None;
         }
@@ -137,9 +154,18 @@ pub fn first_loss(folder: &Path, last_attempt: u64) -> Option<f64> {
     })
 }
 
-/// The rows of a table of an attempt. It is synced before each checkpoint and at the end: after a
+/// The file of a table in an attempt's folder.
+fn path_of(folder: &Path, table: &TableDescription) -> PathBuf {
+    folder.join(table.file.rsplit('/').next().unwrap_or_default())
+}
+
+/// The rows of a table in an attempt's folder. It is synced before each checkpoint and at the end: after a
 /// power failure a line of a later step may hold zeros, and then only the rows before it count.
-fn rows<T: DeserializeOwned>(path: &Path, table: &TableDescription) -> Result<Vec<T>, TableError> {
+fn rows<T: DeserializeOwned>(
+    folder: &Path,
+    table: &TableDescription,
+) -> Result<Vec<T>, TableError> {
+    let path = &path_of(folder, table);
     if !path.is_file() {
         return Ok(Vec::new());
     }
@@ -236,12 +262,17 @@ mod tests {
             (losses, course.window),
             (vec![1.0, 2.0, 13.0, 14.0, 15.5], Some((13.0, 15.5)))
         );
-        let noise: Vec<f64> = course
-            .layers
-            .iter()
-            .filter_map(|row| row.gradient_noise)
-            .collect();
-        assert_eq!(noise, [1.0, 2.0, 13.0, 14.0, 15.5]);
+        let noise = |last_attempt: u64| -> Vec<f64> {
+            let joined = layers(&run, &trial, last_attempt).unwrap();
+            joined.iter().filter_map(|row| row.gradient_noise).collect()
+        };
+        assert_eq!(noise(3), [1.0, 2.0, 13.0, 14.0, 15.5]);
+        assert_eq!(noise(1), [1.0, 2.0, 3.0]);
+        // A table of layers that cannot be read takes nothing else away.
+        let layers_table = run.attempt(&trial, 3).join("layers.csv");
+        std::fs::write(layers_table, "kiln_table,step\nlayers/1,x\n").unwrap();
+        assert!(layers(&run, &trial, 3).is_err());
+        assert_eq!(Course::read(&run, &trial, 3, None).unwrap(), course);
         assert_eq!(
             Course::read(&run, &trial, 1, None).unwrap().window,
             Some((1.0, 3.0))
@@ -261,7 +292,7 @@ mod tests {
         let steps = [1, 2, 3].map(|number| step(number, number as f64, false));
         write(&path, &steps);
         let whole = std::fs::read(&path).unwrap();
-        let read = || rows::<StepRow>(&path, &STEPS);
+        let read = || rows::<StepRow>(folder.path(), &STEPS);
         assert_eq!(read().unwrap(), steps);
         let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
         for (lost, kept) in [

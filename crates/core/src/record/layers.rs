@@ -9,19 +9,23 @@ table! {
     since 1 {
         /// Optimizer step, from 1.
         step: u64,
-        /// The part of its parameters' names that they share, such as `blocks.3` or `token_table`.
+        /// The names of its parameters up to their first numbers, such as `blocks.3`, or up to the
+        /// first dot in those without a number, such as `token_table`.
         layer_group: String,
-        /// Its number of parameters.
+        /// Number of parameters in the group.
         parameters: u64,
-        /// Squared norm of its part of the step's gradient before clipping; the groups of a step add
-        /// up to the column of `steps.csv`, as in the next columns.
+        /// Squared norm of the step's gradient before clipping, over the parameters of this group
+        /// alone. The groups of a step add up to the column of this name in `steps.csv`; so do the
+        /// next three columns. Empty if it overflowed.
         gradient_norm_squared: Option<f64>,
-        /// Mean squared norm of its part of the gradients of the micro-batches.
+        /// Mean squared norm of the gradients of the micro-batches, over these parameters.
         micro_gradient_norm_squared: Option<f64>,
-        /// Unbiased estimate, from this step alone, of the squared norm of its part of the gradient
-        /// without noise; it may be negative.
+        /// Unbiased estimate, from this step alone, of the squared norm of the gradient without
+        /// noise, over these parameters; it may be negative. Empty where `steps.csv` has none for
+        /// the step.
         gradient_signal: Option<f64>,
-        /// The same of the trace of the covariance of its part of a sample's gradient.
+        /// Unbiased estimate, from this step alone, of the trace of the covariance of a sample's
+        /// gradient, over these parameters.
         gradient_noise: Option<f64>,
     }
 }

@@ -46,8 +46,8 @@ use crate::{
     error::TrialError,
 };
 
-/// The path of a tensor within its model: the name of a parameter begins with the kind of model, that
-/// of a running statistic does not.
+/// The path of a tensor within a built-in model: the name of a parameter begins with the kind of model,
+/// that of a running statistic does not.
 pub(crate) fn without_kind(name: &str) -> &str {
     match name.split_once('.') {
         Some((kind, within)) if kind.starts_with(char::is_uppercase) => within,

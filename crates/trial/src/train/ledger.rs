@@ -311,10 +311,10 @@ impl Ledger {
     }
 }
 
-/// The rows of a measured step's layer groups; `row` is that of the step. Where it counts for nothing,
-/// so do they.
+/// The rows of a measured step's layer groups; `row` is that of the step. They have no estimates where it
+/// has none: its loss is no number, or a gradient overflowed.
 fn layer_rows(row: &StepRow, measured: &MeasuredGradient) -> impl Iterator<Item = LayerRow> {
-    let groups = measured.groups.iter().zip(&measured.of_groups);
+    let groups = measured.layer_groups.iter().zip(&measured.of_groups);
     groups.map(|(group, norms)| {
         let sums = row.gradient_signal.and(norms.estimates());
         LayerRow {
@@ -336,7 +336,12 @@ fn finite(value: f64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use kiln_core::statistics::GradientNorms;
+
     use super::*;
+    use crate::train::trainable::LayerGroup;
 
     fn step(step: u64, ends_row: bool) -> OpenStep {
         OpenStep {
@@ -434,6 +439,77 @@ mod tests {
             ),
             (Some(1.0), Some(2f64.exp()), 7.0)
         );
+    }
+
+    /// Of two equal micro-batches of two samples.
+    fn norms(micro: f64, whole: f64) -> GradientNorms {
+        GradientNorms {
+            micro,
+            whole,
+            weights: 0.5,
+            samples: 2.0,
+        }
+    }
+
+    #[test]
+    fn layer_groups_have_rows_of_their_own_and_count_where_their_step_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut tables = Tables::create(folder.path()).unwrap();
+        let mut ledger = Ledger::new(10, 0, PLAN);
+        (1..=3).for_each(|number| ledger.open(step(number, false)));
+        let layer_groups: Arc<[LayerGroup]> = ["a", "b"]
+            .map(|name| LayerGroup {
+                name: name.to_owned(),
+                parameters: 3,
+            })
+            .into();
+        let measured = |step: u64, of_groups: [GradientNorms; 2]| MeasuredGradient {
+            step,
+            norms: norms(
+                of_groups[0].micro + of_groups[1].micro,
+                of_groups[0].whole + of_groups[1].whole,
+            ),
+            of_groups: of_groups.to_vec(),
+            layer_groups: Arc::clone(&layer_groups),
+        };
+        let both = [norms(2.0, 3.0), norms(1.0, 1.0)];
+        let gradients = [
+            measured(1, both),
+            measured(2, both),
+            measured(3, [norms(2.0, 3.0), norms(f64::INFINITY, f64::INFINITY)]),
+        ];
+        ledger
+            .settle(&[4.0, f64::NAN, 2.0], &[TIME; 3], &gradients, &mut tables)
+            .unwrap();
+        let rows: Vec<LayerRow> = read(folder.path(), "layers.csv");
+        let cells: Vec<(u64, &str, Option<f64>, Option<f64>)> = rows
+            .iter()
+            .map(|row| {
+                let group = row.layer_group.as_str();
+                (
+                    row.step,
+                    group,
+                    row.gradient_norm_squared,
+                    row.gradient_signal,
+                )
+            })
+            .collect();
+        assert_eq!(
+            cells,
+            [
+                (1, "a", Some(3.0), Some(2.0)),
+                (1, "b", Some(1.0), Some(0.0)),
+                (2, "a", Some(3.0), None),
+                (2, "b", Some(1.0), None),
+                (3, "a", Some(3.0), None),
+                (3, "b", None, None),
+            ]
+        );
+        // 2 × (2 / 0.5 - 2).
+        assert_eq!(rows[0].gradient_noise, Some(4.0));
+        let steps: Vec<StepRow> = read(folder.path(), "steps.csv");
+        let signals: Vec<Option<f64>> = steps.iter().map(|row| row.gradient_signal).collect();
+        assert_eq!(signals, [Some(2.0), None, None]);
     }
 
     #[test]

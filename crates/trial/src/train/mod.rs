@@ -12,7 +12,6 @@ mod early_stop;
 mod feed;
 pub(crate) mod generation;
 mod interrupt;
-mod layer_groups;
 mod learner;
 mod ledger;
 mod measurement;
@@ -47,13 +46,12 @@ use kiln_core::{
     plan::TrialFile,
     record::{Message, TrialResult, message::PROTOCOL},
 };
-pub use layer_groups::LayerGroup;
 pub use learner::Learner;
 pub(crate) use learner::MODEL_FILE;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
 pub use outcome::TrialEnded;
-pub use trainable::MeasuredGradient;
+pub use trainable::{LayerGroup, MeasuredGradient};
 
 use self::{
     checkpoint::{Keeper, ResumePoint},

@@ -5,10 +5,7 @@ use std::{iter, path::Path, sync::Arc};
 
 use kiln_core::{spec::GradientNoise, statistics::GradientNorms};
 
-use super::{
-    generation::Writing, layer_groups::LayerGroup, measurement::DeviceWork, objective::Scores,
-    optimizer::Counters,
-};
+use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
 use crate::{TrialError, data::HostBatch, model::TextMemory};
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
@@ -106,7 +103,16 @@ pub struct MeasuredGradient {
     pub norms: GradientNorms,
     /// Of each layer group; empty unless asked for.
     pub of_groups: Vec<GradientNorms>,
-    pub groups: Arc<[LayerGroup]>,
+    pub layer_groups: Arc<[LayerGroup]>,
+}
+
+/// Parameters whose names begin alike, as those of a block do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerGroup {
+    /// That beginning, such as `blocks.3` or `token_table`.
+    pub name: String,
+    /// Number of their values.
+    pub parameters: u64,
 }
 
 impl MeasuredGradient {

@@ -65,7 +65,7 @@ impl GradientWatch {
                 step: step.step,
                 norms: norms(read.of_all),
                 of_groups: read.of_groups.into_iter().map(norms).collect(),
-                groups: read.groups,
+                layer_groups: read.layer_groups,
             }
         };
         let norms = StepNorms::read(norms)?;

@@ -6,6 +6,8 @@
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
 
+mod layer_groups;
+
 use std::sync::Arc;
 
 use burn::{
@@ -15,6 +17,7 @@ use burn::{
 use burn_tch::TchTensor;
 use kiln_core::spec::{GradientNoise, Optimizer, Precision, Train};
 
+use self::layer_groups::LayerGroups;
 use super::{
     Counters, FIRST, NamedValues, ReadNorms, SECOND,
     collected::{Collected, FromTensor},
@@ -30,84 +33,64 @@ use crate::{
     },
     error::TrialError,
     model::Network,
-    train::{
-        layer_groups::{LayerGroup, layer_groups},
-        tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
-    },
+    train::tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
 };
 
-/// The squared norms of one step's gradients, each [1 + layer groups], f64, on the device: of all
-/// parameters together, then of each group.
+/// The squared norms of one step's gradients, on the device: each [1], of all parameters together, or
+/// [1 + parameters], followed by that of each one; f64.
 #[derive(Debug, Default)]
 pub(in crate::train) struct StepNorms {
     /// Sum over the backward passes so far.
     pub(in crate::train) micro: Option<tch::Tensor>,
     /// Of the whole gradient, before clipping.
     pub(in crate::train) whole: Option<tch::Tensor>,
-    /// Empty unless their norms are kept.
-    groups: Arc<[LayerGroup]>,
+    /// `None` if nothing is asked of layer groups.
+    layer_groups: Option<Arc<LayerGroups>>,
 }
 
-/// The layer groups whose norms are kept.
-#[derive(Debug)]
-struct Layers {
-    groups: Arc<[LayerGroup]>,
-    /// [groups, parameters], f64, on the device: 1 for the parameters of a group, else 0.
-    members: tch::Tensor,
-}
-
-impl Layers {
-    fn new(paths: &[String], parameters: &[&tch::Tensor]) -> Self {
-        let sizes = parameters.iter().map(|tensor| tensor.numel() as u64);
-        let (groups, of_each) = layer_groups(paths.iter().map(String::as_str).zip(sizes));
-        let device = parameters
-            .first()
-            .map_or(tch::Device::Cpu, |tensor| tensor.device());
-        let cells: Vec<f64> = (0..groups.len())
-            .flat_map(|group| of_each.iter().map(move |own| f64::from(*own == group)))
-            .collect();
-        let shape = [groups.len() as i64, of_each.len() as i64];
-        Self {
-            groups: groups.into(),
-            members: tch::Tensor::from_slice(&cells)
-                .reshape(shape)
-                .to_device(device),
-        }
+impl StepNorms {
+    fn of(&self, gradients: &[tch::Tensor]) -> Result<tch::Tensor, TrialError> {
+        let of_each = squared_norms(gradients)?;
+        let of_all = of_each.sum(None).reshape([1]);
+        Ok(match self.layer_groups {
+            Some(_) => tch::Tensor::cat(&[of_all, of_each], 0),
+            None => of_all,
+        })
     }
-}
-
-/// The squared norms of gradients, as [`StepNorms`] has them.
-fn norms(gradients: &[tch::Tensor], layers: Option<&Layers>) -> Result<tch::Tensor, TrialError> {
-    let each = squared_norms(gradients)?;
-    let all = each.sum(None).reshape([1]);
-    Ok(match layers {
-        Some(layers) => tch::Tensor::cat(&[all, layers.members.mv(&each)], 0),
-        None => all,
-    })
 }
 
 /// Reads the norms of ended steps of one training at once. Waits for the device.
 pub(super) fn read_norms(
     steps: impl Iterator<Item = StepNorms>,
 ) -> Result<Vec<ReadNorms>, TrialError> {
-    let (mut all, mut groups) = (Vec::new(), Vec::new());
+    let (mut all, mut layer_groups) = (Vec::new(), Vec::new());
     for step in steps {
         let (micro, whole) = step.micro.zip(step.whole).ok_or_else(without_backward)?;
-        all.push(tch::Tensor::stack(&[micro, whole], 1));
-        groups.push(step.groups);
+        all.extend([micro, whole]);
+        layer_groups.push(step.layer_groups);
     }
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let values = tch::Tensor::cat(&all, 0).reshape([-1]);
+    let values = tch::Tensor::stack(&all, 0).reshape([-1]);
     let values = Vec::<f64>::try_from(values).map_err(unreadable)?;
-    let mut pairs = values.as_chunks().0.iter().copied();
-    Ok(groups
-        .into_iter()
-        .map(|groups| ReadNorms {
-            of_all: pairs.next().unwrap_or_default(),
-            of_groups: pairs.by_ref().take(groups.len()).collect(),
-            groups,
+    let width = values.len() / all.len();
+    let steps = values.chunks_exact(2 * width).zip(layer_groups);
+    Ok(steps
+        .map(|(values, layer_groups)| {
+            let (micro, whole) = values.split_at(width);
+            let sums = |values: &[f64]| match &layer_groups {
+                Some(layer_groups) => layer_groups.sums(&values[1..]),
+                None => Vec::new(),
+            };
+            let of_groups = sums(micro).into_iter().zip(sums(whole));
+            ReadNorms {
+                of_all: [micro[0], whole[0]],
+                of_groups: of_groups.map(|(micro, whole)| [micro, whole]).collect(),
+                layer_groups: layer_groups
+                    .map(|layer_groups| Arc::clone(&layer_groups.groups))
+                    .unwrap_or_default(),
+            }
         })
         .collect())
 }
@@ -131,7 +114,7 @@ pub(crate) struct Fused {
     updates: u64,
     /// Of the current step, if it is measured, and of the last one until it is taken.
     watch: Option<StepNorms>,
-    layers: Option<Layers>,
+    layer_groups: Arc<LayerGroups>,
 }
 
 impl Fused {
@@ -146,6 +129,9 @@ impl Fused {
             .iter()
             .map(|tensor| usize::from(optimizer.weight_decay_of(tensor.dim()) == 0.0))
             .collect();
+        let sizes = found.tensors.iter().map(|tensor| tensor.numel() as u64);
+        let layer_groups =
+            LayerGroups::of(network, found.paths.iter().map(String::as_str).zip(sizes));
         let mut groups = [ParameterGroup::default(), ParameterGroup::default()];
         for (tensor, group) in found.tensors.into_iter().zip(&group_of) {
             groups[*group].begin(optimizer, &tensor);
@@ -162,19 +148,14 @@ impl Fused {
             gradients: Vec::new(),
             updates: 0,
             watch: None,
-            layers: None,
+            layer_groups: Arc::new(layer_groups),
         }
     }
 
     /// From now to the next update the norms of gradients are kept.
     pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
-        if wanted.layer_groups && self.layers.is_none() {
-            let parameters: Vec<&tch::Tensor> = self.parameters().collect();
-            self.layers = Some(Layers::new(&self.paths, &parameters));
-        }
-        let groups = self.layers.as_ref().map(|layers| layers.groups.clone());
         self.watch = Some(StepNorms {
-            groups: groups.unwrap_or_default(),
+            layer_groups: wanted.layer_groups.then(|| Arc::clone(&self.layer_groups)),
             ..StepNorms::default()
         });
     }
@@ -189,7 +170,7 @@ impl Fused {
         let Some(watch) = &mut self.watch else {
             return Ok(());
         };
-        let mut own = norms(terms, self.layers.as_ref())?;
+        let mut own = watch.of(terms)?;
         if let Some(scaler) = &self.scaler {
             own /= scaler.squared_factor();
         }
@@ -278,7 +259,7 @@ impl Fused {
             scaler.unscale(gradients)?;
         }
         if let Some(watch) = &mut self.watch {
-            watch.whole = Some(norms(gradients, self.layers.as_ref())?);
+            watch.whole = Some(watch.of(gradients)?);
         }
         if let Some(largest) = self.clip_norm {
             drop(clip(gradients, largest)?);

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub(super) use plain::parameters;
 
 use super::{
-    layer_groups::LayerGroup,
     tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
+    trainable::LayerGroup,
 };
 use crate::{error::TrialError, model::Network};
 
@@ -75,7 +75,7 @@ pub(super) struct ReadNorms {
     pub(super) of_all: [f64; 2],
     /// Of each layer group; empty unless asked for.
     pub(super) of_groups: Vec<[f64; 2]>,
-    pub(super) groups: Arc<[LayerGroup]>,
+    pub(super) layer_groups: Arc<[LayerGroup]>,
 }
 
 /// The values of a parameter, or of its gradient, on the host, for tests and comparisons.
@@ -151,10 +151,12 @@ impl Updater {
 
     /// From now to the next update the norms of gradients are kept; engine flex keeps none.
     pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
-        match (self, wanted) {
+        match self {
             #[cfg(feature = "libtorch")]
-            (Self::Fused(fused), wanted) => fused.watch_norms(wanted),
-            (Self::Plain(_), _) => {}
+            Self::Fused(fused) => fused.watch_norms(wanted),
+            Self::Plain(_) => {
+                let _ = wanted;
+            }
         }
     }
 

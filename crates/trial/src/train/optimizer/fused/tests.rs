@@ -535,7 +535,7 @@ fn the_norms_of_a_measured_step_are_those_of_its_gradients_without_scale_and_bef
         close(micro, squared(&first) + squared(&second));
         close(whole, squared(&both));
         let names: Vec<&str> = read
-            .groups
+            .layer_groups
             .iter()
             .map(|group| group.name.as_str())
             .collect();
@@ -550,7 +550,7 @@ fn the_norms_of_a_measured_step_are_those_of_its_gradients_without_scale_and_bef
             ]
         );
         assert_eq!(read.of_groups.len(), names.len());
-        for (group, [micro, whole]) in read.groups.iter().zip(&read.of_groups) {
+        for (group, [micro, whole]) in read.layer_groups.iter().zip(&read.of_groups) {
             let part = |values: &[f64]| -> Vec<f64> {
                 let all = paths.iter().zip(values);
                 let own = all.filter(|(path, _)| path.contains(&format!(".{}", group.name)));
