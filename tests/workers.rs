@@ -953,16 +953,20 @@ fn trials_of_two_workers_of_one_host_know_of_each_other() {
     let place = sweep(
         2,
         &format!(
-            "0; while [ ! -e {} ]; do sleep 0.05; done; sleep 1",
-            go.display()
+            "0; touch {go}-$KILN_VALUE_LAST; while [ ! -e {go} ]; do sleep 0.05; done; sleep 1",
+            go = go.display()
         ),
     );
     submit(&place, &[]);
     let workers =
         ["locks-1", "locks-2"].map(|locks| kiln(&place, &["worker", "x"], locks).spawn().unwrap());
-    wait_until("both are at work", || {
-        tickets(&place) == states(&[("taken", 2)]) && place.processes().len() >= 2
-    });
+    let has_begun = |number: u64| {
+        let file = format!("{}-{number}", go.display());
+        Path::new(&file).exists()
+    };
+    wait_until("both are at work", || has_begun(1) && has_begun(2));
+    // Each looks what others run, again and again.
+    std::thread::sleep(Duration::from_secs(1));
     fs::write(&go, "").unwrap();
     for mut worker in workers {
         assert!(worker.wait().unwrap().success());

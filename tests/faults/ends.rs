@@ -257,9 +257,9 @@ impl Scene {
         }
     }
 
-    /// Processes end within moments; a busy machine makes them a minute.
+    /// Processes end within moments; a busy machine makes that longer, and the grace of SIGTERM is 30 s.
     pub(crate) fn check_processes(&self) {
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_secs(20);
         loop {
             let left = self.processes();
             if left.is_empty() {

@@ -194,7 +194,7 @@ fn the_attempts_tables_agree_with_the_row(attempt: &Path, row: &Row) {
         .map(|step| number(step, "step_seconds"))
         .collect();
     assert!(
-        is_close(seconds.iter().sum(), number(row, "window_seconds"), 0.1),
+        is_close(seconds.iter().sum(), number(row, "window_seconds"), 0.025),
         "the steps make up the window"
     );
     seconds.sort_by(f64::total_cmp);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use kiln_core::{
     record::{LayerRow, TrialRow},
-    statistics::{MeasuredNoise, NoiseScale, NoiseSums},
+    statistics::{FEWEST_MEASURED, MeasuredNoise, NoiseScale, NoiseSums},
     units::{Fraction, counted, significant, without_controls},
 };
 
@@ -14,6 +14,8 @@ use crate::report::{
     points::Point,
 };
 
+/// Trials whose table is looked for.
+const MOST_TRIED: usize = 50;
 /// Groups in a picture.
 const MOST_ROWS: usize = 40;
 /// Names in a sentence, and letters of one.
@@ -25,10 +27,13 @@ const MOST_LETTERS: usize = 40;
 pub(super) fn charts(runs: &[RunView<'_>], faults: &mut Vec<String>) -> Vec<Chart> {
     let mut charts = Vec::new();
     for (place, run) in runs.iter().enumerate() {
-        let drawn = trials(run).into_iter().find_map(|(point, row)| {
-            let layers = run.layers(row, faults);
-            chart(&name_in(runs, place, point), row, &layers)
-        });
+        let drawn = trials(run)
+            .into_iter()
+            .take(MOST_TRIED)
+            .find_map(|(point, row)| {
+                let layers = run.layers(row, faults);
+                chart(&name_in(runs, place, point), row, &layers)
+            });
         charts.extend(drawn.map(|mut chart| {
             if runs.len() > 1 {
                 chart.title = format!("{}: {}", run.label, chart.title);
@@ -88,8 +93,9 @@ fn groups(rows: &[LayerRow]) -> Vec<Group<'_>> {
         groups[at].steps.extend(sums);
     }
     for group in &mut groups {
-        let before = group.steps.len() - NoiseScale::window(group.steps.len());
-        group.steps.drain(..before);
+        let newest = NoiseScale::window(group.steps.len());
+        let used = newest - newest % FEWEST_MEASURED;
+        group.steps.drain(..group.steps.len() - used);
     }
     groups
 }
@@ -136,15 +142,14 @@ fn chart(name: &str, row: &TrialRow, layers: &[LayerRow]) -> Option<Chart> {
 
 /// Those with the most of the noise, in their order.
 fn with_most_noise<'a>(
-    mut known: Vec<(&'a Group<'a>, NoiseScale)>,
+    known: Vec<(&'a Group<'a>, NoiseScale)>,
 ) -> Vec<(&'a Group<'a>, NoiseScale)> {
-    let mut noise: Vec<f64> = known.iter().map(|(group, _)| group.mean().noise).collect();
-    noise.sort_by(|one, other| other.total_cmp(one));
-    if let Some(least) = noise.get(MOST_ROWS - 1) {
-        known.retain(|(group, _)| group.mean().noise >= *least);
-        known.truncate(MOST_ROWS);
-    }
-    known
+    let mut ranked: Vec<_> = known.into_iter().enumerate().collect();
+    let noise = |(_, (group, _)): &(usize, (&Group<'_>, NoiseScale))| group.mean().noise;
+    ranked.sort_by(|one, other| noise(other).total_cmp(&noise(one)));
+    ranked.truncate(MOST_ROWS);
+    ranked.sort_by_key(|(place, _)| *place);
+    ranked.into_iter().map(|(_, known)| known).collect()
 }
 
 fn interval_row(group: &Group<'_>, scale: NoiseScale, whole: NoiseSums) -> IntervalRow {
@@ -162,7 +167,7 @@ fn interval_row(group: &Group<'_>, scale: NoiseScale, whole: NoiseSums) -> Inter
         name: group.name.to_owned(),
         value: scale.scale.filter(|_| scale.high.is_some()),
         low: scale.low,
-        high: scale.high,
+        high: scale.high.filter(|_| scale.scale.is_some()),
         detail,
     }
 }

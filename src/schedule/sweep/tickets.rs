@@ -27,7 +27,7 @@ impl LaunchState<'_> {
             Some(_) => Ok(false),
             None => self.take_from(&mut tickets),
         };
-        tickets.beat(self.running.len());
+        tickets.tell(self.running.len());
         self.tickets = Some(tickets);
         match taken {
             Ok(false) => {
@@ -163,7 +163,7 @@ impl LaunchState<'_> {
             .partition(is_done);
         tickets.held = left;
         self.put(&tickets, done, TicketState::Done);
-        tickets.beat(self.running.len());
+        tickets.tell(self.running.len());
         self.tickets = Some(tickets);
     }
 
@@ -219,7 +219,7 @@ impl LaunchState<'_> {
         }
         self.notice(&format!("{why}; its ticket is left to others"));
         self.put(&tickets, left, TicketState::Open);
-        tickets.beat(self.running.len());
+        tickets.tell(self.running.len());
         self.tickets = Some(tickets);
     }
 
@@ -236,7 +236,7 @@ impl LaunchState<'_> {
             tickets.pass_on(held.ticket.number);
         }
         self.put(&tickets, passed, TicketState::Open);
-        tickets.beat(self.running.len());
+        tickets.tell(self.running.len());
         self.tickets = Some(tickets);
         is_passed_on
     }
@@ -287,7 +287,7 @@ impl LaunchState<'_> {
     pub(super) fn count_concurrent(&mut self) {
         let own = self.running.len();
         let tickets = self.tickets.as_ref();
-        let concurrent = own as u64 + tickets.map_or(0, |tickets| tickets.beat(own));
+        let concurrent = own as u64 + tickets.map_or(0, |tickets| tickets.tell(own));
         for attempt in &mut self.running {
             attempt.most_concurrent = attempt.most_concurrent.max(concurrent);
         }

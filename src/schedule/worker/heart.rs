@@ -14,9 +14,10 @@ use super::{beat, neighbours::Neighbours};
 use crate::schedule::Event;
 
 /// Looks at the launches beside this one, for each beat.
-const LOOKS: u32 = 3;
-/// The least time between two looks is this part of that between two beats.
-const LEAST_REST: u32 = 10;
+const LOOKS_PER_BEAT: u32 = 3;
+/// News is told and looked at after this part of a beat: between two trials a launch runs none for a
+/// moment.
+const SETTLING: u32 = 30;
 
 /// What the thread and the launch share.
 #[derive(Debug, Default)]
@@ -121,15 +122,18 @@ impl Beating {
                     asked = now;
                     let _ = self.events.send(Event::StopAsked);
                 }
-                neighbours.find(&self.run);
             }
+            neighbours.find(&self.run);
             let beside = neighbours.running(&self.run);
             let mut pulse = lock(&self.shared.0);
             if !pulse.has_news {
                 pulse.beside = beside;
             }
             drop(pulse);
-            if self.rest(beat) {
+            let left = due.saturating_duration_since(Instant::now());
+            if self.rest(left.min(beat / LOOKS_PER_BEAT), beat / SETTLING) {
+                // Others count what runs as long as this process lives.
+                let _ = Heartbeat { count, running: 0 }.write(&self.run, self.launch);
                 return;
             }
         }
@@ -154,13 +158,11 @@ impl Beating {
         lost.map(|ticket| ticket.number).collect()
     }
 
-    /// Waits for the next look, or for news; returns whether the launch is over.
-    fn rest(&self, beat: Duration) -> bool {
-        let least = beat / LEAST_REST;
-        self.wait(least, |pulse| !pulse.is_over)
-            || self.wait(beat / LOOKS - least, |pulse| {
-                !pulse.is_over && !pulse.has_news
-            })
+    /// Waits for so long, or for news and then for `settling`; returns whether the launch is over.
+    fn rest(&self, time: Duration, settling: Duration) -> bool {
+        let before = time.saturating_sub(settling);
+        self.wait(before, |pulse| !pulse.is_over && !pulse.has_news)
+            || self.wait(settling, |pulse| !pulse.is_over)
     }
 
     fn wait(&self, time: Duration, goes_on: impl Fn(&Pulse) -> bool) -> bool {
@@ -172,4 +174,61 @@ impl Beating {
 
 fn lock(pulse: &Mutex<Pulse>) -> MutexGuard<'_, Pulse> {
     pulse.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use kiln_core::record::launch_folder;
+
+    use super::*;
+    use crate::schedule::worker::neighbours::tests::begin_here;
+
+    const BEAT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn what_runs_is_told_at_once_and_what_others_run_counts_from_the_next_look_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let queue = TicketQueue::create(&run, &[]).unwrap();
+        let own = launch_folder::make(&run, 0).unwrap();
+        let other = begin_here(&run, 2);
+        let shared = Shared::default();
+        let (events, _heard) = channel();
+        let beating = Beating {
+            run: run.clone(),
+            queue,
+            launch: own,
+            events,
+            shared: Arc::clone(&shared),
+        };
+        let heart = Heart {
+            shared,
+            thread: Some(std::thread::spawn(move || beating.run(BEAT))),
+        };
+        let wait_for = |holds: &dyn Fn() -> bool| {
+            let began = Instant::now();
+            while !holds() {
+                assert!(began.elapsed() < Duration::from_secs(60), "it never came");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let told = || Heartbeat::read(&run, own).map_or(9, |beat| beat.running);
+        wait_for(&|| told() == 0);
+        assert_eq!(heart.tell(Vec::new(), 1), 0, "seen before it began");
+        wait_for(&|| told() == 1);
+        wait_for(&|| heart.tell(Vec::new(), 1) == 2);
+        Heartbeat {
+            count: 9,
+            running: 3,
+        }
+        .write(&run, other)
+        .unwrap();
+        wait_for(&|| heart.tell(Vec::new(), 1) == 3);
+        assert_eq!(heart.tell(Vec::new(), 2), 0, "another trial began");
+        wait_for(&|| told() == 2);
+        drop(heart);
+        assert_eq!(told(), 0, "nothing runs any more");
+    }
 }

@@ -240,7 +240,7 @@ impl Tickets {
 
     /// The others learn what this launch is at. Returns how many trials they run on this host, as last
     /// seen.
-    pub(in crate::schedule) fn beat(&self, running: usize) -> u64 {
+    pub(in crate::schedule) fn tell(&self, running: usize) -> u64 {
         let held = self.held.iter().map(|held| held.ticket).collect();
         self.heart.tell(held, running as u64)
     }

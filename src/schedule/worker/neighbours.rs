@@ -14,8 +14,8 @@ pub(super) struct Neighbours {
     own: u64,
     here: ProcessNamespace,
     alive: Vec<(u64, ProcessId)>,
-    /// Those that are not alive here, and never will be.
-    settled: HashSet<u64>,
+    /// Those of other hosts, and those that have ended.
+    left_out: HashSet<u64>,
 }
 
 impl Neighbours {
@@ -24,7 +24,7 @@ impl Neighbours {
             own,
             here: ProcessNamespace::here(),
             alive: Vec::new(),
-            settled: HashSet::new(),
+            left_out: HashSet::new(),
         }
     }
 
@@ -32,7 +32,7 @@ impl Neighbours {
     pub(super) fn find(&mut self, run: &RunFolder) {
         for launch in launch_folder::launches(run) {
             let is_known = launch == self.own
-                || self.settled.contains(&launch)
+                || self.left_out.contains(&launch)
                 || self.alive.iter().any(|(known, _)| *known == launch);
             // One that has not written its record yet is looked at again.
             let file = (!is_known).then(|| LaunchFile::read(run, launch)).flatten();
@@ -40,7 +40,7 @@ impl Neighbours {
             match process_here(&self.here, &file) {
                 Some(process) => self.alive.push((launch, process)),
                 None => {
-                    self.settled.insert(launch);
+                    self.left_out.insert(launch);
                 }
             }
         }
@@ -52,7 +52,7 @@ impl Neighbours {
             .alive
             .extract_if(.., |(_, process)| !process.is_alive())
             .map(|(launch, _)| launch);
-        self.settled.extend(ended);
+        self.left_out.extend(ended);
         let beats = self.alive.iter();
         let beats = beats.filter_map(|(launch, _)| Heartbeat::read(run, *launch));
         beats.map(|beat| beat.running).sum()
@@ -60,7 +60,7 @@ impl Neighbours {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use kiln_core::record::LaunchProcess;
     use serde_json::json;
 
@@ -84,19 +84,29 @@ mod tests {
         number
     }
 
+    /// A launch of this process on this host.
+    pub(in crate::schedule::worker) fn begin_here(run: &RunFolder, running: u64) -> u64 {
+        begin(
+            run,
+            running,
+            own_process(),
+            &ProcessNamespace::here().boot_id,
+        )
+    }
+
     #[test]
     fn trials_of_living_launches_of_this_host_are_counted_without_the_own_ones() {
         let folder = tempfile::tempdir().unwrap();
         let run = RunFolder::at(folder.path());
         let here = ProcessNamespace::here().boot_id;
-        let own = begin(&run, 3, own_process(), &here);
+        let own = begin_here(&run, 3);
         let mut neighbours = Neighbours::of(own);
         let count = |neighbours: &mut Neighbours| {
             neighbours.find(&run);
             neighbours.running(&run)
         };
         assert_eq!(count(&mut neighbours), 0);
-        let other = begin(&run, 2, own_process(), &here);
+        let other = begin_here(&run, 2);
         assert_eq!(neighbours.running(&run), 0, "it was not looked for");
         assert_eq!(count(&mut neighbours), 2);
         begin(&run, 5, own_process(), "another host");

@@ -67,17 +67,35 @@ impl CollectedRows {
                 collected.add(launch, &table)?;
             }
         }
-        // One that is damaged is made again.
-        if let Ok(Some(own)) = read_table(&run.trials_table(), TRIALS.version)
-            && collected
-                .head
-                .as_ref()
-                .is_none_or(|head| head.columns == own.head.columns)
-        {
-            collected.add(OWN, &own)?;
+        // One that is damaged is made again; so is one of another version, if it has nothing that the
+        // launches lack.
+        if let Ok(Some(own)) = read_table(&run.trials_table(), TRIALS.version) {
+            let is_same = |head: &TableHead| head.columns == own.head.columns;
+            if collected.head.as_ref().is_none_or(is_same) || collected.lacks(&own) {
+                collected.add(OWN, &own)?;
+            }
         }
         collected.order();
         Ok(collected)
+    }
+
+    /// Whether the table has an attempt that is not among these rows.
+    fn lacks(&self, table: &Table) -> bool {
+        let place = |name: &str| table.head.columns.iter().position(|column| column == name);
+        let (Some(trial), Some(attempt)) = (place("trial"), place("attempt")) else {
+            return false;
+        };
+        let known: HashSet<(&str, u64)> = self
+            .rows
+            .iter()
+            .map(|row| (row.trial.as_str(), row.attempt))
+            .collect();
+        table.records().any(|record| {
+            let cells: Vec<&str> = record.cells().collect();
+            let number = cells.get(attempt).and_then(|cell| cell.parse().ok());
+            let key = cells.get(trial).copied().zip(number);
+            key.is_some_and(|key| !known.contains(&key))
+        })
     }
 
     fn add(&mut self, launch: u64, table: &Table) -> Result<(), TableError> {
@@ -484,7 +502,18 @@ mod tests {
         assert_eq!(CollectedRows::read(&run).unwrap().text(), whole);
         fs::remove_dir_all(run.path().join("launches")).unwrap();
         assert_eq!(CollectedRows::read(&run).unwrap().text(), whole);
+        // One of another version is refused while it alone has rows, and made again once it has not.
+        let (_place, run) = self::run(&[(1, vec![row(1, 1, 1, Completed)])]);
+        let text = String::from_utf8(whole.unwrap()).unwrap();
+        let other = text.replacen(",model.size,", ",model.other,", 1);
+        fs::write(run.trials_table(), &other).unwrap();
+        let refused = CollectedRows::read(&run).unwrap_err();
+        assert!(matches!(refused, TableError::Columns { .. }), "{refused}");
+        let shorter = &other[..other.trim_end().rfind('\n').unwrap() + 1];
+        fs::write(run.trials_table(), shorter).unwrap();
+        assert_eq!(CollectedRows::read(&run).unwrap().len(), 1);
         // A damaged one is none.
+        fs::remove_dir_all(run.path().join("launches")).unwrap();
         fs::write(run.trials_table(), "x,y\n1,2\n").unwrap();
         assert!(CollectedRows::read(&run).unwrap().is_empty());
     }

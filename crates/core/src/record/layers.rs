@@ -16,13 +16,13 @@ table! {
         parameters: u64,
         /// Squared norm of the step's gradient before clipping, over the parameters of this group
         /// alone. The groups of a step add up to the column of this name in `steps.csv`; so do the
-        /// next three columns. Empty if it overflowed.
+        /// next three columns. Empty if it overflowed, like the next column.
         gradient_norm_squared: Option<f64>,
         /// Mean squared norm of the gradients of the micro-batches, over these parameters.
         micro_gradient_norm_squared: Option<f64>,
         /// Unbiased estimate, from this step alone, of the squared norm of the gradient without
         /// noise, over these parameters; it may be negative. Empty where `steps.csv` has none for
-        /// the step.
+        /// the step, like the next column.
         gradient_signal: Option<f64>,
         /// Unbiased estimate, from this step alone, of the trace of the covariance of a sample's
         /// gradient, over these parameters.

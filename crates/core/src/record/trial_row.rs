@@ -253,7 +253,7 @@ trial_table! {
         foreign_processes: Option<String>,
         /// Maximum number of trials of this run that ran at the same time on this machine during
         /// this one, itself included: of the launch, and of other workers as far as their heartbeats
-        /// told. Other runs on the machine are not counted.
+        /// told (until `trials/8` of the launch alone). Other runs on the machine are not counted.
         concurrent_trials: u64,
     }
     since 1 child {

@@ -150,13 +150,12 @@ impl Updater {
     }
 
     /// From now to the next update the norms of gradients are kept; engine flex keeps none.
+    #[cfg_attr(not(feature = "libtorch"), expect(unused_variables))]
     pub(super) fn watch_norms(&mut self, wanted: GradientNoise) {
         match self {
             #[cfg(feature = "libtorch")]
             Self::Fused(fused) => fused.watch_norms(wanted),
-            Self::Plain(_) => {
-                let _ = wanted;
-            }
+            Self::Plain(_) => {}
         }
     }
 
