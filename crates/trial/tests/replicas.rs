@@ -435,7 +435,7 @@ fn engine_flex_measures_no_gradient_and_says_so() {
     assert_eq!(measured.losses, train(case, 1, 2).losses);
 }
 
-/// What `steps.csv` has of a measured gradient alone.
+/// The columns of `steps.csv` that one measured step fills by itself.
 #[cfg(feature = "libtorch")]
 fn cells(row: &StepRow) -> [Option<f64>; 4] {
     [

@@ -143,7 +143,7 @@ impl Intervals {
     }
 }
 
-/// Of a row, below the head.
+/// Vertical center of a row, in pixels below the picture's title.
 fn middle(row: usize) -> i32 {
     ABOVE + row as i32 * ROW_HEIGHT + ROW_HEIGHT / 2
 }

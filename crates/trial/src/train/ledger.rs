@@ -441,7 +441,7 @@ mod tests {
         );
     }
 
-    /// Of two equal micro-batches of two samples.
+    /// The norms of a step with two equal micro-batches of two samples each.
     fn norms(micro: f64, whole: f64) -> GradientNorms {
         GradientNorms {
             micro,

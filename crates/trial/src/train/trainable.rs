@@ -101,7 +101,7 @@ pub(crate) trait Trainable: DeviceWork {
 pub struct MeasuredGradient {
     pub step: u64,
     pub norms: GradientNorms,
-    /// Of each layer group; empty unless asked for.
+    /// The norms over each layer group; empty unless `measure.gradient_noise.layer_groups` is set.
     pub of_groups: Vec<GradientNorms>,
     pub layer_groups: Arc<[LayerGroup]>,
 }

@@ -68,12 +68,12 @@ impl StepNorms {
     }
 }
 
-/// The squared norms of one step's gradients, each as the sum over its backward passes and as that of
-/// the whole gradient before clipping.
+/// The squared norms of one step's gradients. Each pair is the sum over the step's backward passes, and
+/// the norm of the whole gradient before clipping.
 #[derive(Clone, Debug)]
 pub(super) struct ReadNorms {
     pub(super) of_all: [f64; 2],
-    /// Of each layer group; empty unless asked for.
+    /// The norms over each layer group; empty unless `measure.gradient_noise.layer_groups` is set.
     pub(super) of_groups: Vec<[f64; 2]>,
     pub(super) layer_groups: Arc<[LayerGroup]>,
 }
