@@ -416,9 +416,48 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
         outcomes.len() > 3 && outcomes.iter().all(|outcome| outcome == "interrupted"),
         "{outcomes:?} {reasons:?} {ended:?}"
     );
-    let is_told = |reason: &&String| reason.contains("while this worker was out of reach");
+    let is_told = |reason: &&String| reason.contains("its worker was believed gone");
     assert!(reasons.iter().filter(is_told).count() > 3, "{reasons:?}");
     assert_eq!(tickets(&place), states(&[("open", 1)]));
+}
+
+#[test]
+fn a_worker_that_is_there_and_loses_each_ticket_takes_no_more() {
+    let place = sweep(1, "30");
+    submit(&place, &[]);
+    let worker = kiln(&place, &["worker", "x"], "locks")
+        .stderr(std::process::Stdio::piped())
+        .spawn();
+    let mut worker = worker.unwrap();
+    // As whoever attends does when Slurm knows nothing of the worker's job any more.
+    let queue = place.latest().join("queue");
+    let take_back = || {
+        for entry in fs::read_dir(&queue).unwrap().flatten() {
+            let name = entry.file_name().into_string().unwrap();
+            if name.contains(".taken-") && !place.processes().is_empty() {
+                let _ = fs::rename(entry.path(), queue.join("0001.open"));
+            }
+        }
+    };
+    wait_until("it takes no more", || {
+        take_back();
+        worker.try_wait().unwrap().is_some()
+    });
+    let said = worker.wait_with_output().unwrap();
+    let told = String::from_utf8(said.stderr).unwrap();
+    assert_eq!(said.status.code(), Some(3), "{told}");
+    assert!(
+        told.contains("twice in a row although it was there"),
+        "{told}"
+    );
+    assert_eq!(tickets(&place), states(&[("open", 1)]));
+    let _ = end(&place, &["wait", "x", "--once"]);
+    let outcomes = place.column("outcome");
+    // On a busy machine it may have been away itself for one of them.
+    assert!(
+        outcomes.len() >= 2 && outcomes.iter().all(|outcome| outcome == "interrupted"),
+        "{outcomes:?}"
+    );
 }
 
 #[test]

@@ -241,7 +241,7 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
         ),
         StopCause::TakenBack => (
             Outcome::Interrupted,
-            "was stopped because its ticket was taken back while this worker was out of reach"
+            "was stopped because its ticket was taken back: its worker was believed gone"
                 .to_owned(),
         ),
         StopCause::Protocol => (

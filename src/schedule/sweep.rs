@@ -155,7 +155,7 @@ impl<'a> LaunchState<'a> {
                 Ok(Event::Signal(signal)) => self.signal(signal),
                 Ok(Event::Window(token)) => self.mark(token),
                 Ok(Event::Ended(token)) => self.ended(token),
-                Ok(Event::TakenBack(ticket)) => self.ticket_taken_back(ticket),
+                Ok(Event::TakenBack(lost)) => self.tickets_taken_back(&lost),
                 Ok(Event::StopAsked) => self.stop_as_asked(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,

@@ -4,6 +4,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
@@ -142,6 +143,13 @@ pub fn monotonic_nanoseconds() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Time since the boot, which also passes while the machine is suspended (CLOCK_BOOTTIME).
+pub fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    // Both parts are never negative on this clock.
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
 /// Bytes that this user may still write at `folder`, which may not exist yet: the nearest existing
 /// folder above it is used.
 ///
@@ -207,7 +215,7 @@ pub(super) fn busy_fraction(before: Option<(u64, u64)>, after: Option<(u64, u64)
 
 /// Share of the time of all cores of the machine that any process keeps busy over a moment; `None`
 /// if it cannot be read. Sleeps meanwhile.
-pub fn busy_fraction_over(moment: std::time::Duration) -> Option<f64> {
+pub fn busy_fraction_over(moment: Duration) -> Option<f64> {
     let before = cpu_ticks();
     std::thread::sleep(moment);
     busy_fraction(before, cpu_ticks())

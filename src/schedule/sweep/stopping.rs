@@ -50,6 +50,20 @@ impl LaunchState<'_> {
         }
     }
 
+    /// Ends a worker whose tickets are taken back one after the other.
+    pub(super) fn end_if_believed_gone(&mut self) {
+        let mut tickets = self.tickets.iter();
+        if self.cause.is_none() && tickets.any(Tickets::is_believed_gone) {
+            self.cause = Some(EndCause::BelievedGone);
+            self.start_no_more(RunStop::CannotRun(
+                "tickets were taken back from this worker twice in a row although it was there: \
+                 whoever attends believes it gone, because Slurm says so of its job, or because its \
+                 heartbeats do not get to the shared folder; it takes no more"
+                    .to_owned(),
+            ));
+        }
+    }
+
     /// Ends a worker on whose node trials fail before they begin.
     pub(super) fn judge_node(&mut self, row: &TableRow, was_ready: bool) {
         let Some(tickets) = &mut self.tickets else {

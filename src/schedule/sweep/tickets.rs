@@ -13,7 +13,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldTicket, Tickets, next_state, why_damaged, why_held},
+    worker::{HeldTicket, LostTickets, Tickets, next_state, why_damaged, why_held},
 };
 
 impl LaunchState<'_> {
@@ -27,7 +27,6 @@ impl LaunchState<'_> {
             Some(_) => Ok(false),
             None => self.take_from(&mut tickets),
         };
-        tickets.tell(self.running.len());
         self.tickets = Some(tickets);
         match taken {
             Ok(false) => {
@@ -162,9 +161,9 @@ impl LaunchState<'_> {
             .into_iter()
             .partition(is_done);
         tickets.held = left;
-        self.put(&tickets, done, TicketState::Done);
-        tickets.tell(self.running.len());
+        self.put(&mut tickets, done, TicketState::Done);
         self.tickets = Some(tickets);
+        self.end_if_believed_gone();
     }
 
     /// Gives back what this launch has not finished.
@@ -184,7 +183,7 @@ impl LaunchState<'_> {
             if state == TicketState::Held {
                 self.notice(&why_held(held.ticket.number));
             }
-            self.put(&tickets, vec![held], state);
+            self.put(&mut tickets, vec![held], state);
         }
     }
 
@@ -218,8 +217,7 @@ impl LaunchState<'_> {
             tickets.leave(held.ticket.number, why.to_owned());
         }
         self.notice(&format!("{why}; its ticket is left to others"));
-        self.put(&tickets, left, TicketState::Open);
-        tickets.tell(self.running.len());
+        self.put(&mut tickets, left, TicketState::Open);
         self.tickets = Some(tickets);
     }
 
@@ -235,37 +233,45 @@ impl LaunchState<'_> {
         for held in &passed {
             tickets.pass_on(held.ticket.number);
         }
-        self.put(&tickets, passed, TicketState::Open);
-        tickets.tell(self.running.len());
+        self.put(&mut tickets, passed, TicketState::Open);
         self.tickets = Some(tickets);
         is_passed_on
     }
 
-    fn put(&mut self, tickets: &Tickets, all: Vec<HeldTicket>, state: TicketState) {
+    fn put(&mut self, tickets: &mut Tickets, all: Vec<HeldTicket>, state: TicketState) {
         for held in all {
             match tickets.put(&held, state) {
                 Ok(true) => {}
-                Ok(false) => self.notice(&format!(
-                    "ticket {} was taken back while this worker was out of reach",
-                    held.ticket.number
-                )),
+                Ok(false) => {
+                    tickets.note_taken_back();
+                    self.notice(&format!(
+                        "ticket {} was taken back: this worker was believed gone",
+                        held.ticket.number
+                    ));
+                }
                 Err(error) => self.fail(open::cannot_write(self.request)(error)),
             }
         }
     }
 
-    /// The ticket of this number is no longer this launch's: its trials are stopped, and those that
-    /// wait are left to others.
-    pub(super) fn ticket_taken_back(&mut self, number: u64) {
+    /// These tickets are no longer this launch's: their trials are stopped, and those that wait are
+    /// left to others.
+    pub(super) fn tickets_taken_back(&mut self, taken: &LostTickets) {
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
         // One that this launch gave back and took again since the look is its own.
-        let is_own = tickets
+        let own: Vec<u64> = tickets
             .held
             .iter()
-            .any(|held| held.ticket.number == number && tickets.may_be_own(held));
-        let lost = self.part_with(&mut tickets, |held| held.ticket.number == number && !is_own);
+            .filter(|held| tickets.may_be_own(held))
+            .map(|held| held.ticket.number)
+            .collect();
+        let is_lost = |number: u64| taken.numbers.contains(&number) && !own.contains(&number);
+        let lost = self.part_with(&mut tickets, |held| is_lost(held.ticket.number));
+        if !lost.is_empty() && !taken.was_away {
+            tickets.note_taken_back();
+        }
         self.tickets = Some(tickets);
         for held in &lost {
             for attempt in &mut self.running {
@@ -273,13 +279,13 @@ impl LaunchState<'_> {
                     attempt.stop(StopCause::TakenBack);
                 }
             }
-        }
-        if !lost.is_empty() {
             self.notice(&format!(
-                "ticket {number} was taken back while this worker was out of reach; its trials \
-                 here are stopped"
+                "ticket {} was taken back: this worker was believed gone; its trials here are \
+                 stopped",
+                held.ticket.number
             ));
         }
+        self.end_if_believed_gone();
     }
 
     /// Each running trial keeps the most that ran beside it, here and in other launches of this host,

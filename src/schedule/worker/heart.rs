@@ -9,6 +9,7 @@ use std::{
 };
 
 use kiln_core::record::{Heartbeat, RunFolder, StopAsked, Ticket, TicketQueue, TicketState};
+use kiln_hardware::host;
 
 use super::{beat, neighbours::Neighbours};
 use crate::schedule::Event;
@@ -18,6 +19,17 @@ const LOOKS_PER_BEAT: u32 = 3;
 /// News is told and looked at after this part of a beat: between two trials a launch runs none for a
 /// moment.
 const SETTLING: u32 = 30;
+/// A heart that did not beat for so many beats was out of reach: suspended, or the folder did not
+/// answer.
+const AWAY: u32 = 4;
+
+/// Tickets that were found to be taken back, by number.
+#[derive(Debug)]
+pub(in crate::schedule) struct LostTickets {
+    pub(in crate::schedule) numbers: Vec<u64>,
+    /// Whether this launch was out of reach just before, which tells why.
+    pub(in crate::schedule) was_away: bool,
+}
 
 /// What the thread and the launch share.
 #[derive(Debug, Default)]
@@ -100,6 +112,7 @@ impl Beating {
         let mut asked: Option<StopAsked> = None;
         let mut neighbours = Neighbours::of(self.launch);
         let (mut count, mut due) = (0, Instant::now());
+        let mut looked = host::since_boot();
         loop {
             let (held, running, has_news) = {
                 let mut pulse = lock(&self.shared.0);
@@ -114,8 +127,12 @@ impl Beating {
             }
             if is_due {
                 due = Instant::now() + beat;
-                for ticket in self.taken_back(&held) {
-                    let _ = self.events.send(Event::TakenBack(ticket));
+                let numbers = self.taken_back(&held);
+                let was_away = host::since_boot() - looked > beat * AWAY;
+                looked = host::since_boot();
+                if !numbers.is_empty() {
+                    let lost = LostTickets { numbers, was_away };
+                    let _ = self.events.send(Event::TakenBack(lost));
                 }
                 let now = self.queue.stop_asked();
                 if now > asked {

@@ -27,6 +27,10 @@ const SPREAD: usize = 16;
 /// no more.
 const MOST_LEFT: usize = 16;
 
+/// A worker that is there, and from which tickets are taken back so many times in a row, takes no
+/// more: the next would be taken back too.
+const MOST_TAKEN_BACK: u32 = 2;
+
 /// A ticket that this launch has.
 #[derive(Debug)]
 pub(in crate::schedule) struct HeldTicket {
@@ -55,6 +59,8 @@ pub(in crate::schedule) struct Tickets {
     passed_on: BTreeSet<u64>,
     /// Trials of which an attempt was killed here.
     pub(in crate::schedule) killed: HashSet<TrialId>,
+    /// How often tickets were taken back, although this launch was there, since one was done.
+    taken_back: u32,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -81,6 +87,7 @@ impl Tickets {
             left: None,
             passed_on: BTreeSet::new(),
             killed: HashSet::new(),
+            taken_back: 0,
             observer: LaunchObserver::new(),
             random: Rng::new(),
         }
@@ -231,11 +238,25 @@ impl Tickets {
     /// # Errors
     /// The queue cannot be written.
     pub(in crate::schedule) fn put(
-        &self,
+        &mut self,
         held: &HeldTicket,
         state: TicketState,
     ) -> io::Result<bool> {
-        self.queue.put(held.ticket, state).map(|put| put.is_some())
+        let is_own = self.queue.put(held.ticket, state)?.is_some();
+        if is_own && state == TicketState::Done {
+            self.taken_back = 0;
+        }
+        Ok(is_own)
+    }
+
+    /// A ticket was taken back although this launch was there.
+    pub(in crate::schedule) fn note_taken_back(&mut self) {
+        self.taken_back += 1;
+    }
+
+    /// Whether somebody believes this launch gone, whatever its heartbeat says.
+    pub(in crate::schedule) fn is_believed_gone(&self) -> bool {
+        self.taken_back >= MOST_TAKEN_BACK
     }
 
     /// The others learn what this launch is at. Returns how many trials they run on this host, as last

@@ -31,6 +31,7 @@ pub use self::{
     submit::{Submitted, copy_programs, submit},
 };
 pub(super) use self::{
+    heart::LostTickets,
     held::{HeldTicket, Tickets},
     take_back::{next_state, why_damaged, why_held},
 };

@@ -181,6 +181,8 @@ pub enum EndCause {
     OutOfTime,
     /// Trials failed on its node before they began.
     BadNode,
+    /// Its tickets were taken back one after the other, although it was there.
+    BelievedGone,
 }
 
 impl RunFile {
