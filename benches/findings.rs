@@ -392,7 +392,7 @@ fn run_of(
     }
     noise.add_to(&mut trials, random);
     let of = |(place, trial): (usize, &Trial)| TableRow {
-        fixed: TrialRow {
+        fixed: Box::new(TrialRow {
             trial: TrialId(format!("{place:010x}")),
             number: place as u64 + 1,
             launch: trial.launch,
@@ -401,7 +401,7 @@ fn run_of(
             concurrent_trials: trial.crowd,
             samples_per_second: Some(100.0 * trial.log.exp()),
             ..rows[trial.point].clone()
-        },
+        }),
         axes: vec![trial.point.to_string()],
     };
     TrialTable {

@@ -136,7 +136,7 @@ fn work(run: &RunFolder) -> io::Result<u64> {
 
 fn row(trial: &TrialId, number: u64, launch: u64) -> TableRow {
     TableRow {
-        fixed: TrialRow {
+        fixed: Box::new(TrialRow {
             kiln_table: TRIALS.version.to_owned(),
             trial: trial.clone(),
             number,
@@ -147,7 +147,7 @@ fn row(trial: &TrialId, number: u64, launch: u64) -> TableRow {
             train_loss: Some(0.123_456_789),
             device_name: Some("a processor with a name of usual length".to_owned()),
             ..TrialRow::default()
-        },
+        }),
         axes: vec![number.to_string()],
     }
 }

@@ -417,7 +417,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
             .collect();
         for (rule, fixed) in &rows {
             let own = TableRow {
-                fixed: fixed.clone(),
+                fixed: Box::new(fixed.clone()),
                 axes: values.iter().map(|value| (*value).to_owned()).collect(),
             };
             let beside = made(&[
@@ -427,7 +427,7 @@ fn every_rule_has_a_row_and_its_next_experiment_is_one_that_check_takes() {
                 ("samples_per_second", Value::Null),
             ]);
             let beside = (number == 2).then(|| TableRow {
-                fixed: beside,
+                fixed: Box::new(beside),
                 axes: other.clone(),
             });
             let table = TrialTable {

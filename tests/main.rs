@@ -56,6 +56,7 @@ mod resume;
 mod rm;
 mod run;
 mod sampler;
+mod scale;
 mod schema;
 mod signals;
 mod slurm;

@@ -72,7 +72,7 @@ fn rows_read_back_as_they_were_written_whatever_stands_in_them() {
         let values = [json!(index), json!(text), json!([0, 1])];
         writer.append(&TableRow::new(row.clone(), &values)).unwrap();
         written.push(TableRow {
-            fixed: row,
+            fixed: Box::new(row),
             axes: vec![index.to_string(), (*text).to_owned(), "[0,1]".to_owned()],
         });
     }

@@ -94,9 +94,10 @@ impl PlannedFile {
         })
     }
 
-    /// The objective by which reports rank the points.
-    pub(super) fn objective(&self) -> Option<spec::Objective> {
-        self.planned.loaded.experiment.ranking_objective()
+    /// What is left to know once no trial is to run: the plan of a large sweep is as large as its
+    /// table.
+    pub(super) fn into_experiment(self) -> Experiment {
+        self.planned.loaded.experiment
     }
 
     /// Where the trials run.
@@ -142,7 +143,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .collect::<Result<Vec<_>, _>>()?;
     let program = trial_program()?;
     let mut worst = Status::Success;
-    for asked in &asked {
+    for asked in asked {
         // A file that cannot run does not stop the others.
         let status = run_one(asked, &args, &program).unwrap_or_else(|stop| {
             stop.print();
@@ -202,7 +203,7 @@ pub(super) fn slurm_in_words(experiment: &Experiment) -> String {
     parts.map(|part| format!(", {part}")).collect()
 }
 
-fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
+fn run_one(asked: PlannedFile, args: &Args, program: &Path) -> Result<Status, Stop> {
     if args.launch.dry_run {
         return asked.request(&args.launch, program, dry_run);
     }
@@ -212,7 +213,7 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
     }
     let launched = asked.request(&args.launch, program, start)?;
     let (status, report) = (status(&launched.report), launched.report.clone());
-    let shown = show(launched, &args.launch, asked);
+    let shown = show(launched, &args.launch, &asked.into_experiment());
     if let Some(failure) = &report.failure {
         return Err(stopped(failure.clone()));
     }
@@ -230,14 +231,13 @@ fn run_one(asked: &PlannedFile, args: &Args, program: &Path) -> Result<Status, S
 pub(super) fn show(
     launched: Launched,
     launch: &Launching,
-    asked: &PlannedFile,
+    experiment: &Experiment,
 ) -> Result<(), Stop> {
     let Launched { report, table } = launched;
     match &report.lost_events {
         Some(why) => Err(Stop::new(Status::Failed, why)),
         None if launch.style() == ProgressMode::Json => Ok(()),
-        None => table
-            .and_then(|table| print(&summary(&report, &table, &asked.planned.loaded.experiment))),
+        None => table.and_then(|table| print(&summary(&report, &table, experiment))),
     }
 }
 

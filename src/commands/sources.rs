@@ -122,7 +122,9 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
 
 /// Says that workers have written rows that are not in the table yet.
 fn tell_uncollected(path: &Path) {
-    let Some(folder) = path.parent().map(RunFolder::at) else {
+    // `latest` is a link.
+    let folder = path.parent().and_then(|above| above.canonicalize().ok());
+    let Some(folder) = folder.map(RunFolder::at) else {
         return;
     };
     match collect::uncollected(&folder) {

@@ -7,7 +7,7 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     record::{RunFolder, StopAsked, TicketQueue, TrialTable, collect, run_file::EndCause},
-    spec::{self, ExperimentRequest, RunPlace},
+    spec::{self, Experiment, ExperimentRequest, RunPlace},
     units::{counted, without_controls},
 };
 
@@ -144,7 +144,7 @@ pub(super) fn work(args: WorkerArgs) -> Result<Status, Stop> {
             )
         })
         .map_err(stopped)?;
-    collected(&run, &planned)?;
+    collected(&run, &planned.into_experiment())?;
     if let Some(failure) = report.failure {
         return Err(stopped(failure));
     }
@@ -198,7 +198,7 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
 }
 
 /// Collects the tables of a run and writes its `summary.csv`.
-fn collected(run: &RunFolder, planned: &PlannedFile) -> Result<(), Stop> {
+fn collected(run: &RunFolder, experiment: &Experiment) -> Result<(), Stop> {
     let failed =
         |error: &dyn std::fmt::Display| Stop::new(Status::Failed, format!("collecting: {error}"));
     collect::collect(run).map_err(|error| failed(&error))?;
@@ -206,14 +206,14 @@ fn collected(run: &RunFolder, planned: &PlannedFile) -> Result<(), Stop> {
     if table.rows.is_empty() {
         return Ok(());
     }
-    let text = report::point_table(&table, planned.objective());
+    let text = report::point_table(&table, experiment.ranking_objective());
     run.write_among_others(&run.summary_table(), text.as_bytes())
         .map_err(|error| failed(&error))
 }
 
 /// Makes or finds the run of a file for workers, and attends it.
 pub(super) fn run_on_workers(
-    asked: &PlannedFile,
+    asked: PlannedFile,
     launch: &Launching,
     program: &Path,
     detach: bool,
@@ -245,7 +245,7 @@ pub(super) fn run_on_workers(
         .unwrap_or_else(|_| submitted.folder.path().to_owned());
     let on = asked.place();
     match on {
-        RunPlace::Slurm => submit_to_slurm(asked, launch, program, &submitted)?,
+        RunPlace::Slurm => submit_to_slurm(&asked, launch, program, &submitted)?,
         _ => print_line(&format!(
             "start on each node that sees this folder: {} worker {}",
             quoted(&submitted.program),
@@ -327,7 +327,7 @@ pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
         false => Attendance::UntilDone,
     };
     attended(
-        &planned,
+        planned,
         &launch,
         &trial_program()?,
         (&run, &queue),
@@ -336,7 +336,7 @@ pub(super) fn wait(args: WaitArgs) -> Result<Status, Stop> {
 }
 
 fn attended(
-    planned: &PlannedFile,
+    planned: PlannedFile,
     launch: &Launching,
     program: &Path,
     (run, queue): (&RunFolder, &TicketQueue),
@@ -347,12 +347,13 @@ fn attended(
         schedule::attend(request, run, queue.clone(), &instruments, attendance)
     };
     let report: LaunchReport = planned.request(launch, program, attend).map_err(stopped)?;
-    collected(run, planned)?;
+    let experiment = planned.into_experiment();
+    collected(run, &experiment)?;
     let (end, failure) = (report.end, report.failure.clone());
     let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error));
     let launched = Launched { report, table };
     let status = status(&launched.report);
-    show(launched, launch, planned)?;
+    show(launched, launch, &experiment)?;
     if let Some(failure) = failure {
         return Err(stopped(failure));
     }

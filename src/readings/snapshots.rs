@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kiln_core::folder::Folder;
 use kiln_core::plan::TrialId;
 use kiln_core::record::{
-    SnapshotMoment, SnapshotRow,
+    GONE, SnapshotMoment, SnapshotRow,
     table::{TableError, TableWriter, cells_of},
     tables::SNAPSHOTS,
 };
@@ -121,7 +121,7 @@ impl SnapshotWriter {
             let entry = Entry {
                 section,
                 field: field.clone(),
-                value: Reading::absent("no longer there"),
+                value: Reading::absent(GONE),
                 unit: "",
                 is_identifying: false,
             };

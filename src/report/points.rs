@@ -304,7 +304,7 @@ pub(super) mod tests {
         let rows = rows
             .into_iter()
             .map(|(fixed, axes)| TableRow {
-                fixed,
+                fixed: Box::new(fixed),
                 axes: axes.iter().map(|cell| (*cell).to_owned()).collect(),
             })
             .collect();

@@ -17,12 +17,21 @@ use super::{
     ranking::{Ranking, metric_with_spread},
 };
 
+/// Points that are listed; the others are in `trials.csv`. Nobody reads thousands of lines, and the
+/// best are the first.
+const MOST_LISTED: usize = 200;
+
 /// The table of the ranked points.
 pub(super) struct RankedTable<'a>(pub(super) &'a Ranking<'a>);
 
 impl RankedTable<'_> {
     fn points(&self) -> impl Iterator<Item = &Point<'_>> {
         self.0.points.iter().map(|ranked| ranked.point)
+    }
+
+    /// Those that have a line.
+    fn listed(&self) -> impl Iterator<Item = &Point<'_>> {
+        self.points().take(MOST_LISTED)
     }
 
     pub(super) fn render(&self, style: PageStyle) -> String {
@@ -35,6 +44,10 @@ impl RankedTable<'_> {
             .map(|column| column.head.as_str())
             .collect();
         let mut page = layout(&kept, style.width, style.has_color);
+        let more = ranking.points.len().saturating_sub(MOST_LISTED);
+        if more > 0 {
+            let _ = writeln!(page, "and {}; see trials.csv", counted(more, "more point"));
+        }
         let spread = match ranking.has_repeats {
             true => {
                 "± is the standard deviation over the n runs of a point, and a single run has none"
@@ -110,7 +123,11 @@ impl RankedTable<'_> {
     fn columns(&self) -> Vec<PageColumn> {
         let ranking = self.0;
         let mut columns = vec![PageColumn::of_marks(
-            ranking.points.iter().map(|ranked| ranked.is_marked),
+            ranking
+                .points
+                .iter()
+                .take(MOST_LISTED)
+                .map(|ranked| ranked.is_marked),
         )];
         columns.extend(self.axis_columns());
         columns.extend(self.pieces());
@@ -211,7 +228,7 @@ impl RankedTable<'_> {
             };
             PageColumn {
                 head: without_controls(&head),
-                cells: self.points().map(cell).collect(),
+                cells: self.listed().map(cell).collect(),
                 keep: u8::MAX,
             }
         };
@@ -249,7 +266,7 @@ impl RankedTable<'_> {
         keep: u8,
         cell: impl Fn(&Point<'_>) -> Option<String>,
     ) -> PageColumn {
-        PageColumn::new(head, keep, self.points().map(cell))
+        PageColumn::new(head, keep, self.listed().map(cell))
     }
 
     fn mean(

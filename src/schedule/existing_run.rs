@@ -69,13 +69,18 @@ pub(super) fn find(
         ))
     };
     let file = RunFile::read(&folder.run_file()).map_err(unreadable)?;
-    let rows = TrialTable::read_of(&folder)
-        .map_err(|error| unreadable(error.to_string()))?
-        .rows;
-    let ends: Vec<AttemptEnd> = rows.iter().map(AttemptEnd::of).collect();
-    let measured = rows.iter().filter(|row| row.fixed.outcome.is_final());
-    let first_measured = measured.map(|row| row.fixed.launch).min();
-    let searched = wanted.search.map(|_| rows).unwrap_or_default();
+    let (mut ends, mut searched) = (Vec::new(), Vec::new());
+    let mut first_measured: Option<u64> = None;
+    TrialTable::each_of(&folder, &mut |row| {
+        ends.push(AttemptEnd::of(&row));
+        if row.fixed.outcome.is_final() {
+            first_measured = first_measured.into_iter().chain([row.fixed.launch]).min();
+        }
+        if wanted.search.is_some() {
+            searched.push(row);
+        }
+    })
+    .map_err(|error| unreadable(error.to_string()))?;
     let history = History::of(&ends);
     let finished = !file.is_searching && file.plan.iter().all(|trial| history.is_settled(trial, 0));
     let mut programs = programs_of(wanted, &file)?;

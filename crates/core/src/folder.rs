@@ -11,7 +11,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
 };
@@ -24,6 +24,9 @@ use rustix::{
 /// Mode of a new file and of a new folder, before the umask.
 const FILE_MODE: u32 = 0o666;
 const FOLDER_MODE: u32 = 0o777;
+
+/// Gives the content of a file in pieces.
+pub type Fill<'a> = &'a mut dyn FnMut(&mut dyn Write) -> io::Result<()>;
 
 /// End of the name of a draft, which begins with a dot.
 const DRAFT: &str = ".new";
@@ -184,7 +187,7 @@ impl Folder {
     /// The folder is not writable or full; the old file then stays unchanged and the temporary file
     /// is removed. An error of the last sync leaves the new file.
     pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        self.write_as(&temporary(name), name, bytes)
+        self.write_as(&temporary(name), name, &mut |file| file.write_all(bytes))
     }
 
     /// The same for a file that several processes may write, on this host or others: the last one
@@ -193,10 +196,18 @@ impl Folder {
     /// # Errors
     /// As [`Folder::write_whole`].
     pub fn write_among_others(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+        self.fill_among_others(name, &mut |file| file.write_all(bytes))
+    }
+
+    /// The same of a content that `fill` gives in pieces, so that nobody needs to hold the whole.
+    ///
+    /// # Errors
+    /// As [`Folder::write_whole`]; what `fill` returns.
+    pub fn fill_among_others(&self, name: &OsStr, fill: Fill<'_>) -> io::Result<()> {
         let mut own = name.to_owned();
         own.push(format!(".{:08x}", fastrand::u32(..)));
         let temporary = temporary(&own);
-        match self.write_as(&temporary, name, bytes) {
+        match self.write_as(&temporary, name, fill) {
             // The same, where another process has replaced it since.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
@@ -208,12 +219,13 @@ impl Folder {
         }
     }
 
-    fn write_as(&self, temporary: &OsStr, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        let written = self.new_file(temporary).and_then(|mut file| {
-            file.write_all(bytes)
-                .and_then(|()| file.sync_all())
-                .map_err(|error| self.in_words(name, error))?;
-            Ok(file)
+    fn write_as(&self, temporary: &OsStr, name: &OsStr, fill: Fill<'_>) -> io::Result<()> {
+        let written = self.new_file(temporary).and_then(|file| {
+            let mut buffered = BufWriter::new(file);
+            let filled = fill(&mut buffered).and_then(|()| Ok(buffered.into_inner()?));
+            filled
+                .and_then(|file| file.sync_all().map(|()| file))
+                .map_err(|error| self.in_words(name, error))
         });
         let renamed = written.and_then(|file| match self.rename(temporary, name) {
             // A file server may rename it, lose the reply, and miss the old name when asked again.

@@ -9,7 +9,7 @@ use std::{
 
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId},
-    record::{DEVICE_SEPARATOR, RunFile, RunFolder, TableRow, TrialTable},
+    record::{DEVICE_SEPARATOR, RunFile, RunFolder, TrialRow, TrialTable},
     spec::{Optimizer, Precision},
     units::{Bytes, Seconds, counted},
 };
@@ -167,8 +167,15 @@ impl DevicesHere {
     }
 }
 
-/// Completed rows of the trials of a plan, by point: seeds do not matter.
-struct KnownRows(HashMap<u64, Vec<TableRow>>);
+/// What the completed trials of a plan took, by point: seeds do not matter.
+struct KnownRows(HashMap<u64, Vec<Known>>);
+
+/// What one row says of time and memory.
+struct Known {
+    device_name: Option<String>,
+    seconds: Option<f64>,
+    memory_bytes: Option<u64>,
+}
 
 impl KnownRows {
     fn read(plan: &Plan, results: &Path) -> Self {
@@ -177,7 +184,7 @@ impl KnownRows {
             .iter()
             .map(|trial| (&trial.id, trial.point))
             .collect();
-        let mut rows: HashMap<u64, Vec<TableRow>> = HashMap::new();
+        let mut rows: HashMap<u64, Vec<Known>> = HashMap::new();
         let runs = newest_first(results).unwrap_or_default();
         let has_planned = |run: &RunFolder| {
             // A record that cannot be read excludes nothing.
@@ -187,40 +194,50 @@ impl KnownRows {
         };
         for named in runs.iter().take(MOST_RUNS) {
             // Tables of other experiments may be long.
-            let table = has_planned(&named.run)
-                .then(|| TrialTable::read_of(&named.run).ok())
-                .flatten();
-            for row in table.into_iter().flat_map(|table| table.rows) {
+            if !has_planned(&named.run) {
+                continue;
+            }
+            let mut of_run = Vec::new();
+            let read = TrialTable::each_of(&named.run, &mut |row| {
                 if let Some(point) = points.get(&row.fixed.trial)
                     && row.fixed.outcome == Outcome::Completed
                 {
-                    rows.entry(*point).or_default().push(row);
+                    of_run.push((*point, Known::of(*row.fixed)));
                 }
+            });
+            if read.is_ok() {
+                of_run
+                    .into_iter()
+                    .for_each(|(point, known)| rows.entry(point).or_default().push(known));
             }
         }
         Self(rows)
     }
 
     fn expected(&self, trial: &Trial, device: &DeviceHere) -> Expected {
-        let is_here = |row: &&TableRow| {
-            let names = row.fixed.device_name.as_deref().unwrap_or_default();
+        let is_here = |row: &&Known| {
+            let names = row.device_name.as_deref().unwrap_or_default();
             let names: BTreeSet<&str> = names.split(DEVICE_SEPARATOR).map(str::trim).collect();
             names.len() == 1 && names.first().copied() == device.name.as_deref()
         };
         let rows = self.0.get(&trial.point).into_iter().flatten();
-        let rows: Vec<&TableRow> = rows.filter(is_here).collect();
-        let mut seconds: Vec<f64> = rows
-            .iter()
-            .filter_map(|row| row.fixed.trial_seconds)
-            .collect();
+        let rows: Vec<&Known> = rows.filter(is_here).collect();
+        let mut seconds: Vec<f64> = rows.iter().filter_map(|row| row.seconds).collect();
         seconds.sort_by(f64::total_cmp);
         Expected {
             seconds: seconds.get(seconds.len() / 2).copied(),
-            memory_bytes: rows
-                .iter()
-                .filter_map(|row| row.fixed.memory_held_bytes())
-                .max(),
+            memory_bytes: rows.iter().filter_map(|row| row.memory_bytes).max(),
             least_memory_bytes: None,
+        }
+    }
+}
+
+impl Known {
+    fn of(row: TrialRow) -> Self {
+        Self {
+            seconds: row.trial_seconds,
+            memory_bytes: row.memory_held_bytes(),
+            device_name: row.device_name,
         }
     }
 }

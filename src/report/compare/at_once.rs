@@ -70,12 +70,12 @@ impl<'a> Spans<'a> {
         let others: HashMap<AttemptKey<'_>, &TrialRow> = other
             .rows
             .iter()
-            .map(|row| (key(&row.fixed), &row.fixed))
+            .map(|row| (key(&row.fixed), &*row.fixed))
             .collect();
         let rows = table
             .rows
             .iter()
-            .map(|row| &row.fixed)
+            .map(|row| &*row.fixed)
             .filter(|row| others.get(&key(row)) != Some(row));
         let mut spans: Vec<Span<'a>> = rows.filter_map(Span::of).collect();
         spans.sort_by(|one, other| one.start.total_cmp(&other.start));

@@ -93,7 +93,7 @@ fn in_turns(axis: &str, points: &[(TrialRow, &str)], rates: &[&[f64]]) -> TrialT
                 ..point.clone()
             };
             rows.push(TableRow {
-                fixed,
+                fixed: Box::new(fixed),
                 axes: vec![(*value).to_owned()],
             });
         }

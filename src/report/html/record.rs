@@ -9,8 +9,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, show},
     record::{
-        RunFolder, SnapshotMoment, SnapshotRow, Table, TableError, difference::leaves,
-        run_file::Launch, tables::SNAPSHOTS,
+        RunFolder, SnapshotRow, TableError, at_last_launch, difference::leaves, run_file::Launch,
     },
     units::{Bytes, counted},
 };
@@ -77,9 +76,10 @@ pub(super) struct Differences {
 impl<'a> RunPart<'a> {
     /// Files that cannot be read are listed in `faults`.
     pub(super) fn of(subject: &Subject<'a>, run: &RunView<'a>, faults: &mut Vec<String>) -> Self {
+        let launches = subject.run.map_or(&[][..], |file| &file.launches);
         let read = subject
             .folder
-            .map(|folder| snapshots(&folder.snapshots_table()));
+            .map(|folder| snapshots(&folder.snapshots_table(), launches));
         let snapshots =
             read.and_then(|read| read.map_err(|error| faults.push(error.to_string())).ok());
         let description = run.setting("description");
@@ -136,7 +136,7 @@ fn shell_word(path: &str) -> String {
 
 /// What a reader needs before any number, and the machine and versions.
 fn header(subject: &Subject<'_>) -> (Facts, Facts) {
-    let rows = || subject.table.rows.iter().map(|row| &row.fixed);
+    let rows = || subject.table.rows.iter().map(|row| &*row.fixed);
     let launch = subject.run.and_then(|file| file.launches.last());
     let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
         let short: String = git.commit.chars().take(12).collect();
@@ -246,31 +246,28 @@ impl LaunchPart {
     }
 }
 
-/// The last launch's own snapshot; nothing where there is no table.
-fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
+/// The host and the devices of the last launch; nothing where there is no table.
+fn snapshots(path: &Path, launches: &[Launch]) -> Result<Vec<SnapshotPart>, TableError> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let rows: Vec<SnapshotRow> = Table::read_only(path, SNAPSHOTS.version, "moment", &|moment| {
-        moment == "launch"
-    })?
-    .rows()?;
-    let Some(launch) = rows.iter().map(|row| row.launch).max() else {
-        return Ok(Vec::new());
-    };
-    let mut devices: Vec<(String, Vec<RecordSection>)> = Vec::new();
-    for row in rows
-        .into_iter()
-        .filter(|row| row.launch == launch && row.moment == SnapshotMoment::Launch)
-    {
+    let rows = at_last_launch(path, launches)?;
+    let mut devices: Vec<SnapshotOfDevice> = Vec::new();
+    for row in rows {
         let place = devices
             .iter()
-            .position(|(device, _)| *device == row.device)
+            .position(|other| other.device == row.device)
             .unwrap_or_else(|| {
-                devices.push((row.device.clone(), Vec::new()));
+                devices.push(SnapshotOfDevice {
+                    device: row.device.clone(),
+                    ..SnapshotOfDevice::default()
+                });
                 devices.len() - 1
             });
-        let sections = &mut devices[place].1;
+        let SnapshotOfDevice {
+            launch, sections, ..
+        } = &mut devices[place];
+        *launch = row.launch.max(*launch);
         let field = (row.field.clone(), cell_text(&row));
         match sections
             .iter_mut()
@@ -283,13 +280,19 @@ fn snapshots(path: &Path) -> Result<Vec<SnapshotPart>, TableError> {
             }),
         }
     }
-    Ok(devices
-        .into_iter()
-        .map(|(device, sections)| SnapshotPart {
-            title: format!("Snapshot of {device} at launch {launch}"),
-            sections,
-        })
-        .collect())
+    let part = |of: SnapshotOfDevice| SnapshotPart {
+        title: format!("Snapshot of {} at launch {}", of.device, of.launch),
+        sections: of.sections,
+    };
+    Ok(devices.into_iter().map(part).collect())
+}
+
+/// A device and its fields, and the last launch at which one of them was new.
+#[derive(Default)]
+struct SnapshotOfDevice {
+    device: String,
+    launch: u64,
+    sections: Vec<RecordSection>,
 }
 
 /// The value with its unit, or the reason why it is missing.

@@ -4,26 +4,25 @@
 //! written under a name of its own and renamed: two that collect at once cannot tear a table, and
 //! the result does not depend on which launch was faster. Rows keep their bytes.
 
+mod snapshots;
+
 use std::{
     collections::{BTreeMap, HashSet},
-    fs,
+    fs::{self, File},
     io::{self, Cursor},
     path::Path,
 };
 
 use super::{
     AttemptEnd, RunFile, RunFolder, TableError, TableRow,
-    launch_folder::{self, BEFORE, LaunchFile},
+    launch_folder::{self, LaunchFile},
     run_file::json,
-    snapshots::SNAPSHOTS,
-    table::{Table, TableHead, line_of},
+    table::{Record, TableHead, is_begun, line_of, scan},
     trial_row::TRIALS,
     trials::each_row,
 };
 use crate::{
     folder::{self, Folder},
-    input,
-    limits::TABLE_BYTES,
     plan::{Outcome, TrialId},
 };
 
@@ -52,6 +51,12 @@ struct CollectedRow {
     line: Vec<u8>,
 }
 
+impl CollectedRow {
+    fn key(&self) -> (&str, u64) {
+        (&self.trial, self.attempt)
+    }
+}
+
 impl CollectedRows {
     /// Reads the tables of all launches of a run, and of its own `trials.csv` the rows that none of
     /// them has: a launch on the run alone may have written them, or somebody removed the folder of
@@ -63,85 +68,35 @@ impl CollectedRows {
         let mut collected = Self::default();
         for launch in launch_folder::launches(run) {
             let path = launch_folder::folder(run, launch).trials_table();
-            if let Some(table) = read_table(&path, TRIALS.version)? {
-                collected.add(launch, &table)?;
+            if let Some(rows) = LaunchRows::read(&path, launch, &|_, _| true)? {
+                collected.add(rows)?;
             }
         }
         // One that is damaged is made again; so is one of another version, if it has nothing that the
         // launches lack.
-        if let Ok(Some(own)) = read_table(&run.trials_table(), TRIALS.version) {
-            let is_same = |head: &TableHead| head.columns == own.head.columns;
-            if collected.head.as_ref().is_none_or(is_same) || collected.lacks(&own) {
-                collected.add(OWN, &own)?;
-            }
+        let known: HashSet<(&str, u64)> = collected.rows.iter().map(CollectedRow::key).collect();
+        let is_new = |trial: &str, attempt: u64| !known.contains(&(trial, attempt));
+        let own = LaunchRows::read(&run.trials_table(), OWN, &is_new);
+        if let Ok(Some(own)) = own
+            && (collected.head.is_none() || own.has_any())
+        {
+            collected.add(own)?;
         }
         collected.order();
         Ok(collected)
     }
 
-    /// Whether the table has an attempt that is not among these rows.
-    fn lacks(&self, table: &Table) -> bool {
-        let place = |name: &str| table.head.columns.iter().position(|column| column == name);
-        let (Some(trial), Some(attempt)) = (place("trial"), place("attempt")) else {
-            return false;
-        };
-        let known: HashSet<(&str, u64)> = self
-            .rows
-            .iter()
-            .map(|row| (row.trial.as_str(), row.attempt))
-            .collect();
-        table.records().any(|record| {
-            let cells: Vec<&str> = record.cells().collect();
-            let number = cells.get(attempt).and_then(|cell| cell.parse().ok());
-            let key = cells.get(trial).copied().zip(number);
-            key.is_some_and(|key| !known.contains(&key))
-        })
-    }
-
-    fn add(&mut self, launch: u64, table: &Table) -> Result<(), TableError> {
+    fn add(&mut self, new: LaunchRows) -> Result<(), TableError> {
         if let Some(head) = &self.head
-            && head.columns != table.head.columns
+            && head.columns != new.head.columns
         {
             return Err(TableError::Columns {
-                path: table.head.path.clone(),
+                path: new.head.path,
                 difference: format!("they differ from those of {}", head.path.display()),
             });
         }
-        self.head.get_or_insert_with(|| table.head.clone());
-        let place = |name: &str| {
-            let mut columns = table.head.columns.iter();
-            columns
-                .position(|column| column == name)
-                .ok_or_else(|| TableError::Head {
-                    path: table.head.path.clone(),
-                    problem: format!("there is no column `{name}`"),
-                })
-        };
-        let [number, trial, attempt, of, outcome] = [
-            place("number")?,
-            place("trial")?,
-            place("attempt")?,
-            place("launch")?,
-            place("outcome")?,
-        ];
-        for record in table.records() {
-            let cells: Vec<&str> = record.cells().collect();
-            let count = |at: usize| {
-                let parsed = cells.get(at).and_then(|cell| cell.parse().ok());
-                parsed.ok_or_else(|| {
-                    record.problem(format!("`{}` is not a number", table.head.columns[at]))
-                })
-            };
-            self.rows.push(CollectedRow {
-                number: count(number)?,
-                trial: cells.get(trial).copied().unwrap_or_default().to_owned(),
-                attempt: count(attempt)?,
-                launch: count(of)?,
-                table: launch,
-                is_final: cells.get(outcome).is_some_and(|cell| is_final(cell)),
-                line: line_of(cells.iter().copied()),
-            });
-        }
+        self.head.get_or_insert(new.head);
+        self.rows.extend(new.rows?);
         Ok(())
     }
 
@@ -245,7 +200,7 @@ pub fn collect(run: &RunFolder) -> io::Result<usize> {
         write_changed(&folder, &run.trials_table(), &text)?;
     }
     let launches = launch_files(run);
-    collect_snapshots(run, &folder, &launches)?;
+    snapshots::collect(run, &folder, &launches)?;
     let mut file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
     file.launches = merged(&file, &launches);
     write_changed(&folder, &run.run_file(), &json(&file)?)?;
@@ -260,7 +215,8 @@ pub fn uncollected(run: &RunFolder) -> Result<usize, TableError> {
     if !is_collected(run) {
         return Ok(0);
     }
-    let there = read_table(&run.trials_table(), TRIALS.version)?.map_or(0, |table| table.len());
+    let there = LaunchRows::read(&run.trials_table(), OWN, &|_, _| true)?;
+    let there = there.map_or(Ok(0), |own| own.rows.map(|rows| rows.len()))?;
     Ok(CollectedRows::read(run)?.len().saturating_sub(there))
 }
 
@@ -316,55 +272,114 @@ fn node_id(file: &LaunchFile) -> Option<&str> {
     Some(id.unwrap_or(&launch.anchor.boot_id))
 }
 
-/// Snapshots of the first launch on each node, table and pages.
-fn collect_snapshots(run: &RunFolder, folder: &Folder, launches: &[LaunchFile]) -> io::Result<()> {
-    let before = launch_folder::folder(run, BEFORE);
-    let mut seen = HashSet::new();
-    let mut text: Option<Vec<u8>> = None;
-    let first = launches.iter().filter(|file| seen.insert(node_id(file)));
-    let first: Vec<u64> = first.map(|file| file.launch.launch).collect();
-    let folders = first
-        .iter()
-        .map(|launch| launch_folder::folder(run, *launch));
-    for of_launch in std::iter::once(before).chain(folders) {
-        let Some(table) = read_table(&of_launch.snapshots_table(), SNAPSHOTS.version)? else {
-            continue;
-        };
-        let text =
-            text.get_or_insert_with(|| line_of(table.head.columns.iter().map(String::as_str)));
-        for record in table.records() {
-            text.extend(line_of(record.cells()));
-        }
-    }
-    if let Some(text) = text {
-        write_changed(folder, &run.snapshots_table(), &text)?;
-    }
-    for launch in first {
-        let own = launch_folder::folder(run, launch);
-        for (from, to) in [
-            (own.snapshot_page(launch), run.snapshot_page(launch)),
-            (own.packages_list(launch), run.packages_list(launch)),
-        ] {
-            if let Ok(page) = input::read(&from, &TABLE_BYTES) {
-                write_changed(folder, &to, &page)?;
-            }
-        }
-    }
-    Ok(())
+/// The rows of one table.
+struct LaunchRows {
+    head: TableHead,
+    /// Or the first that is damaged.
+    rows: Result<Vec<CollectedRow>, TableError>,
 }
 
-/// `None` if there is no table, or none whose header is whole.
-fn read_table(path: &Path, version: &str) -> Result<Option<Table>, TableError> {
-    let failed = |cause| TableError::Io {
-        path: path.to_owned(),
-        doing: "opening",
-        cause,
-    };
+impl LaunchRows {
+    /// Reads those that are wanted, by trial and attempt; `None` if there is no table, or none whose
+    /// header is whole.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no such table.
+    fn read(
+        path: &Path,
+        table: u64,
+        is_wanted: &dyn Fn(&str, u64) -> bool,
+    ) -> Result<Option<Self>, TableError> {
+        let Some(mut file) = open_begun(path, TRIALS.version)? else {
+            return Ok(None);
+        };
+        let mut rows = Ok(Vec::new());
+        let mut places = None;
+        let head = scan(&mut file, path, TRIALS.version, &mut |record| {
+            let places = match places {
+                Some(places) => places,
+                None => *places.insert(Places::of(record.head())?),
+            };
+            if let Ok(read) = &mut rows {
+                match places.row(record, table) {
+                    Ok(row) if is_wanted(&row.trial, row.attempt) => read.push(row),
+                    Ok(_) => {}
+                    Err(error) => rows = Err(error),
+                }
+            }
+            Ok(())
+        })?;
+        // A table without rows is looked at, too.
+        Places::of(&head)?;
+        Ok(Some(Self { head, rows }))
+    }
+
+    fn has_any(&self) -> bool {
+        !matches!(&self.rows, Ok(rows) if rows.is_empty())
+    }
+}
+
+/// Where the columns stand by which rows are ordered.
+#[derive(Clone, Copy)]
+struct Places {
+    number: usize,
+    trial: usize,
+    attempt: usize,
+    launch: usize,
+    outcome: usize,
+}
+
+impl Places {
+    fn of(head: &TableHead) -> Result<Self, TableError> {
+        let place = |name: &str| {
+            let mut columns = head.columns.iter();
+            columns
+                .position(|column| column == name)
+                .ok_or_else(|| TableError::Head {
+                    path: head.path.clone(),
+                    problem: format!("there is no column `{name}`"),
+                })
+        };
+        Ok(Self {
+            number: place("number")?,
+            trial: place("trial")?,
+            attempt: place("attempt")?,
+            launch: place("launch")?,
+            outcome: place("outcome")?,
+        })
+    }
+
+    fn row(self, record: &Record<'_>, table: u64) -> Result<CollectedRow, TableError> {
+        let cell = |at: usize| record.cells().nth(at).unwrap_or_default();
+        let count = |at: usize| {
+            cell(at).parse().map_err(|_| {
+                let column = &record.head().columns[at];
+                record.problem(format!("`{column}` is not a number"))
+            })
+        };
+        Ok(CollectedRow {
+            number: count(self.number)?,
+            trial: cell(self.trial).to_owned(),
+            attempt: count(self.attempt)?,
+            launch: count(self.launch)?,
+            table,
+            is_final: is_final(cell(self.outcome)),
+            line: line_of(record.cells()),
+        })
+    }
+}
+
+/// Opens a table; `None` if there is none, or none whose header is whole.
+fn open_begun(path: &Path, version: &str) -> Result<Option<File>, TableError> {
     let opened = folder::split(path).and_then(|(above, name)| Folder::open(above)?.read(name));
     match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed(error)),
-        Ok(mut file) => Table::read_begun(&mut file, path, version),
+        Err(cause) => Err(TableError::Io {
+            path: path.to_owned(),
+            doing: "opening",
+            cause,
+        }),
+        Ok(mut file) => Ok(is_begun(&mut file, path, version)?.then_some(file)),
     }
 }
 
@@ -384,7 +399,7 @@ mod tests {
 
     fn row(number: u64, attempt: u64, launch: u64, outcome: Outcome) -> TableRow {
         TableRow {
-            fixed: TrialRow {
+            fixed: Box::new(TrialRow {
                 kiln_table: TRIALS.version.to_owned(),
                 trial: TrialId(format!("t{number:010}")),
                 number,
@@ -393,7 +408,7 @@ mod tests {
                 outcome,
                 reason: Some("a \"quoted\", long\nreason".to_owned()),
                 ..TrialRow::default()
-            },
+            }),
             axes: vec!["8".to_owned()],
         }
     }
@@ -423,10 +438,10 @@ mod tests {
         ];
         // Launch 5 took back what 3 had, and 3, which was only out of reach, told the same itself.
         let told = TableRow {
-            fixed: TrialRow {
+            fixed: Box::new(TrialRow {
                 reason: Some("told by another".to_owned()),
-                ..rows[0].fixed.clone()
-            },
+                ..(*rows[0].fixed).clone()
+            }),
             ..rows[0].clone()
         };
         let of_three = vec![rows[3].clone(), rows[0].clone()];
@@ -512,6 +527,12 @@ mod tests {
         let shorter = &other[..other.trim_end().rfind('\n').unwrap() + 1];
         fs::write(run.trials_table(), shorter).unwrap();
         assert_eq!(CollectedRows::read(&run).unwrap().len(), 1);
+        // A row that cannot be placed is told, and not taken for none.
+        let edited = text.replacen("t0000000002,1,2,2,", "t0000000002,1,2,two,", 1);
+        assert_ne!(edited, text);
+        fs::write(run.trials_table(), &edited).unwrap();
+        let refused = CollectedRows::read(&run).unwrap_err().to_string();
+        assert!(refused.contains("`number` is not a number"), "{refused}");
         // A damaged one is none.
         fs::remove_dir_all(run.path().join("launches")).unwrap();
         fs::write(run.trials_table(), "x,y\n1,2\n").unwrap();

@@ -51,7 +51,7 @@ pub use programs::{Interpreter, PackageList, ProgramRecord};
 pub use run_file::RunFile;
 pub use run_folder::{RESPONSES, RunFolder, SAMPLE_TEXTS};
 pub use samples::SampleRow;
-pub use snapshots::{SnapshotMoment, SnapshotRow};
+pub use snapshots::{GONE, SnapshotMoment, SnapshotRow, at_last_launch};
 pub use steps::StepRow;
 pub use submission::Submission;
 pub use table::{Table, TableError, TableWriter, TornLine};

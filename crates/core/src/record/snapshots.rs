@@ -1,9 +1,18 @@
 //! `snapshots.csv`: one row per field of the host or of a device.
 
+use std::{collections::HashMap, fs::OpenOptions, path::Path};
+
 use serde::{Deserialize, Serialize};
 
-use super::columns::table;
-use crate::plan::TrialId;
+use super::{
+    columns::table,
+    run_file::Launch,
+    table::{TableError, open_plain, scan},
+};
+use crate::{limits::SAMPLES_BYTES, plan::TrialId};
+
+/// The reason of a field that was there and is not any more, such as a process that has ended.
+pub const GONE: &str = "no longer there";
 
 /// When a snapshot was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +28,9 @@ pub enum SnapshotMoment {
 
 table! {
     /// All facts of the host and of each device, one field per row: all fields at each launch, then
-    /// at a trial's start and end only fields that changed since the previous row. Serial numbers
+    /// at a trial's start and end only fields that changed since the previous row. Where several
+    /// launches work on a run: all fields at the first launch of each node (`run.json` names a
+    /// launch's node), and at its later ones those that changed since its previous row. Serial numbers
     /// and processes of other users read `masked` unless `record.identity` is `full`. Committed.
     /// Beside it, `snapshot-<launch>.txt` has the launch's rows as a page
     /// ([snapshot](snapshot.md)).
@@ -50,4 +61,53 @@ table! {
         /// Time since the run's start mark, when the reading began.
         run_seconds: Option<f64> ["s"],
     }
+}
+
+/// The fields of the host and of the devices as they were at the last launch of the table, in the
+/// order in which they were listed first. `launches` are those of `run.json`: where it names their
+/// node, a launch lists only what changed on it.
+///
+/// # Errors
+/// The table cannot be read, or a row is damaged.
+pub fn at_last_launch(path: &Path, launches: &[Launch]) -> Result<Vec<SnapshotRow>, TableError> {
+    let mut file = open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES)?;
+    let mut last = 0;
+    scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
+        last = last.max(record.parse::<Place>()?.launch);
+        Ok(())
+    })?;
+    let node = |launch: u64| {
+        let mut of = launches.iter().filter(|of| of.launch == launch);
+        of.next().and_then(|of| of.node.as_ref())
+    };
+    let counts = |place: &Place| match (node(last), node(place.launch)) {
+        (Some(of_last), Some(of)) if place.launch < last => of == of_last,
+        _ => place.launch == last && place.moment == SnapshotMoment::Launch,
+    };
+    let mut rows: Vec<SnapshotRow> = Vec::new();
+    let mut places = HashMap::new();
+    scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
+        if !counts(&record.parse()?) {
+            return Ok(());
+        }
+        let row: SnapshotRow = record.parse()?;
+        let key = [&row.device, &row.section, &row.field].map(String::clone);
+        match places.get(&key) {
+            Some(at) => rows[*at] = row,
+            None => {
+                places.insert(key, rows.len());
+                rows.push(row);
+            }
+        }
+        Ok(())
+    })?;
+    rows.retain(|row| row.reason.as_deref() != Some(GONE));
+    Ok(rows)
+}
+
+/// When a row was taken.
+#[derive(Deserialize)]
+struct Place {
+    launch: u64,
+    moment: SnapshotMoment,
 }

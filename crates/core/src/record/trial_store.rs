@@ -115,7 +115,7 @@ impl TrialStore {
             cause,
         })?;
         let (writer, torn) = open_writer(&folder, axes)?;
-        let rows = kept(&writer, TrialTable::read_of(run)?.rows)?;
+        let rows = kept(&writer, run)?;
         let store = Self {
             folder,
             axes: axes.to_vec(),
@@ -350,12 +350,17 @@ fn line_with_end(writer: &TrialWriter, row: &TableRow) -> Result<Line, TableErro
     })
 }
 
-fn kept(writer: &TrialWriter, rows: Vec<TableRow>) -> Result<KeptRows, TableError> {
-    let mut kept = KeptRows::default();
-    for row in rows {
-        kept.push(line_with_end(writer, &row)?);
-    }
-    Ok(kept)
+/// The rows that a run has already.
+fn kept(writer: &TrialWriter, run: &RunFolder) -> Result<KeptRows, TableError> {
+    let mut rows = Ok(KeptRows::default());
+    TrialTable::each_of(run, &mut |row| {
+        if let Ok(kept) = &mut rows
+            && let Err(error) = line_with_end(writer, &row).map(|line| kept.push(line))
+        {
+            rows = Err(error);
+        }
+    })?;
+    rows
 }
 
 fn open_writer(

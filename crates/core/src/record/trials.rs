@@ -114,7 +114,8 @@ impl TrialRow {
 /// A row of `trials.csv`: the fixed columns, and one cell per axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableRow {
-    pub fixed: TrialRow,
+    /// Two kilobytes: thousands of rows in one piece would need twice their size while they grow.
+    pub fixed: Box<TrialRow>,
     /// As printed, in the order of the table's axes.
     pub axes: Vec<String>,
 }
@@ -123,7 +124,7 @@ impl TableRow {
     /// `values` are the trial's, one per axis.
     pub fn new(fixed: TrialRow, values: &[Value]) -> Self {
         Self {
-            fixed,
+            fixed: Box::new(fixed),
             axes: values.iter().map(cell_of).collect(),
         }
     }
@@ -287,6 +288,20 @@ impl TrialTable {
     /// # Errors
     /// As [`TrialTable::read`]; the file is a link.
     pub fn read_of(run: &RunFolder) -> Result<Self, TableError> {
+        let mut rows = Vec::new();
+        let head = Self::each_of(run, &mut |row| rows.push(row))?;
+        Ok(head.map_or_else(Self::default, |head| Self::with(&head, rows)))
+    }
+
+    /// Gives the rows of the table of a run one after another, as [`TrialTable::read_of`] would read
+    /// them; `None` if it has no header.
+    ///
+    /// # Errors
+    /// As [`TrialTable::read_of`]; some rows may have been given before.
+    pub fn each_of(
+        run: &RunFolder,
+        keep: &mut dyn FnMut(TableRow),
+    ) -> Result<Option<TableHead>, TableError> {
         let path = run.trials_table();
         let mut file = run
             .open()
@@ -297,8 +312,8 @@ impl TrialTable {
                 cause,
             })?;
         match is_begun(&mut file, &path, TRIALS.version)? {
-            true => Self::read_from(&mut file, &path),
-            false => Ok(Self::default()),
+            true => each_row(&mut file, &path, keep).map(Some),
+            false => Ok(None),
         }
     }
 
@@ -418,7 +433,7 @@ impl Reading {
         }
         let axes = columns().filter(|(column, _)| is_axis(column));
         Ok(TableRow {
-            fixed,
+            fixed: Box::new(fixed),
             axes: axes.map(|(_, cell)| cell.to_owned()).collect(),
         })
     }

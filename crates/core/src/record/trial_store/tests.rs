@@ -41,7 +41,7 @@ fn row(number: u64) -> TableRow {
         ..TrialRow::default()
     };
     TableRow {
-        fixed,
+        fixed: Box::new(fixed),
         axes: vec![number.to_string()],
     }
 }

@@ -1,0 +1,342 @@
+//! The snapshots of all launches as one table: of a node's first launch all fields, of its later ones
+//! those that changed since.
+//!
+//! Two workers of one node may see different GPUs, and a requeued one is a new launch on the node of
+//! the last: their devices, and what changed between them, belong to the run as much as its rows.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::{self, Write},
+    path::Path,
+};
+
+use super::{node_id, open_begun, write_changed};
+use crate::{
+    folder::{self, Folder},
+    input,
+    limits::TABLE_BYTES,
+    record::{
+        RunFolder, SnapshotMoment, SnapshotRow, TableError,
+        launch_folder::{self, BEFORE, LaunchFile},
+        snapshots::{GONE, SNAPSHOTS},
+        table::{Record, cells_of, line_of, scan},
+    },
+};
+
+/// Section and name of a field.
+type Field = (String, String);
+
+/// What a field said: value, unit and reason.
+type Said = [String; 3];
+
+/// The fields of the devices of one node, as they were last.
+type Known = BTreeMap<String, BTreeMap<Field, Said>>;
+
+/// Writes `snapshots.csv` of a run, and the pages of the launches that show a device for the first
+/// time.
+///
+/// # Errors
+/// A table cannot be read or written.
+pub(super) fn collect(run: &RunFolder, folder: &Folder, launches: &[LaunchFile]) -> io::Result<()> {
+    let numbered = launches.iter().map(|file| (file.launch.launch, Some(file)));
+    let mut tables: Vec<(u64, Option<&LaunchFile>)> =
+        std::iter::once((BEFORE, None)).chain(numbered).collect();
+    tables.retain(|(launch, _)| {
+        let table = launch_folder::folder(run, *launch).snapshots_table();
+        table.is_file()
+    });
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let mut with_page = Vec::new();
+    let path = run.snapshots_table();
+    let (_, name) = folder::split(&path)?;
+    folder.fill_among_others(name, &mut |file| {
+        let columns = SNAPSHOTS.spec(&[]).columns;
+        file.write_all(&line_of(columns.iter().map(String::as_str)))?;
+        let mut nodes: BTreeMap<Option<&str>, Known> = BTreeMap::new();
+        for (launch, of) in &tables {
+            let mut adding = Adding {
+                launch: *launch,
+                known: nodes.entry(of.and_then(node_id)).or_default(),
+                listed: BTreeMap::new(),
+                run_seconds: None,
+                has_new_device: false,
+                columns: &columns,
+                file: &mut *file,
+            };
+            adding.add(&launch_folder::folder(run, *launch).snapshots_table())?;
+            if adding.has_new_device && of.is_some() {
+                with_page.push(*launch);
+            }
+        }
+        Ok(())
+    })?;
+    for launch in with_page {
+        let own = launch_folder::folder(run, launch);
+        for (from, to) in [
+            (own.snapshot_page(launch), run.snapshot_page(launch)),
+            (own.packages_list(launch), run.packages_list(launch)),
+        ] {
+            if let Ok(page) = input::read(&from, &TABLE_BYTES) {
+                write_changed(folder, &to, &page)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The table of one launch, on its way into that of the run.
+struct Adding<'a> {
+    launch: u64,
+    known: &'a mut Known,
+    /// The fields of each device that the launch has listed and not yet compared with those before.
+    listed: BTreeMap<String, BTreeSet<Field>>,
+    run_seconds: Option<f64>,
+    /// Whether it shows a device that no earlier launch of its node did.
+    has_new_device: bool,
+    columns: &'a [String],
+    file: &'a mut dyn Write,
+}
+
+impl Adding<'_> {
+    fn add(&mut self, path: &Path) -> Result<(), TableError> {
+        let failed = |cause| TableError::Io {
+            path: path.to_owned(),
+            doing: "collecting",
+            cause,
+        };
+        let Some(mut file) = open_begun(path, SNAPSHOTS.version)? else {
+            return Ok(());
+        };
+        scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
+            self.take(record).map_err(failed)
+        })?;
+        self.note_what_is_gone().map_err(failed)
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let names = &record.head().columns;
+        let cells: BTreeMap<&str, &str> = names
+            .iter()
+            .map(String::as_str)
+            .zip(record.cells())
+            .collect();
+        let cell = |column: &str| cells.get(column).copied().unwrap_or_default();
+        let device = cell("device");
+        let field = (cell("section").to_owned(), cell("field").to_owned());
+        let said = ["value", "unit", "reason"].map(|column| cell(column).to_owned());
+        let is_of_launch = cell("moment") == "launch";
+        if is_of_launch {
+            self.run_seconds = cell("run_seconds").parse().ok();
+            self.has_new_device |= !self.known.contains_key(device);
+            let listed = self.listed.entry(device.to_owned()).or_default();
+            listed.insert(field.clone());
+        } else {
+            self.note_what_is_gone()?;
+        }
+        // What one launch alone wrote, before there were several, stays as it is.
+        let is_first = self.launch == BEFORE;
+        let known = self.known.entry(device.to_owned()).or_default();
+        if is_of_launch && !is_first && known.get(&field) == Some(&said) {
+            return Ok(());
+        }
+        known.insert(field, said);
+        self.file
+            .write_all(&line_of(self.columns.iter().map(|column| cell(column))))
+    }
+
+    /// A field that its node had and this launch no longer lists, such as a process on a GPU.
+    fn note_what_is_gone(&mut self) -> io::Result<()> {
+        for (device, listed) in std::mem::take(&mut self.listed) {
+            if self.launch == BEFORE {
+                continue;
+            }
+            let known = self.known.entry(device.clone()).or_default();
+            for (field, said) in known {
+                if listed.contains(field) || said[0].is_empty() {
+                    continue;
+                }
+                *said = [String::new(), String::new(), GONE.to_owned()];
+                let row = SnapshotRow {
+                    kiln_table: SNAPSHOTS.version.to_owned(),
+                    launch: self.launch,
+                    moment: SnapshotMoment::Launch,
+                    device: device.clone(),
+                    section: field.0.clone(),
+                    field: field.1.clone(),
+                    reason: Some(GONE.to_owned()),
+                    run_seconds: self.run_seconds,
+                    ..SnapshotRow::default()
+                };
+                let cells = cells_of(&row).map_err(io::Error::other)?;
+                self.file
+                    .write_all(&line_of(cells.iter().map(String::as_str)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::record::{at_last_launch, launch_folder::LaunchProcess};
+
+    /// Rows of one launch: moment, device, field, value.
+    type Row<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+    fn begin(run: &RunFolder, launch: u64, host: &str, rows: &[Row<'_>]) -> LaunchFile {
+        let own = launch_folder::folder(run, launch);
+        fs::create_dir_all(own.path()).unwrap();
+        let mut text = SNAPSHOTS.spec(&[]).columns.join(",") + "\n";
+        for (moment, device, field, value) in rows {
+            text +=
+                &format!("snapshots/2,{launch},,,{moment},{device},state,{field},{value},,,1.5\n");
+        }
+        fs::write(own.snapshots_table(), text).unwrap();
+        fs::write(own.snapshot_page(launch), format!("page of {launch}")).unwrap();
+        let file = serde_json::from_value(json!({
+            "launch": launch, "started_utc": "2026-01-01T00:00:00Z", "boot_id": "b", "host_id": host,
+            "monotonic_nanoseconds": 1, "run_anchor_nanoseconds": 1, "pid": 1, "command_line": [],
+            "machine": {}, "devices": [], "environment": {},
+            "versions": {"kiln": "0", "kiln_sha256": null, "trial_program": "t", "trial_program_sha256": null},
+        }));
+        let process = LaunchProcess {
+            namespace: String::new(),
+            started: 1,
+            node: None,
+        };
+        LaunchFile::new(process, file.unwrap())
+    }
+
+    #[test]
+    fn a_node_is_listed_whole_once_and_then_what_changed_on_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let launches = [
+            begin(
+                &run,
+                1,
+                "a",
+                &[
+                    ("launch", "host", "kernel", "6.1"),
+                    ("launch", "GPU-1", "temperature", "40"),
+                    ("launch", "GPU-1", "process 7", "kiln"),
+                    ("start", "GPU-1", "temperature", "50"),
+                ],
+            ),
+            begin(&run, 2, "b", &[("launch", "host", "kernel", "6.1")]),
+            // Another GPU of the first node.
+            begin(
+                &run,
+                3,
+                "a",
+                &[
+                    ("launch", "host", "kernel", "6.1"),
+                    ("launch", "GPU-2", "temperature", "30"),
+                ],
+            ),
+            begin(
+                &run,
+                4,
+                "a",
+                &[
+                    ("launch", "host", "kernel", "6.1"),
+                    ("launch", "GPU-1", "temperature", "40"),
+                    ("end", "GPU-1", "temperature", "60"),
+                ],
+            ),
+            begin(
+                &run,
+                5,
+                "a",
+                &[
+                    ("launch", "host", "kernel", "6.1"),
+                    ("launch", "GPU-1", "temperature", "60"),
+                    ("end", "GPU-1", "temperature", "99"),
+                ],
+            ),
+        ];
+        let open = run.open().unwrap();
+        collect(&run, &open, &launches).unwrap();
+        let text = fs::read_to_string(run.snapshots_table()).unwrap();
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "snapshots/2,1,,,launch,host,state,kernel,6.1,,,1.5",
+                "snapshots/2,1,,,launch,GPU-1,state,temperature,40,,,1.5",
+                "snapshots/2,1,,,launch,GPU-1,state,process 7,kiln,,,1.5",
+                "snapshots/2,1,,,start,GPU-1,state,temperature,50,,,1.5",
+                "snapshots/2,2,,,launch,host,state,kernel,6.1,,,1.5",
+                "snapshots/2,3,,,launch,GPU-2,state,temperature,30,,,1.5",
+                "snapshots/2,4,,,launch,GPU-1,state,temperature,40,,,1.5",
+                "snapshots/2,4,,,launch,GPU-1,state,process 7,,,no longer there,1.5",
+                "snapshots/2,4,,,end,GPU-1,state,temperature,60,,,1.5",
+                "snapshots/2,5,,,end,GPU-1,state,temperature,99,,,1.5",
+            ]
+        );
+        let has_page = |launch: &u64| run.snapshot_page(*launch).is_file();
+        assert_eq!((1..6).filter(has_page).collect::<Vec<u64>>(), [1, 2, 3]);
+        collect(&run, &open, &launches).unwrap();
+        assert_eq!(fs::read_to_string(run.snapshots_table()).unwrap(), text);
+
+        let named = super::super::node_names(&launches);
+        let launches = launches.into_iter().zip(named).map(|(file, node)| {
+            let mut launch = file.launch;
+            launch.node = Some(node);
+            launch
+        });
+        let launches: Vec<_> = launches.collect();
+        let seen = |launches: &[_]| -> Vec<String> {
+            let rows = at_last_launch(&run.snapshots_table(), launches).unwrap();
+            let shown = rows.iter().map(|row| {
+                let value = row.value.as_deref().unwrap_or("-");
+                format!("{} {} {value}", row.device, row.field)
+            });
+            shown.collect()
+        };
+        // What the fifth launch found, of which nothing was new.
+        let at_last = [
+            "host kernel 6.1",
+            "GPU-1 temperature 60",
+            "GPU-2 temperature 30",
+        ];
+        assert_eq!(seen(&launches), at_last);
+        assert_eq!(seen(&[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_one_launch_alone_wrote_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let twice = [
+            ("launch", "host", "kernel", "6.1"),
+            ("launch", "host", "kernel", "6.1"),
+        ];
+        begin(&run, BEFORE, "a", &twice);
+        collect(&run, &run.open().unwrap(), &[]).unwrap();
+        let text = fs::read_to_string(run.snapshots_table()).unwrap();
+        assert_eq!(text.matches(",kernel,6.1,").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_table_without_a_later_column_gets_an_empty_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let first = begin(&run, 1, "a", &[]);
+        let columns = SNAPSHOTS.spec(&[]).columns;
+        let old = columns[..columns.len() - 1].join(",");
+        let row = "snapshots/1,1,,,launch,host,state,kernel,6.1,,";
+        let path = launch_folder::folder(&run, 1).snapshots_table();
+        fs::write(path, format!("{old}\n{row}\n")).unwrap();
+        collect(&run, &run.open().unwrap(), &[first]).unwrap();
+        let text = fs::read_to_string(run.snapshots_table()).unwrap();
+        assert_eq!(text, format!("{}\n{row},\n", columns.join(",")));
+    }
+}
