@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, hear, send, signal, wait_until},
+    scripted_child::{Ended, Place, hear, send, signal, variables, wait_until},
 };
 
 /// A program with a child, one in a session of its own, one that also has no environment and no
@@ -412,11 +412,7 @@ fn the_relay_is_the_launchs_own_kiln_even_if_its_file_is_replaced() {
     let mut command = std::process::Command::new(&kiln);
     command
         .args(prototype.get_args())
-        .envs(
-            prototype
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(variables(&prototype))
         .current_dir(place.path(""))
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());

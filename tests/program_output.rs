@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use crate::scripted_child::{Ended, Place, hear, wait_until};
+use crate::scripted_child::{Ended, Place, hear, variables, wait_until};
 
 /// Runs `python3 program.py`, or `sh program.sh`, with these metrics; the place.
 fn ran(program: &str, text: &str, metrics: &str, lines: &str) -> Place {
@@ -151,10 +151,7 @@ print('oh' * 40, file=sys.stderr)
         // In blocks of 1024 bytes.
         .args(["-c", "ulimit -f 512; exec \"$0\" run x.yaml"])
         .arg(kiln.get_program())
-        .envs(
-            kiln.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(variables(&kiln))
         .current_dir(place.path(""));
     let ended = Ended::of(limited.output().unwrap());
     assert_eq!(ended.status, Some(0), "{ended:?}");

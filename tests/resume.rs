@@ -9,7 +9,9 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, REAL_MLP, program::write_program, real_trial, wait_until},
+    scripted_child::{
+        Ended, Place, REAL_MLP, program::write_program, real_trial, variables, wait_until,
+    },
 };
 
 const TWELVE: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2, 3, 4, 5, 6, 7, \
@@ -453,10 +455,8 @@ fn a_full_disk_stops_the_run_with_nothing_torn_and_the_same_command_goes_on() {
     let mut limited = std::process::Command::new("sh");
     limited
         .args(["-c", "ulimit -f 16; exec \"$0\" run x.yaml"])
-        .arg(env!("CARGO_BIN_EXE_kiln"));
-    kiln.get_envs().for_each(|(name, value)| {
-        limited.env(name, value.unwrap_or_default());
-    });
+        .arg(env!("CARGO_BIN_EXE_kiln"))
+        .envs(variables(&kiln));
     let stopped = Ended::of(limited.current_dir(place.path("")).output().unwrap());
     assert_eq!(stopped.status, Some(3), "{stopped:?}");
     assert!(

@@ -12,7 +12,7 @@ use kiln_core::{
 };
 use serde_json::json;
 
-use crate::scripted_child::{Ended, Place};
+use crate::scripted_child::{Ended, Place, variables};
 
 /// Prints the highest resident memory of a command, in MiB, its exit status, and what it said.
 const PEAK: &str = "import resource, subprocess, sys
@@ -48,10 +48,7 @@ fn no_process_holds_much_of_ten_thousand_trials() {
             .args(["-c", PEAK])
             .arg(own.get_program())
             .args(arguments)
-            .envs(
-                own.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
+            .envs(variables(&own))
             .current_dir(place.path(""))
             .output()
             .unwrap();

@@ -10,7 +10,7 @@ use std::{
 use kiln_core::record::lock::holder;
 
 use crate::scripted_child::{
-    Ended, Place, REAL_MLP, hear, read_until, real_trial, send, signal, wait_until,
+    Ended, Place, REAL_MLP, hear, read_until, real_trial, send, signal, variables, wait_until,
 };
 
 const TWO: &str = "train: {steps: 10}\nsweep: {grid: {train.batch_size: [1, 2]}}";
@@ -166,10 +166,7 @@ fn a_hangup_that_is_ignored_at_the_start_stays_ignored() {
     nohup
         .args(["-c", "trap '' HUP; exec \"$0\" run x.yaml --progress plain"])
         .arg(kiln.get_program())
-        .envs(
-            kiln.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(variables(&kiln))
         .env("SCRIPTED_CHILD", "waits")
         .current_dir(place.path(""))
         .stdout(std::process::Stdio::piped())

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::process::ExitStatusExt, path::Path, process::Command, time::Duration};
 
-use crate::scripted_child::{Ended, Place, end_programs_of, send, wait_until};
+use crate::scripted_child::{Ended, Place, end_programs_of, send, variables, wait_until};
 
 const ONE: &str = "train: {steps: 10}";
 
@@ -92,10 +92,7 @@ fn a_process_that_kiln_did_not_start_is_left_alone() {
     shell
         .args(["-c", commands])
         .arg(kiln.get_program())
-        .envs(
-            kiln.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(variables(&kiln))
         .env("SCRIPTED_CHILD", "grandchild")
         .current_dir(place.path(""));
     let ended = Ended::of(shell.output().unwrap());

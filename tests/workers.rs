@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, Row, hear, send, wait_until},
+    scripted_child::{Ended, Place, Row, hear, send, variables, wait_until},
 };
 
 /// A sweep of this many trials, each of so many seconds.
@@ -110,10 +110,7 @@ fn two_workers_leave_the_rows_of_a_single_launch() {
             let own = kiln(&two, &[], &format!("locks-{number}"));
             let mut worker = Command::new(words[0]);
             worker.args(&words[1..]).current_dir("/");
-            worker.envs(
-                own.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            );
+            worker.envs(variables(&own));
             worker.spawn().unwrap()
         })
         .collect();
@@ -386,10 +383,7 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
         .args(ALONE)
         .arg(own.get_program())
         .args(own.get_args())
-        .envs(
-            own.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(variables(&own))
         .current_dir(place.path(""))
         .spawn()
         .unwrap();
@@ -687,10 +681,7 @@ impl<'p> Nodes<'p> {
             .arg("worker")
             .arg(&self.run)
             .arg("--quiet");
-        worker.envs(
-            own.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        );
+        worker.envs(variables(&own));
         let log = fs::File::create(self.place.path(&format!("log-{number}"))).unwrap();
         worker
             .current_dir(self.place.path(""))

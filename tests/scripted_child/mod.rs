@@ -6,6 +6,7 @@ pub(crate) mod program;
 
 use std::{
     collections::HashMap,
+    ffi::OsStr,
     fs,
     io::Read,
     path::{Path, PathBuf},
@@ -138,12 +139,7 @@ impl Place {
             .env("PROGRAM", kiln.get_program())
             .env("SHELL", "/bin/sh")
             .env("TERM", "xterm");
-        terminal
-            .envs(
-                kiln.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
-            .env_remove("NO_COLOR");
+        terminal.envs(variables(&kiln)).env_remove("NO_COLOR");
         terminal
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -233,6 +229,12 @@ impl Place {
         );
         process_ids().filter(|pid| is_marked(*pid, &mark)).collect()
     }
+}
+
+/// The variables that a command sets, for another program that shall have them.
+pub(crate) fn variables(command: &Command) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    let set = command.get_envs();
+    set.filter_map(|(name, value)| Some((name, value?)))
 }
 
 /// Ends the programs that work in a folder once so much time is over; dropping what it returns calls
