@@ -4,7 +4,7 @@
 //! Each worker is a thread that does for a ticket what a worker does but for the trial's process:
 //! take, read, list the attempts, note the attempt, create its folder, write and sync the row, hand
 //! in. `cargo bench --workspace --bench queue` prints CSV; it fails where the goals of
-//! `docs/clusters.md` are not met. `KILN_BENCH_FOLDER` names another disk than that of `/tmp`.
+//! `docs/cluster-evidence.md` are not met. `KILN_BENCH_FOLDER` names another disk than that of `/tmp`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 

@@ -19,7 +19,7 @@ const PEAK: &str = "import resource, subprocess, sys
 ended = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, ended.returncode, ended.stderr)";
 
-/// What `docs/clusters.md` says, and room for another allocator or larger pages.
+/// What `docs/cluster-evidence.md` says, and room for another allocator or larger pages.
 const MOST_MEBIBYTES: u64 = 70;
 
 #[test]
@@ -41,7 +41,7 @@ fn no_process_holds_much_of_ten_thousand_trials() {
     let submitted = Ended::of(place.kiln(&submit).output().unwrap());
     assert_eq!(submitted.status, Some(0), "{submitted:?}");
     let run = RunFolder::at(fs::canonicalize(place.latest()).unwrap());
-    end_all(&run);
+    end_all_but_one(&run);
     let own = place.kiln(&[]);
     let peak = |arguments: &[&str]| -> (u64, String) {
         let said = Command::new("python3")
@@ -71,15 +71,15 @@ fn no_process_holds_much_of_ten_thousand_trials() {
     assert_eq!(place.rows().len(), 10_000);
 }
 
-/// Writes the rows of all trials as one launch would, and hands in all tickets.
-fn end_all(run: &RunFolder) {
+/// Writes the rows of all trials but the last as one launch would, and hands in their tickets.
+fn end_all_but_one(run: &RunFolder) {
     let launch = launch_folder::make(run, 1).unwrap();
     let made = TrialTable::read(&launch_folder::folder(run, 0).trials_table()).unwrap();
     let columns = [made.axes, made.metrics].concat();
     let table = launch_folder::folder(run, launch).trials_table();
     let (mut writer, _) = TrialWriter::open(&table, &columns).unwrap();
     let plan: Vec<TrialId> = RunFile::read(&run.run_file()).unwrap().plan;
-    for (place, trial) in (0_u64..).zip(plan) {
+    for (place, trial) in (0_u64..).zip(plan).take(9999) {
         let row = TrialRow {
             kiln_table: TRIALS.version.to_owned(),
             trial,
@@ -101,10 +101,8 @@ fn end_all(run: &RunFolder) {
         writer.append(&TableRow::new(row, &of)).unwrap();
     }
     let queue = run.path().join("queue");
-    for ticket in fs::read_dir(&queue).unwrap().flatten() {
-        let name = ticket.file_name().into_string().unwrap();
-        if let Some(number) = name.strip_suffix(".open") {
-            fs::rename(ticket.path(), queue.join(format!("{number}.done"))).unwrap();
-        }
+    for number in 1..10_000 {
+        let ticket = |state: &str| queue.join(format!("{number:04}.{state}"));
+        fs::rename(ticket("open"), ticket("done")).unwrap();
     }
 }

@@ -123,7 +123,8 @@ pub(super) fn of_folder(path: &Path) -> Result<TableSource, Stop> {
 /// Says that workers have written rows that are not in the table yet.
 fn tell_uncollected(path: &Path) {
     // `latest` is a link.
-    let folder = path.parent().and_then(|above| above.canonicalize().ok());
+    let folder = path.canonicalize().ok();
+    let folder = folder.as_deref().and_then(Path::parent);
     let Some(folder) = folder.map(RunFolder::at) else {
         return;
     };

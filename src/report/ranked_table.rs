@@ -14,11 +14,11 @@ use super::{
     metrics::{self, LEARNED},
     objective::{self, RankedBy},
     points::{Point, Speed, pieces, short_names, shown},
-    ranking::{Ranking, metric_with_spread},
+    ranking::{RankedPoint, Ranking, metric_with_spread},
 };
 
-/// Points that are listed; the others are in `trials.csv`. Nobody reads thousands of lines, and the
-/// best are the first.
+/// Points that are listed, and beyond them those with a mark; the others are in `trials.csv`: nobody
+/// reads thousands of lines.
 const MOST_LISTED: usize = 200;
 
 /// The table of the ranked points.
@@ -30,8 +30,11 @@ impl RankedTable<'_> {
     }
 
     /// Those that have a line.
-    fn listed(&self) -> impl Iterator<Item = &Point<'_>> {
-        self.points().take(MOST_LISTED)
+    fn listed(&self) -> impl Iterator<Item = &RankedPoint<'_>> {
+        let places = self.0.points.iter().enumerate();
+        places
+            .filter(|(place, ranked)| *place < MOST_LISTED || ranked.is_marked)
+            .map(|(_, ranked)| ranked)
     }
 
     pub(super) fn render(&self, style: PageStyle) -> String {
@@ -44,7 +47,7 @@ impl RankedTable<'_> {
             .map(|column| column.head.as_str())
             .collect();
         let mut page = layout(&kept, style.width, style.has_color);
-        let more = ranking.points.len().saturating_sub(MOST_LISTED);
+        let more = ranking.points.len() - self.listed().count();
         if more > 0 {
             let _ = writeln!(page, "and {}; see trials.csv", counted(more, "more point"));
         }
@@ -123,11 +126,7 @@ impl RankedTable<'_> {
     fn columns(&self) -> Vec<PageColumn> {
         let ranking = self.0;
         let mut columns = vec![PageColumn::of_marks(
-            ranking
-                .points
-                .iter()
-                .take(MOST_LISTED)
-                .map(|ranked| ranked.is_marked),
+            self.listed().map(|ranked| ranked.is_marked),
         )];
         columns.extend(self.axis_columns());
         columns.extend(self.pieces());
@@ -228,7 +227,7 @@ impl RankedTable<'_> {
             };
             PageColumn {
                 head: without_controls(&head),
-                cells: self.listed().map(cell).collect(),
+                cells: self.listed().map(|ranked| cell(ranked.point)).collect(),
                 keep: u8::MAX,
             }
         };
@@ -266,7 +265,7 @@ impl RankedTable<'_> {
         keep: u8,
         cell: impl Fn(&Point<'_>) -> Option<String>,
     ) -> PageColumn {
-        PageColumn::new(head, keep, self.listed().map(cell))
+        PageColumn::new(head, keep, self.listed().map(|ranked| cell(ranked.point)))
     }
 
     fn mean(

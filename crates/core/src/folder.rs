@@ -8,10 +8,12 @@
 //! A results folder may come from somebody else. A link in it, such as `trials/<id>/checkpoint` to a
 //! home folder, must not make kiln write or delete there.
 
+mod draft;
+
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
 };
@@ -20,6 +22,8 @@ use rustix::{
     fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat},
     io::Errno,
 };
+
+use draft::Draft;
 
 /// Mode of a new file and of a new folder, before the umask.
 const FILE_MODE: u32 = 0o666;
@@ -187,11 +191,17 @@ impl Folder {
     /// The folder is not writable or full; the old file then stays unchanged and the temporary file
     /// is removed. An error of the last sync leaves the new file.
     pub fn write_whole(&self, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
-        self.write_as(&temporary(name), name, &mut |file| file.write_all(bytes))
+        let temporary = temporary(name);
+        let written = self.new_file(&temporary).and_then(|mut file| {
+            file.write_all(bytes)
+                .map_err(|error| self.in_words(name, error))?;
+            Ok(file)
+        });
+        self.put_in_place(&temporary, name, written)
     }
 
     /// The same for a file that several processes may write, on this host or others: the last one
-    /// counts, and none disturbs another.
+    /// counts, and none disturbs another. A file that has this content stays as it is.
     ///
     /// # Errors
     /// As [`Folder::write_whole`].
@@ -207,7 +217,14 @@ impl Folder {
         let mut own = name.to_owned();
         own.push(format!(".{:08x}", fastrand::u32(..)));
         let temporary = temporary(&own);
-        match self.write_as(&temporary, name, fill) {
+        let mut draft = Draft::new(self, name, &temporary);
+        let filled = fill(&mut draft).and_then(|()| draft.finish());
+        let written = match filled {
+            Ok(None) => return Ok(()),
+            Ok(Some(file)) => Ok(file),
+            Err(error) => Err(self.in_words(name, error)),
+        };
+        match self.put_in_place(&temporary, name, written) {
             // The same, where another process has replaced it since.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound
@@ -219,15 +236,19 @@ impl Folder {
         }
     }
 
-    fn write_as(&self, temporary: &OsStr, name: &OsStr, fill: Fill<'_>) -> io::Result<()> {
-        let written = self.new_file(temporary).and_then(|file| {
-            let mut buffered = BufWriter::new(file);
-            let filled = fill(&mut buffered).and_then(|()| Ok(buffered.into_inner()?));
-            filled
-                .and_then(|file| file.sync_all().map(|()| file))
-                .map_err(|error| self.in_words(name, error))
+    /// Renames a draft that was written, or removes one that was not.
+    fn put_in_place(
+        &self,
+        temporary: &OsStr,
+        name: &OsStr,
+        written: io::Result<File>,
+    ) -> io::Result<()> {
+        let synced = written.and_then(|file| {
+            file.sync_all()
+                .map_err(|error| self.in_words(name, error))?;
+            Ok(file)
         });
-        let renamed = written.and_then(|file| match self.rename(temporary, name) {
+        let renamed = synced.and_then(|file| match self.rename(temporary, name) {
             // A file server may rename it, lose the reply, and miss the old name when asked again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.has(name, &file) => {
                 Ok(())

@@ -246,7 +246,8 @@ impl LaunchPart {
     }
 }
 
-/// The host and the devices of the last launch; nothing where there is no table.
+/// The host and the devices of the last launch, and what other launches saw on its node; nothing where
+/// there is no table.
 fn snapshots(path: &Path, launches: &[Launch]) -> Result<Vec<SnapshotPart>, TableError> {
     if !path.is_file() {
         return Ok(Vec::new());

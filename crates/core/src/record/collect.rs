@@ -2,13 +2,13 @@
 //!
 //! In: `launches/*/`. Out: `trials.csv`, `snapshots.csv` and `run.json` of the run, whole, each
 //! written under a name of its own and renamed: two that collect at once cannot tear a table, and
-//! the result does not depend on which launch was faster. Rows keep their bytes.
+//! the result does not depend on which launch was faster. Rows of trials keep their bytes.
 
 mod snapshots;
 
 use std::{
     collections::{BTreeMap, HashSet},
-    fs::{self, File},
+    fs::File,
     io::{self, Cursor},
     path::Path,
 };
@@ -25,6 +25,9 @@ use crate::{
     folder::{self, Folder},
     plan::{Outcome, TrialId},
 };
+
+/// Rows that are read from their lines at once: all together would be the table a second time.
+const MOST_AT_ONCE: usize = 500;
 
 /// In place of a launch: the run's own table.
 const OWN: u64 = u64::MAX;
@@ -129,12 +132,7 @@ impl CollectedRows {
 
     /// The table as text; `None` if no launch has one yet.
     fn text(&self) -> Option<Vec<u8>> {
-        let head = self.head.as_ref()?;
-        let mut text = line_of(head.columns.iter().map(String::as_str));
-        self.rows
-            .iter()
-            .for_each(|row| text.extend_from_slice(&row.line));
-        Some(text)
+        Some(text_of(self.head.as_ref()?, &self.rows))
     }
 
     /// Gives the rows as records, one after another.
@@ -142,10 +140,14 @@ impl CollectedRows {
     /// # Errors
     /// A cell is not a value of its column; some rows may have been given before.
     pub fn each(&self, keep: &mut dyn FnMut(TableRow)) -> Result<(), TableError> {
-        let (Some(text), Some(head)) = (self.text(), &self.head) else {
+        let Some(head) = &self.head else {
             return Ok(());
         };
-        each_row(&mut Cursor::new(text), &head.path, keep).map(drop)
+        for rows in self.rows.chunks(MOST_AT_ONCE) {
+            let text = text_of(head, rows);
+            each_row(&mut Cursor::new(text), &head.path, keep)?;
+        }
+        Ok(())
     }
 
     /// How the attempts ended, in the order of the rows.
@@ -174,6 +176,13 @@ impl CollectedRows {
     }
 }
 
+fn text_of(head: &TableHead, rows: &[CollectedRow]) -> Vec<u8> {
+    let mut text = line_of(head.columns.iter().map(String::as_str));
+    rows.iter()
+        .for_each(|row| text.extend_from_slice(&row.line));
+    text
+}
+
 /// Whether the cell of an outcome names a final one.
 fn is_final(cell: &str) -> bool {
     Outcome::ALL
@@ -197,13 +206,13 @@ pub fn collect(run: &RunFolder) -> io::Result<usize> {
     let rows = CollectedRows::read(run)?;
     let folder = run.open()?;
     if let Some(text) = rows.text() {
-        write_changed(&folder, &run.trials_table(), &text)?;
+        folder.write_among_others(TRIALS.file.as_ref(), &text)?;
     }
     let launches = launch_files(run);
     snapshots::collect(run, &folder, &launches)?;
     let mut file = RunFile::read(&run.run_file()).map_err(io::Error::other)?;
     file.launches = merged(&file, &launches);
-    write_changed(&folder, &run.run_file(), &json(&file)?)?;
+    run.write_among_others(&run.run_file(), &json(&file)?)?;
     Ok(rows.len())
 }
 
@@ -246,14 +255,14 @@ fn launch_files(run: &RunFolder) -> Vec<LaunchFile> {
 /// The name of each launch's node: as the launch gives it, else `node-1`, `node-2`, … in the order
 /// of the launches.
 fn node_names(launches: &[LaunchFile]) -> Vec<String> {
-    let mut known: Vec<Option<&str>> = Vec::new();
+    let mut known: Vec<&str> = Vec::new();
     launches
         .iter()
         .map(|file| {
             if let Some(name) = &file.launch.node {
                 return name.clone();
             }
-            let id = node_id(file);
+            let id = file.launch.host();
             let place = known.iter().position(|other| *other == id);
             let place = place.unwrap_or_else(|| {
                 known.push(id);
@@ -262,14 +271,6 @@ fn node_names(launches: &[LaunchFile]) -> Vec<String> {
             format!("node-{}", place + 1)
         })
         .collect()
-}
-
-/// An id of the node: of its host, else of its installation, else of its boot. Launches with the same
-/// id ran on the same node.
-fn node_id(file: &LaunchFile) -> Option<&str> {
-    let launch = &file.launch;
-    let id = launch.host_id.as_ref().or(launch.machine_id.as_ref());
-    Some(id.unwrap_or(&launch.anchor.boot_id))
 }
 
 /// The rows of one table.
@@ -301,9 +302,8 @@ impl LaunchRows {
                 None => *places.insert(Places::of(record.head())?),
             };
             if let Ok(read) = &mut rows {
-                match places.row(record, table) {
-                    Ok(row) if is_wanted(&row.trial, row.attempt) => read.push(row),
-                    Ok(_) => {}
+                match places.row(record, table, is_wanted) {
+                    Ok(row) => read.extend(row),
                     Err(error) => rows = Err(error),
                 }
             }
@@ -331,25 +331,22 @@ struct Places {
 
 impl Places {
     fn of(head: &TableHead) -> Result<Self, TableError> {
-        let place = |name: &str| {
-            let mut columns = head.columns.iter();
-            columns
-                .position(|column| column == name)
-                .ok_or_else(|| TableError::Head {
-                    path: head.path.clone(),
-                    problem: format!("there is no column `{name}`"),
-                })
-        };
         Ok(Self {
-            number: place("number")?,
-            trial: place("trial")?,
-            attempt: place("attempt")?,
-            launch: place("launch")?,
-            outcome: place("outcome")?,
+            number: head.place("number")?,
+            trial: head.place("trial")?,
+            attempt: head.place("attempt")?,
+            launch: head.place("launch")?,
+            outcome: head.place("outcome")?,
         })
     }
 
-    fn row(self, record: &Record<'_>, table: u64) -> Result<CollectedRow, TableError> {
+    /// `None` if it is not wanted.
+    fn row(
+        self,
+        record: &Record<'_>,
+        table: u64,
+        is_wanted: &dyn Fn(&str, u64) -> bool,
+    ) -> Result<Option<CollectedRow>, TableError> {
         let cell = |at: usize| record.cells().nth(at).unwrap_or_default();
         let count = |at: usize| {
             cell(at).parse().map_err(|_| {
@@ -357,15 +354,20 @@ impl Places {
                 record.problem(format!("`{column}` is not a number"))
             })
         };
-        Ok(CollectedRow {
-            number: count(self.number)?,
+        let (number, attempt, launch) = (
+            count(self.number)?,
+            count(self.attempt)?,
+            count(self.launch)?,
+        );
+        Ok(is_wanted(cell(self.trial), attempt).then(|| CollectedRow {
+            number,
             trial: cell(self.trial).to_owned(),
-            attempt: count(self.attempt)?,
-            launch: count(self.launch)?,
+            attempt,
+            launch,
             table,
             is_final: is_final(cell(self.outcome)),
             line: line_of(record.cells()),
-        })
+        }))
     }
 }
 
@@ -383,17 +385,10 @@ fn open_begun(path: &Path, version: &str) -> Result<Option<File>, TableError> {
     }
 }
 
-/// Writes a file unless it has this content.
-fn write_changed(folder: &Folder, path: &Path, content: &[u8]) -> io::Result<()> {
-    if fs::read(path).is_ok_and(|old| old == content) {
-        return Ok(());
-    }
-    let (_, name) = folder::split(path)?;
-    folder.write_among_others(name, content)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::record::{TrialStore, trial_row::TrialRow};
 

@@ -185,6 +185,15 @@ pub enum EndCause {
     BelievedGone,
 }
 
+impl Launch {
+    /// An id of the node: of its host, else of its installation, else of its boot. Launches with the
+    /// same id ran on the same node.
+    pub fn host(&self) -> &str {
+        let id = self.host_id.as_ref().or(self.machine_id.as_ref());
+        id.unwrap_or(&self.anchor.boot_id)
+    }
+}
+
 impl RunFile {
     /// Adds a trial's libraries and switches to the newest launch; returns whether something was
     /// new. `program` is the key of the trial's program if it is not kiln's own.

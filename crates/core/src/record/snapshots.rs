@@ -1,13 +1,17 @@
 //! `snapshots.csv`: one row per field of the host or of a device.
 
-use std::{collections::HashMap, fs::OpenOptions, path::Path};
+use std::{
+    collections::{HashMap, HashSet},
+    fs::OpenOptions,
+    path::Path,
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     columns::table,
     run_file::Launch,
-    table::{TableError, open_plain, scan},
+    table::{Record, TableError, open_plain, scan},
 };
 use crate::{limits::SAMPLES_BYTES, plan::TrialId};
 
@@ -64,8 +68,9 @@ table! {
 }
 
 /// The fields of the host and of the devices as they were at the last launch of the table, in the
-/// order in which they were listed first. `launches` are those of `run.json`: where it names their
-/// node, a launch lists only what changed on it.
+/// order in which they were listed first. `launches` are those of `run.json`: where several worked on
+/// the run, a launch lists only what changed on its node, and the devices that its other launches saw
+/// are among the fields, too.
 ///
 /// # Errors
 /// The table cannot be read, or a row is damaged.
@@ -73,24 +78,32 @@ pub fn at_last_launch(path: &Path, launches: &[Launch]) -> Result<Vec<SnapshotRo
     let mut file = open_plain(path, OpenOptions::new().read(true), &SAMPLES_BYTES)?;
     let mut last = 0;
     scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
-        last = last.max(record.parse::<Place>()?.launch);
+        last = last.max(launch_of(record)?.unwrap_or(0));
         Ok(())
     })?;
-    let node = |launch: u64| {
-        let mut of = launches.iter().filter(|of| of.launch == launch);
-        of.next().and_then(|of| of.node.as_ref())
+    let of_last = launches.iter().find(|of| of.launch == last);
+    let of_last = of_last.filter(|of| of.node.is_some());
+    let is_of_node = |of: &&Launch| {
+        let is_it = |last: &Launch| of.node.is_some() && of.host() == last.host();
+        of.launch < last && of_last.is_some_and(is_it)
     };
-    let counts = |place: &Place| match (node(last), node(place.launch)) {
-        (Some(of_last), Some(of)) if place.launch < last => of == of_last,
-        _ => place.launch == last && place.moment == SnapshotMoment::Launch,
-    };
+    let before: HashSet<u64> = launches
+        .iter()
+        .filter(is_of_node)
+        .map(|of| of.launch)
+        .collect();
     let mut rows: Vec<SnapshotRow> = Vec::new();
     let mut places = HashMap::new();
     scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
-        if !counts(&record.parse()?) {
+        let launch = launch_of(record)?;
+        let is_before = launch.is_some_and(|launch| before.contains(&launch));
+        if !is_before && launch != Some(last) {
             return Ok(());
         }
         let row: SnapshotRow = record.parse()?;
+        if !is_before && row.moment != SnapshotMoment::Launch {
+            return Ok(());
+        }
         let key = [&row.device, &row.section, &row.field].map(String::clone);
         match places.get(&key) {
             Some(at) => rows[*at] = row,
@@ -105,9 +118,8 @@ pub fn at_last_launch(path: &Path, launches: &[Launch]) -> Result<Vec<SnapshotRo
     Ok(rows)
 }
 
-/// When a row was taken.
-#[derive(Deserialize)]
-struct Place {
-    launch: u64,
-    moment: SnapshotMoment,
+/// The launch of a row, if its cell holds a number.
+fn launch_of(record: &Record<'_>) -> Result<Option<u64>, TableError> {
+    let place = record.head().place("launch")?;
+    Ok(record.cells().nth(place).and_then(|cell| cell.parse().ok()))
 }

@@ -163,6 +163,20 @@ pub struct Table {
     records: Vec<(u64, csv::StringRecord)>,
 }
 
+impl TableHead {
+    /// The place of a column.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub(super) fn place(&self, name: &str) -> Result<usize, TableError> {
+        let found = self.columns.iter().position(|column| column == name);
+        found.ok_or_else(|| TableError::Head {
+            path: self.path.clone(),
+            problem: format!("there is no column `{name}`"),
+        })
+    }
+}
+
 impl<'a> Record<'a> {
     pub(super) fn head(&self) -> &'a TableHead {
         self.head

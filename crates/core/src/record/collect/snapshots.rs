@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use super::{node_id, open_begun, write_changed};
+use super::open_begun;
 use crate::{
     folder::{self, Folder},
     input,
@@ -19,7 +19,7 @@ use crate::{
         RunFolder, SnapshotMoment, SnapshotRow, TableError,
         launch_folder::{self, BEFORE, LaunchFile},
         snapshots::{GONE, SNAPSHOTS},
-        table::{Record, cells_of, line_of, scan},
+        table::{Record, TableHead, cells_of, line_of, scan},
     },
 };
 
@@ -54,11 +54,13 @@ pub(super) fn collect(run: &RunFolder, folder: &Folder, launches: &[LaunchFile])
     folder.fill_among_others(name, &mut |file| {
         let columns = SNAPSHOTS.spec(&[]).columns;
         file.write_all(&line_of(columns.iter().map(String::as_str)))?;
-        let mut nodes: BTreeMap<Option<&str>, Known> = BTreeMap::new();
+        let mut nodes: BTreeMap<&str, Known> = BTreeMap::new();
         for (launch, of) in &tables {
             let mut adding = Adding {
                 launch: *launch,
-                known: nodes.entry(of.and_then(node_id)).or_default(),
+                known: nodes
+                    .entry(of.map_or("", |file| file.launch.host()))
+                    .or_default(),
                 listed: BTreeMap::new(),
                 run_seconds: None,
                 has_new_device: false,
@@ -79,7 +81,7 @@ pub(super) fn collect(run: &RunFolder, folder: &Folder, launches: &[LaunchFile])
             (own.packages_list(launch), run.packages_list(launch)),
         ] {
             if let Ok(page) = input::read(&from, &TABLE_BYTES) {
-                write_changed(folder, &to, &page)?;
+                folder.write_among_others(folder::split(&to)?.1, &page)?;
             }
         }
     }
@@ -100,39 +102,51 @@ struct Adding<'a> {
 }
 
 impl Adding<'_> {
-    fn add(&mut self, path: &Path) -> Result<(), TableError> {
-        let failed = |cause| TableError::Io {
-            path: path.to_owned(),
-            doing: "collecting",
-            cause,
-        };
+    /// Adds the rows of a table, as far as it is not damaged: it is a side table, and the rows of
+    /// trials are not held up by it.
+    ///
+    /// # Errors
+    /// The table cannot be read, or that of the run not be written.
+    fn add(&mut self, path: &Path) -> io::Result<()> {
         let Some(mut file) = open_begun(path, SNAPSHOTS.version)? else {
             return Ok(());
         };
-        scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
-            self.take(record).map_err(failed)
-        })?;
-        self.note_what_is_gone().map_err(failed)
+        let (mut places, mut failed) = (None, None);
+        let scanned = scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
+            let places = match &places {
+                Some(places) => places,
+                None => places.insert(Places::of(record.head(), self.columns)?),
+            };
+            self.take(places, record).map_err(|cause| {
+                failed = Some(cause);
+                record.problem("it cannot be written".to_owned())
+            })
+        });
+        match (failed, scanned) {
+            (Some(error), _) => Err(error),
+            (None, Err(error @ TableError::Io { .. })) => Err(error.into()),
+            // A launch that died over its list has not listed all.
+            (None, Ok(head)) if head.torn.is_none() => self.note_what_is_gone(),
+            (None, _) => Ok(()),
+        }
     }
 
-    fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let names = &record.head().columns;
-        let cells: BTreeMap<&str, &str> = names
-            .iter()
-            .map(String::as_str)
-            .zip(record.cells())
-            .collect();
-        let cell = |column: &str| cells.get(column).copied().unwrap_or_default();
-        let device = cell("device");
-        let field = (cell("section").to_owned(), cell("field").to_owned());
-        let said = ["value", "unit", "reason"].map(|column| cell(column).to_owned());
-        let is_of_launch = cell("moment") == "launch";
+    fn take(&mut self, places: &Places, record: &Record<'_>) -> io::Result<()> {
+        let cells: Vec<&str> = record.cells().collect();
+        let cell = |at: usize| cells.get(at).copied().unwrap_or_default();
+        let device = cell(places.device);
+        let field = (
+            cell(places.section).to_owned(),
+            cell(places.field).to_owned(),
+        );
+        let said = places.said.map(|at| cell(at).to_owned());
+        let is_of_launch = cell(places.moment) == "launch";
         if is_of_launch {
-            self.run_seconds = cell("run_seconds").parse().ok();
+            self.run_seconds = places.run_seconds.and_then(|at| cell(at).parse().ok());
             self.has_new_device |= !self.known.contains_key(device);
             let listed = self.listed.entry(device.to_owned()).or_default();
             listed.insert(field.clone());
-        } else {
+        } else if !self.listed.is_empty() {
             self.note_what_is_gone()?;
         }
         // What one launch alone wrote, before there were several, stays as it is.
@@ -142,8 +156,8 @@ impl Adding<'_> {
             return Ok(());
         }
         known.insert(field, said);
-        self.file
-            .write_all(&line_of(self.columns.iter().map(|column| cell(column))))
+        let of_run = places.of_run.iter().map(|at| at.map_or("", cell));
+        self.file.write_all(&line_of(of_run))
     }
 
     /// A field that its node had and this launch no longer lists, such as a process on a GPU.
@@ -175,6 +189,34 @@ impl Adding<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Where the columns of a table stand.
+struct Places {
+    moment: usize,
+    device: usize,
+    section: usize,
+    field: usize,
+    /// Value, unit, reason.
+    said: [usize; 3],
+    run_seconds: Option<usize>,
+    /// Each column of the run's table, if this one has it.
+    of_run: Vec<Option<usize>>,
+}
+
+impl Places {
+    fn of(head: &TableHead, columns: &[String]) -> Result<Self, TableError> {
+        let place = |name: &str| head.place(name);
+        Ok(Self {
+            moment: place("moment")?,
+            device: place("device")?,
+            section: place("section")?,
+            field: place("field")?,
+            said: [place("value")?, place("unit")?, place("reason")?],
+            run_seconds: place("run_seconds").ok(),
+            of_run: columns.iter().map(|column| place(column).ok()).collect(),
+        })
     }
 }
 
@@ -323,6 +365,34 @@ mod tests {
         collect(&run, &run.open().unwrap(), &[]).unwrap();
         let text = fs::read_to_string(run.snapshots_table()).unwrap();
         assert_eq!(text.matches(",kernel,6.1,").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn a_damaged_table_of_a_launch_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = RunFolder::at(folder.path());
+        let all = [
+            ("launch", "host", "kernel", "6.1"),
+            ("launch", "host", "process 7", "x"),
+        ];
+        let launches = [
+            begin(&run, 1, "a", &all),
+            begin(&run, 2, "a", &all),
+            begin(&run, 3, "b", &all[..1]),
+        ];
+        let second = launch_folder::folder(&run, 2).snapshots_table();
+        let text = fs::read_to_string(&second).unwrap();
+        let rows = |damaged: &str| {
+            fs::write(&second, damaged).unwrap();
+            collect(&run, &run.open().unwrap(), &launches).unwrap();
+            let text = fs::read_to_string(run.snapshots_table()).unwrap();
+            text.lines().count() - 1
+        };
+        assert_eq!(rows(&text), 3);
+        let begun = text.replace(",process 7,x,,,1.5\n", ",proc");
+        assert_eq!(rows(&begun), 3, "nothing is told to be gone");
+        assert_eq!(rows(&text.replace(",6.1,", ",6.2,")), 4);
+        assert_eq!(rows(&(text.replace(",6.1,", ",6.2,") + "a,b\nc,d\n")), 4);
     }
 
     #[test]
