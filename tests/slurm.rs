@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, Row, hear, program::write_program, signal, wait_until},
+    scripted_child::{Ended, Place, Row, hear, program::write_program, send, signal, wait_until},
 };
 
 /// A sweep of this many trials. Each waits for the file `release` in its place, if `waits`.
@@ -436,6 +436,31 @@ fn a_setup_that_fails_again_and_again_ends_the_attendance() {
 }
 
 #[test]
+fn a_worker_that_hangs_is_told_with_what_ends_it() {
+    let place = sweep(1, true, 1, "");
+    let mut attendance = start(&place, &["run", "x.yaml"]);
+    wait_until("it runs", || is_running(&place, 1));
+    let launch = place.latest().join("launches/2/launch.json");
+    let launch = fs::read_to_string(launch).unwrap();
+    let launch: serde_json::Value = serde_json::from_str(&launch).unwrap();
+    let worker = launch["pid"].to_string();
+    send(&worker, "STOP");
+    let told = hear(
+        &mut attendance,
+        "though Slurm says that its job is not over",
+    );
+    assert!(
+        told.contains("its heartbeat has not moved for") && !told.contains("waits again"),
+        "{told}"
+    );
+    send(&worker, "CONT");
+    place.release();
+    let ended = Ended::of(attendance.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("attempt"), ["1"]);
+}
+
+#[test]
 fn trials_go_on_while_slurm_does_not_answer() {
     let place = sweep(2, true, 1, "");
     // A client that hangs is given up after 20 s.
@@ -632,7 +657,7 @@ fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
     assert!(
         ended
             .stderr
-            .contains("`run.slurm.gres` asks for gpu:1, but this worker has no GPU"),
+            .contains("`run.slurm` asks for GPUs (`gpu:1`), but this worker has none"),
         "{ended:?}"
     );
 }

@@ -1029,3 +1029,87 @@ fn who_attends_may_leave_and_the_workers_go_on() {
     assert!(worker.wait().unwrap().success());
     is_whole(&place, 4);
 }
+
+#[test]
+fn a_script_that_changed_since_the_run_was_made_is_refused_by_its_workers() {
+    let place = Place::of_command(
+        "  argv: [sh, trial.sh, '{last}']\n  values: {last: 3}\n  metrics: {train_loss: {line: \
+         'loss ([0-9]+)'}}",
+        "sweep: {grid: {model.values.last: [1, 2]}}",
+    );
+    let script = place.path("trial.sh");
+    fs::write(&script, "echo loss $1\n").unwrap();
+    submit(&place, &[]);
+    fs::write(&script, "echo loss 7\n").unwrap();
+    let refused = work(&place);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused
+            .stderr
+            .contains("`trial.sh` is another than launch 1's"),
+        "{refused:?}"
+    );
+    let again = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(again.status, Some(2), "{again:?}");
+    assert!(
+        again.stderr.contains("`trial.sh` is another than"),
+        "{again:?}"
+    );
+    assert_eq!(tickets(&place), states(&[("open", 2)]));
+    fs::write(&script, "echo loss $1\n").unwrap();
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("train_loss"), ["1.0", "2.0"]);
+    // With rows there, and tickets asked for again.
+    submit(&place, &["--rerun", "completed"]);
+    fs::write(&script, "echo loss 8\n").unwrap();
+    assert_eq!(work(&place).status, Some(3));
+    assert_eq!(tickets(&place), states(&[("done", 2), ("open", 2)]));
+}
+
+#[test]
+fn a_run_of_workers_is_the_same_from_each_host_that_sees_it() {
+    let place = sweep(2, "0");
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    let path = place.latest().join("run.json");
+    let mut run = place.run_file();
+    for launch in run["launches"].as_array_mut().unwrap() {
+        launch["boot_id"] = "another".into();
+        launch["machine_id"] = "0123456789ab".into();
+        launch["machine"]["cpu"]["model"] = "Abacus 9000".into();
+    }
+    fs::write(path, run.to_string()).unwrap();
+    let again = submit(&place, &[]);
+    assert!(
+        again.stderr.contains("every trial already has its result"),
+        "{again:?}"
+    );
+    assert_eq!(place.runs(), 1);
+}
+
+#[test]
+fn a_file_system_without_locks_is_good_enough_for_workers() {
+    let place = sweep(2, "0");
+    let results = place.path("results").display().to_string();
+    let without = |arguments: &[&str]| {
+        let told = [("LYING_NO_LOCKS", "1")];
+        let mut command = kiln(&place, arguments, "locks");
+        Ended::of(
+            command
+                .envs(lies(&place, results.clone(), &told))
+                .output()
+                .unwrap(),
+        )
+    };
+    let refused = without(&["run", "x.yaml"]);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(
+        refused.stderr.contains("this file system has no locks"),
+        "{refused:?}"
+    );
+    let submitted = without(&["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(submitted.status, Some(0), "{submitted:?}");
+    let worked = without(&["worker", "x"]);
+    assert_eq!(worked.status, Some(0), "{worked:?}");
+    assert_eq!(tickets(&place), states(&[("done", 2)]));
+}

@@ -352,7 +352,11 @@ fn attended(
     let (end, failure) = (report.end, report.failure.clone());
     let table = TrialTable::read_of(run).map_err(|error| Stop::new(Status::Failed, error));
     let launched = Launched { report, table };
-    let status = status(&launched.report);
+    // Also after `kiln stop`, and of one look while the workers go on.
+    let status = match status(&launched.report) {
+        Status::Success if launched.report.left > 0 => Status::Failed,
+        status => status,
+    };
     show(launched, launch, &experiment)?;
     if let Some(failure) = failure {
         return Err(stopped(failure));

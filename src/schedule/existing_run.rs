@@ -7,7 +7,7 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     plan::{Origin, Trial, TrialId},
-    record::{AttemptEnd, RunFile, RunFolder, TableRow, TrialTable, run_folder::runs},
+    record::{AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, run_folder::runs},
     spec::{self, Experiment},
     units::listed,
 };
@@ -98,6 +98,8 @@ pub(super) fn find(
         Ok(_)
             if finished
                 && !wanted.reruns
+                // One that workers made on a shared folder belongs to all that see it.
+                && TicketQueue::of(&folder).is_none()
                 && let Some(notice) = elsewhere(&folder, &file, here) =>
         {
             Ok(ExistingRun::New {

@@ -31,7 +31,7 @@ pub(super) enum StopCause {
     Lingering,
     /// Its GPU was lost.
     DeviceLost,
-    /// Another launch has taken its ticket back, because this one was out of reach.
+    /// Another launch has taken its ticket back, because it believed this one gone.
     TakenBack,
 }
 

@@ -296,8 +296,8 @@ enum Event {
     Window(u64),
     /// The child with this token has ended and waits to be reaped.
     Ended(u64),
-    /// These tickets were taken back by another launch.
-    TakenBack(worker::LostTickets),
+    /// The tickets of these numbers were taken back by another launch.
+    TakenBack(Vec<u64>),
     /// The workers of the run shall stop.
     StopAsked,
 }

@@ -226,7 +226,7 @@ pub(super) fn open_among_others(
     preflight: &[Check],
 ) -> Result<OpenRun, RunStop> {
     let new = ExistingRun::New { notice: None };
-    let record = LaunchRecord::gather(request, &new, place.launch, preflight)?;
+    let mut record = LaunchRecord::gather(request, &new, place.launch, preflight)?;
     let sources = record.sources(request, instruments);
     let anchor = clock::anchor();
     let first = place.file.launches.first();
@@ -238,14 +238,19 @@ pub(super) fn open_among_others(
         launch.node.clone_from(&place.process.node);
     }
     let others = first.map(|first| super::worker::other_content(first, &launch));
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
+    let others = others.filter(|others| !others.is_empty()).map(|others| {
+        format!(
+            "this node has {}; a run is made with one program and one set of data",
+            others.join(", and ")
+        )
+    });
+    let paths = Paths::here(privacy(request));
+    let changed = super::worker::changed_programs(&mut record.programs, place.file, &paths);
+    if let Some(why) = others.or(changed) {
         let _ = place
             .run
             .remove(launch_folder::folder(place.run, place.launch).path());
-        return Err(RunStop::CannotRun(format!(
-            "this node has {}; a run is made with one program and one set of data",
-            others.join(", and ")
-        )));
+        return Err(RunStop::CannotRun(why));
     }
     let tables = launch_folder::folder(place.run, place.launch);
     let file = RunFile {

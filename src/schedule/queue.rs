@@ -44,6 +44,16 @@ impl Queue {
         self.waiting.is_empty()
     }
 
+    /// Whether all that wait belong to blocks of slots that are not free.
+    pub(super) fn waits_for_others(&self, trials: &[Trial], free: &[bool]) -> bool {
+        let is_bound_elsewhere = |index: &usize| {
+            let blocks = self.blocks.as_ref();
+            let slot = blocks.and_then(|blocks| blocks.get(&trials[*index].block));
+            slot.is_some_and(|slot| !free[*slot])
+        };
+        self.waiting.iter().all(is_bound_elsewhere)
+    }
+
     /// Assigns a block to the slot where it ran before.
     pub(super) fn bind_block(&mut self, block: u64, slot: usize) {
         if let Some(blocks) = &mut self.blocks {
@@ -201,6 +211,24 @@ mod tests {
         );
         assert_eq!(queue.next(&trials, &[true, true], None), Some((1, 0)));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_free_slot_waits_for_nobody_while_all_that_wait_are_bound_to_others() {
+        let trials: Vec<Trial> = [0, 0, 1]
+            .map(|repeat| trial(repeat, DeviceName::All))
+            .to_vec();
+        let mut queue = Queue::new(vec![0, 1], vec![(all(), vec![0, 1])], true);
+        let waits = |queue: &Queue, free| queue.waits_for_others(&trials, free);
+        assert!(!waits(&queue, &[true, true]), "the first may begin");
+        assert_eq!(queue.next(&trials, &[true, true], None), Some((0, 0)));
+        assert!(waits(&queue, &[false, true]), "the second stays on slot 0");
+        assert!(!waits(&queue, &[true, true]));
+        queue.then(2);
+        assert!(!waits(&queue, &[false, true]), "another block may begin");
+        let single = Queue::new(vec![0], vec![(all(), vec![0, 1])], false);
+        assert!(!waits(&single, &[false, true]));
+        assert!(waits(&Queue::new(Vec::new(), Vec::new(), false), &[true]));
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::readings::Paths;
 pub(super) use closing::report;
 use opening::run_on;
 pub(super) use opening::{PreparedLaunch, collect_newest};
-pub(super) use refusals::{take_lock, without_program};
+pub(super) use refusals::{take_lock_if_any, without_program};
 use slots::Slots;
 
 /// Time between two checks of the children.
@@ -194,7 +194,11 @@ impl<'a> LaunchState<'a> {
                 .first()
                 .map(|attempt| wish(&self.trials[attempt.index]));
             let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
-                if self.queue.is_empty() && free.contains(&true) && self.take_ticket() {
+                // A block stays on its slot; another ticket is for the slots that are free.
+                if free.contains(&true)
+                    && self.queue.waits_for_others(&self.trials, &free)
+                    && self.take_ticket()
+                {
                     continue;
                 }
                 break;

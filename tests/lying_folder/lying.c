@@ -14,6 +14,7 @@
  *                     rename was executed
  *   LYING_FULL_AFTER  seconds after the start of the process from which on write, mkdir, fallocate and the creation
  *                     of a file answer ENOSPC; LYING_FULL_UNTIL: seconds at which there is room again
+ *   LYING_NO_LOCKS    flock answers ENOLCK, as on NFS without its lock service
  *   LYING_SEED        seed of the random numbers; the process id is added
  *   LYING_COUNTS      file of at least 8 * KINDS bytes that all processes map: lies of each kind (enum kind), int64
  *
@@ -247,6 +248,14 @@ static int sync_file(int file, long call) {
     count(SLOW_SYNC);
   }
   return (int)syscall(call, file);
+}
+
+int flock(int file, int operation) {
+  if (getenv("LYING_NO_LOCKS") && lies_in(file)) {
+    errno = ENOLCK;
+    return -1;
+  }
+  return (int)syscall(SYS_flock, file, operation);
 }
 
 int fsync(int file) { return sync_file(file, SYS_fsync); }

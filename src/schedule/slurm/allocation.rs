@@ -65,10 +65,28 @@ impl Allocation {
 
     /// Whether its job asks for GPUs.
     pub(in crate::schedule) fn asks_for_gpus(&self) -> Option<&str> {
-        let gres = self.slurm.gres.as_deref()?;
-        let is_gpu = |part: &str| part == "gpu" || part.starts_with("gpu:");
-        gres.split(',').any(is_gpu).then_some(gres)
+        asks_for_gpus(&self.slurm)
     }
+}
+
+/// The option or the value that asks for GPUs: `gpu:2` in `gres`, or `--gpus-per-node=2` and
+/// `--tres-per-task=gres/gpu:1` in `extra`.
+fn asks_for_gpus(slurm: &Slurm) -> Option<&str> {
+    let is_gpu = |part: &str| part == "gpu" || part.starts_with("gpu:");
+    let gres = slurm.gres.as_deref();
+    let gres = gres.filter(|gres| gres.split(',').any(is_gpu));
+    let asks = |option: &&str| {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let is_of_gpus = name == "--gpus" || name.starts_with("--gpus-per-");
+        // `--gpus-per-task=0` asks for none.
+        let wants =
+            |part: &str| is_gpu(part.trim_start_matches("gres/").trim_start_matches("gres:"));
+        match name.starts_with("--tres-per-") {
+            true => value.split(',').any(wants),
+            false => is_of_gpus && value != "0",
+        }
+    };
+    gres.or_else(|| slurm.extra.iter().map(String::as_str).find(asks))
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -129,6 +147,43 @@ mod tests {
         for text in ["UNLIMITED", "NOT_SET", "INVALID", "", "N/A"] {
             assert_eq!(seconds(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn gpus_are_asked_for_in_several_ways() {
+        let asks = |gres: Option<&str>, extra: &[&str]| {
+            let slurm = Slurm {
+                gres: gres.map(str::to_owned),
+                extra: extra.iter().map(|option| (*option).to_owned()).collect(),
+                ..Slurm::default()
+            };
+            asks_for_gpus(&slurm).map(str::to_owned)
+        };
+        assert_eq!(
+            asks(None, &["--qos=long", "--gpus-per-node"]).as_deref(),
+            Some("--gpus-per-node")
+        );
+        for extra in [
+            "--gpus=1",
+            "--gpus-per-task=h100:2",
+            "--tres-per-task=cpu=4,gres/gpu:1",
+            "--tres-per-node=gres:gpu",
+        ] {
+            assert_eq!(asks(None, &[extra]).as_deref(), Some(extra));
+        }
+        for extra in [
+            "--gpu-bind=none",
+            "--gpus-per-task=0",
+            "--tres-per-task=cpu=4",
+            "--qos=gpu",
+        ] {
+            assert_eq!(asks(None, &[extra]), None, "{extra}");
+        }
+        assert_eq!(
+            asks(Some("shard:1,gpu:h100:1"), &[]).as_deref(),
+            Some("shard:1,gpu:h100:1")
+        );
+        assert_eq!(asks(Some("shard:1"), &[]), None);
     }
 
     #[test]

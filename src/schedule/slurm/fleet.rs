@@ -20,7 +20,7 @@ use kiln_core::{
 
 use super::{
     client::{Client, ClientError},
-    look::{Watch, Word},
+    look::{SlurmSays, Watch, Word},
     states::{Stage, TaskId, TaskReport},
     submit::{SubmitError, WorkerArray, known_jobs, submit_array},
 };
@@ -128,8 +128,12 @@ impl Fleet {
     }
 
     /// What Slurm said last of the tasks.
-    pub(in crate::schedule) fn words(&self) -> HashMap<TaskId, Word> {
-        self.watch.seen().words.clone()
+    pub(in crate::schedule) fn says(&self) -> SlurmSays {
+        let seen = self.watch.seen();
+        SlurmSays {
+            words: seen.words.clone(),
+            has_answered: seen.answers > 0,
+        }
     }
 
     /// What the workers of the newest submission ask for.

@@ -26,6 +26,14 @@ pub(in crate::schedule) enum Word {
     Forgotten,
 }
 
+/// What Slurm says of the tasks of the run.
+#[derive(Debug)]
+pub(in crate::schedule) struct SlurmSays {
+    pub(in crate::schedule) words: HashMap<TaskId, Word>,
+    /// Whether it has answered at all.
+    pub(in crate::schedule) has_answered: bool,
+}
+
 /// The tasks that Slurm lists, chosen by an option and its value.
 pub(super) fn listed(client: Client, which: [&str; 2]) -> Result<Vec<TaskReport>, ClientError> {
     let options = ["-h", "-r", "-t", "all", "-O", SQUEUE_COLUMNS];

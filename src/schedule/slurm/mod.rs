@@ -24,6 +24,6 @@ pub use self::{
 };
 pub(super) use self::{
     fleet::{Fleet, WorkerSeen},
-    look::Word,
+    look::{SlurmSays, Word},
     states::{Fate, TaskId},
 };

@@ -113,7 +113,7 @@ fn capped(
     let workers = usize::try_from(slurm.workers).unwrap_or(usize::MAX);
     if tickets < workers {
         let more = match together.is_empty() {
-            true => "`sweep.together` or fewer repeats per round make more; ",
+            true => "`sweep.together`, or `train.seed` as an axis in place of repeats, make more; ",
             false => "",
         };
         // A single ticket is plain enough.

@@ -5,7 +5,7 @@ use std::path::Path;
 use kiln_core::{
     record::{
         Check, CheckState,
-        lock::{Lock, lock},
+        lock::{Lock, is_without_locks, lock},
     },
     spec::{DeviceName, Devices, Engine},
 };
@@ -53,16 +53,31 @@ impl LaunchState<'_> {
 }
 
 /// # Errors
+/// If another launch runs the experiment, or the file system has no locks.
+pub(super) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
+    take_lock_if_any(request)?.ok_or_else(|| {
+        RunStop::CannotRun(format!(
+            "{}: this file system has no locks (`flock`), which keep two launches of one experiment \
+             apart; name another folder by `--results`, or use `--on workers`, which needs none",
+            request.results.join(&request.experiment.name).display()
+        ))
+    })
+}
+
+/// The same where workers need no lock; `None` if the file system has none.
+///
+/// # Errors
 /// If another launch runs the experiment.
-pub(in crate::schedule) fn take_lock(request: &RunRequest) -> Result<Lock, RunStop> {
+pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Option<Lock>, RunStop> {
     let name = &request.experiment.name;
     match lock(request.results, name, std::process::id(), &clock::utc_now()) {
-        Ok(Ok(lock)) => Ok(lock),
+        Ok(Ok(lock)) => Ok(Some(lock)),
         Ok(Err(holder)) => Err(RunStop::CannotRun(format!(
             "experiment `{name}` is being run by {} (folder {}); wait for it, or stop it",
             holder.0,
             request.results.join(name).display()
         ))),
+        Err(error) if is_without_locks(&error) => Ok(None),
         Err(error) => Err(open::cannot_write(request)(error)),
     }
 }

@@ -53,7 +53,7 @@ impl LaunchState<'_> {
     /// Ends a worker whose tickets are taken back one after the other.
     pub(super) fn end_if_believed_gone(&mut self) {
         let mut tickets = self.tickets.iter();
-        if self.cause.is_none() && tickets.any(Tickets::is_believed_gone) {
+        if !self.is_stopping() && tickets.any(Tickets::is_believed_gone) {
             self.cause = Some(EndCause::BelievedGone);
             self.start_no_more(RunStop::CannotRun(
                 "tickets were taken back from this worker twice in a row although it was there: \

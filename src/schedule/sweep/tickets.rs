@@ -13,7 +13,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldTicket, LostTickets, Tickets, next_state, why_damaged, why_held},
+    worker::{HeldTicket, Tickets, next_state, why_damaged, why_held},
 };
 
 impl LaunchState<'_> {
@@ -34,8 +34,9 @@ impl LaunchState<'_> {
                 false
             }
             Ok(true) => true,
+            // What runs is not stopped by it.
             Err(error) => {
-                self.fail(open::cannot_write(self.request)(error));
+                self.start_no_more(open::cannot_write(self.request)(error));
                 false
             }
         }
@@ -240,10 +241,15 @@ impl LaunchState<'_> {
 
     fn put(&mut self, tickets: &mut Tickets, all: Vec<HeldTicket>, state: TicketState) {
         for held in all {
+            let is_own = tickets.may_be_own(&held);
             match tickets.put(&held, state) {
-                Ok(true) => {}
-                Ok(false) => {
-                    tickets.note_taken_back();
+                Ok(true) if is_own => {
+                    if state == TicketState::Done {
+                        tickets.note_done();
+                    }
+                }
+                Ok(_) => {
+                    tickets.note_taken_back(&held);
                     self.notice(&format!(
                         "ticket {} was taken back: this worker was believed gone",
                         held.ticket.number
@@ -256,7 +262,7 @@ impl LaunchState<'_> {
 
     /// These tickets are no longer this launch's: their trials are stopped, and those that wait are
     /// left to others.
-    pub(super) fn tickets_taken_back(&mut self, taken: &LostTickets) {
+    pub(super) fn tickets_taken_back(&mut self, taken: &[u64]) {
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
@@ -267,11 +273,9 @@ impl LaunchState<'_> {
             .filter(|held| tickets.may_be_own(held))
             .map(|held| held.ticket.number)
             .collect();
-        let is_lost = |number: u64| taken.numbers.contains(&number) && !own.contains(&number);
+        let is_lost = |number: u64| taken.contains(&number) && !own.contains(&number);
         let lost = self.part_with(&mut tickets, |held| is_lost(held.ticket.number));
-        if !lost.is_empty() && !taken.was_away {
-            tickets.note_taken_back();
-        }
+        lost.iter().for_each(|held| tickets.note_taken_back(held));
         self.tickets = Some(tickets);
         for held in &lost {
             for attempt in &mut self.running {

@@ -3,7 +3,7 @@
 //! may attend again.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::mpsc::{RecvTimeoutError, channel},
     time::{Duration, Instant},
@@ -21,11 +21,12 @@ use kiln_core::{
 
 use super::{
     beat,
-    gone::{self, LaunchObserver},
+    gone::{self, LOOKS, LaunchObserver},
     take_back::TakingBack,
 };
 use crate::schedule::{
     Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    disk,
     open::{self, OpenRun, WorkerPlace},
     remaining::{History, with_fallbacks},
     signals::Listener,
@@ -74,7 +75,8 @@ pub fn attend(
     attendant.begin()?;
     loop {
         let began = Instant::now();
-        let is_over = attendant.look(attendance)? || attendant.has_stopped();
+        let looked = attendant.look(attendance);
+        let is_over = attendant.judge_look(looked, attendance)? || attendant.has_stopped();
         if is_over || attendant.failure.is_some() || attendance == Attendance::Once {
             attendant.dismiss(is_over);
             break;
@@ -111,6 +113,10 @@ struct Attendant<'a> {
     fleet: Option<Fleet>,
     /// The workers in tasks of Slurm, by launch.
     workers: BTreeMap<u64, WorkerSeen>,
+    /// Since when the looks fail.
+    failing: Option<Instant>,
+    /// Workers of Slurm that give no sign of life, and of which that was told.
+    silent: BTreeSet<u64>,
     /// Why it makes no sense to go on.
     failure: Option<RunStop>,
 }
@@ -142,6 +148,8 @@ impl<'a> Attendant<'a> {
             counts: LaunchCounts::default(),
             fleet: None,
             workers: BTreeMap::new(),
+            failing: None,
+            silent: BTreeSet::new(),
             failure: None,
         }
     }
@@ -193,7 +201,7 @@ impl<'a> Attendant<'a> {
     fn look(&mut self, attendance: Attendance) -> Result<bool, RunStop> {
         let failed = open::cannot_write(self.request);
         if let Some(fleet) = &self.fleet {
-            self.observer.hear(fleet.words(), fleet.slurm());
+            self.observer.hear(fleet.says(), fleet.slurm());
         }
         self.tell_launches();
         let is_open = self.take_back().map_err(&failed)?;
@@ -220,6 +228,33 @@ impl<'a> Attendant<'a> {
             }
         }
         Ok(is_over)
+    }
+
+    /// A look that failed is repeated for a while: a file server answers an error now and then, and
+    /// files that others replace may be gone for a moment.
+    fn judge_look(
+        &mut self,
+        looked: Result<bool, RunStop>,
+        attendance: Attendance,
+    ) -> Result<bool, RunStop> {
+        let stop = match looked {
+            Ok(is_over) => {
+                self.failing = None;
+                return Ok(is_over);
+            }
+            Err(RunStop::CannotRun(why)) => why,
+            Err(stop) => return Err(stop),
+        };
+        let is_first = self.failing.is_none();
+        let since = *self.failing.get_or_insert_with(Instant::now);
+        let is_long = since.elapsed() >= beat() * LOOKS;
+        if is_long || attendance == Attendance::Once || !disk::has_room(self.run.path()) {
+            return Err(RunStop::CannotRun(stop));
+        }
+        if is_first {
+            self.notice(&format!("{stop}; looking again"));
+        }
+        Ok(false)
     }
 
     /// The attendance ends: with all the work done, what waits in Slurm's queue is of no use.
@@ -288,6 +323,9 @@ impl<'a> Attendant<'a> {
                 Some(_) => LaunchSeen::Gone,
             };
             let name = launch_name(&file);
+            if gone.is_none() {
+                self.tell_silence(&name, &file);
+            }
             match (seen, gone) {
                 (None, None) => self.notice(&format!("{name} is at work")),
                 (Some(_), Some(fate)) => self.notice(&format!("{name}: {}", fate.why)),
@@ -298,6 +336,20 @@ impl<'a> Attendant<'a> {
         }
     }
 
+    /// Says once of a worker of Slurm that its heartbeat stands still: nobody takes its ticket back.
+    fn tell_silence(&mut self, name: &str, file: &LaunchFile) {
+        let launch = file.launch.launch;
+        let is_of_slurm = self.fleet.is_some() && file.launch.slurm.is_some();
+        let silence = is_of_slurm.then(|| self.observer.silence(self.run, file));
+        match silence.flatten() {
+            None => {
+                self.silent.remove(&launch);
+            }
+            Some(still) if self.silent.insert(launch) => self.notice(&format!("{name}: {still}")),
+            Some(_) => {}
+        }
+    }
+
     /// Remembers a worker in a task of Slurm.
     fn see_worker(&mut self, file: &LaunchFile) {
         let (launch, Some(task)) = (file.launch.launch, file.launch.slurm) else {
@@ -305,7 +357,7 @@ impl<'a> Attendant<'a> {
         };
         let known = self.workers.get(&launch);
         let has_begun_a_trial = known.is_some_and(|known| known.has_begun_a_trial)
-            || !launch_folder::noted_attempts(self.run, launch).is_empty();
+            || launch_folder::noted_attempts(self.run, launch).is_ok_and(|begun| !begun.is_empty());
         let ended = file.launch.ended.as_ref();
         let worker = WorkerSeen {
             launch,

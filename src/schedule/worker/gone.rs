@@ -19,12 +19,12 @@ use crate::{
     processes::ProcessId,
     schedule::{
         process_record::ProcessNamespace,
-        slurm::{Fate, TaskId, Word},
+        slurm::{Fate, SlurmSays, TaskId, Word},
     },
 };
 
 /// Looks at an unmoved heartbeat before its launch counts as gone; as many beats must have passed.
-const LOOKS: u32 = 20;
+pub(super) const LOOKS: u32 = 20;
 
 /// This process as other launches of the run find it.
 pub(super) fn own_process() -> LaunchProcess {
@@ -57,8 +57,10 @@ pub(super) struct LaunchObserver {
     sights: HashMap<u64, Sight>,
     /// Launches that are gone for certain and have been looked after.
     settled: HashSet<u64>,
-    /// What Slurm says of the tasks of the run; `None` for a worker, which never asks.
-    slurm: Option<(HashMap<TaskId, Word>, Slurm)>,
+    /// Whether this is a worker, which never asks Slurm.
+    is_worker: bool,
+    /// What Slurm says of the tasks of the run, and what they ask for; `None` if nobody asks it.
+    slurm: Option<(SlurmSays, Slurm)>,
 }
 
 /// When the heartbeat of a launch last moved, as seen from here.
@@ -76,13 +78,22 @@ impl LaunchObserver {
             beat: beat(),
             sights: HashMap::new(),
             settled: HashSet::new(),
+            is_worker: false,
             slurm: None,
         }
     }
 
+    /// That of a worker.
+    pub(super) fn of_worker() -> Self {
+        Self {
+            is_worker: true,
+            ..Self::new()
+        }
+    }
+
     /// What Slurm says now of the tasks of the run, and what they ask for.
-    pub(super) fn hear(&mut self, words: HashMap<TaskId, Word>, slurm: Slurm) {
-        self.slurm = Some((words, slurm));
+    pub(super) fn hear(&mut self, says: SlurmSays, slurm: Slurm) {
+        self.slurm = Some((says, slurm));
     }
 
     /// Whether nothing is left to do for a launch that is gone.
@@ -106,7 +117,7 @@ impl LaunchObserver {
 
     /// Whether Slurm says of a launch's task that it is over, or was started again.
     fn is_over_in_slurm(&self, file: &LaunchFile) -> bool {
-        let (Some(task), Some((words, slurm))) = (file.launch.slurm, &self.slurm) else {
+        let (Some(task), Some((says, slurm))) = (file.launch.slurm, &self.slurm) else {
             return false;
         };
         let id = TaskId {
@@ -117,7 +128,7 @@ impl LaunchObserver {
             Word::Said(report) => report.fate(task.restarts, slurm),
             Word::Forgotten => None,
         };
-        words.get(&id).and_then(fate).is_some()
+        says.words.get(&id).and_then(fate).is_some()
     }
 
     /// What became of a launch that is gone; `None` while it may go on.
@@ -128,28 +139,42 @@ impl LaunchObserver {
         }
         let task = file.as_ref().and_then(|file| file.launch.slurm);
         if let Some(task) = task
-            && let Some((words, slurm)) = &self.slurm
+            && let Some((says, slurm)) = &self.slurm
         {
             let id = TaskId {
                 job: task.job,
                 task: task.task,
             };
-            match words.get(&id) {
+            match says.words.get(&id) {
                 Some(Word::Said(report)) => return report.fate(task.restarts, slurm),
-                // Slurm has not answered yet.
-                None => return None,
-                Some(Word::Forgotten) => {}
+                None if !says.has_answered => return None,
+                // It was asked, or nobody knows of the submission any more (`submit/` was removed).
+                None | Some(Word::Forgotten) => {}
             }
         }
         if let Some(lives) = file.as_ref().and_then(|file| self.lives_here(file)) {
             return (!lives).then(|| Fate::killed("its process has ended".to_owned()));
         }
-        // Who does not ask Slurm cannot tell a slow worker from one that is gone.
-        if task.is_some() && self.slurm.is_none() {
+        // A worker cannot tell a slow one from one that is gone; who attends asks Slurm.
+        if task.is_some() && self.is_worker {
             return None;
         }
         self.by_heartbeat(Heartbeat::read(run, launch), launch, Instant::now())
             .map(Fate::killed)
+    }
+
+    /// Why a launch of which Slurm says that it runs may hang all the same: in words.
+    pub(super) fn silence(&mut self, run: &RunFolder, file: &LaunchFile) -> Option<String> {
+        let task = file.launch.slurm?;
+        let still = self.by_heartbeat(
+            Heartbeat::read(run, file.launch.launch),
+            file.launch.launch,
+            Instant::now(),
+        )?;
+        Some(format!(
+            "{still}, though Slurm says that its job is not over: it is suspended, or it hangs; look at its node, or end it by `scancel \
+             {task}`, and its trial is run again"
+        ))
     }
 
     /// Whether the process of a launch of this host lives; `None` for another host, and for another

@@ -19,17 +19,12 @@ const LOOKS_PER_BEAT: u32 = 3;
 /// News is told and looked at after this part of a beat: between two trials a launch runs none for a
 /// moment.
 const SETTLING: u32 = 30;
-/// A heart that did not beat for so many beats was out of reach: suspended, or the folder did not
-/// answer.
+/// A heart whose last beat is older than so many beats was out of reach: suspended, or the folder did
+/// not answer.
 const AWAY: u32 = 4;
-
-/// Tickets that were found to be taken back, by number.
-#[derive(Debug)]
-pub(in crate::schedule) struct LostTickets {
-    pub(in crate::schedule) numbers: Vec<u64>,
-    /// Whether this launch was out of reach just before, which tells why.
-    pub(in crate::schedule) was_away: bool,
-}
+/// What happened to the tickets meanwhile may be seen so many beats later: lists may be old, and who
+/// takes a ticket back is at it for a while.
+const SEEN_LATE: u32 = 20;
 
 /// What the thread and the launch share.
 #[derive(Debug, Default)]
@@ -40,7 +35,25 @@ struct Pulse {
     beside: u64,
     /// Whether `running` has changed since the last look.
     has_news: bool,
+    /// When the last beat got to the folder, on the clock that passes while the machine is suspended.
+    last_beat: Duration,
+    /// Until when a lost ticket may be because this launch was out of reach.
+    away_until: Duration,
     is_over: bool,
+}
+
+impl Pulse {
+    /// A beat got to the folder.
+    fn note_beat(&mut self, now: Duration, beat: Duration) {
+        if now.saturating_sub(self.last_beat) > beat * AWAY {
+            self.away_until = now + beat * SEEN_LATE;
+        }
+        self.last_beat = now;
+    }
+
+    fn was_away(&self, now: Duration, beat: Duration) -> bool {
+        now < self.away_until || now.saturating_sub(self.last_beat) > beat * AWAY
+    }
 }
 
 type Shared = Arc<(Mutex<Pulse>, Condvar)>;
@@ -60,6 +73,7 @@ impl Heart {
         events: Sender<Event>,
     ) -> Self {
         let shared = Shared::default();
+        lock(&shared.0).last_beat = host::since_boot();
         let beating = Beating {
             run: run.clone(),
             queue: queue.clone(),
@@ -87,6 +101,12 @@ impl Heart {
         (pulse.held, pulse.running) = (held, running);
         pulse.beside
     }
+
+    /// Whether this launch was out of reach of the others just now: suspended, or cut off from the
+    /// folder.
+    pub(super) fn was_away(&self) -> bool {
+        lock(&self.shared.0).was_away(host::since_boot(), beat())
+    }
 }
 
 impl Drop for Heart {
@@ -112,7 +132,6 @@ impl Beating {
         let mut asked: Option<StopAsked> = None;
         let mut neighbours = Neighbours::of(self.launch);
         let (mut count, mut due) = (0, Instant::now());
-        let mut looked = host::since_boot();
         loop {
             let (held, running, has_news) = {
                 let mut pulse = lock(&self.shared.0);
@@ -122,16 +141,16 @@ impl Beating {
             let is_due = Instant::now() >= due;
             if is_due || has_news {
                 // A folder that does not answer now answers later.
-                let _ = Heartbeat { count, running }.write(&self.run, self.launch);
+                let written = Heartbeat { count, running }.write(&self.run, self.launch);
+                if written.is_ok() {
+                    lock(&self.shared.0).note_beat(host::since_boot(), beat);
+                }
                 count += 1;
             }
             if is_due {
                 due = Instant::now() + beat;
-                let numbers = self.taken_back(&held);
-                let was_away = host::since_boot() - looked > beat * AWAY;
-                looked = host::since_boot();
-                if !numbers.is_empty() {
-                    let lost = LostTickets { numbers, was_away };
+                let lost = self.taken_back(&held);
+                if !lost.is_empty() {
                     let _ = self.events.send(Event::TakenBack(lost));
                 }
                 let now = self.queue.stop_asked();
@@ -203,6 +222,34 @@ mod tests {
     use crate::schedule::worker::neighbours::tests::begin_here;
 
     const BEAT: Duration = Duration::from_millis(50);
+
+    #[test]
+    fn a_heart_that_stood_still_was_away_and_for_a_while_after_it() {
+        let at = Duration::from_secs;
+        let mut pulse = Pulse {
+            last_beat: at(1000),
+            ..Pulse::default()
+        };
+        let beat = at(30);
+        pulse.note_beat(at(1030), beat);
+        assert!(!pulse.was_away(at(1100), beat));
+        // No beat got through; then one does.
+        assert!(pulse.was_away(at(1200), beat));
+        pulse.note_beat(at(1900), beat);
+        pulse.note_beat(at(1930), beat);
+        assert!(pulse.was_away(at(1940), beat));
+        for seconds in (1960..=2520).step_by(30) {
+            assert_eq!(
+                pulse.was_away(at(seconds), beat),
+                seconds < 2500,
+                "{seconds}"
+            );
+            pulse.note_beat(at(seconds), beat);
+        }
+        // A machine that was restored with a clock that is behind counts as away.
+        pulse.note_beat(at(10), beat);
+        assert!(pulse.was_away(at(20), beat));
+    }
 
     #[test]
     fn what_runs_is_told_at_once_and_what_others_run_counts_from_the_next_look_on() {

@@ -27,9 +27,9 @@ const SPREAD: usize = 16;
 /// no more.
 const MOST_LEFT: usize = 16;
 
-/// A worker that is there, and from which tickets are taken back so many times in a row, takes no
-/// more: the next would be taken back too.
-const MOST_TAKEN_BACK: u32 = 2;
+/// A worker that is there, and is believed gone so many times in a row, takes no more tickets: the
+/// next would be taken back too.
+const MOST_BELIEFS: u32 = 2;
 
 /// A ticket that this launch has.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub(in crate::schedule) struct HeldTicket {
     pub(in crate::schedule) trials: Vec<TrialId>,
     /// Attempts up to these do not count.
     pub(in crate::schedule) after: HashMap<TrialId, u64>,
+    /// How often this launch had been believed gone when it took the ticket.
+    beliefs: u32,
 }
 
 /// The source of a worker's trials.
@@ -59,8 +61,8 @@ pub(in crate::schedule) struct Tickets {
     passed_on: BTreeSet<u64>,
     /// Trials of which an attempt was killed here.
     pub(in crate::schedule) killed: HashSet<TrialId>,
-    /// How often tickets were taken back, although this launch was there, since one was done.
-    taken_back: u32,
+    /// How often this launch was believed gone although it was there, since it ended a ticket.
+    beliefs: u32,
     observer: LaunchObserver,
     heart: Heart,
     random: Rng,
@@ -87,8 +89,8 @@ impl Tickets {
             left: None,
             passed_on: BTreeSet::new(),
             killed: HashSet::new(),
-            taken_back: 0,
-            observer: LaunchObserver::new(),
+            beliefs: 0,
+            observer: LaunchObserver::of_worker(),
             random: Rng::new(),
         }
     }
@@ -225,6 +227,7 @@ impl Tickets {
         Ok(Some(HeldTicket {
             ticket,
             after: entries.iter().map(after).collect(),
+            beliefs: self.beliefs,
             trials: entries.into_iter().map(|entry| entry.trial).collect(),
         }))
     }
@@ -238,25 +241,29 @@ impl Tickets {
     /// # Errors
     /// The queue cannot be written.
     pub(in crate::schedule) fn put(
-        &mut self,
+        &self,
         held: &HeldTicket,
         state: TicketState,
     ) -> io::Result<bool> {
-        let is_own = self.queue.put(held.ticket, state)?.is_some();
-        if is_own && state == TicketState::Done {
-            self.taken_back = 0;
-        }
-        Ok(is_own)
+        self.queue.put(held.ticket, state).map(|put| put.is_some())
     }
 
-    /// A ticket was taken back although this launch was there.
-    pub(in crate::schedule) fn note_taken_back(&mut self) {
-        self.taken_back += 1;
+    /// This launch ended a ticket that was its own: who believed it gone was wrong, and is it no more.
+    pub(in crate::schedule) fn note_done(&mut self) {
+        self.beliefs = 0;
+    }
+
+    /// A ticket was taken back. Those that this launch had together are one belief; one that came up
+    /// while it was out of reach is no wonder.
+    pub(in crate::schedule) fn note_taken_back(&mut self, held: &HeldTicket) {
+        if held.beliefs == self.beliefs && !self.heart.was_away() {
+            self.beliefs += 1;
+        }
     }
 
     /// Whether somebody believes this launch gone, whatever its heartbeat says.
     pub(in crate::schedule) fn is_believed_gone(&self) -> bool {
-        self.taken_back >= MOST_TAKEN_BACK
+        self.beliefs >= MOST_BELIEFS
     }
 
     /// The others learn what this launch is at. Returns how many trials they run on this host, as last

@@ -7,6 +7,7 @@ use std::{
 };
 
 use kiln_core::{
+    kinds::Model,
     plan::{Outcome, Trial, TrialId},
     record::{CollectedRows, RunFolder, TableRow},
     units::TimeSpan,
@@ -142,9 +143,10 @@ fn needed(
             if needed > whole { whole / 2 } else { needed }
         }
     };
-    Some(match &trial.train.checkpoint {
-        Some(_) => needed.min(WITH_CHECKPOINT),
-        None => needed,
+    let of_command = matches!(&*trial.model, Model::Command(command) if command.checkpoints);
+    Some(match trial.train.checkpoint.is_some() || of_command {
+        true => needed.min(WITH_CHECKPOINT),
+        false => needed,
     })
 }
 
@@ -191,6 +193,15 @@ mod tests {
             whole,
         );
         assert_eq!(needs, Some(WITH_CHECKPOINT));
+        let mut of_command = trials[0].clone();
+        let model =
+            "{kind: command, argv: [x], checkpoints: true, metrics: {loss: {line: 'x (.)'}}}";
+        of_command.model = serde_yaml::from_str(model).unwrap();
+        let long = HashMap::from([(of_command.id.clone(), 1e4)]);
+        assert_eq!(
+            needed(&of_command, &trials, &long, whole),
+            Some(WITH_CHECKPOINT)
+        );
     }
 
     #[test]

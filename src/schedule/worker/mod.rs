@@ -31,7 +31,6 @@ pub use self::{
     submit::{Submitted, copy_programs, submit},
 };
 pub(super) use self::{
-    heart::LostTickets,
     held::{HeldTicket, Tickets},
     take_back::{next_state, why_damaged, why_held},
 };
@@ -39,10 +38,12 @@ use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,
     open::{self, OpenRun},
     programs,
+    provenance::{Programs, advice},
     remaining::History,
     slurm::Allocation,
     sweep, visible_gpus,
 };
+use crate::readings::Paths;
 
 /// Seconds between two heartbeats; tests set it, to see within seconds what takes minutes.
 const BEAT: &str = "KILN_BEAT_SECONDS";
@@ -125,7 +126,7 @@ fn must_have_gpus(
         .absence()
         .unwrap_or_else(|| "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)".to_owned());
     Err(RunStop::CannotRun(format!(
-        "`run.slurm.gres` asks for {gres}, but this worker has no GPU: {why}"
+        "`run.slurm` asks for GPUs (`{gres}`), but this worker has none: {why}"
     )))
 }
 
@@ -217,6 +218,26 @@ fn same_plan(request: &RunRequest, run: &RunFolder, file: &RunFile) -> Result<()
         here.len(),
         planned.len()
     )))
+}
+
+/// Why the programs of trials are not those with which the run was handed to its workers; `None` if
+/// they are.
+pub(super) fn changed_programs(
+    here: &mut Programs,
+    run: &RunFile,
+    paths: &Paths,
+) -> Option<String> {
+    // Those of workers have a node.
+    let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
+    let changes = here.compare(run, submitted.launch, paths).refused;
+    let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    (!each.is_empty()).then(|| {
+        format!(
+            "{}; a run is made with one program: put it back, or start a new run with `--fresh`{}",
+            each.join("; "),
+            advice(&changes)
+        )
+    })
 }
 
 /// How the programs and data of a launch differ from those that the run began with; empty if they do

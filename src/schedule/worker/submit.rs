@@ -22,7 +22,8 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{ends, other_programs, take_back::TakingBack};
+use super::{changed_programs, ends, other_programs, take_back::TakingBack};
+use crate::readings::Paths;
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
     existing_run::{self, ExistingRun},
@@ -66,15 +67,22 @@ pub fn submit(
         sweep::without_program(request.trial_program)?;
     }
     programs::check(&request.wanted(), request.trials.iter())?;
-    let _lock = sweep::take_lock(request)?;
+    let _lock = sweep::take_lock_if_any(request)?;
     let failed = open::cannot_write(request);
     let here = launch::versions(request.trial_program, request.sha256);
     sweep::collect_newest(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
     let (folder, mut notices) = match found {
-        ExistingRun::Old(old) if TicketQueue::of(&old.folder).is_some() => {
+        ExistingRun::Old(mut old) if TicketQueue::of(&old.folder).is_some() => {
             repair_latest(&old.folder).map_err(&failed)?;
             same_programs(request, &old.file, &here)?;
+            let paths = Paths::here(open::privacy_of(request.experiment));
+            let programs = old.programs.as_mut();
+            if let Some(why) =
+                programs.and_then(|programs| changed_programs(programs, &old.file, &paths))
+            {
+                return Err(RunStop::Refused(why));
+            }
             (old.folder, Vec::new())
         }
         found => {

@@ -107,7 +107,7 @@ impl TakingBack<'_> {
             if gone.is_none() && is_at_work {
                 continue;
             }
-            let begun = launch_folder::noted_attempts(self.run, launch);
+            let begun = launch_folder::noted_attempts(self.run, launch)?;
             let is_its = |ticket: &&Ticket| ticket.state == TicketState::Taken(launch);
             let tickets: Vec<Ticket> = listed.iter().filter(is_its).copied().collect();
             if gone.is_none() && begun.is_empty() {

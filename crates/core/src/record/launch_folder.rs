@@ -155,15 +155,22 @@ pub fn note_attempt(run: &RunFolder, launch: u64, trial: &TrialId, attempt: u64)
 }
 
 /// The attempts that a launch has begun. A torn last line does not count: its child never started.
-pub fn noted_attempts(run: &RunFolder, launch: u64) -> Vec<(TrialId, u64)> {
+///
+/// # Errors
+/// The file cannot be read; a launch that has begun none has no file.
+pub fn noted_attempts(run: &RunFolder, launch: u64) -> io::Result<Vec<(TrialId, u64)>> {
     let path = folder(run, launch).path().join(ATTEMPTS);
-    let text = input::read_text(&path, &RUN_FILE_BYTES).unwrap_or_default();
+    let read = match input::read(&path, &RUN_FILE_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        read => read?,
+    };
+    let text = String::from_utf8_lossy(&read);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let noted = |line: &str| {
         let (trial, attempt) = line.split_once(' ')?;
         Some((TrialId(trial.to_owned()), attempt.parse().ok()?))
     };
-    whole.lines().filter_map(noted).collect()
+    Ok(whole.lines().filter_map(noted).collect())
 }
 
 /// The sign of life of a launch: a counter, and how many trials it runs.
@@ -228,16 +235,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let run = RunFolder::at(place.path());
         let launch = make(&run, 0).unwrap();
-        assert_eq!(noted_attempts(&run, launch), []);
+        assert_eq!(noted_attempts(&run, launch).unwrap(), []);
         let (a, b) = (TrialId("a".to_owned()), TrialId("b".to_owned()));
         note_attempt(&run, launch, &a, 1).unwrap();
         note_attempt(&run, launch, &b, 12).unwrap();
         let all = [(a.clone(), 1), (b, 12)];
-        assert_eq!(noted_attempts(&run, launch), all);
+        assert_eq!(noted_attempts(&run, launch).unwrap(), all);
         let path = folder(&run, launch).path().join(ATTEMPTS);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, &text[..text.len() - 2]).unwrap();
-        assert_eq!(noted_attempts(&run, launch), [(a, 1)]);
+        assert_eq!(noted_attempts(&run, launch).unwrap(), [(a, 1)]);
     }
 
     #[test]

@@ -81,6 +81,16 @@ pub fn holder(results: &Path, experiment: &str) -> Option<Holder> {
     }
 }
 
+/// Whether a lock failed because the file system has none: Lustre mounted without `flock`, NFS without
+/// its lock service, some FUSE.
+pub fn is_without_locks(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    [Errno::NOSYS, Errno::NOLCK, Errno::OPNOTSUPP, Errno::INVAL]
+        .iter()
+        .any(|known| errno == Some(*known))
+}
+
 /// Takes the lock of a file, and writes the holder into it.
 ///
 /// # Errors
