@@ -39,7 +39,7 @@ check-model: ## every state of the protocol of tickets, and the folder that lies
 	@python3 tests/model/tickets.py
 	@python3 tests/lying_folder/check.py
 
-check-slurm: build ## workers on a real Slurm of this host under faults, 20 minutes; skipped without slurmctld (ARGS for scripts/check-slurm.sh)
+check-slurm: build ## workers on a real Slurm of this host under faults, 20 minutes; installs it on Debian as root, skipped without it (ARGS for scripts/check-slurm.sh)
 	@scripts/check-slurm.sh $(ARGS)
 
 rehearse-gpu: build ## every part of check-gpu on the CPU with tiny sizes, to find errors in the checks

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # kiln on a real Slurm (make check-slurm): a cluster of two nodes in a temporary folder of this host, and what clusters do
-# to their jobs. Says so and ends with 0 where Slurm is not installed. --install installs Debian's packages first (root);
+# to their jobs. Installs Debian's packages where they are missing and it may (root); says so and ends with 0 where Slurm
+# is not installed. --install installs them, and ends with 3 where it cannot;
 # --if-able says so and ends with 0 where that cannot be done, or no cluster starts. --programs: the folder of kiln's.
 # The other arguments go to tests/slurm/check.py: --way recipe|slurm|both, --list, --keep, names of scenarios.
 set -euo pipefail
@@ -50,9 +51,12 @@ if [ -n "$install" ]; then
     echo "check-slurm: skipped, Slurm's packages cannot be installed here"
     exit 0
   fi
-  [ ${#arguments[@]} -gt 0 ] || exit 0
 fi
 lacks=$(missing)
+if [ -n "$lacks" ] && [ -z "$install" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  install_packages || true
+  lacks=$(missing)
+fi
 [ -z "$lacks" ] || { echo "check-slurm: skipped, $lacks is not installed (scripts/check-slurm.sh --install, on Debian as root)"; exit 0; }
 for program in kiln kiln-trial; do
   [ -x "$programs/$program" ] || { echo "check-slurm: no $programs/$program found; run \`make build\` first, or name their folder by --programs" >&2; exit 3; }

@@ -10,7 +10,9 @@ use std::{
 
 use crate::{
     form::by_form,
-    scripted_child::{Ended, Place, Row, hear, send, variables, wait_until},
+    scripted_child::{
+        Ended, Place, Row, hear, program::write_program, send, variables, wait_until,
+    },
 };
 
 /// A sweep of this many trials, each of so many seconds.
@@ -150,7 +152,8 @@ fn two_workers_leave_the_rows_of_a_single_launch() {
         &two,
         &["compare", base.to_str().unwrap(), new.to_str().unwrap()],
     );
-    assert!(compared.stdout.contains("train_loss"), "{compared:?}");
+    let same = "losses equal to the bit: 8 of 8 trials that both tables have";
+    assert!(compared.stdout.contains(same), "{compared:?}");
 }
 
 #[test]
@@ -1112,4 +1115,32 @@ fn a_file_system_without_locks_is_good_enough_for_workers() {
     let worked = without(&["worker", "x"]);
     assert_eq!(worked.status, Some(0), "{worked:?}");
     assert_eq!(tickets(&place), states(&[("done", 2)]));
+}
+
+#[test]
+fn a_node_on_which_kiln_trial_does_not_start_takes_no_ticket() {
+    let place = Place::with("train: {steps: 10}");
+    let broken = place.path("kiln-trial");
+    write_program(
+        &broken,
+        "#!/bin/sh\necho \"$0: error while loading shared libraries: libtorch_cpu.so: cannot open shared \
+         object file: No such file or directory\" >&2\nexit 127\n",
+    );
+    let with = |arguments: &[&str]| {
+        let mut command = kiln(&place, arguments, "locks");
+        Ended::of(command.env("KILN_TRIAL", &broken).output().unwrap())
+    };
+    let submitted = with(&["run", "x.yaml", "--on", "workers", "--detach"]);
+    assert_eq!(submitted.status, Some(0), "{submitted:?}");
+    let ended = with(&["worker", "x"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("this node cannot run the trials, and takes no ticket")
+            && ended.stderr.contains("libtorch_cpu.so"),
+        "{ended:?}"
+    );
+    assert_eq!(tickets(&place), states(&[("open", 1)]));
+    assert!(place.attempts().is_empty());
 }

@@ -61,6 +61,10 @@ fn built_in(answer: &ExamineAnswer) -> Option<&Libtorch> {
     answer.build.as_ref()?.libtorch.as_ref()
 }
 
+pub(super) fn is_built_in(answer: &ExamineAnswer) -> bool {
+    built_in(answer).is_some()
+}
+
 /// GPUs that libtorch sees and that compute correctly if they were tested.
 pub(super) fn usable_gpus(answer: &ExamineAnswer) -> usize {
     let wrong = |at: u64| {

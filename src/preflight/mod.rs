@@ -89,7 +89,11 @@ pub fn diagnose(facts: &PreflightFacts) -> Diagnosis {
 
 /// The cheap checks before a launch's first trial, of the GPUs that it has leased (`uuids`) and of
 /// the host.
-pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &PlannedLaunch) -> Vec<Check> {
+pub(super) fn before_launch(
+    nvml: &Result<Nvml, NvmlAbsent>,
+    launch: &PlannedLaunch,
+    answer: Option<ExamineAnswer>,
+) -> Vec<Check> {
     let sources = FactRoots {
         nvml,
         is_system_nvml: launch.is_system_nvml,
@@ -101,9 +105,34 @@ pub(super) fn before_launch(nvml: &Result<Nvml, NvmlAbsent>, launch: &PlannedLau
     diagnose(&PreflightFacts::gather(
         &sources,
         Some(launch.uuids.clone()),
-        None,
+        answer,
     ))
     .checks
+}
+
+/// What the child says of itself in a few seconds; `None` if it could be loaded and says nothing that
+/// kiln understands: the trials will tell more.
+pub(super) fn examine_quickly(program: &Path) -> Option<ExamineAnswer> {
+    let answer = ask(
+        program,
+        ExamineRequest {
+            is_quick: true,
+            time_limit: ASK_TIMEOUT,
+        },
+    );
+    (answer.build.is_some() || does_not_load(&answer)).then_some(answer)
+}
+
+/// Whether no trial of this child can run here: it does not load, or sees none of the GPUs that it
+/// needs.
+pub(super) fn is_unfit(answer: &ExamineAnswer, needs_gpus: bool) -> bool {
+    let is_blind = libtorch::is_built_in(answer) && libtorch::usable_gpus(answer) == 0;
+    does_not_load(answer) || needs_gpus && is_blind
+}
+
+fn does_not_load(answer: &ExamineAnswer) -> bool {
+    use trial_program::ChildFault::{Loading, NotStarted, NotThere};
+    matches!(answer.fault, Some(Loading(_) | NotStarted(_) | NotThere))
 }
 
 /// The resources that a launch will use.
@@ -319,7 +348,7 @@ mod tests {
             privacy,
             patience: &patience,
         };
-        let names: Vec<String> = before_launch(&nvml, &launch)
+        let names: Vec<String> = before_launch(&nvml, &launch, None)
             .into_iter()
             .map(|check| check.name)
             .collect();

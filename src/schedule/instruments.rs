@@ -23,7 +23,10 @@ use serde_json::{Map, Value, json};
 
 use super::RunRequest;
 pub use super::gpus::{InstanceFacts, LeasedGpu};
-use crate::{preflight, readings::Privacy};
+use crate::{
+    preflight::{self, ExamineAnswer},
+    readings::Privacy,
+};
 pub use kiln_hardware::{GpuProcess, ProcessList};
 use watching::Keeping;
 pub(super) use watching::LaunchContext;
@@ -198,6 +201,7 @@ impl Instruments {
         request: &RunRequest,
         privacy: Privacy,
         uuids: &[String],
+        answer: Option<ExamineAnswer>,
     ) -> Vec<Check> {
         let launch = preflight::PlannedLaunch {
             is_system_nvml: self.is_system_nvml,
@@ -210,6 +214,7 @@ impl Instruments {
         preflight::before_launch(
             &self.nvml.as_deref().copied().map_err(Clone::clone),
             &launch,
+            answer,
         )
     }
 

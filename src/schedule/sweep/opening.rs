@@ -15,20 +15,23 @@ use kiln_core::{
 };
 
 use super::{HasRoom, LaunchState, closing::report, refusals, search};
-use crate::schedule::{
-    Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
-    disk,
-    existing_run::{self, ExistingRun, Old},
-    instruments::LaunchContext,
-    known_trials, leftovers,
-    machine::MachineIdentity,
-    open::{self, OpenRun, privacy},
-    pools::{self, Pools},
-    process_record::end_earlier,
-    programs,
-    remaining::{History, remaining},
-    signals::Listener,
-    worker::{self, Tickets},
+use crate::{
+    preflight::ExamineAnswer,
+    schedule::{
+        Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest,
+        RunStop, disk,
+        existing_run::{self, ExistingRun, Old},
+        instruments::LaunchContext,
+        known_trials, leftovers,
+        machine::MachineIdentity,
+        open::{self, OpenRun, privacy},
+        pools::{self, Pools},
+        process_record::end_earlier,
+        programs,
+        remaining::{History, remaining},
+        signals::Listener,
+        worker::{self, Tickets},
+    },
 };
 
 /// Runs a launch; `has_room` says whether the disk has room for one more trial.
@@ -124,7 +127,7 @@ fn launch(
         ExistingRun::New { .. } => &History::default(),
         ExistingRun::Old(old) => &old.history,
     };
-    let prepared = PreparedLaunch::new(request, history, instruments)?;
+    let prepared = PreparedLaunch::new(request, history, instruments, None)?;
     let mut open = open::open(request, found, &prepared.instruments, &prepared.checks)?;
     leftovers::adopt(&mut open, request, &prepared.instruments)?;
     prepared.run(request, open, has_room, |_| None)
@@ -143,12 +146,18 @@ pub(in crate::schedule) struct PreparedLaunch {
 }
 
 impl PreparedLaunch {
+    /// Whether it has leased a GPU.
+    pub(in crate::schedule) fn has_gpus(&self) -> bool {
+        !self.pools.uuids().is_empty()
+    }
+
     /// Listens for signals, leases the devices that the trials without a result in `history` need,
-    /// and checks the machine.
+    /// and checks the machine, and the child where it was asked (`answer`).
     pub(in crate::schedule) fn new(
         request: &RunRequest,
         history: &History,
         mut instruments: Instruments,
+        answer: Option<ExamineAnswer>,
     ) -> Result<Self, RunStop> {
         let (sender, events) = channel();
         let listener = Listener::start(sender.clone()).map_err(|error| {
@@ -174,7 +183,7 @@ impl PreparedLaunch {
                     stop => stop,
                 },
             )?;
-        let checks = instruments.preflight(request, privacy(request), &pools.uuids());
+        let checks = instruments.preflight(request, privacy(request), &pools.uuids(), answer);
         if listener.asked().load(Ordering::Relaxed) {
             return Err(interrupted());
         }

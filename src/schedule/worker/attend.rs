@@ -36,6 +36,8 @@ use crate::schedule::{
 
 /// Time between two looks, at least; a look at a large run takes longer, and then the next is later.
 const LOOK: Duration = Duration::from_millis(500);
+/// And at most, where nothing has moved for some looks: the folder is on a server that many use.
+const LONGEST_LOOK: Duration = Duration::from_secs(15);
 /// A look may take this share of the time.
 const SHARE: u32 = 10;
 /// Time between two collections, at least.
@@ -73,6 +75,7 @@ pub fn attend(
     attendant.fleet = fleet;
     let mut end = LaunchEnd::Finished;
     attendant.begin()?;
+    let (mut rest, mut seen) = (LOOK, None);
     loop {
         let began = Instant::now();
         let looked = attendant.look(attendance);
@@ -81,7 +84,13 @@ pub fn attend(
             attendant.dismiss(is_over);
             break;
         }
-        let rest = LOOK.min(beat()).max(began.elapsed() * SHARE);
+        let now = Some(attendant.seen());
+        rest = match now == seen {
+            true => (rest * 5 / 4).min(LONGEST_LOOK),
+            false => LOOK,
+        };
+        seen = now;
+        let rest = rest.min(beat()).max(began.elapsed() * SHARE);
         match events.recv_timeout(rest) {
             Ok(Event::Signal(_)) => {
                 end = LaunchEnd::Interrupted;
@@ -113,6 +122,8 @@ struct Attendant<'a> {
     fleet: Option<Fleet>,
     /// The workers in tasks of Slurm, by launch.
     workers: BTreeMap<u64, WorkerSeen>,
+    /// The tickets as counted last.
+    counted: TicketCounts,
     /// Since when the looks fail.
     failing: Option<Instant>,
     /// Workers of Slurm that give no sign of life, and of which that was told.
@@ -148,6 +159,7 @@ impl<'a> Attendant<'a> {
             counts: LaunchCounts::default(),
             fleet: None,
             workers: BTreeMap::new(),
+            counted: TicketCounts::default(),
             failing: None,
             silent: BTreeSet::new(),
             failure: None,
@@ -207,6 +219,7 @@ impl<'a> Attendant<'a> {
         let is_open = self.take_back().map_err(&failed)?;
         self.tell_rows()?;
         let counts = self.queue.counts().map_err(&failed)?;
+        self.counted = counts;
         if self
             .collected
             .is_none_or(|collected| collected.elapsed() >= COLLECT)
@@ -228,6 +241,11 @@ impl<'a> Attendant<'a> {
             }
         }
         Ok(is_over)
+    }
+
+    /// What moves on a run: rows, tickets and launches.
+    fn seen(&self) -> (usize, TicketCounts, BTreeMap<u64, LaunchSeen>) {
+        (self.told.len(), self.counted, self.launches.clone())
     }
 
     /// A look that failed is repeated for a while: a file server answers an error now and then, and

@@ -17,11 +17,13 @@ mod take_back;
 use std::{collections::BTreeSet, time::Duration};
 
 use kiln_core::{
+    plan::Trial,
     record::{
-        AttemptEnd, Check, CollectedRows, RunFile, RunFolder, TableError, TicketQueue, collect,
-        launch_folder,
+        AttemptEnd, Check, CheckState, CollectedRows, RunFile, RunFolder, TableError, TicketQueue,
+        collect, launch_folder,
         run_file::{Launch, Versions},
     },
+    spec::{DeviceName, Devices, Engine},
     units::short_hash,
 };
 
@@ -43,7 +45,10 @@ use super::{
     slurm::Allocation,
     sweep, visible_gpus,
 };
-use crate::readings::Paths;
+use crate::{
+    preflight::{self, ExamineAnswer},
+    readings::Paths,
+};
 
 /// Seconds between two heartbeats; tests set it, to see within seconds what takes minutes.
 const BEAT: &str = "KILN_BEAT_SECONDS";
@@ -168,13 +173,41 @@ impl Worker<'_> {
     fn start(self, instruments: Instruments) -> Result<LaunchReport, RunStop> {
         // A ticket may hold any trial of the plan, also one that has a result and was asked for again.
         let any = History::default();
-        let prepared = sweep::PreparedLaunch::new(self.request, &any, instruments)?;
+        let answer = self.examine();
+        let prepared = sweep::PreparedLaunch::new(self.request, &any, instruments, answer.clone())?;
+        if answer.is_some_and(|answer| self.is_unfit(&answer, prepared.has_gpus())) {
+            let problems = prepared.checks.iter();
+            let problems = problems.filter(|check| check.state == CheckState::Problem);
+            let lines: String = problems
+                .map(|check| format!("\n{}", preflight::notice(check)))
+                .collect();
+            return Err(RunStop::CannotRun(format!(
+                "this node cannot run the trials, and takes no ticket:{lines}"
+            )));
+        }
         let open = self.open(&prepared.instruments, &prepared.checks)?;
         let launch = open.launch;
         prepared.run(self.request, open, disk::has_room, |sender| {
             let limits = WorkerLimits::of(self.allocation);
             Some(Tickets::new(self.run, self.queue, launch, limits, sender))
         })
+    }
+
+    /// A node on which nothing runs would burn the trials that it takes.
+    fn examine(&self) -> Option<ExamineAnswer> {
+        let mut trials = self.request.trials.iter();
+        let is_needed = trials.any(programs::needs_kiln_trial);
+        is_needed.then(|| preflight::examine_quickly(self.request.trial_program))?
+    }
+
+    fn is_unfit(&self, answer: &ExamineAnswer, has_gpus: bool) -> bool {
+        let uses_one = |trial: &Trial| {
+            programs::needs_kiln_trial(trial)
+                && trial.engine != Engine::Flex
+                && trial.devices != Devices::Named(DeviceName::Cpu)
+        };
+        let needs_gpus = has_gpus && self.request.trials.iter().any(uses_one);
+        preflight::is_unfit(answer, needs_gpus)
     }
 
     /// Makes the folder of this launch, with its first record.

@@ -13,6 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::fs::FileType;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -106,8 +107,8 @@ impl Checkpoints {
         }
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?.make_folder(Path::new(name))?;
-        let draft = OsString::from(format!(".{step}.new"));
-        place.remove(&draft)?;
+        // A worker that was out of reach may still train beside the one that has its ticket now.
+        let draft = OsString::from(format!(".{step}.{:08x}.new", fastrand::u32(..)));
         place.make_new_folder(&draft)?;
         Ok(Some(Draft {
             trial: self.trial.clone(),
@@ -441,7 +442,12 @@ impl Draft {
         write_json(&self.folder.join(HEADER), &header)?;
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?;
-        place.rename(name, self.step.to_string().as_ref())?;
+        let finished = self.step.to_string();
+        match place.rename(name, finished.as_ref()) {
+            // Another attempt has just made the same one.
+            Err(_) if place.kind(finished.as_ref())? == Some(FileType::Directory) => {}
+            renamed => renamed?,
+        }
         place.sync()?;
         Ok(bytes)
     }

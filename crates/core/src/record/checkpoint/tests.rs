@@ -207,6 +207,22 @@ fn what_a_kill_leaves_half_made_or_half_deleted_is_no_checkpoint() {
 }
 
 #[test]
+fn two_attempts_that_write_the_same_one_at_once_leave_one() {
+    let (_folder, checkpoints) = checkpoints();
+    let mut drafts: Vec<_> = (0..2)
+        .map(|_| checkpoints.begin(5).unwrap().unwrap())
+        .collect();
+    for draft in &drafts {
+        fs::write(draft.folder().join("model.safetensors"), [7; 10]).unwrap();
+    }
+    for draft in drafts.drain(..) {
+        assert_eq!(draft.finish(None, json!({})).unwrap(), 10);
+    }
+    assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
+    assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
+}
+
+#[test]
 fn one_that_could_not_be_written_leaves_nothing() {
     let (_folder, checkpoints) = checkpoints();
     let draft = checkpoints.begin(1).unwrap().unwrap();
