@@ -258,17 +258,19 @@ fn ask_again(request: &RunRequest, folder: &RunFolder, queue: &TicketQueue) -> R
         }
     }
     // Those that are not settled wait in their tickets anyway.
-    for trial in again
-        .into_iter()
-        .filter(|trial| history.is_settled(&trial.id, retries) && !asked.contains(&trial.id))
-    {
-        let entry = TicketEntry {
-            trial: trial.id.clone(),
-            after: last.get(&trial.id).map_or(0, |end| end.attempt),
-        };
-        queue.add(&[entry]).map_err(&failed)?;
-    }
-    Ok(())
+    again.retain(|trial| history.is_settled(&trial.id, retries) && !asked.contains(&trial.id));
+    let again: HashSet<&TrialId> = again.into_iter().map(|trial| &trial.id).collect();
+    let entry = |trial: TrialId| TicketEntry {
+        after: last.get(&trial).map_or(0, |end| end.attempt),
+        trial,
+    };
+    // What stays on one device stays so.
+    let blocks = tickets(request.trials).into_iter().map(|block| {
+        let left = block.into_iter().filter(|trial| again.contains(trial));
+        left.map(entry).collect::<Vec<_>>()
+    });
+    let blocks: Vec<_> = blocks.filter(|block| !block.is_empty()).collect();
+    queue.add(&blocks).map(drop).map_err(&failed)
 }
 
 /// # Errors

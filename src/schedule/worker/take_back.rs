@@ -197,15 +197,15 @@ impl TakingBack<'_> {
     ) -> io::Result<()> {
         let history = History::of(&table.ends);
         let retries = self.request.experiment.run.retries;
-        for trial in self.request.trials {
-            if history.is_settled(&trial.id, retries) || held.contains(&trial.id) {
-                continue;
-            }
-            let entry = TicketEntry {
-                trial: trial.id.clone(),
-                after: 0,
-            };
-            let number = self.queue.add(&[entry])?;
+        let is_left =
+            |trial: &&Trial| !history.is_settled(&trial.id, retries) && !held.contains(&trial.id);
+        let left: Vec<&Trial> = self.request.trials.iter().filter(is_left).collect();
+        let entry = |trial: &&Trial| TicketEntry {
+            trial: trial.id.clone(),
+            after: 0,
+        };
+        let tickets: Vec<_> = left.iter().map(|trial| vec![entry(trial)]).collect();
+        for (trial, number) in left.iter().zip(self.queue.add(&tickets)?) {
             outlook.has_opened = true;
             outlook.told.push(format!(
                 "trial {} has no result, though no ticket is left: ticket {number} asks for it again",

@@ -167,20 +167,31 @@ impl TicketQueue {
         Ok(Self { run: run.clone() })
     }
 
-    /// Adds a ticket behind all others; returns its number.
+    /// Adds tickets behind all others; returns their numbers.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn add(&self, entries: &[TicketEntry]) -> io::Result<u64> {
+    /// One cannot be written.
+    pub fn add(&self, tickets: &[Vec<TicketEntry>]) -> io::Result<Vec<u64>> {
+        let folder = self.folder()?;
         let last = self.list()?.iter().map(|ticket| ticket.number).max();
-        let number = last.unwrap_or(0) + 1;
-        let ticket = Ticket {
-            number,
-            state: TicketState::Open,
-        };
-        self.folder()?
-            .write_among_others(&ticket.name(), text(entries).as_bytes())?;
-        Ok(number)
+        let mut number = last.unwrap_or(0);
+        let mut added = Vec::with_capacity(tickets.len());
+        for entries in tickets {
+            loop {
+                number += 1;
+                // Who makes this folder has the number: the list may be old, and others may add, too.
+                // After a lost reply it stays unused.
+                match folder.make_new_folder(OsStr::new(&format!(".{number}"))) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => break made?,
+                }
+            }
+            let state = TicketState::Open;
+            let name = Ticket { number, state }.name();
+            folder.write_among_others(&name, text(entries).as_bytes())?;
+            added.push(number);
+        }
+        Ok(added)
     }
 
     /// The tickets, by number. On a shared folder the list may be a minute old.
@@ -410,12 +421,19 @@ mod tests {
         let done = queue.put(mine, TicketState::Done).unwrap().unwrap();
         assert_eq!(queue.put(mine, TicketState::Open).unwrap(), None);
         assert!(queue.has(done).unwrap() && !queue.has(mine).unwrap());
-        assert_eq!(queue.add(&[entry("d", 1)]).unwrap(), 3);
+        let added = queue.add(&[vec![entry("d", 1)]]).unwrap();
+        assert_eq!(added, [3]);
         let states: Vec<TicketState> = queue.list().unwrap().iter().map(|at| at.state).collect();
         assert_eq!(
             states,
             [TicketState::Done, TicketState::Open, TicketState::Open]
         );
+        // Somebody else adds one, and this list is older than that.
+        fs::create_dir(folder.path().join(QUEUE).join(".4")).unwrap();
+        let added = queue
+            .add(&[vec![entry("e", 0)], vec![entry("f", 0)]])
+            .unwrap();
+        assert_eq!(added, [5, 6]);
     }
 
     #[test]
