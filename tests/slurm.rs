@@ -650,6 +650,35 @@ fn a_node_on_which_trials_fail_before_they_begin_gets_no_more_workers() {
 }
 
 #[test]
+fn a_node_on_which_kiln_trial_does_not_start_takes_no_ticket_and_gets_no_more_workers() {
+    let place = sweep(1, false, 1, "");
+    place.write(
+        "train: {steps: 10}\nrun: {devices: cpu, on: slurm, slurm: {environment: [KILN_TRIAL, \
+         CHILD, KILN_BEAT_SECONDS]}}\nsweep: {grid: {train.batch_size: [1, 2]}}",
+    );
+    let child = place.path("child.sh");
+    write_program(
+        &child,
+        "#!/bin/sh\nif [ \"$SLURMD_NODENAME\" = n1 ]; then\n  echo \"$0: error while loading shared \
+         libraries: libtorch.so: cannot open shared object file: No such file or directory\" >&2\n  exit \
+         127\nfi\nexec \"$CHILD\" \"$@\"\n",
+    );
+    let mut command = kiln(&place, &["run", "x.yaml"]);
+    let scripted = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripted_child/child.sh");
+    command.env("KILN_TRIAL", &child).env("CHILD", scripted);
+    let ended = Ended::of(command.output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(
+        ended
+            .stderr
+            .contains("no more workers are asked for on node n1"),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["completed", "completed"]);
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+}
+
+#[test]
 fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
     let place = sweep(1, false, 1, ", gres: gpu:1");
     let ended = end(&place, &["run", "x.yaml"]);

@@ -3,7 +3,7 @@
 //!
 //! `facts`, `gpu` and `trial_program` collect facts; then pure functions convert them to [`Check`]s
 //! without side effects. `kiln doctor` runs all of them; each launch first runs the cheap ones (no
-//! child, no product) and records them in `run.json`.
+//! product, and no child but for a worker) and records them in `run.json`.
 
 mod cuda;
 mod device;
@@ -126,7 +126,9 @@ pub(super) fn examine_quickly(program: &Path) -> Option<ExamineAnswer> {
 /// Whether no trial of this child can run here: it does not load, or sees none of the GPUs that it
 /// needs.
 pub(super) fn is_unfit(answer: &ExamineAnswer, needs_gpus: bool) -> bool {
-    let is_blind = libtorch::is_built_in(answer) && libtorch::usable_gpus(answer) == 0;
+    // One that did not get as far as CUDA says nothing of it.
+    let has_looked = libtorch::is_built_in(answer) && answer.cuda.is_some();
+    let is_blind = has_looked && libtorch::usable_gpus(answer) == 0;
     does_not_load(answer) || needs_gpus && is_blind
 }
 

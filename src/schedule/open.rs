@@ -10,7 +10,7 @@ use kiln_core::{
     record::{
         AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
         TrialStore, launch_folder,
-        run_file::{Git, Launch, RUN_FILE, SlurmTask},
+        run_file::{EndCause, Git, Launch, LaunchEnded, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
         tables::TABLES,
     },
@@ -63,6 +63,17 @@ impl OpenRun {
         let others = self.others.iter().filter(|end| end.trial == *trial);
         let last = others.map(|end| end.attempt).max();
         last.unwrap_or(0).max(self.store.last_attempt(trial))
+    }
+
+    /// The launch's last word, in its record.
+    pub(super) fn note_end(&mut self, how: String, cause: Option<EndCause>) {
+        if let Some(launch) = self.file.launches.last_mut() {
+            launch.ended = Some(LaunchEnded {
+                utc: clock::utc_now(),
+                how,
+                cause,
+            });
+        }
     }
 
     /// Writes the record of this launch: `run.json`, or its own `launch.json` of several launches.
@@ -213,6 +224,8 @@ pub(super) struct WorkerPlace<'a> {
     pub(super) others: &'a [AttemptEnd],
     /// The task of Slurm in which it works.
     pub(super) slurm: Option<SlurmTask>,
+    /// Whether it may start trials; who attends only writes rows.
+    pub(super) runs_trials: bool,
 }
 
 /// Opens the folder of one launch among others: its record and its own tables.
@@ -245,8 +258,8 @@ pub(super) fn open_among_others(
         )
     });
     let paths = Paths::here(privacy(request));
-    let changed = super::worker::changed_programs(&mut record.programs, place.file, &paths);
-    if let Some(why) = others.or(changed) {
+    let changed = || super::worker::changed_programs(&mut record.programs, place.file, &paths);
+    if let Some(why) = others.or_else(|| place.runs_trials.then(changed)?) {
         let _ = place
             .run
             .remove(launch_folder::folder(place.run, place.launch).path());

@@ -195,7 +195,12 @@ impl<'a> LaunchState<'a> {
                 .map(|attempt| wish(&self.trials[attempt.index]));
             let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
                 // A block stays on its slot; another ticket is for the slots that are free.
+                let held = self
+                    .tickets
+                    .as_ref()
+                    .map_or(0, |tickets| tickets.held.len());
                 if free.contains(&true)
+                    && (self.queue.is_empty() || held < free.len())
                     && self.queue.waits_for_others(&self.trials, &free)
                     && self.take_ticket()
                 {

@@ -218,10 +218,16 @@ impl Folder {
         own.push(format!(".{:08x}", fastrand::u32(..)));
         let temporary = temporary(&own);
         let mut draft = Draft::new(self, name, &temporary);
-        let filled = fill(&mut draft).and_then(|()| draft.finish());
+        let mut filled = fill(&mut draft).and_then(|()| draft.finish());
+        if filled.is_err() && draft.is_lost() {
+            draft = Draft::anew(self, &temporary);
+            filled = fill(&mut draft).and_then(|()| draft.finish());
+        }
         let written = match filled {
             Ok(None) => return Ok(()),
             Ok(Some(file)) => Ok(file),
+            // One that names its file says where.
+            Err(error) if error.raw_os_error().is_none() => Err(error),
             Err(error) => Err(self.in_words(name, error)),
         };
         match self.put_in_place(&temporary, name, written) {

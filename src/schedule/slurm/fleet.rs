@@ -264,6 +264,8 @@ impl Fleet {
             (None, None) if self.waited.contains(&id) || was_asked => Ending::Cancelled,
             (Some(report), None) if report.is_success() => Ending::Other,
             (_, None) => Ending::Fruitless,
+            // Its node gets no other one, so the next has a better chance.
+            (_, Some(worker)) if worker.cause == Some(EndCause::BadNode) => Ending::Other,
             (Some(report), Some(worker))
                 if !worker.has_begun_a_trial && !report.is_success() && !report.is_lost_node() =>
             {

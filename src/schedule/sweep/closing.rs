@@ -4,13 +4,13 @@ use std::collections::HashMap;
 
 use kiln_core::{
     plan::{Trial, TrialId},
-    record::{AttemptEnd, RunFolder, run_file::LaunchEnded},
+    record::{AttemptEnd, RunFolder},
     units::counted,
 };
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, clock, open,
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, open,
     remaining::{History, counts_before},
 };
 
@@ -37,13 +37,7 @@ impl LaunchState<'_> {
             (None, _, 0) => "finished".to_owned(),
             (None, _, left) => format!("{} left", counted(left, "trial")),
         };
-        if let Some(launch) = self.open.file.launches.last_mut() {
-            launch.ended = Some(LaunchEnded {
-                utc: clock::utc_now(),
-                how: self.paths.hide(&how),
-                cause: self.cause,
-            });
-        }
+        self.open.note_end(self.paths.hide(&how), self.cause);
         let written = self.open.write_files(self.request);
         self.tell(LaunchEvent::RunEnded {
             how: &how,

@@ -33,7 +33,8 @@ impl LaunchState<'_> {
         let Some(why) = unasked.and_then(Tickets::why_left) else {
             return;
         };
-        if !self.running.is_empty() {
+        // What waits for its slot to cool down has a ticket.
+        if !self.running.is_empty() || !self.queue.is_empty() {
             return;
         }
         let why = why.to_owned();

@@ -420,7 +420,7 @@ impl<'a> Attendant<'a> {
                     }
                 })
             })
-            .map_err(|error| RunStop::Refused(error.to_string()))?;
+            .map_err(super::unreadable(self.request))?;
         let history = History::of(&ends);
         let trials = self.trials(&history);
         let retries = self.request.experiment.run.retries;
@@ -515,6 +515,7 @@ fn own_store<'s>(
             file: &file,
             others: &[],
             slurm: None,
+            runs_trials: false,
         };
         let open =
             open::open_among_others(request, &place, instruments, &[]).map_err(io::Error::other)?;

@@ -166,6 +166,14 @@ impl LaunchObserver {
     /// Why a launch of which Slurm says that it runs may hang all the same: in words.
     pub(super) fn silence(&mut self, run: &RunFolder, file: &LaunchFile) -> Option<String> {
         let task = file.launch.slurm?;
+        let id = TaskId {
+            job: task.job,
+            task: task.task,
+        };
+        let (says, _) = self.slurm.as_ref()?;
+        if !matches!(says.words.get(&id), Some(Word::Said(_))) {
+            return None;
+        }
         let still = self.by_heartbeat(
             Heartbeat::read(run, file.launch.launch),
             file.launch.launch,

@@ -35,20 +35,31 @@ struct Pulse {
     beside: u64,
     /// Whether `running` has changed since the last look.
     has_news: bool,
-    /// When the last beat got to the folder, on the clock that passes while the machine is suspended.
+    /// When the heart beat last, on the clock that passes while the machine is suspended.
     last_beat: Duration,
+    /// Since when beats do not get to the folder.
+    failing_since: Option<Duration>,
     /// Until when a lost ticket may be because this launch was out of reach.
     away_until: Duration,
     is_over: bool,
 }
 
 impl Pulse {
-    /// A beat got to the folder.
-    fn note_beat(&mut self, now: Duration, beat: Duration) {
-        if now.saturating_sub(self.last_beat) > beat * AWAY {
+    /// The heart beats, and the beat got to the folder or did not. A folder that takes none for long
+    /// is no excuse any more: its tickets would be taken and lost again and again.
+    fn note_beat(&mut self, now: Duration, beat: Duration, is_written: bool) {
+        let is_late = now.saturating_sub(self.last_beat) > beat * AWAY;
+        self.last_beat = now;
+        let failing_since = match is_written {
+            true => None,
+            false => Some(self.failing_since.unwrap_or(now)),
+        };
+        self.failing_since = failing_since;
+        let is_cut_off =
+            failing_since.is_some_and(|since| now.saturating_sub(since) < beat * SEEN_LATE * 2);
+        if is_late || is_cut_off {
             self.away_until = now + beat * SEEN_LATE;
         }
-        self.last_beat = now;
     }
 
     fn was_away(&self, now: Duration, beat: Duration) -> bool {
@@ -142,9 +153,7 @@ impl Beating {
             if is_due || has_news {
                 // A folder that does not answer now answers later.
                 let written = Heartbeat { count, running }.write(&self.run, self.launch);
-                if written.is_ok() {
-                    lock(&self.shared.0).note_beat(host::since_boot(), beat);
-                }
+                lock(&self.shared.0).note_beat(host::since_boot(), beat, written.is_ok());
                 count += 1;
             }
             if is_due {
@@ -231,12 +240,12 @@ mod tests {
             ..Pulse::default()
         };
         let beat = at(30);
-        pulse.note_beat(at(1030), beat);
+        pulse.note_beat(at(1030), beat, true);
         assert!(!pulse.was_away(at(1100), beat));
         // No beat got through; then one does.
         assert!(pulse.was_away(at(1200), beat));
-        pulse.note_beat(at(1900), beat);
-        pulse.note_beat(at(1930), beat);
+        pulse.note_beat(at(1900), beat, true);
+        pulse.note_beat(at(1930), beat, true);
         assert!(pulse.was_away(at(1940), beat));
         for seconds in (1960..=2520).step_by(30) {
             assert_eq!(
@@ -244,10 +253,23 @@ mod tests {
                 seconds < 2500,
                 "{seconds}"
             );
-            pulse.note_beat(at(seconds), beat);
+            pulse.note_beat(at(seconds), beat, true);
+        }
+        // A folder that takes no beat, for a while and then for ever.
+        let mut cut_off = Pulse {
+            last_beat: at(0),
+            ..Pulse::default()
+        };
+        for seconds in (30..=3000).step_by(30) {
+            cut_off.note_beat(at(seconds), beat, false);
+            assert_eq!(
+                cut_off.was_away(at(seconds), beat),
+                seconds < 1800,
+                "{seconds}"
+            );
         }
         // A machine that was restored with a clock that is behind counts as away.
-        pulse.note_beat(at(10), beat);
+        pulse.note_beat(at(10), beat, true);
         assert!(pulse.was_away(at(20), beat));
     }
 

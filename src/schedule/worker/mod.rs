@@ -21,7 +21,7 @@ use kiln_core::{
     record::{
         AttemptEnd, Check, CheckState, CollectedRows, RunFile, RunFolder, TableError, TicketQueue,
         collect, launch_folder,
-        run_file::{Launch, Versions},
+        run_file::{EndCause, Launch, Versions},
     },
     spec::{DeviceName, Devices, Engine},
     units::short_hash,
@@ -175,17 +175,18 @@ impl Worker<'_> {
         let any = History::default();
         let answer = self.examine();
         let prepared = sweep::PreparedLaunch::new(self.request, &any, instruments, answer.clone())?;
-        if answer.is_some_and(|answer| self.is_unfit(&answer, prepared.has_gpus())) {
-            let problems = prepared.checks.iter();
-            let problems = problems.filter(|check| check.state == CheckState::Problem);
-            let lines: String = problems
-                .map(|check| format!("\n{}", preflight::notice(check)))
-                .collect();
-            return Err(RunStop::CannotRun(format!(
-                "this node cannot run the trials, and takes no ticket:{lines}"
-            )));
+        let why = answer
+            .filter(|answer| self.is_unfit(answer, prepared.has_gpus()))
+            .map(|_| unfit(&prepared.checks));
+        let mut open = self.open(&prepared.instruments, &prepared.checks)?;
+        if let Some(why) = why {
+            // Who attends learns that the node is to blame.
+            let paths = Paths::here(open::privacy_of(self.request.experiment));
+            open.note_end(paths.hide(&why), Some(EndCause::BadNode));
+            open.write_record()
+                .map_err(open::cannot_write(self.request))?;
+            return Err(RunStop::CannotRun(why));
         }
-        let open = self.open(&prepared.instruments, &prepared.checks)?;
         let launch = open.launch;
         prepared.run(self.request, open, disk::has_room, |sender| {
             let limits = WorkerLimits::of(self.allocation);
@@ -206,8 +207,10 @@ impl Worker<'_> {
                 && trial.engine != Engine::Flex
                 && trial.devices != Devices::Named(DeviceName::Cpu)
         };
-        let needs_gpus = has_gpus && self.request.trials.iter().any(uses_one);
-        preflight::is_unfit(answer, needs_gpus)
+        let trials = self.request.trials;
+        // Where others could run, each trial tells for itself.
+        trials.iter().all(programs::needs_kiln_trial)
+            && preflight::is_unfit(answer, has_gpus && trials.iter().all(uses_one))
     }
 
     /// Makes the folder of this launch, with its first record.
@@ -222,18 +225,25 @@ impl Worker<'_> {
             file: &self.file,
             others: &self.others,
             slurm: self.allocation.map(|allocation| allocation.task),
+            runs_trials: true,
         };
         open::open_among_others(self.request, &place, instruments, checks)
+    }
+}
+
+/// The stop for rows that cannot be read: what a file server answers now it may not answer again.
+fn unreadable(request: &RunRequest) -> impl Fn(TableError) -> RunStop {
+    let failed = open::cannot_write(request);
+    move |error| match error {
+        TableError::Io { .. } => failed(error.into()),
+        _ => RunStop::Refused(error.to_string()),
     }
 }
 
 /// How all attempts of a run ended.
 fn ends(request: &RunRequest, run: &RunFolder) -> Result<Vec<AttemptEnd>, RunStop> {
     let read = || CollectedRows::read(run)?.ends();
-    read().map_err(|error| match error {
-        TableError::Io { .. } => open::cannot_write(request)(error.into()),
-        _ => RunStop::Refused(error.to_string()),
-    })
+    read().map_err(unreadable(request))
 }
 
 /// # Errors
@@ -253,6 +263,18 @@ fn same_plan(request: &RunRequest, run: &RunFolder, file: &RunFile) -> Result<()
     )))
 }
 
+/// Why a node takes no ticket, by what was found on it.
+fn unfit(checks: &[Check]) -> String {
+    let problems = checks
+        .iter()
+        .filter(|check| check.state == CheckState::Problem);
+    let lines = problems.map(|check| format!("\n{}", preflight::notice(check)));
+    format!(
+        "this node cannot run the trials, and takes no ticket:{}",
+        lines.collect::<String>()
+    )
+}
+
 /// Why the programs of trials are not those with which the run was handed to its workers; `None` if
 /// they are.
 pub(super) fn changed_programs(
@@ -260,9 +282,13 @@ pub(super) fn changed_programs(
     run: &RunFile,
     paths: &Paths,
 ) -> Option<String> {
-    // Those of workers have a node.
+    // Those of workers have a node, and files that only their nodes have.
     let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
-    let changes = here.compare(run, submitted.launch, paths).refused;
+    let alone = RunFile {
+        launches: vec![submitted.clone()],
+        ..run.clone()
+    };
+    let changes = here.compare(&alone, submitted.launch, paths).refused;
     let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
     (!each.is_empty()).then(|| {
         format!(

@@ -107,7 +107,11 @@ impl TakingBack<'_> {
             if gone.is_none() && is_at_work {
                 continue;
             }
-            let begun = launch_folder::noted_attempts(self.run, launch)?;
+            // What cannot be read now is looked at again: without it an attempt would have no row.
+            let Ok(begun) = launch_folder::noted_attempts(self.run, launch) else {
+                outlook.is_open = true;
+                continue;
+            };
             let is_its = |ticket: &&Ticket| ticket.state == TicketState::Taken(launch);
             let tickets: Vec<Ticket> = listed.iter().filter(is_its).copied().collect();
             if gone.is_none() && begun.is_empty() {

@@ -17,6 +17,8 @@ pub(super) struct Draft<'a> {
     old: Option<BufReader<File>>,
     /// Bytes that are the same.
     same: u64,
+    /// Whether the file could not be read to where it is needed: another one replaced it.
+    is_lost: bool,
     new: Option<BufWriter<File>>,
 }
 
@@ -28,37 +30,63 @@ impl<'a> Draft<'a> {
             // What cannot be read (a link, or nothing) is replaced.
             old: folder.read(name).map(BufReader::new).ok(),
             same: 0,
+            is_lost: false,
             new: None,
         }
+    }
+
+    /// The draft of a content that is written whatever is there.
+    pub(super) fn anew(folder: &'a Folder, temporary: &'a OsStr) -> Self {
+        Self {
+            folder,
+            temporary,
+            old: None,
+            same: 0,
+            is_lost: false,
+            new: None,
+        }
+    }
+
+    /// Whether it failed over the file that is there.
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    fn lose(&mut self, error: io::Error) -> io::Error {
+        self.is_lost = true;
+        error
     }
 
     /// The file to put in place; `None` if the content is that of the file that is there.
     ///
     /// # Errors
     /// It cannot be written.
-    pub(super) fn finish(mut self) -> io::Result<Option<File>> {
+    pub(super) fn finish(&mut self) -> io::Result<Option<File>> {
         if self.new.is_none() {
-            let is_whole = match &mut self.old {
-                Some(old) => old.read(&mut [0])? == 0,
-                None => false,
-            };
-            if is_whole {
+            let rest = self.old.as_mut().map(|old| old.read(&mut [0]));
+            let rest = rest.transpose().map_err(|error| self.lose(error))?;
+            if rest == Some(0) {
                 return Ok(None);
             }
             self.begin()?;
         }
-        Ok(match self.new {
-            Some(new) => Some(new.into_inner()?),
-            None => None,
-        })
+        let new = self.new.take().map(BufWriter::into_inner);
+        Ok(new.transpose()?)
     }
 
     /// Begins the draft with what is the same.
     fn begin(&mut self) -> io::Result<&mut BufWriter<File>> {
         let mut new = BufWriter::new(self.folder.new_file(self.temporary)?);
         if let Some(mut old) = self.old.take() {
-            old.rewind()?;
-            io::copy(&mut old.take(self.same), &mut new)?;
+            let again = |old: &mut BufReader<File>, new: &mut BufWriter<File>| {
+                old.rewind()?;
+                io::copy(&mut old.take(self.same), new)
+            };
+            match again(&mut old, &mut new) {
+                Ok(copied) if copied == self.same => {}
+                Ok(_) => return Err(self.lose(io::ErrorKind::UnexpectedEof.into())),
+                Err(error) => return Err(self.lose(error)),
+            }
         }
         Ok(self.new.insert(new))
     }
@@ -69,7 +97,8 @@ impl<'a> Draft<'a> {
             return Ok(false);
         };
         let mut there = Vec::new();
-        old.take(bytes.len() as u64).read_to_end(&mut there)?;
+        let read = old.take(bytes.len() as u64).read_to_end(&mut there);
+        read.map_err(|error| self.lose(error))?;
         Ok(there == bytes)
     }
 }

@@ -52,6 +52,7 @@ pub(super) fn collect(run: &RunFolder, folder: &Folder, launches: &[LaunchFile])
     let path = run.snapshots_table();
     let (_, name) = folder::split(&path)?;
     folder.fill_among_others(name, &mut |file| {
+        with_page.clear();
         let columns = SNAPSHOTS.spec(&[]).columns;
         file.write_all(&line_of(columns.iter().map(String::as_str)))?;
         let mut nodes: BTreeMap<&str, Known> = BTreeMap::new();
@@ -108,8 +109,10 @@ impl Adding<'_> {
     /// # Errors
     /// The table cannot be read, or that of the run not be written.
     fn add(&mut self, path: &Path) -> io::Result<()> {
-        let Some(mut file) = open_begun(path, SNAPSHOTS.version)? else {
-            return Ok(());
+        let mut file = match open_begun(path, SNAPSHOTS.version) {
+            Ok(Some(file)) => file,
+            Err(error @ TableError::Io { .. }) => return Err(error.into()),
+            Ok(None) | Err(_) => return Ok(()),
         };
         let (mut places, mut failed) = (None, None);
         let scanned = scan(&mut file, path, SNAPSHOTS.version, &mut |record| {
