@@ -317,25 +317,13 @@ fn a_resume_repairs_the_link_to_the_latest_run() {
     assert_eq!(fs::read_link(place.latest()).unwrap(), link);
 }
 
-/// Makes the newest run one of a machine with another processor and id.
-fn as_if_made_elsewhere(place: &Place) {
-    let path = place.latest().join("run.json");
-    let mut run = place.run_file();
-    for launch in run["launches"].as_array_mut().unwrap() {
-        launch["boot_id"] = "another".into();
-        launch["machine_id"] = "0123456789ab".into();
-        launch["machine"]["cpu"]["model"] = "Abacus 9000".into();
-    }
-    fs::write(path, run.to_string()).unwrap();
-}
-
 #[test]
 fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
     let place = Place::with(TWO);
     let plan = || Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap()).stdout;
     place.run("completes", &[]);
     assert!(plan().contains("2 of them have already ended"));
-    as_if_made_elsewhere(&place);
+    place.move_elsewhere();
     assert!(!plan().contains("have already ended"));
     let dry = place.run("completes", &["--dry-run"]);
     assert!(
@@ -375,7 +363,7 @@ fn a_run_that_another_machine_finished_is_no_result_of_this_one() {
 fn an_unfinished_run_goes_on_wherever_it_began() {
     let place = Place::with(TWO);
     place.run("completes", &["--only", &first_id(&place)]);
-    as_if_made_elsewhere(&place);
+    place.move_elsewhere();
     assert_eq!(place.run("completes", &[]).status, Some(0));
     assert_eq!(
         (place.runs(), place.column("launch")),

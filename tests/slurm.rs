@@ -312,6 +312,23 @@ fn a_worker_whose_node_is_lost_is_replaced_on_another_node() {
 }
 
 #[test]
+fn a_job_that_slurm_starts_no_more_is_replaced() {
+    let place = sweep(1, true, 1, "");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    end_task(&place, "100_0", "REQUEUE_HOLD");
+    let heard = hear(
+        &mut attending,
+        "job 101: 1 task in place of workers that are gone",
+    );
+    assert!(heard.contains("Slurm starts job 100_0 no more"), "{heard}");
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["killed", "completed"]);
+}
+
+#[test]
 fn no_worker_is_replaced_once_the_resubmissions_are_used_up() {
     let place = sweep(1, true, 1, ", resubmissions: 0");
     let attending = start(&place, &["run", "x.yaml"]);

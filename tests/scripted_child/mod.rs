@@ -159,6 +159,17 @@ impl Place {
             .count()
     }
 
+    /// Makes the newest run one of a machine with another processor and id.
+    pub(crate) fn move_elsewhere(&self) {
+        let mut run = self.run_file();
+        for launch in run["launches"].as_array_mut().unwrap() {
+            launch["boot_id"] = "another".into();
+            launch["machine_id"] = "0123456789ab".into();
+            launch["machine"]["cpu"]["model"] = "Abacus 9000".into();
+        }
+        fs::write(self.latest().join("run.json"), run.to_string()).unwrap();
+    }
+
     pub(crate) fn run_file(&self) -> Value {
         serde_json::from_slice(&fs::read(self.latest().join("run.json")).unwrap()).unwrap()
     }

@@ -181,10 +181,12 @@ impl Fleet {
             };
             match stage {
                 Stage::Waiting => {
+                    let mut is_worn_out = false;
                     if let Some(Word::Said(report)) = words.get(id) {
                         self.tell_held(*id, report, tell);
+                        is_worn_out = report.is_worn_out();
                     }
-                    waiting += 1;
+                    waiting += usize::from(!is_worn_out);
                     self.waited.insert(*id);
                     self.endings.remove(id);
                 }
@@ -327,6 +329,12 @@ impl Fleet {
 
     /// Slurm holds a task that a node could not start, and never starts it by itself.
     fn tell_held(&mut self, id: TaskId, report: &TaskReport, tell: &mut dyn FnMut(&str)) {
+        if report.is_worn_out() && self.told_held.insert(id) {
+            tell(&format!(
+                "Slurm starts job {id} no more, because it was started again so often \
+                 (JobHoldMaxRequeue); another one takes its place"
+            ));
+        }
         if report.is_held() && self.told_held.insert(id) {
             tell(&format!(
                 "Slurm holds job {id} and does not start it by itself ({}); find the cause (login \

@@ -79,6 +79,11 @@ impl TaskReport {
         self.stage() == Stage::Waiting && self.reason.contains("held")
     }
 
+    /// Whether the cluster starts it no more, because it was started so often (`MaxBatchRequeue`).
+    pub(super) fn is_worn_out(&self) -> bool {
+        self.stage() == Stage::Waiting && self.reason == "JobHoldMaxRequeue"
+    }
+
     pub(super) fn is_cancelled(&self) -> bool {
         self.state == "CANCELLED"
     }

@@ -33,7 +33,7 @@ impl LaunchState<'_> {
         let Some(why) = unasked.and_then(Tickets::why_left) else {
             return;
         };
-        // What waits for its slot to cool down has a ticket.
+        // Trials that wait for a device to cool down belong to a ticket of this worker.
         if !self.running.is_empty() || !self.queue.is_empty() {
             return;
         }

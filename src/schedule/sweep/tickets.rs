@@ -34,7 +34,7 @@ impl LaunchState<'_> {
                 false
             }
             Ok(true) => true,
-            // What runs is not stopped by it.
+            // The running trials go on.
             Err(error) => {
                 self.start_no_more(open::cannot_write(self.request)(error));
                 false

@@ -248,13 +248,13 @@ impl Tickets {
         self.queue.put(held.ticket, state).map(|put| put.is_some())
     }
 
-    /// This launch ended a ticket that was its own: who believed it gone was wrong, and is it no more.
+    /// This launch ended a ticket that was still its own: nobody believes it gone any more.
     pub(in crate::schedule) fn note_done(&mut self) {
         self.beliefs = 0;
     }
 
-    /// A ticket was taken back. Those that this launch had together are one belief; one that came up
-    /// while it was out of reach is no wonder.
+    /// A ticket was taken back. All that this launch had together count as one belief, and none that
+    /// came up while it was out of reach.
     pub(in crate::schedule) fn note_taken_back(&mut self, held: &HeldTicket) {
         if held.beliefs == self.beliefs && !self.heart.was_away() {
             self.beliefs += 1;

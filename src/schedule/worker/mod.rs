@@ -208,7 +208,7 @@ impl Worker<'_> {
                 && trial.devices != Devices::Named(DeviceName::Cpu)
         };
         let trials = self.request.trials;
-        // Where others could run, each trial tells for itself.
+        // A worker that can run some of the trials takes tickets.
         trials.iter().all(programs::needs_kiln_trial)
             && preflight::is_unfit(answer, has_gpus && trials.iter().all(uses_one))
     }
@@ -282,7 +282,7 @@ pub(super) fn changed_programs(
     run: &RunFile,
     paths: &Paths,
 ) -> Option<String> {
-    // Those of workers have a node, and files that only their nodes have.
+    // Launches of workers name a node, and their programs may have files that no other node has.
     let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
     let alone = RunFile {
         launches: vec![submitted.clone()],

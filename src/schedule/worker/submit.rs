@@ -264,7 +264,7 @@ fn ask_again(request: &RunRequest, folder: &RunFolder, queue: &TicketQueue) -> R
         after: last.get(&trial).map_or(0, |end| end.attempt),
         trial,
     };
-    // What stays on one device stays so.
+    // The trials of a block get one ticket, so that they stay on one device.
     let blocks = tickets(request.trials).into_iter().map(|block| {
         let left = block.into_iter().filter(|trial| again.contains(trial));
         left.map(entry).collect::<Vec<_>>()

@@ -232,7 +232,10 @@ def scancel(arguments):
 
 
 def end(job, number, state, node=None):
-    task = change(job, number, state=state)
+    more = {}
+    if state == "REQUEUE_HOLD":
+        more = {"ending": state, "reason": "JobHoldMaxRequeue", "restarts": read(job, number)["restarts"] + 1}
+    task = change(job, number, state=state, **more)
     group(task["pid"], signal.SIGKILL)
 
 
