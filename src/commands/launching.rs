@@ -6,11 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::{
-    plan::Trial,
-    spec::{DeviceName, Devices, Engine, Experiment},
-    units::without_controls,
-};
+use kiln_core::{plan::Trial, spec::Experiment, units::without_controls};
 use kiln_data::files::sha256_of;
 
 use super::{Status, Stop, machine::nvml_library};
@@ -182,11 +178,6 @@ fn command_line() -> Vec<String> {
 /// The SHA-256 of a file as it is, without decompression.
 pub(super) fn hash_of(path: &Path) -> io::Result<String> {
     sha256_of(path, Path::new("")).map(|(hash, _)| hash)
-}
-
-/// Whether trials of this kind take a GPU if there is one.
-pub(super) fn needs_gpu(engine: Engine, devices: &Devices) -> bool {
-    engine != Engine::Flex && *devices != Devices::Named(DeviceName::Cpu)
 }
 
 /// Opens the instruments; trials on the CPU do not wait for a driver that hangs.

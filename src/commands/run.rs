@@ -11,7 +11,7 @@ use kiln_core::{
 
 use super::{
     Status, Stop, continuation, initial_weights,
-    launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
+    launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::trial_program,
     note,
     planned::{Planned, all_here, plan_file},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     progress::ProgressMode,
     report::{self, compare::how_to_compare},
-    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection, needs_gpu},
 };
 
 #[derive(clap::Args)]
@@ -94,8 +94,8 @@ impl PlannedFile {
         })
     }
 
-    /// What is left to know once no trial is to run: the plan of a large sweep is as large as its
-    /// table.
+    /// Drops the planned trials, which take as much memory as the table, and returns the experiment for
+    /// the report.
     pub(super) fn into_experiment(self) -> Experiment {
         self.planned.loaded.experiment
     }

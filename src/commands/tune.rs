@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     Status, Stop, initial_weights,
-    launching::{Launching, WantedLaunch, instruments, needs_gpu, place, stopped},
+    launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::{trial_program, warn_of_busy_host},
     note,
     own_file::{OwnMark, refuse_foreign},
@@ -29,6 +29,7 @@ use crate::{
     report,
     schedule::{
         self, Instruments, LaunchEnd, LaunchReport, Progressed, RunRequest, Selection, Tuning,
+        needs_gpu,
     },
 };
 

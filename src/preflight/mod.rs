@@ -110,8 +110,8 @@ pub(super) fn before_launch(
     .checks
 }
 
-/// What the child says of itself in a few seconds; `None` if it could be loaded and says nothing that
-/// kiln understands: the trials will tell more.
+/// Runs `kiln-trial --examine --quick`, which takes a few seconds. `None` if the program starts but gives
+/// no findings in kiln's format; then only the trials show whether it works.
 pub(super) fn examine_quickly(program: &Path) -> Option<ExamineAnswer> {
     let answer = ask(
         program,

@@ -87,7 +87,7 @@ pub(super) fn find(
     let about_programs = match (&mut programs, first_measured) {
         (Some(programs), Some(first)) => {
             let paths = Paths::here(privacy_of(wanted.experiment));
-            programs.compare(&file, first, &paths)
+            programs.compare(&file.launches, first, &paths)
         }
         _ => Changed::default(),
     };

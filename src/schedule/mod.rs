@@ -53,7 +53,7 @@ pub use events::{LaunchCounts, LaunchEvent, LaunchListener, TrialProgress};
 pub use instruments::Instruments;
 pub use lease::{Lease, take_first_idle};
 pub use locks_folder::path as locks_folder;
-pub(crate) use programs::needs_kiln_trial;
+pub(crate) use programs::{needs_gpu, needs_kiln_trial};
 pub use remaining::{Selection, find_ids};
 pub use slurm::{
     Allocation, Probe, ProbeStop, SlurmRun, SlurmSubmitted, cancel as cancel_workers,

@@ -224,7 +224,8 @@ pub(super) struct WorkerPlace<'a> {
     pub(super) others: &'a [AttemptEnd],
     /// The task of Slurm in which it works.
     pub(super) slurm: Option<SlurmTask>,
-    /// Whether it may start trials; who attends only writes rows.
+    /// Whether the launch starts trials: a worker does, and an attendance only writes rows of lost
+    /// attempts.
     pub(super) runs_trials: bool,
 }
 

@@ -12,7 +12,7 @@ use kiln_core::{
     kinds::{Model, command::Placeholders},
     plan::Trial,
     record::programs::{COMMAND_PROGRAM, engine_key},
-    spec::{Engine, EngineProgram, Experiment},
+    spec::{DeviceName, Devices, Engine, EngineProgram, Experiment},
 };
 
 use super::{RunRequest, RunStop, WantedTrials, provenance};
@@ -119,6 +119,11 @@ fn engine_program(engine: &EngineProgram) -> Result<PathBuf, ProgramFault> {
     let path = path.map(|(_, value)| value);
     let name = engine.argv.first().map_or("", String::as_str);
     relay::find_program(name, None, path.as_deref())
+}
+
+/// Whether trials of this kind take a GPU if there is one.
+pub(crate) fn needs_gpu(engine: Engine, devices: &Devices) -> bool {
+    engine != Engine::Flex && *devices != Devices::Named(DeviceName::Cpu)
 }
 
 /// Whether a trial is computed by `kiln-trial`.

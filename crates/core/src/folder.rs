@@ -217,10 +217,11 @@ impl Folder {
         let mut own = name.to_owned();
         own.push(format!(".{:08x}", fastrand::u32(..)));
         let temporary = temporary(&own);
-        let mut draft = Draft::new(self, name, &temporary);
+        // What cannot be read (a link, or nothing) is replaced.
+        let mut draft = Draft::new(self, &temporary, self.read(name).ok());
         let mut filled = fill(&mut draft).and_then(|()| draft.finish());
         if filled.is_err() && draft.is_lost() {
-            draft = Draft::anew(self, &temporary);
+            draft = Draft::new(self, &temporary, None);
             filled = fill(&mut draft).and_then(|()| draft.finish());
         }
         let written = match filled {

@@ -16,8 +16,8 @@ use kiln_core::{
 use kiln_hardware::host;
 
 use crate::{
-    commands::{launching::needs_gpu, machine::nvml_library, runs::newest_first},
-    schedule::{Instruments, visible_gpus},
+    commands::{machine::nvml_library, runs::newest_first},
+    schedule::{Instruments, needs_gpu, visible_gpus},
 };
 
 /// Runs that are looked at, the newest first.
@@ -167,10 +167,10 @@ impl DevicesHere {
     }
 }
 
-/// What the completed trials of a plan took, by point: seeds do not matter.
+/// Time and memory of the completed trials of each point, whatever their seeds.
 struct KnownRows(HashMap<u64, Vec<Known>>);
 
-/// What one row says of time and memory.
+/// Device, time and memory of one completed trial.
 struct Known {
     device_name: Option<String>,
     seconds: Option<f64>,

@@ -9,7 +9,7 @@ use std::{
 use kiln_core::{
     input,
     limits::PROGRAM_FILE_BYTES,
-    record::{PackageList, ProgramRecord, RunFile},
+    record::{PackageList, ProgramRecord, RunFile, run_file::Launch},
     spec::expand_home,
     units::{counted, listed, short_hash},
 };
@@ -78,13 +78,13 @@ type Known = BTreeMap<String, (u64, String)>;
 
 /// The files of a program in the launches from `first` on.
 fn known(
-    file: &RunFile,
+    launches: &[Launch],
     key: &str,
     first: u64,
     of: impl Fn(&ProgramRecord) -> &BTreeMap<String, String>,
 ) -> Known {
     let mut known = Known::new();
-    for launch in file.launches.iter().filter(|launch| launch.launch >= first) {
+    for launch in launches.iter().filter(|launch| launch.launch >= first) {
         for (path, sha256) in launch.programs.get(key).map(&of).into_iter().flatten() {
             let entry = known.entry(path.clone());
             entry.or_insert_with(|| (launch.launch, sha256.clone()));
@@ -98,14 +98,14 @@ impl Programs {
     /// something.
     pub(in crate::schedule) fn compare(
         &mut self,
-        run: &RunFile,
+        launches: &[Launch],
         first: u64,
         paths: &Paths,
     ) -> Changed {
         let mut changed = Changed::default();
         for (key, files) in &mut self.files {
-            let held = known(run, key, first, |record| &record.files);
-            let beside = known(run, key, first, |record| &record.beside);
+            let held = known(launches, key, first, |record| &record.files);
+            let beside = known(launches, key, first, |record| &record.beside);
             for (name, file) in files.iter_mut() {
                 file.since = held.get(&paths.hide(name)).map(|(launch, _)| *launch);
             }

@@ -23,7 +23,6 @@ use kiln_core::{
         collect, launch_folder,
         run_file::{EndCause, Launch, Versions},
     },
-    spec::{DeviceName, Devices, Engine},
     units::short_hash,
 };
 
@@ -203,9 +202,7 @@ impl Worker<'_> {
 
     fn is_unfit(&self, answer: &ExamineAnswer, has_gpus: bool) -> bool {
         let uses_one = |trial: &Trial| {
-            programs::needs_kiln_trial(trial)
-                && trial.engine != Engine::Flex
-                && trial.devices != Devices::Named(DeviceName::Cpu)
+            programs::needs_kiln_trial(trial) && programs::needs_gpu(trial.engine, &trial.devices)
         };
         let trials = self.request.trials;
         // A worker that can run some of the trials takes tickets.
@@ -284,11 +281,8 @@ pub(super) fn changed_programs(
 ) -> Option<String> {
     // Launches of workers name a node, and their programs may have files that no other node has.
     let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
-    let alone = RunFile {
-        launches: vec![submitted.clone()],
-        ..run.clone()
-    };
-    let changes = here.compare(&alone, submitted.launch, paths).refused;
+    let alone = std::slice::from_ref(submitted);
+    let changes = here.compare(alone, submitted.launch, paths).refused;
     let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
     (!each.is_empty()).then(|| {
         format!(

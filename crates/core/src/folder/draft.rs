@@ -23,31 +23,19 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    pub(super) fn new(folder: &'a Folder, name: &OsStr, temporary: &'a OsStr) -> Self {
+    /// `old` is the file as it is; without one the content is written whatever is there.
+    pub(super) fn new(folder: &'a Folder, temporary: &'a OsStr, old: Option<File>) -> Self {
         Self {
             folder,
             temporary,
-            // What cannot be read (a link, or nothing) is replaced.
-            old: folder.read(name).map(BufReader::new).ok(),
+            old: old.map(BufReader::new),
             same: 0,
             is_lost: false,
             new: None,
         }
     }
 
-    /// The draft of a content that is written whatever is there.
-    pub(super) fn anew(folder: &'a Folder, temporary: &'a OsStr) -> Self {
-        Self {
-            folder,
-            temporary,
-            old: None,
-            same: 0,
-            is_lost: false,
-            new: None,
-        }
-    }
-
-    /// Whether it failed over the file that is there.
+    /// Whether the write failed because the old file could not be read.
     pub(super) fn is_lost(&self) -> bool {
         self.is_lost
     }

@@ -26,7 +26,7 @@ use crate::{
 /// Section and name of a field.
 type Field = (String, String);
 
-/// What a field said: value, unit and reason.
+/// The last reading of a field: value, unit and reason.
 type Said = [String; 3];
 
 /// The fields of the devices of one node, as they were last.
@@ -96,7 +96,7 @@ struct Adding<'a> {
     /// The fields of each device that the launch has listed and not yet compared with those before.
     listed: BTreeMap<String, BTreeSet<Field>>,
     run_seconds: Option<f64>,
-    /// Whether it shows a device that no earlier launch of its node did.
+    /// Whether this launch lists a device that no earlier launch of its node has listed.
     has_new_device: bool,
     columns: &'a [String],
     file: &'a mut dyn Write,
