@@ -38,8 +38,7 @@ const LOOK: Duration = Duration::from_millis(400);
 /// moment.
 pub(super) fn warn_of_busy_host(means: &str) {
     let host = host::read();
-    // All cores of the host: what is busy is counted over all of them too.
-    let Some(cores) = host.logical_cores.value().copied() else {
+    let Some(cores) = host::allowed_cores() else {
         return;
     };
     let busy = host::busy_fraction_over(LOOK).map(|fraction| fraction * cores as f64);

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use super::{Reading, cgroup, process, processor};
@@ -189,36 +190,77 @@ pub(super) fn load() -> Reading<f64> {
     }
 }
 
-/// Busy and total time of all cores since boot, in ticks: the first line of `/proc/stat`.
-pub(super) fn cpu_ticks() -> Option<(u64, u64)> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    // user nice system idle iowait irq softirq steal; guest time is already in user.
-    let ticks: Vec<u64> = stat
-        .lines()
-        .next()?
-        .split_whitespace()
-        .skip(1)
-        .take(8)
-        .map_while(|word| word.parse().ok())
-        .collect();
+/// Number of cores that threads of this process may run on: the machine's, cut by its CPU affinity, as
+/// a job of Slurm may have it. `None` if the kernel does not say.
+pub fn allowed_cores() -> Option<u64> {
+    Some(u64::from(sched_getaffinity(None).ok()?.count()))
+}
+
+/// Busy and total time of cores since boot, in ticks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuTicks {
+    busy: u64,
+    total: u64,
+}
+
+/// The time of all cores, and of those that this process may run on ([`allowed_cores`]); `None` if it
+/// cannot be read.
+pub(super) fn cpu_ticks() -> [Option<CpuTicks>; 2] {
+    let Ok(stat) = fs::read_to_string("/proc/stat") else {
+        return [None; 2];
+    };
+    let allowed = sched_getaffinity(None).ok();
+    let allowed = allowed.and_then(|allowed| ticks_of(&stat, &|core| allowed.is_set(core)));
+    [ticks_in(stat.lines().next()), allowed]
+}
+
+/// The sum of the cores in `/proc/stat` that are chosen by their number.
+fn ticks_of(stat: &str, is_chosen: &dyn Fn(usize) -> bool) -> Option<CpuTicks> {
+    let cores = stat.lines().filter(|line| {
+        let number = line
+            .strip_prefix("cpu")
+            .and_then(|line| line.split_once(' '));
+        let number = number.and_then(|(number, _)| number.parse().ok());
+        number.is_some_and(|number| number < CpuSet::MAX_CPU && is_chosen(number))
+    });
+    let each = cores.map(|line| ticks_in(Some(line)));
+    each.reduce(|sum, core| {
+        let (sum, core) = (sum?, core?);
+        Some(CpuTicks {
+            busy: sum.busy + core.busy,
+            total: sum.total + core.total,
+        })
+    })?
+}
+
+/// A line of `/proc/stat`: its name, then user nice system idle iowait irq softirq steal; guest time is
+/// already in user.
+fn ticks_in(line: Option<&str>) -> Option<CpuTicks> {
+    let words = line?.split_whitespace().skip(1).take(8);
+    let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
     let total: u64 = ticks.iter().sum();
-    Some((total - ticks.get(3)? - ticks.get(4)?, total))
+    Some(CpuTicks {
+        busy: total - ticks.get(3)? - ticks.get(4)?,
+        total,
+    })
 }
 
-/// Share of the time of all cores that was busy between two counts of [`cpu_ticks`]; `None` if one is
-/// missing or no time passed.
-pub(super) fn busy_fraction(before: Option<(u64, u64)>, after: Option<(u64, u64)>) -> Option<f64> {
-    let ((busy_before, total_before), (busy, total)) = before.zip(after)?;
-    (total > total_before)
-        .then(|| busy.saturating_sub(busy_before) as f64 / (total - total_before) as f64)
+/// Share of the cores' time that was busy between two counts of them; `None` if one is missing or no
+/// time passed.
+pub(super) fn busy_fraction(before: Option<CpuTicks>, after: Option<CpuTicks>) -> Option<f64> {
+    let (before, after) = before.zip(after)?;
+    (after.total > before.total).then(|| {
+        after.busy.saturating_sub(before.busy) as f64 / (after.total - before.total) as f64
+    })
 }
 
-/// Share of the time of all cores of the machine that any process keeps busy over a moment; `None`
-/// if it cannot be read. Sleeps meanwhile.
+/// Share of the time of the cores that this process may run on ([`allowed_cores`]) that any process
+/// keeps busy over a moment; `None` if it cannot be read. Sleeps meanwhile.
 pub fn busy_fraction_over(moment: Duration) -> Option<f64> {
-    let before = cpu_ticks();
+    let [_, before] = cpu_ticks();
     std::thread::sleep(moment);
-    busy_fraction(before, cpu_ticks())
+    let [_, after] = cpu_ticks();
+    busy_fraction(before, after)
 }
 
 /// Memory that new work could have without swapping.
@@ -316,9 +358,29 @@ mod tests {
     #[test]
     fn the_monotonic_clock_does_not_go_back_and_ticks_add_up() {
         let before = monotonic_nanoseconds();
-        let (busy, total) = cpu_ticks().unwrap();
-        assert!(busy > 0 && busy <= total);
+        let [all, allowed] = cpu_ticks().map(Option::unwrap);
+        assert!(all.busy > 0 && all.busy <= all.total);
+        assert!(allowed.busy > 0 && allowed.busy <= all.busy);
         assert!(monotonic_nanoseconds() >= before);
+    }
+
+    #[test]
+    fn the_cores_of_a_job_are_counted_without_the_others() {
+        let stat = "cpu  100 0 20 1000 30 0 0 0 0 0\ncpu0 60 0 10 500 20 0 0 0 0 0\n\
+                    cpu1 10 0 5 250 5 0 0 0 0 0\ncpu10 30 0 5 250 5 0 0 0 0 0\nintr 7\n";
+        let of = |cores: &'static [usize]| ticks_of(stat, &|core| cores.contains(&core));
+        let ticks = |busy, total| Some(CpuTicks { busy, total });
+        assert_eq!(ticks_in(stat.lines().next()), ticks(120, 1150));
+        assert_eq!(of(&[0, 1, 10]), ticks(120, 1150));
+        assert_eq!(of(&[1]), ticks(15, 270));
+        assert_eq!(of(&[0, 10]), ticks(105, 880));
+        assert_eq!(of(&[2]), None);
+        assert_eq!(ticks_of("cpu0 1 2\n", &|_| true), None);
+        assert_eq!(
+            busy_fraction(ticks(100, 800), of(&[0, 10])),
+            Some(5.0 / 80.0)
+        );
+        assert!(allowed_cores().is_some_and(|cores| cores >= usable_cores()));
     }
 
     #[test]

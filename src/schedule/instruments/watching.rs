@@ -226,7 +226,7 @@ impl Instruments {
             return AttemptReadings::default();
         };
         let of_devices = keeping.sampler.unwatch_all(&trial.0);
-        let cores = self.host.logical_cores.value().copied();
+        let cores = kiln_hardware::host::allowed_cores();
         let mut found = together(
             of_devices
                 .iter()

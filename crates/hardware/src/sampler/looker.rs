@@ -39,7 +39,7 @@ pub(super) struct Looker {
 /// The host from tick to tick: keeps the counters of the tick before.
 #[derive(Debug, Default)]
 pub struct HostSeries {
-    cpu_ticks: Option<(u64, u64)>,
+    cpu_ticks: [Option<host::CpuTicks>; 2],
     disks: Option<(Instant, disk::BusyTimes)>,
 }
 
@@ -47,8 +47,9 @@ impl HostSeries {
     /// The host since the tick before.
     pub fn tick(&mut self) -> HostTick {
         let ticks = host::cpu_ticks();
-        let cpu_fraction = host::busy_fraction(self.cpu_ticks, ticks);
-        self.cpu_ticks = ticks;
+        let before = std::mem::replace(&mut self.cpu_ticks, ticks);
+        let [cpu_fraction, allowed_cpu_fraction] =
+            [0, 1].map(|of| host::busy_fraction(before[of], ticks[of]));
         let disks = disk::busy_times(Path::new("/")).map(|times| (Instant::now(), times));
         let disk_busy_fraction = self.disks.as_ref().zip(disks.as_ref()).and_then(
             |((before, busy_before), (now, busy))| {
@@ -62,6 +63,7 @@ impl HostSeries {
         let memory_available_bytes = host::memory_available_bytes();
         HostTick {
             cpu_fraction,
+            allowed_cpu_fraction,
             memory_available_bytes,
             load_1_minute: host::load().into_value(),
             disk_busy_fraction,

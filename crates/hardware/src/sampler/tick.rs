@@ -109,6 +109,8 @@ pub struct ChildTick {
 pub struct HostTick {
     /// Share of all cores' time since the tick before, as a fraction of 1.
     pub cpu_fraction: Option<f64>,
+    /// The same of the cores that kiln may run on ([`crate::host::allowed_cores`]).
+    pub allowed_cpu_fraction: Option<f64>,
     pub memory_available_bytes: Option<u64>,
     pub load_1_minute: Option<f64>,
     /// Share of the time since the tick before that the busiest disk was busy.

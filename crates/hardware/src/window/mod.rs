@@ -77,18 +77,18 @@ pub struct WindowSummary {
 /// Without a window (a trial that did not get that far) only peaks and the highest temperature are
 /// filled, over all ticks.
 ///
-/// `cuts` are stretches of the window that do not count (evaluation), in order; `logical_cores` are
-/// the machine's, if known.
+/// `cuts` are stretches of the window that do not count (evaluation), in order; `allowed_cores` are
+/// those that kiln may run on, if known ([`crate::host::allowed_cores`]).
 pub fn summarize(
     readings: &TrialReadings,
     window: Option<(u64, u64)>,
     cuts: &[(u64, u64)],
-    logical_cores: Option<u64>,
+    allowed_cores: Option<u64>,
 ) -> WindowSummary {
     let window = window.filter(|(start, end)| start < end);
     let pieces = window.map(|window| without_cuts(window, cuts));
     let mut summary = WindowSummary::default();
-    fill_process_and_host(&mut summary, readings, pieces.as_deref(), logical_cores);
+    fill_process_and_host(&mut summary, readings, pieces.as_deref(), allowed_cores);
     if readings.ticks.iter().all(|tick| tick.gpu.is_none()) && readings.absent.is_empty() {
         // A trial on the CPU does not need a GPU's values.
         return summary;
@@ -124,7 +124,7 @@ fn fill_process_and_host(
     summary: &mut WindowSummary,
     readings: &TrialReadings,
     pieces: Option<&[(u64, u64)]>,
-    logical_cores: Option<u64>,
+    allowed_cores: Option<u64>,
 ) {
     let ticks = &readings.ticks;
     summary.peak_resident_bytes = ticks
@@ -142,7 +142,7 @@ fn fill_process_and_host(
     summary.mean_reading_seconds =
         weighed_mean(ticks.iter().map(|tick| (tick.reading_seconds, 1.0)));
     let Some(pieces) = pieces else { return };
-    summary.other_cpu_cores = logical_cores.and_then(|cores| other_cpu_cores(ticks, pieces, cores));
+    summary.other_cpu_cores = allowed_cores.and_then(|cores| other_cpu_cores(ticks, pieces, cores));
     let mean = |of: fn(&Tick) -> Option<f64>| {
         let spoken = pieces.iter().flat_map(|piece| speaking(ticks, *piece));
         weighed_mean(spoken.filter_map(|(tick, seconds)| Some((of(tick)?, seconds))))
@@ -219,11 +219,12 @@ fn parts(ticks: &[Tick], piece: (u64, u64)) -> Vec<WindowPart<'_>> {
         .collect()
 }
 
-/// CPU use of the whole machine minus that of kiln and everything it started, from the ticks that
-/// know both.
-fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], logical_cores: u64) -> Option<f64> {
-    let others =
-        |tick: &Tick| Some(tick.host.cpu_fraction? * logical_cores as f64 - tick.own_cpu_cores?);
+/// CPU use of the cores that kiln may run on minus that of kiln and everything it started, from the
+/// ticks that know both.
+fn other_cpu_cores(ticks: &[Tick], pieces: &[(u64, u64)], allowed_cores: u64) -> Option<f64> {
+    let others = |tick: &Tick| {
+        Some(tick.host.allowed_cpu_fraction? * allowed_cores as f64 - tick.own_cpu_cores?)
+    };
     let known = pieces
         .iter()
         .flat_map(|piece| speaking(ticks, *piece))

@@ -289,7 +289,7 @@ fn what_others_compute_in_the_window_is_the_machines_work_less_that_of_ours() {
         // Alone up to the fourth second and after the eighth, then beside others that use 3 of the
         // 8 cores.
         let others = if (5..=8).contains(&second) { 3.0 } else { 0.0 };
-        tick.host.cpu_fraction = Some((2.0 + others) / 8.0);
+        tick.host.allowed_cpu_fraction = Some((2.0 + others) / 8.0);
         // Half of it by the trial's process itself: the rest is what a wrapper started, or a trial
         // beside it.
         tick.child.as_mut().unwrap().cpu_cores = Some(1.0);
@@ -318,7 +318,7 @@ fn what_others_compute_in_the_window_is_the_machines_work_less_that_of_ours() {
     assert_eq!(others(&readings, Some((0, 8 * SECOND)), &[], None), None);
     assert_eq!(others(&readings, None, &[], CORES), None);
     readings.ticks[6].own_cpu_cores = None;
-    readings.ticks[7].host.cpu_fraction = None;
+    readings.ticks[7].host.allowed_cpu_fraction = None;
     assert!(close(
         others(&readings, Some((4 * SECOND, 10 * SECOND)), &[], CORES),
         1.5
