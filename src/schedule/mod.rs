@@ -43,6 +43,7 @@ mod tuning;
 mod worker;
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     io,
     path::Path,
@@ -246,10 +247,10 @@ pub fn record_now(request: &RunRequest, instruments: &Instruments) -> (RunFile, 
 
 /// The plan with the trials that the rows add: further trials of a search, or replacements of
 /// trials that ran out of memory.
-fn known_trials(request: &RunRequest, found: &ExistingRun) -> Vec<Trial> {
+fn known_trials<'t>(request: &RunRequest<'t>, found: &ExistingRun) -> Cow<'t, [Trial]> {
     match (found, request.search) {
-        (ExistingRun::New { .. }, _) => request.trials.to_vec(),
-        (ExistingRun::Old(old), Some(search)) => search.progress(&old.searched).trials,
+        (ExistingRun::New { .. }, _) => request.trials.into(),
+        (ExistingRun::Old(old), Some(search)) => search.progress(&old.searched).trials.into(),
         (ExistingRun::Old(old), None) => {
             remaining::with_fallbacks(request.trials, &old.history, request.experiment.run.on_oom)
         }

@@ -1,6 +1,6 @@
 //! Finds the remaining trials of a plan from the existing rows. Pure.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
@@ -123,13 +123,18 @@ pub(super) fn counts_before(outcome: Outcome, other: Outcome) -> bool {
 
 /// The planned trials, followed by the replacements of trials that ran out of memory, as far as the
 /// history shows them.
-pub(super) fn with_fallbacks(planned: &[Trial], history: &History, on_oom: OnOom) -> Vec<Trial> {
-    let mut trials = planned.to_vec();
+pub(super) fn with_fallbacks<'t>(
+    planned: &'t [Trial],
+    history: &History,
+    on_oom: OnOom,
+) -> Cow<'t, [Trial]> {
+    let mut trials = Cow::Borrowed(planned);
     let mut at = 0;
     while let Some(trial) = trials.get(at).filter(|_| on_oom == OnOom::Shrink) {
-        if history.last(&trial.id) == Some(Outcome::Oom) {
-            let next = fallback(&trials, trial);
-            trials.extend(next);
+        if history.last(&trial.id) == Some(Outcome::Oom)
+            && let Some(next) = fallback(&trials, trial)
+        {
+            trials.to_mut().push(next);
         }
         at += 1;
     }

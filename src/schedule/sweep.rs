@@ -5,6 +5,7 @@
 //! events to it.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     path::Path,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender},
@@ -54,7 +55,7 @@ pub(super) fn run(request: &RunRequest, instruments: Instruments) -> Result<Laun
 struct LaunchState<'a> {
     request: &'a RunRequest<'a>,
     /// The trials of the request, followed by replacements of trials that ran out of memory.
-    trials: Vec<Trial>,
+    trials: Cow<'a, [Trial]>,
     instruments: Instruments,
     open: OpenRun,
     history: History,
@@ -116,7 +117,7 @@ impl<'a> LaunchState<'a> {
         bind_blocks(&mut queue, request, open.ends(), &slots.names());
         Self {
             request,
-            trials: request.trials.to_vec(),
+            trials: request.trials.into(),
             instruments,
             open,
             history,

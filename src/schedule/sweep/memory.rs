@@ -115,7 +115,7 @@ impl LaunchState<'_> {
                 self.notice(&notice);
                 self.add_one(&smaller);
                 self.queue.again(self.trials.len());
-                self.trials.push(smaller);
+                self.trials.to_mut().push(smaller);
                 self.add_to_ticket(index, self.trials.len() - 1);
             }
             None => {

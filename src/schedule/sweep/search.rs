@@ -34,7 +34,7 @@ impl LaunchState<'_> {
                 self.queue.then(self.trials.len());
                 is_more = true;
             }
-            self.trials.push(trial);
+            self.trials.to_mut().push(trial);
         }
         // The whole list is written: a killed launch may not have written its last requests.
         self.open.file.plan = self.trials.iter().map(|trial| trial.id.clone()).collect();

@@ -132,7 +132,7 @@ impl LaunchState<'_> {
                 held.trials.push(known.id.clone());
             } else if let Some(smaller) = fallback(&self.trials, failed) {
                 held.trials.push(smaller.id.clone());
-                self.trials.push(smaller);
+                self.trials.to_mut().push(smaller);
             }
         }
     }

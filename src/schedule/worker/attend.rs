@@ -3,6 +3,7 @@
 //! may attend again.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
     sync::mpsc::{RecvTimeoutError, channel},
@@ -201,7 +202,7 @@ impl<'a> Attendant<'a> {
         Ok(())
     }
 
-    fn trials(&self, history: &History) -> Vec<Trial> {
+    fn trials(&self, history: &History) -> Cow<'a, [Trial]> {
         with_fallbacks(
             self.request.trials,
             history,

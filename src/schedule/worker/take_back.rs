@@ -1,7 +1,7 @@
 //! Takes back the tickets of launches that are gone, gives their lost attempts a row, and judges held
 //! tickets again.
 
-use std::{collections::HashSet, io};
+use std::{borrow::Cow, collections::HashSet, io};
 
 use kiln_core::{
     plan::{Trial, TrialId},
@@ -68,7 +68,7 @@ pub(super) struct Outlook {
     pub(super) is_open: bool,
 }
 
-impl TakingBack<'_> {
+impl<'a> TakingBack<'a> {
     /// Looks after every launch but `own` that is gone: each attempt that it has begun and left
     /// without a row gets one, by `keep`, whether or not a ticket leads to it; then its tickets are
     /// taken back. Held tickets are judged again.
@@ -165,7 +165,7 @@ impl TakingBack<'_> {
     fn judge_held(
         &self,
         listed: &[Ticket],
-        table: &mut Option<Table>,
+        table: &mut Option<Table<'a>>,
         outlook: &mut Outlook,
     ) -> io::Result<HashSet<TrialId>> {
         let mut trials = HashSet::new();
@@ -184,7 +184,7 @@ impl TakingBack<'_> {
     }
 
     /// The rows of all launches, read when they are first needed.
-    fn read_once<'t>(&self, table: &'t mut Option<Table>) -> io::Result<&'t mut Table> {
+    fn read_once<'t>(&self, table: &'t mut Option<Table<'a>>) -> io::Result<&'t mut Table<'a>> {
         match table {
             Some(table) => Ok(table),
             none => Ok(none.insert(Table::read(self)?)),
@@ -195,7 +195,7 @@ impl TakingBack<'_> {
     /// launch that was out of reach began it once more, beside the one that had its ticket.
     fn ask_for_the_rest(
         &self,
-        table: &Table,
+        table: &Table<'_>,
         held: &HashSet<TrialId>,
         outlook: &mut Outlook,
     ) -> io::Result<()> {
@@ -222,7 +222,7 @@ impl TakingBack<'_> {
     /// Gives a lost attempt its row.
     fn settle(
         &self,
-        table: &mut Table,
+        table: &mut Table<'_>,
         (id, attempt): (&TrialId, u64),
         (launch, fate): (u64, &Fate),
         keep: &mut dyn FnMut(&TableRow) -> io::Result<()>,
@@ -256,7 +256,7 @@ impl TakingBack<'_> {
     /// was faster.
     fn reopen(
         &self,
-        table: &Table,
+        table: &Table<'_>,
         ticket: Ticket,
         outlook: &mut Outlook,
     ) -> io::Result<Option<String>> {
@@ -279,7 +279,8 @@ impl TakingBack<'_> {
         let history = History::of(table.ends.iter().filter(counts));
         let is_asked = |trial: &&Trial| entries.iter().any(|entry| entry.trial == trial.id);
         let planned = self.request.trials.iter().filter(is_asked).cloned();
-        let trials = with_fallbacks(&planned.collect::<Vec<_>>(), &history, run.on_oom);
+        let planned: Vec<Trial> = planned.collect();
+        let trials = with_fallbacks(&planned, &history, run.on_oom);
         let ids: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).collect();
         let unknown = self.unknown(&entries);
         let state = match next_state(&ids, &history, run.retries) {
@@ -335,14 +336,14 @@ impl TakingBack<'_> {
 }
 
 /// The rows of all launches, and the trials that they speak of.
-struct Table {
+struct Table<'a> {
     known: HashSet<(TrialId, u64)>,
     ends: Vec<AttemptEnd>,
-    trials: Vec<Trial>,
+    trials: Cow<'a, [Trial]>,
 }
 
-impl Table {
-    fn read(of: &TakingBack<'_>) -> io::Result<Self> {
+impl<'a> Table<'a> {
+    fn read(of: &TakingBack<'a>) -> io::Result<Self> {
         let rows = CollectedRows::read(of.run)?;
         let (known, ends) = (rows.attempts(), rows.ends()?);
         let on_oom = of.request.experiment.run.on_oom;

@@ -1,6 +1,6 @@
 //! Turns an experiment into its plan: points, settings, refusals, ids, order.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     kinds::{Data, KeyFault, data::DataFacts, samples::Epoch},
-    spec::{Experiment, Order},
+    spec::{Experiment, Order, Train},
 };
 
 /// All trials of an experiment, in the order they run.
@@ -82,6 +82,7 @@ pub fn expand(
         points,
         axes: sweep.axes,
         epochs: Vec::new(),
+        trains: HashMap::new(),
         problems: PointProblems::default(),
     };
     let mut ids = UsedIds::default();
@@ -118,14 +119,15 @@ fn in_order(by_point: Vec<Vec<Trial>>, order: &[(Place, u64)]) -> Vec<Trial> {
         let trial = queues.get_mut(*point as usize)?.next()?;
         Some((trial, *block))
     });
-    in_order
-        .zip(1..)
-        .map(|((trial, block), number)| Trial {
-            number,
-            block,
-            ..trial
-        })
-        .collect()
+    let numbered = in_order.zip(1..).map(|((trial, block), number)| Trial {
+        number,
+        block,
+        ..trial
+    });
+    // A plan may be large, and its length is known.
+    let mut trials = Vec::with_capacity(order.len());
+    trials.extend(numbered);
+    trials
 }
 
 /// Plans one point after another and collects the faults.
@@ -134,6 +136,8 @@ struct Planner<'a> {
     axes: Vec<String>,
     /// Trials of the points so far; they are used only if there are no problems.
     epochs: Vec<Option<Epoch>>,
+    /// The newest `train` of each seed: most points share theirs with the one before.
+    trains: HashMap<u64, Arc<Train>>,
     problems: PointProblems,
 }
 
@@ -144,12 +148,15 @@ impl Planner<'_> {
         match self.points.point(&self.axes, choices, repeats) {
             Ok(mut point) => {
                 self.epochs.push(point.epoch);
-                (0..repeats)
-                    .map(|repeat| Trial {
+                let trial = |repeat| {
+                    let trial = point.trial(repeat);
+                    Trial {
                         point: number,
-                        ..point.trial(repeat)
-                    })
-                    .collect()
+                        train: shared(&mut self.trains, &trial.train),
+                        ..trial
+                    }
+                };
+                (0..repeats).map(trial).collect()
             }
             Err(faults) => {
                 let axes = self.points.axis_values(&self.axes, choices);
@@ -160,6 +167,15 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// One of the known values that is equal; else this one, which is known from now on.
+fn shared(known: &mut HashMap<u64, Arc<Train>>, train: &Arc<Train>) -> Arc<Train> {
+    let kept = known.entry(train.seed).or_insert_with(|| Arc::clone(train));
+    if kept != train {
+        *kept = Arc::clone(train);
+    }
+    Arc::clone(kept)
 }
 
 /// Returns the point that already has this id.
