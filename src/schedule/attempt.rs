@@ -109,7 +109,12 @@ pub(super) fn start(
         checkpoints(setting.folder, trial).delete()?;
     }
     if trial.train.checkpoint.is_some() {
-        checkpoints(setting.folder, trial).check_folder()?;
+        let checkpoints = checkpoints(setting.folder, trial);
+        checkpoints.check_folder()?;
+        // A worker that was out of reach may be writing one; they go once the trial is completed.
+        if !setting.is_among_others {
+            checkpoints.sweep()?;
+        }
     }
     let folder = loop {
         match setting.folder.make_attempt(&trial.id, attempt) {
@@ -195,6 +200,7 @@ pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Resul
         return Ok(());
     };
     let checkpoints = checkpoints(folder, trial);
+    checkpoints.sweep()?;
     match policy.after {
         AfterTraining::Delete => checkpoints.delete(),
         after if after.keeps_best() && checkpoints.lowest_loss().is_some() => {

@@ -107,8 +107,7 @@ impl Checkpoints {
         }
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?.make_folder(Path::new(name))?;
-        // A worker that was out of reach may still train beside the one that has its ticket now.
-        let draft = OsString::from(format!(".{step}.{:08x}.new", fastrand::u32(..)));
+        let draft = unfinished(step, "new");
         place.make_new_folder(&draft)?;
         Ok(Some(Draft {
             trial: self.trial.clone(),
@@ -120,15 +119,16 @@ impl Checkpoints {
     /// Returns the newest checkpoint that is unchanged and that `understood` can read, and why
     /// newer ones are not usable.
     ///
-    /// Removes incomplete checkpoints left by a kill; an unusable one is renamed (`500.refused`).
+    /// An unusable one is renamed (`500.refused`). Incomplete ones stay ([`Checkpoints::sweep`]): an
+    /// attempt of another worker may be writing them.
     ///
     /// # Errors
-    /// One cannot be removed or renamed.
+    /// One cannot be renamed, or a link or a file stands in place of the folder.
     pub fn newest<T>(
         &self,
         understood: impl Fn(UsableCheckpoint) -> Result<T, String>,
     ) -> io::Result<(Option<T>, Vec<String>)> {
-        self.sweep()?;
+        self.check_folder()?;
         let mut refused = Vec::new();
         for step in self.steps().into_iter().rev() {
             match self.read(step).and_then(&understood) {
@@ -373,7 +373,7 @@ impl Checkpoints {
 
     /// Deletes a checkpoint after a rename to a name that is not a checkpoint's.
     fn remove(&self, step: u64) -> io::Result<()> {
-        let doomed = OsString::from(format!(".{step}.old"));
+        let doomed = unfinished(step, "old");
         self.rename(step, &doomed)?;
         Folder::open(&self.folder)?.remove(&doomed)
     }
@@ -382,14 +382,19 @@ impl Checkpoints {
         self.rename(step, format!("{step}.{REFUSED}").as_ref())
     }
 
-    /// Gives a checkpoint another name; an entry that has that name is removed.
+    /// Gives a checkpoint another name, unless another attempt has removed it; an entry that has that
+    /// name is removed.
     fn rename(&self, step: u64, name: &OsStr) -> io::Result<()> {
         let place = Folder::open(&self.folder)?;
         place.remove(name)?;
-        place.rename(step.to_string().as_ref(), name)
+        match place.rename(step.to_string().as_ref(), name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            renamed => renamed,
+        }
     }
 
-    /// Removes checkpoints that are partly written or partly deleted.
+    /// Removes checkpoints that are partly written or partly deleted, which a kill leaves. No other
+    /// attempt of the trial may be at work.
     ///
     /// # Errors
     /// One cannot be removed.
@@ -460,6 +465,12 @@ impl Drop for Draft {
         let _ =
             folder::split(&self.folder).and_then(|(above, name)| Folder::open(above)?.remove(name));
     }
+}
+
+/// A name for a checkpoint that is being written or deleted, which no other attempt has: a worker that
+/// was out of reach may still train beside the one that has its ticket now.
+fn unfinished(step: u64, what: &str) -> OsString {
+    OsString::from(format!(".{step}.{:08x}.{what}", fastrand::u32(..)))
 }
 
 fn header(folder: &Path) -> Result<Header, String> {

@@ -201,6 +201,8 @@ fn what_a_kill_leaves_half_made_or_half_deleted_is_no_checkpoint() {
     write(&checkpoints, 3, None);
     fs::rename(checkpoints.at(3), checkpoints.folder.join(".3.old")).unwrap();
     assert_eq!(newest(&checkpoints), (Some(1), Vec::new()));
+    assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 3);
+    checkpoints.sweep().unwrap();
     assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
     write(&checkpoints, 2, None);
     assert_eq!(newest(&checkpoints).0, Some(2));
@@ -220,6 +222,22 @@ fn two_attempts_that_write_the_same_one_at_once_leave_one() {
     }
     assert_eq!(newest(&checkpoints), (Some(5), Vec::new()));
     assert_eq!(fs::read_dir(&checkpoints.folder).unwrap().count(), 1);
+}
+
+#[test]
+fn an_attempt_that_begins_leaves_what_another_one_is_writing() {
+    let (_folder, checkpoints) = checkpoints();
+    write(&checkpoints, 1, None);
+    write(&checkpoints, 2, None);
+    let draft = checkpoints.begin(3).unwrap().unwrap();
+    fs::write(draft.folder().join("model.safetensors"), [7; 10]).unwrap();
+    assert_eq!(newest(&checkpoints), (Some(2), Vec::new()));
+    draft.finish(None, json!({})).unwrap();
+    // Both delete the same old ones.
+    checkpoints.remove(1).unwrap();
+    checkpoints.remove(1).unwrap();
+    checkpoints.put_aside(1).unwrap();
+    assert_eq!(checkpoints.steps(), [2, 3]);
 }
 
 #[test]
