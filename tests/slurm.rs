@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Child, Command},
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -312,6 +313,29 @@ fn a_worker_whose_node_is_lost_is_replaced_on_another_node() {
 }
 
 #[test]
+fn two_who_attend_replace_a_lost_worker_once() {
+    let place = sweep(1, true, 1, "");
+    let first = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    let mut second = start(&place, &["wait", "x"]);
+    hear(&mut second, "launch 2 on n1");
+    // While it is asked for, the other one must not ask as well.
+    fault(&place, "slow-sbatch", "0.5");
+    end_task(&place, "100_0", "NODE_FAIL");
+    wait_until("the trial runs again", || {
+        place.attempts().len() == 2 && is_running(&place, 1)
+    });
+    place.release();
+    for (who, attending) in [("first", first), ("second", second)] {
+        let ended = Ended::of(attending.wait_with_output().unwrap());
+        assert_eq!(ended.status, Some(0), "{who} {ended:?}");
+    }
+    assert_eq!(place.column("outcome"), ["killed", "completed"]);
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+    assert!(!place.latest().join("submit/3").exists());
+}
+
+#[test]
 fn a_job_that_slurm_starts_no_more_is_replaced() {
     let place = sweep(1, true, 1, "");
     let mut attending = start(&place, &["run", "x.yaml"]);
@@ -517,6 +541,32 @@ fn a_worker_without_time_for_another_trial_asks_to_be_started_again() {
     let wanted = [(0, "\"out-of-time\"".to_owned()), (1, "null".to_owned())];
     assert_eq!(of_slurm, wanted);
     assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn a_trial_that_does_not_stop_is_ended_before_slurm_ends_its_worker() {
+    let place = sweep(1, true, 1, "");
+    fault(&place, "kill-wait", "4");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let text = text.replace(
+        "argv: [sh, -c, '",
+        "checkpoints: true\n  argv: [sh, -c, 'trap \"\" TERM; ",
+    );
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("a trial runs", || is_running(&place, 1));
+    let told = Instant::now();
+    signal_workers(&place, "100");
+    let table = place.latest().join("launches/2/trials.csv");
+    wait_until("its worker wrote a row", || {
+        fs::read_to_string(&table).is_ok_and(|text| text.contains("was stopped with the run"))
+    });
+    // Alone, kiln gives a trial with checkpoints a minute.
+    assert!(told.elapsed() < Duration::from_secs(30));
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert_eq!(place.column("outcome"), ["interrupted", "completed"]);
 }
 
 #[test]

@@ -367,6 +367,7 @@ fn a_lost_attempt_that_gets_its_row_late_brings_no_further_ticket() {
     assert_eq!(tickets(&place), states(&[("done", 1)]));
 }
 
+/// Who attends sees no process of the worker, as on another host.
 #[test]
 fn an_attempt_that_its_own_worker_stops_is_no_kill() {
     const ALONE: [&str; 5] = ["-m", "-p", "--fork", "--kill-child", "--mount-proc"];
@@ -375,22 +376,36 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
     if !pretends() || !is_alone.is_ok_and(|status| status.success()) {
         return;
     }
+    loses_its_ticket_while_it_is_suspended(4, &|own| {
+        let mut alone = Command::new("unshare");
+        alone.args(ALONE).arg(own.get_program());
+        alone.args(own.get_args()).envs(variables(own));
+        alone
+    });
+}
+
+/// Who attends takes the worker for one of another host, and ends its trial's processes, which it
+/// sees: so it is for a worker in a container.
+#[test]
+fn an_attempt_that_was_ended_with_its_ticket_taken_back_is_no_kill() {
+    if pretends() {
+        loses_its_ticket_while_it_is_suspended(2, &|own| {
+            let mut plain = Command::new(own.get_program());
+            plain.args(own.get_args()).envs(variables(own));
+            plain
+        });
+    }
+}
+
+fn loses_its_ticket_while_it_is_suspended(times: usize, attends: &dyn Fn(&Command) -> Command) {
     let place = sweep(1, "30");
     submit(&place, &[]);
     let mut nodes = Nodes::of(&place, Vec::new());
     nodes.start();
     let worker = nodes.workers[0].id();
-    // Who attends sees no process of the worker, as on another host.
     let own = kiln(&place, &["wait", "x", "--quiet"], "locks");
-    let mut attendant = Command::new("unshare")
-        .args(ALONE)
-        .arg(own.get_program())
-        .args(own.get_args())
-        .envs(variables(&own))
-        .current_dir(place.path(""))
-        .spawn()
-        .unwrap();
-    for _ in 0..4 {
+    let mut attendant = attends(&own).current_dir(place.path("")).spawn().unwrap();
+    for _ in 0..times {
         wait_until("an attempt runs", || {
             tickets(&place) == states(&[("taken", 1)]) && !place.processes().is_empty()
         });
@@ -410,11 +425,12 @@ fn an_attempt_that_its_own_worker_stops_is_no_kill() {
     let ended = end(&place, &["wait", "x", "--once"]);
     let (outcomes, reasons) = (place.column("outcome"), place.column("reason"));
     assert!(
-        outcomes.len() > 3 && outcomes.iter().all(|outcome| outcome == "interrupted"),
+        outcomes.len() >= times && outcomes.iter().all(|outcome| outcome == "interrupted"),
         "{outcomes:?} {reasons:?} {ended:?}"
     );
     let is_told = |reason: &&String| reason.contains("its worker was believed gone");
-    assert!(reasons.iter().filter(is_told).count() > 3, "{reasons:?}");
+    let told = reasons.iter().filter(is_told).count();
+    assert!(told >= times, "{reasons:?}");
     assert_eq!(tickets(&place), states(&[("open", 1)]));
 }
 

@@ -356,12 +356,22 @@ impl Attempt {
         self.libraries.at_window(self.child.pid());
     }
 
+    /// Whether the child has said how the trial ended.
+    pub(super) fn has_finished(&self) -> bool {
+        self.child.ear.heard().finished.is_some()
+    }
+
     /// Stops the child's process group with SIGTERM; the first cause counts.
     pub(super) fn stop(&mut self, cause: StopCause) {
         if self.stopped.is_none() {
             self.stopped = Some(cause);
             self.child.signal(Signal::TERM);
         }
+    }
+
+    /// From SIGTERM to SIGKILL passes no more than this.
+    pub(super) fn shorten_grace(&mut self, most: Duration) {
+        self.times.shorten_grace(most);
     }
 
     /// Stops it with SIGKILL.

@@ -60,6 +60,11 @@ impl AttemptTimes {
         }
     }
 
+    /// From the stop to [`Due::Kill`] passes no more than `most`.
+    pub(super) fn shorten_grace(&mut self, most: Duration) {
+        self.grace = self.grace.min(most);
+    }
+
     /// Returns what is due `now`: the child speaks another protocol, exceeds its timeout, sends no
     /// message for too long, ignores SIGTERM, or runs on after `finished`.
     pub(super) fn due(&mut self, now: Duration, signs: SignsOfLife, limits: &Run) -> Option<Due> {
@@ -174,8 +179,15 @@ mod tests {
             is_stopped: true,
             ..said(1)
         };
-        for (keeps_checkpoints, grace) in [(false, 5), (true, 60)] {
+        for (keeps_checkpoints, most, grace) in [
+            (false, None, 5),
+            (true, None, 60),
+            (true, Some(25), 25),
+            (false, Some(25), 5),
+        ] {
             let mut times = AttemptTimes::new(keeps_checkpoints);
+            most.into_iter()
+                .for_each(|most| times.shorten_grace(at(most)));
             let limits = limits(Some(1), 1);
             assert_eq!(times.due(at(1000), stopped, &limits), None);
             assert_eq!(times.due(at(1000 + grace - 1), stopped, &limits), None);

@@ -291,6 +291,7 @@ impl<'a> LaunchState<'a> {
             return;
         };
         let _ = self.instruments.tick();
+        self.look_whose_it_is(at);
         let attempt = self.running.remove(at);
         let (index, slot) = (attempt.index, attempt.slot);
         self.slots.rest(slot);

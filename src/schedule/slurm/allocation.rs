@@ -19,6 +19,8 @@ pub struct Allocation {
     pub(in crate::schedule) slurm: Slurm,
     /// When its time is over; `None` without a limit.
     pub(in crate::schedule) ends: Option<Instant>,
+    /// The time between SIGTERM and SIGKILL where Slurm ends the job; `None` if it did not say.
+    pub(in crate::schedule) kill_wait: Option<Duration>,
 }
 
 impl Allocation {
@@ -39,6 +41,7 @@ impl Allocation {
         Some(Self {
             task,
             ends: left.and_then(|left| Instant::now().checked_add(left)),
+            kill_wait: submission.kill_wait_seconds.map(Duration::from_secs),
             slurm: submission.slurm,
         })
     }

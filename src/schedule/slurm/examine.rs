@@ -18,7 +18,7 @@ use super::{
     allocation::time_left,
     client::{Client, ClientError},
     job::test_arguments,
-    states::{most_tasks, setting, value},
+    states::{kill_wait, most_tasks, seconds, setting, value},
 };
 
 /// A worker that is told to stop at once needs so long for its rows.
@@ -206,8 +206,8 @@ fn limits(slurm: &Slurm, config: &str) -> Check {
     .map(|name| format!("{name} {}", of(name)))
     .join(", ");
     let most = most_tasks(config).filter(|most| *most < slurm.workers && slurm.workers > 1);
-    let kill_wait = seconds(of("KillWait")).filter(|wait| *wait < SHORTEST_KILL_WAIT);
-    let remedy = match (most, kill_wait) {
+    let short = kill_wait(config).filter(|wait| *wait < SHORTEST_KILL_WAIT);
+    let remedy = match (most, short) {
         (Some(most), _) => format!("a job array has at most {most} tasks here; set `run.slurm.workers` to {most} or less"),
         (None, Some(_)) => "a worker that is cancelled has little time for the rows of its trials; `kiln stop --now` gives it more than `scancel`".to_owned(),
         (None, None) if of("PreemptMode").contains("CANCEL") => {
@@ -250,11 +250,6 @@ fn job(asked: Asked) -> Check {
         ),
         Err(error) => Check::unknown(JOB, error.to_string()),
     }
-}
-
-/// Reads `30 sec`.
-fn seconds(text: &str) -> Option<u64> {
-    text.strip_suffix(" sec")?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use kiln_core::{
     record::{
         RunFolder, Submission, TicketCounts, TicketQueue,
         run_file::{EndCause, SlurmTask},
-        submission::{Cancel, Cancelled},
+        submission::{self, Cancel, Cancelled},
     },
     spec::Slurm,
     units::{counted, without_controls},
@@ -30,6 +30,8 @@ use crate::schedule::{RunStop, clock::utc_now};
 const MOST_FRUITLESS: usize = 3;
 /// A pause before a replacement is at most so many beats.
 const LONGEST_PAUSE: u32 = 20;
+/// A submission may be without an answer for so many beats; `sbatch` tries for two minutes and a half.
+const UNANSWERED: u32 = 6;
 /// Beats between two words about Slurm's silence.
 const SILENCE: u32 = 20;
 /// Bytes at the end of a log that are looked at.
@@ -63,6 +65,10 @@ pub(in crate::schedule) struct Fleet {
     client: Client,
     /// Since the newest submission that is not a replacement.
     submissions: Vec<Submission>,
+    /// The highest number of a submission, also of one without a job.
+    newest: u64,
+    /// When a submission without a job and without an answer was first seen.
+    unanswered: HashMap<u64, Instant>,
     watch: Watch,
     beat: Duration,
     endings: HashMap<TaskId, Ending>,
@@ -99,15 +105,15 @@ impl Fleet {
         if jobs.is_empty() {
             return Ok(None);
         }
-        let mut submissions = Submission::all(run);
-        let first = submissions.iter().rposition(|one| !one.is_replacement);
-        submissions.drain(..first.unwrap_or(0));
+        let submissions = since_the_newest_request(Submission::all(run));
         let lost_nodes = submissions.iter().flat_map(|one| one.lost_nodes.clone());
         Ok(Some(Self {
             lost_nodes: lost_nodes.collect(),
             run: run.clone(),
             queue: queue.clone(),
             client,
+            newest: 0,
+            unanswered: HashMap::new(),
             submissions,
             watch: match is_once {
                 true => Watch::once(client, jobs),
@@ -158,6 +164,7 @@ impl Fleet {
             (seen.words.clone(), seen.answers, seen.silence.clone())
         };
         self.tell_silence(silence, tell);
+        self.learn();
         if answers == 0 {
             return Ok(());
         }
@@ -207,6 +214,38 @@ impl Fleet {
             self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
         }
         Ok(())
+    }
+
+    /// Somebody else who attends, or who asked for workers again, may have submitted some.
+    fn learn(&mut self) {
+        let known: BTreeSet<u64> = self.submissions.iter().map(|one| one.submission).collect();
+        let oldest = known.first().copied().unwrap_or(0);
+        let mut others = submission::numbers(&self.run);
+        self.newest = others.last().copied().unwrap_or(0);
+        others.retain(|number| *number > oldest && !known.contains(number));
+        for number in others {
+            let submission = Submission::read(&self.run, number);
+            if submission.as_ref().is_none_or(Submission::is_unanswered) {
+                self.unanswered.entry(number).or_insert_with(Instant::now);
+                continue;
+            }
+            self.unanswered.remove(&number);
+            if let Some(one) = submission
+                && let Some(job) = one.job
+            {
+                self.watch.add_job(job, one.tasks);
+                self.lost_nodes.extend(one.lost_nodes.iter().cloned());
+                if !one.is_replacement {
+                    self.endings.clear();
+                    (self.fruitless, self.has_told_no_more) = (0, false);
+                }
+                let at = self
+                    .submissions
+                    .partition_point(|other| other.submission < number);
+                self.submissions.insert(at, one);
+            }
+        }
+        self.submissions = since_the_newest_request(std::mem::take(&mut self.submissions));
     }
 
     fn tasks(&self) -> Vec<TaskId> {
@@ -419,7 +458,10 @@ impl Fleet {
         if left == 0 {
             return self.no_more(alive, allowed, tell);
         }
-        if Instant::now() < self.pause_until {
+        // Whoever submits workers now, of whom nothing is known yet.
+        let is_recent = |since: &Instant| since.elapsed() < self.beat * UNANSWERED;
+        let is_submitting = self.unanswered.values().any(is_recent);
+        if Instant::now() < self.pause_until || is_submitting {
             return Ok(());
         }
         self.submit(needed.min(left), slurm, tell)
@@ -463,8 +505,9 @@ impl Fleet {
             slurm,
             program: newest.program.clone(),
             variables: newest.variables.clone(),
+            kill_wait_seconds: newest.kill_wait_seconds,
             lost_nodes: self.lost_nodes.iter().cloned().collect(),
-            is_replacement: true,
+            replacement: Some(self.newest + 1),
         };
         match submit_array(self.client, &self.run, &self.queue, array) {
             Ok(made) => {
@@ -481,6 +524,8 @@ impl Fleet {
                 }
                 self.submissions.push(made);
             }
+            // What they submit is learnt at the next look.
+            Err(SubmitError::IsOthers) => {}
             // Later it may.
             Err(SubmitError::Client(error)) => {
                 tell(&format!("no worker could be asked for: {error}"));
@@ -504,6 +549,14 @@ impl Fleet {
         }
         cancel(&self.run, false).err()
     }
+}
+
+/// The submissions from the newest one that replaces nobody on: older workers count no more.
+fn since_the_newest_request(mut submissions: Vec<Submission>) -> Vec<Submission> {
+    let is_request = |one: &Submission| !one.is_replacement && one.job.is_some();
+    let first = submissions.iter().rposition(is_request);
+    submissions.drain(..first.unwrap_or(0));
+    submissions
 }
 
 /// Whether the worker of this start of a task has a launch.

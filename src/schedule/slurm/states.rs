@@ -246,6 +246,16 @@ pub(super) fn most_tasks(config: &str) -> Option<u64> {
     Some(size.saturating_sub(1))
 }
 
+/// The seconds between SIGTERM and SIGKILL of a job that the cluster ends, by `scontrol show config`.
+pub(super) fn kill_wait(config: &str) -> Option<u64> {
+    seconds(setting(config, "KillWait")?)
+}
+
+/// Reads `30 sec`.
+pub(super) fn seconds(text: &str) -> Option<u64> {
+    text.strip_suffix(" sec")?.trim().parse().ok()
+}
+
 /// Reads a line `name = value` of `scontrol show config`.
 pub(super) fn setting<'a>(config: &'a str, name: &str) -> Option<&'a str> {
     let mut pairs = config.lines().filter_map(|line| line.split_once('='));
@@ -383,5 +393,7 @@ mod tests {
         let config = "MailProg                = /bin/true\nMaxArraySize            = 1001\n";
         assert_eq!(most_tasks(config), Some(1000));
         assert_eq!(most_tasks("nothing"), None);
+        assert_eq!(kill_wait("KillWait                = 30 sec\n"), Some(30));
+        assert_eq!(kill_wait("KillWait                = INFINITE\n"), None);
     }
 }

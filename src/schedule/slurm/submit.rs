@@ -61,8 +61,10 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
         alive,
         ..SlurmSubmitted::default()
     };
+    // Without an answer nothing is known of its limits.
+    let config = client.ask("scontrol", &["show", "config"]).ok();
     let (tasks, notice) = capped(
-        client,
+        config.as_deref(),
         &slurm,
         counts.left(),
         &request.experiment.sweep.together,
@@ -85,12 +87,14 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
         slurm,
         program: run.program.clone(),
         variables,
+        kill_wait_seconds: config.as_deref().and_then(states::kill_wait),
         lost_nodes: Vec::new(),
-        is_replacement: false,
+        replacement: None,
     };
     let made = submit_array(client, run.folder, run.queue, array).map_err(|error| match error {
         SubmitError::Io(error) => failed(error),
         SubmitError::Client(error) => cannot_run(&error),
+        SubmitError::IsOthers => RunStop::CannotRun(error.to_string()),
     })?;
     submitted.job = made.job.map(|job| (job, made.tasks));
     Ok(submitted)
@@ -105,7 +109,7 @@ fn cannot_run(error: &ClientError) -> RunStop {
 /// As many workers as there are tickets and as an array may have tasks, and a word if that is less
 /// than what is asked for.
 fn capped(
-    client: Client,
+    config: Option<&str>,
     slurm: &Slurm,
     tickets: usize,
     together: &[String],
@@ -125,10 +129,7 @@ fn capped(
     }
     let most = match workers {
         1 => None,
-        _ => client
-            .ask("scontrol", &["show", "config"])
-            .ok()
-            .and_then(|config| states::most_tasks(&config)),
+        _ => config.and_then(states::most_tasks),
     };
     match most.and_then(|most| usize::try_from(most).ok()) {
         Some(most) if most < workers && most > 0 => (
@@ -168,8 +169,10 @@ pub(super) struct WorkerArray {
     pub(super) slurm: Slurm,
     pub(super) program: PathBuf,
     pub(super) variables: BTreeMap<String, String>,
+    pub(super) kill_wait_seconds: Option<u64>,
     pub(super) lost_nodes: Vec<String>,
-    pub(super) is_replacement: bool,
+    /// Whether these workers replace others, and then its number: of two who attend, one submits them.
+    pub(super) replacement: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -178,12 +181,15 @@ pub(super) enum SubmitError {
     Io(#[from] io::Error),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error("somebody else submits workers at the same time")]
+    IsOthers,
 }
 
 /// Writes the script of a job array and submits it.
 ///
 /// # Errors
-/// The folder cannot be written, or Slurm refuses or does not answer.
+/// The folder cannot be written, or Slurm refuses or does not answer; or somebody else has the number
+/// of a replacement.
 pub(super) fn submit_array(
     client: Client,
     run: &RunFolder,
@@ -191,12 +197,17 @@ pub(super) fn submit_array(
     array: WorkerArray,
 ) -> Result<Submission, SubmitError> {
     let run = RunFolder::at(run.path().canonicalize()?);
-    let number = submission::make(&run)?;
+    let number = match array.replacement {
+        Some(number) if submission::make_exactly(&run, number)? => number,
+        Some(_) => return Err(SubmitError::IsOthers),
+        None => submission::make(&run)?,
+    };
     let mut made = Submission::new(number, job_name(&run), array.tasks, array.slurm);
     made.program = array.program;
     made.variables = array.variables;
+    made.kill_wait_seconds = array.kill_wait_seconds;
     made.lost_nodes = array.lost_nodes;
-    made.is_replacement = array.is_replacement;
+    made.is_replacement = array.replacement.is_some();
     made.submitted_utc = utc_now();
     let script = made.script(&run);
     let text = |path: &std::path::Path| path.display().to_string();
@@ -290,7 +301,7 @@ fn job_of_name(client: Client, name: &str) -> Result<Option<u64>, ClientError> {
 pub(super) fn known_jobs(client: Client, run: &RunFolder) -> Result<Vec<(u64, u32)>, ClientError> {
     let mut jobs = Vec::new();
     for mut one in Submission::all(run) {
-        if one.job.is_none() && one.refused.is_none() {
+        if one.is_unanswered() {
             match job_of_name(client, &one.name)? {
                 Some(job) => one.job = Some(job),
                 None => one.refused = Some("no job of this name was found".to_owned()),

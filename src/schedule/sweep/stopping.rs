@@ -1,5 +1,7 @@
 //! Reasons why a launch starts no more trials: signals, a full disk, other failures.
 
+use std::time::Duration;
+
 use kiln_core::{
     record::{TableRow, run_file::EndCause},
     units::counted,
@@ -95,21 +97,27 @@ impl LaunchState<'_> {
             }
             StopRequest::Stop => {
                 self.notice("stopping the running trials");
-                let cause = self.told();
-                self.running
-                    .iter_mut()
-                    .for_each(|attempt| attempt.stop(cause));
+                let (cause, most) = self.told();
+                for attempt in &mut self.running {
+                    most.into_iter()
+                        .for_each(|most| attempt.shorten_grace(most));
+                    attempt.stop(cause);
+                }
             }
             StopRequest::Kill => self.running.iter_mut().for_each(Attempt::kill),
         }
     }
 
-    /// Who told the trials to stop: the end of a job's time, unless somebody asked.
-    fn told(&self) -> StopCause {
+    /// Who told the trials to stop: the end of a job's time, unless somebody asked; and the time that
+    /// they may take, where Slurm limits it.
+    fn told(&self) -> (StopCause, Option<Duration>) {
         let tickets = self.tickets.as_ref();
-        let unasked = tickets.filter(|tickets| tickets.stop_asked().is_none());
-        let left = unasked.and_then(|tickets| tickets.limits.last_seconds());
-        left.map_or(StopCause::Told, StopCause::ToldAtTheEnd)
+        let Some(unasked) = tickets.filter(|tickets| tickets.stop_asked().is_none()) else {
+            return (StopCause::Told, None);
+        };
+        let left = unasked.limits.last_seconds();
+        let cause = left.map_or(StopCause::Told, StopCause::ToldAtTheEnd);
+        (cause, unasked.limits.grace())
     }
 
     /// Starts no more trials and stops those that run.

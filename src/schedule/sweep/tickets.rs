@@ -292,6 +292,23 @@ impl LaunchState<'_> {
         self.end_if_believed_gone();
     }
 
+    /// A trial that ended without a word may have been ended by who took its ticket back from a worker
+    /// of this host: that is looked up before it is said that nobody knows who did it.
+    pub(super) fn look_whose_it_is(&mut self, at: usize) {
+        let Some(tickets) = &self.tickets else {
+            return;
+        };
+        let attempt = &self.running[at];
+        let id = &self.trials[attempt.index].id;
+        let mut held = tickets.held.iter();
+        let ticket = held.find(|held| held.trials.contains(id));
+        if let Some(ticket) = ticket.filter(|held| !tickets.may_be_own(held))
+            && !attempt.has_finished()
+        {
+            self.tickets_taken_back(&[ticket.ticket.number]);
+        }
+    }
+
     /// Each running trial keeps the most that ran beside it, here and in other launches of this host,
     /// which learn how many run here.
     pub(super) fn count_concurrent(&mut self) {

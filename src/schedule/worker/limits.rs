@@ -24,6 +24,9 @@ const OTHER_POINT: f64 = 2.0;
 const GRACE: Duration = Duration::from_secs(60);
 /// A trial that resumes from a checkpoint is of use after so long.
 const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
+/// What a worker needs of Slurm's `KillWait` for the rows of its trials and its last word; of a very
+/// short one half.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Trials in a row that failed before they began, after which the node is to blame.
 const MOST_FAILED: u32 = 2;
 
@@ -36,6 +39,7 @@ pub(in crate::schedule) struct WorkerLimits {
     whole: Duration,
     /// The longest time before `ends` at which Slurm sends SIGTERM because of it.
     longest_warning: Duration,
+    kill_wait: Option<Duration>,
     /// Seconds of the attempts that tell how long a trial is, and when they were read.
     seconds: Option<(Instant, HashMap<TrialId, f64>)>,
     failed: u32,
@@ -51,6 +55,7 @@ impl WorkerLimits {
             }),
             ends,
             longest_warning: allocation.map_or(Duration::ZERO, Allocation::longest_warning),
+            kill_wait: allocation.and_then(|allocation| allocation.kill_wait),
             ..Self::default()
         }
     }
@@ -87,8 +92,20 @@ impl WorkerLimits {
     /// The time that the job has left, if it is so short that a SIGTERM now may be Slurm's because of
     /// it.
     pub(in crate::schedule) fn last_seconds(&self) -> Option<TimeSpan> {
+        self.left_at_the_end().map(whole)
+    }
+
+    fn left_at_the_end(&self) -> Option<Duration> {
         let left = self.ends?.saturating_duration_since(Instant::now());
-        (left <= self.longest_warning).then(|| whole(left))
+        (left <= self.longest_warning).then_some(left)
+    }
+
+    /// The time that trials may take to stop if Slurm has sent SIGTERM now: SIGKILL ends this worker
+    /// too. `None` if it is not known when.
+    pub(in crate::schedule) fn grace(&self) -> Option<Duration> {
+        // Before the end of its time a job gets SIGTERM early, and again at the end.
+        let until_kill = self.kill_wait? + self.left_at_the_end().unwrap_or_default();
+        Some(until_kill.saturating_sub(LAST_WORDS).max(until_kill / 2))
     }
 
     /// A trial has ended here: its time is known at once.
@@ -239,5 +256,26 @@ mod tests {
         assert!(last(170).is_some_and(|left| (168..=170).contains(&left)));
         assert_eq!(last(200), None);
         assert_eq!(WorkerLimits::default().last_seconds(), None);
+    }
+
+    #[test]
+    fn trials_are_stopped_before_slurm_kills_the_worker() {
+        let grace = |kill_wait: u64, left: u64| {
+            let limits = WorkerLimits {
+                ends: Instant::now().checked_add(Duration::from_secs(left)),
+                longest_warning: Duration::from_secs(180),
+                kill_wait: Some(Duration::from_secs(kill_wait)),
+                ..WorkerLimits::default()
+            };
+            limits.grace().map(|grace| grace.as_secs_f64().ceil())
+        };
+        // Preempted or cancelled in the middle of its time.
+        assert_eq!(grace(30, 3600), Some(25.0));
+        assert_eq!(grace(8, 3600), Some(4.0));
+        assert_eq!(grace(0, 3600), Some(0.0));
+        // Told two minutes before the end, and without a warning.
+        assert_eq!(grace(30, 120), Some(145.0));
+        assert_eq!(grace(30, 0), Some(25.0));
+        assert_eq!(WorkerLimits::default().grace(), None);
     }
 }

@@ -6,6 +6,8 @@ FAKE_SLURM names the folder. Files in it make things go wrong:
   accounting      there is an accounting: sacct answers
   forgetful       the controller forgets a task as soon as it is over
   most            MaxArraySize (1001 without it)
+  kill-wait       KillWait in seconds (30 without it)
+  slow-sbatch     seconds until sbatch makes a job
 A task is one JSON file. `fake end JOB_TASK STATE [NODE]` ends one as a cluster would: its processes get SIGKILL.
 """
 
@@ -82,10 +84,11 @@ def sbatch(arguments):
     if "--test-only" in arguments:
         print("sbatch: Job 7 to start at 2026-11-26T10:00:00 using 1 processors on nodes n1 in partition main", file=sys.stderr)
         return
+    time.sleep(setting("slow-sbatch", 0))
     script = arguments[-1]
     asked = options(script)
     first, last = (int(number) for number in asked["array"].split("-"))
-    if last >= most():
+    if last >= setting("most", 1001):
         refuse("sbatch", "Batch job submission failed: Invalid job array specification")
     with Locked():
         (FOLDER / "jobs").mkdir(exist_ok=True)
@@ -190,7 +193,7 @@ def sacct(arguments):
 def scontrol(arguments):
     if arguments[:2] == ["show", "config"]:
         print("AccountingStorageType   = accounting_storage/%s" % ("slurmdbd" if (FOLDER / "accounting").exists() else "none"))
-        print("JobRequeue              = 1\nKillWait                = 30 sec\nMaxArraySize            = %d" % most())
+        print("JobRequeue              = 1\nKillWait                = %d sec\nMaxArraySize            = %d" % (setting("kill-wait", 30), setting("most", 1001)))
         print("MinJobAge               = 300 sec\nPreemptMode             = REQUEUE")
     elif arguments[:3] == ["--oneliner", "show", "partition"]:
         print("PartitionName=main AllowGroups=ALL Default=YES MaxTime=1-00:00:00 State=UP TotalCPUs=8 TotalNodes=2")
@@ -239,9 +242,9 @@ def end(job, number, state, node=None):
     group(task["pid"], signal.SIGKILL)
 
 
-def most():
-    file = FOLDER / "most"
-    return int(file.read_text()) if file.exists() else 1001
+def setting(name, otherwise):
+    file = FOLDER / name
+    return float(file.read_text()) if file.exists() else otherwise
 
 
 def fault(program, kind):

@@ -10,6 +10,7 @@ use super::{
     RunFolder,
     launch_folder::{make_numbered, numbered},
     run_file::json,
+    tickets::patiently,
 };
 use crate::{input, limits::RUN_FILE_BYTES, spec::Slurm};
 
@@ -42,6 +43,10 @@ pub struct Submission {
     pub is_replacement: bool,
     /// The resources of each worker.
     pub slurm: Slurm,
+    /// Slurm's `KillWait`, the seconds between SIGTERM and SIGKILL of a job that it ends; absent where
+    /// it did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill_wait_seconds: Option<u64>,
     /// Nodes that get none of its workers, beside those of `slurm.exclude`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_nodes: Vec<String>,
@@ -84,6 +89,7 @@ impl Submission {
             tasks,
             is_replacement: false,
             slurm,
+            kill_wait_seconds: None,
             lost_nodes: Vec::new(),
             job: None,
             refused: None,
@@ -107,9 +113,14 @@ impl Submission {
         (file.kiln_submission <= SUBMISSION_FILE).then_some(file)
     }
 
+    /// Whether neither a job is known nor that there is none.
+    pub fn is_unanswered(&self) -> bool {
+        self.job.is_none() && self.refused.is_none()
+    }
+
     /// All submissions of a run, in order.
     pub fn all(run: &RunFolder) -> Vec<Self> {
-        let numbers = numbered(run, SUBMIT).into_iter();
+        let numbers = numbers(run).into_iter();
         numbers
             .filter_map(|number| Self::read(run, number))
             .collect()
@@ -126,6 +137,11 @@ impl Submission {
     }
 }
 
+/// The numbers of all submissions of a run, in order.
+pub fn numbers(run: &RunFolder) -> Vec<u64> {
+    numbered(run, SUBMIT)
+}
+
 /// The folder of a submission.
 pub fn folder(run: &RunFolder, submission: u64) -> PathBuf {
     run.path().join(SUBMIT).join(submission.to_string())
@@ -137,6 +153,19 @@ pub fn folder(run: &RunFolder, submission: u64) -> PathBuf {
 /// It cannot be created.
 pub fn make(run: &RunFolder) -> io::Result<u64> {
     make_numbered(run, SUBMIT, 0)
+}
+
+/// Creates the folder of this submission; returns whether it did. Of two that want the same number
+/// one gets it.
+///
+/// # Errors
+/// It cannot be created.
+pub fn make_exactly(run: &RunFolder, submission: u64) -> io::Result<bool> {
+    let all = run.open()?.make_folder(SUBMIT.as_ref())?;
+    match patiently(|| all.make_new_folder(submission.to_string().as_ref())) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        made => made.map(|()| true),
+    }
 }
 
 #[cfg(test)]
