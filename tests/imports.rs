@@ -11,9 +11,10 @@ use std::{
 type MayImport = [(&'static str, &'static [&'static str])];
 
 const CORE: &MayImport = &[
-    ("folder", &[]),
+    ("patience", &[]),
+    ("folder", &["patience"]),
     ("limits", &["units"]),
-    ("input", &["limits"]),
+    ("input", &["limits", "patience"]),
     ("statistics", &[]),
     ("kinds", &["units"]),
     ("spec", &["units", "limits", "input", "kinds"]),
@@ -22,6 +23,7 @@ const CORE: &MayImport = &[
         "record",
         &[
             "folder",
+            "patience",
             "units",
             "limits",
             "input",

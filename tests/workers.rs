@@ -157,6 +157,42 @@ fn two_workers_leave_the_rows_of_a_single_launch() {
 }
 
 #[test]
+fn nodes_with_another_build_of_libtorch_or_another_clock_are_told() {
+    let place = sweep(2, "0");
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    let kept = |launch: u64| {
+        place
+            .latest()
+            .join(format!("launches/{launch}/launch.json"))
+    };
+    let mut worker: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(kept(2)).unwrap()).unwrap();
+    let ahead = worker["clock_ahead_seconds"].as_f64().unwrap();
+    assert!(ahead.abs() < 1.0, "{ahead}");
+    let ended = end(&place, &["wait", "x", "--once"]);
+    assert!(!ended.stderr.contains("builds of"), "{ended:?}");
+    // Another worker, whose node has another build.
+    let id = |digit: &str| format!("libtorch_cpu.so, build id {}", digit.repeat(40));
+    worker["libraries"] = serde_json::json!({"libtorch": "2.11.0", "libtorch_cpu": id("a")});
+    fs::write(kept(2), worker.to_string()).unwrap();
+    worker["launch"] = 3.into();
+    worker["libraries"]["libtorch_cpu"] = id("b").into();
+    worker["clock_ahead_seconds"] = (ahead - 3.0).into();
+    fs::create_dir(place.latest().join("launches/3")).unwrap();
+    fs::write(kept(3), worker.to_string()).unwrap();
+    let ended = end(&place, &["wait", "x", "--once"]);
+    let reported = end(&place, &["report", "x"]).stdout;
+    for told in [&ended.stderr, &reported] {
+        assert!(
+            told.contains("2 builds of libtorch_cpu (build aaaaaaaaaaaa"),
+            "{told}"
+        );
+        assert!(told.contains("was 3.0 s ahead of that of"), "{told}");
+    }
+}
+
+#[test]
 fn a_block_stays_on_one_worker() {
     let place = Place::of_command(
         "  argv: [sh, -c, 'sleep 0.02; echo loss $KILN_VALUE_LAST $KILN_VALUE_MORE']\n  values: \
@@ -317,6 +353,12 @@ fn a_trial_that_takes_its_worker_down_again_and_again_is_held() {
         reasons[0].contains("when its worker (launch "),
         "{reasons:?}"
     );
+    let listed = end(&place, &["ls"]).stdout;
+    let reported = end(&place, &["report", "x"]).stderr;
+    for told in [&listed, &reported] {
+        assert!(told.contains("1 ticket is held"), "{told}");
+    }
+    assert!(!listed.contains("running"), "{listed}");
     let refused = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
     assert_eq!(refused.status, Some(3), "{refused:?}");
     assert!(
@@ -839,7 +881,8 @@ fn is_whole(place: &Place, trials: usize) {
     assert_eq!(last.len(), trials);
     assert!(
         last.values().all(|outcome| *outcome == "completed"),
-        "{last:?}"
+        "{last:?} {:?}",
+        place.column("reason")
     );
     for attempt in place.attempts() {
         let (number, trial) = (
@@ -931,25 +974,40 @@ fn lies(
 
 #[test]
 fn workers_on_a_folder_that_loses_replies_and_shows_old_lists_lose_and_double_nothing() {
-    let (trials, moments) = by_form((30, 15), (150, 100));
+    let (trials, moments) = by_form((30, 15), (150, 200));
     survives(trials, moments, &|place| {
-        let folder = place
-            .path("results")
-            .into_os_string()
-            .into_string()
-            .unwrap();
         let told = [
             ("LYING_REPLY", "0.2"),
             ("LYING_STALE", "2"),
-            ("LYING_FSYNC_MS", "30"),
+            ("LYING_FSYNC_MS", by_form("30", "300")),
         ];
-        lies(place, folder, &told)
+        lies(place, results_of(place), &told)
     });
+}
+
+/// Any file or folder of the run: a worker that meets an error where it cannot go on ends, and others
+/// do its work.
+#[test]
+fn workers_on_a_folder_whose_server_fails_now_and_then_lose_and_double_nothing() {
+    let (trials, moments) = by_form((30, 15), (150, 200));
+    survives(trials, moments, &|place| {
+        let told = [
+            ("LYING_REPLY", "0.05"),
+            ("LYING_STALE", "0.5"),
+            ("LYING_FAULT", "0.002"),
+        ];
+        lies(place, results_of(place), &told)
+    });
+}
+
+fn results_of(place: &Place) -> String {
+    let results = place.path("results").into_os_string();
+    results.into_string().unwrap()
 }
 
 #[test]
 fn workers_on_a_queue_whose_server_fails_now_and_then_lose_and_double_nothing() {
-    let (trials, moments) = by_form((30, 15), (150, 100));
+    let (trials, moments) = by_form((30, 15), (150, 200));
     survives(trials, moments, &|place| {
         let told = [
             ("LYING_REPLY", "0.2"),

@@ -23,7 +23,8 @@ use rustix::{
     io::Errno,
 };
 
-use draft::Draft;
+use self::draft::Draft;
+use crate::patience::{Passing, patiently};
 
 /// Mode of a new file and of a new folder, before the umask.
 const FILE_MODE: u32 = 0o666;
@@ -67,7 +68,9 @@ impl Folder {
         } else {
             path
         };
-        match rustix::fs::openat(CWD, path, folder_flags() | more, Mode::empty()) {
+        let opened =
+            patiently(|| rustix::fs::openat(CWD, path, folder_flags() | more, Mode::empty()));
+        match opened {
             Ok(handle) => Ok(Self {
                 handle,
                 path: path.to_owned(),
@@ -128,7 +131,8 @@ impl Folder {
     /// # Errors
     /// It exists, or cannot be created.
     pub fn make_new_folder(&self, name: &OsStr) -> io::Result<()> {
-        rustix::fs::mkdirat(&self.handle, plain(name)?, Mode::from_raw_mode(FOLDER_MODE))
+        let (name, mode) = (plain(name)?, Mode::from_raw_mode(FOLDER_MODE));
+        patiently(|| rustix::fs::mkdirat(&self.handle, name, mode))
             .map_err(|errno| self.fault(name, errno))
     }
 
@@ -255,7 +259,8 @@ impl Folder {
                 .map_err(|error| self.in_words(name, error))?;
             Ok(file)
         });
-        let renamed = synced.and_then(|file| match self.rename(temporary, name) {
+        let rename = || self.rename(temporary, name);
+        let renamed = synced.and_then(|file| match patiently(rename) {
             // A file server may rename it, lose the reply, and miss the old name when asked again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.has(name, &file) => {
                 Ok(())
@@ -342,16 +347,18 @@ impl Folder {
     /// It cannot be listed.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         use std::os::unix::ffi::OsStrExt;
-        let failed = |errno: Errno| named(&self.path, errno.into());
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&self.handle).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name().to_bytes().to_owned();
-            if name != b"." && name != b".." {
-                names.push(OsStr::from_bytes(&name).to_owned());
+        let list = || {
+            let mut names = Vec::new();
+            for entry in Dir::read_from(&self.handle)? {
+                let name = entry?.file_name().to_bytes().to_owned();
+                if name != b"." && name != b".." {
+                    names.push(OsStr::from_bytes(&name).to_owned());
+                }
             }
-        }
-        names.sort();
-        Ok(names)
+            names.sort();
+            Ok(names)
+        };
+        patiently(list).map_err(|errno: Errno| named(&self.path, errno.into()))
     }
 
     /// Kind of an entry, without following it; `None` if it is missing.
@@ -409,7 +416,8 @@ impl Folder {
     fn enter(&self, name: &OsStr) -> io::Result<Self> {
         let path = self.path.join(name);
         let flags = folder_flags() | OFlags::NOFOLLOW;
-        match rustix::fs::openat(&self.handle, name, flags, Mode::empty()) {
+        let opened = || rustix::fs::openat(&self.handle, name, flags, Mode::empty());
+        match patiently(opened) {
             Ok(handle) => Ok(Self { handle, path }),
             Err(errno) => {
                 let found = stat_at(&self.handle, Path::new(name));
@@ -421,12 +429,8 @@ impl Folder {
     /// Opens a regular file with one name. Does not wait for the other end of a pipe.
     fn file(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(
-            &self.handle,
-            plain(name)?,
-            flags,
-            Mode::from_raw_mode(FILE_MODE),
-        );
+        let (name, mode) = (plain(name)?, Mode::from_raw_mode(FILE_MODE));
+        let opened = patiently(|| rustix::fs::openat(&self.handle, name, flags, mode));
         let handle = opened.map_err(|errno| {
             let fault = match stat_at(&self.handle, Path::new(name)) {
                 Ok(found) => kind_fault(&found, errno),
@@ -452,12 +456,17 @@ impl Folder {
 
     /// Creates a file that is not there; a file of that name that a kill has left is removed.
     fn new_file(&self, name: &OsStr) -> io::Result<File> {
-        match rustix::fs::unlinkat(&self.handle, plain(name)?, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(self.fault(name, errno)),
-        }
+        let name = plain(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.handle, name, flags, Mode::from_raw_mode(FILE_MODE))
+        // One whose reply was lost is removed as well.
+        let create = || {
+            match rustix::fs::unlinkat(&self.handle, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+            rustix::fs::openat(&self.handle, name, flags, Mode::from_raw_mode(FILE_MODE))
+        };
+        patiently(create)
             .map(File::from)
             .map_err(|errno| self.fault(name, errno))
     }
@@ -516,7 +525,7 @@ fn folder_flags() -> OFlags {
 }
 
 fn stat_at(folder: impl std::os::fd::AsFd, path: &Path) -> Result<Stat, Errno> {
-    rustix::fs::statat(folder, path, AtFlags::SYMLINK_NOFOLLOW)
+    patiently(|| rustix::fs::statat(&folder, path, AtFlags::SYMLINK_NOFOLLOW))
 }
 
 fn is_same(one: &Stat, other: &Stat) -> bool {
@@ -580,6 +589,12 @@ fn named(path: &Path, error: io::Error) -> io::Error {
 struct NamedError {
     path: PathBuf,
     error: io::Error,
+}
+
+impl Passing for io::Error {
+    fn errno(&self) -> Option<Errno> {
+        system_error(self)
+    }
 }
 
 /// The system's number of an error, also of one that names its file.

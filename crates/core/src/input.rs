@@ -17,7 +17,10 @@ use std::{
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use crate::limits::{Limit, LimitExceeded, UNPACKED_RATIO};
+use crate::{
+    limits::{Limit, LimitExceeded, UNPACKED_RATIO},
+    patience::patiently,
+};
 
 /// A path that is not a regular file. The text follows the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +69,10 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`].
 pub fn open_with(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    patiently(|| open_once(path, options))
+}
+
+fn open_once(path: &Path, options: &OpenOptions) -> io::Result<File> {
     // Opening a device may do something, such as to rewind a tape, so it is not opened at all.
     match fs::metadata(path) {
         Ok(found) => regular(found.file_type())?,
@@ -87,7 +94,11 @@ pub fn open_with(path: &Path, options: &OpenOptions) -> io::Result<File> {
 /// # Errors
 /// As [`open`]; the file has more bytes than the limit, or does not fit into memory.
 pub fn read(path: &Path, limit: &'static Limit) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    patiently(|| read_once(path, limit))
+}
+
+fn read_once(path: &Path, limit: &'static Limit) -> io::Result<Vec<u8>> {
+    let file = open_once(path, OpenOptions::new().read(true))?;
     let length = file.metadata()?.len();
     limit.check(length).map_err(refused)?;
     let mut bytes = Vec::new();
@@ -125,6 +136,10 @@ pub fn open_within(path: &Path, limit: &'static Limit) -> io::Result<File> {
 /// # Errors
 /// As [`read`].
 pub fn sha256(path: &Path, limit: &'static Limit) -> io::Result<String> {
+    patiently(|| sha256_once(path, limit))
+}
+
+fn sha256_once(path: &Path, limit: &'static Limit) -> io::Result<String> {
     let mut file = open_within(path, limit)?;
     let (mut hasher, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
     loop {

@@ -7,6 +7,7 @@ pub mod folder;
 pub mod input;
 pub mod kinds;
 pub mod limits;
+pub mod patience;
 pub mod plan;
 pub mod record;
 pub mod spec;

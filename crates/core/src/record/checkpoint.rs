@@ -23,6 +23,7 @@ use crate::{
     folder::{self, Folder},
     input,
     limits::STATE_BYTES,
+    patience::patiently,
     plan::TrialId,
 };
 
@@ -448,7 +449,7 @@ impl Draft {
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?;
         let finished = self.step.to_string();
-        match place.rename(name, finished.as_ref()) {
+        match patiently(|| place.rename(name, finished.as_ref())) {
             // Another attempt has just made the same one.
             Err(_) if place.kind(finished.as_ref())? == Some(FileType::Directory) => {}
             renamed => renamed?,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     RunFolder,
     run_file::{Launch, json},
-    tickets::{IGNORE, patiently},
+    tickets::IGNORE,
 };
 use crate::{folder::Folder, input, limits::RUN_FILE_BYTES, plan::TrialId};
 
@@ -135,7 +135,7 @@ pub(super) fn make_numbered(run: &RunFolder, all: &str, last: u64) -> io::Result
         number += 1;
         // A file server may create it, lose the reply and then say that it exists: that number stays
         // unused.
-        match patiently(|| all.make_new_folder(number.to_string().as_ref())) {
+        match all.make_new_folder(number.to_string().as_ref()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|()| number),
         }

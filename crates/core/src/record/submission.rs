@@ -10,7 +10,6 @@ use super::{
     RunFolder,
     launch_folder::{make_numbered, numbered},
     run_file::json,
-    tickets::patiently,
 };
 use crate::{input, limits::RUN_FILE_BYTES, spec::Slurm};
 
@@ -162,7 +161,7 @@ pub fn make(run: &RunFolder) -> io::Result<u64> {
 /// It cannot be created.
 pub fn make_exactly(run: &RunFolder, submission: u64) -> io::Result<bool> {
     let all = run.open()?.make_folder(SUBMIT.as_ref())?;
-    match patiently(|| all.make_new_folder(submission.to_string().as_ref())) {
+    match all.make_new_folder(submission.to_string().as_ref()) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
         made => made.map(|()| true),
     }

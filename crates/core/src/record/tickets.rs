@@ -10,17 +10,12 @@ use std::{
     ffi::{OsStr, OsString},
     fmt, io,
     path::{Path, PathBuf},
-    thread,
-    time::Duration,
 };
 
-use rustix::{fs::FileType, io::Errno};
+use rustix::fs::FileType;
 
 use super::RunFolder;
-use crate::{
-    folder::{Folder, system_error},
-    plan::TrialId,
-};
+use crate::{folder::Folder, patience::patiently, plan::TrialId};
 
 /// Name of the folder.
 pub const QUEUE: &str = "queue";
@@ -34,9 +29,6 @@ const FROM: &str = "submitted-from";
 const NOW: &str = "now\n";
 /// Largest ticket, in bytes: 100,000 trials.
 const MOST_BYTES: u64 = 4 << 20;
-/// Tries while a file server answers with an error that passes.
-const TRIES: u32 = 5;
-const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 /// The state of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,26 +353,6 @@ fn text(entries: &[TicketEntry]) -> String {
     entries.iter().map(line).collect()
 }
 
-/// Tries again while a file server answers with an error that passes.
-pub(super) fn patiently<T>(mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 1..TRIES {
-        match work() {
-            Err(error) if passes(&error) => thread::sleep(BETWEEN_TRIES),
-            done => return done,
-        }
-    }
-    work()
-}
-
-/// Whether a file server may succeed at the next try: it did not reply in time, or its handle of the
-/// file is stale.
-fn passes(error: &io::Error) -> bool {
-    matches!(
-        system_error(error),
-        Some(Errno::STALE | Errno::IO | Errno::TIMEDOUT)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -474,17 +446,5 @@ mod tests {
         queue.go_on().unwrap();
         assert_eq!(queue.stop_asked(), None);
         assert_eq!(queue.list().unwrap().len(), 2);
-    }
-
-    #[test]
-    fn an_error_that_passes_is_tried_again() {
-        let mut errors = vec![Errno::STALE, Errno::IO];
-        let mut work = || match errors.pop() {
-            Some(errno) => Err(io::Error::from(errno)),
-            None => Ok(()),
-        };
-        assert!(patiently(&mut work).is_ok());
-        let denied = patiently(|| Err::<(), _>(io::Error::from(Errno::ACCESS)));
-        assert_eq!(denied.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 }
