@@ -759,6 +759,27 @@ fn a_job_that_asks_for_gpus_and_gets_none_does_not_fall_back_to_the_cpu() {
 }
 
 #[test]
+fn a_node_whose_driver_is_gone_takes_no_ticket_and_gets_no_more_workers() {
+    let place = sweep(1, false, 1, ", gres: gpu:1, resubmissions: 1");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let given = "'export CUDA_VISIBLE_DEVICES=0 KILN_NVML_LIB=/nonexistent', ";
+    let text = text.replace("setup: [", &format!("setup: [{given}"));
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    // Not three of them in a row: another node may have one.
+    assert!(
+        ended
+            .stderr
+            .contains("no more workers are asked for on node n1")
+            && ended.stderr.contains("(1) are used up"),
+        "{ended:?}"
+    );
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+    assert!(!place.attempts().iter().any(|attempt| attempt.exists()));
+}
+
+#[test]
 fn a_probe_lets_two_nodes_race_for_tickets_and_leaves_nothing_behind() {
     let place = sweep(3, false, 4, ", partition: main");
     let ended = examined(&place, &["--probe"]);

@@ -21,7 +21,7 @@ import time
 
 import runs
 from cluster import Cluster, is_installed, may_use_groups
-from scenarios import SCENARIOS, WAYS
+from scenarios import FAKE_DRIVER, SCENARIOS, WAYS
 
 
 class OutOfTime(Exception):
@@ -42,7 +42,9 @@ def play(function, way, programs, keep):
         return None, "skipped: only root can mount a small disk"
     if function.groups and not may_use_groups():
         return None, "skipped: it needs root and control groups of version 1 with a memory controller"
-    cluster = Cluster(groups=function.groups)
+    if function.gpus and not (programs / FAKE_DRIVER).exists():
+        return None, "skipped: there is no %s beside the programs (`cargo build --release -p fake-nvml`)" % FAKE_DRIVER
+    cluster = Cluster(groups=function.groups, gpus=function.gpus)
     begun = []
 
     def start(text, **more):
@@ -51,7 +53,7 @@ def play(function, way, programs, keep):
         run.begin()
         return run
 
-    start.way, start.cluster = way, cluster
+    start.way, start.cluster, start.programs = way, cluster, programs
     held, line = False, ""
     signal.alarm(function.seconds)
     try:

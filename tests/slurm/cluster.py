@@ -71,8 +71,8 @@ MaxArraySize=101
 # More CPUs and memory than the host has: a task sleeps most of its time.
 SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_n1} CPUs=4 RealMemory=4000 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_n2} CPUs=4 RealMemory=4000 State=UNKNOWN
+{gres_types}NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_n1} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={port_n2} CPUs=4 RealMemory=4000{gres} State=UNKNOWN
 PartitionName=main Nodes=n1,n2 Default=YES State=UP
 PartitionName=short Nodes=n1,n2 MaxTime=10 State=UP
 PartitionName=requeued Nodes=n1,n2 PriorityTier=1 PreemptMode=REQUEUE State=UP
@@ -162,7 +162,7 @@ def wait_until(what, condition, seconds=60, pause=0.2):
 class Cluster:
     """munged, slurmctld, and slurmd on n1 and n2."""
 
-    def __init__(self, groups=False, kill_wait=5, login=""):
+    def __init__(self, groups=False, kill_wait=5, login="", gpus=0):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kiln-slurm-"))
         self.folder.chmod(0o755)  # munge refuses a folder that others cannot enter
         self.isolated = may_isolate()
@@ -183,8 +183,12 @@ class Cluster:
                 proctrack="cgroup" if groups else "linuxproc",
                 task="cgroup" if groups else "none",
                 kill_wait=kill_wait,
+                gres_types="GresTypes=gpu\n" if gpus else "",
+                gres=" Gres=gpu:%d" % gpus if gpus else "",
             )
         )
+        if gpus:
+            self.write_gpus(gpus)
         self.groups_before = set(groups_of_nodes())
         if groups:
             (self.folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\nConstrainRAMSpace=yes\nConstrainSwapSpace=yes\n")
@@ -197,6 +201,16 @@ class Cluster:
         key.chmod(0o400)
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "KILN_"))}
         self.environment.update(PATH=PATH, SLURM_CONF=str(self.configuration), LC_ALL="C.UTF-8")
+
+    def write_gpus(self, count):
+        """So many GPUs for each node, as far as Slurm is concerned: it wants devices, and looks at their names."""
+        lines = ["AutoDetect=off"]
+        for node in NODES:
+            for index in range(count):
+                (self.folder / ("%s-gpu%d" % (node, index))).symlink_to("/dev/null")
+            files = "%s/%s-gpu[0-%d]" % (self.folder, node, count - 1)
+            lines.append("NodeName=%s Name=gpu File=%s" % (node, files))
+        (self.folder / "gres.conf").write_text("\n".join(lines) + "\n")
 
     # Daemons.
 

@@ -50,10 +50,10 @@ def commands(trials, seconds):
 class Run:
     """One experiment on a cluster. `words` are options of sbatch, as `--cpus-per-task=4`."""
 
-    def __init__(self, cluster, programs, way, text, workers=2, words=(), environment=(), setup=None, patience=30, resubmissions=10):
+    def __init__(self, cluster, programs, way, text, workers=2, words=(), environment=(), setup=None, patience=30, resubmissions=10, devices="cpu"):
         self.cluster, self.programs, self.way = cluster, programs, way
         self.workers, self.words, self.resubmissions = workers, list(words), resubmissions
-        self.variables = dict(environment)
+        self.variables, self.devices = dict(environment), devices
         self.folder = cluster.folder / "work"
         self.folder.mkdir(exist_ok=True)
         self.text, self.trials = text, count_of(text)
@@ -64,11 +64,11 @@ class Run:
 
     def rewrite(self, setup=None):
         """Writes the experiment's file, with one more line of `run.slurm.setup`."""
-        run = "run:\n  devices: cpu\n" + (self.slurm_keys(setup) if self.way == "slurm" else "")
+        run = "run:\n  devices: %s\n" % self.devices + (self.slurm_keys(setup) if self.way == "slurm" else "")
         (self.folder / "x.yaml").write_text(self.text + run)
 
     def slurm_keys(self, setup):
-        keys = {"partition": "partition", "cpus-per-task": "cpus", "mem": "memory", "time": "time"}
+        keys = {"partition": "partition", "cpus-per-task": "cpus", "mem": "memory", "time": "time", "gres": "gres"}
         lines = ["    workers: %d" % self.workers, "    resubmissions: %d" % self.resubmissions]
         extra = []
         for word in self.words:

@@ -4,9 +4,11 @@ Each gets a cluster of its own. It ends with `run.finish()`: every trial has a f
 two rows, all tickets are done, no process is left, two collects are equal.
 """
 
+import datetime
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
@@ -16,18 +18,19 @@ from captures import sleeper
 from cluster import kill, wait_until
 
 SCENARIOS = {}
+FAKE_DRIVER = "libfake_nvml.so"  # plays NVML from a file beside it
 
 
 WAYS = ("recipe", "slurm")
 
 
-def scenario(seconds=180, groups=False, small=0, ways=WAYS, asked=False):
-    """Registers a function with its time limit; `groups`: Slurm uses control groups; `small`: bytes of the results' disk; `asked`: it
+def scenario(seconds=180, groups=False, small=0, gpus=0, ways=WAYS, asked=False):
+    """Registers a function with its time limit; `groups`: Slurm uses control groups; `small`: bytes of the results' disk; `gpus`: of each node; `asked`: it
     is not among all, and runs only where it is named."""
 
     def register(function):
         function.seconds, function.groups, function.small, function.ways = seconds, groups, small, ways
-        function.asked = asked
+        function.gpus, function.asked = gpus, asked
         SCENARIOS[function.__name__.replace("_", "-")] = function
         return function
 
@@ -539,3 +542,109 @@ def leave_for_a_while(run):
     time.sleep(5)
     run.cluster.start_slurmctld()
     return True
+
+
+# One GPU of a driver that is played, in the form of fake-nvml.
+GPU = """\
+- calls:
+    nvmlDeviceGetIndex: {index}
+    nvmlDeviceGetName: {name}
+    nvmlDeviceGetUUID: GPU-5ca1ab1e-0000-4000-8000-0000000000{node}{index}
+    nvmlDeviceGetMinorNumber: {index}
+    nvmlDeviceGetPciInfo_v3: {{domain: 0, bus: {bus}, device: 0, pciDeviceId: 805245150, pciSubSystemId: 448532702, busId: "00000000:{bus:02X}:00.0"}}
+    nvmlDeviceGetMemoryInfo_v2: {{total: 150754820096, reserved: 643825664, used: 0, free: 150110994432}}
+    nvmlDeviceGetComputeRunningProcesses_v3: []
+    nvmlDeviceGetTemperature/0: 38
+    nvmlDeviceGetUtilizationRates: {{gpu: 0, memory: 0}}
+"""
+BOARDS = {"n1": "NVIDIA H200", "n2": "NVIDIA A100-SXM4-80GB"}
+
+
+def install_driver(run_folder, programs, nodes):
+    """A driver with two GPUs for each of the nodes; returns the variables with which kiln finds it."""
+    for node in nodes:
+        folder = run_folder / ("driver-" + node)
+        folder.mkdir()
+        shutil.copy(programs / FAKE_DRIVER, folder / "libnvidia-ml.so.1")
+        calls = ["nvmlSystemGetDriverVersion: \"590.99.01\"", "nvmlSystemGetNVMLVersion: \"13.590.99.01\"", "nvmlSystemGetCudaDriverVersion_v2: 13010"]
+        text = "description: a node\ncalls:\n" + "".join("  %s\n" % call for call in calls) + "devices:\n"
+        for index in range(2):
+            text += GPU.format(index=index, name=BOARDS[node], node=node[1:], bus=16 + index)
+        (folder / "libnvidia-ml.so.1.yaml").write_text(text)
+    return {"KILN_NVML_LIB": "%s/driver-$SLURMD_NODENAME/libnvidia-ml.so.1" % run_folder}
+
+
+def overlap(rows):
+    """Two attempts that ran on one device at the same time, or None."""
+
+    def begun(row):
+        return datetime.datetime.fromisoformat(row["started_utc"].replace("Z", "+00:00")).timestamp()
+
+    spans = sorted((row["device_uuid"], begun(row), begun(row) + float(row["trial_seconds"])) for row in rows)
+    pairs = zip(spans, spans[1:])
+    return next((pair for pair in pairs if pair[0][0] == pair[1][0] and pair[0][2] > pair[1][1] + 0.005), None)
+
+
+SEES = runs.COMMAND.format(
+    command="sleep 2; echo sees $CUDA_VISIBLE_DEVICES; echo loss $KILN_VALUE_LAST", values=", ".join(str(value) for value in range(1, 13))
+)
+
+
+@scenario(gpus=2)
+def gpus(start):
+    """Two nodes with two GPUs each, of two kinds: each worker has one, which Slurm gave it, and no other."""
+    variables = install_driver(start.cluster.folder, start.programs, BOARDS)
+    run = start(SEES, workers=4, words=["--gres=gpu:1"], environment=variables, devices="all")
+    run.wait_for_takers(4)
+    run.finish()
+    rows = run.rows()
+    assert run.outcomes() == {"completed": 12}, run.outcomes()
+    used = {row["device_uuid"]: row["device_name"] for row in rows}
+    assert len(used) == 4 and sorted(used.values()) == sorted(2 * list(BOARDS.values())), used
+    assert overlap(rows) is None, "two trials at a time on one GPU: %s" % (overlap(rows),)
+    for row in rows:
+        said = (run.results / "trials" / row["trial"] / row["attempt"] / "stdout.txt").read_text()
+        assert "sees %s\n" % row["device_uuid"] in said, "%s of %s: %s" % (row["trial"], row["device_uuid"], said)
+    snapshots = (run.results / "snapshots.csv").read_text()
+    assert all(uuid in snapshots or snapshots.count(name) for uuid, name in used.items()), "a device is not in snapshots.csv"
+    report = run.kiln("report", "x").out
+    assert all("rows on " + board in report for board in BOARDS.values()), report
+    return summary(run)
+
+
+@scenario(gpus=2)
+def gpus_whole_node(start):
+    """A worker with both GPUs of its node runs two trials at a time."""
+    variables = install_driver(start.cluster.folder, start.programs, BOARDS)
+    run = start(SEES, workers=2, words=["--gres=gpu:2"], environment=variables, devices="all")
+    run.finish()
+    rows = run.rows()
+    assert run.outcomes() == {"completed": 12}, run.outcomes()
+    assert len({row["device_uuid"] for row in rows}) == 4, rows
+    assert overlap(rows) is None, "two trials at a time on one GPU: %s" % (overlap(rows),)
+    assert any(row["concurrent_trials"] == "2" for row in rows), "no two trials ran at the same time"
+    return summary(run)
+
+
+@scenario(gpus=2, ways=("slurm",))
+def gpu_driver_lost(start):
+    """The driver of a node answers no more: its workers take no ticket, and no other one is asked for there."""
+    variables = install_driver(start.cluster.folder, start.programs, ["n1"])
+    run = start(SEES, workers=4, words=["--gres=gpu:1"], environment=variables, devices="all")
+    run.finish()
+    assert run.outcomes() == {"completed": 12}, run.outcomes()
+    assert {row["device_name"] for row in run.rows()} == {BOARDS["n1"]}, run.rows()
+    assert "no more workers are asked for on node n2" in run.told(), run.told()
+    return summary(run)
+
+
+@scenario(gpus=2, ways=("slurm",))
+def gpus_not_given(start):
+    """The file asks for GPUs on nodes that have them, and the job's own options give none: never the CPU."""
+    variables = install_driver(start.cluster.folder, start.programs, BOARDS)
+    variables.update(CUDA_VISIBLE_DEVICES="", SLURM_JOB_GPUS="", SLURM_GPUS_ON_NODE="0")
+    run = start(SEES, workers=2, words=["--gres=gpu:1"], environment=variables, devices="all")
+    run.wait_until_idle()
+    assert "asks for GPUs (`gpu:1`), but this worker has none" in run.told(), run.told()
+    assert not run.begun(), "a trial ran without a GPU"
+    return "ended with the reason"

@@ -83,9 +83,10 @@ pub fn work(
         sweep::without_program(request.trial_program)?;
     }
     programs::check(&request.wanted(), request.trials.iter())?;
-    if let Some(gres) = allocation.and_then(Allocation::asks_for_gpus) {
-        must_have_gpus(gres, request, &instruments)?;
-    }
+    let asked = allocation.and_then(Allocation::asks_for_gpus);
+    let without_gpus = asked
+        .map(|gres| why_without_gpus(gres, request, &instruments))
+        .transpose()?;
     let run = run
         .path()
         .canonicalize()
@@ -113,25 +114,33 @@ pub fn work(
         others,
         allocation,
     }
-    .start(instruments)
+    .start(instruments, without_gpus.flatten())
 }
 
+/// Why a job that asks for GPUs has none, where that is the fault of its node; `None` if it has some.
+///
 /// # Errors
-/// If the job asks for GPUs, and none is there: the CPU is not what was asked for.
-fn must_have_gpus(
+/// If Slurm gave it none: the CPU is not what was asked for, and another node would have none either.
+fn why_without_gpus(
     gres: &str,
     request: &RunRequest,
     instruments: &Instruments,
-) -> Result<(), RunStop> {
+) -> Result<Option<String>, RunStop> {
     if !visible_gpus(&instruments.devices(), request.visible_devices).is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let why = instruments
-        .absence()
-        .unwrap_or_else(|| "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)".to_owned());
-    Err(RunStop::CannotRun(format!(
-        "`run.slurm` asks for GPUs (`{gres}`), but this worker has none: {why}"
-    )))
+    let has_none = |why: &str| {
+        format!("`run.slurm` asks for GPUs (`{gres}`), but this worker has none: {why}")
+    };
+    let was_given_some = request
+        .visible_devices
+        .is_none_or(|visible| !visible.is_empty());
+    match instruments.absence().filter(|_| was_given_some) {
+        Some(why) => Ok(Some(has_none(&why))),
+        None => Err(RunStop::CannotRun(has_none(
+            "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)",
+        ))),
+    }
 }
 
 /// Works here on a run that has a queue, beside whoever else does, and collects.
@@ -169,7 +178,15 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn start(self, instruments: Instruments) -> Result<LaunchReport, RunStop> {
+    fn start(
+        self,
+        instruments: Instruments,
+        without_gpus: Option<String>,
+    ) -> Result<LaunchReport, RunStop> {
+        if let Some(why) = without_gpus {
+            let open = self.open(&instruments, &[])?;
+            return Err(self.give_up(open, why));
+        }
         // A ticket may hold any trial of the plan, also one that has a result and was asked for again.
         let any = History::default();
         let answer = self.examine();
@@ -177,20 +194,25 @@ impl Worker<'_> {
         let why = answer
             .filter(|answer| self.is_unfit(answer, prepared.has_gpus()))
             .map(|_| unfit(&prepared.checks));
-        let mut open = self.open(&prepared.instruments, &prepared.checks)?;
+        let open = self.open(&prepared.instruments, &prepared.checks)?;
         if let Some(why) = why {
-            // Who attends learns that the node is to blame.
-            let paths = Paths::here(open::privacy_of(self.request.experiment));
-            open.note_end(paths.hide(&why), Some(EndCause::BadNode));
-            open.write_record()
-                .map_err(open::cannot_write(self.request))?;
-            return Err(RunStop::CannotRun(why));
+            return Err(self.give_up(open, why));
         }
         let launch = open.launch;
         prepared.run(self.request, open, disk::has_room, |sender| {
             let limits = WorkerLimits::of(self.allocation);
             Some(Tickets::new(self.run, self.queue, launch, limits, sender))
         })
+    }
+
+    /// Ends a launch whose node is to blame, as who attends learns.
+    fn give_up(&self, mut open: OpenRun, why: String) -> RunStop {
+        let paths = Paths::here(open::privacy_of(self.request.experiment));
+        open.note_end(paths.hide(&why), Some(EndCause::BadNode));
+        match open.write_record() {
+            Ok(()) => RunStop::CannotRun(why),
+            Err(error) => open::cannot_write(self.request)(error),
+        }
     }
 
     /// A node on which nothing runs would burn the trials that it takes.
