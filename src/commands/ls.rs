@@ -12,6 +12,7 @@ use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
         LaunchFile, RunFile, RunFolder, TableRow, Ticket, TicketQueue, TicketState, TrialTable,
+        collect,
         lock::{Holder, holder},
         run_folder::LATEST,
     },
@@ -24,6 +25,7 @@ use super::{
     Status, Stop, page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
     sources::table_of,
+    workers,
 };
 use crate::{output::table::TextTable, report};
 
@@ -258,18 +260,26 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
         .last()
         .and_then(|launch| age_seconds(&launch.anchor.started_utc));
     line.note = holder.filter(|_| is_newest).map(|holder| holder.0.clone());
+    let mut is_running = line.note.is_some();
     let mut waiting = 0;
     if let Some(queue) = TicketQueue::of(run) {
         let counts = queue.counts().unwrap_or_default();
-        let taken = counts.taken;
-        line.note = (taken > 0).then(|| {
-            let tickets = counted(taken, "ticket");
-            format!("workers have {tickets}{}", nodes(run, &queue))
-        });
-        waiting = counts.open;
+        (is_running, waiting) = (counts.taken > 0, counts.open);
+        let is_done = line.done == line.trials;
+        let uncollected = || collect::uncollected(run).unwrap_or_default();
+        let notes = [
+            is_running.then(|| {
+                let tickets = counted(counts.taken, "ticket");
+                format!("workers have {tickets}{}", nodes(run, &queue))
+            }),
+            workers::uncollected(if is_done { 0 } else { uncollected() }),
+            workers::held(counts),
+        ];
+        let notes: Vec<String> = notes.into_iter().flatten().collect();
+        line.note = (!notes.is_empty()).then(|| notes.join("; "));
     }
     let is_complete = line.done == line.trials && !line.is_searching && waiting == 0;
-    line.state = match (is_newest, line.note.is_some(), is_complete) {
+    line.state = match (is_newest, is_running, is_complete) {
         (_, true, _) => RunState::Running,
         (_, _, true) => RunState::Finished,
         (true, ..) => RunState::Resumable,

@@ -9,12 +9,12 @@ use std::{
 use kiln_core::{
     input,
     limits::{RESOLVED_BYTES, STATE_BYTES},
-    record::{RunFile, RunFolder, TrialTable, collect},
+    record::{RunFile, RunFolder, TicketQueue, TrialTable, collect},
     spec,
 };
 use serde_json::Value;
 
-use super::{Stop, note, runs};
+use super::{Stop, note, runs, workers};
 use crate::{
     git,
     report::{Subject, complete_experiment, packages_file},
@@ -129,17 +129,19 @@ fn tell_uncollected(path: &Path) {
         return;
     };
     match collect::uncollected(&folder) {
-        Ok(0) => {}
-        Ok(rows) => note(&format!(
-            "{}: {} not collected yet; `kiln wait {} --once` collects them",
-            path.display(),
-            match rows {
-                1 => "1 row of a worker is".to_owned(),
-                more => format!("{more} rows of workers are"),
-            },
-            folder.path().display()
-        )),
+        Ok(rows) => {
+            if let Some(told) = workers::uncollected(rows) {
+                let (path, run) = (path.display(), folder.path().display());
+                note(&format!(
+                    "{path}: {told}; `kiln wait {run} --once` collects them"
+                ));
+            }
+        }
         Err(error) => note(&format!("rows of workers cannot be read: {error}")),
+    }
+    let counts = TicketQueue::of(&folder).and_then(|queue| queue.counts().ok());
+    if let Some(told) = counts.and_then(workers::held) {
+        note(&format!("{}: {told}", path.display()));
     }
 }
 
@@ -164,7 +166,7 @@ fn beside(folder: RunFolder, table: TrialTable) -> TableSource {
 
 /// The list of packages of the newest launch of a run.
 fn packages_path(folder: &RunFolder, run: Option<&RunFile>) -> Option<PathBuf> {
-    let name = packages_file(run?.launches.last()?)?;
+    let name = packages_file(run?.newest_at_work()?)?;
     Some(folder.path().join(name))
 }
 

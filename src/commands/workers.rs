@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    record::{RunFolder, StopAsked, TicketQueue, TrialTable, collect, run_file::EndCause},
+    record::{
+        RunFolder, StopAsked, TicketCounts, TicketQueue, TrialTable, collect, run_file::EndCause,
+    },
     spec::{self, Experiment, ExperimentRequest, RunPlace},
     units::{counted, without_controls},
 };
@@ -188,9 +190,8 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
             counted(taken, "ticket")
         )),
         _ if counts.held > 0 => note(&format!(
-            "nothing is left to take; {} held, `kiln run FILE --on workers --rerun killed` opens \
-             what was killed again and again",
-            are(counts.held)
+            "nothing is left to take; {}",
+            held(counts).unwrap_or_default()
         )),
         _ if end == LaunchEnd::NothingToDo => note("nothing is left to take"),
         _ => {}
@@ -399,6 +400,25 @@ pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
         run.path().display()
     ))?;
     Ok(Status::Success)
+}
+
+/// That tickets are held, and what opens them; `None` if none is.
+pub(super) fn held(counts: TicketCounts) -> Option<String> {
+    (counts.held > 0).then(|| {
+        format!(
+            "{} held, `kiln run FILE --on workers --rerun killed` opens what was killed again and again",
+            are(counts.held)
+        )
+    })
+}
+
+/// That workers have written rows that are not in the run's table; `None` if there are none.
+pub(super) fn uncollected(rows: usize) -> Option<String> {
+    match rows {
+        0 => None,
+        1 => Some("1 row of a worker is not collected yet".to_owned()),
+        more => Some(format!("{more} rows of workers are not collected yet")),
+    }
 }
 
 fn are(taken: usize) -> String {
