@@ -17,6 +17,9 @@ use super::{
     steps_and_samples,
 };
 
+/// Axes that choose devices.
+const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
+
 /// Returns the notices that `findings` do not cover, most important first.
 pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     let points = points(table);
@@ -32,7 +35,10 @@ pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {
     lines.extend(continued(&points));
     lines.extend(batch_choice::lines(&points, &table.axes));
     lines.extend(steps_and_samples::lines(&points, &table.axes));
-    lines.extend(not_comparable(&completed, &table.axes));
+    lines.extend(match completed.is_empty() {
+        true => other_devices(&points, &table.axes),
+        false => not_comparable(&completed, &table.axes),
+    });
     lines.extend(cpu_only(&completed).filter(|_| {
         findings
             .iter()
@@ -187,7 +193,6 @@ fn continued(points: &[Point<'_>]) -> Option<String> {
 /// Timings compare only where all of these are equal, unless an axis varies them on purpose.
 fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     type Cell = fn(&TrialRow) -> Option<String>;
-    const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
     const EQUAL: [(&str, &[&str], Cell); 6] = [
         ("driver", &[], |row| row.driver.clone()),
         ("libtorch", &["run.engine"], |row| row.libtorch.clone()),
@@ -221,6 +226,19 @@ fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
             differing.join(", ")
         )
     })
+}
+
+/// The same for trials that tell no rate, as commands: their seconds depend on the device alone.
+fn other_devices(points: &[Point<'_>], axes: &[String]) -> Option<String> {
+    let rows = points.iter().flat_map(|point| point.rows.iter().copied());
+    let completed: Vec<&TrialRow> = rows
+        .filter(|row| row.outcome == Outcome::Completed && row.trial_seconds.is_some())
+        .collect();
+    let is_on_purpose = axes.iter().any(|axis| DEVICES.contains(&axis.as_str()));
+    let differing = different_devices(&completed).filter(|_| !is_on_purpose)?;
+    Some(format!(
+        "seconds are not comparable across all rows: they differ in {differing}"
+    ))
 }
 
 /// The kinds of devices with their numbers of rows; of one kind its boards, or the hosts of its
@@ -269,6 +287,34 @@ mod tests {
 
     fn said(table: &TrialTable) -> Vec<String> {
         notices(table, &diagnose(table))
+    }
+
+    #[test]
+    fn seconds_of_trials_without_a_rate_compare_on_one_kind_of_device_alone() {
+        let on = |number: u64, device: &str| TrialRow {
+            samples_per_second: None,
+            trial_seconds: Some(2.0),
+            device_name: Some(device.to_owned()),
+            ..row(number, 1.0)
+        };
+        let notices = |second: &str, axis: &'static str| {
+            said(&table(
+                &[axis],
+                vec![(on(1, "NVIDIA H200"), &["8"][..]), (on(2, second), &["16"])],
+            ))
+        };
+        let told = notices("NVIDIA A100", "model.values.n");
+        assert!(
+            told.iter().any(|line| line
+                .contains("they differ in device (1 row on NVIDIA A100, 1 row on NVIDIA H200)")),
+            "{told:?}"
+        );
+        for one in [
+            notices("NVIDIA H200", "model.values.n"),
+            notices("NVIDIA A100", "run.devices"),
+        ] {
+            assert!(one.iter().all(|line| !line.contains("differ")), "{one:?}");
+        }
     }
 
     #[test]

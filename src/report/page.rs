@@ -3,7 +3,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{RunFile, RunFolder, TrialRow, TrialTable},
+    record::{RunFile, RunFolder, TrialRow, TrialTable, nodes::unlike_nodes},
     spec,
     units::without_controls,
 };
@@ -18,7 +18,7 @@ use super::{
     notices,
     points::{Point, points},
     ranking::Ranking,
-    summary::summary_with,
+    summary::{Remarks, summary_with},
 };
 use crate::output::markdown;
 
@@ -66,6 +66,13 @@ impl<'a> Subject<'a> {
         how_to_compare(self.table, axis, self.name)
     }
 
+    /// What no single trial shows: of the rows, and of the launches in which they were made.
+    pub(super) fn notices(&self, findings: &[RuleFinding]) -> Vec<String> {
+        let of_nodes = self.run.map(|run| unlike_nodes(&run.launches));
+        let of_rows = notices(self.table, findings).into_iter();
+        of_rows.chain(of_nodes.unwrap_or_default()).collect()
+    }
+
     /// Number of trials of the plan; 0 if unknown.
     pub(super) fn planned(&self) -> usize {
         self.run.map_or(0, |run| run.plan.len())
@@ -75,11 +82,15 @@ impl<'a> Subject<'a> {
 /// For a terminal.
 pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
     let findings = diagnose(subject.table);
+    let notices = subject.notices(&findings);
     let page = summary_with(
         subject.table,
         subject.planned(),
         subject.objective(),
-        &findings,
+        Remarks {
+            findings: &findings,
+            notices: &notices,
+        },
         style,
     );
     format!(
@@ -94,11 +105,15 @@ pub fn text(subject: Subject<'_>, style: PageStyle) -> String {
 /// finding.
 pub fn markdown(subject: Subject<'_>) -> String {
     let findings = diagnose(subject.table);
+    let notices = subject.notices(&findings);
     let page = summary_with(
         subject.table,
         subject.planned(),
         subject.objective(),
-        &findings,
+        Remarks {
+            findings: &findings,
+            notices: &notices,
+        },
         PageStyle {
             width: None,
             has_color: false,
@@ -135,7 +150,7 @@ pub fn json(subject: Subject<'_>) -> String {
         outcomes: outcomes(table),
         objective: objective(subject),
         points: all_points(table),
-        notices: notices(table, &findings),
+        notices: subject.notices(&findings),
         findings,
     };
     // Maps with text for keys and finite numbers always become JSON.

@@ -34,7 +34,18 @@ pub fn summary(
     objective: Option<spec::Objective>,
     style: PageStyle,
 ) -> String {
-    summary_with(table, planned, objective, &diagnose(table), style)
+    let findings = diagnose(table);
+    let notices = notices(table, &findings);
+    summary_with(
+        table,
+        planned,
+        objective,
+        Remarks {
+            findings: &findings,
+            notices: &notices,
+        },
+        style,
+    )
 }
 
 /// Whether the page says nothing against the order of its best two points.
@@ -42,12 +53,20 @@ pub fn is_order_certain(table: &TrialTable) -> bool {
     Ranking::new(&points(table), table, None).is_certain()
 }
 
-/// The same page, with findings that the caller computed.
+/// What is to be said besides the numbers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remarks<'a> {
+    pub(super) findings: &'a [RuleFinding],
+    /// On the whole run.
+    pub(super) notices: &'a [String],
+}
+
+/// The same page, with remarks that the caller knows.
 pub(super) fn summary_with(
     table: &TrialTable,
     planned: usize,
     objective: Option<spec::Objective>,
-    findings: &[RuleFinding],
+    remarks: Remarks<'_>,
     style: PageStyle,
 ) -> String {
     let all = points(table);
@@ -68,26 +87,30 @@ pub(super) fn summary_with(
     if !unfinished.is_empty() {
         let _ = write!(page, "\nNot completed:\n{unfinished}");
     }
-    page.push_str(&remarks(table, findings));
+    page.push_str(&remarks.text(table.last_attempts().len()));
     page
 }
 
-/// A line per finding, most costly first, then the notices on the whole run.
-fn remarks(table: &TrialTable, findings: &[RuleFinding]) -> String {
-    let found = lines(findings, table.last_attempts().len())
-        .into_iter()
-        .map(|line| format!("finding: {line}\n"));
-    let mut text: String = found.collect();
-    if !text.is_empty() {
-        text.push_str("`kiln report` shows the evidence of each finding and what to run next\n");
-    }
-    notices(table, findings)
-        .iter()
-        .for_each(|notice| text.push_str(&format!("note: {}\n", without_controls(notice))));
-    if text.is_empty() {
-        text
-    } else {
-        format!("\n{text}")
+impl Remarks<'_> {
+    /// A line per finding of so many trials, most costly first, then the notices.
+    fn text(self, trials: usize) -> String {
+        let found = lines(self.findings, trials)
+            .into_iter()
+            .map(|line| format!("finding: {line}\n"));
+        let mut text: String = found.collect();
+        if !text.is_empty() {
+            text.push_str(
+                "`kiln report` shows the evidence of each finding and what to run next\n",
+            );
+        }
+        for notice in self.notices {
+            text.push_str(&format!("note: {}\n", without_controls(notice)));
+        }
+        if text.is_empty() {
+            text
+        } else {
+            format!("\n{text}")
+        }
     }
 }
 

@@ -1,10 +1,19 @@
 //! The clocks of a run: UTC for people, CLOCK_MONOTONIC for every number, and for the limits of a
 //! trial the part of it in which kiln was there to watch.
 
-use std::time::{Duration, Instant};
+use std::{
+    ffi::OsStr,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
 
-use kiln_core::{record::run_file::Anchor, units::clock};
+use kiln_core::{
+    record::{RunFolder, run_file::Anchor},
+    units::clock,
+};
 use kiln_hardware::host;
+
+/// A file that takes longer to make says nothing of the server's clock.
+const LONGEST_CREATION: Duration = Duration::from_secs(1);
 
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
 pub(super) fn monotonic_nanoseconds() -> i64 {
@@ -31,6 +40,22 @@ pub(super) fn anchor() -> Anchor {
         boot_id,
         monotonic_nanoseconds: monotonic_nanoseconds(),
     }
+}
+
+/// Seconds by which this machine's clock is ahead of that of the file server on which a folder lies, to
+/// the millisecond: by the time that the server gives a new file. `None` if no file can be made, or
+/// that takes too long to say.
+pub(super) fn ahead_of_files(folder: &RunFolder) -> Option<f64> {
+    let place = folder.open().ok()?;
+    let name = OsStr::new(".clock.new");
+    let begun = Instant::now();
+    let file = place.create(name);
+    let (now, took) = (SystemTime::now(), begun.elapsed());
+    let modified = file.and_then(|file| file.metadata()?.modified());
+    let _ = place.remove(name);
+    let seconds = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64());
+    let ahead = seconds(now)? - took.as_secs_f64() / 2.0 - seconds(modified.ok()?)?;
+    (took <= LONGEST_CREATION).then_some((ahead * 1e3).round() / 1e3)
 }
 
 /// Start of the run on the monotonic clock of `launch`'s boot, in nanoseconds; negative if the run

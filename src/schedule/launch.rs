@@ -44,6 +44,7 @@ pub(super) fn gather(
         run_anchor_nanoseconds,
         pid: std::process::id(),
         node: None,
+        clock_ahead_seconds: None,
         slurm: None,
         command_line: sources.command_line.to_vec(),
         machine: sources.instruments.machine(),

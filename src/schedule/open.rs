@@ -248,6 +248,8 @@ pub(super) fn open_among_others(
     let run_anchor_nanoseconds = clock::run_anchor(run, &anchor);
     let mut launch = gather(place.launch, anchor, run_anchor_nanoseconds, &sources);
     launch.slurm = place.slurm;
+    launch.clock_ahead_seconds =
+        clock::ahead_of_files(&launch_folder::folder(place.run, place.launch));
     if privacy(request) == Privacy::Full {
         launch.node.clone_from(&place.process.node);
     }

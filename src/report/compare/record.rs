@@ -72,7 +72,7 @@ pub fn facts(
         .map(|(base, new)| differences(base, new))
         .unwrap_or_default();
     let of_programs = runs[0].zip(runs[1]).map(|(base, new)| {
-        let [base, new] = [base, new].map(|run| run.launches.last());
+        let [base, new] = [base, new].map(|run| run.newest_at_work());
         let [old, other] = [base, new].map(|launch| launch.map(of_programs).unwrap_or_default());
         let with_files = |Difference {
                               key,
@@ -184,7 +184,7 @@ fn values(facts: BTreeMap<String, String>) -> BTreeMap<String, Value> {
 }
 
 fn launch(run: &RunFile) -> Option<BTreeMap<String, Value>> {
-    let newest = serde_json::to_value(run.launches.last()?).ok()?;
+    let newest = serde_json::to_value(run.newest_at_work()?).ok()?;
     let telling: serde_json::Map<String, Value> = TELLING
         .iter()
         .filter_map(|section| Some(((*section).to_owned(), newest.get(*section)?.clone())))

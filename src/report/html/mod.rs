@@ -22,7 +22,6 @@ use super::{
     chart::{Chart, ChartValues, dark_rules},
     diagnosis::{RuleFinding, diagnose},
     findings::{WordedFinding, told},
-    notices,
     page::Subject,
     run_settings::{RunSettings, complete_experiment},
     views::{Gallery, RunView, Spots},
@@ -167,15 +166,14 @@ impl<'a> Album<'a> {
                 line
             }
         };
-        let of = |(run, findings): (&RunView<'_>, &Vec<RuleFinding>)| {
-            notices(run.table, findings)
-                .into_iter()
-                .map(|line| named(run, line))
-                .collect::<Vec<_>>()
+        let of = |((subject, run), findings): ((&Subject<'_>, &RunView<'_>), &Vec<RuleFinding>)| {
+            let lines = subject.notices(findings).into_iter();
+            lines.map(|line| named(run, line)).collect::<Vec<_>>()
         };
+        let runs = self.subjects.iter().zip(&self.runs);
         unlike(&self.runs)
             .into_iter()
-            .chain(self.runs.iter().zip(findings).flat_map(of))
+            .chain(runs.zip(findings).flat_map(of))
             .collect()
     }
 

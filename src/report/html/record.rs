@@ -137,7 +137,7 @@ fn shell_word(path: &str) -> String {
 /// What a reader needs before any number, and the machine and versions.
 fn header(subject: &Subject<'_>) -> (Facts, Facts) {
     let rows = || subject.table.rows.iter().map(|row| &*row.fixed);
-    let launch = subject.run.and_then(|file| file.launches.last());
+    let launch = subject.run.and_then(|file| file.newest_at_work());
     let git = launch.and_then(|launch| launch.git.as_ref()).map(|git| {
         let short: String = git.commit.chars().take(12).collect();
         format!("{short}{}", if git.dirty { ", with changes" } else { "" })

@@ -2,14 +2,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io,
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use kiln_core::{input, kinds::Model, plan::Trial, record::libraries::watched_files};
+use kiln_core::{
+    kinds::Model,
+    plan::Trial,
+    record::libraries::{build_id, watched_files, with_build_id},
+};
 use kiln_hardware::maps;
 
 /// Most processes of a trial that are looked at; workers load what their parent has.
@@ -104,81 +105,8 @@ fn described(pid: u32, path: &str) -> String {
     // As the process itself sees it: it may run in a container.
     let own = PathBuf::from(format!("/proc/{pid}/root{path}"));
     let file = path.rsplit('/').next().unwrap_or(path);
-    match build_id(&own).or_else(|_| build_id(Path::new(path))) {
-        Ok(Some(id)) => format!("{file}, build id {id}"),
-        Ok(None) | Err(_) => file.to_owned(),
-    }
-}
-
-/// Most bytes of the notes of a library that are read.
-const MOST_NOTES: u64 = 1 << 16;
-/// Most program headers that are read.
-const MOST_HEADERS: u64 = 64;
-const PT_NOTE: u32 = 4;
-const NT_GNU_BUILD_ID: u32 = 3;
-
-/// The build id of a library, in hex; `None` if it has none.
-///
-/// # Errors
-/// It cannot be read, or is not a 64-bit ELF file of this byte order.
-/// Source: System V ABI, "Program Header" and "Note Section".
-fn build_id(path: &Path) -> io::Result<Option<String>> {
-    let file = input::open(path)?;
-    let head = bytes(&file, 0, 64)?;
-    let is_elf = head.starts_with(b"\x7fELF\x02");
-    if !is_elf || head[5] != if cfg!(target_endian = "little") { 1 } else { 2 } {
-        return Err(io::Error::from(io::ErrorKind::InvalidData));
-    }
-    let (at, size) = (number(&head, 32, 8), number(&head, 54, 2));
-    for index in 0..number(&head, 56, 2).min(MOST_HEADERS) {
-        let header = bytes(&file, at.saturating_add(index * size), 56)?;
-        if number(&header, 0, 4) == u64::from(PT_NOTE) {
-            let (from, length) = (number(&header, 8, 8), number(&header, 32, 8));
-            let notes = bytes(&file, from, length.min(MOST_NOTES))?;
-            if let Some(id) = id_in(&notes) {
-                return Ok(Some(id));
-            }
-        }
-    }
-    Ok(None)
-}
-
-fn id_in(notes: &[u8]) -> Option<String> {
-    let mut at = 0_usize;
-    while at + 12 <= notes.len() {
-        let part = |place: usize| number(notes, at + place, 4) as usize;
-        let (name, content, kind) = (part(0), part(4), part(8));
-        let from = at
-            .checked_add(12)?
-            .checked_add(name)?
-            .checked_next_multiple_of(4)?;
-        let until = from.checked_add(content)?;
-        let is_id =
-            kind == NT_GNU_BUILD_ID as usize && notes.get(at + 12..at + 16) == Some(b"GNU\0");
-        if is_id {
-            return notes.get(from..until).map(hex::encode);
-        }
-        at = until.checked_next_multiple_of(4)?;
-    }
-    None
-}
-
-fn bytes(file: &File, at: u64, length: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(bytes)
-}
-
-/// The number of so many bytes at a place; 0 beyond the end.
-fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
-    let mut whole = [0; 8];
-    if let Some(found) = bytes.get(at..at + length) {
-        match cfg!(target_endian = "little") {
-            true => whole[..length].copy_from_slice(found),
-            false => whole[8 - length..].copy_from_slice(found),
-        }
-    }
-    u64::from_ne_bytes(whole)
+    let id = build_id(&own).or_else(|_| build_id(Path::new(path)));
+    with_build_id(file, id.ok().flatten().as_deref())
 }
 
 #[cfg(test)]
@@ -186,37 +114,6 @@ mod tests {
     use std::{fs, process::Command};
 
     use super::*;
-
-    #[test]
-    fn a_build_id_is_that_of_the_notes_and_a_text_has_none() {
-        let place = tempfile::tempdir().unwrap();
-        let text = place.path().join("text");
-        fs::write(&text, "x".repeat(100)).unwrap();
-        assert!(build_id(&text).is_err());
-        fs::write(&text, "").unwrap();
-        assert!(build_id(&text).is_err());
-        let note = |name: &[u8], kind: u32, content: &[u8]| {
-            let mut note = Vec::new();
-            for number in [name.len() as u32, content.len() as u32, kind] {
-                note.extend(number.to_ne_bytes());
-            }
-            note.extend(name);
-            note.resize(note.len().next_multiple_of(4), 0);
-            note.extend(content);
-            note.resize(note.len().next_multiple_of(4), 0);
-            note
-        };
-        let other = note(b"other\0", 3, b"abc");
-        let own = note(b"GNU\0", 3, &[0x5c, 0x77, 0x10]);
-        assert_eq!(
-            id_in(&[other.clone(), own].concat()),
-            Some("5c7710".to_owned())
-        );
-        assert_eq!(id_in(&other), None);
-        let huge = note(b"GNU\0", 3, &[1; 20]);
-        assert_eq!(id_in(&huge[..24]), None, "a torn note");
-        assert_eq!(id_in(&[0xff; 40]), None);
-    }
 
     #[test]
     fn libraries_of_a_process_are_found_with_their_build_ids() {

@@ -14,7 +14,8 @@ use kiln_core::{
     plan::{Trial, TrialId},
     record::{
         AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TableRow, TicketCounts,
-        TicketQueue, TrialStore, collect, launch_folder, run_file::LaunchEnded,
+        TicketQueue, TrialStore, collect, launch_folder, nodes::unlike_nodes,
+        run_file::LaunchEnded,
     },
     spec::RunPlace,
     units::counted,
@@ -453,6 +454,10 @@ impl<'a> Attendant<'a> {
             }
             own.write_record().map_err(&failed)?;
             collect::collect(self.run).map_err(&failed)?;
+        }
+        let file = RunFile::read(&self.run.run_file()).map_err(RunStop::Refused)?;
+        for told in unlike_nodes(&file.launches) {
+            self.notice(&told);
         }
         let ends = super::ends(self.request, self.run)?;
         let history = History::of(&ends);

@@ -18,6 +18,7 @@ pub mod libraries;
 pub mod lock;
 pub mod message;
 pub mod model_use;
+pub mod nodes;
 pub mod note;
 pub mod peaks;
 pub mod preflight;

@@ -67,6 +67,10 @@ pub struct Launch {
     /// `node-1` and so on. Absent in other runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Seconds by which the clock of its machine was ahead of that of the file server on which the run
+    /// lies (of the kernel, on a local disk); absent if unknown, and in runs of a single launch at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_seconds: Option<f64>,
     /// The task of a Slurm job in which it works; absent outside Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmTask>,
@@ -223,6 +227,15 @@ impl RunFile {
             }
         }
         is_new || launch.libraries.len() + launch.flags.len() > known
+    }
+
+    /// The newest launch whose trials said what they run on; else the newest one. The launch that hands
+    /// a run to workers, and one that attends, run no trials, often on a machine of another kind.
+    pub fn newest_at_work(&self) -> Option<&Launch> {
+        let has_told =
+            |launch: &&Launch| !(launch.libraries.is_empty() && launch.programs.is_empty());
+        let mut launches = self.launches.iter();
+        launches.rfind(has_told).or(self.launches.last())
     }
 
     /// Reads `run.json`.

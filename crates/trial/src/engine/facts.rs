@@ -4,6 +4,9 @@
 use std::{collections::BTreeMap, fs};
 
 #[cfg(feature = "libtorch")]
+use kiln_core::record::libraries::{build_id, with_build_id};
+
+#[cfg(feature = "libtorch")]
 use super::{
     libtorch::{VersionCall, library_version},
     loaded::library_files,
@@ -12,7 +15,7 @@ use super::{
 
 /// Versions by name, of the libraries that are in this process now, by their own words: `libtorch`
 /// and `libtorch_build` (CUDA version and commit it was built from), `cudnn`, `cublas`, `nccl`,
-/// `cudart`, `nvrtc`. A library that tells none has its file's name. Some are loaded with CUDA
+/// `cudart`, `nvrtc`; of libtorch's files (`libtorch_cpu`) the build ids. A library that tells none has its file's name. Some are loaded with CUDA
 /// only, so they are there once the device is open.
 pub fn libraries() -> BTreeMap<String, String> {
     let burn = ("burn".to_owned(), "0.22.1".to_owned());
@@ -23,8 +26,14 @@ pub fn libraries() -> BTreeMap<String, String> {
 fn beside_burn() -> BTreeMap<String, String> {
     let mut found = libtorch_versions(&super::libtorch::build());
     let files = library_files();
-    let own = files.iter().filter(|(name, _)| !name.starts_with("lib"));
-    found.extend(own.map(|(name, path)| (name.clone(), version_of(name, path))));
+    found.extend(files.iter().map(|(name, path)| {
+        let told = match name.starts_with("lib") {
+            // libtorch's own files, whose version is `libtorch`.
+            true => build_of(path),
+            false => version_of(name, path),
+        };
+        (name.clone(), told)
+    }));
     found
 }
 
@@ -51,6 +60,13 @@ fn libtorch_versions(build: &str) -> BTreeMap<String, String> {
         found.insert("libtorch".to_owned(), version.to_owned());
     }
     found
+}
+
+/// A library's file with its build id, which tells two builds of one version apart.
+#[cfg(feature = "libtorch")]
+fn build_of(path: &str) -> String {
+    let id = build_id(std::path::Path::new(path)).ok().flatten();
+    with_build_id(path.rsplit('/').next().unwrap_or(path), id.as_deref())
 }
 
 /// The library's own answer, else its file's name.
