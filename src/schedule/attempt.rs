@@ -13,12 +13,12 @@ use std::{
 use kiln_core::{
     kinds::Model,
     plan::{
-        ChildDevice, Origin, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
+        ChildDevice, Origin, Outcome, TRIAL_FILE, Trial, TrialFile, child_data, child_train,
         differs_from_defaults,
     },
     record::{
-        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::attempts, launch_folder,
-        run_folder::TRIAL_YAML,
+        AttemptFile, Checkpoints, DEVICE_SEPARATOR, RunFolder, attempt::listed_attempts,
+        launch_folder, run_folder::TRIAL_YAML,
     },
     spec::{AfterTraining, Run, expand_home},
 };
@@ -98,7 +98,7 @@ pub(super) fn start(
 ) -> io::Result<Attempt> {
     let trial = setting.trial;
     // A copy of the run may have its rows without the folders of its attempts.
-    let last_folder = attempts(setting.folder, &trial.id).last().copied();
+    let last_folder = listed_attempts(setting.folder, &trial.id)?.last().copied();
     let mut attempt = last_folder.unwrap_or(0).max(setting.last_row) + 1;
     let (started_utc, run_seconds) = (
         clock::utc_now(),
@@ -194,13 +194,29 @@ fn checkpoints(folder: &RunFolder, trial: &Trial) -> Checkpoints {
     Checkpoints::new(folder.checkpoints(&trial.id), trial.id.clone())
 }
 
-/// Deletes the checkpoints of a completed trial that are not requested.
-pub(super) fn settle_checkpoints(folder: &RunFolder, trial: &Trial) -> io::Result<()> {
+/// Removes the checkpoints that an attempt of a trial, which has ended, was writing or deleting.
+pub(super) fn sweep_drafts(folder: &RunFolder, trial: &Trial, attempt: u64) -> io::Result<()> {
+    match trial.train.checkpoint {
+        Some(_) => checkpoints(folder, trial).by(attempt).sweep_own(),
+        None => Ok(()),
+    }
+}
+
+/// Deletes what attempts of a trial with a final outcome left unfinished, and the checkpoints of a
+/// completed one that are not requested.
+pub(super) fn settle_checkpoints(
+    folder: &RunFolder,
+    trial: &Trial,
+    outcome: Outcome,
+) -> io::Result<()> {
     let Some(policy) = &trial.train.checkpoint else {
         return Ok(());
     };
     let checkpoints = checkpoints(folder, trial);
     checkpoints.sweep()?;
+    if outcome != Outcome::Completed {
+        return Ok(());
+    }
     match policy.after {
         AfterTraining::Delete => checkpoints.delete(),
         after if after.keeps_best() && checkpoints.lowest_loss().is_some() => {

@@ -67,6 +67,8 @@ struct LaunchState<'a> {
     sender: Sender<Event>,
     next_token: u64,
     asked: Option<StopRequest>,
+    /// Whether SIGTERM may come for what was asked in the queue already.
+    awaits_signal: bool,
     /// Reason why no more trials are started.
     failure: Option<RunStop>,
     counts: LaunchCounts,
@@ -129,6 +131,7 @@ impl<'a> LaunchState<'a> {
             sender,
             next_token: 0,
             asked: None,
+            awaits_signal: false,
             failure: None,
             counts,
             has_room,
@@ -320,6 +323,8 @@ impl<'a> LaunchState<'a> {
         {
             *cell = self.paths.hide(cell);
         }
+        // Its process has ended, so nobody writes them.
+        let _ = attempt::sweep_drafts(&self.open.folder, trial, row.fixed.attempt);
         if let Some(reason) = disk_full.filter(|_| !full) {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
@@ -425,8 +430,8 @@ impl<'a> LaunchState<'a> {
             row: &row.fixed,
             counts: self.counts,
         });
-        if row.fixed.outcome == Outcome::Completed {
-            self.settle_checkpoints(&self.trials[index]);
+        if row.fixed.outcome.is_final() {
+            self.settle_checkpoints(&self.trials[index], row.fixed.outcome);
         }
         let is_out_of_memory = row.fixed.outcome == Outcome::Oom;
         if is_out_of_memory {
@@ -448,9 +453,9 @@ impl<'a> LaunchState<'a> {
         }
     }
 
-    /// Deletes unneeded checkpoints once the row of a completed trial is on the disk.
-    fn settle_checkpoints(&self, trial: &Trial) {
-        if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial) {
+    /// Deletes unneeded checkpoints once the final row of a trial is on the disk.
+    fn settle_checkpoints(&self, trial: &Trial, outcome: Outcome) {
+        if let Err(error) = attempt::settle_checkpoints(&self.open.folder, trial, outcome) {
             self.notice(&format!(
                 "trial {}: its checkpoints could not be deleted: {error}",
                 trial.id

@@ -1,11 +1,15 @@
 //! Errors of a file server that pass: what it answered late, or with a stale handle, it may answer at
 //! the next try.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use rustix::io::Errno;
 
-const TRIES: u32 = 5;
+/// A try that begins later is not made, whatever the others took.
+const LONGEST: Duration = Duration::from_secs(1);
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 /// An error that may pass.
@@ -27,13 +31,15 @@ impl Passing for Errno {
 /// # Errors
 /// That of the last try.
 pub fn patiently<T, E: Passing>(mut work: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-    for _ in 1..TRIES {
+    let begun = Instant::now();
+    loop {
         match work() {
-            Err(error) if passes(&error) => thread::sleep(BETWEEN_TRIES),
+            Err(error) if passes(&error) && begun.elapsed() < LONGEST => {
+                thread::sleep(BETWEEN_TRIES);
+            }
             done => return done,
         }
     }
-    work()
 }
 
 /// Whether a file server may succeed at the next try: it did not reply in time, or its handle of the

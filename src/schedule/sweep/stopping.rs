@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use kiln_core::{
-    record::{TableRow, run_file::EndCause},
+    record::{StopAsked, TableRow, run_file::EndCause},
     units::counted,
 };
+
+use signal_hook::consts::SIGTERM;
 
 use super::{Attempt, LaunchState};
 use crate::schedule::{
@@ -84,6 +86,10 @@ impl LaunchState<'_> {
     }
 
     pub(super) fn signal(&mut self, signal: i32) {
+        // `kiln stop --now` says it twice, in the queue and by Slurm.
+        if std::mem::take(&mut self.awaits_signal) && signal == SIGTERM {
+            return;
+        }
         let asked = ask(self.asked, signal);
         self.asked = Some(asked);
         self.counts.is_over = true;
@@ -112,7 +118,9 @@ impl LaunchState<'_> {
     /// they may take, where Slurm limits it.
     fn told(&self) -> (StopCause, Option<Duration>) {
         let tickets = self.tickets.as_ref();
-        let Some(unasked) = tickets.filter(|tickets| tickets.stop_asked().is_none()) else {
+        // After `kiln stop --now` nothing ends the worker before its trials have ended.
+        let is_unasked = |tickets: &&Tickets| tickets.stop_asked() != Some(StopAsked::Now);
+        let Some(unasked) = tickets.filter(is_unasked) else {
             return (StopCause::Told, None);
         };
         let left = unasked.limits.last_seconds();

@@ -4,7 +4,7 @@ use std::io;
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::attempts},
+    record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::listed_attempts},
     spec::OnOom,
 };
 
@@ -73,12 +73,12 @@ impl LaunchState<'_> {
     /// done.
     fn begin_ticket(&mut self, tickets: &mut Tickets, mut held: HeldTicket) -> io::Result<bool> {
         let run = &self.request.experiment.run;
-        let is_begun = |held: &HeldTicket| {
-            let mut trials = held.trials.iter();
-            trials.any(|trial| !attempts(tickets.run(), trial).is_empty())
-        };
+        let mut is_begun = false;
+        for trial in &held.trials {
+            is_begun |= !listed_attempts(tickets.run(), trial)?.is_empty();
+        }
         // Rows of others matter only for a trial that was begun, and for the memory of all.
-        if run.on_oom == OnOom::SkipLarger || is_begun(&held) {
+        if run.on_oom == OnOom::SkipLarger || is_begun {
             self.open.others = others(tickets)?;
         }
         self.read_history(tickets.held.iter().chain([&held]));
@@ -343,6 +343,7 @@ impl LaunchState<'_> {
         self.counts.is_over = true;
         self.notice("`kiln stop` was asked: no more trials are started here");
         if request == StopRequest::Stop {
+            self.awaits_signal = true;
             self.running
                 .iter_mut()
                 .for_each(|attempt| attempt.stop(StopCause::Told));

@@ -87,7 +87,7 @@ impl<'a> TakingBack<'a> {
             .iter()
             .any(|ticket| matches!(ticket.state, TicketState::Open | TicketState::Taken(_)));
         let mut table: Option<Table> = None;
-        let mut launches = launch_folder::launches(self.run);
+        let mut launches = launch_folder::listed(self.run)?;
         // An old list may have lacked a ticket of one that was settled.
         let has_ticket = |launch: u64| {
             let mut tickets = listed.iter();

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::OsString,
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
 use crate::{
+    folder::Folder,
     input,
     limits::{RESULT_BYTES, STATE_BYTES},
     plan::TrialId,
@@ -54,12 +55,20 @@ impl AttemptFile {
     }
 }
 
-/// The attempts of a trial that have a folder, in order.
+/// The attempts of a trial that have a folder, in order; none if they cannot be listed.
 pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(run.trial(trial)) else {
-        return Vec::new();
-    };
-    numbers(entries.flatten().map(|entry| entry.file_name()))
+    listed_attempts(run, trial).unwrap_or_default()
+}
+
+/// The same where a list that cannot be had is no empty one.
+///
+/// # Errors
+/// The folder of the trial cannot be listed.
+pub fn listed_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>> {
+    match Folder::open(&run.trial(trial)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        folder => Ok(numbers(folder?.names()?)),
+    }
 }
 
 /// Removes the drafts that a killed launch left in the folders of a trial and of its attempts, and
@@ -126,6 +135,8 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::record::run_file::write_json;
 

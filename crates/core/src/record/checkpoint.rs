@@ -81,6 +81,8 @@ pub struct ListedCheckpoint {
 pub struct Checkpoints {
     folder: PathBuf,
     trial: TrialId,
+    /// The attempt that writes and deletes; 0 if it is the launch.
+    attempt: u64,
 }
 
 /// A checkpoint in progress: its files go into [`Draft::folder`], then [`Draft::finish`] makes it a
@@ -94,7 +96,17 @@ pub struct Draft {
 
 impl Checkpoints {
     pub fn new(folder: PathBuf, trial: TrialId) -> Self {
-        Self { folder, trial }
+        Self {
+            folder,
+            trial,
+            attempt: 0,
+        }
+    }
+
+    /// The same for an attempt, whose unfinished ones bear its number.
+    #[must_use]
+    pub fn by(self, attempt: u64) -> Self {
+        Self { attempt, ..self }
     }
 
     /// Begins the checkpoint after `step`; `None` if it already exists.
@@ -108,7 +120,7 @@ impl Checkpoints {
         }
         let (above, name) = folder::split(&self.folder)?;
         let place = Folder::open(above)?.make_folder(Path::new(name))?;
-        let draft = unfinished(step, "new");
+        let draft = self.unfinished(step, "new");
         place.make_new_folder(&draft)?;
         Ok(Some(Draft {
             trial: self.trial.clone(),
@@ -374,7 +386,7 @@ impl Checkpoints {
 
     /// Deletes a checkpoint after a rename to a name that is not a checkpoint's.
     fn remove(&self, step: u64) -> io::Result<()> {
-        let doomed = unfinished(step, "old");
+        let doomed = self.unfinished(step, "old");
         self.rename(step, &doomed)?;
         Folder::open(&self.folder)?.remove(&doomed)
     }
@@ -400,14 +412,37 @@ impl Checkpoints {
     /// # Errors
     /// One cannot be removed.
     pub fn sweep(&self) -> io::Result<()> {
+        self.sweep_all(&|_| true)
+    }
+
+    /// The same of those of its own attempt, which must have ended; others may be at work.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn sweep_own(&self) -> io::Result<()> {
+        let own = format!(".{}-", self.attempt);
+        self.sweep_all(&|name| name.contains(&own))
+    }
+
+    fn sweep_all(&self, is_meant: &dyn Fn(&str) -> bool) -> io::Result<()> {
         let Some(place) = self.open()? else {
             return Ok(());
         };
-        place
-            .names()?
-            .iter()
-            .filter(|name| name.to_string_lossy().starts_with('.'))
+        let names = place.names()?;
+        let unfinished = names.iter().filter(|name| {
+            let name = name.to_string_lossy();
+            name.starts_with('.') && is_meant(&name)
+        });
+        unfinished
+            .into_iter()
             .try_for_each(|name| place.remove(name))
+    }
+
+    /// A name for a checkpoint that is being written or deleted, which no other attempt has: a worker
+    /// that was out of reach may still train beside the one that has its ticket now.
+    fn unfinished(&self, step: u64, what: &str) -> OsString {
+        let (attempt, random) = (self.attempt, fastrand::u32(..));
+        OsString::from(format!(".{step}.{attempt}-{random:08x}.{what}"))
     }
 }
 
@@ -461,17 +496,10 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // A finished draft has been renamed. A folder that cannot be removed here is removed before
-        // the next attempt.
+        // A finished draft has been renamed. A folder that cannot be removed here is swept later.
         let _ =
             folder::split(&self.folder).and_then(|(above, name)| Folder::open(above)?.remove(name));
     }
-}
-
-/// A name for a checkpoint that is being written or deleted, which no other attempt has: a worker that
-/// was out of reach may still train beside the one that has its ticket now.
-fn unfinished(step: u64, what: &str) -> OsString {
-    OsString::from(format!(".{step}.{:08x}.{what}", fastrand::u32(..)))
 }
 
 fn header(folder: &Path) -> Result<Header, String> {

@@ -69,7 +69,12 @@ impl CollectedRows {
     /// A table cannot be read, or has other columns than another one.
     pub fn read(run: &RunFolder) -> Result<Self, TableError> {
         let mut collected = Self::default();
-        for launch in launch_folder::launches(run) {
+        let launches = launch_folder::listed(run).map_err(|cause| TableError::Io {
+            path: run.path().to_owned(),
+            doing: "listing the launches",
+            cause,
+        })?;
+        for launch in launches {
             let path = launch_folder::folder(run, launch).trials_table();
             if let Some(rows) = LaunchRows::read(&path, launch, &|_, _| true)? {
                 collected.add(rows)?;

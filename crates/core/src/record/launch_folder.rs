@@ -2,6 +2,7 @@
 //! its tables, `launch.json` and its heartbeat.
 
 use std::{
+    ffi::OsString,
     fs,
     io::{self, Read, Write},
     os::unix::fs::FileExt,
@@ -86,23 +87,30 @@ pub fn folder(run: &RunFolder, launch: u64) -> RunFolder {
     RunFolder::at(run.path().join(LAUNCHES).join(launch.to_string()))
 }
 
-/// The numbers of the launches that have a folder, in order.
+/// The numbers of the launches that have a folder, in order; none if they cannot be listed.
 pub fn launches(run: &RunFolder) -> Vec<u64> {
+    listed(run).unwrap_or_default()
+}
+
+/// The same where a list that cannot be had is no empty one.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn listed(run: &RunFolder) -> io::Result<Vec<u64>> {
     numbered(run, LAUNCHES)
 }
 
 /// The numbers that folders in a folder of the run have as names, in order.
-pub(super) fn numbered(run: &RunFolder, all: &str) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(run.path().join(all)) else {
-        return Vec::new();
+pub(super) fn numbered(run: &RunFolder, all: &str) -> io::Result<Vec<u64>> {
+    let names = match Folder::open(&run.path().join(all)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        folder => folder?.names()?,
     };
-    let mut numbers: Vec<u64> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|launch| *launch < MOST_LAUNCHES)
-        .collect();
+    let number = |name: &OsString| name.to_str()?.parse().ok();
+    let numbers = names.iter().filter_map(number);
+    let mut numbers: Vec<u64> = numbers.filter(|number| *number < MOST_LAUNCHES).collect();
     numbers.sort_unstable();
-    numbers
+    Ok(numbers)
 }
 
 /// The tables of samples of a run: its own, or those of its launches.
@@ -125,7 +133,7 @@ pub fn make(run: &RunFolder, last: u64) -> io::Result<u64> {
 
 /// The same in another folder of the run, which is kept out of git.
 pub(super) fn make_numbered(run: &RunFolder, all: &str, last: u64) -> io::Result<u64> {
-    let listed = numbered(run, all).last().copied().unwrap_or(0);
+    let listed = numbered(run, all)?.last().copied().unwrap_or(0);
     let all = run.open()?.make_folder(all.as_ref())?;
     if all.kind(IGNORE.as_ref())?.is_none() {
         all.write_among_others(IGNORE.as_ref(), b"*\n")?;

@@ -20,16 +20,27 @@ type Builds<'l> = BTreeMap<&'l str, BTreeSet<String>>;
 
 /// Libraries of which several builds were loaded under one version of libtorch.
 fn other_builds(launches: &[Launch]) -> Vec<String> {
-    let mut by_library: BTreeMap<(&str, Option<&String>), Builds<'_>> = BTreeMap::new();
+    let mut by_library: BTreeMap<(&str, Option<&str>), Builds<'_>> = BTreeMap::new();
     for launch in launches {
-        let version = launch.libraries.get("libtorch");
-        for (name, value) in &launch.libraries {
+        let version = launch.libraries.get("libtorch").map(String::as_str);
+        let own = launch.libraries.iter().map(|library| (version, library));
+        // Other engines, by their names.
+        let programs = launch.programs.iter();
+        let of_programs = programs.flat_map(|(key, program)| {
+            let libraries = program.libraries.iter();
+            libraries.map(|library| (Some(key.as_str()), library))
+        });
+        for (of, (name, value)) in own.chain(of_programs) {
             if let Some((_, id)) = value.split_once(BUILD_ID) {
-                let builds = by_library.entry((name, version)).or_default();
+                let builds = by_library.entry((name, of)).or_default();
                 builds.entry(id).or_default().insert(place(launch));
             }
         }
     }
+    let remedy = match launches.iter().any(|launch| launch.node.is_some()) {
+        true => "; install one build on all nodes",
+        false => "",
+    };
     let several = by_library
         .into_iter()
         .filter(|(_, builds)| builds.len() > 1);
@@ -41,7 +52,7 @@ fn other_builds(launches: &[Launch]) -> Vec<String> {
             });
             format!(
                 "the trials of this run loaded {} builds of {name} ({}): speeds and losses may differ \
-                 by them; install one build on all nodes",
+                 by them{remedy}",
                 builds.len(),
                 each.collect::<Vec<_>>().join("; ")
             )
@@ -63,12 +74,18 @@ fn clocks_apart(launches: &[Launch]) -> Option<String> {
     ahead.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let ((least, behind), (most, before)) = (ahead.first()?, ahead.last()?);
     let apart = most - least;
+    let (before, behind) = match place(before) == place(behind) {
+        true => (
+            format!("{} in launch {}", place(before), before.launch),
+            format!("launch {}", behind.launch),
+        ),
+        false => (place(before), place(behind)),
+    };
     (apart > MOST_APART).then(|| {
         format!(
-            "the clock of {} was {apart:.1} s ahead of that of {}, and `started_utc` and `run_seconds` of \
-             their rows are apart by as much; durations are not; set the clocks of all nodes by NTP",
-            place(before),
-            place(behind)
+            "the clock of {before} was {apart:.1} s ahead of that of {behind}, and `started_utc` and \
+             `run_seconds` of their rows are apart by as much; durations are not; set the clocks of all \
+             nodes by NTP"
         )
     })
 }

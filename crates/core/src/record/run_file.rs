@@ -232,8 +232,10 @@ impl RunFile {
     /// The newest launch whose trials said what they run on; else the newest one. The launch that hands
     /// a run to workers, and one that attends, run no trials, often on a machine of another kind.
     pub fn newest_at_work(&self) -> Option<&Launch> {
-        let has_told =
-            |launch: &&Launch| !(launch.libraries.is_empty() && launch.programs.is_empty());
+        let has_told = |launch: &&Launch| {
+            let mut programs = launch.programs.values();
+            !launch.libraries.is_empty() || programs.any(|program| !program.libraries.is_empty())
+        };
         let mut launches = self.launches.iter();
         launches.rfind(has_told).or(self.launches.last())
     }

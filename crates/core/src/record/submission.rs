@@ -119,7 +119,7 @@ impl Submission {
 
     /// All submissions of a run, in order.
     pub fn all(run: &RunFolder) -> Vec<Self> {
-        let numbers = numbers(run).into_iter();
+        let numbers = numbers(run).unwrap_or_default().into_iter();
         numbers
             .filter_map(|number| Self::read(run, number))
             .collect()
@@ -137,7 +137,10 @@ impl Submission {
 }
 
 /// The numbers of all submissions of a run, in order.
-pub fn numbers(run: &RunFolder) -> Vec<u64> {
+///
+/// # Errors
+/// They cannot be listed.
+pub fn numbers(run: &RunFolder) -> io::Result<Vec<u64>> {
     numbered(run, SUBMIT)
 }
 

@@ -78,6 +78,7 @@ impl Keeper {
     /// `None` where the trial keeps no checkpoints.
     pub(crate) fn new(file: &TrialFile) -> Option<Self> {
         let checkpoints = Checkpoints::new(file.checkpoint_folder.clone()?, file.trial.clone());
+        let checkpoints = checkpoints.by(file.attempt);
         let policy = file.train.checkpoint.clone()?;
         Some(Self {
             checkpoints,

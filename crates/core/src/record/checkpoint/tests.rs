@@ -233,6 +233,20 @@ fn an_attempt_that_begins_leaves_what_another_one_is_writing() {
     fs::write(draft.folder().join("model.safetensors"), [7; 10]).unwrap();
     assert_eq!(newest(&checkpoints), (Some(2), Vec::new()));
     draft.finish(None, json!({})).unwrap();
+    // What the other one leaves is its own to sweep.
+    let other = checkpoints.clone().by(12);
+    let draft = other.begin(4).unwrap().unwrap();
+    std::mem::forget(draft);
+    checkpoints.clone().by(2).sweep_own().unwrap();
+    let unfinished = || {
+        let names = fs::read_dir(&checkpoints.folder).unwrap().flatten();
+        names
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'))
+            .count()
+    };
+    assert_eq!(unfinished(), 1);
+    other.sweep_own().unwrap();
+    assert_eq!(unfinished(), 0);
     // Both delete the same old ones.
     checkpoints.remove(1).unwrap();
     checkpoints.remove(1).unwrap();
