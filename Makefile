@@ -49,7 +49,7 @@ check-cuda-flavour: build ## checks of the CUDA flavor of libtorch without a GPU
 	@scripts/check-cuda-flavour.sh $(target)/release/kiln-trial $(target)/cuda-flavour.csv
 
 bench: build ## overhead of runner and sampler, error rates of verdicts, findings and searches, and `make bench-pytorch`; writes CSVs under target/
-	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench blocks --bench findings --bench searches --bench large_runs
+	cargo bench -p kiln --bench runner_cost --bench tick_cost --bench verdicts --bench blocks --bench findings --bench searches --bench large_runs --bench queue
 	@benches/against-pytorch.sh
 
 bench-pytorch: libtorch ## each model's step in kiln, in PyTorch and through torch.compile (a Python with torch: PYTHON=…, DEVICE=cuda)

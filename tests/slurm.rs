@@ -336,6 +336,60 @@ fn two_who_attend_replace_a_lost_worker_once() {
 }
 
 #[test]
+fn workers_from_before_count_where_more_are_asked_for() {
+    let place = sweep(6, true, 3, "");
+    fault(&place, "hold", "");
+    let ended = end(&place, &["run", "x.yaml", "--detach"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    no_fault(&place, "hold");
+    wait_until("three trials run", || is_running(&place, 3));
+    // Two are lost while nobody attends; the same command asks for two.
+    end_task(&place, "100_0", "NODE_FAIL");
+    end_task(&place, "100_1", "NODE_FAIL");
+    let mut attending = start(&place, &["run", "x.yaml"]);
+    wait_until("two more are asked for", || {
+        script(&place, 2).contains("#SBATCH --array=0-1\n")
+    });
+    wait_until("three trials run", || is_running(&place, 3));
+    // One from before is lost, too: it is replaced, for three were asked for.
+    end_task(&place, "100_2", "NODE_FAIL");
+    hear(&mut attending, "job 102: 1 task in place of workers");
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let completed = place.column("outcome");
+    let completed = completed.iter().filter(|outcome| *outcome == "completed");
+    assert_eq!(completed.count(), 6);
+}
+
+#[test]
+fn commands_that_end_before_they_print_anything_are_their_nodes_fault() {
+    let place = sweep(8, false, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    // On the first node a library is missing.
+    let text = text.replace(
+        "argv: [sh, -c, '",
+        "argv: [sh, -c, '[ \"$SLURMD_NODENAME\" != n1 ] || exit 1; ",
+    );
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let ended = end(&place, &["run", "x.yaml"]);
+    let outcomes = place.column("outcome");
+    let failed = outcomes.iter().filter(|outcome| *outcome == "failed");
+    assert_eq!(failed.count(), 2, "{ended:?}");
+    assert_eq!(outcomes.len(), 8, "{ended:?}");
+    assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
+    // Nor does a later command ask for workers there.
+    let again = end(&place, &["run", "x.yaml", "--rerun", "failed"]);
+    assert!(
+        again
+            .stderr
+            .contains("without n1, where workers of this run"),
+        "{again:?}"
+    );
+    assert_eq!(place.column("outcome").len(), 10);
+}
+
+#[test]
 fn a_job_that_slurm_starts_no_more_is_replaced() {
     let place = sweep(1, true, 1, "");
     let mut attending = start(&place, &["run", "x.yaml"]);

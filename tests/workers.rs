@@ -773,8 +773,9 @@ impl<'p> Nodes<'p> {
             .retain_mut(|worker| worker.try_wait().unwrap().is_none());
     }
 
-    /// Kills or stops workers at random moments while six of them work, until the queue is empty.
-    fn disturb(&mut self, moments: usize, random: &mut fastrand::Rng) {
+    /// Kills or stops workers at random moments while six of them work, until the queue is empty;
+    /// returns at how many.
+    fn disturb(&mut self, moments: usize, random: &mut fastrand::Rng) -> usize {
         let (mut done, begun) = (0, Instant::now());
         while !self.is_done() {
             assert!(
@@ -807,6 +808,7 @@ impl<'p> Nodes<'p> {
         }
         self.wake(Instant::now() + Duration::from_secs(300));
         self.end();
+        done
     }
 
     /// Who attends asks for a trial again whose last attempt was stopped beside one that completed:
@@ -923,7 +925,8 @@ fn survives_with(
         .unwrap();
     let mut nodes = Nodes::of(&place, variables(&place));
     let mut random = fastrand::Rng::with_seed(20_261_125);
-    nodes.disturb(moments, &mut random);
+    let done = nodes.disturb(moments, &mut random);
+    assert_eq!(done, moments, "the queue was empty too soon");
     nodes.work_until_end_of(&mut attendant);
     // A trial that met three kills in a row was given up; it may run again now that nobody kills.
     for _ in 0..3 {

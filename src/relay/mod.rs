@@ -45,6 +45,8 @@ use program::Started;
 use streams::{Event, Streams};
 use talk::Talk;
 
+/// Standard output of a program, in the folder of its attempt.
+pub const STDOUT: &str = "stdout.txt";
 /// Time between two looks at the program.
 const LOOK: Duration = Duration::from_millis(250);
 /// Longest time that an ended program's output may stay open: a process that it left holds it.

@@ -81,7 +81,7 @@ impl Streams {
         let shared = Arc::new(Shared::new(metrics));
         let (forward, forwarded) = forwarder();
         let waited = started.waited();
-        let kept = KeptOutput::create(&folder.join("stdout.txt"));
+        let kept = KeptOutput::create(&folder.join(super::STDOUT));
         let stdout = {
             let (shared, events) = (Arc::clone(&shared), events.clone());
             reader(started.stdout, kept, move |chunk, lines| {

@@ -1,6 +1,6 @@
 //! The end of an attempt: reaps the child, judges how it ended, and makes its row.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use kiln_core::{
     plan::{Outcome, Trial},
@@ -17,17 +17,23 @@ use kiln_core::{
 use kiln_hardware::processor::has_bf16;
 
 use super::Attempt;
-use crate::schedule::{
-    Instruments,
-    instruments::{AttemptReadings, LeasedGpu},
-    judge::{AttemptEnding, Exit, Judgment, StopCause, judge},
-    listen::ChildState,
-    memory,
-    programs::ChildKind,
-    row::{AttemptFacts, row},
-    supervisor::Supervisor,
-    testimony::{Testimony, contradiction},
+use crate::{
+    relay,
+    schedule::{
+        Instruments,
+        instruments::{AttemptReadings, LeasedGpu},
+        judge::{AttemptEnding, Exit, Judgment, StopCause, judge},
+        listen::ChildState,
+        memory,
+        programs::ChildKind,
+        row::{AttemptFacts, row},
+        supervisor::Supervisor,
+        testimony::{Testimony, contradiction},
+    },
 };
+
+/// A command that ran for so long has begun, also if it prints nothing.
+const BEGUN: Duration = Duration::from_secs(60);
 
 /// An ended attempt.
 pub(in crate::schedule) struct Finished {
@@ -104,6 +110,10 @@ impl Attempt {
         instruments: &mut Instruments,
         supervisor: &mut Supervisor,
     ) -> Finished {
+        // A command is ready once its program is started, which may lack a library or its device.
+        let printed = self.folder.join(relay::STDOUT).metadata();
+        let has_begun =
+            self.started.elapsed() >= BEGUN || printed.is_ok_and(|printed| printed.len() > 0);
         let reaped = self.reap(supervisor);
         let readings = reaped.readings(trial, around, instruments);
         let lost = lost(&readings, around.devices);
@@ -155,7 +165,7 @@ impl Attempt {
         Finished {
             row,
             cannot_run: reaped.stopped.is_none() && reaped.is_absent() && lost.is_none(),
-            was_ready: reaped.heard.ready,
+            was_ready: reaped.heard.ready && (!reaped.kind.is_relay() || has_begun),
             disk_full,
             lost,
             flags: result

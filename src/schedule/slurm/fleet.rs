@@ -63,8 +63,10 @@ pub(in crate::schedule) struct Fleet {
     run: RunFolder,
     queue: TicketQueue,
     client: Client,
-    /// Since the newest submission that is not a replacement.
+    /// All that have a job, in order.
     submissions: Vec<Submission>,
+    /// Tasks of this fleet that were seen to wait or run.
+    alive: BTreeSet<TaskId>,
     /// The highest number of a submission, also of one without a job.
     newest: u64,
     /// When a submission without a job and without an answer was first seen.
@@ -105,10 +107,14 @@ impl Fleet {
         if jobs.is_empty() {
             return Ok(None);
         }
-        let submissions = since_the_newest_request(Submission::all(run));
-        let lost_nodes = submissions.iter().flat_map(|one| one.lost_nodes.clone());
+        let mut submissions = Submission::all(run);
+        submissions.retain(|one| one.job.is_some());
+        let newest = submissions.last();
         Ok(Some(Self {
-            lost_nodes: lost_nodes.collect(),
+            lost_nodes: newest.map_or_else(BTreeSet::new, |one| {
+                one.lost_nodes.iter().cloned().collect()
+            }),
+            alive: BTreeSet::new(),
             run: run.clone(),
             queue: queue.clone(),
             client,
@@ -195,12 +201,14 @@ impl Fleet {
                     }
                     waiting += usize::from(!is_worn_out);
                     self.waited.insert(*id);
+                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Running => {
                     running += 1;
                     beginning += usize::from(!has_begun(*id, words.get(id), workers));
                     self.waited.remove(id);
+                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Over => self.over(*id, words.get(id), workers, tell)?,
@@ -208,7 +216,8 @@ impl Fleet {
         }
         self.tell_waiting(waiting, waiting + running, reason, tell);
         if self.queue.stop_asked().is_none() {
-            let own = tasks.iter().filter_map(|id| words.get(id));
+            let own = self.tasks_since(self.request());
+            let own = own.iter().filter_map(|id| words.get(id));
             let restarts = own.map(restarts).sum();
             let unclaimed = counts.open.saturating_sub(waiting + beginning);
             self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
@@ -216,13 +225,23 @@ impl Fleet {
         Ok(())
     }
 
+    /// The newest submission that replaces nobody: what its workers were asked for is counted since
+    /// then.
+    fn request(&self) -> u64 {
+        let mut newest = self.submissions.iter().rev();
+        let request = newest.find(|one| !one.is_replacement);
+        request.map_or(0, |one| one.submission)
+    }
+
     /// Somebody else who attends, or who asked for workers again, may have submitted some.
     fn learn(&mut self) {
         let known: BTreeSet<u64> = self.submissions.iter().map(|one| one.submission).collect();
-        let oldest = known.first().copied().unwrap_or(0);
-        let mut others = submission::numbers(&self.run);
+        // Without a list nothing is learnt now.
+        let Ok(mut others) = submission::numbers(&self.run) else {
+            return;
+        };
         self.newest = others.last().copied().unwrap_or(0);
-        others.retain(|number| *number > oldest && !known.contains(number));
+        others.retain(|number| !known.contains(number));
         for number in others {
             let submission = Submission::read(&self.run, number);
             if submission.as_ref().is_none_or(Submission::is_unanswered) {
@@ -236,7 +255,10 @@ impl Fleet {
                 self.watch.add_job(job, one.tasks);
                 self.lost_nodes.extend(one.lost_nodes.iter().cloned());
                 if !one.is_replacement {
-                    self.endings.clear();
+                    // Whatever became of the others, somebody asked again.
+                    self.endings
+                        .values_mut()
+                        .for_each(|all| *all = Ending::Other);
                     (self.fruitless, self.has_told_no_more) = (0, false);
                 }
                 let at = self
@@ -245,16 +267,22 @@ impl Fleet {
                 self.submissions.insert(at, one);
             }
         }
-        self.submissions = since_the_newest_request(std::mem::take(&mut self.submissions));
     }
 
     fn tasks(&self) -> Vec<TaskId> {
+        self.tasks_since(0)
+    }
+
+    /// The tasks of this submission and all later ones.
+    fn tasks_since(&self, submission: u64) -> Vec<TaskId> {
         let tasks = |one: &Submission| {
             let (job, tasks) = (one.job, one.tasks);
             job.into_iter()
                 .flat_map(move |job| (0..tasks).map(move |task| TaskId { job, task }))
         };
-        self.submissions.iter().flat_map(tasks).collect()
+        let since = |one: &&Submission| one.submission >= submission;
+        let own = self.submissions.iter().filter(since);
+        own.flat_map(tasks).collect()
     }
 
     /// A task is over: is it known why, and does that say something of the next?
@@ -266,6 +294,13 @@ impl Fleet {
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
         if self.endings.contains_key(&id) {
+            return Ok(());
+        }
+        let mut before = self.submissions.iter();
+        let is_older = before.any(|one| one.job == Some(id.job) && one.submission < self.request());
+        if is_older && !self.alive.contains(&id) {
+            // It was over before workers were asked for again.
+            self.endings.insert(id, Ending::Other);
             return Ok(());
         }
         let mut own = workers.iter().rev();
@@ -436,8 +471,8 @@ impl Fleet {
             .filter(|ending| **ending == Ending::Cancelled)
             .count();
         let slurm = self.slurm();
-        let first = self.submissions.first().map_or(0, |one| one.tasks as usize);
-        let wanted = first.saturating_sub(cancelled + alive);
+        let workers = usize::try_from(slurm.workers).unwrap_or(usize::MAX);
+        let wanted = workers.saturating_sub(cancelled + alive);
         let needed = wanted.min(unclaimed);
         if needed == 0 {
             return match alive == 0 && open > 0 && cancelled > 0 {
@@ -451,7 +486,9 @@ impl Fleet {
                 false => Ok(()),
             };
         }
-        let made = self.submissions.iter().filter(|one| one.is_replacement);
+        let request = self.request();
+        let since = |one: &&Submission| one.is_replacement && one.submission > request;
+        let made = self.submissions.iter().filter(since);
         let used = restarts + made.map(|one| one.tasks as usize).sum::<usize>();
         let allowed = usize::try_from(slurm.resubmissions).unwrap_or(usize::MAX);
         let left = allowed.saturating_sub(used);
@@ -494,8 +531,7 @@ impl Fleet {
         slurm: Slurm,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
-        let pause = self.beat * 2_u32.saturating_pow(self.replaced).min(LONGEST_PAUSE);
-        self.pause_until = Instant::now() + pause;
+        self.pause_until = Instant::now() + pause(self.beat, self.replaced);
         self.replaced = self.replaced.saturating_add(1);
         let Some(newest) = self.submissions.last() else {
             return Ok(());
@@ -551,12 +587,10 @@ impl Fleet {
     }
 }
 
-/// The submissions from the newest one that replaces nobody on: older workers count no more.
-fn since_the_newest_request(mut submissions: Vec<Submission>) -> Vec<Submission> {
-    let is_request = |one: &Submission| !one.is_replacement && one.job.is_some();
-    let first = submissions.iter().rposition(is_request);
-    submissions.drain(..first.unwrap_or(0));
-    submissions
+/// A pause before the next replacement, after so many in a row without a new row: each twice as long as
+/// the one before.
+fn pause(beat: Duration, replaced: u32) -> Duration {
+    beat * 2_u32.saturating_pow(replaced).min(LONGEST_PAUSE)
 }
 
 /// Whether the worker of this start of a task has a launch.
@@ -626,4 +660,18 @@ pub(super) fn last_line(log: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&end);
     let line = text.lines().rfind(|line| !line.trim().is_empty())?;
     Some(without_controls(line.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_without_a_row_in_between_come_less_and_less_often() {
+        let beat = Duration::from_secs(30);
+        let seconds: Vec<u64> = [0, 1, 2, 4, 5, 40]
+            .map(|replaced| pause(beat, replaced).as_secs())
+            .into();
+        assert_eq!(seconds, [30, 60, 120, 480, 600, 600]);
+    }
 }

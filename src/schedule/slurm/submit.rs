@@ -1,10 +1,21 @@
 //! Gives job arrays of workers to Slurm. What is asked for is on the disk before `sbatch` is called:
 //! a reply that never came is found again by the job's name.
 
-use std::{collections::BTreeMap, io, path::PathBuf, thread, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
+
+use jiff::SignedDuration;
 
 use kiln_core::{
-    record::{RunFolder, Submission, TicketQueue, submission},
+    record::{
+        LaunchFile, RunFolder, Submission, TicketQueue, launch_folder, run_file::EndCause,
+        submission,
+    },
     spec::Slurm,
     units::counted,
 };
@@ -22,6 +33,10 @@ const SET_BY_SLURM: &str = "CUDA_VISIBLE_DEVICES";
 /// Looks for a job whose reply did not come, and the time between two.
 const LOOKS: u32 = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// `sbatch` may take so long: a full queue makes it try again for two minutes.
+const SUBMITTING: SignedDuration = SignedDuration::from_mins(3);
+/// A node that was bad gets no workers for so long.
+const BAD_FOR: SignedDuration = SignedDuration::from_hours(24);
 /// Longest part of a job's name that is the experiment's.
 const MOST_OF_NAME: usize = 40;
 
@@ -88,9 +103,15 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
         program: run.program.clone(),
         variables,
         kill_wait_seconds: config.as_deref().and_then(states::kill_wait),
-        lost_nodes: Vec::new(),
+        lost_nodes: bad_nodes(run.folder, jiff::Timestamp::now()),
         replacement: None,
     };
+    if !array.lost_nodes.is_empty() {
+        submitted.notices.push(format!(
+            "without {}, where workers of this run could not run trials within the last day",
+            array.lost_nodes.join(", ")
+        ));
+    }
     let made = submit_array(client, run.folder, run.queue, array).map_err(|error| match error {
         SubmitError::Io(error) => failed(error),
         SubmitError::Client(error) => cannot_run(&error),
@@ -98,6 +119,22 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
     })?;
     submitted.job = made.job.map(|job| (job, made.tasks));
     Ok(submitted)
+}
+
+/// The nodes on which a launch ended in the last day because of its node: it may be mended by then.
+fn bad_nodes(run: &RunFolder, now: jiff::Timestamp) -> Vec<String> {
+    let launches = launch_folder::launches(run).into_iter();
+    let files = launches.filter_map(|launch| LaunchFile::read(run, launch));
+    let bad = files.filter(|file| {
+        let ended = file.launch.ended.as_ref();
+        ended.is_some_and(|ended| {
+            let at = ended.utc.parse::<jiff::Timestamp>();
+            let is_recent = |at: jiff::Timestamp| now.duration_since(at) < BAD_FOR;
+            ended.cause == Some(EndCause::BadNode) && at.is_ok_and(is_recent)
+        })
+    });
+    let nodes: BTreeSet<String> = bad.filter_map(|file| file.process.node).collect();
+    nodes.into_iter().collect()
 }
 
 fn cannot_run(error: &ClientError) -> RunStop {
@@ -293,6 +330,12 @@ fn job_of_name(client: Client, name: &str) -> Result<Option<u64>, ClientError> {
     Ok(accounted.and_then(first))
 }
 
+/// Whether `sbatch` may still be at work on it.
+fn is_young(submission: &Submission) -> bool {
+    let submitted = submission.submitted_utc.parse::<jiff::Timestamp>();
+    submitted.is_ok_and(|at| jiff::Timestamp::now().duration_since(at) < SUBMITTING)
+}
+
 /// The jobs of a run with their numbers of tasks. A reply that never came is looked up: a job that
 /// is not found by its name was never made.
 ///
@@ -302,12 +345,17 @@ pub(super) fn known_jobs(client: Client, run: &RunFolder) -> Result<Vec<(u64, u3
     let mut jobs = Vec::new();
     for mut one in Submission::all(run) {
         if one.is_unanswered() {
-            match job_of_name(client, &one.name)? {
-                Some(job) => one.job = Some(job),
-                None => one.refused = Some("no job of this name was found".to_owned()),
+            let found = job_of_name(client, &one.name)?;
+            // Who submits it may have had an answer meanwhile.
+            let now = Submission::read(run, one.submission);
+            if let Some(now) = now.filter(|now| !now.is_unanswered()) {
+                one = now;
+            } else if found.is_some() || !is_young(&one) {
+                let none = || "no job of this name was found".to_owned();
+                (one.job, one.refused) = (found, found.is_none().then(none));
+                // It is looked up again by who comes next.
+                let _ = one.write(run);
             }
-            // It is looked up again by who comes next.
-            let _ = one.write(run);
         }
         jobs.extend(one.job.map(|job| (job, one.tasks)));
     }

@@ -135,12 +135,17 @@ fn why_without_gpus(
     let was_given_some = request
         .visible_devices
         .is_none_or(|visible| !visible.is_empty());
-    match instruments.absence().filter(|_| was_given_some) {
-        Some(why) => Ok(Some(has_none(&why))),
-        None => Err(RunStop::CannotRun(has_none(
-            "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)",
-        ))),
+    if !was_given_some {
+        let why = "Slurm gave this job none (`CUDA_VISIBLE_DEVICES`)";
+        return Err(RunStop::CannotRun(has_none(why)));
     }
+    let why = instruments.absence().unwrap_or_else(|| {
+        let given = request.visible_devices.unwrap_or("any");
+        format!(
+            "the driver lists none of those that Slurm gave it (`CUDA_VISIBLE_DEVICES` {given})"
+        )
+    });
+    Ok(Some(has_none(&why)))
 }
 
 /// Works here on a run that has a queue, beside whoever else does, and collects.
