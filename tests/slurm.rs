@@ -191,6 +191,7 @@ fn no_more_workers_are_asked_for_than_there_are_tickets_or_tasks_of_an_array() {
         "{ended:?}"
     );
     assert!(script(&place, 1).contains("#SBATCH --array=0-1\n"));
+    assert!(!place.latest().join("submit/2").exists());
     let place = sweep(4, false, 4, "");
     fault(&place, "most", "4");
     let ended = end(&place, &["run", "x.yaml"]);
@@ -201,6 +202,7 @@ fn no_more_workers_are_asked_for_than_there_are_tickets_or_tasks_of_an_array() {
         "{ended:?}"
     );
     assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(!place.latest().join("submit/2").exists());
 }
 
 #[test]
@@ -375,7 +377,7 @@ fn commands_that_end_before_they_print_anything_are_their_nodes_fault() {
     let ended = end(&place, &["run", "x.yaml"]);
     let outcomes = place.column("outcome");
     let failed = outcomes.iter().filter(|outcome| *outcome == "failed");
-    assert_eq!(failed.count(), 2, "{ended:?}");
+    assert_eq!(failed.count(), 3, "{ended:?}");
     assert_eq!(outcomes.len(), 8, "{ended:?}");
     assert!(script(&place, 2).contains("#SBATCH --exclude=n1\n"));
     // Nor does a later command ask for workers there.
@@ -386,7 +388,43 @@ fn commands_that_end_before_they_print_anything_are_their_nodes_fault() {
             .contains("without n1, where workers of this run"),
         "{again:?}"
     );
-    assert_eq!(place.column("outcome").len(), 10);
+    assert_eq!(place.column("outcome").len(), 11);
+}
+
+#[test]
+fn commands_that_fail_everywhere_are_nobodys_nodes_fault() {
+    let place = sweep(12, false, 1, "");
+    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
+    let text = text.replace("argv: [sh, -c, '", "argv: [sh, -c, 'exit 1; ");
+    fs::write(place.path("x.yaml"), text).unwrap();
+    let ended = end(&place, &["run", "x.yaml"]);
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stderr.contains("3 workers in a row came to nothing")
+            && ended.stderr.contains("before they began"),
+        "{ended:?}"
+    );
+    assert_eq!(place.column("outcome"), ["failed"; 9]);
+    // Mended, or not: none of the nodes is passed over.
+    let again = end(&place, &["run", "x.yaml"]);
+    assert!(!again.stderr.contains("without n"), "{again:?}");
+}
+
+#[test]
+fn fewer_workers_than_asked_for_are_a_fleet_of_their_own() {
+    // Two tickets for eight workers: two are asked for, and somebody cancels them.
+    let place = sweep(2, true, 8, "");
+    let attending = start(&place, &["run", "x.yaml"]);
+    wait_until("both run", || is_running(&place, 2));
+    end_task(&place, "100_0", "CANCELLED");
+    end_task(&place, "100_1", "CANCELLED");
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    assert!(
+        ended.stderr.contains("the workers were cancelled"),
+        "{ended:?}"
+    );
+    assert!(!place.latest().join("submit/2").exists());
 }
 
 #[test]
@@ -522,9 +560,7 @@ fn a_setup_that_fails_again_and_again_ends_the_attendance() {
                 run.slurm.setup ended with 1";
     assert!(ended.stderr.contains(said), "{ended:?}");
     assert!(
-        ended
-            .stderr
-            .contains("3 workers in a row ended without a trial"),
+        ended.stderr.contains("3 workers in a row came to nothing"),
         "{ended:?}"
     );
     assert!(!place.latest().join("submit/4").exists());
@@ -636,9 +672,7 @@ fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
     let ended = Ended::of(attending.wait_with_output().unwrap());
     assert_eq!(ended.status, Some(3), "{ended:?}");
     assert!(
-        ended
-            .stderr
-            .contains("3 workers in a row ended without a trial")
+        ended.stderr.contains("3 workers in a row came to nothing")
             && ended
                 .stderr
                 .contains("give workers more time (`run.slurm.time`)"),

@@ -13,6 +13,7 @@ use std::{
 };
 
 use kiln_core::{
+    kinds::Model,
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, StoreError, TableChange, TableRow, run_file::EndCause},
     spec::Order,
@@ -329,7 +330,8 @@ impl<'a> LaunchState<'a> {
             let stop = disk::full_in_the_child(&reason, self.open.folder.path());
             self.start_no_more(RunStop::CannotRun(stop));
         }
-        self.judge_node(&row, was_ready);
+        let is_command = matches!(&*trial.model, Model::Command(_));
+        self.judge_node(&row, was_ready, is_command);
         self.keep(row, index);
         if let Some(lost) = lost {
             self.lose(&lost);

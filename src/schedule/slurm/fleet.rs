@@ -22,7 +22,7 @@ use super::{
     client::{Client, ClientError},
     look::{SlurmSays, Watch, Word},
     states::{Stage, TaskId, TaskReport},
-    submit::{SubmitError, WorkerArray, known_jobs, submit_array},
+    submit::{SubmitError, WorkerArray, known_jobs, looked_up, submit_array},
 };
 use crate::schedule::{RunStop, clock::utc_now};
 
@@ -47,6 +47,15 @@ pub(in crate::schedule) struct WorkerSeen {
     pub(in crate::schedule) has_begun_a_trial: bool,
 }
 
+/// The rows of a run, as far as they tell of its workers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::schedule) struct RowsSeen {
+    /// Trials that have one.
+    pub(in crate::schedule) trials: usize,
+    /// Whether some trial has a result.
+    pub(in crate::schedule) has_result: bool,
+}
+
 /// What became of a task that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -65,12 +74,11 @@ pub(in crate::schedule) struct Fleet {
     client: Client,
     /// All that have a job, in order.
     submissions: Vec<Submission>,
-    /// Tasks of this fleet that were seen to wait or run.
-    alive: BTreeSet<TaskId>,
     /// The highest number of a submission, also of one without a job.
     newest: u64,
-    /// When a submission without a job and without an answer was first seen.
-    unanswered: HashMap<u64, Instant>,
+    /// When a submission without a job and without an answer was first seen, and whether its job was
+    /// looked up since it should have had one.
+    unanswered: HashMap<u64, (Instant, bool)>,
     watch: Watch,
     beat: Duration,
     endings: HashMap<TaskId, Ending>,
@@ -81,6 +89,8 @@ pub(in crate::schedule) struct Fleet {
     /// Replacements in a row without a new row.
     replaced: u32,
     rows: usize,
+    /// Whether some trial has a result.
+    has_result: bool,
     /// Before this moment nobody is replaced.
     pause_until: Instant,
     told_waiting: Option<usize>,
@@ -114,7 +124,6 @@ impl Fleet {
             lost_nodes: newest.map_or_else(BTreeSet::new, |one| {
                 one.lost_nodes.iter().cloned().collect()
             }),
-            alive: BTreeSet::new(),
             run: run.clone(),
             queue: queue.clone(),
             client,
@@ -131,6 +140,7 @@ impl Fleet {
             fruitless: 0,
             replaced: 0,
             rows: 0,
+            has_result: false,
             pause_until: Instant::now(),
             told_waiting: None,
             told_held: BTreeSet::new(),
@@ -162,9 +172,10 @@ impl Fleet {
         &mut self,
         workers: &[WorkerSeen],
         counts: TicketCounts,
-        rows: usize,
+        rows: RowsSeen,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
+        self.has_result = rows.has_result;
         let (words, answers, silence) = {
             let seen = self.watch.seen();
             (seen.words.clone(), seen.answers, seen.silence.clone())
@@ -174,8 +185,8 @@ impl Fleet {
         if answers == 0 {
             return Ok(());
         }
-        if rows > self.rows {
-            (self.rows, self.replaced) = (rows, 0);
+        if rows.trials > self.rows {
+            (self.rows, self.replaced) = (rows.trials, 0);
         }
         let tasks = self.tasks();
         // Of those that run or are about to, some have no ticket yet and will take one.
@@ -201,14 +212,12 @@ impl Fleet {
                     }
                     waiting += usize::from(!is_worn_out);
                     self.waited.insert(*id);
-                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Running => {
                     running += 1;
                     beginning += usize::from(!has_begun(*id, words.get(id), workers));
                     self.waited.remove(id);
-                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Over => self.over(*id, words.get(id), workers, tell)?,
@@ -216,8 +225,7 @@ impl Fleet {
         }
         self.tell_waiting(waiting, waiting + running, reason, tell);
         if self.queue.stop_asked().is_none() {
-            let own = self.tasks_since(self.request());
-            let own = own.iter().filter_map(|id| words.get(id));
+            let own = tasks.iter().filter_map(|id| words.get(id));
             let restarts = own.map(restarts).sum();
             let unclaimed = counts.open.saturating_sub(waiting + beginning);
             self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
@@ -225,12 +233,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// The newest submission that replaces nobody: what its workers were asked for is counted since
-    /// then.
-    fn request(&self) -> u64 {
-        let mut newest = self.submissions.iter().rev();
-        let request = newest.find(|one| !one.is_replacement);
-        request.map_or(0, |one| one.submission)
+    /// The place of the newest submission that replaces nobody: what counts is counted since then.
+    fn request(&self) -> usize {
+        let request = self.submissions.iter().rposition(|one| !one.is_replacement);
+        request.unwrap_or(0)
     }
 
     /// Somebody else who attends, or who asked for workers again, may have submitted some.
@@ -244,45 +250,57 @@ impl Fleet {
         others.retain(|number| !known.contains(number));
         for number in others {
             let submission = Submission::read(&self.run, number);
-            if submission.as_ref().is_none_or(Submission::is_unanswered) {
-                self.unanswered.entry(number).or_insert_with(Instant::now);
+            let Some(one) = self.answered(number, submission) else {
                 continue;
+            };
+            let Some(job) = one.job else { continue };
+            self.watch.add_job(job, one.tasks);
+            self.lost_nodes.extend(one.lost_nodes.iter().cloned());
+            if !one.is_replacement {
+                // Whatever became of the others, somebody asked again.
+                (self.fruitless, self.has_told_no_more) = (0, false);
             }
-            self.unanswered.remove(&number);
-            if let Some(one) = submission
-                && let Some(job) = one.job
-            {
-                self.watch.add_job(job, one.tasks);
-                self.lost_nodes.extend(one.lost_nodes.iter().cloned());
-                if !one.is_replacement {
-                    // Whatever became of the others, somebody asked again.
-                    self.endings
-                        .values_mut()
-                        .for_each(|all| *all = Ending::Other);
-                    (self.fruitless, self.has_told_no_more) = (0, false);
-                }
-                let at = self
-                    .submissions
-                    .partition_point(|other| other.submission < number);
-                self.submissions.insert(at, one);
-            }
+            let at = self
+                .submissions
+                .partition_point(|other| other.submission < number);
+            self.submissions.insert(at, one);
         }
     }
 
-    fn tasks(&self) -> Vec<TaskId> {
-        self.tasks_since(0)
+    /// A submission that is no longer on its way; one that has been for long is looked up once.
+    fn answered(&mut self, number: u64, submission: Option<Submission>) -> Option<Submission> {
+        if let Some(one) = submission.as_ref().filter(|one| !one.is_unanswered()) {
+            self.unanswered.remove(&number);
+            return Some(one.clone());
+        }
+        let (since, was_looked_up) = self
+            .unanswered
+            .entry(number)
+            .or_insert((Instant::now(), false));
+        if since.elapsed() < self.beat * UNANSWERED || std::mem::replace(was_looked_up, true) {
+            return None;
+        }
+        let found = looked_up(self.client, &self.run, submission?).ok()?;
+        (!found.is_unanswered()).then_some(found)
     }
 
-    /// The tasks of this submission and all later ones.
-    fn tasks_since(&self, submission: u64) -> Vec<TaskId> {
+    /// The tasks that count: those of the newest request and after it, and those that it found alive.
+    fn tasks(&self) -> Vec<TaskId> {
         let tasks = |one: &Submission| {
             let (job, tasks) = (one.job, one.tasks);
             job.into_iter()
                 .flat_map(move |job| (0..tasks).map(move |task| TaskId { job, task }))
         };
-        let since = |one: &&Submission| one.submission >= submission;
-        let own = self.submissions.iter().filter(since);
-        own.flat_map(tasks).collect()
+        let counted = &self.submissions[self.request()..];
+        let before = counted.first().into_iter();
+        let before = before.flat_map(|request| &request.alive_before);
+        before
+            .map(|(job, task)| TaskId {
+                job: *job,
+                task: *task,
+            })
+            .chain(counted.iter().flat_map(tasks))
+            .collect()
     }
 
     /// A task is over: is it known why, and does that say something of the next?
@@ -294,13 +312,6 @@ impl Fleet {
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
         if self.endings.contains_key(&id) {
-            return Ok(());
-        }
-        let mut before = self.submissions.iter();
-        let is_older = before.any(|one| one.job == Some(id.job) && one.submission < self.request());
-        if is_older && !self.alive.contains(&id) {
-            // It was over before workers were asked for again.
-            self.endings.insert(id, Ending::Other);
             return Ok(());
         }
         let mut own = workers.iter().rev();
@@ -340,8 +351,14 @@ impl Fleet {
             (None, None) if self.waited.contains(&id) || was_asked => Ending::Cancelled,
             (Some(report), None) if report.is_success() => Ending::Other,
             (_, None) => Ending::Fruitless,
-            // Its node gets no other one, so the next has a better chance.
-            (_, Some(worker)) if worker.cause == Some(EndCause::BadNode) => Ending::Other,
+            // Its node gets no other one, so the next has a better chance: unless trials failed there
+            // and nobody has got a result yet, so that they may be to blame.
+            (_, Some(worker)) if worker.cause == Some(EndCause::BadNode) => {
+                match self.has_result || !worker.has_begun_a_trial {
+                    true => Ending::Other,
+                    false => Ending::Fruitless,
+                }
+            }
             (Some(report), Some(worker))
                 if !worker.has_begun_a_trial && !report.is_success() && !report.is_lost_node() =>
             {
@@ -381,6 +398,12 @@ impl Fleet {
         self.fruitless += 1;
         let how = report.map_or("Slurm has forgotten it".to_owned(), TaskReport::ending);
         let when = match worker {
+            Some(worker) if worker.has_begun_a_trial => {
+                format!(
+                    "after trials failed in launch {} before they began",
+                    worker.launch
+                )
+            }
             Some(worker) => format!("before launch {} began a trial", worker.launch),
             None => "before its worker began".to_owned(),
         };
@@ -395,7 +418,7 @@ impl Fleet {
         }
         let log = log.map_or(String::new(), |log| format!(", see {}", log.display()));
         Err(RunStop::CannotRun(format!(
-            "{MOST_FRUITLESS} workers in a row ended without a trial; the last one: {what}{log}; \
+            "{MOST_FRUITLESS} workers in a row came to nothing; the last one: {what}{log}; \
              `kiln stop {}` cancels those that wait",
             self.run.path().display()
         )))
@@ -466,13 +489,14 @@ impl Fleet {
         restarts: usize,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
-        let cancelled = self.endings.values();
-        let cancelled = cancelled
-            .filter(|ending| **ending == Ending::Cancelled)
-            .count();
+        let is_cancelled = |id: &TaskId| self.endings.get(id) == Some(&Ending::Cancelled);
+        let cancelled = self.tasks().iter().filter(|id| is_cancelled(id)).count();
         let slurm = self.slurm();
-        let workers = usize::try_from(slurm.workers).unwrap_or(usize::MAX);
-        let wanted = workers.saturating_sub(cancelled + alive);
+        let counted = &self.submissions[self.request()..];
+        let asked = counted
+            .first()
+            .map_or(0, |request| request.asked.unwrap_or(request.tasks) as usize);
+        let wanted = asked.saturating_sub(cancelled + alive);
         let needed = wanted.min(unclaimed);
         if needed == 0 {
             return match alive == 0 && open > 0 && cancelled > 0 {
@@ -486,9 +510,7 @@ impl Fleet {
                 false => Ok(()),
             };
         }
-        let request = self.request();
-        let since = |one: &&Submission| one.is_replacement && one.submission > request;
-        let made = self.submissions.iter().filter(since);
+        let made = counted.iter().filter(|one| one.is_replacement);
         let used = restarts + made.map(|one| one.tasks as usize).sum::<usize>();
         let allowed = usize::try_from(slurm.resubmissions).unwrap_or(usize::MAX);
         let left = allowed.saturating_sub(used);
@@ -496,8 +518,8 @@ impl Fleet {
             return self.no_more(alive, allowed, tell);
         }
         // Whoever submits workers now, of whom nothing is known yet.
-        let is_recent = |since: &Instant| since.elapsed() < self.beat * UNANSWERED;
-        let is_submitting = self.unanswered.values().any(is_recent);
+        let mut unanswered = self.unanswered.values();
+        let is_submitting = unanswered.any(|(since, _)| since.elapsed() < self.beat * UNANSWERED);
         if Instant::now() < self.pause_until || is_submitting {
             return Ok(());
         }
@@ -543,6 +565,8 @@ impl Fleet {
             variables: newest.variables.clone(),
             kill_wait_seconds: newest.kill_wait_seconds,
             lost_nodes: self.lost_nodes.iter().cloned().collect(),
+            asked: None,
+            alive_before: Vec::new(),
             replacement: Some(self.newest + 1),
         };
         match submit_array(self.client, &self.run, &self.queue, array) {

@@ -23,7 +23,7 @@ pub use self::{
     submit::{SlurmRun, SlurmSubmitted, submit_workers},
 };
 pub(super) use self::{
-    fleet::{Fleet, WorkerSeen},
+    fleet::{Fleet, RowsSeen, WorkerSeen},
     look::{SlurmSays, Word},
     states::{Fate, TaskId},
 };

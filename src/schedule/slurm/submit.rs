@@ -1,13 +1,7 @@
 //! Gives job arrays of workers to Slurm. What is asked for is on the disk before `sbatch` is called:
 //! a reply that never came is found again by the job's name.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::PathBuf,
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, io, path::PathBuf, thread, time::Duration};
 
 use jiff::SignedDuration;
 
@@ -24,7 +18,7 @@ use super::{
     client::{Client, ClientError},
     job::JobScript,
     look::{self, Looked, Word},
-    states::{self, Stage, TaskReport},
+    states::{self, Stage, TaskId, TaskReport},
 };
 use crate::schedule::{RunRequest, RunStop, clock::utc_now, launch, open};
 
@@ -70,7 +64,9 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
     let client = Client::new();
     let slurm = request.experiment.run.slurm.clone().unwrap_or_default();
     let jobs = known_jobs(client, run.folder).map_err(|error| cannot_run(&error))?;
-    let alive = alive(client, &jobs).map_err(|error| cannot_run(&error))?;
+    let before = alive(client, &jobs).map_err(|error| cannot_run(&error))?;
+    // Those of which `sbatch` has not answered yet will come.
+    let alive = before.len() + on_their_way(run.folder);
     let counts = run.queue.counts().map_err(&failed)?;
     let mut submitted = SlurmSubmitted {
         alive,
@@ -85,6 +81,7 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
         &request.experiment.sweep.together,
     );
     submitted.notices.extend(notice);
+    let asked = u32::try_from(tasks).ok();
     let tasks = tasks.saturating_sub(alive);
     if tasks == 0 {
         return Ok(submitted);
@@ -104,11 +101,14 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
         variables,
         kill_wait_seconds: config.as_deref().and_then(states::kill_wait),
         lost_nodes: bad_nodes(run.folder, jiff::Timestamp::now()),
+        asked,
+        alive_before: before.iter().map(|id| (id.job, id.task)).collect(),
         replacement: None,
     };
     if !array.lost_nodes.is_empty() {
         submitted.notices.push(format!(
-            "without {}, where workers of this run could not run trials within the last day",
+            "without {}, where workers of this run could not run trials in the last day, though others \
+             could",
             array.lost_nodes.join(", ")
         ));
     }
@@ -121,20 +121,37 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
     Ok(submitted)
 }
 
-/// The nodes on which a launch ended in the last day because of its node: it may be mended by then.
+/// The nodes whose newest launch ended in the last day because of its node, if another node did better:
+/// else it may be the trials that are to blame.
 fn bad_nodes(run: &RunFolder, now: jiff::Timestamp) -> Vec<String> {
     let launches = launch_folder::launches(run).into_iter();
     let files = launches.filter_map(|launch| LaunchFile::read(run, launch));
-    let bad = files.filter(|file| {
+    let mut newest: BTreeMap<String, bool> = BTreeMap::new();
+    for file in files {
         let ended = file.launch.ended.as_ref();
-        ended.is_some_and(|ended| {
+        let is_bad = ended.is_some_and(|ended| {
             let at = ended.utc.parse::<jiff::Timestamp>();
             let is_recent = |at: jiff::Timestamp| now.duration_since(at) < BAD_FOR;
             ended.cause == Some(EndCause::BadNode) && at.is_ok_and(is_recent)
-        })
-    });
-    let nodes: BTreeSet<String> = bad.filter_map(|file| file.process.node).collect();
-    nodes.into_iter().collect()
+        });
+        if let Some(node) = file.process.node.filter(|_| file.launch.slurm.is_some()) {
+            newest.insert(node, is_bad);
+        }
+    }
+    match newest.values().any(|is_bad| !is_bad) {
+        true => newest
+            .into_iter()
+            .filter_map(|(node, is_bad)| is_bad.then_some(node))
+            .collect(),
+        false => Vec::new(),
+    }
+}
+
+/// Workers that `sbatch` was asked for just now, by somebody who has no answer yet.
+fn on_their_way(run: &RunFolder) -> usize {
+    let mut all = Submission::all(run);
+    all.retain(|one| one.is_unanswered() && is_young(one));
+    all.iter().map(|one| one.tasks as usize).sum()
 }
 
 fn cannot_run(error: &ClientError) -> RunStop {
@@ -208,6 +225,9 @@ pub(super) struct WorkerArray {
     pub(super) variables: BTreeMap<String, String>,
     pub(super) kill_wait_seconds: Option<u64>,
     pub(super) lost_nodes: Vec<String>,
+    /// See [`Submission::asked`] and [`Submission::alive_before`].
+    pub(super) asked: Option<u32>,
+    pub(super) alive_before: Vec<(u64, u32)>,
     /// Whether these workers replace others, and then its number: of two who attend, one submits them.
     pub(super) replacement: Option<u64>,
 }
@@ -242,6 +262,7 @@ pub(super) fn submit_array(
     let mut made = Submission::new(number, job_name(&run), array.tasks, array.slurm);
     made.program = array.program;
     made.variables = array.variables;
+    (made.asked, made.alive_before) = (array.asked, array.alive_before);
     made.kill_wait_seconds = array.kill_wait_seconds;
     made.lost_nodes = array.lost_nodes;
     made.is_replacement = array.replacement.is_some();
@@ -336,6 +357,31 @@ fn is_young(submission: &Submission) -> bool {
     submitted.is_ok_and(|at| jiff::Timestamp::now().duration_since(at) < SUBMITTING)
 }
 
+/// A submission without an answer, as it is by now: with the job of its name, or refused if there is
+/// none and `sbatch` is no longer at work on it.
+///
+/// # Errors
+/// Slurm does not answer.
+pub(super) fn looked_up(
+    client: Client,
+    run: &RunFolder,
+    mut one: Submission,
+) -> Result<Submission, ClientError> {
+    let found = job_of_name(client, &one.name)?;
+    // Who submits it may have had an answer meanwhile.
+    let now = Submission::read(run, one.submission);
+    if let Some(now) = now.filter(|now| !now.is_unanswered()) {
+        return Ok(now);
+    }
+    if found.is_some() || !is_young(&one) {
+        let none = || "no job of this name was found".to_owned();
+        (one.job, one.refused) = (found, found.is_none().then(none));
+        // It is looked up again by who comes next.
+        let _ = one.write(run);
+    }
+    Ok(one)
+}
+
 /// The jobs of a run with their numbers of tasks. A reply that never came is looked up: a job that
 /// is not found by its name was never made.
 ///
@@ -345,32 +391,27 @@ pub(super) fn known_jobs(client: Client, run: &RunFolder) -> Result<Vec<(u64, u3
     let mut jobs = Vec::new();
     for mut one in Submission::all(run) {
         if one.is_unanswered() {
-            let found = job_of_name(client, &one.name)?;
-            // Who submits it may have had an answer meanwhile.
-            let now = Submission::read(run, one.submission);
-            if let Some(now) = now.filter(|now| !now.is_unanswered()) {
-                one = now;
-            } else if found.is_some() || !is_young(&one) {
-                let none = || "no job of this name was found".to_owned();
-                (one.job, one.refused) = (found, found.is_none().then(none));
-                // It is looked up again by who comes next.
-                let _ = one.write(run);
-            }
+            one = looked_up(client, run, one)?;
         }
         jobs.extend(one.job.map(|job| (job, one.tasks)));
     }
     Ok(jobs)
 }
 
-/// How many tasks of these jobs wait or run, or may do so.
-fn alive(client: Client, jobs: &[(u64, u32)]) -> Result<usize, ClientError> {
+/// The tasks of these jobs that wait or run, or may do so.
+fn alive(client: Client, jobs: &[(u64, u32)]) -> Result<Vec<TaskId>, ClientError> {
     let mut looked = Looked::default();
     looked.ask(client, jobs)?;
-    let is_alive = |word: &&Word| match word {
-        Word::Said(report) => report.stage() != Stage::Over,
+    let is_alive = |word: &Word| match word {
+        Word::Said(report) => {
+            report.stage() != Stage::Over && report.state != "COMPLETING" && !report.is_worn_out()
+        }
         Word::Forgotten => false,
     };
-    Ok(looked.words.values().filter(is_alive).count())
+    let alive = looked.words.iter().filter(|(_, word)| is_alive(word));
+    let mut alive: Vec<TaskId> = alive.map(|(id, _)| *id).collect();
+    alive.sort_unstable();
+    Ok(alive)
 }
 
 /// `kiln-gpt-width-1a2b3c4d`

@@ -70,16 +70,17 @@ impl LaunchState<'_> {
     }
 
     /// Ends a worker on whose node trials fail before they begin.
-    pub(super) fn judge_node(&mut self, row: &TableRow, was_ready: bool) {
+    pub(super) fn judge_node(&mut self, row: &TableRow, was_ready: bool, is_command: bool) {
         let Some(tickets) = &mut self.tickets else {
             return;
         };
         tickets.limits.note(row);
-        if tickets.limits.has_bad_node(row.fixed.outcome, was_ready) {
+        let limits = &mut tickets.limits;
+        if limits.has_bad_node(row.fixed.outcome, was_ready, is_command) {
             self.cause = Some(EndCause::BadNode);
             self.start_no_more(RunStop::CannotRun(
-                "two trials in a row failed here before they began; this worker begins no more, \
-                 and no other is asked for on its node"
+                "trial after trial failed here before it began; this worker begins no more, and no other \
+                 is asked for on its node"
                     .to_owned(),
             ));
         }

@@ -32,7 +32,7 @@ use crate::schedule::{
     open::{self, OpenRun, WorkerPlace},
     remaining::{History, with_fallbacks},
     signals::Listener,
-    slurm::{Fleet, WorkerSeen},
+    slurm::{Fleet, RowsSeen, WorkerSeen},
     sweep,
 };
 
@@ -116,6 +116,8 @@ struct Attendant<'a> {
     own: Option<OpenRun>,
     /// Outcome of the newest row of each trial, by its attempt.
     told: HashMap<TrialId, u64>,
+    /// Whether some trial has a result.
+    has_result: bool,
     launches: BTreeMap<u64, LaunchSeen>,
     collected: Option<Instant>,
     has_said_idle: bool,
@@ -155,6 +157,7 @@ impl<'a> Attendant<'a> {
             observer: LaunchObserver::new(),
             own: None,
             told: HashMap::new(),
+            has_result: false,
             launches: BTreeMap::new(),
             collected: None,
             has_said_idle: false,
@@ -178,6 +181,7 @@ impl<'a> Attendant<'a> {
         let history = History::of(&ends);
         for end in &ends {
             self.told.insert(end.trial.clone(), end.attempt);
+            self.has_result |= end.outcome.is_result();
         }
         let trials = self.trials(&history);
         let retries = self.request.experiment.run.retries;
@@ -238,7 +242,10 @@ impl<'a> Attendant<'a> {
                 let workers: Vec<WorkerSeen> = self.workers.values().cloned().collect();
                 let listener = self.request.listener;
                 let mut tell = |text: &str| listener.hear(LaunchEvent::Notice(text));
-                let rows = self.told.len();
+                let rows = RowsSeen {
+                    trials: self.told.len(),
+                    has_result: self.has_result,
+                };
                 self.failure = fleet.look(&workers, counts, rows, &mut tell).err();
             }
         }
@@ -416,6 +423,7 @@ impl<'a> Attendant<'a> {
             .and_then(|rows| {
                 rows.each(&mut |row| {
                     ends.push(AttemptEnd::of(&row));
+                    self.has_result |= row.fixed.outcome.is_result();
                     let known = self.told.get(&row.fixed.trial).copied().unwrap_or(0);
                     if row.fixed.attempt > known {
                         new.push(row);

@@ -29,6 +29,8 @@ const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Trials in a row that failed before they began, after which the node is to blame.
 const MOST_FAILED: u32 = 2;
+/// The same of commands, whose values may be at fault, and of a worker on which none has begun.
+const MOST_FAILED_COMMANDS: u32 = 3;
 
 /// The limits of one worker; without a job of Slurm it has none.
 #[derive(Debug, Default)]
@@ -43,6 +45,8 @@ pub(in crate::schedule) struct WorkerLimits {
     /// Seconds of the attempts that tell how long a trial is, and when they were read.
     seconds: Option<(Instant, HashMap<TrialId, f64>)>,
     failed: u32,
+    /// Whether a trial has begun here.
+    has_begun: bool,
 }
 
 impl WorkerLimits {
@@ -116,12 +120,20 @@ impl WorkerLimits {
     }
 
     /// A trial has ended; returns whether the node is to blame for the last ones.
-    pub(in crate::schedule) fn has_bad_node(&mut self, outcome: Outcome, was_ready: bool) -> bool {
-        self.failed = match outcome == Outcome::Failed && !was_ready {
-            true => self.failed + 1,
-            false => 0,
+    pub(in crate::schedule) fn has_bad_node(
+        &mut self,
+        outcome: Outcome,
+        was_ready: bool,
+        is_command: bool,
+    ) -> bool {
+        let has_failed = outcome == Outcome::Failed && !was_ready;
+        self.has_begun |= !has_failed;
+        self.failed = if has_failed { self.failed + 1 } else { 0 };
+        let is_bad = match is_command {
+            true => self.failed >= MOST_FAILED_COMMANDS && !self.has_begun,
+            false => self.failed >= MOST_FAILED,
         };
-        self.is_in_slurm && self.failed >= MOST_FAILED
+        self.is_in_slurm && is_bad
     }
 }
 
@@ -230,7 +242,7 @@ mod tests {
                 ..WorkerLimits::default()
             };
             ends.iter().fold(false, |_, (outcome, was_ready)| {
-                limits.has_bad_node(*outcome, *was_ready)
+                limits.has_bad_node(*outcome, *was_ready, false)
             })
         };
         assert!(all(true, &[(Failed, false), (Failed, false)]));
@@ -240,6 +252,19 @@ mod tests {
             &[(Failed, false), (Completed, true), (Failed, false)]
         ));
         assert!(!all(true, &[(Failed, false), (Failed, true)]));
+        let commands = |ends: &[(Outcome, bool)]| {
+            let mut limits = WorkerLimits {
+                is_in_slurm: true,
+                ..WorkerLimits::default()
+            };
+            ends.iter().fold(false, |_, (outcome, was_ready)| {
+                limits.has_bad_node(*outcome, *was_ready, true)
+            })
+        };
+        let failed = (Failed, false);
+        assert!(commands(&[failed; 3]) && !commands(&[failed; 2]));
+        // One ran here: the values of the others are at fault.
+        assert!(!commands(&[(Completed, true), failed, failed, failed]));
     }
 
     #[test]

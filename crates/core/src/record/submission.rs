@@ -38,6 +38,13 @@ pub struct Submission {
     pub submitted_utc: String,
     /// Its tasks are numbered from 0.
     pub tasks: u32,
+    /// How many workers shall work at once, with those of earlier submissions; absent in those that
+    /// replace others, and of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u32>,
+    /// Job and number of the tasks of earlier submissions that waited or ran when it was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alive_before: Vec<(u64, u32)>,
     /// Whether these workers replace ones that were lost.
     pub is_replacement: bool,
     /// The resources of each worker.
@@ -86,6 +93,8 @@ impl Submission {
             variables: BTreeMap::new(),
             submitted_utc: String::new(),
             tasks,
+            asked: None,
+            alive_before: Vec::new(),
             is_replacement: false,
             slurm,
             kill_wait_seconds: None,
