@@ -114,10 +114,11 @@ impl Fleet {
         let client = Client::new();
         let jobs =
             known_jobs(client, run).map_err(|error| RunStop::CannotRun(error.to_string()))?;
-        if jobs.is_empty() {
+        let mut submissions = Submission::all(run);
+        // One without an answer yet may be somebody else's.
+        if jobs.is_empty() && !submissions.iter().any(Submission::is_unanswered) {
             return Ok(None);
         }
-        let mut submissions = Submission::all(run);
         submissions.retain(|one| one.job.is_some());
         let newest = submissions.last();
         Ok(Some(Self {
@@ -225,7 +226,10 @@ impl Fleet {
         }
         self.tell_waiting(waiting, waiting + running, reason, tell);
         if self.queue.stop_asked().is_none() {
-            let own = tasks.iter().filter_map(|id| words.get(id));
+            // What those from before were started again counts to the request before.
+            let request = self.submissions.get(self.request());
+            let before = request.map_or(0, |request| request.alive_before.len());
+            let own = tasks.iter().skip(before).filter_map(|id| words.get(id));
             let restarts = own.map(restarts).sum();
             let unclaimed = counts.open.saturating_sub(waiting + beginning);
             self.replace(waiting + running, (counts.open, unclaimed), restarts, tell)?;
