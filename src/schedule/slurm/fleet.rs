@@ -63,6 +63,8 @@ enum Ending {
     Cancelled,
     /// It ran no trial, and says that something is wrong.
     Fruitless,
+    /// The same of a node that gets no more workers: it says nothing of the next.
+    KnownBad,
     Other,
 }
 
@@ -76,12 +78,14 @@ pub(in crate::schedule) struct Fleet {
     submissions: Vec<Submission>,
     /// The highest number of a submission, also of one without a job.
     newest: u64,
-    /// When a submission without a job and without an answer was first seen, and whether its job was
-    /// looked up since it should have had one.
-    unanswered: HashMap<u64, (Instant, bool)>,
+    /// When a submission without a job and without an answer was first seen, and when it was looked up
+    /// last.
+    unanswered: HashMap<u64, (Instant, Instant)>,
     watch: Watch,
     beat: Duration,
     endings: HashMap<TaskId, Ending>,
+    /// Tasks that were seen to wait or run.
+    alive: BTreeSet<TaskId>,
     /// Tasks that were seen to wait.
     waited: BTreeSet<TaskId>,
     lost_nodes: BTreeSet<String>,
@@ -137,6 +141,7 @@ impl Fleet {
             },
             beat,
             endings: HashMap::new(),
+            alive: BTreeSet::new(),
             waited: BTreeSet::new(),
             fruitless: 0,
             replaced: 0,
@@ -213,12 +218,14 @@ impl Fleet {
                     }
                     waiting += usize::from(!is_worn_out);
                     self.waited.insert(*id);
+                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Running => {
                     running += 1;
                     beginning += usize::from(!has_begun(*id, words.get(id), workers));
                     self.waited.remove(id);
+                    self.alive.insert(*id);
                     self.endings.remove(id);
                 }
                 Stage::Over => self.over(*id, words.get(id), workers, tell)?,
@@ -271,19 +278,18 @@ impl Fleet {
         }
     }
 
-    /// A submission that is no longer on its way; one that has been for long is looked up once.
+    /// A submission that is no longer on its way; one that has been for long is looked up.
     fn answered(&mut self, number: u64, submission: Option<Submission>) -> Option<Submission> {
         if let Some(one) = submission.as_ref().filter(|one| !one.is_unanswered()) {
             self.unanswered.remove(&number);
             return Some(one.clone());
         }
-        let (since, was_looked_up) = self
-            .unanswered
-            .entry(number)
-            .or_insert((Instant::now(), false));
-        if since.elapsed() < self.beat * UNANSWERED || std::mem::replace(was_looked_up, true) {
+        let now = Instant::now();
+        let (_, looked) = self.unanswered.entry(number).or_insert((now, now));
+        if looked.elapsed() < self.beat * UNANSWERED {
             return None;
         }
+        *looked = now;
         let found = looked_up(self.client, &self.run, submission?).ok()?;
         (!found.is_unanswered()).then_some(found)
     }
@@ -324,8 +330,15 @@ impl Fleet {
             Some(Word::Said(report)) => Some(report),
             _ => None,
         };
+        let is_known_bad = worker
+            .and_then(|worker| worker.node.as_ref())
+            .is_some_and(|node| self.lost_nodes.contains(node));
         self.lose_node(report, worker, tell);
-        let ending = self.ending(id, report, worker);
+        let ending = match self.ending(id, report, worker) {
+            // A node counts once, however many workers it had.
+            Ending::Fruitless if is_known_bad => Ending::KnownBad,
+            ending => ending,
+        };
         self.endings.insert(id, ending);
         match (ending, worker) {
             (Ending::Fruitless, _) => self.tell_fruitless(id, report, worker, tell),
@@ -341,6 +354,12 @@ impl Fleet {
         }
     }
 
+    /// Whether a task has begun: then Slurm has made the file of its output.
+    fn has_log(&self, id: TaskId) -> bool {
+        let own = self.submissions.iter().find(|one| one.job == Some(id.job));
+        own.is_some_and(|one| one.log(&self.run, id.task).exists())
+    }
+
     fn ending(
         &self,
         id: TaskId,
@@ -351,8 +370,12 @@ impl Fleet {
         let was_asked = self.submissions.iter().any(is_asked);
         match (report, worker) {
             (Some(report), _) if report.is_cancelled() => Ending::Cancelled,
-            // A task that is cancelled while it waits vanishes.
-            (None, None) if self.waited.contains(&id) || was_asked => Ending::Cancelled,
+            // A task that is cancelled while it waits vanishes, and has written nothing.
+            (None, None) if self.waited.contains(&id) || was_asked || !self.has_log(id) => {
+                Ending::Cancelled
+            }
+            // What it was is long forgotten.
+            (None, None) if !self.alive.contains(&id) => Ending::Other,
             (Some(report), None) if report.is_success() => Ending::Other,
             (_, None) => Ending::Fruitless,
             // Its node gets no other one, so the next has a better chance: unless trials failed there
@@ -493,6 +516,18 @@ impl Fleet {
         restarts: usize,
         tell: &mut dyn FnMut(&str),
     ) -> Result<(), RunStop> {
+        // Whoever submits workers now, of whom nothing is known yet.
+        let mut unanswered = self.unanswered.values();
+        let is_submitting = unanswered.any(|(since, _)| since.elapsed() < self.beat * UNANSWERED);
+        if is_submitting && alive == 0 {
+            return Ok(());
+        }
+        if self.submissions.is_empty() && open > 0 {
+            return Err(RunStop::CannotRun(
+                "Slurm has made no job for this run; `kiln run FILE --on slurm` asks again"
+                    .to_owned(),
+            ));
+        }
         let is_cancelled = |id: &TaskId| self.endings.get(id) == Some(&Ending::Cancelled);
         let cancelled = self.tasks().iter().filter(|id| is_cancelled(id)).count();
         let slurm = self.slurm();
@@ -521,9 +556,6 @@ impl Fleet {
         if left == 0 {
             return self.no_more(alive, allowed, tell);
         }
-        // Whoever submits workers now, of whom nothing is known yet.
-        let mut unanswered = self.unanswered.values();
-        let is_submitting = unanswered.any(|(since, _)| since.elapsed() < self.beat * UNANSWERED);
         if Instant::now() < self.pause_until || is_submitting {
             return Ok(());
         }

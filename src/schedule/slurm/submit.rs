@@ -64,9 +64,14 @@ pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSu
     let client = Client::new();
     let slurm = request.experiment.run.slurm.clone().unwrap_or_default();
     let jobs = known_jobs(client, run.folder).map_err(|error| cannot_run(&error))?;
+    if let Some(number) = on_its_way(run.folder) {
+        return Err(RunStop::CannotRun(format!(
+            "workers of this run were asked for a moment ago (submit/{number}), and Slurm has not \
+             answered yet; try again in three minutes, or attend with `kiln wait`"
+        )));
+    }
     let before = alive(client, &jobs).map_err(|error| cannot_run(&error))?;
-    // Those of which `sbatch` has not answered yet will come.
-    let alive = before.len() + on_their_way(run.folder);
+    let alive = before.len();
     let counts = run.queue.counts().map_err(&failed)?;
     let mut submitted = SlurmSubmitted {
         alive,
@@ -147,11 +152,11 @@ fn bad_nodes(run: &RunFolder, now: jiff::Timestamp) -> Vec<String> {
     }
 }
 
-/// Workers that `sbatch` was asked for just now, by somebody who has no answer yet.
-fn on_their_way(run: &RunFolder) -> usize {
-    let mut all = Submission::all(run);
-    all.retain(|one| one.is_unanswered() && is_young(one));
-    all.iter().map(|one| one.tasks as usize).sum()
+/// The number of a submission that somebody else's `sbatch` is at work on.
+fn on_its_way(run: &RunFolder) -> Option<u64> {
+    let all = Submission::all(run);
+    let own = all.iter().find(|one| one.is_unanswered() && is_young(one));
+    own.map(|one| one.submission)
 }
 
 fn cannot_run(error: &ClientError) -> RunStop {
@@ -338,6 +343,8 @@ fn found_by_name(
             return Ok(made);
         }
     }
+    made.given_up = true;
+    made.write(run)?;
     Err(otherwise().into())
 }
 
@@ -354,7 +361,8 @@ fn job_of_name(client: Client, name: &str) -> Result<Option<u64>, ClientError> {
 /// Whether `sbatch` may still be at work on it.
 fn is_young(submission: &Submission) -> bool {
     let submitted = submission.submitted_utc.parse::<jiff::Timestamp>();
-    submitted.is_ok_and(|at| jiff::Timestamp::now().duration_since(at) < SUBMITTING)
+    !submission.given_up
+        && submitted.is_ok_and(|at| jiff::Timestamp::now().duration_since(at) < SUBMITTING)
 }
 
 /// A submission without an answer, as it is by now: with the job of its name, or refused if there is

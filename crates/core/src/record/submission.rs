@@ -62,6 +62,9 @@ pub struct Submission {
     /// Why there is no job: what `sbatch` said, or that no job of this name was found later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Whether who submitted it gave up without an answer; it is looked up by its name once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// Cancels that kiln asked for, before it asked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cancels: Vec<Cancel>,
@@ -101,6 +104,7 @@ impl Submission {
             lost_nodes: Vec::new(),
             job: None,
             refused: None,
+            given_up: false,
             cancels: Vec::new(),
         }
     }
