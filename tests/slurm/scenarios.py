@@ -644,7 +644,7 @@ def gpus_not_given(start):
     variables = install_driver(start.cluster.folder, start.programs, BOARDS)
     variables.update(CUDA_VISIBLE_DEVICES="", SLURM_JOB_GPUS="", SLURM_GPUS_ON_NODE="0")
     run = start(SEES, workers=2, words=["--gres=gpu:1"], environment=variables, devices="all")
+    wait_until("who attends says why", lambda: "asks for GPUs (`gpu:1`), but this worker has none" in run.told(), 60)
     run.wait_until_idle()
-    assert "asks for GPUs (`gpu:1`), but this worker has none" in run.told(), run.told()
     assert not run.begun(), "a trial ran without a GPU"
     return "ended with the reason"
