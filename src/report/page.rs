@@ -66,7 +66,7 @@ impl<'a> Subject<'a> {
         how_to_compare(self.table, axis, self.name)
     }
 
-    /// What no single trial shows: of the rows, and of the launches in which they were made.
+    /// Notices on the whole run: by its rows, and by the differences between its nodes.
     pub(super) fn notices(&self, findings: &[RuleFinding]) -> Vec<String> {
         let of_nodes = self.run.map(|run| unlike_nodes(&run.launches));
         let of_rows = notices(self.table, findings).into_iter();

@@ -53,7 +53,7 @@ pub fn is_order_certain(table: &TrialTable) -> bool {
     Ranking::new(&points(table), table, None).is_certain()
 }
 
-/// What is to be said besides the numbers.
+/// The findings and notices below the table of a summary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Remarks<'a> {
     pub(super) findings: &'a [RuleFinding],

@@ -496,6 +496,17 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Folder::follow(folder)?.write_whole(name, bytes)
 }
 
+/// The names in the folder at `path`, sorted; none if it does not exist.
+///
+/// # Errors
+/// It is a link or not a folder, or cannot be listed.
+pub fn names_in(path: &Path) -> io::Result<Vec<OsString>> {
+    match Folder::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        folder => folder?.names(),
+    }
+}
+
 /// The folder of a path and the name in it.
 ///
 /// # Errors

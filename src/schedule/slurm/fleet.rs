@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs::File,
     io::{Read, Seek, SeekFrom},
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -354,10 +354,10 @@ impl Fleet {
         }
     }
 
-    /// Whether a task has begun: then Slurm has made the file of its output.
-    fn has_log(&self, id: TaskId) -> bool {
+    /// The file of a task's output, which Slurm makes when it begins.
+    fn log_of(&self, id: TaskId) -> Option<PathBuf> {
         let own = self.submissions.iter().find(|one| one.job == Some(id.job));
-        own.is_some_and(|one| one.log(&self.run, id.task).exists())
+        own.map(|one| one.log(&self.run, id.task))
     }
 
     fn ending(
@@ -368,10 +368,11 @@ impl Fleet {
     ) -> Ending {
         let is_asked = |one: &Submission| one.job == Some(id.job) && !one.cancels.is_empty();
         let was_asked = self.submissions.iter().any(is_asked);
+        let has_log = || self.log_of(id).is_some_and(|log| log.exists());
         match (report, worker) {
             (Some(report), _) if report.is_cancelled() => Ending::Cancelled,
             // A task that is cancelled while it waits vanishes, and has written nothing.
-            (None, None) if self.waited.contains(&id) || was_asked || !self.has_log(id) => {
+            (None, None) if self.waited.contains(&id) || was_asked || !has_log() => {
                 Ending::Cancelled
             }
             // What it was is long forgotten.
@@ -434,8 +435,7 @@ impl Fleet {
             Some(worker) => format!("before launch {} began a trial", worker.launch),
             None => "before its worker began".to_owned(),
         };
-        let submission = self.submissions.iter().find(|one| one.job == Some(id.job));
-        let log = submission.map(|one| one.log(&self.run, id.task));
+        let log = self.log_of(id);
         let last = log.as_ref().and_then(|log| last_line(log));
         let last = last.map_or(String::new(), |line| format!(": {line}"));
         let what = format!("job {id} ended ({how}) {when}{last}");

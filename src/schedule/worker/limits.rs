@@ -24,8 +24,8 @@ const OTHER_POINT: f64 = 2.0;
 const GRACE: Duration = Duration::from_secs(60);
 /// A trial that resumes from a checkpoint is of use after so long.
 const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
-/// What a worker needs of Slurm's `KillWait` for the rows of its trials and its last word; of a very
-/// short one half.
+/// Time that a worker reserves, before Slurm's SIGKILL, to write the rows of its trials and its own
+/// end; at most half of `KillWait`.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Trials in a row that failed before they began, after which the node is to blame.
 const MOST_FAILED: u32 = 2;

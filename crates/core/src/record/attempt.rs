@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RunFolder, TrialResult, run_file::json, trial_result::TRIAL_RESULT};
 use crate::{
-    folder::Folder,
+    folder::names_in,
     input,
     limits::{RESULT_BYTES, STATE_BYTES},
     plan::TrialId,
@@ -60,15 +60,12 @@ pub fn attempts(run: &RunFolder, trial: &TrialId) -> Vec<u64> {
     listed_attempts(run, trial).unwrap_or_default()
 }
 
-/// The same where a list that cannot be had is no empty one.
+/// As [`attempts`], but a folder that cannot be listed is an error.
 ///
 /// # Errors
 /// The folder of the trial cannot be listed.
 pub fn listed_attempts(run: &RunFolder, trial: &TrialId) -> io::Result<Vec<u64>> {
-    match Folder::open(&run.trial(trial)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        folder => Ok(numbers(folder?.names()?)),
-    }
+    names_in(&run.trial(trial)).map(numbers)
 }
 
 /// Removes the drafts that a killed launch left in the folders of a trial and of its attempts, and

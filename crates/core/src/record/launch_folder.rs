@@ -16,7 +16,12 @@ use super::{
     run_file::{Launch, json},
     tickets::IGNORE,
 };
-use crate::{folder::Folder, input, limits::RUN_FILE_BYTES, plan::TrialId};
+use crate::{
+    folder::{Folder, names_in},
+    input,
+    limits::RUN_FILE_BYTES,
+    plan::TrialId,
+};
 
 /// Folder of the launches in a run.
 pub const LAUNCHES: &str = "launches";
@@ -92,7 +97,7 @@ pub fn launches(run: &RunFolder) -> Vec<u64> {
     listed(run).unwrap_or_default()
 }
 
-/// The same where a list that cannot be had is no empty one.
+/// As [`launches`], but a folder that cannot be listed is an error.
 ///
 /// # Errors
 /// The folder cannot be listed.
@@ -102,10 +107,7 @@ pub fn listed(run: &RunFolder) -> io::Result<Vec<u64>> {
 
 /// The numbers that folders in a folder of the run have as names, in order.
 pub(super) fn numbered(run: &RunFolder, all: &str) -> io::Result<Vec<u64>> {
-    let names = match Folder::open(&run.path().join(all)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        folder => folder?.names()?,
-    };
+    let names = names_in(&run.path().join(all))?;
     let number = |name: &OsString| name.to_str()?.parse().ok();
     let numbers = names.iter().filter_map(number);
     let mut numbers: Vec<u64> = numbers.filter(|number| *number < MOST_LAUNCHES).collect();

@@ -1,4 +1,4 @@
-//! What is not alike on the nodes of one run and may show in its rows: builds of libraries, clocks.
+//! Differences between the nodes of one run that may affect its rows: builds of libraries, clocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::units::short_hash;
 /// Clocks may be apart by so much, in seconds.
 const MOST_APART: f64 = 2.0;
 
-/// Sentences on what the launches of a run did not have alike.
+/// A sentence for each difference between the launches of a run.
 pub fn unlike_nodes(launches: &[Launch]) -> Vec<String> {
     let mut found = other_builds(launches);
     found.extend(clocks_apart(launches));
