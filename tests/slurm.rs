@@ -611,8 +611,10 @@ fn a_worker_without_time_for_another_trial_asks_to_be_started_again() {
     let place = sweep(1, false, 1, "");
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();
     // The first start has too little time for a second trial, the next one has an hour.
-    let end_time = "'export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 + 3600 * \
+    let end_time = "'export SLURM_JOB_END_TIME=$(( $(date +%s) + 30 + 3600 * \
                     ${SLURM_RESTART_COUNT:-0} ))', ";
+    let long = "argv: [sh, -c, '[ \"$SLURM_RESTART_COUNT\" = 1 ] || sleep 5; ";
+    let text = text.replace("argv: [sh, -c, '", long);
     let text = text.replace("setup: [", &format!("setup: [{end_time}"));
     // Trials of one point, so that the first one tells the length of the others.
     let text = text.replace("sweep: {", "sweep: {repeats: 3, ");
@@ -659,54 +661,88 @@ fn a_trial_that_does_not_stop_is_ended_before_slurm_ends_its_worker() {
     assert_eq!(place.column("outcome"), ["interrupted", "completed"]);
 }
 
-#[test]
-fn a_trial_that_is_longer_than_a_workers_time_is_not_begun_again_and_again() {
-    let place = sweep(1, true, 1, "");
+/// A sweep whose workers have a minute, and two repeats of each trial.
+fn with_a_minute(trials: usize) -> Place {
+    let place = sweep(trials, true, 1, "");
     let text = fs::read_to_string(place.path("x.yaml")).unwrap();
-    let end_time = "setup: ['export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 ))', ";
-    fs::write(place.path("x.yaml"), text.replace("setup: [", end_time)).unwrap();
-    let attending = start(&place, &["run", "x.yaml"]);
-    wait_until("a trial runs", || is_running(&place, 1));
-    // As Slurm does shortly before the end of the job's time.
-    signal_workers(&place, "100");
-    let ended = Ended::of(attending.wait_with_output().unwrap());
-    assert_eq!(ended.status, Some(3), "{ended:?}");
-    assert!(
-        ended.stderr.contains("3 workers in a row came to nothing")
-            && ended
-                .stderr
-                .contains("give workers more time (`run.slurm.time`)"),
-        "{ended:?}"
-    );
-    let outcomes = outcomes(&place);
-    assert_eq!(outcomes.len(), 1);
-    assert_eq!(outcomes[0].0, "interrupted");
-    let is_told = outcomes[0].1.contains("was stopped with its worker, ")
-        && outcomes[0].1.contains(" before the end of its job's time");
-    assert!(is_told, "{outcomes:?}");
+    let end_time = "setup: ['[ -e many ] || export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 ))', ";
+    let text = text.replace("setup: [", end_time);
+    let text = text.replace("sweep: {", "sweep: {repeats: 2, ");
+    fs::write(place.path("x.yaml"), text).unwrap();
+    place
+}
+
+/// Lets a trial run in this job, and ends it as Slurm does shortly before the end of the job's time;
+/// then so many trials were.
+fn cut_off(place: &Place, job: &str, rows: usize) {
+    wait_until("a trial runs", || is_running(place, 1));
+    signal_workers(place, job);
+    wait_until("its row is written", || {
+        let notes = |launch: fs::DirEntry| {
+            let table = fs::read_to_string(launch.path().join("trials.csv"));
+            table.map_or(0, |table| table.matches("job_time: ").count())
+        };
+        let launches = fs::read_dir(place.latest().join("launches")).unwrap();
+        launches.flatten().map(notes).sum::<usize>() == rows
+    });
 }
 
 #[test]
-fn a_trial_that_is_too_long_leaves_the_others_to_be_run() {
-    let place = sweep(3, true, 1, "");
-    let text = fs::read_to_string(place.path("x.yaml")).unwrap();
-    let end_time = "setup: ['export SLURM_JOB_END_TIME=$(( $(date +%s) + 60 ))', ";
-    fs::write(place.path("x.yaml"), text.replace("setup: [", end_time)).unwrap();
+fn a_trial_that_is_longer_than_its_jobs_is_held_with_the_others_of_its_point() {
+    let place = with_a_minute(1);
     let attending = start(&place, &["run", "x.yaml"]);
-    wait_until("a trial runs", || is_running(&place, 1));
-    let first = place.processes();
-    signal_workers(&place, "100");
-    wait_until("the trial is stopped", || {
-        let left = place.processes();
-        !first.iter().any(|pid| left.contains(pid))
-    });
-    place.release();
+    cut_off(&place, "100", 1);
+    cut_off(&place, "101", 2);
     let ended = Ended::of(attending.wait_with_output().unwrap());
-    assert_eq!(ended.status, Some(3), "{ended:?}");
-    assert!(ended.stderr.contains("give workers more time"), "{ended:?}");
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    for told in [
+        "2 tickets are held, because the time of 2 jobs ended before a trial, or others of its point",
+        "`kiln run FILE --on slurm --rerun interrupted --set run.slurm.time=…`, with more time, opens \
+         them",
+    ] {
+        assert!(ended.stderr.contains(told), "{told}\n{ended:?}");
+    }
+    for (outcome, reason) in outcomes(&place) {
+        assert_eq!(outcome, "interrupted");
+        let is_told = reason.contains("was stopped with its worker, ")
+            && reason.contains(" before the end of its job's time");
+        assert!(is_told, "{reason}");
+    }
+    let note = "job_time: the job's time ended before the trial, which had most of it and left no new \
+                checkpoint";
+    assert_eq!(place.column("notes"), [note; 2]);
+    // The same command says what is to be done, and no worker is asked for.
+    let again = end(&place, &["run", "x.yaml"]);
+    assert_eq!(again.status, Some(3), "{again:?}");
+    assert!(
+        again
+            .stderr
+            .contains("no worker can go on: 2 tickets are held"),
+        "{again:?}"
+    );
+    fs::write(place.path("many"), "").unwrap();
+    place.release();
+    let longer = end(&place, &["run", "x.yaml", "--rerun", "interrupted"]);
+    assert_eq!(longer.status, Some(0), "{longer:?}");
     let mut outcomes = place.column("outcome");
     outcomes.sort();
-    assert_eq!(outcomes, ["completed", "completed", "interrupted"]);
+    assert_eq!(
+        outcomes,
+        ["completed", "completed", "interrupted", "interrupted"]
+    );
+}
+
+#[test]
+fn a_trial_that_was_cut_off_once_runs_again_with_the_whole_time_of_a_job() {
+    let place = with_a_minute(2);
+    let attending = start(&place, &["run", "x.yaml"]);
+    cut_off(&place, "100", 1);
+    place.release();
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let mut outcomes = place.column("outcome");
+    outcomes.sort();
+    assert_eq!(outcomes, [&["completed"; 4][..], &["interrupted"]].concat());
 }
 
 #[test]

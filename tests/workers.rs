@@ -362,7 +362,9 @@ fn a_trial_that_takes_its_worker_down_again_and_again_is_held() {
     let refused = end(&place, &["run", "x.yaml", "--on", "workers", "--detach"]);
     assert_eq!(refused.status, Some(3), "{refused:?}");
     assert!(
-        refused.stderr.contains("what is left is held (1 ticket)"),
+        refused
+            .stderr
+            .contains("no worker can go on: 1 ticket is held, because a trial was killed 3 times"),
         "{refused:?}"
     );
     submit(&place, &["--rerun", "killed"]);
@@ -601,6 +603,136 @@ fn a_trial_with_a_result_runs_again_if_it_is_asked_for() {
     assert_eq!(tickets(&place), states(&[("done", 6)]));
 }
 
+/// The ids of the planned trials, before there is a run.
+fn plan_of(place: &Place) -> Vec<String> {
+    let planned = end(place, &["plan", "x.yaml", "--json"]);
+    assert_eq!(planned.status, Some(0), "{planned:?}");
+    let planned: serde_json::Value = serde_json::from_str(&planned.stdout).unwrap();
+    let trials = planned["trials"].as_array().unwrap().iter();
+    let id = |trial: &serde_json::Value| trial["id"].as_str().unwrap().to_owned();
+    trials.map(id).collect()
+}
+
+#[test]
+fn workers_run_the_trials_that_are_named_and_the_others_wait_for_later() {
+    let place = sweep(5, "0");
+    let ids = plan_of(&place);
+    let asked = [&ids[1][..], &ids[3]].join(",");
+    let submitted = submit(&place, &["--only", &asked]);
+    let told = "3 tickets of trials that `--only` does not name are for later";
+    assert!(submitted.stderr.contains(told), "{submitted:?}");
+    assert_eq!(tickets(&place), states(&[("later", 3), ("open", 2)]));
+    assert_eq!(work(&place).status, Some(0));
+    let trials = || place.column("trial");
+    assert_eq!(trials(), [ids[1].clone(), ids[3].clone()]);
+    // Who attends, and who comes, learns that there is more.
+    let waited = end(&place, &["wait", "x"]);
+    assert_eq!(waited.status, Some(0), "{waited:?}");
+    let told = "3 tickets are for later; `kiln run FILE` without `--only` opens them";
+    assert!(waited.stderr.contains(told), "{waited:?}");
+    let told = "3 tickets are for later, `kiln run FILE` without `--only` opens them";
+    for verb in [&["worker", "x"][..], &["report", "x"]] {
+        let ended = end(&place, verb);
+        assert!(ended.stderr.contains(told), "{ended:?}");
+    }
+    let listed = end(&place, &["ls", "--json"]);
+    assert!(listed.stdout.contains(told), "{listed:?}");
+    assert!(!listed.stdout.contains("finished"), "{listed:?}");
+    // What has a result does not run again, and another one can be asked for.
+    let again = end(
+        &place,
+        &["run", "x.yaml", "--on", "workers", "--only", &asked],
+    );
+    assert_eq!(again.status, Some(0), "{again:?}");
+    let told = "the requested trials have already ended";
+    assert!(again.stderr.contains(told), "{again:?}");
+    assert_eq!(tickets(&place), states(&[("done", 2), ("later", 3)]));
+    // `--on here` is one more worker.
+    let here = place.run("", &["--only", &ids[0]]);
+    assert_eq!(here.status, Some(0), "{here:?}");
+    assert_eq!(trials().len(), 3);
+    submit(&place, &[]);
+    assert_eq!(tickets(&place), states(&[("done", 3), ("open", 2)]));
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(trials(), ids);
+    assert_eq!(place.column("attempt"), ["1"; 5]);
+}
+
+#[test]
+fn a_block_of_which_some_trials_are_named_is_divided() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'echo loss $KILN_VALUE_LAST $KILN_VALUE_MORE']\n  values: {last: 3, more: 1}\n  metrics: \
+         {train_loss: {line: 'loss ([0-9]+)'}}",
+        "sweep: {grid: {model.values.last: [1, 2], model.values.more: [1, 2]}, together: \
+         [model.values.more]}",
+    );
+    let ids = plan_of(&place);
+    submit(&place, &[]);
+    assert_eq!(tickets(&place), states(&[("open", 2)]));
+    // A queue with all trials is narrowed: a part of a block, all of it, and a part again.
+    let ask = |only: &[&String], counts: &[(&str, usize)]| {
+        let only: Vec<&str> = only.iter().map(|id| id.as_str()).collect();
+        submit(&place, &["--only", &only.join(",")]);
+        assert_eq!(tickets(&place), states(counts));
+    };
+    ask(&[&ids[0]], &[("done", 1), ("later", 2), ("open", 1)]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("trial"), [ids[0].clone()]);
+    ask(
+        &[&ids[0], &ids[1]],
+        &[("done", 2), ("later", 1), ("open", 1)],
+    );
+    ask(&[&ids[2]], &[("done", 3), ("later", 2), ("open", 1)]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("trial"), [ids[0].clone(), ids[2].clone()]);
+    submit(&place, &["--rerun", "completed", "--only", &ids[0]]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("attempt"), ["1", "2", "1"]);
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("trial").len(), 5);
+    assert!(tickets(&place).keys().all(|state| state == "done"));
+}
+
+#[test]
+fn what_a_worker_has_goes_on_when_other_trials_are_named() {
+    let place = Place::with("");
+    place.write_command(
+        &format!(
+            "  argv: [sh, -c, 'while [ ! -e {} ]; do sleep 0.05; done; echo loss $KILN_VALUE_LAST']\n  values: \
+             {{last: 3}}\n  metrics: {{train_loss: {{line: 'loss ([0-9]+)'}}}}",
+            place.path("go").display()
+        ),
+        "sweep: {grid: {model.values.last: [1, 2, 3]}}",
+    );
+    let ids = plan_of(&place);
+    submit(&place, &[]);
+    let mut worker = kiln(&place, &["worker", "x"], "locks").spawn().unwrap();
+    wait_until("a trial runs", || tickets(&place).contains_key("taken"));
+    let taken = || {
+        let names = fs::read_dir(place.latest().join("queue"))
+            .unwrap()
+            .flatten();
+        let mut names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.find(|name| name.contains("taken")).unwrap()
+    };
+    let running = fs::read_to_string(place.latest().join("queue").join(taken())).unwrap();
+    let other = ids.iter().find(|id| running.trim() != **id).unwrap();
+    let told = submit(&place, &["--only", other]).stderr;
+    assert!(told.contains("what workers have goes on"), "{told}");
+    assert_eq!(
+        tickets(&place),
+        states(&[("later", 1), ("open", 1), ("taken", 1)])
+    );
+    fs::write(place.path("go"), "").unwrap();
+    assert!(worker.wait().unwrap().success());
+    let mut ran = vec![running.trim().to_owned(), other.clone()];
+    ran.sort();
+    let mut trials = place.column("trial");
+    trials.sort();
+    assert_eq!(trials, ran);
+}
+
 #[test]
 fn no_row_is_lost_with_a_queue_or_a_launch_that_somebody_removed() {
     let place = sweep(4, "0");
@@ -686,7 +818,11 @@ fn what_workers_cannot_do_is_refused_by_name() {
         assert!(ended.stderr.contains(says), "{ended:?}");
     };
     let on_workers = ["run", "x.yaml", "--on", "workers"];
-    refused(&[&on_workers[..], &["--only", "t"]].concat(), "`--only", 2);
+    refused(
+        &[&on_workers[..], &["--only", "y"]].concat(),
+        "the plan has no such trial",
+        2,
+    );
     refused(&["run", "x.yaml", "--on", "slurms"], "`run.on`", 2);
     assert_eq!(place.run("", &[]).status, Some(0));
     for verb in ["worker", "wait", "stop"] {

@@ -274,6 +274,7 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
             }),
             workers::uncollected(if is_done { 0 } else { uncollected() }),
             workers::held(counts),
+            workers::later(counts),
         ];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         line.note = (!notes.is_empty()).then(|| notes.join("; "));

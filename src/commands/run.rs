@@ -110,6 +110,11 @@ impl PlannedFile {
         slurm_in_words(&self.planned.loaded.experiment)
     }
 
+    /// Whether it asks for all trials.
+    pub(super) fn asks_for_all(&self) -> bool {
+        self.selection.only.is_empty()
+    }
+
     /// The trials of the next request.
     pub(super) fn select(&mut self, selection: Selection) {
         self.selection = selection;
@@ -309,14 +314,7 @@ pub(super) fn status(report: &LaunchReport) -> Status {
 
 fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
     let text = match report.end {
-        LaunchEnd::NothingToDo if report.left == 0 => {
-            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
-             retries failed trials"
-        }
-        LaunchEnd::NothingToDo => {
-            "the requested trials have already ended; `--rerun failed` retries failed trials, and \
-             without `--only` the others run"
-        }
+        LaunchEnd::NothingToDo => nothing_to_do(report.left == 0),
         LaunchEnd::Interrupted if args.launch.fresh => {
             "interrupted; run the same command without `--fresh` to resume"
         }
@@ -331,6 +329,20 @@ fn say_how_to_go_on(report: &LaunchReport, args: &Args) {
         LaunchEnd::Finished => return,
     };
     note(text);
+}
+
+/// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left.
+pub(super) fn nothing_to_do(is_everything: bool) -> &'static str {
+    match is_everything {
+        true => {
+            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
+             retries failed trials"
+        }
+        false => {
+            "the requested trials have already ended; `--rerun failed` retries failed trials, and \
+             without `--only` the others run"
+        }
+    }
 }
 
 /// Returns the experiment's description, the report of the run's table, and the paths of the files.

@@ -140,7 +140,8 @@ fn tell_uncollected(path: &Path) {
         Err(error) => note(&format!("rows of workers cannot be read: {error}")),
     }
     let counts = TicketQueue::of(&folder).and_then(|queue| queue.counts().ok());
-    if let Some(told) = counts.and_then(workers::held) {
+    let told = counts.map(|counts| [workers::held(counts), workers::later(counts)]);
+    for told in told.into_iter().flatten().flatten() {
         note(&format!("{}: {told}", path.display()));
     }
 }

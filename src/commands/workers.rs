@@ -20,7 +20,7 @@ use super::{
     note,
     planned::plan_loaded,
     print, print_line,
-    run::{Launched, PlannedFile, instruments_for, show, status},
+    run::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
     runs,
 };
 use crate::{
@@ -189,10 +189,13 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
              ones have",
             counted(taken, "ticket")
         )),
-        _ if counts.held > 0 => note(&format!(
-            "nothing is left to take; {}",
-            held(counts).unwrap_or_default()
-        )),
+        _ if counts.held + counts.later > 0 => {
+            let kept = [held(counts), later(counts)].into_iter().flatten();
+            note(&format!(
+                "nothing is left to take; {}",
+                kept.collect::<Vec<_>>().join("; ")
+            ));
+        }
         _ if end == LaunchEnd::NothingToDo => note("nothing is left to take"),
         _ => {}
     }
@@ -225,10 +228,7 @@ pub(super) fn run_on_workers(
         })
         .map_err(stopped)?;
     let Some(submitted) = submitted else {
-        note(
-            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
-             retries failed trials",
-        );
+        note(nothing_to_do(asked.asks_for_all()));
         return Ok(Status::Success);
     };
     if !launch.quiet {
@@ -355,7 +355,7 @@ fn attended(
     let launched = Launched { report, table };
     // Also after `kiln stop`, and of one look while the workers go on.
     let status = match status(&launched.report) {
-        Status::Success if launched.report.left > 0 => Status::Failed,
+        Status::Success if launched.report.asked_left > 0 => Status::Failed,
         status => status,
     };
     show(launched, launch, &experiment)?;
@@ -406,8 +406,20 @@ pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
 pub(super) fn held(counts: TicketCounts) -> Option<String> {
     (counts.held > 0).then(|| {
         format!(
-            "{} held, `kiln run FILE --on workers --rerun killed` opens what was killed again and again",
+            "{} held, `kiln run FILE --on workers --rerun killed,interrupted` opens what was killed \
+             again and again, or took longer than the time of its jobs",
             are(counts.held)
+        )
+    })
+}
+
+/// That tickets are for later, and what opens them; `None` if none is.
+pub(super) fn later(counts: TicketCounts) -> Option<String> {
+    (counts.later > 0).then(|| {
+        format!(
+            "{} for later, `kiln run FILE` without `--only` opens {}",
+            are(counts.later),
+            if counts.later == 1 { "it" } else { "them" }
         )
     })
 }

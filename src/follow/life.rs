@@ -58,6 +58,9 @@ fn of_queue(queue: &TicketQueue) -> Life {
     let counts = queue.counts().unwrap_or_default();
     match (counts.taken, counts.open) {
         (1.., _) => Life::Running,
+        (_, 0) if counts.later > 0 => {
+            Life::Ended("the other trials are for later (`--only`)".to_owned())
+        }
         (_, 0) => Life::Ended("finished".to_owned()),
         (_, 1) => Life::Ended("1 ticket waits for a worker".to_owned()),
         (_, open) => Life::Ended(format!("{open} tickets wait for a worker")),

@@ -83,6 +83,7 @@ pub(super) struct Attempt {
     stopped: Option<StopCause>,
     oom_kills: OomKillWatch,
     libraries: LoadedLibraries,
+    checkpoints: Checkpoints,
 }
 
 /// Creates the attempt's folder and files and starts its child.
@@ -176,6 +177,7 @@ pub(super) fn start(
         stopped: None,
         oom_kills,
         libraries: LoadedLibraries::new(trial),
+        checkpoints: checkpoints(setting.folder, trial),
     })
 }
 
@@ -185,7 +187,7 @@ fn keeps_checkpoints(trial: &Trial) -> bool {
 }
 
 /// Whether the trial's program keeps files of its own in the folder for checkpoints.
-fn saves_by_itself(trial: &Trial) -> bool {
+pub(super) fn saves_by_itself(trial: &Trial) -> bool {
     matches!(&*trial.model, Model::Command(command) if command.checkpoints)
 }
 

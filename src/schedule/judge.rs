@@ -21,8 +21,8 @@ pub(super) enum StopCause {
     Stall(TimeSpan),
     /// The user, or the system by SIGTERM or SIGHUP.
     Told,
-    /// As [`Self::Told`], so long before the time of the worker's Slurm job was over.
-    ToldAtTheEnd(TimeSpan),
+    /// As [`Self::Told`], shortly before the time of the worker's Slurm job was over.
+    ToldAtTheEnd(JobTime),
     /// The run itself cannot continue: a full disk, or a table that cannot be written.
     RunFailed,
     /// It uses a version of the protocol that this kiln does not support.
@@ -33,6 +33,14 @@ pub(super) enum StopCause {
     DeviceLost,
     /// Another launch has taken its ticket back, because it believed this one gone.
     TakenBack,
+}
+
+/// The time of a worker's Slurm job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JobTime {
+    pub(super) left: TimeSpan,
+    /// What was left when the worker began.
+    pub(super) whole: TimeSpan,
 }
 
 /// All facts about the end of an attempt.
@@ -231,7 +239,7 @@ fn stopped(cause: StopCause, ending: &AttemptEnding) -> (Outcome, Option<String>
             },
         ),
         StopCause::Told => (Outcome::Interrupted, "was stopped with the run".to_owned()),
-        StopCause::ToldAtTheEnd(left) => (
+        StopCause::ToldAtTheEnd(JobTime { left, .. }) => (
             Outcome::Interrupted,
             format!("was stopped with its worker, {left} before the end of its job's time"),
         ),

@@ -38,44 +38,66 @@ pub struct PlanProgress {
 
 /// The ended attempts of every trial, by number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct History(HashMap<TrialId, Vec<(u64, Outcome)>>);
+pub(super) struct History(HashMap<TrialId, Vec<Ended>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    attempt: u64,
+    outcome: Outcome,
+    is_cut_off: bool,
+}
 
 impl History {
     /// The history of these ended attempts. Their order does not matter: whoever finds a lost attempt
     /// may give it its row after a later attempt has ended.
     pub(super) fn of<'e>(ends: impl IntoIterator<Item = &'e AttemptEnd>) -> Self {
         let mut history = Self::default();
-        ends.into_iter()
-            .for_each(|end| history.add(&end.trial, end.attempt, end.outcome));
+        ends.into_iter().for_each(|end| history.add(end));
         history
     }
 
     /// If the attempt has a row already, the history keeps the one that [`counts_before`] prefers.
-    pub(super) fn add(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
-        let attempts = self.0.entry(trial.clone()).or_default();
-        let place = attempts.partition_point(|(known, _)| *known < attempt);
+    pub(super) fn add(&mut self, end: &AttemptEnd) {
+        let ended = Ended {
+            attempt: end.attempt,
+            outcome: end.outcome,
+            is_cut_off: end.is_cut_off,
+        };
+        let attempts = self.0.entry(end.trial.clone()).or_default();
+        let place = attempts.partition_point(|known| known.attempt < ended.attempt);
         match attempts.get_mut(place) {
-            Some((known, counted)) if *known == attempt => {
-                if counts_before(outcome, *counted) {
-                    *counted = outcome;
+            Some(known) if known.attempt == ended.attempt => {
+                if counts_before(ended.outcome, known.outcome) {
+                    *known = ended;
                 }
             }
-            _ => attempts.insert(place, (attempt, outcome)),
+            _ => attempts.insert(place, ended),
         }
     }
 
     /// Outcome of the trial's last attempt; `None` if there was none.
     pub(super) fn last(&self, trial: &TrialId) -> Option<Outcome> {
-        self.0.get(trial)?.last().map(|(_, outcome)| *outcome)
+        self.0.get(trial)?.last().map(|ended| ended.outcome)
     }
 
     /// How many of its last attempts were killed one after another.
     pub(super) fn killed_in_a_row(&self, trial: &TrialId) -> usize {
-        let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
-        let newest = attempts.iter().rev();
+        let newest = self.newest(trial);
         newest
-            .take_while(|(_, outcome)| *outcome == Outcome::Killed)
+            .take_while(|ended| ended.outcome == Outcome::Killed)
             .count()
+    }
+
+    /// How many of its last attempts their job's time ended one after another, without a new
+    /// checkpoint in any of them.
+    pub(super) fn cut_off_in_a_row(&self, trial: &TrialId) -> usize {
+        let newest = self.newest(trial);
+        newest.take_while(|ended| ended.is_cut_off).count()
+    }
+
+    fn newest(&self, trial: &TrialId) -> impl Iterator<Item = &Ended> {
+        let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
+        attempts.iter().rev()
     }
 
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
@@ -101,12 +123,32 @@ impl History {
     }
 
     fn failures(&self, trial: &TrialId) -> u64 {
-        self.0.get(trial).map_or(0, |attempts| {
-            attempts
-                .iter()
-                .filter(|(_, outcome)| *outcome == Outcome::Failed)
-                .count() as u64
-        })
+        let failed = |ended: &&Ended| ended.outcome == Outcome::Failed;
+        self.newest(trial).filter(failed).count() as u64
+    }
+}
+
+#[cfg(test)]
+impl History {
+    pub(super) fn add_outcome(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
+        self.add_cut_off(trial, attempt, outcome, false);
+    }
+
+    pub(super) fn add_cut_off(
+        &mut self,
+        trial: &TrialId,
+        attempt: u64,
+        outcome: Outcome,
+        is_cut_off: bool,
+    ) {
+        self.add(&AttemptEnd {
+            trial: trial.clone(),
+            attempt,
+            outcome,
+            is_cut_off,
+            device_uuid: None,
+            memory_limit_bytes: None,
+        });
     }
 }
 
@@ -219,7 +261,7 @@ mod tests {
             let mut history = History::default();
             (1..)
                 .zip(ends)
-                .for_each(|(attempt, outcome)| history.add(&id, attempt, *outcome));
+                .for_each(|(attempt, outcome)| history.add_outcome(&id, attempt, *outcome));
             history.is_settled(&id, retries)
         };
         use Outcome::{Completed, Failed, Interrupted, Killed, Oom, TimedOut};
@@ -241,19 +283,19 @@ mod tests {
             (1, Outcome::Killed),
             (2, Outcome::Killed),
         ] {
-            history.add(&id, attempt, outcome);
+            history.add_outcome(&id, attempt, outcome);
         }
         assert_eq!(history.last(&id), Some(Outcome::Completed));
         assert!(history.is_settled(&id, 0) && history.killed_in_a_row(&id) == 0);
         // Who took the ticket back and the one that ran it, in either order.
-        history.add(&id, 3, Outcome::Killed);
-        history.add(&id, 4, Outcome::Killed);
-        history.add(&id, 4, Outcome::Killed);
+        history.add_outcome(&id, 3, Outcome::Killed);
+        history.add_outcome(&id, 4, Outcome::Killed);
+        history.add_outcome(&id, 4, Outcome::Killed);
         assert_eq!(history.killed_in_a_row(&id), 1);
-        history.add(&id, 4, Outcome::Interrupted);
-        history.add(&id, 4, Outcome::Killed);
+        history.add_outcome(&id, 4, Outcome::Interrupted);
+        history.add_outcome(&id, 4, Outcome::Killed);
         assert_eq!(history.last(&id), Some(Outcome::Interrupted));
-        history.add(&id, 4, Outcome::Completed);
+        history.add_outcome(&id, 4, Outcome::Completed);
         assert!(history.is_settled(&id, 0));
     }
 }

@@ -413,12 +413,12 @@ impl<'a> LaunchState<'a> {
             return;
         }
         let retries = self.request.experiment.run.retries;
-        self.history
-            .add(&row.fixed.trial, row.fixed.attempt, row.fixed.outcome);
-        if row.fixed.outcome == Outcome::Killed
+        let end = AttemptEnd::of(&row);
+        self.history.add(&end);
+        if (end.outcome == Outcome::Killed || end.is_cut_off)
             && let Some(tickets) = &mut self.tickets
         {
-            tickets.killed.insert(row.fixed.trial.clone());
+            tickets.cut_off.insert(end.trial);
         }
         let settled = self.history.is_settled(&row.fixed.trial, retries);
         let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);

@@ -232,6 +232,26 @@ def time_limit_unannounced(start):
     return expect(run, "interrupted")
 
 
+@scenario(seconds=600, ways=("slurm",))
+def longer_than_its_jobs(start):
+    """Two jobs of a minute end before a trial of 70 s: its point is held, and runs once it is asked for with more time."""
+    text = runs.commands(1, 70).replace("sweep: {", "sweep: {repeats: 2, ")
+    run = start(text, words=["--time=1"], workers=1)
+    wait_until("nobody attends", lambda: run.attendant.poll() is not None, 300)
+    assert run.attendant.returncode == 1, run.attendant.returncode
+    assert all(name.endswith(".held") for name in run.queue()), run.queue()
+    assert "2 tickets are held, because the time of 2 jobs ended before a trial" in run.told(), run.told()
+    counts = run.outcomes()
+    assert counts == {"interrupted": 2}, counts
+    assert all("job_time: " in row["notes"] for row in run.rows()), [row["notes"] for row in run.rows()]
+    run.words = ["--time=4"]
+    run.rewrite()
+    run.attend("run", "x.yaml", "--on", "slurm", "--rerun", "interrupted")
+    wait_until("kiln submits a job", lambda: len(run.job_ids()) > len(run.jobs), 30)
+    run.finish()
+    return expect(run, "interrupted", 2)
+
+
 @scenario()
 def node_down(start):
     """An administrator sets a node down; its tasks are requeued."""

@@ -9,14 +9,14 @@ use kiln_core::{
         attempt::{ResultError, result},
         course,
         message::exit_status,
-        note::LossRose,
+        note::{LossRose, OutOfJobTime},
     },
     spec::Precision,
     units::ByteSize,
 };
 use kiln_hardware::processor::has_bf16;
 
-use super::Attempt;
+use super::{Attempt, saves_by_itself};
 use crate::{
     relay,
     schedule::{
@@ -92,6 +92,8 @@ struct Reaped {
     stopped: Option<StopCause>,
     kind: ChildKind,
     loss_rose: Option<LossRose>,
+    /// Step of the trial's newest checkpoint.
+    checkpoint: Option<u64>,
     exit: Exit,
     stderr_tail: String,
     heard: ChildState,
@@ -154,6 +156,7 @@ impl Attempt {
             resumed_at_step: reaped.heard.resumed_at_step,
             notes: garbage(&reaped.heard)
                 .into_iter()
+                .chain(reaped.out_of_job_time(trial, judgment.outcome))
                 .chain(emulated(trial, around))
                 .chain(
                     reaped
@@ -189,6 +192,7 @@ impl Attempt {
             .ok()
             .and_then(|result| loss_rose(&self.folder, self.attempt, result));
         let libraries = self.libraries.with_reported(heard.libraries.clone());
+        let checkpoint = self.checkpoints.newest_step();
         Reaped {
             attempt: self.attempt,
             most_concurrent: self.most_concurrent,
@@ -198,6 +202,7 @@ impl Attempt {
             stopped: self.stopped,
             kind: self.kind,
             loss_rose,
+            checkpoint,
             exit,
             stderr_tail,
             heard,
@@ -294,6 +299,25 @@ impl Reaped {
             },
             _ => judgment,
         }
+    }
+
+    /// Returns a note if the time of the worker's job ended the attempt.
+    fn out_of_job_time(&self, trial: &Trial, outcome: Outcome) -> Option<(String, String)> {
+        let Some(StopCause::ToldAtTheEnd(time)) = self.stopped else {
+            return None;
+        };
+        // What a command keeps in its own way is not seen here.
+        if outcome != Outcome::Interrupted || saves_by_itself(trial) {
+            return None;
+        }
+        let note = OutOfJobTime {
+            had_most: OutOfJobTime::is_most(
+                self.seconds + time.left.0.as_secs_f64(),
+                time.whole.0.as_secs_f64(),
+            ),
+            has_checkpoint: self.checkpoint > self.heard.resumed_at_step,
+        };
+        Some((OutOfJobTime::COLUMN.to_owned(), note.to_string()))
     }
 
     /// Whether a device or the program itself is missing on this machine.

@@ -103,7 +103,12 @@ fn every_end_has_its_outcome() {
         ),
         (
             Signal(15),
-            |e| e.stopped = Some(StopCause::ToldAtTheEnd(LIMIT)),
+            |e| {
+                e.stopped = Some(StopCause::ToldAtTheEnd(JobTime {
+                    left: LIMIT,
+                    whole: LIMIT,
+                }))
+            },
             Outcome::Interrupted,
             "with its worker, 1m before the end of its job's time",
         ),

@@ -15,7 +15,7 @@ use std::{
 use kiln_core::{
     folder::write_whole,
     plan::TrialId,
-    record::{Check, RunFolder, TicketEntry, TicketQueue},
+    record::{Check, NewTicket, RunFolder, TicketEntry, TicketQueue},
     spec::Slurm,
     units::{TimeSpan, without_controls},
 };
@@ -378,12 +378,12 @@ fn make_folder(results: &Path, patience: Duration) -> io::Result<PathBuf> {
         patience.as_secs().to_string().as_bytes(),
     )?;
     let ticket = |number: u64| {
-        vec![TicketEntry {
+        NewTicket::open(vec![TicketEntry {
             trial: TrialId(format!("probe-{number}")),
             after: 0,
-        }]
+        }])
     };
-    let tickets: Vec<Vec<TicketEntry>> = (1..=TICKETS).map(ticket).collect();
+    let tickets: Vec<NewTicket> = (1..=TICKETS).map(ticket).collect();
     TicketQueue::create(&RunFolder::at(&folder), &tickets)?;
     Ok(folder)
 }

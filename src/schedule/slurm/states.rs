@@ -113,7 +113,7 @@ impl TaskReport {
         let interrupted = |why: String| {
             Some(Fate {
                 outcome: Outcome::Interrupted,
-                why,
+                ..Fate::killed(why)
             })
         };
         match self.stage() {
@@ -126,23 +126,27 @@ impl TaskReport {
                 _ => None,
             },
             Stage::Over => match self.state.as_str() {
-                "TIMEOUT" | "DEADLINE" => interrupted(format!(
-                    "the job's time limit{} ended it",
-                    slurm.time.map_or(String::new(), in_parentheses::<TimeSpan>)
-                )),
+                "TIMEOUT" | "DEADLINE" => Some(Fate {
+                    outcome: Outcome::Interrupted,
+                    is_out_of_time: true,
+                    ..Fate::killed(format!(
+                        "the job's time limit{} ended it",
+                        slurm.time.map_or(String::new(), in_parentheses::<TimeSpan>)
+                    ))
+                }),
                 "PREEMPTED" => interrupted("its job was preempted".to_owned()),
                 "CANCELLED" => interrupted("its job was cancelled".to_owned()),
                 // Rows are committed, and the name of a node is an identity.
                 "NODE_FAIL" | "BOOT_FAIL" => killed(format!("its node was lost ({})", self.state)),
                 "OUT_OF_MEMORY" => Some(Fate {
                     outcome: Outcome::Oom,
-                    why: format!(
+                    ..Fate::killed(format!(
                         "Slurm ended it because the job used more memory than it has \
                          (`run.slurm.memory`{})",
                         slurm
                             .memory
                             .map_or(String::new(), |memory: ByteSize| { format!(" {memory}") })
-                    ),
+                    ))
                 }),
                 _ => killed(format!("its job ended ({})", self.ending())),
             },
@@ -159,6 +163,8 @@ fn in_parentheses<T: fmt::Display>(value: T) -> String {
 pub(in crate::schedule) struct Fate {
     pub(in crate::schedule) outcome: Outcome,
     pub(in crate::schedule) why: String,
+    /// Whether the time of its job ended it.
+    pub(in crate::schedule) is_out_of_time: bool,
 }
 
 impl Fate {
@@ -166,6 +172,7 @@ impl Fate {
         Self {
             outcome: Outcome::Killed,
             why,
+            is_out_of_time: false,
         }
     }
 }

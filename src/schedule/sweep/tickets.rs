@@ -6,6 +6,7 @@ use kiln_core::{
     plan::{Outcome, Trial, TrialId},
     record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::listed_attempts},
     spec::OnOom,
+    units::counted,
 };
 
 use super::{LaunchState, open};
@@ -13,7 +14,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldTicket, Tickets, next_state, why_damaged, why_held},
+    worker::{HeldCause, HeldTicket, Tickets, next_state, why_damaged, why_held},
 };
 
 impl LaunchState<'_> {
@@ -175,14 +176,25 @@ impl LaunchState<'_> {
         let retries = self.request.experiment.run.retries;
         for held in std::mem::take(&mut tickets.held) {
             let trials: Vec<&TrialId> = held.trials.iter().collect();
-            let was_killed_here = trials.iter().any(|trial| tickets.killed.contains(trial));
-            let state = match next_state(&trials, &self.history, retries) {
+            let was_cut_off_here = trials.iter().any(|trial| tickets.cut_off.contains(trial));
+            let (state, cause) = match next_state(&trials, &self.trials, &self.history, retries) {
                 // Somebody asked for it again, and it was not begun.
-                TicketState::Held if !was_killed_here => TicketState::Open,
-                state => state,
+                (TicketState::Held, _) if !was_cut_off_here => (TicketState::Open, None),
+                next => next,
             };
-            if state == TicketState::Held {
-                self.notice(&why_held(held.ticket.number));
+            if let Some(cause) = cause {
+                self.notice(&why_held(held.ticket.number, cause));
+            }
+            if cause == Some(HeldCause::OutOfTime) {
+                // Whoever is too late runs one of them once more.
+                match tickets.hold_points(&trials, &self.trials, &self.history, retries) {
+                    Ok(0) => {}
+                    Ok(more) => self.notice(&format!(
+                        "so {} of its point",
+                        counted(more, "other ticket") + if more == 1 { " is" } else { " are" }
+                    )),
+                    Err(error) => self.fail(open::cannot_write(self.request)(error)),
+                }
             }
             self.put(&mut tickets, vec![held], state);
         }

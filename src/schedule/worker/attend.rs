@@ -185,8 +185,12 @@ impl<'a> Attendant<'a> {
         }
         let trials = self.trials(&history);
         let retries = self.request.experiment.run.retries;
+        let failed = open::cannot_write(self.request);
+        let later = self.for_later().map_err(&failed)?;
+        let is_left =
+            |trial: &Trial| !history.is_settled(&trial.id, retries) && !later.contains(&trial.id);
         let left: Vec<usize> = (0..trials.len())
-            .filter(|index| !history.is_settled(&trials[*index].id, retries))
+            .filter(|index| is_left(&trials[*index]))
             .collect();
         self.counts = LaunchCounts {
             total: trials.len(),
@@ -205,6 +209,11 @@ impl<'a> Attendant<'a> {
             counts: self.counts,
         });
         Ok(())
+    }
+
+    /// The trials that nobody asked for yet.
+    fn for_later(&self) -> io::Result<BTreeSet<TrialId>> {
+        self.queue.trials_for_later(&self.queue.list()?)
     }
 
     fn trials(&self, history: &History) -> Cow<'a, [Trial]> {
@@ -475,12 +484,23 @@ impl<'a> Attendant<'a> {
             LaunchEnd::Interrupted => "left; the workers go on".to_owned(),
             _ => "no ticket is left".to_owned(),
         };
-        let held = self.queue.counts().map_err(&failed)?.held;
+        let TicketCounts { held, later, .. } = self.queue.counts().map_err(&failed)?;
         if held > 0 {
+            let told = TakingBack {
+                run: self.run,
+                queue: &self.queue,
+                request: self.request,
+                devices: &[],
+            }
+            .tell_held()
+            .map_err(&failed)?;
+            told.iter().for_each(|text| self.notice(text));
+        }
+        if later > 0 && end == LaunchEnd::Finished {
             self.notice(&format!(
-                "{} held, because a trial was killed again and again; `--rerun killed` opens {}",
-                counted(held, "ticket") + if held == 1 { " is" } else { " are" },
-                if held == 1 { "it" } else { "them" },
+                "{} for later; `kiln run FILE` without `--only` opens {}",
+                counted(later, "ticket") + if later == 1 { " is" } else { " are" },
+                if later == 1 { "it" } else { "them" },
             ));
         }
         self.request.listener.hear(LaunchEvent::RunEnded {
@@ -488,7 +508,12 @@ impl<'a> Attendant<'a> {
             counts: self.counts,
         });
         let report = sweep::report(self.request, &trials, self.run.clone(), end, ends.iter());
+        let later = self.for_later().map_err(&failed)?;
+        let retries = self.request.experiment.run.retries;
+        let is_left =
+            |trial: &&Trial| !history.is_settled(&trial.id, retries) && !later.contains(&trial.id);
         Ok(LaunchReport {
+            asked_left: trials.iter().filter(is_left).count(),
             failure: self.failure,
             ..report
         })

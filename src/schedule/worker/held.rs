@@ -8,7 +8,7 @@ use std::{
 
 use fastrand::Rng;
 use kiln_core::{
-    plan::TrialId,
+    plan::{Trial, TrialId},
     record::{RunFolder, StopAsked, TableRow, Ticket, TicketEntry, TicketQueue, TicketState},
 };
 
@@ -16,9 +16,9 @@ use super::{
     gone::LaunchObserver,
     heart::Heart,
     limits::WorkerLimits,
-    take_back::{Outlook, TakingBack},
+    take_back::{Outlook, TakingBack, hold_points},
 };
-use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
+use crate::schedule::{Event, RunRequest, instruments::LeasedGpu, remaining::History};
 
 /// Workers that begin together would all try the first ticket; each begins at one of so many.
 const SPREAD: usize = 16;
@@ -59,8 +59,8 @@ pub(in crate::schedule) struct Tickets {
     left: Option<u64>,
     /// Numbers of those whose trial failed here and may be retried: others first.
     passed_on: BTreeSet<u64>,
-    /// Trials of which an attempt was killed here.
-    pub(in crate::schedule) killed: HashSet<TrialId>,
+    /// Trials of which an attempt was killed here, or ended by its job's time.
+    pub(in crate::schedule) cut_off: HashSet<TrialId>,
     /// How often this launch was believed gone although it was there, since it ended a ticket.
     beliefs: u32,
     observer: LaunchObserver,
@@ -88,7 +88,7 @@ impl Tickets {
             too_long: BTreeMap::new(),
             left: None,
             passed_on: BTreeSet::new(),
-            killed: HashSet::new(),
+            cut_off: HashSet::new(),
             beliefs: 0,
             observer: LaunchObserver::of_worker(),
             random: Rng::new(),
@@ -246,6 +246,20 @@ impl Tickets {
         state: TicketState,
     ) -> io::Result<bool> {
         self.queue.put(held.ticket, state).map(|put| put.is_some())
+    }
+
+    /// Holds the open tickets of the points of these trials, which are longer than their jobs.
+    ///
+    /// # Errors
+    /// The queue cannot be read or written.
+    pub(in crate::schedule) fn hold_points(
+        &self,
+        cut_off: &[&TrialId],
+        plan: &[Trial],
+        history: &History,
+        retries: u64,
+    ) -> io::Result<usize> {
+        hold_points(&self.queue, cut_off, plan, history, retries)
     }
 
     /// This launch ended a ticket that was still its own: nobody believes it gone any more.

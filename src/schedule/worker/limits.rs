@@ -14,12 +14,16 @@ use kiln_core::{
 };
 
 use super::beat;
-use crate::schedule::slurm::Allocation;
+use crate::schedule::{judge::JobTime, slurm::Allocation};
 
 /// A trial may take so much longer than the longest one of its point.
 const MARGIN: f64 = 1.2;
 /// And so much longer than the longest one of any other point.
 const OTHER_POINT: f64 = 2.0;
+/// The share of a worker's time that a trial needs which may be longer than all of it, by the trials of
+/// its point and by others: a worker that has just begun tries it.
+const OF_POINT: f64 = 0.9;
+const OF_OTHERS: f64 = 0.5;
 /// For the end of a trial, its row and the worker's last word.
 const GRACE: Duration = Duration::from_secs(60);
 /// A trial that resumes from a checkpoint is of use after so long.
@@ -93,10 +97,13 @@ impl WorkerLimits {
         })
     }
 
-    /// The time that the job has left, if it is so short that a SIGTERM now may be Slurm's because of
+    /// The time of the job, if what is left of it is so short that a SIGTERM now may be Slurm's because of
     /// it.
-    pub(in crate::schedule) fn last_seconds(&self) -> Option<TimeSpan> {
-        self.left_at_the_end().map(whole)
+    pub(in crate::schedule) fn last_seconds(&self) -> Option<JobTime> {
+        self.left_at_the_end().map(|left| JobTime {
+            left: whole(left),
+            whole: whole(self.whole),
+        })
     }
 
     fn left_at_the_end(&self) -> Option<Duration> {
@@ -152,9 +159,8 @@ fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
     }
 }
 
-/// The time that a trial may need; `None` if no trial has run to an end. By other points it may seem
-/// longer than the time of a `whole` worker; then half of that is asked for, or it would never be
-/// tried.
+/// The time that a trial may need; `None` if no trial has run to an end. It may seem longer than the
+/// time of a `whole` worker; then a share of that is asked for, or it would never be tried.
 fn needed(
     trial: &Trial,
     trials: &[Trial],
@@ -164,13 +170,17 @@ fn needed(
     let and_more = |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE);
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
-    let needed = match of_point.reduce(f64::max) {
-        Some(seconds) => and_more(seconds)?,
+    let (needed, share) = match of_point.reduce(f64::max) {
+        Some(seconds) => (and_more(seconds)?, OF_POINT),
         None => {
             let any = known.values().copied().reduce(f64::max)?;
-            let needed = and_more(any * OTHER_POINT)?;
-            if needed > whole { whole / 2 } else { needed }
+            (and_more(any * OTHER_POINT)?, OF_OTHERS)
         }
+    };
+    let needed = if needed > whole {
+        whole.mul_f64(share)
+    } else {
+        needed
     };
     let of_command = matches!(&*trial.model, Model::Command(command) if command.checkpoints);
     Some(match trial.train.checkpoint.is_some() || of_command {
@@ -213,7 +223,9 @@ mod tests {
         assert_eq!(needs(other, 1000.0), 2460);
         // What other points say is more than any worker has.
         assert_eq!(needs(other, 9000.0), 2 * 3600);
-        assert_eq!(needs(one, 90_000.0), 108_060);
+        // So does the point itself; a worker that has just begun tries it.
+        assert_eq!(needs(one, 12_500.0), 12_960);
+        assert_eq!(needs(one, 90_000.0), 12_960);
         let resumed = plan(", checkpoint: {every_steps: 5}");
         let needs = needed(
             &resumed[0],
@@ -275,7 +287,7 @@ mod tests {
                 longest_warning: Duration::from_secs(180),
                 ..WorkerLimits::default()
             };
-            limits.last_seconds().map(|left| left.0.as_secs())
+            limits.last_seconds().map(|time| time.left.0.as_secs())
         };
         assert_eq!(last(0), Some(0));
         assert!(last(170).is_some_and(|left| (168..=170).contains(&left)));

@@ -5,6 +5,7 @@
 //! There is no process that must live: a worker that dies leaves a ticket that bears its number, and
 //! the others take it back. `docs/cluster-protocol.md` has the rules.
 
+mod asked;
 mod attend;
 mod gone;
 mod heart;
@@ -33,7 +34,7 @@ pub use self::{
 };
 pub(super) use self::{
     held::{HeldTicket, Tickets},
-    take_back::{next_state, why_damaged, why_held},
+    take_back::{HeldCause, next_state, why_damaged, why_held},
 };
 use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,

@@ -1,8 +1,6 @@
-//! Makes a run whose trials workers take: its folder, its queue, and the programs that they start
-//! from.
+//! Makes a run whose trials workers take: its folder, and the programs that they start from.
 
 use std::{
-    collections::{HashMap, HashSet},
     fs, io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -10,19 +8,17 @@ use std::{
 
 use kiln_core::{
     folder::write_whole,
-    plan::{Outcome, Trial, TrialId, tickets},
-    record::{
-        AttemptEnd, RunFile, RunFolder, TicketEntry, TicketQueue, TicketState,
-        launch_folder::{self, BEFORE},
-        run_file::Versions,
-        run_folder::repair_latest,
-    },
+    plan::Outcome,
+    record::{RunFile, RunFolder, TicketQueue, run_file::Versions, run_folder::repair_latest},
     spec::RunPlace,
-    units::counted,
 };
 use sha2::{Digest, Sha256};
 
-use super::{changed_programs, ends, other_programs, take_back::TakingBack};
+use super::{
+    asked::{ask_again, begin_queue, open_asked},
+    changed_programs, ends, other_programs,
+    take_back::TakingBack,
+};
 use crate::readings::Paths;
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
@@ -86,11 +82,13 @@ pub fn submit(
             (old.folder, Vec::new())
         }
         found => {
+            let retries = request.experiment.run.retries;
+            let mut asked = request
+                .trials
+                .iter()
+                .filter(|trial| request.selection.wants(trial));
             if let ExistingRun::Old(old) = &found
-                && request.trials.iter().all(|trial| {
-                    old.history
-                        .is_settled(&trial.id, request.experiment.run.retries)
-                })
+                && asked.all(|trial| old.history.is_settled(&trial.id, retries))
                 && request.selection.rerun.is_empty()
             {
                 return Ok(None);
@@ -109,6 +107,7 @@ pub fn submit(
         None => begin_queue(request, &folder)?,
     };
     ask_again(request, &folder, &queue)?;
+    notices.extend(open_asked(&request.selection, &queue).map_err(&failed)?);
     let judging = TakingBack {
         run: &folder,
         queue: &queue,
@@ -124,12 +123,11 @@ pub fn submit(
             .map_err(&failed)?;
     }
     let counts = queue.counts().map_err(&failed)?;
-    if counts.left() == 0 && counts.held > 0 {
+    if counts.left() == 0 && counts.held > 0 && is_asked_left(request, &folder)? {
         return Err(RunStop::CannotRun(format!(
-            "{}: what is left is held ({}), because a trial was killed again and again; `--rerun \
-             killed` opens it",
+            "{}: no worker can go on: {}",
             folder.path().display(),
-            counted(counts.held, "ticket")
+            judging.tell_held().map_err(&failed)?.join("; ")
         )));
     }
     if counts.left() == 0 {
@@ -148,6 +146,15 @@ pub fn submit(
         tickets: counts.all(),
         notices,
     }))
+}
+
+/// Whether one of the trials that the command asks for has no final result.
+fn is_asked_left(request: &RunRequest, folder: &RunFolder) -> Result<bool, RunStop> {
+    let history = History::of(&ends(request, folder)?);
+    let retries = request.experiment.run.retries;
+    let mut trials = request.trials.iter();
+    Ok(trials
+        .any(|trial| request.selection.wants(trial) && !history.is_settled(&trial.id, retries)))
 }
 
 fn refuse(request: &RunRequest) -> Result<(), RunStop> {
@@ -174,103 +181,7 @@ fn refuse(request: &RunRequest) -> Result<(), RunStop> {
                 .to_owned(),
         ));
     }
-    if !request.selection.only.is_empty() {
-        return Err(RunStop::Refused(format!(
-            "`--only` does not go with `run.on: {on}`, whose tickets hold whole blocks; leave \
-                 it out, or run these trials here with `--on here --fresh`"
-        )));
-    }
     Ok(())
-}
-
-/// Makes the queue of a run: a ticket for each part of the plan that has something left. Rows that
-/// exist become those of a launch before all others.
-fn begin_queue(request: &RunRequest, folder: &RunFolder) -> Result<TicketQueue, RunStop> {
-    let failed = open::cannot_write(request);
-    let before = launch_folder::folder(folder, BEFORE);
-    let keep = || -> io::Result<()> {
-        folder
-            .open()?
-            .make_folder(Path::new(launch_folder::LAUNCHES))?
-            .make_folder(Path::new(&BEFORE.to_string()))?;
-        for (from, to) in [
-            (folder.trials_table(), before.trials_table()),
-            (folder.snapshots_table(), before.snapshots_table()),
-            (folder.samples_table(), before.samples_table()),
-        ] {
-            match fs::read(&from) {
-                Ok(bytes) => before.write(&to, &bytes)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    };
-    keep().map_err(&failed)?;
-    let history = History::of(&ends(request, folder)?);
-    let retries = request.experiment.run.retries;
-    let entry = |trial: &TrialId| TicketEntry {
-        trial: trial.clone(),
-        after: 0,
-    };
-    let left: Vec<Vec<TicketEntry>> = tickets(request.trials)
-        .iter()
-        .filter(|trials| {
-            trials
-                .iter()
-                .any(|trial| !history.is_settled(trial, retries))
-        })
-        .map(|trials| trials.iter().map(entry).collect())
-        .collect();
-    TicketQueue::create(folder, &left).map_err(failed)
-}
-
-/// Adds tickets for the trials that `--rerun` names, and opens those that were held for them.
-fn ask_again(request: &RunRequest, folder: &RunFolder, queue: &TicketQueue) -> Result<(), RunStop> {
-    let rerun = &request.selection.rerun;
-    if rerun.is_empty() {
-        return Ok(());
-    }
-    let failed = open::cannot_write(request);
-    let ends = ends(request, folder)?;
-    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, end)).collect();
-    let retries = request.experiment.run.retries;
-    let history = History::of(&ends);
-    let mut again: Vec<&Trial> = request.trials.iter().collect();
-    again.retain(|trial| {
-        last.get(&trial.id)
-            .is_some_and(|end| rerun.contains(&end.outcome))
-    });
-    let mut asked = HashSet::new();
-    for ticket in queue.list().map_err(&failed)? {
-        if matches!(ticket.state, TicketState::Open | TicketState::Taken(_)) {
-            let entries = queue.entries(ticket).unwrap_or_default();
-            asked.extend(entries.into_iter().map(|entry| entry.trial));
-        }
-        if ticket.state == TicketState::Held {
-            let entries = queue.entries(ticket).map_err(&failed)?;
-            let is_asked = entries
-                .iter()
-                .any(|entry| again.iter().any(|trial| trial.id == entry.trial));
-            if is_asked {
-                queue.put(ticket, TicketState::Open).map_err(&failed)?;
-            }
-        }
-    }
-    // Those that are not settled wait in their tickets anyway.
-    again.retain(|trial| history.is_settled(&trial.id, retries) && !asked.contains(&trial.id));
-    let again: HashSet<&TrialId> = again.into_iter().map(|trial| &trial.id).collect();
-    let entry = |trial: TrialId| TicketEntry {
-        after: last.get(&trial).map_or(0, |end| end.attempt),
-        trial,
-    };
-    // The trials of a block get one ticket, so that they stay on one device.
-    let blocks = tickets(request.trials).into_iter().map(|block| {
-        let left = block.into_iter().filter(|trial| again.contains(trial));
-        left.map(entry).collect::<Vec<_>>()
-    });
-    let blocks: Vec<_> = blocks.filter(|block| !block.is_empty()).collect();
-    queue.add(&blocks).map(drop).map_err(&failed)
 }
 
 /// # Errors

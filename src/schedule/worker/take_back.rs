@@ -1,21 +1,27 @@
 //! Takes back the tickets of launches that are gone, gives their lost attempts a row, and judges held
 //! tickets again.
 
-use std::{borrow::Cow, collections::HashSet, io};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    io,
+};
 
 use kiln_core::{
-    plan::{Trial, TrialId},
+    plan::{Outcome, Trial, TrialId},
     record::{
-        AttemptEnd, AttemptFile, CollectedRows, DEVICE_SEPARATOR, LaunchFile, RunFolder, TableRow,
-        Ticket, TicketEntry, TicketQueue, TicketState,
+        AttemptEnd, AttemptFile, Checkpoints, CollectedRows, DEVICE_SEPARATOR, LaunchFile,
+        NewTicket, RunFolder, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
+        note::OutOfJobTime,
     },
-    units::without_controls,
+    units::{counted, without_controls},
 };
 
 use super::gone::LaunchObserver;
 use crate::schedule::{
     RunRequest,
+    attempt::saves_by_itself,
     instruments::{AttemptReadings, LeasedGpu},
     machine,
     open::cores,
@@ -29,12 +35,39 @@ use crate::schedule::{
 /// another one.
 const MOST_KILLED: usize = 3;
 
+/// A trial is not given to another worker if so many attempts at it were ended by their job's time in
+/// a row, and left no new checkpoint; or at trials of its point, none of which has a result.
+const MOST_CUT_OFF: usize = 2;
+
+/// Why a ticket is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::schedule) enum HeldCause {
+    /// A trial of it was killed again and again.
+    Killed,
+    /// A trial of it, or others of its point, take longer than their jobs.
+    OutOfTime,
+}
+
+impl HeldCause {
+    /// `because …; … opens`
+    fn in_words(self) -> String {
+        match self {
+            Self::Killed => format!(
+                "because a trial was killed {MOST_KILLED} times in a row, with its worker or from \
+                 outside; `kiln run FILE --on workers --rerun killed` opens"
+            ),
+            Self::OutOfTime => format!(
+                "because the time of {MOST_CUT_OFF} jobs ended before a trial, or others of its point, \
+                 and left no new checkpoint (`train.checkpoint` in a new run writes them); `kiln run \
+                 FILE --on slurm --rerun interrupted --set run.slurm.time=…`, with more time, opens"
+            ),
+        }
+    }
+}
+
 /// Why a ticket is held, and what opens it.
-pub(in crate::schedule) fn why_held(ticket: u64) -> String {
-    format!(
-        "ticket {ticket} is held, because a trial of it was killed {MOST_KILLED} times in a row, with \
-         its worker or from outside; `kiln run FILE --on workers --rerun killed` opens it again"
-    )
+pub(in crate::schedule) fn why_held(ticket: u64, cause: HeldCause) -> String {
+    format!("ticket {ticket} is held, {} it", cause.in_words())
 }
 
 /// Why a ticket is held that names a trial which the plan does not have.
@@ -142,10 +175,11 @@ impl<'a> TakingBack<'a> {
                 ));
             }
         }
-        let held = self.judge_held(&listed, &mut table, &mut outlook)?;
+        let mut kept = self.judge_held(&listed, &mut table, &mut outlook)?;
         if !is_at_work && !outlook.has_opened {
+            kept.extend(self.queue.trials_for_later(&listed)?);
             let table = self.read_once(&mut table)?;
-            self.ask_for_the_rest(table, &held, &mut outlook)?;
+            self.ask_for_the_rest(table, &kept, &mut outlook)?;
         }
         Ok(outlook)
     }
@@ -159,6 +193,39 @@ impl<'a> TakingBack<'a> {
         let mut outlook = Outlook::default();
         self.judge_held(&self.queue.list()?, &mut None, &mut outlook)?;
         Ok(outlook.told)
+    }
+
+    /// Why tickets are held and what opens them, in sentences.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(super) fn tell_held(&self) -> io::Result<Vec<String>> {
+        let mut table = None;
+        let mut causes: BTreeMap<Option<HeldCause>, usize> = BTreeMap::new();
+        for ticket in self.queue.list()? {
+            if ticket.state != TicketState::Held {
+                continue;
+            }
+            let cause = match self.queue.entries(ticket) {
+                Ok(entries) => self.next(self.read_once(&mut table)?, &entries).1,
+                Err(error) if TicketQueue::is_no_ticket(&error) => None,
+                Err(error) => return Err(error),
+            };
+            *causes.entry(cause).or_default() += 1;
+        }
+        let told = |(cause, count): (Option<HeldCause>, usize)| {
+            let (are, them) = if count == 1 {
+                ("is", "it")
+            } else {
+                ("are", "them")
+            };
+            let tickets = counted(count, "ticket");
+            match cause {
+                Some(cause) => format!("{tickets} {are} held, {} {them}", cause.in_words()),
+                None => format!("{tickets} {are} damaged; the trials have others"),
+            }
+        };
+        Ok(causes.into_iter().map(told).collect())
     }
 
     /// Returns the trials of the held tickets.
@@ -192,23 +259,27 @@ impl<'a> TakingBack<'a> {
     }
 
     /// Adds a ticket for each trial whose last attempt says nothing and that no ticket leads to: a
-    /// launch that was out of reach began it once more, beside the one that had its ticket.
+    /// launch that was out of reach began it once more, beside the one that had its ticket. To those
+    /// in `kept` a held ticket leads, or one for later.
     fn ask_for_the_rest(
         &self,
         table: &Table<'_>,
-        held: &HashSet<TrialId>,
+        kept: &HashSet<TrialId>,
         outlook: &mut Outlook,
     ) -> io::Result<()> {
         let history = History::of(&table.ends);
         let retries = self.request.experiment.run.retries;
         let is_left =
-            |trial: &&Trial| !history.is_settled(&trial.id, retries) && !held.contains(&trial.id);
+            |trial: &&Trial| !history.is_settled(&trial.id, retries) && !kept.contains(&trial.id);
         let left: Vec<&Trial> = self.request.trials.iter().filter(is_left).collect();
         let entry = |trial: &&Trial| TicketEntry {
             trial: trial.id.clone(),
             after: 0,
         };
-        let tickets: Vec<_> = left.iter().map(|trial| vec![entry(trial)]).collect();
+        let tickets: Vec<_> = left
+            .iter()
+            .map(|trial| NewTicket::open(vec![entry(trial)]))
+            .collect();
         for (trial, number) in left.iter().zip(self.queue.add(&tickets)?) {
             outlook.has_opened = true;
             outlook.told.push(format!(
@@ -271,6 +342,35 @@ impl<'a> TakingBack<'a> {
             }
             entries => entries?,
         };
+        let unknown = self.unknown(&entries);
+        let (state, cause) = match self.next(table, &entries) {
+            // A worker could not run it.
+            (TicketState::Open, _) if unknown.is_some() => (TicketState::Held, None),
+            next => next,
+        };
+        if state == ticket.state || self.queue.put(ticket, state)?.is_none() {
+            return Ok(None);
+        }
+        outlook.has_opened |= state == TicketState::Open;
+        if cause == Some(HeldCause::OutOfTime) {
+            let ids: Vec<&TrialId> = entries.iter().map(|entry| &entry.trial).collect();
+            let retries = self.request.experiment.run.retries;
+            let history = History::of(&table.ends);
+            hold_points(self.queue, &ids, &table.trials, &history, retries)?;
+        }
+        let number = ticket.number;
+        Ok(Some(match state {
+            TicketState::Done => format!("nothing is left of ticket {number}"),
+            _ => match (cause, unknown) {
+                (Some(cause), _) => why_held(number, cause),
+                (_, Some(trial)) => why_damaged(number, trial),
+                _ => format!("ticket {number} waits again"),
+            },
+        }))
+    }
+
+    /// Where a ticket with these trials goes that nobody works on; with the cause if it is held.
+    fn next(&self, table: &Table<'_>, entries: &[TicketEntry]) -> (TicketState, Option<HeldCause>) {
         let run = &self.request.experiment.run;
         let counts = |end: &&AttemptEnd| {
             let entry = entries.iter().find(|entry| entry.trial == end.trial);
@@ -282,24 +382,33 @@ impl<'a> TakingBack<'a> {
         let planned: Vec<Trial> = planned.collect();
         let trials = with_fallbacks(&planned, &history, run.on_oom);
         let ids: Vec<&TrialId> = trials.iter().map(|trial| &trial.id).collect();
-        let unknown = self.unknown(&entries);
-        let state = match next_state(&ids, &history, run.retries) {
-            // A worker could not run it.
-            TicketState::Open if unknown.is_some() => TicketState::Held,
-            state => state,
-        };
-        if state == ticket.state || self.queue.put(ticket, state)?.is_none() {
-            return Ok(None);
+        next_state(&ids, &table.trials, &history, run.retries)
+    }
+
+    /// A note on an attempt that the time of its job ended; `None` if it is not known how much of that
+    /// time it had, or what it left.
+    fn out_of_job_time(
+        &self,
+        trial: &Trial,
+        started: &AttemptFile,
+        worker: &LaunchFile,
+    ) -> Option<(String, String)> {
+        let time = self.request.experiment.run.slurm.as_ref()?.time?;
+        let whole = time.0.as_secs_f64();
+        let at = |utc: &str| utc.parse::<jiff::Timestamp>().ok();
+        // Both by the clock of the worker's node.
+        let began = at(&worker.launch.anchor.started_utc)?;
+        let after = at(&started.started_utc)?.duration_since(began);
+        if saves_by_itself(trial) {
+            return None;
         }
-        outlook.has_opened |= state == TicketState::Open;
-        let number = ticket.number;
-        Ok(Some(match state {
-            TicketState::Done => format!("nothing is left of ticket {number}"),
-            TicketState::Held => {
-                unknown.map_or_else(|| why_held(number), |trial| why_damaged(number, trial))
-            }
-            _ => format!("ticket {number} waits again"),
-        }))
+        let checkpoints = Checkpoints::new(self.run.checkpoints(&trial.id), trial.id.clone());
+        let note = OutOfJobTime {
+            had_most: OutOfJobTime::is_most(whole - after.as_secs_f64(), whole),
+            // It may be an older one: without the worker's word that is not known.
+            has_checkpoint: checkpoints.newest_step().is_some(),
+        };
+        Some((OutOfJobTime::COLUMN.to_owned(), note.to_string()))
     }
 
     /// The row of an attempt whose launch is gone.
@@ -324,6 +433,12 @@ impl<'a> TakingBack<'a> {
             devices: &used,
             cpu_name,
             concurrent_trials: 1,
+            notes: file
+                .as_ref()
+                .filter(|_| fate.is_out_of_time)
+                .and_then(|file| self.out_of_job_time(trial, started, file))
+                .into_iter()
+                .collect(),
             ..AttemptFacts::of_end(
                 trial,
                 started.launch,
@@ -356,30 +471,126 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Where a ticket goes that nobody works on.
+/// Where a ticket with these trials of the `plan` goes that nobody works on; with the cause if it is
+/// held.
 pub(in crate::schedule) fn next_state(
     trials: &[&TrialId],
+    plan: &[Trial],
     history: &History,
     retries: u64,
-) -> TicketState {
+) -> (TicketState, Option<HeldCause>) {
     let mut left = trials
         .iter()
         .filter(|trial| !history.is_settled(trial, retries))
         .peekable();
     if left.peek().is_none() {
-        return TicketState::Done;
+        return (TicketState::Done, None);
     }
-    match left.any(|trial| history.killed_in_a_row(trial) >= MOST_KILLED) {
-        true => TicketState::Held,
-        false => TicketState::Open,
+    match left.find_map(|trial| held_cause(trial, plan, history)) {
+        Some(cause) => (TicketState::Held, Some(cause)),
+        None => (TicketState::Open, None),
     }
+}
+
+/// Holds the open tickets with trials of the points of `cut_off` that are as long; returns how many.
+///
+/// # Errors
+/// The queue cannot be read or written.
+pub(in crate::schedule) fn hold_points(
+    queue: &TicketQueue,
+    cut_off: &[&TrialId],
+    plan: &[Trial],
+    history: &History,
+    retries: u64,
+) -> io::Result<usize> {
+    let planned = plan.iter();
+    let of_them = planned.filter(|trial| cut_off.contains(&&trial.id));
+    let points: HashSet<u64> = of_them.map(|trial| trial.point).collect();
+    let of_points = plan.iter().filter(|trial| points.contains(&trial.point));
+    let of_points: HashSet<&TrialId> = of_points.map(|trial| &trial.id).collect();
+    let mut held = 0;
+    for ticket in queue.list()? {
+        if ticket.state != TicketState::Open {
+            continue;
+        }
+        let entries = match queue.entries(ticket) {
+            Err(error) if TicketQueue::is_no_ticket(&error) => continue,
+            entries => entries?,
+        };
+        let trials: Vec<&TrialId> = entries.iter().map(|entry| &entry.trial).collect();
+        let is_of_them = trials.iter().any(|trial| of_points.contains(trial));
+        if is_of_them
+            && next_state(&trials, plan, history, retries).1 == Some(HeldCause::OutOfTime)
+            && queue.put(ticket, TicketState::Held)?.is_some()
+        {
+            held += 1;
+        }
+    }
+    Ok(held)
+}
+
+/// Why a trial is not given to another worker; `None` if it is.
+fn held_cause(trial: &TrialId, plan: &[Trial], history: &History) -> Option<HeldCause> {
+    if history.killed_in_a_row(trial) >= MOST_KILLED {
+        return Some(HeldCause::Killed);
+    }
+    let of_point = || {
+        let point = plan.iter().find(|planned| planned.id == *trial)?.point;
+        let point = plan.iter().filter(move |planned| planned.point == point);
+        let cut_off = point.map(|planned| {
+            let has_result = history.last(&planned.id).is_some_and(Outcome::is_result);
+            (!has_result).then(|| history.cut_off_in_a_row(&planned.id))
+        });
+        cut_off.sum::<Option<usize>>()
+    };
+    let cut_off = history.cut_off_in_a_row(trial).max(of_point().unwrap_or(0));
+    (cut_off >= MOST_CUT_OFF).then_some(HeldCause::OutOfTime)
 }
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::plan::Outcome;
+    use kiln_core::spec::Experiment;
 
     use super::*;
+
+    #[test]
+    fn a_point_that_is_longer_than_its_jobs_is_held() {
+        let yaml = "{kiln: 1, name: x, model: {kind: mlp}, data: {kind: generated}, train: {steps: \
+                    10}, sweep: {grid: {train.batch_size: [1, 2]}, repeats: 2}}";
+        let value: serde_json::Value = serde_yaml::from_str(yaml).unwrap();
+        let experiment: Experiment = serde_json::from_value(value).unwrap();
+        let plan = kiln_core::plan::expand(&experiment, &|_| None).unwrap();
+        let of_point = |point: u64| {
+            let trials = plan.trials.iter();
+            let ids = trials.filter(move |trial| trial.point == point);
+            ids.map(|trial| trial.id.clone()).collect::<Vec<_>>()
+        };
+        let (first, other) = (of_point(0), of_point(1));
+        // Of each attempt the trial, how it ended, and whether its job's time cut it off.
+        let cause = |ends: &[(&TrialId, Outcome, bool)], of: &TrialId| {
+            let mut history = History::default();
+            for (attempt, (trial, outcome, is_cut_off)) in (1..).zip(ends) {
+                history.add_cut_off(trial, attempt, *outcome, *is_cut_off);
+            }
+            next_state(&[of], &plan.trials, &history, 0).1
+        };
+        let (a, b) = (&first[0], &first[1]);
+        let cut = |trial| (trial, Outcome::Interrupted, true);
+        let too_long = Some(HeldCause::OutOfTime);
+        assert_eq!(cause(&[cut(a)], a), None);
+        assert_eq!(cause(&[cut(a), cut(a)], a), too_long);
+        // What its point shows is true of a trial that was never begun.
+        assert_eq!(cause(&[cut(a), cut(a)], b), too_long);
+        assert_eq!(cause(&[cut(a), cut(b)], a), too_long);
+        assert_eq!(cause(&[cut(a), cut(a)], &other[0]), None);
+        // One that has a result speaks for the others.
+        let done = (b, Outcome::Completed, false);
+        assert_eq!(cause(&[cut(a), done], a), None);
+        assert_eq!(cause(&[cut(a), done, cut(a)], a), too_long);
+        // Stopped by a person, or with a new checkpoint.
+        let other_end = (a, Outcome::Interrupted, false);
+        assert_eq!(cause(&[cut(a), other_end, cut(a)], a), None);
+    }
 
     #[test]
     fn a_ticket_nobody_works_on_is_done_open_or_held() {
@@ -390,9 +601,9 @@ mod tests {
             for (id, outcomes) in [(&a, of_a), (&b, of_b)] {
                 (1..)
                     .zip(outcomes)
-                    .for_each(|(attempt, outcome)| history.add(id, attempt, *outcome));
+                    .for_each(|(attempt, outcome)| history.add_outcome(id, attempt, *outcome));
             }
-            next_state(&[&a, &b], &history, 0)
+            next_state(&[&a, &b], &[], &history, 0).0
         };
         assert_eq!(state(&[Completed], &[Killed, Completed]), TicketState::Done);
         assert_eq!(state(&[Completed], &[Killed, Killed]), TicketState::Open);

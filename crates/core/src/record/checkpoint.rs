@@ -247,6 +247,11 @@ impl Checkpoints {
         steps
     }
 
+    /// Optimizer updates of the newest checkpoint, by its name alone.
+    pub fn newest_step(&self) -> Option<u64> {
+        self.steps().last().copied()
+    }
+
     /// The checkpoint whose weights are the trial's result: the one with the lowest validation
     /// loss, else the newest. Changes nothing; a header that cannot be read is passed over.
     pub fn result(&self) -> Option<ListedCheckpoint> {

@@ -56,7 +56,9 @@ pub use snapshots::{GONE, SnapshotMoment, SnapshotRow, at_last_launch};
 pub use steps::StepRow;
 pub use submission::Submission;
 pub use table::{Table, TableError, TableWriter, TornLine};
-pub use tickets::{StopAsked, Ticket, TicketCounts, TicketEntry, TicketQueue, TicketState};
+pub use tickets::{
+    NewTicket, StopAsked, Ticket, TicketCounts, TicketEntry, TicketQueue, TicketState,
+};
 pub use trial_result::TrialResult;
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};
 pub use trial_store::{AttemptEnd, StoreError, TableChange, TrialStore};

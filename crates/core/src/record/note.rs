@@ -175,6 +175,64 @@ impl fmt::Display for LossRose {
     }
 }
 
+/// The time of the attempt's Slurm job ended before its trial did; a note of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfJobTime {
+    /// Whether the attempt had at least half of the job's time.
+    pub had_most: bool,
+    /// Whether it left a checkpoint newer than the one that it began with.
+    pub has_checkpoint: bool,
+}
+
+impl OutOfJobTime {
+    /// The name under which it is noted.
+    pub const COLUMN: &str = "job_time";
+    const BEGINNING: &str = "the job's time ended before the trial, which ";
+    const MOST: &str = "had most of it and ";
+    const WITHOUT: &str = "left no new checkpoint";
+    const WITH: &str = "left a new checkpoint";
+
+    /// Reads the note of a row; `None` if its attempt ended otherwise.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let rest = row.note(Self::COLUMN)?.strip_prefix(Self::BEGINNING)?;
+        let (had_most, rest) = match rest.strip_prefix(Self::MOST) {
+            Some(rest) => (true, rest),
+            None => (false, rest),
+        };
+        let has_checkpoint = match rest {
+            Self::WITH => true,
+            Self::WITHOUT => false,
+            _ => return None,
+        };
+        Some(Self {
+            had_most,
+            has_checkpoint,
+        })
+    }
+
+    /// Whether an attempt from whose beginning a job had so many seconds left had most of the `whole`.
+    pub fn is_most(left: f64, whole: f64) -> bool {
+        left >= whole * 0.5
+    }
+
+    /// Whether another attempt with as much time would come no further.
+    pub fn is_cut_off(self) -> bool {
+        self.had_most && !self.has_checkpoint
+    }
+}
+
+impl fmt::Display for OutOfJobTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let most = if self.had_most { Self::MOST } else { "" };
+        let left = if self.has_checkpoint {
+            Self::WITH
+        } else {
+            Self::WITHOUT
+        };
+        write!(f, "{}{most}{left}", Self::BEGINNING)
+    }
+}
+
 impl TrialRow {
     /// The note on a column.
     pub fn note(&self, column: &str) -> Option<&str> {
@@ -332,6 +390,16 @@ mod tests {
         assert_eq!(continued.sha256, "abababababab");
         let row = noted(&[(ContinuedFrom::COLUMN, &continued.to_string())]);
         assert_eq!(ContinuedFrom::of(&row), Some(continued));
+        let both = [false, true];
+        for (had_most, has_checkpoint) in both.iter().flat_map(|most| both.map(|new| (*most, new)))
+        {
+            let cut = OutOfJobTime {
+                had_most,
+                has_checkpoint,
+            };
+            let row = noted(&[(OutOfJobTime::COLUMN, &cut.to_string())]);
+            assert_eq!(OutOfJobTime::of(&row), Some(cut));
+        }
         let other = noted(&[(BusyHost::COLUMN, "other words"), (column, "shrank")]);
         assert_eq!(
             (BusyHost::of(&other), MemoryGrowth::told(&other, column)),

@@ -7,6 +7,7 @@
 //! the rules.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     fmt, io,
     path::{Path, PathBuf},
@@ -38,8 +39,10 @@ pub enum TicketState {
     Taken(u64),
     /// Nothing is left of it.
     Done,
-    /// Given up: a trial of it was killed with its worker again and again.
+    /// Given up: a trial of it ended again and again without a word of its own.
     Held,
+    /// Nobody asked for its trials yet: `--only` named others.
+    Later,
 }
 
 impl fmt::Display for TicketState {
@@ -49,6 +52,7 @@ impl fmt::Display for TicketState {
             Self::Taken(launch) => write!(formatter, "taken-{launch}"),
             Self::Done => formatter.write_str("done"),
             Self::Held => formatter.write_str("held"),
+            Self::Later => formatter.write_str("later"),
         }
     }
 }
@@ -73,6 +77,7 @@ impl Ticket {
             "open" => TicketState::Open,
             "done" => TicketState::Done,
             "held" => TicketState::Held,
+            "later" => TicketState::Later,
             taken => TicketState::Taken(taken.strip_prefix("taken-")?.parse().ok()?),
         };
         let number = number.parse().ok()?;
@@ -89,6 +94,7 @@ pub struct TicketCounts {
     pub taken: usize,
     pub done: usize,
     pub held: usize,
+    pub later: usize,
 }
 
 impl TicketCounts {
@@ -98,7 +104,7 @@ impl TicketCounts {
     }
 
     pub fn all(self) -> usize {
-        self.left() + self.done + self.held
+        self.left() + self.done + self.held + self.later
     }
 }
 
@@ -108,6 +114,23 @@ pub struct TicketEntry {
     pub trial: TrialId,
     /// Rows of attempts up to this one do not count: the trial was asked for again. 0 for all.
     pub after: u64,
+}
+
+/// A ticket that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTicket {
+    /// Not empty.
+    pub entries: Vec<TicketEntry>,
+    pub state: TicketState,
+}
+
+impl NewTicket {
+    pub fn open(entries: Vec<TicketEntry>) -> Self {
+        Self {
+            entries,
+            state: TicketState::Open,
+        }
+    }
 }
 
 /// Whether the workers of a run shall stop.
@@ -132,18 +155,18 @@ impl TicketQueue {
         found.is_dir().then(|| Self { run: run.clone() })
     }
 
-    /// Creates the queue of a run, with a ticket for each list of trials. It appears whole.
+    /// Creates the queue of a run with these tickets. It appears whole.
     ///
     /// # Errors
     /// It exists, or cannot be written.
-    pub fn create(run: &RunFolder, tickets: &[Vec<TicketEntry>]) -> io::Result<Self> {
+    pub fn create(run: &RunFolder, tickets: &[NewTicket]) -> io::Result<Self> {
         let folder = run.open()?;
         let unborn = OsString::from(format!(".{QUEUE}.{}.new", std::process::id()));
         folder.remove(&unborn)?;
         folder.make_new_folder(&unborn)?;
         let filled = folder.folder(unborn.as_ref()).and_then(|inside| {
-            for (number, entries) in (1..).zip(tickets) {
-                write_ticket(&inside, number, entries)?;
+            for (number, ticket) in (1..).zip(tickets) {
+                write_ticket(&inside, number, ticket)?;
             }
             inside
                 .create(IGNORE.as_ref())
@@ -163,12 +186,12 @@ impl TicketQueue {
     ///
     /// # Errors
     /// One cannot be written.
-    pub fn add(&self, tickets: &[Vec<TicketEntry>]) -> io::Result<Vec<u64>> {
+    pub fn add(&self, tickets: &[NewTicket]) -> io::Result<Vec<u64>> {
         let folder = self.folder()?;
         let last = self.list()?.iter().map(|ticket| ticket.number).max();
         let mut number = last.unwrap_or(0);
         let mut added = Vec::with_capacity(tickets.len());
-        for entries in tickets {
+        for NewTicket { entries, state } in tickets {
             loop {
                 number += 1;
                 // Who makes this folder has the number: the list may be old, and others may add, too.
@@ -178,7 +201,7 @@ impl TicketQueue {
                     made => break made?,
                 }
             }
-            let state = TicketState::Open;
+            let state = *state;
             let name = Ticket { number, state }.name();
             folder.write_among_others(&name, text(entries).as_bytes())?;
             added.push(number);
@@ -212,6 +235,7 @@ impl TicketQueue {
                 TicketState::Taken(_) => counts.taken += 1,
                 TicketState::Done => counts.done += 1,
                 TicketState::Held => counts.held += 1,
+                TicketState::Later => counts.later += 1,
             }
         }
         Ok(counts)
@@ -245,6 +269,33 @@ impl TicketQueue {
                 let problem = format!("{}: this is not a ticket", path.display());
                 io::Error::new(io::ErrorKind::InvalidData, problem)
             })
+    }
+
+    /// Whether a ticket that could not be read is damaged, or no longer in the state that was listed.
+    pub fn is_no_ticket(error: &io::Error) -> bool {
+        matches!(
+            error.kind(),
+            io::ErrorKind::InvalidData | io::ErrorKind::NotFound
+        )
+    }
+
+    /// The trials of those of the `listed` tickets that are for later. A damaged one has none.
+    ///
+    /// # Errors
+    /// One cannot be read.
+    pub fn trials_for_later(&self, listed: &[Ticket]) -> io::Result<BTreeSet<TrialId>> {
+        let mut trials = BTreeSet::new();
+        for ticket in listed {
+            if ticket.state != TicketState::Later {
+                continue;
+            }
+            match self.entries(*ticket) {
+                Ok(entries) => trials.extend(entries.into_iter().map(|entry| entry.trial)),
+                Err(error) if Self::is_no_ticket(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(trials)
     }
 
     /// Moves a ticket to another state; `None` if it is no longer in the one that was listed.
@@ -334,15 +385,16 @@ impl TicketQueue {
     }
 }
 
-fn write_ticket(folder: &Folder, number: u64, entries: &[TicketEntry]) -> io::Result<()> {
+fn write_ticket(folder: &Folder, number: u64, ticket: &NewTicket) -> io::Result<()> {
     use std::io::Write;
-    let ticket = Ticket {
+    let name = Ticket {
         number,
-        state: TicketState::Open,
-    };
+        state: ticket.state,
+    }
+    .name();
     folder
-        .create(&ticket.name())?
-        .write_all(text(entries).as_bytes())
+        .create(&name)?
+        .write_all(text(&ticket.entries).as_bytes())
 }
 
 fn text(entries: &[TicketEntry]) -> String {
@@ -370,7 +422,7 @@ mod tests {
         let run = RunFolder::at(folder.path());
         assert!(TicketQueue::of(&run).is_none());
         let tickets = [vec![entry("a", 0), entry("b", 2)], vec![entry("c", 0)]];
-        TicketQueue::create(&run, &tickets).unwrap();
+        TicketQueue::create(&run, &tickets.map(NewTicket::open)).unwrap();
         TicketQueue::of(&run).unwrap()
     }
 
@@ -393,7 +445,7 @@ mod tests {
         let done = queue.put(mine, TicketState::Done).unwrap().unwrap();
         assert_eq!(queue.put(mine, TicketState::Open).unwrap(), None);
         assert!(queue.has(done).unwrap() && !queue.has(mine).unwrap());
-        let added = queue.add(&[vec![entry("d", 1)]]).unwrap();
+        let added = queue.add(&[NewTicket::open(vec![entry("d", 1)])]).unwrap();
         assert_eq!(added, [3]);
         let states: Vec<TicketState> = queue.list().unwrap().iter().map(|at| at.state).collect();
         assert_eq!(
@@ -402,10 +454,16 @@ mod tests {
         );
         // Somebody else adds one, and this list is older than that.
         fs::create_dir(folder.path().join(QUEUE).join(".4")).unwrap();
+        let later = NewTicket {
+            entries: vec![entry("f", 0)],
+            state: TicketState::Later,
+        };
         let added = queue
-            .add(&[vec![entry("e", 0)], vec![entry("f", 0)]])
+            .add(&[NewTicket::open(vec![entry("e", 0)]), later])
             .unwrap();
         assert_eq!(added, [5, 6]);
+        let counts = queue.counts().unwrap();
+        assert_eq!((counts.later, counts.left(), counts.all()), (1, 3, 5));
     }
 
     #[test]

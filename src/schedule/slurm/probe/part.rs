@@ -325,19 +325,23 @@ fn sleep_until(moment: f64) {
 
 #[cfg(test)]
 mod tests {
-    use kiln_core::{plan::TrialId, record::TicketEntry};
+    use kiln_core::{
+        plan::TrialId,
+        record::{NewTicket, TicketEntry},
+    };
 
     use super::*;
 
     #[test]
     fn two_parts_in_one_folder_meet_and_share_the_tickets() {
         let place = tempfile::tempdir().unwrap();
-        let ticket = |number: u64| TicketEntry {
-            trial: TrialId(number.to_string()),
-            after: 0,
+        let ticket = |number: u64| {
+            NewTicket::open(vec![TicketEntry {
+                trial: TrialId(number.to_string()),
+                after: 0,
+            }])
         };
-        let tickets: Vec<Vec<TicketEntry>> =
-            (1..=TICKETS).map(|number| vec![ticket(number)]).collect();
+        let tickets: Vec<NewTicket> = (1..=TICKETS).map(ticket).collect();
         TicketQueue::create(&RunFolder::at(place.path()), &tickets).unwrap();
         let parts = [0, 1].map(|number| {
             let own = place.path().join(format!("part-{number}"));

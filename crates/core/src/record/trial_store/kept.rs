@@ -9,18 +9,20 @@ use std::{
 
 use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
 
-use super::super::trials::TableRow;
+use super::super::{note::OutOfJobTime, trials::TableRow};
 use crate::plan::{Outcome, TrialId};
 
 /// Uncompressed size from which lines become a block, in bytes: a block is read as a whole.
 const BLOCK_BYTES: usize = 128 << 10;
 
-/// The outcome and the device of an attempt: the part of its row that the schedule needs.
+/// How an attempt ended, and its device: the part of its row that the schedule needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttemptEnd {
     pub trial: TrialId,
     pub attempt: u64,
     pub outcome: Outcome,
+    /// Whether its Slurm job's time, of which it had most, ended it without a new checkpoint.
+    pub is_cut_off: bool,
     /// As in the table; `None` on the CPU.
     pub device_uuid: Option<Arc<str>>,
     pub memory_limit_bytes: Option<u64>,
@@ -33,6 +35,7 @@ impl AttemptEnd {
             trial: fixed.trial.clone(),
             attempt: fixed.attempt,
             outcome: fixed.outcome,
+            is_cut_off: OutOfJobTime::of(fixed).is_some_and(OutOfJobTime::is_cut_off),
             device_uuid: fixed.device_uuid.as_deref().map(Arc::from),
             memory_limit_bytes: fixed.memory_limit_bytes,
         }
