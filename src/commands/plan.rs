@@ -10,11 +10,15 @@ use std::{
 };
 
 use kiln_core::{
-    plan::{Outcome, TrialId, tickets},
-    spec::RunPlace,
+    plan::{Outcome, Plan, Trial, TrialId, tickets},
+    spec::{Order, RunPlace},
     units::{counted, without_controls},
 };
-use serde_json::{Map, Value, json};
+use serde::{
+    Serialize, Serializer,
+    ser::{Error, SerializeSeq},
+};
+use serde_json::{Map, Value};
 
 use self::expectation::Expectations;
 use super::{
@@ -160,8 +164,63 @@ fn to_json(
     expected: &Expectations,
 ) -> serde_json::Result<String> {
     let plan = &planned.plan;
-    let mut trials = Vec::new();
-    for trial in &plan.trials {
+    let whole = PlanJson {
+        kiln_plan: PLAN_JSON,
+        name: &planned.loaded.experiment.name,
+        points: plan.points,
+        repeats: plan.repeats,
+        order: plan.order,
+        together: &plan.together,
+        blocks: plan.blocks(),
+        axes: &plan.axes,
+        expected_disk_bytes: plan.expected_disk_bytes(),
+        notes: [&planned.notes[..], faults].concat(),
+        remarks: &planned.remarks,
+        trials: TrialsJson {
+            plan,
+            ended,
+            expected,
+        },
+    };
+    Ok(serde_json::to_string(&whole)? + "\n")
+}
+
+#[derive(Serialize)]
+struct PlanJson<'a> {
+    kiln_plan: u32,
+    name: &'a str,
+    points: u64,
+    repeats: u64,
+    order: Order,
+    together: &'a [String],
+    blocks: u64,
+    axes: &'a [String],
+    expected_disk_bytes: Option<u64>,
+    notes: Vec<String>,
+    remarks: &'a [String],
+    trials: TrialsJson<'a>,
+}
+
+/// The trials, of which one at a time is a value in memory.
+struct TrialsJson<'a> {
+    plan: &'a Plan,
+    ended: &'a HashMap<TrialId, Outcome>,
+    expected: &'a Expectations,
+}
+
+impl Serialize for TrialsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let trials = &self.plan.trials;
+        let mut list = serializer.serialize_seq(Some(trials.len()))?;
+        for trial in trials {
+            list.serialize_element(&self.trial(trial).map_err(S::Error::custom)?)?;
+        }
+        list.end()
+    }
+}
+
+impl TrialsJson<'_> {
+    fn trial(&self, trial: &Trial) -> serde_json::Result<Value> {
         let mut value = serde_json::to_value(trial)?;
         value["axes"] = trial
             .axes
@@ -169,32 +228,17 @@ fn to_json(
             .cloned()
             .collect::<Map<String, Value>>()
             .into();
-        let epoch = plan.epoch_of(trial);
+        let epoch = self.plan.epoch_of(trial);
         value["expected_disk_bytes"] = trial.expected_disk_bytes().into();
         value["samples_per_epoch"] = epoch.map(|epoch| epoch.samples).into();
         value["dropped_samples_per_epoch"] = epoch.map(|epoch| epoch.dropped_samples()).into();
-        let of_trial = expected.of_trial(&trial.id);
+        let of_trial = self.expected.of_trial(&trial.id);
         value["expected_seconds"] = of_trial.seconds.into();
         value["expected_memory_bytes"] = of_trial.memory_bytes.into();
         value["least_memory_bytes"] = of_trial.least_memory_bytes.into();
-        if let Some(outcome) = ended.get(&trial.id) {
+        if let Some(outcome) = self.ended.get(&trial.id) {
             value["outcome"] = outcome.name().into();
         }
-        trials.push(value);
+        Ok(value)
     }
-    let whole = json!({
-        "kiln_plan": PLAN_JSON,
-        "name": planned.loaded.experiment.name,
-        "points": plan.points,
-        "repeats": plan.repeats,
-        "order": plan.order,
-        "together": plan.together,
-        "blocks": plan.blocks(),
-        "axes": plan.axes,
-        "expected_disk_bytes": plan.expected_disk_bytes(),
-        "notes": ([&planned.notes[..], faults].concat()),
-        "remarks": planned.remarks,
-        "trials": trials,
-    });
-    Ok(format!("{whole}\n"))
 }
