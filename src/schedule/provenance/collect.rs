@@ -18,7 +18,7 @@ use kiln_core::{
 
 use super::{
     glob,
-    invocation::Invocation,
+    invocation::{Found, Invocation},
     python::{Python, file_name, is_interpreter, module_of, python_of},
 };
 
@@ -70,7 +70,7 @@ pub(super) fn collect<'a>(
 ) -> Result<Sources, String> {
     let results = std::path::absolute(results).unwrap_or_default();
     let mut sources = Sources::new();
-    let mut seen = HashSet::new();
+    let (mut seen, found) = (HashSet::new(), Found::new());
     for trial in trials {
         if let Model::Command(command) = &*trial.model {
             // Files of the attempt itself are not known yet, and no program lies there.
@@ -105,11 +105,12 @@ pub(super) fn collect<'a>(
                 files,
                 files_key: "model.files",
                 results: &results,
+                found: &found,
             })?;
             continue;
         }
         if let Some(name) = trial.engine.own_name() {
-            add_engine(&mut sources, experiment, name, &results)?;
+            add_engine(&mut sources, experiment, name, (&results, &found))?;
         }
     }
     Ok(sources)
@@ -119,7 +120,7 @@ fn add_engine(
     sources: &mut Sources,
     experiment: &Experiment,
     name: &str,
-    results: &Path,
+    (results, found): (&Path, &Found),
 ) -> Result<(), String> {
     let key = engine_key(name);
     let engine = experiment.run.engines.get(name);
@@ -139,6 +140,7 @@ fn add_engine(
         files: &engine.files,
         files_key: &format!("{key}.files"),
         results,
+        found,
     })
 }
 
@@ -270,7 +272,7 @@ fn file_of_argument(of: &Invocation<'_>, text: &str) -> Option<(String, PathBuf)
         return None;
     }
     let whole = of.base().join(path);
-    whole.is_file().then(|| (of.shown(path), whole))
+    of.is_file(&whole).then(|| (of.shown(path), whole))
 }
 
 #[cfg(test)]
@@ -289,6 +291,7 @@ mod tests {
             files,
             files_key: "model.files",
             results: Path::new("/nonexistent"),
+            found: Box::leak(Box::new(Found::new())),
         }
     }
 

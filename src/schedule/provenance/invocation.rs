@@ -1,8 +1,53 @@
 //! A program with its arguments, folder and environment, as trials start it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    hash::Hash,
+    path::{Path, PathBuf},
+};
 
+use super::python::{FirstLine, first_line};
 use crate::relay;
+
+/// What was found of the programs of many trials, who mostly share them: each look is a call to a
+/// file server.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The folder in which kiln was started.
+    here: PathBuf,
+    /// By name, folder and `PATH`.
+    programs: RefCell<HashMap<ProgramName, Option<PathBuf>>>,
+    files: RefCell<HashMap<PathBuf, bool>>,
+    first_lines: RefCell<HashMap<PathBuf, Option<FirstLine>>>,
+}
+
+type ProgramName = (String, Option<String>, Option<String>);
+
+impl Found {
+    pub(super) fn new() -> Self {
+        Self {
+            here: std::env::current_dir().unwrap_or_default(),
+            programs: RefCell::default(),
+            files: RefCell::default(),
+            first_lines: RefCell::default(),
+        }
+    }
+}
+
+/// What is known of a key; `look` is called for a new one.
+fn once<K: Eq + Hash + Clone, V: Clone>(
+    known: &RefCell<HashMap<K, V>>,
+    key: &K,
+    look: impl FnOnce(&K) -> V,
+) -> V {
+    if let Some(value) = known.borrow().get(key) {
+        return value.clone();
+    }
+    let value = look(key);
+    known.borrow_mut().insert(key.clone(), value.clone());
+    value
+}
 
 /// A program as one trial starts it.
 pub(super) struct Invocation<'a> {
@@ -15,11 +60,12 @@ pub(super) struct Invocation<'a> {
     pub(super) files_key: &'a str,
     /// The folder of the runs: what lies there is no part of a program.
     pub(super) results: &'a Path,
+    pub(super) found: &'a Found,
 }
 
 impl Invocation<'_> {
     pub(super) fn base(&self) -> PathBuf {
-        let here = std::env::current_dir().unwrap_or_default();
+        let here = &self.found.here;
         self.folder
             .map_or_else(|| here.clone(), |folder| here.join(folder))
     }
@@ -33,7 +79,19 @@ impl Invocation<'_> {
 
     pub(super) fn find(&self, program: &str) -> Option<PathBuf> {
         let path = self.environment.iter().find(|(name, _)| name == "PATH");
-        let path = path.map(|(_, value)| value.as_str());
-        relay::find_program(program, self.folder, path).ok()
+        let path = path.map(|(_, value)| value.clone());
+        let name = (program.to_owned(), self.folder.map(str::to_owned), path);
+        once(&self.found.programs, &name, |(name, folder, path)| {
+            relay::find_program(name, folder.as_deref(), path.as_deref()).ok()
+        })
+    }
+
+    pub(super) fn is_file(&self, path: &PathBuf) -> bool {
+        once(&self.found.files, path, |path| path.is_file())
+    }
+
+    /// The Python that the first line of a script names.
+    pub(super) fn first_line(&self, script: &PathBuf) -> Option<FirstLine> {
+        once(&self.found.first_lines, script, |script| first_line(script))
     }
 }

@@ -119,7 +119,7 @@ pub(super) fn python_of(of: &Invocation<'_>) -> Option<(String, Python)> {
         };
         return python(shown, of.find(name)?, options.cloned().collect());
     }
-    let (program, options) = first_line(&of.find(name)?)?;
+    let (program, options) = of.first_line(&of.find(name)?)?;
     let path = of.find(&program)?;
     python(program, path, options)
 }
@@ -229,8 +229,11 @@ impl PythonOptions {
     }
 }
 
-/// The Python of `#!/path/python` or `#!/usr/bin/env python3`, with its options.
-fn first_line(script: &Path) -> Option<(String, Vec<String>)> {
+/// A Python, with its options.
+pub(super) type FirstLine = (String, Vec<String>);
+
+/// The Python of `#!/path/python` or `#!/usr/bin/env python3`.
+pub(super) fn first_line(script: &Path) -> Option<FirstLine> {
     const LONGEST: u64 = 256;
     let file: File = input::open(script).ok()?;
     let mut head = Vec::new();
