@@ -20,7 +20,7 @@ ended = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subproces
 print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, ended.returncode, ended.stderr)";
 
 /// What `docs/cluster-evidence.md` says, and room for another allocator or larger pages.
-const MOST_MEBIBYTES: u64 = 85;
+const MOST_MEBIBYTES: u64 = 70;
 
 #[test]
 fn no_process_holds_much_of_ten_thousand_trials() {

@@ -6,9 +6,11 @@
 )]
 
 use comfy_table::{
-    Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle, presets,
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table,
+    TableStyle, Width, presets,
 };
 use kiln_core::units::without_controls;
+use unicode_width::UnicodeWidthStr;
 
 /// Smallest width that can be laid out; on a narrower terminal lines are too long.
 pub const LEAST_WIDTH: u16 = 40;
@@ -17,23 +19,43 @@ pub const LEAST_WIDTH: u16 = 40;
 const RULE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
+/// Rows that are laid out at once: a cell takes much more memory there than its text.
+const CHUNK: usize = 500;
+/// Columns on both sides of a cell of a plain table.
+const PADDING: u16 = 2;
+
 /// A table of text.
 #[derive(Debug)]
 pub struct TextTable {
-    table: Table,
-    has_color: bool,
+    form: Form,
+    heads: Vec<String>,
+    rows: Vec<Row>,
+    /// The first column whose cells are put to the right.
+    right_from: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// A head and rows without lines.
+    Plain,
+    /// A head above a rule, all cells to the right.
+    Ruled { width: Option<u16>, has_color: bool },
+}
+
+#[derive(Debug)]
+struct Row {
+    cells: Vec<String>,
+    is_best: bool,
 }
 
 impl TextTable {
     /// A head and rows without lines.
     pub fn plain<C: AsRef<str>>(heads: impl IntoIterator<Item = C>) -> Self {
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_header(cells(heads, false));
         Self {
-            table,
-            has_color: false,
+            form: Form::Plain,
+            heads: escaped(heads),
+            rows: Vec::new(),
+            right_from: usize::MAX,
         }
     }
 
@@ -43,6 +65,78 @@ impl TextTable {
         width: Option<u16>,
         has_color: bool,
     ) -> Self {
+        Self {
+            form: Form::Ruled { width, has_color },
+            right_from: 0,
+            ..Self::plain(heads)
+        }
+    }
+
+    pub fn add_row<C: AsRef<str>>(&mut self, row: impl IntoIterator<Item = C>) {
+        self.rows.push(Row {
+            cells: escaped(row),
+            is_best: false,
+        });
+    }
+
+    /// A row that is bold where the table has color.
+    pub fn add_best_row<C: AsRef<str>>(&mut self, row: impl IntoIterator<Item = C>) {
+        self.rows.push(Row {
+            cells: escaped(row),
+            is_best: true,
+        });
+    }
+
+    /// Puts all cells to the right, from this column on.
+    pub fn align_right(&mut self, first: usize) {
+        self.right_from = first;
+    }
+
+    /// The text, without a line feed at its end.
+    pub fn text(&self) -> String {
+        match self.form {
+            Form::Plain => self.plain_text(),
+            Form::Ruled { width, has_color } => self.ruled_text(width, has_color),
+        }
+    }
+
+    /// Some rows after others, with columns of one width.
+    fn plain_text(&self) -> String {
+        let heads = self.heads.iter();
+        let mut widths: Vec<usize> = heads.map(|head| head.width()).collect();
+        for row in &self.rows {
+            widths.resize(widths.len().max(row.cells.len()), 0);
+            for (width, cell) in widths.iter_mut().zip(&row.cells) {
+                *width = cell.width().max(*width);
+            }
+        }
+        let mut text = String::new();
+        let mut chunks = self.rows.chunks(CHUNK).peekable();
+        let mut is_first = true;
+        while is_first || chunks.peek().is_some() {
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING);
+            if is_first {
+                table.set_header(cells(&self.heads, false));
+            } else {
+                text.push('\n');
+            }
+            for row in chunks.next().unwrap_or_default() {
+                table.add_row(cells(&row.cells, false));
+            }
+            for (column, width) in table.column_iter_mut().zip(&widths) {
+                let width = u16::try_from(*width).unwrap_or(u16::MAX);
+                let width = Width::Fixed(width.saturating_add(PADDING));
+                column.set_constraint(ColumnConstraint::LowerBoundary(width));
+            }
+            self.align(&mut table);
+            text += &table.trim_fmt();
+            is_first = false;
+        }
+        text
+    }
+
+    fn ruled_text(&self, width: Option<u16>, has_color: bool) -> String {
         let mut table = Table::new();
         table.load_style(RULE);
         match width {
@@ -56,46 +150,39 @@ impl TextTable {
         } else {
             table.force_no_tty();
         }
-        table.set_header(cells(heads, false));
+        table.set_header(cells(&self.heads, false));
         for column in table.column_iter_mut() {
-            column.set_cell_alignment(CellAlignment::Right);
             column.set_padding((0, 1));
         }
-        Self { table, has_color }
+        for row in &self.rows {
+            table.add_row(cells(&row.cells, row.is_best && has_color));
+        }
+        self.align(&mut table);
+        table.trim_fmt()
     }
 
-    pub fn add_row<C: AsRef<str>>(&mut self, row: impl IntoIterator<Item = C>) {
-        self.table.add_row(cells(row, false));
-    }
-
-    /// A row that is bold where the table has color.
-    pub fn add_best_row<C: AsRef<str>>(&mut self, row: impl IntoIterator<Item = C>) {
-        self.table.add_row(cells(row, self.has_color));
-    }
-
-    /// Puts all cells to the right, from this column on.
-    pub fn align_right(&mut self, first: usize) {
-        for column in self.table.column_iter_mut().skip(first) {
+    fn align(&self, table: &mut Table) {
+        for column in table.column_iter_mut().skip(self.right_from) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-    }
-
-    /// The text, without a line feed at its end.
-    pub fn text(&self) -> String {
-        self.table.trim_fmt()
     }
 }
 
-fn cells<C: AsRef<str>>(texts: impl IntoIterator<Item = C>, is_bold: bool) -> Vec<Cell> {
-    let cell = |text: C| {
-        let cell = Cell::new(without_controls(text.as_ref()));
+fn escaped<C: AsRef<str>>(texts: impl IntoIterator<Item = C>) -> Vec<String> {
+    let escaped = |text: C| without_controls(text.as_ref());
+    texts.into_iter().map(escaped).collect()
+}
+
+fn cells(texts: &[String], is_bold: bool) -> Vec<Cell> {
+    let cell = |text: &String| {
+        let cell = Cell::new(text);
         if is_bold {
             cell.add_attribute(Attribute::Bold)
         } else {
             cell
         }
     };
-    texts.into_iter().map(cell).collect()
+    texts.iter().map(cell).collect()
 }
 
 #[cfg(test)]
@@ -108,5 +195,22 @@ mod tests {
         table.add_row(["1\n2\u{1b}[2J", "\u{202e}3"]);
         assert_eq!(table.text().lines().count(), 2, "{}", table.text());
         assert!(table.text().contains("1 2 [2J") && table.text().contains("�3"));
+    }
+    #[test]
+    fn columns_of_a_long_table_have_one_width() {
+        let mut table = TextTable::plain(["a", "b"]);
+        table.align_right(1);
+        let rows = 2 * CHUNK + 1;
+        for row in 0..rows {
+            table.add_row([if row == rows - 1 { "wide 表格" } else { "x" }, "1"]);
+        }
+        let text = table.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), rows + 1);
+        assert_eq!(lines[0], " a          b");
+        assert_eq!(lines[1], " x          1");
+        assert_eq!(lines[CHUNK + 1], lines[1]);
+        assert_eq!(lines[rows], " wide 表格  1");
+        assert_eq!(TextTable::plain(["a"]).text(), " a");
     }
 }

@@ -147,6 +147,7 @@ fn groups<'a>(points: &'a [Point<'a>], axes: &[String], of_others: &[usize]) -> 
     let rate = axes.iter().position(|axis| axis == RATE);
     let seed = axes.iter().position(|axis| axis == SEED);
     let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut group_of: HashMap<Vec<&str>, usize> = HashMap::new();
     let mut place_of: HashMap<(Vec<&str>, u64), (usize, usize)> = HashMap::new();
     for point in points {
         let value = |at: &usize| point.values[*at].as_str();
@@ -163,8 +164,7 @@ fn groups<'a>(points: &'a [Point<'a>], axes: &[String], of_others: &[usize]) -> 
             }
             let key = (setting.clone(), row.effective_batch_size);
             let (group, at) = *place_of.entry(key).or_insert_with(|| {
-                let known = groups.iter().position(|known| known.values == others);
-                let group = known.unwrap_or_else(|| {
+                let group = *group_of.entry(others.clone()).or_insert_with(|| {
                     groups.push(Group {
                         values: others.clone(),
                         settings: Vec::new(),
