@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command},
     time::{Duration, Instant},
@@ -619,7 +620,8 @@ fn workers_run_the_trials_that_are_named_and_the_others_wait_for_later() {
     let ids = plan_of(&place);
     let asked = [&ids[1][..], &ids[3]].join(",");
     let submitted = submit(&place, &["--only", &asked]);
-    let told = "3 tickets of trials that `--only` does not name are for later";
+    let told =
+        "3 tickets are for later: the command that made the run opens them, without `--only`";
     assert!(submitted.stderr.contains(told), "{submitted:?}");
     assert_eq!(tickets(&place), states(&[("later", 3), ("open", 2)]));
     assert_eq!(work(&place).status, Some(0));
@@ -628,9 +630,7 @@ fn workers_run_the_trials_that_are_named_and_the_others_wait_for_later() {
     // Who attends, and who comes, learns that there is more.
     let waited = end(&place, &["wait", "x"]);
     assert_eq!(waited.status, Some(0), "{waited:?}");
-    let told = "3 tickets are for later; `kiln run FILE` without `--only` opens them";
     assert!(waited.stderr.contains(told), "{waited:?}");
-    let told = "3 tickets are for later, `kiln run FILE` without `--only` opens them";
     for verb in [&["worker", "x"][..], &["report", "x"]] {
         let ended = end(&place, verb);
         assert!(ended.stderr.contains(told), "{ended:?}");
@@ -692,6 +692,79 @@ fn a_block_of_which_some_trials_are_named_is_divided() {
     assert_eq!(work(&place).status, Some(0));
     assert_eq!(place.column("trial").len(), 5);
     assert!(tickets(&place).keys().all(|state| state == "done"));
+}
+
+#[test]
+fn who_attends_all_trials_ends_with_1_if_another_command_leaves_some_for_later() {
+    let place = sweep(3, "0");
+    let ids = plan_of(&place);
+    submit(&place, &[]);
+    let mut attending = kiln(&place, &["run", "x.yaml", "--on", "workers"], "locks")
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = String::new();
+    let stdout = attending.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut told).unwrap();
+    assert!(told.starts_with("start on each node"), "{told}");
+    submit(&place, &["--only", &ids[2]]);
+    assert_eq!(work(&place).status, Some(0));
+    let ended = Ended::of(attending.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(
+        ended.stderr.contains("2 tickets are for later"),
+        "{ended:?}"
+    );
+    // Whoever asked for these alone has them, and need not wait for what others ask for.
+    submit(&place, &[]);
+    let named = end(
+        &place,
+        &[
+            "run",
+            "x.yaml",
+            "--on",
+            "workers",
+            "--rerun",
+            "completed",
+            "--only",
+            &ids[2],
+            "--detach",
+        ],
+    );
+    assert_eq!(named.status, Some(0), "{named:?}");
+    assert_eq!(
+        tickets(&place),
+        states(&[("done", 1), ("later", 2), ("open", 1)])
+    );
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("attempt"), ["1", "2"]);
+}
+
+#[test]
+fn a_settled_trial_of_a_block_runs_again_if_it_is_named() {
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'echo loss $KILN_VALUE_LAST; [ $KILN_VALUE_ENDS != 1 ]']\n  values: {last: 3, \
+         ends: 0}\n  metrics: {train_loss: {line: 'loss ([0-9]+)'}}",
+        "sweep: {grid: {model.values.last: [1, 2], model.values.ends: [0, 1, 2]}, together: \
+         [model.values.ends]}",
+    );
+    let ids = plan_of(&place);
+    let failed = &ids[1];
+    let named = submit(&place, &["--only", failed]);
+    assert!(
+        named.stderr.contains("2 tickets are for later"),
+        "{named:?}"
+    );
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("outcome"), ["failed"]);
+    submit(&place, &["--rerun", "failed", "--only", failed]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.column("outcome"), ["failed", "failed"]);
+    assert!(place.column("trial").iter().all(|trial| trial == failed));
+    submit(&place, &[]);
+    assert_eq!(work(&place).status, Some(0));
+    assert_eq!(place.rows().len(), ids.len() + 1);
 }
 
 #[test]

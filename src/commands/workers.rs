@@ -267,7 +267,7 @@ pub(super) fn run_on_workers(
         launch,
         program,
         (&submitted.folder, &submitted.queue),
-        Attendance::UntilDone,
+        Attendance::AsAsked,
     )
 }
 
@@ -406,22 +406,16 @@ pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
 pub(super) fn held(counts: TicketCounts) -> Option<String> {
     (counts.held > 0).then(|| {
         format!(
-            "{} held, `kiln run FILE --on workers --rerun killed,interrupted` opens what was killed \
-             again and again, or took longer than the time of its jobs",
-            are(counts.held)
+            "{} held; `kiln wait` says why, and what opens {}",
+            are(counts.held),
+            if counts.held == 1 { "it" } else { "them" }
         )
     })
 }
 
 /// That tickets are for later, and what opens them; `None` if none is.
 pub(super) fn later(counts: TicketCounts) -> Option<String> {
-    (counts.later > 0).then(|| {
-        format!(
-            "{} for later, `kiln run FILE` without `--only` opens {}",
-            are(counts.later),
-            if counts.later == 1 { "it" } else { "them" }
-        )
-    })
+    (counts.later > 0).then(|| schedule::for_later(counts.later))
 }
 
 /// That workers have written rows that are not in the run's table; `None` if there are none.

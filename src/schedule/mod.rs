@@ -61,7 +61,7 @@ pub use slurm::{
     examine as examine_cluster, quoted, submit_workers, take_part, visible_in_job,
 };
 pub use tuning::{Progressed, Refused, Tuning};
-pub use worker::{Attendance, Submitted, attend, copy_programs, submit, work};
+pub use worker::{Attendance, Submitted, attend, copy_programs, for_later, submit, work};
 
 use existing_run::ExistingRun;
 use kiln_core::{

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap};
 
 use kiln_core::{
     plan::{Outcome, Trial, TrialId},
-    record::AttemptEnd,
+    record::{AttemptEnd, CutOff},
     spec::OnOom,
 };
 
@@ -44,7 +44,7 @@ pub(super) struct History(HashMap<TrialId, Vec<Ended>>);
 struct Ended {
     attempt: u64,
     outcome: Outcome,
-    is_cut_off: bool,
+    cut_off: Option<CutOff>,
 }
 
 impl History {
@@ -61,7 +61,7 @@ impl History {
         let ended = Ended {
             attempt: end.attempt,
             outcome: end.outcome,
-            is_cut_off: end.is_cut_off,
+            cut_off: end.cut_off,
         };
         let attempts = self.0.entry(end.trial.clone()).or_default();
         let place = attempts.partition_point(|known| known.attempt < ended.attempt);
@@ -80,24 +80,37 @@ impl History {
         self.0.get(trial)?.last().map(|ended| ended.outcome)
     }
 
-    /// How many of its last attempts were killed one after another.
-    pub(super) fn killed_in_a_row(&self, trial: &TrialId) -> usize {
-        let newest = self.newest(trial);
+    /// Number of the trial's last attempt; 0 if there was none.
+    pub(super) fn last_attempt(&self, trial: &TrialId) -> u64 {
+        self.newest(trial, 0)
+            .next()
+            .map_or(0, |ended| ended.attempt)
+    }
+
+    /// How many of its last attempts were killed one after another; those up to number `after` do not
+    /// count.
+    pub(super) fn killed_in_a_row(&self, trial: &TrialId, after: u64) -> usize {
+        let newest = self.newest(trial, after);
         newest
             .take_while(|ended| ended.outcome == Outcome::Killed)
             .count()
     }
 
-    /// How many of its last attempts their job's time ended one after another, without a new
-    /// checkpoint in any of them.
-    pub(super) fn cut_off_in_a_row(&self, trial: &TrialId) -> usize {
-        let newest = self.newest(trial);
-        newest.take_while(|ended| ended.is_cut_off).count()
+    /// The launches whose jobs' time ended its last attempts one after another, without a new
+    /// checkpoint in any of them. One that had little of that time says nothing. Those up to number
+    /// `after` do not count.
+    pub(super) fn cut_off_by(&self, trial: &TrialId, after: u64) -> Vec<u64> {
+        let newest = self.newest(trial, after);
+        let telling = newest.filter(|ended| ended.cut_off.is_none_or(|cut| cut.had_most));
+        telling
+            .map_while(|ended| ended.cut_off.map(|cut| cut.launch))
+            .collect()
     }
 
-    fn newest(&self, trial: &TrialId) -> impl Iterator<Item = &Ended> {
+    fn newest(&self, trial: &TrialId, after: u64) -> impl Iterator<Item = &Ended> {
         let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
-        attempts.iter().rev()
+        let newest = attempts.iter().rev();
+        newest.take_while(move |ended| ended.attempt > after)
     }
 
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
@@ -124,14 +137,14 @@ impl History {
 
     fn failures(&self, trial: &TrialId) -> u64 {
         let failed = |ended: &&Ended| ended.outcome == Outcome::Failed;
-        self.newest(trial).filter(failed).count() as u64
+        self.newest(trial, 0).filter(failed).count() as u64
     }
 }
 
 #[cfg(test)]
 impl History {
     pub(super) fn add_outcome(&mut self, trial: &TrialId, attempt: u64, outcome: Outcome) {
-        self.add_cut_off(trial, attempt, outcome, false);
+        self.add_cut_off(trial, attempt, outcome, None);
     }
 
     pub(super) fn add_cut_off(
@@ -139,13 +152,13 @@ impl History {
         trial: &TrialId,
         attempt: u64,
         outcome: Outcome,
-        is_cut_off: bool,
+        cut_off: Option<(u64, bool)>,
     ) {
         self.add(&AttemptEnd {
             trial: trial.clone(),
             attempt,
             outcome,
-            is_cut_off,
+            cut_off: cut_off.map(|(launch, had_most)| CutOff { launch, had_most }),
             device_uuid: None,
             memory_limit_bytes: None,
         });
@@ -286,12 +299,12 @@ mod tests {
             history.add_outcome(&id, attempt, outcome);
         }
         assert_eq!(history.last(&id), Some(Outcome::Completed));
-        assert!(history.is_settled(&id, 0) && history.killed_in_a_row(&id) == 0);
+        assert!(history.is_settled(&id, 0) && history.killed_in_a_row(&id, 0) == 0);
         // Who took the ticket back and the one that ran it, in either order.
         history.add_outcome(&id, 3, Outcome::Killed);
         history.add_outcome(&id, 4, Outcome::Killed);
         history.add_outcome(&id, 4, Outcome::Killed);
-        assert_eq!(history.killed_in_a_row(&id), 1);
+        assert_eq!(history.killed_in_a_row(&id, 0), 1);
         history.add_outcome(&id, 4, Outcome::Interrupted);
         history.add_outcome(&id, 4, Outcome::Killed);
         assert_eq!(history.last(&id), Some(Outcome::Interrupted));

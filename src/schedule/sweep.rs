@@ -415,10 +415,8 @@ impl<'a> LaunchState<'a> {
         let retries = self.request.experiment.run.retries;
         let end = AttemptEnd::of(&row);
         self.history.add(&end);
-        if (end.outcome == Outcome::Killed || end.is_cut_off)
-            && let Some(tickets) = &mut self.tickets
-        {
-            tickets.cut_off.insert(end.trial);
+        if let Some(tickets) = &mut self.tickets {
+            tickets.note_end(end);
         }
         let settled = self.history.is_settled(&row.fixed.trial, retries);
         let is_retried = row.fixed.outcome == Outcome::Failed && !settled && self.is_its(index);

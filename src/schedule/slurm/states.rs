@@ -110,12 +110,7 @@ impl TaskReport {
     /// count with which it began.
     pub(in crate::schedule) fn fate(&self, restarts: u32, slurm: &Slurm) -> Option<Fate> {
         let killed = |why: String| Some(Fate::killed(why));
-        let interrupted = |why: String| {
-            Some(Fate {
-                outcome: Outcome::Interrupted,
-                ..Fate::killed(why)
-            })
-        };
+        let interrupted = |why: String| Some(Fate::new(Outcome::Interrupted, why));
         match self.stage() {
             // While a requeued task is being ended, its worker may still say a last word.
             Stage::Running if self.state == "COMPLETING" => None,
@@ -126,28 +121,28 @@ impl TaskReport {
                 _ => None,
             },
             Stage::Over => match self.state.as_str() {
-                "TIMEOUT" | "DEADLINE" => Some(Fate {
-                    outcome: Outcome::Interrupted,
-                    is_out_of_time: true,
-                    ..Fate::killed(format!(
-                        "the job's time limit{} ended it",
-                        slurm.time.map_or(String::new(), in_parentheses::<TimeSpan>)
-                    ))
-                }),
+                "TIMEOUT" | "DEADLINE" => {
+                    let limit = slurm.time.map_or(String::new(), in_parentheses::<TimeSpan>);
+                    let why = format!("the job's time limit{limit} ended it");
+                    Some(Fate {
+                        is_out_of_time: true,
+                        ..Fate::new(Outcome::Interrupted, why)
+                    })
+                }
                 "PREEMPTED" => interrupted("its job was preempted".to_owned()),
                 "CANCELLED" => interrupted("its job was cancelled".to_owned()),
                 // Rows are committed, and the name of a node is an identity.
                 "NODE_FAIL" | "BOOT_FAIL" => killed(format!("its node was lost ({})", self.state)),
-                "OUT_OF_MEMORY" => Some(Fate {
-                    outcome: Outcome::Oom,
-                    ..Fate::killed(format!(
+                "OUT_OF_MEMORY" => {
+                    let memory = slurm
+                        .memory
+                        .map_or(String::new(), |memory: ByteSize| format!(" {memory}"));
+                    let why = format!(
                         "Slurm ended it because the job used more memory than it has \
-                         (`run.slurm.memory`{})",
-                        slurm
-                            .memory
-                            .map_or(String::new(), |memory: ByteSize| { format!(" {memory}") })
-                    ))
-                }),
+                         (`run.slurm.memory`{memory})"
+                    );
+                    Some(Fate::new(Outcome::Oom, why))
+                }
                 _ => killed(format!("its job ended ({})", self.ending())),
             },
         }
@@ -169,8 +164,12 @@ pub(in crate::schedule) struct Fate {
 
 impl Fate {
     pub(in crate::schedule) fn killed(why: String) -> Self {
+        Self::new(Outcome::Killed, why)
+    }
+
+    fn new(outcome: Outcome, why: String) -> Self {
         Self {
-            outcome: Outcome::Killed,
+            outcome,
             why,
             is_out_of_time: false,
         }

@@ -3,10 +3,9 @@
 use std::io;
 
 use kiln_core::{
-    plan::{Outcome, Trial, TrialId},
+    plan::{Outcome, Trial},
     record::{AttemptEnd, CollectedRows, StopAsked, TicketState, attempt::listed_attempts},
     spec::OnOom,
-    units::counted,
 };
 
 use super::{LaunchState, open};
@@ -14,7 +13,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldCause, HeldTicket, Tickets, next_state, why_damaged, why_held},
+    worker::{HeldCause, HeldTicket, NextState, Standing, Tickets, held_in_words, why_damaged},
 };
 
 impl LaunchState<'_> {
@@ -87,7 +86,10 @@ impl LaunchState<'_> {
         let left: Vec<usize> = (0..self.trials.len())
             .filter(|index| {
                 let id = &self.trials[*index].id;
-                held.trials.contains(id) && !self.history.is_settled(id, run.retries)
+                held.trials.contains(id)
+                    && !self.history.is_settled(id, run.retries)
+                    // A trial may be in two tickets, one of which is here already.
+                    && tickets.held.iter().all(|other| !other.trials.contains(id))
             })
             .collect();
         if left.is_empty() {
@@ -173,30 +175,43 @@ impl LaunchState<'_> {
         let Some(mut tickets) = self.tickets.take() else {
             return;
         };
-        let retries = self.request.experiment.run.retries;
+        let (trials, history) = (self.trials.clone(), self.history.clone());
+        let standing = Standing::new(&trials, &history, self.request.experiment.run.retries);
+        let mut too_long = Vec::new();
         for held in std::mem::take(&mut tickets.held) {
-            let trials: Vec<&TrialId> = held.trials.iter().collect();
-            let was_cut_off_here = trials.iter().any(|trial| tickets.cut_off.contains(trial));
-            let (state, cause) = match next_state(&trials, &self.trials, &self.history, retries) {
-                // Somebody asked for it again, and it was not begun.
-                (TicketState::Held, _) if !was_cut_off_here => (TicketState::Open, None),
-                next => next,
-            };
-            if let Some(cause) = cause {
-                self.notice(&why_held(held.ticket.number, cause));
-            }
-            if cause == Some(HeldCause::OutOfTime) {
-                // Whoever is too late runs one of them once more.
-                match tickets.hold_points(&trials, &self.trials, &self.history, retries) {
-                    Ok(0) => {}
-                    Ok(more) => self.notice(&format!(
-                        "so {} of its point",
-                        counted(more, "other ticket") + if more == 1 { " is" } else { " are" }
-                    )),
-                    Err(error) => self.fail(open::cannot_write(self.request)(error)),
+            let next = standing.next(&held.entries());
+            let is_cause = |cause| tickets.is_cause(&held, cause);
+            match (next, next.cause().filter(|cause| is_cause(*cause))) {
+                (NextState::Done, _) => self.put(&mut tickets, vec![held], TicketState::Done),
+                (_, None) => self.put(&mut tickets, vec![held], TicketState::Open),
+                (_, Some(HeldCause::TooLong)) => too_long.push(held),
+                (_, Some(cause)) => {
+                    self.notice(&held_in_words(held.ticket.number, cause, 0, 0));
+                    self.put(&mut tickets, vec![held], TicketState::Held);
                 }
             }
-            self.put(&mut tickets, vec![held], state);
+        }
+        for held in too_long {
+            self.hold(&tickets, &standing, held);
+        }
+    }
+
+    /// Holds a ticket whose trials are longer than their jobs, or those of them that are, and others
+    /// like it.
+    fn hold(&mut self, tickets: &Tickets, standing: &Standing<'_>, held: HeldTicket) {
+        let (queue, entries) = (tickets.queue(), held.entries());
+        let hold = || -> io::Result<Option<(usize, usize)>> {
+            let left = standing.hold(queue, held.ticket, entries.clone())?;
+            let others = standing.hold_others(queue, &entries)?;
+            Ok(left.map(|left| (left, others)))
+        };
+        match hold() {
+            Ok(Some((left, others))) => {
+                let number = held.ticket.number;
+                self.notice(&held_in_words(number, HeldCause::TooLong, left, others));
+            }
+            Ok(None) => {}
+            Err(error) => self.fail(open::cannot_write(self.request)(error)),
         }
     }
 

@@ -2,193 +2,245 @@
 //! for later.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     fs, io,
     path::Path,
 };
 
 use kiln_core::{
-    plan::{Trial, TrialId, tickets},
+    plan::{Outcome, Trial, TrialId, tickets},
     record::{
         AttemptEnd, NewTicket, RunFolder, TicketEntry, TicketQueue, TicketState,
         launch_folder::{self, BEFORE},
     },
-    units::counted,
 };
 
-use super::ends;
+use super::{
+    attend::for_later,
+    ends,
+    holding::{HeldCause, NextState, Standing},
+};
 use crate::schedule::{
     RunRequest, RunStop, open,
-    remaining::{History, Selection},
+    remaining::{History, with_fallbacks},
 };
 
-/// Makes the queue of a run: a ticket for each part of the plan that has something left. Rows that
-/// exist become those of a launch before all others.
-pub(super) fn begin_queue(
-    request: &RunRequest,
-    folder: &RunFolder,
-) -> Result<TicketQueue, RunStop> {
-    let failed = open::cannot_write(request);
-    let before = launch_folder::folder(folder, BEFORE);
-    let keep = || -> io::Result<()> {
-        folder
-            .open()?
-            .make_folder(Path::new(launch_folder::LAUNCHES))?
-            .make_folder(Path::new(&BEFORE.to_string()))?;
-        for (from, to) in [
-            (folder.trials_table(), before.trials_table()),
-            (folder.snapshots_table(), before.snapshots_table()),
-            (folder.samples_table(), before.samples_table()),
-        ] {
-            match fs::read(&from) {
-                Ok(bytes) => before.write(&to, &bytes)?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    };
-    keep().map_err(&failed)?;
-    let history = History::of(&ends(request, folder)?);
-    let retries = request.experiment.run.retries;
-    let entry = |trial: &TrialId| TicketEntry {
-        trial: trial.clone(),
-        after: 0,
-    };
-    let left: Vec<NewTicket> = tickets(request.trials)
-        .iter()
-        .filter(|trials| {
-            trials
-                .iter()
-                .any(|trial| !history.is_settled(trial, retries))
-        })
-        .flat_map(|trials| {
-            let entries = trials.iter().map(entry).collect();
-            divided(entries, &request.selection)
-        })
-        .collect();
-    TicketQueue::create(folder, &left).map_err(failed)
+/// What a command asks for of a run, and how far its trials are.
+pub(super) struct Asked<'a> {
+    request: &'a RunRequest<'a>,
+    folder: &'a RunFolder,
+    ends: Vec<AttemptEnd>,
+    history: History,
+    /// The plan, and the trials that stand in for some of it.
+    trials: Cow<'a, [Trial]>,
 }
 
-/// Adds tickets for the trials that `--rerun` names, and opens those that were held for them.
-pub(super) fn ask_again(
-    request: &RunRequest,
-    folder: &RunFolder,
-    queue: &TicketQueue,
-) -> Result<(), RunStop> {
-    let rerun = &request.selection.rerun;
-    if rerun.is_empty() {
-        return Ok(());
+impl<'a> Asked<'a> {
+    /// # Errors
+    /// The rows of the run cannot be read.
+    pub(super) fn of(request: &'a RunRequest<'a>, folder: &'a RunFolder) -> Result<Self, RunStop> {
+        let ends = ends(request, folder)?;
+        let history = History::of(&ends);
+        Ok(Self {
+            trials: with_fallbacks(request.trials, &history, request.experiment.run.on_oom),
+            request,
+            folder,
+            ends,
+            history,
+        })
     }
-    let failed = open::cannot_write(request);
-    let ends = ends(request, folder)?;
-    let last: HashMap<&TrialId, &AttemptEnd> = ends.iter().map(|end| (&end.trial, end)).collect();
-    let retries = request.experiment.run.retries;
-    let history = History::of(&ends);
-    let mut again: Vec<&Trial> = request.trials.iter().collect();
-    again.retain(|trial| {
-        let last = last.get(&trial.id);
-        request.selection.wants(trial) && last.is_some_and(|end| rerun.contains(&end.outcome))
-    });
-    // A trial that was never begun may be held because others of its point are too long.
-    let points: HashSet<u64> = again.iter().map(|trial| trial.point).collect();
-    let is_unbegun =
-        |trial: &&Trial| !last.contains_key(&trial.id) && points.contains(&trial.point);
-    let with_them: HashSet<&TrialId> = request
-        .trials
-        .iter()
-        .filter(is_unbegun)
-        .map(|trial| &trial.id)
-        .chain(again.iter().map(|trial| &trial.id))
-        .collect();
-    let mut asked = HashSet::new();
-    for ticket in queue.list().map_err(&failed)? {
-        if matches!(ticket.state, TicketState::Open | TicketState::Taken(_)) {
-            let entries = queue.entries(ticket).unwrap_or_default();
-            asked.extend(entries.into_iter().map(|entry| entry.trial));
-        }
-        if ticket.state == TicketState::Held {
-            let entries = queue.entries(ticket).map_err(&failed)?;
-            let is_asked = entries.iter().any(|entry| with_them.contains(&entry.trial));
-            if is_asked {
-                queue.put(ticket, TicketState::Open).map_err(&failed)?;
-            }
-        }
-    }
-    // Those that are not settled wait in their tickets anyway.
-    again.retain(|trial| history.is_settled(&trial.id, retries) && !asked.contains(&trial.id));
-    let again: HashSet<&TrialId> = again.into_iter().map(|trial| &trial.id).collect();
-    let entry = |trial: TrialId| TicketEntry {
-        after: last.get(&trial).map_or(0, |end| end.attempt),
-        trial,
-    };
-    // The trials of a block get one ticket, so that they stay on one device.
-    let blocks = tickets(request.trials).into_iter().map(|block| {
-        let left = block.into_iter().filter(|trial| again.contains(trial));
-        left.map(entry).collect::<Vec<_>>()
-    });
-    let blocks = blocks.filter(|block| !block.is_empty());
-    let blocks: Vec<NewTicket> = blocks.map(NewTicket::open).collect();
-    queue.add(&blocks).map(drop).map_err(&failed)
-}
 
-/// Opens the tickets with the trials that `--only` names, or all that were left for later; those that
-/// are open and have no such trial are for later. What a worker has stays with it. Returns what the
-/// user should know.
-///
-/// # Errors
-/// The queue cannot be read or written.
-pub(super) fn open_asked(selection: &Selection, queue: &TicketQueue) -> io::Result<Option<String>> {
-    for ticket in queue.list()? {
-        match ticket.state {
-            TicketState::Later => {}
-            TicketState::Open if !selection.only.is_empty() => {}
-            _ => continue,
-        }
-        let entries = match queue.entries(ticket) {
-            Err(error) if TicketQueue::is_no_ticket(&error) => continue,
-            entries => entries?,
+    fn standing(&self) -> Standing<'_> {
+        let retries = self.request.experiment.run.retries;
+        Standing::new(&self.trials, &self.history, retries)
+    }
+
+    /// Whether one of the trials that the command asks for has no final result.
+    pub(super) fn is_left(&self) -> bool {
+        let retries = self.request.experiment.run.retries;
+        let mut trials = self.trials.iter();
+        trials.any(|trial| {
+            self.request.selection.wants(trial) && !self.history.is_settled(&trial.id, retries)
+        })
+    }
+
+    /// Makes the queue of a run: a ticket for each part of the plan that has something left. Rows that
+    /// exist become those of a launch before all others.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(super) fn begin_queue(&self) -> Result<TicketQueue, RunStop> {
+        let failed = open::cannot_write(self.request);
+        keep_rows(self.folder).map_err(&failed)?;
+        let standing = self.standing();
+        let entry = |trial: &TrialId| TicketEntry {
+            trial: trial.clone(),
+            after: 0,
         };
-        match divided(entries, selection).as_slice() {
-            [whole] if whole.state == ticket.state => {}
-            [whole] => {
-                queue.put(ticket, whole.state)?;
+        let blocks = tickets(self.request.trials).into_iter();
+        let blocks = blocks.map(|trials| trials.iter().map(entry).collect::<Vec<_>>());
+        let left: Vec<NewTicket> = blocks
+            .filter(|entries| standing.next(entries) != NextState::Done)
+            .flat_map(|entries| self.divided(&standing, entries))
+            .collect();
+        TicketQueue::create(self.folder, &left).map_err(failed)
+    }
+
+    /// Adds tickets for the trials that `--rerun` names, and opens those that were held for them.
+    ///
+    /// # Errors
+    /// The queue cannot be read or written.
+    pub(super) fn ask_again(&self, queue: &TicketQueue) -> io::Result<()> {
+        let selection = &self.request.selection;
+        if selection.rerun.is_empty() {
+            return Ok(());
+        }
+        let standing = self.standing();
+        let last: HashMap<&TrialId, &AttemptEnd> =
+            self.ends.iter().map(|end| (&end.trial, end)).collect();
+        let is_again = |trial: &&Trial| {
+            let last = last.get(&trial.id);
+            selection.wants(trial) && last.is_some_and(|end| selection.rerun.contains(&end.outcome))
+        };
+        let again: Vec<&Trial> = self.trials.iter().filter(is_again).collect();
+        // Tickets name planned trials alone.
+        let planned = again
+            .iter()
+            .map(|trial| trial.fallback_of.as_ref().unwrap_or(&trial.id));
+        let planned: HashSet<&TrialId> = planned.collect();
+        let points: HashSet<u64> = again.iter().map(|trial| trial.point).collect();
+        let of_points = self.request.trials.iter();
+        let of_points = of_points.filter(|trial| points.contains(&trial.point));
+        let of_points: HashSet<&TrialId> = of_points.map(|trial| &trial.id).collect();
+        let names = |entries: &[TicketEntry], trials: &HashSet<&TrialId>| {
+            entries.iter().any(|entry| trials.contains(&entry.trial))
+        };
+        let mut waiting = HashSet::new();
+        for ticket in queue.list()? {
+            let entries = match ticket.state {
+                TicketState::Open | TicketState::Taken(_) | TicketState::Held => {
+                    queue.entries(ticket).unwrap_or_default()
+                }
+                TicketState::Done | TicketState::Later => continue,
+            };
+            if ticket.state != TicketState::Held {
+                let is_left = |entry: &TicketEntry| {
+                    standing.next(std::slice::from_ref(entry)) != NextState::Done
+                };
+                let left = entries.into_iter().filter(is_left);
+                waiting.extend(left.map(|entry| entry.trial));
+                continue;
             }
-            // Closed first, so that no worker takes it meanwhile. Whoever is interrupted here leaves a
-            // trial in two tickets; the second one to be taken finds its row.
-            parts => {
-                if let Some(closed) = queue.put(ticket, TicketState::Later)? {
-                    queue.add(parts)?;
-                    queue.put(closed, TicketState::Done)?;
+            // The time of their jobs ended trials of one point, and all of it is held.
+            let is_with_them = selection.rerun.contains(&Outcome::Interrupted)
+                && names(&entries, &of_points)
+                && standing.next(&entries).cause() == Some(HeldCause::TooLong);
+            if is_with_them || names(&entries, &planned) {
+                queue.put(ticket, TicketState::Open)?;
+            }
+        }
+        // Those that are not settled wait in their tickets anyway.
+        let retries = self.request.experiment.run.retries;
+        let is_new = |trial: &TrialId| {
+            planned.contains(trial)
+                && last
+                    .get(trial)
+                    .is_some_and(|end| selection.rerun.contains(&end.outcome))
+                && self.history.is_settled(trial, retries)
+                && !waiting.contains(trial)
+        };
+        let entry = |trial: TrialId| TicketEntry {
+            after: self.history.last_attempt(&trial),
+            trial,
+        };
+        // The trials of a block get one ticket, so that they stay on one device.
+        let blocks = tickets(self.request.trials).into_iter().map(|block| {
+            let new = block.into_iter().filter(is_new);
+            new.map(entry).collect::<Vec<_>>()
+        });
+        let blocks = blocks.filter(|block| !block.is_empty());
+        let blocks: Vec<NewTicket> = blocks.map(NewTicket::open).collect();
+        queue.add(&blocks).map(drop)
+    }
+
+    /// Opens the tickets with the trials that `--only` names, or all that were left for later; those
+    /// that are open and have no such trial are for later. What a worker has stays with it. Returns
+    /// what the user should know.
+    ///
+    /// # Errors
+    /// The queue cannot be read or written.
+    pub(super) fn open_tickets(&self, queue: &TicketQueue) -> io::Result<Option<String>> {
+        let standing = self.standing();
+        let asks_for_all = self.request.selection.only.is_empty();
+        for ticket in queue.list()? {
+            match ticket.state {
+                TicketState::Later => {}
+                TicketState::Open if !asks_for_all => {}
+                _ => continue,
+            }
+            let entries = match queue.entries(ticket) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // Its trials get another one at the end.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    queue.put(ticket, TicketState::Held)?;
+                    continue;
+                }
+                entries => entries?,
+            };
+            match self.divided(&standing, entries).as_slice() {
+                [whole] if whole.state == ticket.state => {}
+                [whole] => {
+                    queue.put(ticket, whole.state)?;
+                }
+                parts => {
+                    queue.divide(ticket, TicketState::Later, parts)?;
                 }
             }
         }
+        let counts = queue.counts()?;
+        let goes_on = match counts.taken {
+            0 => "",
+            _ => "; what workers have goes on",
+        };
+        Ok((counts.later > 0).then(|| for_later(counts.later) + goes_on))
     }
-    let counts = queue.counts()?;
-    Ok((counts.later > 0).then(|| {
-        format!(
-            "{} of trials that `--only` does not name {} for later, and the same command without \
-             `--only` opens {}{}",
-            counted(counts.later, "ticket"),
-            if counts.later == 1 { "is" } else { "are" },
-            if counts.later == 1 { "it" } else { "them" },
-            match counts.taken {
-                0 => "",
-                _ => "; what workers have goes on",
-            }
-        )
-    }))
+
+    /// A ticket as the command wants it: open, for later, or one of each kind.
+    fn divided(&self, standing: &Standing<'_>, entries: Vec<TicketEntry>) -> Vec<NewTicket> {
+        let only = &self.request.selection.only;
+        let is_asked = |entry: &TicketEntry| {
+            let is_named = only.contains(&entry.trial);
+            let is_left = || standing.next(std::slice::from_ref(entry)) != NextState::Done;
+            only.is_empty() || is_named && is_left()
+        };
+        let (asked, later): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_asked);
+        let parts = [(asked, TicketState::Open), (later, TicketState::Later)];
+        parts
+            .into_iter()
+            .filter(|(entries, _)| !entries.is_empty())
+            .map(|(entries, state)| NewTicket { entries, state })
+            .collect()
+    }
 }
 
-/// A ticket as the selection wants it: open, for later, or one of each kind.
-fn divided(entries: Vec<TicketEntry>, selection: &Selection) -> Vec<NewTicket> {
-    let is_asked =
-        |entry: &TicketEntry| selection.only.is_empty() || selection.only.contains(&entry.trial);
-    let (asked, later): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_asked);
-    let parts = [(asked, TicketState::Open), (later, TicketState::Later)];
-    parts
-        .into_iter()
-        .filter(|(entries, _)| !entries.is_empty())
-        .map(|(entries, state)| NewTicket { entries, state })
-        .collect()
+/// Rows that exist become those of a launch before all others.
+fn keep_rows(folder: &RunFolder) -> io::Result<()> {
+    let before = launch_folder::folder(folder, BEFORE);
+    folder
+        .open()?
+        .make_folder(Path::new(launch_folder::LAUNCHES))?
+        .make_folder(Path::new(&BEFORE.to_string()))?;
+    for (from, to) in [
+        (folder.trials_table(), before.trials_table()),
+        (folder.snapshots_table(), before.snapshots_table()),
+        (folder.samples_table(), before.samples_table()),
+    ] {
+        match fs::read(&from) {
+            Ok(bytes) => before.write(&to, &bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

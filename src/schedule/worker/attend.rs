@@ -14,7 +14,7 @@ use kiln_core::{
     plan::{Trial, TrialId},
     record::{
         AttemptEnd, CollectedRows, LaunchFile, RunFile, RunFolder, TableRow, TicketCounts,
-        TicketQueue, TrialStore, collect, launch_folder, nodes::unlike_nodes,
+        TicketQueue, TicketState, TrialStore, collect, launch_folder, nodes::unlike_nodes,
         run_file::LaunchEnded,
     },
     spec::RunPlace,
@@ -48,7 +48,9 @@ const COLLECT: Duration = Duration::from_secs(30);
 /// How long to attend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attendance {
-    /// Until no ticket is open or taken.
+    /// Until the trials that the request asks for have ended, or no ticket is open or taken.
+    AsAsked,
+    /// Until no ticket is open or taken; trials that are for later are not asked for.
     UntilDone,
     /// Collect once and return.
     Once,
@@ -103,7 +105,7 @@ pub fn attend(
         }
     }
     collect::collect(run).map_err(&failed)?;
-    attendant.close(end)
+    attendant.close(end, attendance)
 }
 
 struct Attendant<'a> {
@@ -128,6 +130,8 @@ struct Attendant<'a> {
     workers: BTreeMap<u64, WorkerSeen>,
     /// The tickets as counted last.
     counted: TicketCounts,
+    /// Number of trials that the request asks for and that have no final row.
+    asked_left: usize,
     /// Since when the looks fail.
     failing: Option<Instant>,
     /// Workers of Slurm that give no sign of life, and of which that was told.
@@ -165,6 +169,7 @@ impl<'a> Attendant<'a> {
             fleet: None,
             workers: BTreeMap::new(),
             counted: TicketCounts::default(),
+            asked_left: usize::MAX,
             failing: None,
             silent: BTreeSet::new(),
             failure: None,
@@ -188,7 +193,7 @@ impl<'a> Attendant<'a> {
         let failed = open::cannot_write(self.request);
         let later = self.for_later().map_err(&failed)?;
         let is_left =
-            |trial: &Trial| !history.is_settled(&trial.id, retries) && !later.contains(&trial.id);
+            |trial: &Trial| !history.is_settled(&trial.id, retries) && !is_for_later(trial, &later);
         let left: Vec<usize> = (0..trials.len())
             .filter(|index| is_left(&trials[*index]))
             .collect();
@@ -211,9 +216,11 @@ impl<'a> Attendant<'a> {
         Ok(())
     }
 
-    /// The trials that nobody asked for yet.
+    /// The trials that nobody asked for yet, as far as their tickets can be read now.
     fn for_later(&self) -> io::Result<BTreeSet<TrialId>> {
-        self.queue.trials_for_later(&self.queue.list()?)
+        let listed = self.queue.list()?;
+        let later = self.queue.trials_of(&listed, TicketState::Later)?;
+        Ok(later.unwrap_or_default())
     }
 
     fn trials(&self, history: &History) -> Cow<'a, [Trial]> {
@@ -242,7 +249,7 @@ impl<'a> Attendant<'a> {
             collect::collect(self.run).map_err(&failed)?;
             self.collected = Some(Instant::now());
         }
-        let is_over = counts.left() == 0 && !is_open;
+        let is_over = counts.left() == 0 && !is_open || self.has_what_it_asks_for(attendance);
         match &mut self.fleet {
             None => self.say_idle(counts),
             // One look is for the tables alone.
@@ -259,6 +266,12 @@ impl<'a> Attendant<'a> {
             }
         }
         Ok(is_over)
+    }
+
+    /// Whether `--only` named trials, and all of them have ended.
+    fn has_what_it_asks_for(&self, attendance: Attendance) -> bool {
+        let names_some = !self.request.selection.only.is_empty();
+        attendance == Attendance::AsAsked && names_some && self.asked_left == 0
     }
 
     /// What moves on a run: rows, tickets and launches.
@@ -296,7 +309,8 @@ impl<'a> Attendant<'a> {
     /// The attendance ends: with all the work done, what waits in Slurm's queue is of no use.
     fn dismiss(&mut self, is_over: bool) {
         let undone = match &mut self.fleet {
-            Some(fleet) if is_over => fleet.cancel_waiting(),
+            // Others may have asked for more than this one.
+            Some(fleet) if is_over && self.counted.left() == 0 => fleet.cancel_waiting(),
             _ => None,
         };
         if let Some(why) = undone {
@@ -445,6 +459,10 @@ impl<'a> Attendant<'a> {
         let retries = self.request.experiment.run.retries;
         self.counts.total = trials.len();
         self.counts.plan = history.standing(&trials, retries);
+        let is_asked_left = |trial: &&Trial| {
+            self.request.selection.wants(trial) && !history.is_settled(&trial.id, retries)
+        };
+        self.asked_left = trials.iter().filter(is_asked_left).count();
         for row in &new {
             self.told.insert(row.fixed.trial.clone(), row.fixed.attempt);
             if let Some(trial) = trials.iter().find(|trial| trial.id == row.fixed.trial) {
@@ -459,7 +477,7 @@ impl<'a> Attendant<'a> {
         Ok(())
     }
 
-    fn close(mut self, end: LaunchEnd) -> Result<LaunchReport, RunStop> {
+    fn close(mut self, end: LaunchEnd, attendance: Attendance) -> Result<LaunchReport, RunStop> {
         let failed = open::cannot_write(self.request);
         if let Some(own) = &mut self.own {
             if let Some(launch) = own.file.launches.last_mut() {
@@ -497,27 +515,47 @@ impl<'a> Attendant<'a> {
             told.iter().for_each(|text| self.notice(text));
         }
         if later > 0 && end == LaunchEnd::Finished {
-            self.notice(&format!(
-                "{} for later; `kiln run FILE` without `--only` opens {}",
-                counted(later, "ticket") + if later == 1 { " is" } else { " are" },
-                if later == 1 { "it" } else { "them" },
-            ));
+            self.notice(&for_later(later));
         }
         self.request.listener.hear(LaunchEvent::RunEnded {
             how: &how,
             counts: self.counts,
         });
         let report = sweep::report(self.request, &trials, self.run.clone(), end, ends.iter());
-        let later = self.for_later().map_err(&failed)?;
         let retries = self.request.experiment.run.retries;
-        let is_left =
-            |trial: &&Trial| !history.is_settled(&trial.id, retries) && !later.contains(&trial.id);
+        let asked_left = match attendance {
+            Attendance::AsAsked => report.asked_left,
+            Attendance::UntilDone | Attendance::Once => {
+                let later = self.for_later().map_err(&failed)?;
+                let left = trials
+                    .iter()
+                    .filter(|trial| !history.is_settled(&trial.id, retries));
+                left.filter(|trial| !is_for_later(trial, &later)).count()
+            }
+        };
         Ok(LaunchReport {
-            asked_left: trials.iter().filter(is_left).count(),
+            asked_left,
             failure: self.failure,
             ..report
         })
     }
+}
+
+/// Whether nobody asked yet for a trial, or for the one for which it stands in.
+fn is_for_later(trial: &Trial, later: &BTreeSet<TrialId>) -> bool {
+    later.contains(trial.fallback_of.as_ref().unwrap_or(&trial.id))
+}
+
+/// That so many tickets are for later, and what opens them.
+pub fn for_later(tickets: usize) -> String {
+    let (are, them) = match tickets {
+        1 => ("is", "it"),
+        _ => ("are", "them"),
+    };
+    format!(
+        "{} {are} for later: the command that made the run opens {them}, without `--only`",
+        counted(tickets, "ticket")
+    )
 }
 
 /// The launch as people name it.

@@ -8,17 +8,20 @@ use std::{
 
 use fastrand::Rng;
 use kiln_core::{
-    plan::{Trial, TrialId},
-    record::{RunFolder, StopAsked, TableRow, Ticket, TicketEntry, TicketQueue, TicketState},
+    plan::{Outcome, TrialId},
+    record::{
+        AttemptEnd, RunFolder, StopAsked, TableRow, Ticket, TicketEntry, TicketQueue, TicketState,
+    },
 };
 
 use super::{
     gone::LaunchObserver,
     heart::Heart,
+    holding::HeldCause,
     limits::WorkerLimits,
-    take_back::{Outlook, TakingBack, hold_points},
+    take_back::{Outlook, TakingBack},
 };
-use crate::schedule::{Event, RunRequest, instruments::LeasedGpu, remaining::History};
+use crate::schedule::{Event, RunRequest, instruments::LeasedGpu};
 
 /// Workers that begin together would all try the first ticket; each begins at one of so many.
 const SPREAD: usize = 16;
@@ -37,10 +40,24 @@ pub(in crate::schedule) struct HeldTicket {
     pub(in crate::schedule) ticket: Ticket,
     /// Its trials, and those that stand in for one that ran out of memory.
     pub(in crate::schedule) trials: Vec<TrialId>,
-    /// Attempts up to these do not count.
+    /// Attempts up to these do not count; of the trials that it names.
     pub(in crate::schedule) after: HashMap<TrialId, u64>,
     /// How often this launch had been believed gone when it took the ticket.
     beliefs: u32,
+}
+
+impl HeldTicket {
+    /// What it names.
+    pub(in crate::schedule) fn entries(&self) -> Vec<TicketEntry> {
+        let named = self.trials.iter().filter_map(|trial| {
+            let after = *self.after.get(trial)?;
+            Some(TicketEntry {
+                trial: trial.clone(),
+                after,
+            })
+        });
+        named.collect()
+    }
 }
 
 /// The source of a worker's trials.
@@ -59,8 +76,10 @@ pub(in crate::schedule) struct Tickets {
     left: Option<u64>,
     /// Numbers of those whose trial failed here and may be retried: others first.
     passed_on: BTreeSet<u64>,
-    /// Trials of which an attempt was killed here, or ended by its job's time.
-    pub(in crate::schedule) cut_off: HashSet<TrialId>,
+    /// Trials of which an attempt was killed here.
+    killed: HashSet<TrialId>,
+    /// Trials of which the time of this job ended an attempt.
+    cut_off: HashSet<TrialId>,
     /// How often this launch was believed gone although it was there, since it ended a ticket.
     beliefs: u32,
     observer: LaunchObserver,
@@ -88,6 +107,7 @@ impl Tickets {
             too_long: BTreeMap::new(),
             left: None,
             passed_on: BTreeSet::new(),
+            killed: HashSet::new(),
             cut_off: HashSet::new(),
             beliefs: 0,
             observer: LaunchObserver::of_worker(),
@@ -248,18 +268,27 @@ impl Tickets {
         self.queue.put(held.ticket, state).map(|put| put.is_some())
     }
 
-    /// Holds the open tickets of the points of these trials, which are longer than their jobs.
-    ///
-    /// # Errors
-    /// The queue cannot be read or written.
-    pub(in crate::schedule) fn hold_points(
-        &self,
-        cut_off: &[&TrialId],
-        plan: &[Trial],
-        history: &History,
-        retries: u64,
-    ) -> io::Result<usize> {
-        hold_points(&self.queue, cut_off, plan, history, retries)
+    /// An attempt has ended here.
+    pub(in crate::schedule) fn note_end(&mut self, end: AttemptEnd) {
+        if end.cut_off.is_some() {
+            self.cut_off.insert(end.trial);
+        } else if end.outcome == Outcome::Killed {
+            self.killed.insert(end.trial);
+        }
+    }
+
+    /// Whether an attempt that ended here is the reason to hold a ticket. Without one somebody asked
+    /// for it again, and nothing of it was begun.
+    pub(in crate::schedule) fn is_cause(&self, held: &HeldTicket, cause: HeldCause) -> bool {
+        let ended = match cause {
+            HeldCause::Killed => &self.killed,
+            HeldCause::TooLong => &self.cut_off,
+        };
+        held.trials.iter().any(|trial| ended.contains(trial))
+    }
+
+    pub(in crate::schedule) fn queue(&self) -> &TicketQueue {
+        &self.queue
     }
 
     /// This launch ended a ticket that was still its own: nobody believes it gone any more.

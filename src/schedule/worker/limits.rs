@@ -20,9 +20,10 @@ use crate::schedule::{judge::JobTime, slurm::Allocation};
 const MARGIN: f64 = 1.2;
 /// And so much longer than the longest one of any other point.
 const OTHER_POINT: f64 = 2.0;
-/// The share of a worker's time that a trial needs which may be longer than all of it, by the trials of
-/// its point and by others: a worker that has just begun tries it.
+/// This share of a worker's whole time is enough to begin a trial, whatever its point took: a worker
+/// that has just begun tries it.
 const OF_POINT: f64 = 0.9;
+/// The same of a trial that seems to need more than a worker's whole time, by other points alone.
 const OF_OTHERS: f64 = 0.5;
 /// For the end of a trial, its row and the worker's last word.
 const GRACE: Duration = Duration::from_secs(60);
@@ -159,8 +160,8 @@ fn add(longest: &mut HashMap<TrialId, f64>, row: &TableRow) {
     }
 }
 
-/// The time that a trial may need; `None` if no trial has run to an end. It may seem longer than the
-/// time of a `whole` worker; then a share of that is asked for, or it would never be tried.
+/// The time that a trial may need; `None` if no trial has run to an end. It is never longer than the
+/// `whole` time of a worker, or the trial would never be tried.
 fn needed(
     trial: &Trial,
     trials: &[Trial],
@@ -170,17 +171,17 @@ fn needed(
     let and_more = |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE);
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
-    let (needed, share) = match of_point.reduce(f64::max) {
-        Some(seconds) => (and_more(seconds)?, OF_POINT),
+    let needed = match of_point.reduce(f64::max) {
+        Some(seconds) => and_more(seconds)?.min(whole.mul_f64(OF_POINT)),
         None => {
             let any = known.values().copied().reduce(f64::max)?;
-            (and_more(any * OTHER_POINT)?, OF_OTHERS)
+            let needed = and_more(any * OTHER_POINT)?;
+            if needed > whole {
+                whole.mul_f64(OF_OTHERS)
+            } else {
+                needed
+            }
         }
-    };
-    let needed = if needed > whole {
-        whole.mul_f64(share)
-    } else {
-        needed
     };
     let of_command = matches!(&*trial.model, Model::Command(command) if command.checkpoints);
     Some(match trial.train.checkpoint.is_some() || of_command {
@@ -223,8 +224,9 @@ mod tests {
         assert_eq!(needs(other, 1000.0), 2460);
         // What other points say is more than any worker has.
         assert_eq!(needs(other, 9000.0), 2 * 3600);
-        // So does the point itself; a worker that has just begun tries it.
-        assert_eq!(needs(one, 12_500.0), 12_960);
+        // So does the point itself.
+        assert_eq!(needs(one, 10_000.0), 12_060);
+        assert_eq!(needs(one, 12_000.0), 12_960);
         assert_eq!(needs(one, 90_000.0), 12_960);
         let resumed = plan(", checkpoint: {every_steps: 5}");
         let needs = needed(

@@ -10,6 +10,7 @@ mod attend;
 mod gone;
 mod heart;
 mod held;
+mod holding;
 mod limits;
 mod neighbours;
 mod submit;
@@ -29,12 +30,12 @@ use kiln_core::{
 
 use self::limits::WorkerLimits;
 pub use self::{
-    attend::{Attendance, attend},
+    attend::{Attendance, attend, for_later},
     submit::{Submitted, copy_programs, submit},
 };
 pub(super) use self::{
     held::{HeldTicket, Tickets},
-    take_back::{HeldCause, next_state, why_damaged, why_held},
+    holding::{HeldCause, NextState, Standing, held_in_words, why_damaged},
 };
 use super::{
     Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,

@@ -14,20 +14,14 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{
-    asked::{ask_again, begin_queue, open_asked},
-    changed_programs, ends, other_programs,
-    take_back::TakingBack,
-};
+use super::{asked::Asked, changed_programs, other_programs, take_back::TakingBack};
 use crate::readings::Paths;
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
     existing_run::{self, ExistingRun},
     launch, leftovers,
     machine::MachineIdentity,
-    open, programs,
-    remaining::History,
-    sweep,
+    open, programs, sweep,
 };
 
 /// The folder of copied programs under `results/`, and the programs in it.
@@ -104,10 +98,10 @@ pub fn submit(
     };
     let queue = match TicketQueue::of(&folder) {
         Some(queue) => queue,
-        None => begin_queue(request, &folder)?,
+        None => Asked::of(request, &folder)?.begin_queue()?,
     };
-    ask_again(request, &folder, &queue)?;
-    notices.extend(open_asked(&request.selection, &queue).map_err(&failed)?);
+    let asked = Asked::of(request, &folder)?;
+    asked.ask_again(&queue).map_err(&failed)?;
     let judging = TakingBack {
         run: &folder,
         queue: &queue,
@@ -115,6 +109,7 @@ pub fn submit(
         devices: &[],
     };
     notices.extend(judging.judge_again().map_err(&failed)?);
+    notices.extend(asked.open_tickets(&queue).map_err(&failed)?);
     queue.go_on().map_err(&failed)?;
     // Paths of the experiment stay relative to the folder in which the run was made.
     if queue.submitted_from().is_none() {
@@ -123,7 +118,7 @@ pub fn submit(
             .map_err(&failed)?;
     }
     let counts = queue.counts().map_err(&failed)?;
-    if counts.left() == 0 && counts.held > 0 && is_asked_left(request, &folder)? {
+    if counts.left() == 0 && counts.held > 0 && asked.is_left() {
         return Err(RunStop::CannotRun(format!(
             "{}: no worker can go on: {}",
             folder.path().display(),
@@ -146,15 +141,6 @@ pub fn submit(
         tickets: counts.all(),
         notices,
     }))
-}
-
-/// Whether one of the trials that the command asks for has no final result.
-fn is_asked_left(request: &RunRequest, folder: &RunFolder) -> Result<bool, RunStop> {
-    let history = History::of(&ends(request, folder)?);
-    let retries = request.experiment.run.retries;
-    let mut trials = request.trials.iter();
-    Ok(trials
-        .any(|trial| request.selection.wants(trial) && !history.is_settled(&trial.id, retries)))
 }
 
 fn refuse(request: &RunRequest) -> Result<(), RunStop> {

@@ -61,5 +61,5 @@ pub use tickets::{
 };
 pub use trial_result::TrialResult;
 pub use trial_row::{TrialFacts, TrialFigures, TrialRow};
-pub use trial_store::{AttemptEnd, StoreError, TableChange, TrialStore};
+pub use trial_store::{AttemptEnd, CutOff, StoreError, TableChange, TrialStore};
 pub use trials::{DEVICE_SEPARATOR, TableRow, TrialTable, TrialWriter};

@@ -178,7 +178,7 @@ impl fmt::Display for LossRose {
 /// The time of the attempt's Slurm job ended before its trial did; a note of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfJobTime {
-    /// Whether the attempt had at least half of the job's time.
+    /// Whether the attempt had [nearly all](Self::is_most) of the job's time.
     pub had_most: bool,
     /// Whether it left a checkpoint newer than the one that it began with.
     pub has_checkpoint: bool,
@@ -210,14 +210,10 @@ impl OutOfJobTime {
         })
     }
 
-    /// Whether an attempt from whose beginning a job had so many seconds left had most of the `whole`.
+    /// Whether an attempt had most of a job's time: so many seconds were left of the `whole` when it
+    /// began. One that a worker begins as its first has more than that.
     pub fn is_most(left: f64, whole: f64) -> bool {
-        left >= whole * 0.5
-    }
-
-    /// Whether another attempt with as much time would come no further.
-    pub fn is_cut_off(self) -> bool {
-        self.had_most && !self.has_checkpoint
+        left >= whole * 0.85
     }
 }
 

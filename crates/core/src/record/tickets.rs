@@ -39,7 +39,7 @@ pub enum TicketState {
     Taken(u64),
     /// Nothing is left of it.
     Done,
-    /// Given up: a trial of it ended again and again without a word of its own.
+    /// Nobody takes it: a trial of it was killed again and again, or is longer than its jobs.
     Held,
     /// Nobody asked for its trials yet: `--only` named others.
     Later,
@@ -279,23 +279,52 @@ impl TicketQueue {
         )
     }
 
-    /// The trials of those of the `listed` tickets that are for later. A damaged one has none.
+    /// The trials of those of the `listed` tickets that are in this state; `None` if one of them no
+    /// longer is. A damaged one has no trials.
     ///
     /// # Errors
     /// One cannot be read.
-    pub fn trials_for_later(&self, listed: &[Ticket]) -> io::Result<BTreeSet<TrialId>> {
+    pub fn trials_of(
+        &self,
+        listed: &[Ticket],
+        state: TicketState,
+    ) -> io::Result<Option<BTreeSet<TrialId>>> {
         let mut trials = BTreeSet::new();
-        for ticket in listed {
-            if ticket.state != TicketState::Later {
-                continue;
-            }
+        for ticket in listed.iter().filter(|ticket| ticket.state == state) {
             match self.entries(*ticket) {
                 Ok(entries) => trials.extend(entries.into_iter().map(|entry| entry.trial)),
-                Err(error) if Self::is_no_ticket(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
-        Ok(trials)
+        Ok(Some(trials))
+    }
+
+    /// Replaces a ticket by others with its trials; returns whether this caller did. Meanwhile it is in
+    /// the state `through`, in which nobody takes it. There it stays whole if somebody else divides it,
+    /// or began to and was cut off. One who is cut off near the end leaves trials in two tickets.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn divide(
+        &self,
+        ticket: Ticket,
+        through: TicketState,
+        parts: &[NewTicket],
+    ) -> io::Result<bool> {
+        let Some(closed) = self.put(ticket, through)? else {
+            return Ok(false);
+        };
+        // Who makes this folder divides the ticket; its name alone does not tell who put it there.
+        let right = format!(".{}.divided", ticket.number);
+        match self.folder()?.make_new_folder(OsStr::new(&right)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            made => made?,
+        }
+        self.add(parts)?;
+        self.put(closed, TicketState::Done)?;
+        Ok(true)
     }
 
     /// Moves a ticket to another state; `None` if it is no longer in the one that was listed.
@@ -464,6 +493,39 @@ mod tests {
         assert_eq!(added, [5, 6]);
         let counts = queue.counts().unwrap();
         assert_eq!((counts.later, counts.left(), counts.all()), (1, 3, 5));
+        let listed = queue.list().unwrap();
+        let for_later = || queue.trials_of(&listed, TicketState::Later).unwrap();
+        assert_eq!(for_later(), Some(BTreeSet::from([TrialId("f".to_owned())])));
+        // Somebody opens it after it was listed: where its trials are is not known.
+        let later = *listed.last().unwrap();
+        queue.put(later, TicketState::Open).unwrap();
+        assert_eq!(for_later(), None);
+    }
+
+    #[test]
+    fn a_ticket_is_divided_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = queue(&folder);
+        let first = queue.list().unwrap()[0];
+        let parts = || {
+            let later = NewTicket {
+                entries: vec![entry("b", 2)],
+                state: TicketState::Later,
+            };
+            [NewTicket::open(vec![entry("a", 0)]), later]
+        };
+        assert!(queue.divide(first, TicketState::Later, &parts()).unwrap());
+        // Another one with an old list, and one who meets it in between.
+        assert!(!queue.divide(first, TicketState::Later, &parts()).unwrap());
+        let done = Ticket {
+            state: TicketState::Done,
+            ..first
+        };
+        let between = queue.put(done, TicketState::Later).unwrap().unwrap();
+        assert!(!queue.divide(between, TicketState::Later, &parts()).unwrap());
+        let states: Vec<TicketState> = queue.list().unwrap().iter().map(|at| at.state).collect();
+        use TicketState::{Later, Open};
+        assert_eq!(states, [Later, Open, Open, Later]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::FileType;
 
-pub use self::kept::AttemptEnd;
+pub use self::kept::{AttemptEnd, CutOff};
 use self::kept::{KeptRows, Line};
 use super::{
     RunFolder,

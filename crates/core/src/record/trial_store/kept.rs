@@ -21,11 +21,19 @@ pub struct AttemptEnd {
     pub trial: TrialId,
     pub attempt: u64,
     pub outcome: Outcome,
-    /// Whether its Slurm job's time, of which it had most, ended it without a new checkpoint.
-    pub is_cut_off: bool,
+    pub cut_off: Option<CutOff>,
     /// As in the table; `None` on the CPU.
     pub device_uuid: Option<Arc<str>>,
     pub memory_limit_bytes: Option<u64>,
+}
+
+/// The time of its Slurm job ended an attempt before it left a new checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CutOff {
+    /// The worker's launch, which is one start of the job.
+    pub launch: u64,
+    /// Whether the attempt had most of that time.
+    pub had_most: bool,
 }
 
 impl AttemptEnd {
@@ -35,7 +43,12 @@ impl AttemptEnd {
             trial: fixed.trial.clone(),
             attempt: fixed.attempt,
             outcome: fixed.outcome,
-            is_cut_off: OutOfJobTime::of(fixed).is_some_and(OutOfJobTime::is_cut_off),
+            cut_off: OutOfJobTime::of(fixed)
+                .filter(|cut| !cut.has_checkpoint)
+                .map(|cut| CutOff {
+                    launch: fixed.launch,
+                    had_most: cut.had_most,
+                }),
             device_uuid: fixed.device_uuid.as_deref().map(Arc::from),
             memory_limit_bytes: fixed.memory_limit_bytes,
         }
