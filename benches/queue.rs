@@ -13,8 +13,8 @@ use std::{fs, io, path::PathBuf, sync::Arc, thread, time::Instant};
 use kiln_core::{
     plan::{Outcome, TrialId},
     record::{
-        RunFile, RunFolder, TableRow, TicketEntry, TicketQueue, TicketState, TrialRow, TrialStore,
-        attempt::attempts, collect, launch_folder, trial_row::TRIALS,
+        NewTicket, RunFile, RunFolder, TableRow, TicketEntry, TicketQueue, TicketState, TrialRow,
+        TrialStore, attempt::attempts, collect, launch_folder, trial_row::TRIALS,
     },
 };
 
@@ -48,13 +48,13 @@ fn main() {
     fs::create_dir(run.path()).unwrap();
     let plan: Vec<TrialId> = (1..=TRIALS_IN_ALL).map(id).collect();
     let begun = Instant::now();
-    let tickets: Vec<Vec<TicketEntry>> = plan
+    let tickets: Vec<NewTicket> = plan
         .iter()
         .map(|trial| {
-            vec![TicketEntry {
+            NewTicket::open(vec![TicketEntry {
                 trial: trial.clone(),
                 after: 0,
-            }]
+            }])
         })
         .collect();
     TicketQueue::create(&run, &tickets).unwrap();

@@ -524,8 +524,8 @@ mod tests {
         let between = queue.put(done, TicketState::Later).unwrap().unwrap();
         assert!(!queue.divide(between, TicketState::Later, &parts()).unwrap());
         let states: Vec<TicketState> = queue.list().unwrap().iter().map(|at| at.state).collect();
-        use TicketState::{Later, Open};
-        assert_eq!(states, [Later, Open, Open, Later]);
+        let (open, later) = (TicketState::Open, TicketState::Later);
+        assert_eq!(states, [later, open, open, later]);
     }
 
     #[test]
