@@ -192,17 +192,15 @@ fn no_more_workers_are_asked_for_than_there_are_tickets_or_tasks_of_an_array() {
     );
     assert!(script(&place, 1).contains("#SBATCH --array=0-1\n"));
     assert!(!place.latest().join("submit/2").exists());
-    let place = sweep(4, false, 4, "");
-    fault(&place, "most", "4");
-    let ended = end(&place, &["run", "x.yaml"]);
-    assert!(
-        ended
-            .stderr
-            .contains("at most 3 tasks (MaxArraySize); asking for 3 of 4 workers"),
-        "{ended:?}"
-    );
-    assert_eq!(ended.status, Some(0), "{ended:?}");
-    assert!(!place.latest().join("submit/2").exists());
+    for workers in [4, 8] {
+        let place = sweep(4, false, workers, "");
+        fault(&place, "most", "4");
+        let ended = end(&place, &["run", "x.yaml"]);
+        let told = format!("at most 3 tasks (MaxArraySize); asking for 3 of {workers} workers");
+        assert!(ended.stderr.contains(&told), "{ended:?}");
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        assert!(!place.latest().join("submit/2").exists());
+    }
 }
 
 #[test]
@@ -226,6 +224,49 @@ fn a_job_whose_reply_was_lost_is_found_by_its_name() {
     assert!(ended.stdout.contains("3 trials: 3 completed"), "{ended:?}");
     assert!(fs::read_to_string(&path).unwrap().contains("\"job\": 100"));
     assert!(!place.latest().join("submit/2").exists());
+}
+
+#[test]
+fn a_submission_that_is_on_its_way_is_not_made_twice() {
+    let place = sweep(3, false, 2, "");
+    fault(&place, "hold", "");
+    let submit = ["run", "x.yaml", "--detach"];
+    assert_eq!(end(&place, &submit).status, Some(0));
+    // Another kiln waits for the reply, and Slurm does not know the job yet.
+    let path = place.latest().join("submit/1/submission.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let mut asked: serde_json::Value = serde_json::from_str(&text).unwrap();
+    asked["name"] = "kiln-x-on-its-way".into();
+    asked.as_object_mut().unwrap().remove("job");
+    fs::write(&path, asked.to_string()).unwrap();
+    let told = "workers of this run were asked for a moment ago (submit/1)";
+    let refused = end(&place, &submit);
+    assert_eq!(refused.status, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    assert!(!place.latest().join("submit/2").exists());
+    // It gave up, or is long gone: Slurm is asked for its name, knows none, and others are asked for.
+    for (key, value) in [
+        ("given_up", true.into()),
+        ("submitted_utc", "2026-01-01T00:00:00Z".into()),
+    ] {
+        let mut gone = asked.clone();
+        gone[key] = value;
+        fs::write(&path, gone.to_string()).unwrap();
+        for submission in fs::read_dir(place.latest().join("submit"))
+            .unwrap()
+            .flatten()
+        {
+            if submission.path().is_dir() && submission.file_name() != "1" {
+                fs::remove_dir_all(submission.path()).unwrap();
+            }
+        }
+        let again = end(&place, &submit);
+        assert_eq!(again.status, Some(0), "{key}: {again:?}");
+        assert!(again.stdout.contains(": 2 tasks"), "{key}: {again:?}");
+        let first: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert!(first["refused"].is_string(), "{key}: {first}");
+    }
 }
 
 #[test]

@@ -174,32 +174,29 @@ fn capped(
     together: &[String],
 ) -> (usize, Option<String>) {
     let workers = usize::try_from(slurm.workers).unwrap_or(usize::MAX);
-    if tickets < workers {
-        let more = match together.is_empty() {
-            true => "`sweep.together`, or `train.seed` as an axis in place of repeats, make more; ",
-            false => "",
-        };
-        // A single ticket is plain enough.
+    let tasks = workers.min(tickets);
+    // A single task needs no array.
+    let most = config.filter(|_| tasks > 1).and_then(states::most_tasks);
+    if let Some(most) = most.and_then(|most| usize::try_from(most).ok())
+        && (1..tasks).contains(&most)
+    {
         let notice = format!(
+            "a job array of this cluster has at most {most} tasks (MaxArraySize); asking for {most} \
+             of {workers} workers"
+        );
+        return (most, Some(notice));
+    }
+    let more = match together.is_empty() {
+        true => "`sweep.together`, or `train.seed` as an axis in place of repeats, make more; ",
+        false => "",
+    };
+    let notice = || {
+        format!(
             "{} for {workers} workers; {more}asking for {tickets}",
             counted(tickets, "ticket")
-        );
-        return (tickets, Some(notice));
-    }
-    let most = match workers {
-        1 => None,
-        _ => config.and_then(states::most_tasks),
+        )
     };
-    match most.and_then(|most| usize::try_from(most).ok()) {
-        Some(most) if most < workers && most > 0 => (
-            most,
-            Some(format!(
-                "a job array of this cluster has at most {most} tasks (MaxArraySize); asking for \
-                 {most} of {workers} workers"
-            )),
-        ),
-        _ => (workers, None),
-    }
+    (tasks, (tickets < workers).then(notice))
 }
 
 /// The variables that the workers get, and the names that are asked for and not set here.
