@@ -71,6 +71,11 @@ impl Queue {
         self.waiting.push_back(index);
     }
 
+    /// Whether a trial waits.
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.waiting.contains(&index)
+    }
+
     /// Removes waiting trials.
     pub(super) fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
         self.waiting.retain(|index| !is_gone(*index));

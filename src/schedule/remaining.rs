@@ -107,6 +107,12 @@ impl History {
             .collect()
     }
 
+    /// Whether the time of this launch's job, of which it had most, ended the trial's last attempt.
+    pub(super) fn is_cut_off_by(&self, trial: &TrialId, launch: u64) -> bool {
+        let last = self.newest(trial, 0).next().and_then(|ended| ended.cut_off);
+        last.is_some_and(|cut| cut.launch == launch && cut.had_most)
+    }
+
     fn newest(&self, trial: &TrialId, after: u64) -> impl Iterator<Item = &Ended> {
         let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
         let newest = attempts.iter().rev();
@@ -116,8 +122,13 @@ impl History {
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
     /// retry is left.
     pub(super) fn is_settled(&self, trial: &TrialId, retries: u64) -> bool {
-        match self.last(trial) {
-            Some(Outcome::Failed) => self.failures(trial) > retries,
+        self.is_settled_after(trial, retries, 0)
+    }
+
+    /// The same, of attempts after number `after` alone.
+    pub(super) fn is_settled_after(&self, trial: &TrialId, retries: u64, after: u64) -> bool {
+        match self.newest(trial, after).next().map(|ended| ended.outcome) {
+            Some(Outcome::Failed) => self.failures(trial, after) > retries,
             Some(outcome) => outcome.is_final(),
             None => false,
         }
@@ -135,9 +146,9 @@ impl History {
         })
     }
 
-    fn failures(&self, trial: &TrialId) -> u64 {
+    fn failures(&self, trial: &TrialId, after: u64) -> u64 {
         let failed = |ended: &&Ended| ended.outcome == Outcome::Failed;
-        self.newest(trial, 0).filter(failed).count() as u64
+        self.newest(trial, after).filter(failed).count() as u64
     }
 }
 

@@ -200,10 +200,7 @@ impl<'a> LaunchState<'a> {
                 .map(|attempt| wish(&self.trials[attempt.index]));
             let Some((index, slot)) = self.queue.next(&self.trials, &free, running.as_ref()) else {
                 // A block stays on its slot; another ticket is for the slots that are free.
-                let held = self
-                    .tickets
-                    .as_ref()
-                    .map_or(0, |tickets| tickets.held.len());
+                let held = self.tickets.as_ref().map_or(0, |tickets| tickets.own.len());
                 if free.contains(&true)
                     && (self.queue.is_empty() || held < free.len())
                     && self.queue.waits_for_others(&self.trials, &free)

@@ -46,10 +46,15 @@ impl Allocation {
         })
     }
 
-    /// The longest time before its end at which Slurm sends SIGTERM because of the end.
-    pub(in crate::schedule) fn longest_warning(&self) -> Duration {
+    /// The time before its end at which Slurm sends SIGTERM because of the end.
+    pub(in crate::schedule) fn warning(&self) -> Duration {
         let time = self.slurm.time.map(|time| time.0);
-        Duration::from_secs(signal_seconds(time)) + SIGNAL_EARLY
+        Duration::from_secs(signal_seconds(time))
+    }
+
+    /// The longest time before the end at which it does that.
+    pub(in crate::schedule) fn longest_warning(&self) -> Duration {
+        self.warning() + SIGNAL_EARLY
     }
 
     /// Asks Slurm to start this task again; this process then gets SIGTERM.

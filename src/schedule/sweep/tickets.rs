@@ -13,7 +13,7 @@ use crate::schedule::{
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldCause, HeldTicket, NextState, Standing, Tickets, held_in_words, why_damaged},
+    worker::{HeldCause, NextState, OwnTicket, Standing, Tickets, held_in_words, why_damaged},
 };
 
 impl LaunchState<'_> {
@@ -47,23 +47,23 @@ impl LaunchState<'_> {
             return Ok(false);
         }
         loop {
-            let Some(held) = tickets.take()? else {
+            let Some(own) = tickets.take()? else {
                 if self.take_back(tickets)? {
                     continue;
                 }
                 return Ok(false);
             };
-            if let Some(unknown) = held
+            if let Some(unknown) = own
                 .trials
                 .iter()
                 .find(|id| self.trials.iter().all(|trial| trial.id != **id))
             {
-                let told = why_damaged(held.ticket.number, unknown);
-                tickets.put(&held, TicketState::Held)?;
+                let told = why_damaged(own.ticket.number, unknown);
+                tickets.put(&own, TicketState::Held)?;
                 self.notice(&told);
                 continue;
             }
-            if self.begin_ticket(tickets, held)? {
+            if self.begin_ticket(tickets, own)? {
                 return Ok(true);
             }
         }
@@ -71,52 +71,54 @@ impl LaunchState<'_> {
 
     /// Puts the trials of a ticket that have no final row into the queue; without one the ticket is
     /// done.
-    fn begin_ticket(&mut self, tickets: &mut Tickets, mut held: HeldTicket) -> io::Result<bool> {
+    fn begin_ticket(&mut self, tickets: &mut Tickets, mut own: OwnTicket) -> io::Result<bool> {
         let run = &self.request.experiment.run;
         let mut is_begun = false;
-        for trial in &held.trials {
+        for trial in &own.trials {
             is_begun |= !listed_attempts(tickets.run(), trial)?.is_empty();
         }
         // Rows of others matter only for a trial that was begun, and for the memory of all.
         if run.on_oom == OnOom::SkipLarger || is_begun {
             self.open.others = others(tickets)?;
         }
-        self.read_history(tickets.held.iter().chain([&held]));
-        self.add_stand_ins(&mut held);
+        self.read_history(tickets.own.iter().chain([&own]));
+        self.add_stand_ins(&mut own);
         let left: Vec<usize> = (0..self.trials.len())
             .filter(|index| {
                 let id = &self.trials[*index].id;
-                held.trials.contains(id)
+                own.trials.contains(id)
                     && !self.history.is_settled(id, run.retries)
-                    // A trial may be in two tickets, one of which is here already.
-                    && tickets.held.iter().all(|other| !other.trials.contains(id))
+                    // A trial may be in two tickets, and wait or run here because of the other one.
+                    && !self.queue.has(*index)
+                    && self.running.iter().all(|attempt| attempt.index != *index)
             })
             .collect();
         if left.is_empty() {
-            tickets.put(&held, TicketState::Done)?;
+            tickets.put(&own, TicketState::Done)?;
+            self.read_history(tickets.own.iter());
             return Ok(false);
         }
         left.into_iter().for_each(|index| self.queue.then(index));
-        tickets.held.push(held);
+        tickets.own.push(own);
         Ok(true)
     }
 
     /// The history of the trials, of the rows that count for these tickets.
-    fn read_history<'t>(&mut self, held: impl Iterator<Item = &'t HeldTicket> + Clone) {
+    fn read_history<'t>(&mut self, own: impl Iterator<Item = &'t OwnTicket> + Clone) {
         let counts = |end: &&AttemptEnd| {
-            let mut after = held.clone().filter_map(|held| held.after.get(&end.trial));
+            let mut after = own.clone().filter_map(|own| own.after.get(&end.trial));
             after.all(|after| end.attempt > *after)
         };
         self.history = History::of(self.open.ends().filter(counts));
     }
 
     /// The trials that stand in for those of a ticket that ran out of memory before.
-    fn add_stand_ins(&mut self, held: &mut HeldTicket) {
+    fn add_stand_ins(&mut self, own: &mut OwnTicket) {
         if self.request.experiment.run.on_oom != OnOom::Shrink {
             return;
         }
         let mut at = 0;
-        while let Some(id) = held.trials.get(at).cloned() {
+        while let Some(id) = own.trials.get(at).cloned() {
             at += 1;
             if self.history.last(&id) != Some(Outcome::Oom) {
                 continue;
@@ -132,9 +134,9 @@ impl LaunchState<'_> {
                 is_it && trial.fallback_of.is_some()
             };
             if let Some(known) = self.trials.iter().find(is_known) {
-                held.trials.push(known.id.clone());
+                own.trials.push(known.id.clone());
             } else if let Some(smaller) = fallback(&self.trials, failed) {
-                held.trials.push(smaller.id.clone());
+                own.trials.push(smaller.id.clone());
                 self.trials.to_mut().push(smaller);
             }
         }
@@ -157,14 +159,14 @@ impl LaunchState<'_> {
             return;
         };
         let retries = self.request.experiment.run.retries;
-        let is_done = |held: &HeldTicket| {
-            let mut trials = held.trials.iter();
+        let is_done = |own: &OwnTicket| {
+            let mut trials = own.trials.iter();
             trials.all(|trial| self.history.is_settled(trial, retries))
         };
-        let (done, left) = std::mem::take(&mut tickets.held)
+        let (done, left) = std::mem::take(&mut tickets.own)
             .into_iter()
             .partition(is_done);
-        tickets.held = left;
+        tickets.own = left;
         self.put(&mut tickets, done, TicketState::Done);
         self.tickets = Some(tickets);
         self.end_if_believed_gone();
@@ -178,36 +180,36 @@ impl LaunchState<'_> {
         let (trials, history) = (self.trials.clone(), self.history.clone());
         let standing = Standing::new(&trials, &history, self.request.experiment.run.retries);
         let mut too_long = Vec::new();
-        for held in std::mem::take(&mut tickets.held) {
-            let next = standing.next(&held.entries());
-            let is_cause = |cause| tickets.is_cause(&held, cause);
+        for own in std::mem::take(&mut tickets.own) {
+            let next = standing.next(&own.entries());
+            let is_cause = |cause| tickets.is_cause(&own, cause);
             match (next, next.cause().filter(|cause| is_cause(*cause))) {
-                (NextState::Done, _) => self.put(&mut tickets, vec![held], TicketState::Done),
-                (_, None) => self.put(&mut tickets, vec![held], TicketState::Open),
-                (_, Some(HeldCause::TooLong)) => too_long.push(held),
+                (NextState::Done, _) => self.put(&mut tickets, vec![own], TicketState::Done),
+                (_, None) => self.put(&mut tickets, vec![own], TicketState::Open),
+                (_, Some(HeldCause::TooLong)) => too_long.push(own),
                 (_, Some(cause)) => {
-                    self.notice(&held_in_words(held.ticket.number, cause, 0, 0));
-                    self.put(&mut tickets, vec![held], TicketState::Held);
+                    self.notice(&held_in_words(own.ticket.number, cause, 0, 0));
+                    self.put(&mut tickets, vec![own], TicketState::Held);
                 }
             }
         }
-        for held in too_long {
-            self.hold(&tickets, &standing, held);
+        for own in too_long {
+            self.hold(&tickets, &standing, own);
         }
     }
 
     /// Holds a ticket whose trials are longer than their jobs, or those of them that are, and others
     /// like it.
-    fn hold(&mut self, tickets: &Tickets, standing: &Standing<'_>, held: HeldTicket) {
-        let (queue, entries) = (tickets.queue(), held.entries());
+    fn hold(&mut self, tickets: &Tickets, standing: &Standing<'_>, own: OwnTicket) {
+        let (queue, entries) = (tickets.queue(), own.entries());
         let hold = || -> io::Result<Option<(usize, usize)>> {
-            let left = standing.hold(queue, held.ticket, entries.clone())?;
+            let left = standing.hold(queue, own.ticket, entries.clone())?;
             let others = standing.hold_others(queue, &entries)?;
             Ok(left.map(|left| (left, others)))
         };
         match hold() {
             Ok(Some((left, others))) => {
-                let number = held.ticket.number;
+                let number = own.ticket.number;
                 self.notice(&held_in_words(number, HeldCause::TooLong, left, others));
             }
             Ok(None) => {}
@@ -219,16 +221,16 @@ impl LaunchState<'_> {
     fn part_with(
         &mut self,
         tickets: &mut Tickets,
-        is_gone: impl Fn(&HeldTicket) -> bool,
-    ) -> Vec<HeldTicket> {
-        let (gone, left): (Vec<HeldTicket>, _) = std::mem::take(&mut tickets.held)
+        is_gone: impl Fn(&OwnTicket) -> bool,
+    ) -> Vec<OwnTicket> {
+        let (gone, left): (Vec<OwnTicket>, _) = std::mem::take(&mut tickets.own)
             .into_iter()
             .partition(is_gone);
-        tickets.held = left;
+        tickets.own = left;
         let trials = &self.trials;
         let is_of_them = |index: usize| {
             let mut gone = gone.iter();
-            gone.any(|held| held.trials.contains(&trials[index].id))
+            gone.any(|own| own.trials.contains(&trials[index].id))
         };
         self.queue.forget(is_of_them);
         gone
@@ -240,9 +242,9 @@ impl LaunchState<'_> {
             return;
         };
         let id = self.trials[index].id.clone();
-        let left = self.part_with(&mut tickets, |held| held.trials.contains(&id));
-        for held in &left {
-            tickets.leave(held.ticket.number, why.to_owned());
+        let left = self.part_with(&mut tickets, |own| own.trials.contains(&id));
+        for own in &left {
+            tickets.leave(own.ticket.number, why.to_owned());
         }
         self.notice(&format!("{why}; its ticket is left to others"));
         self.put(&mut tickets, left, TicketState::Open);
@@ -256,30 +258,30 @@ impl LaunchState<'_> {
             return false;
         };
         let id = &self.trials[index].id.clone();
-        let passed = self.part_with(&mut tickets, |held| held.trials == [id.clone()]);
+        let passed = self.part_with(&mut tickets, |own| own.trials == [id.clone()]);
         let is_passed_on = !passed.is_empty();
-        for held in &passed {
-            tickets.pass_on(held.ticket.number);
+        for own in &passed {
+            tickets.pass_on(own.ticket.number);
         }
         self.put(&mut tickets, passed, TicketState::Open);
         self.tickets = Some(tickets);
         is_passed_on
     }
 
-    fn put(&mut self, tickets: &mut Tickets, all: Vec<HeldTicket>, state: TicketState) {
-        for held in all {
-            let is_own = tickets.may_be_own(&held);
-            match tickets.put(&held, state) {
+    fn put(&mut self, tickets: &mut Tickets, all: Vec<OwnTicket>, state: TicketState) {
+        for own in all {
+            let is_own = tickets.may_be_own(&own);
+            match tickets.put(&own, state) {
                 Ok(true) if is_own => {
                     if state == TicketState::Done {
                         tickets.note_done();
                     }
                 }
                 Ok(_) => {
-                    tickets.note_taken_back(&held);
+                    tickets.note_taken_back(&own);
                     self.notice(&format!(
                         "ticket {} was taken back: this worker was believed gone",
-                        held.ticket.number
+                        own.ticket.number
                     ));
                 }
                 Err(error) => self.fail(open::cannot_write(self.request)(error)),
@@ -295,25 +297,25 @@ impl LaunchState<'_> {
         };
         // One that this launch gave back and took again since the look is its own.
         let own: Vec<u64> = tickets
-            .held
+            .own
             .iter()
-            .filter(|held| tickets.may_be_own(held))
-            .map(|held| held.ticket.number)
+            .filter(|own| tickets.may_be_own(own))
+            .map(|own| own.ticket.number)
             .collect();
         let is_lost = |number: u64| taken.contains(&number) && !own.contains(&number);
-        let lost = self.part_with(&mut tickets, |held| is_lost(held.ticket.number));
-        lost.iter().for_each(|held| tickets.note_taken_back(held));
+        let lost = self.part_with(&mut tickets, |own| is_lost(own.ticket.number));
+        lost.iter().for_each(|own| tickets.note_taken_back(own));
         self.tickets = Some(tickets);
-        for held in &lost {
+        for own in &lost {
             for attempt in &mut self.running {
-                if held.trials.contains(&self.trials[attempt.index].id) {
+                if own.trials.contains(&self.trials[attempt.index].id) {
                     attempt.stop(StopCause::TakenBack);
                 }
             }
             self.notice(&format!(
                 "ticket {} was taken back: this worker was believed gone; its trials here are \
                  stopped",
-                held.ticket.number
+                own.ticket.number
             ));
         }
         self.end_if_believed_gone();
@@ -327,9 +329,9 @@ impl LaunchState<'_> {
         };
         let attempt = &self.running[at];
         let id = &self.trials[attempt.index].id;
-        let mut held = tickets.held.iter();
-        let ticket = held.find(|held| held.trials.contains(id));
-        if let Some(ticket) = ticket.filter(|held| !tickets.may_be_own(held))
+        let mut own = tickets.own.iter();
+        let ticket = own.find(|own| own.trials.contains(id));
+        if let Some(ticket) = ticket.filter(|own| !tickets.may_be_own(own))
             && !attempt.has_finished()
         {
             self.tickets_taken_back(&[ticket.ticket.number]);
@@ -352,7 +354,7 @@ impl LaunchState<'_> {
         let id = &self.trials[index].id;
         self.tickets
             .as_ref()
-            .is_none_or(|tickets| tickets.held.iter().any(|held| held.trials.contains(id)))
+            .is_none_or(|tickets| tickets.own.iter().any(|own| own.trials.contains(id)))
     }
 
     /// `kiln stop` was asked of the workers.
@@ -380,11 +382,8 @@ impl LaunchState<'_> {
     /// A trial stands in for one of a ticket.
     pub(super) fn add_to_ticket(&mut self, failed: usize, smaller: usize) {
         let (failed, smaller) = (&self.trials[failed].id, &self.trials[smaller].id);
-        let held = self
-            .tickets
-            .iter_mut()
-            .flat_map(|tickets| &mut tickets.held);
-        for ticket in held {
+        let own = self.tickets.iter_mut().flat_map(|tickets| &mut tickets.own);
+        for ticket in own {
             if ticket.trials.contains(failed) {
                 ticket.trials.push(smaller.clone());
             }

@@ -81,8 +81,11 @@ impl<'a> Asked<'a> {
         let blocks = tickets(self.request.trials).into_iter();
         let blocks = blocks.map(|trials| trials.iter().map(entry).collect::<Vec<_>>());
         let left: Vec<NewTicket> = blocks
-            .filter(|entries| standing.next(entries) != NextState::Done)
-            .flat_map(|entries| self.divided(&standing, entries))
+            .flat_map(|entries| match self.wanted(&standing, &entries) {
+                Wanted::Whole(TicketState::Done) => Vec::new(),
+                Wanted::Whole(state) => vec![NewTicket { entries, state }],
+                Wanted::Parts(parts) => parts.to_vec(),
+            })
             .collect();
         TicketQueue::create(self.folder, &left).map_err(failed)
     }
@@ -101,17 +104,18 @@ impl<'a> Asked<'a> {
             self.ends.iter().map(|end| (&end.trial, end)).collect();
         let is_again = |trial: &&Trial| {
             let last = last.get(&trial.id);
-            selection.wants(trial) && last.is_some_and(|end| selection.rerun.contains(&end.outcome))
+            last.is_some_and(|end| selection.rerun.contains(&end.outcome))
         };
-        let again: Vec<&Trial> = self.trials.iter().filter(is_again).collect();
+        let again = || self.trials.iter().filter(is_again);
         // Tickets name planned trials alone.
-        let planned = again
-            .iter()
+        let planned = again()
+            .filter(|trial| selection.wants(trial))
             .map(|trial| trial.fallback_of.as_ref().unwrap_or(&trial.id));
         let planned: HashSet<&TrialId> = planned.collect();
-        let points: HashSet<u64> = again.iter().map(|trial| trial.point).collect();
+        let points: HashSet<u64> = again().map(|trial| trial.point).collect();
         let of_points = self.request.trials.iter();
-        let of_points = of_points.filter(|trial| points.contains(&trial.point));
+        let of_points =
+            of_points.filter(|trial| points.contains(&trial.point) && selection.wants(trial));
         let of_points: HashSet<&TrialId> = of_points.map(|trial| &trial.id).collect();
         let names = |entries: &[TicketEntry], trials: &HashSet<&TrialId>| {
             entries.iter().any(|entry| trials.contains(&entry.trial))
@@ -119,10 +123,8 @@ impl<'a> Asked<'a> {
         let mut waiting = HashSet::new();
         for ticket in queue.list()? {
             let entries = match ticket.state {
-                TicketState::Open | TicketState::Taken(_) | TicketState::Held => {
-                    queue.entries(ticket).unwrap_or_default()
-                }
-                TicketState::Done | TicketState::Later => continue,
+                TicketState::Done => continue,
+                _ => queue.entries(ticket).unwrap_or_default(),
             };
             if ticket.state != TicketState::Held {
                 let is_left = |entry: &TicketEntry| {
@@ -132,7 +134,7 @@ impl<'a> Asked<'a> {
                 waiting.extend(left.map(|entry| entry.trial));
                 continue;
             }
-            // The time of their jobs ended trials of one point, and all of it is held.
+            // Trials of one point are longer than their jobs, and all of it is held.
             let is_with_them = selection.rerun.contains(&Outcome::Interrupted)
                 && names(&entries, &of_points)
                 && standing.next(&entries).cause() == Some(HeldCause::TooLong);
@@ -171,8 +173,13 @@ impl<'a> Asked<'a> {
     /// # Errors
     /// The queue cannot be read or written.
     pub(super) fn open_tickets(&self, queue: &TicketQueue) -> io::Result<Option<String>> {
+        let selection = &self.request.selection;
+        let asks_for_all = selection.only.is_empty();
+        // Nothing would run, and what others asked for would not either.
+        if !asks_for_all && selection.rerun.is_empty() && !self.is_left() {
+            return Ok(None);
+        }
         let standing = self.standing();
-        let asks_for_all = self.request.selection.only.is_empty();
         for ticket in queue.list()? {
             match ticket.state {
                 TicketState::Later => {}
@@ -188,13 +195,13 @@ impl<'a> Asked<'a> {
                 }
                 entries => entries?,
             };
-            match self.divided(&standing, entries).as_slice() {
-                [whole] if whole.state == ticket.state => {}
-                [whole] => {
-                    queue.put(ticket, whole.state)?;
+            match self.wanted(&standing, &entries) {
+                Wanted::Whole(state) if state == ticket.state => {}
+                Wanted::Whole(state) => {
+                    queue.put(ticket, state)?;
                 }
-                parts => {
-                    queue.divide(ticket, TicketState::Later, parts)?;
+                Wanted::Parts(parts) => {
+                    queue.divide(ticket, TicketState::Later, &parts)?;
                 }
             }
         }
@@ -206,22 +213,36 @@ impl<'a> Asked<'a> {
         Ok((counts.later > 0).then(|| for_later(counts.later) + goes_on))
     }
 
-    /// A ticket as the command wants it: open, for later, or one of each kind.
-    fn divided(&self, standing: &Standing<'_>, entries: Vec<TicketEntry>) -> Vec<NewTicket> {
-        let only = &self.request.selection.only;
+    /// What the command wants of a ticket with these trials.
+    fn wanted(&self, standing: &Standing<'_>, entries: &[TicketEntry]) -> Wanted {
+        let selection = &self.request.selection;
+        let is_left =
+            |entry: &&TicketEntry| standing.next(std::slice::from_ref(entry)) != NextState::Done;
         let is_asked = |entry: &TicketEntry| {
-            let is_named = only.contains(&entry.trial);
-            let is_left = || standing.next(std::slice::from_ref(entry)) != NextState::Done;
-            only.is_empty() || is_named && is_left()
+            selection.only.is_empty() || selection.only.contains(&entry.trial)
         };
-        let (asked, later): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_asked);
-        let parts = [(asked, TicketState::Open), (later, TicketState::Later)];
-        parts
-            .into_iter()
-            .filter(|(entries, _)| !entries.is_empty())
-            .map(|(entries, state)| NewTicket { entries, state })
-            .collect()
+        let left = entries.iter().filter(is_left).cloned();
+        let (asked, later): (Vec<_>, Vec<_>) = left.partition(is_asked);
+        match (asked.is_empty(), later.is_empty()) {
+            (true, true) => Wanted::Whole(TicketState::Done),
+            (false, true) => Wanted::Whole(TicketState::Open),
+            (true, false) => Wanted::Whole(TicketState::Later),
+            (false, false) => {
+                let later = NewTicket {
+                    entries: later,
+                    state: TicketState::Later,
+                };
+                Wanted::Parts([NewTicket::open(asked), later])
+            }
+        }
     }
+}
+
+/// What a command wants of a ticket.
+enum Wanted {
+    Whole(TicketState),
+    /// An open one, and one for later.
+    Parts([NewTicket; 2]),
 }
 
 /// Rows that exist become those of a launch before all others.

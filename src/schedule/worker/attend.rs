@@ -30,7 +30,7 @@ use crate::schedule::{
     Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
     disk,
     open::{self, OpenRun, WorkerPlace},
-    remaining::{History, with_fallbacks},
+    remaining::{History, Selection, with_fallbacks},
     signals::Listener,
     slurm::{Fleet, RowsSeen, WorkerSeen},
     sweep,
@@ -231,7 +231,7 @@ impl<'a> Attendant<'a> {
         )
     }
 
-    /// Looks once; returns whether no ticket is open or taken.
+    /// Looks once; returns whether there is nothing left to attend.
     fn look(&mut self, attendance: Attendance) -> Result<bool, RunStop> {
         let failed = open::cannot_write(self.request);
         if let Some(fleet) = &self.fleet {
@@ -268,9 +268,11 @@ impl<'a> Attendant<'a> {
         Ok(is_over)
     }
 
-    /// Whether `--only` named trials, and all of them have ended.
+    /// Whether `--only` named trials, and all of them have ended. What `--rerun` asks for has an end
+    /// from before.
     fn has_what_it_asks_for(&self, attendance: Attendance) -> bool {
-        let names_some = !self.request.selection.only.is_empty();
+        let Selection { only, rerun } = &self.request.selection;
+        let names_some = !only.is_empty() && rerun.is_empty();
         attendance == Attendance::AsAsked && names_some && self.asked_left == 0
     }
 
@@ -500,6 +502,7 @@ impl<'a> Attendant<'a> {
         let how = match end {
             _ if self.failure.is_some() => "given up; tickets are left".to_owned(),
             LaunchEnd::Interrupted => "left; the workers go on".to_owned(),
+            _ if self.counted.left() > 0 => "the trials that were asked for have ended".to_owned(),
             _ => "no ticket is left".to_owned(),
         };
         let TicketCounts { held, later, .. } = self.queue.counts().map_err(&failed)?;

@@ -150,14 +150,15 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Whether the last attempt of one of these trials was ended by its job's time.
-    pub(super) fn was_cut_off(&self, entries: &[TicketEntry]) -> bool {
+    /// Whether the time of this launch's job ended the last attempt of one of these trials.
+    pub(super) fn is_cut_off_by(&self, entries: &[TicketEntry], launch: u64) -> bool {
         self.unsettled(entries)
-            .any(|(trial, after)| !self.history.cut_off_by(&trial.id, after).is_empty())
+            .any(|(trial, _)| self.history.is_cut_off_by(&trial.id, launch))
     }
 
     /// Holds a ticket whose trials are too long, or divides one of which some are not; returns how
-    /// many of its trials wait on in another one, and `None` if somebody else was faster.
+    /// many of its trials wait on in another one, and `None` if somebody else was faster, or was cut off
+    /// as he divided it.
     ///
     /// # Errors
     /// The queue cannot be read or written.
@@ -167,10 +168,6 @@ impl<'a> Standing<'a> {
         ticket: Ticket,
         entries: Vec<TicketEntry>,
     ) -> io::Result<Option<usize>> {
-        if self.next(&entries) != NextState::Divided {
-            let held = queue.put(ticket, TicketState::Held)?;
-            return Ok(held.map(|_| 0));
-        }
         let is_long = |entry: &TicketEntry| {
             self.unsettled(std::slice::from_ref(entry))
                 .any(|(trial, after)| self.is_too_long(trial, after))
@@ -180,6 +177,10 @@ impl<'a> Standing<'a> {
         let (long, others): (Vec<_>, Vec<_>) =
             entries.into_iter().filter(is_unsettled).partition(is_long);
         let left = others.len();
+        if left == 0 {
+            let held = queue.put(ticket, TicketState::Held)?;
+            return Ok(held.map(|_| 0));
+        }
         let parts = [
             NewTicket {
                 entries: long,
@@ -264,8 +265,8 @@ impl<'a> Standing<'a> {
         };
         let all = entries.iter().flat_map(of_entry);
         all.filter(|(trial, after)| {
-            let is_settled = self.history.is_settled(&trial.id, self.retries);
-            !is_settled || self.history.last_attempt(&trial.id) <= *after
+            let history = self.history;
+            !history.is_settled_after(&trial.id, self.retries, *after)
         })
     }
 }

@@ -25,7 +25,7 @@ const OTHER_POINT: f64 = 2.0;
 const OF_POINT: f64 = 0.9;
 /// The same of a trial that seems to need more than a worker's whole time, by other points alone.
 const OF_OTHERS: f64 = 0.5;
-/// For the end of a trial, its row and the worker's last word.
+/// For the end of a trial, its row and the worker's last word, where Slurm does not end trials earlier.
 const GRACE: Duration = Duration::from_secs(60);
 /// A trial that resumes from a checkpoint is of use after so long.
 const WITH_CHECKPOINT: Duration = Duration::from_secs(5 * 60);
@@ -44,6 +44,8 @@ pub(in crate::schedule) struct WorkerLimits {
     ends: Option<Instant>,
     /// The time until then when the worker began.
     whole: Duration,
+    /// The time before `ends` in which no trial runs: Slurm has sent SIGTERM by then.
+    reserve: Duration,
     /// The longest time before `ends` at which Slurm sends SIGTERM because of it.
     longest_warning: Duration,
     kill_wait: Option<Duration>,
@@ -63,6 +65,7 @@ impl WorkerLimits {
                 ends.saturating_duration_since(Instant::now())
             }),
             ends,
+            reserve: allocation.map_or(GRACE, |allocation| allocation.warning().max(GRACE)),
             longest_warning: allocation.map_or(Duration::ZERO, Allocation::longest_warning),
             kill_wait: allocation.and_then(|allocation| allocation.kill_wait),
             ..Self::default()
@@ -87,7 +90,7 @@ impl WorkerLimits {
             self.seconds = Some((Instant::now(), seconds));
         }
         let known = self.seconds.as_ref().map(|(_, known)| known)?;
-        let needed = needed(trial, trials, known, self.whole)?;
+        let needed = needed(trial, trials, known, (self.whole, self.reserve))?;
         (left < needed).then(|| {
             format!(
                 "trial {} may take {}, and the job ends in {}",
@@ -166,9 +169,10 @@ fn needed(
     trial: &Trial,
     trials: &[Trial],
     known: &HashMap<TrialId, f64>,
-    whole: Duration,
+    (whole, reserve): (Duration, Duration),
 ) -> Option<Duration> {
-    let and_more = |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + GRACE);
+    let and_more =
+        |seconds: f64| Some(Duration::try_from_secs_f64(seconds * MARGIN).ok()? + reserve);
     let of_point = trials.iter().filter(|other| other.point == trial.point);
     let of_point = of_point.filter_map(|other| known.get(&other.id).copied());
     let needed = match of_point.reduce(f64::max) {
@@ -215,15 +219,19 @@ mod tests {
         let (one, other) = (of_point(0), of_point(1));
         let known = |seconds: f64| HashMap::from([(one.id.clone(), seconds)]);
         let whole = Duration::from_secs(4 * 3600);
-        assert_eq!(needed(one, &trials, &HashMap::new(), whole), None);
+        assert_eq!(needed(one, &trials, &HashMap::new(), (whole, GRACE)), None);
         let needs = |trial: &Trial, seconds| {
-            let needed = needed(trial, &trials, &known(seconds), whole);
+            let needed = needed(trial, &trials, &known(seconds), (whole, GRACE));
             needed.unwrap().as_secs()
         };
         assert_eq!(needs(one, 1000.0), 1260);
         assert_eq!(needs(other, 1000.0), 2460);
         // What other points say is more than any worker has.
         assert_eq!(needs(other, 9000.0), 2 * 3600);
+        // Slurm's warning comes earlier.
+        let warned = (whole, Duration::from_secs(120));
+        let needs_more = needed(one, &trials, &known(1000.0), warned);
+        assert_eq!(needs_more, Some(Duration::from_secs(1320)));
         // So does the point itself.
         assert_eq!(needs(one, 10_000.0), 12_060);
         assert_eq!(needs(one, 12_000.0), 12_960);
@@ -233,7 +241,7 @@ mod tests {
             &resumed[0],
             &resumed,
             &HashMap::from([(resumed[0].id.clone(), 1e4)]),
-            whole,
+            (whole, GRACE),
         );
         assert_eq!(needs, Some(WITH_CHECKPOINT));
         let mut of_command = trials[0].clone();
@@ -242,7 +250,7 @@ mod tests {
         of_command.model = serde_yaml::from_str(model).unwrap();
         let long = HashMap::from([(of_command.id.clone(), 1e4)]);
         assert_eq!(
-            needed(&of_command, &trials, &long, whole),
+            needed(&of_command, &trials, &long, (whole, GRACE)),
             Some(WITH_CHECKPOINT)
         );
     }

@@ -9,10 +9,10 @@ mod asked;
 mod attend;
 mod gone;
 mod heart;
-mod held;
 mod holding;
 mod limits;
 mod neighbours;
+mod own;
 mod submit;
 mod take_back;
 
@@ -34,11 +34,11 @@ pub use self::{
     submit::{Submitted, copy_programs, submit},
 };
 pub(super) use self::{
-    held::{HeldTicket, Tickets},
     holding::{HeldCause, NextState, Standing, held_in_words, why_damaged},
+    own::{OwnTicket, Tickets},
 };
 use super::{
-    Instruments, LaunchEnd, LaunchReport, RunRequest, RunStop, disk,
+    Instruments, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
     open::{self, OpenRun},
     programs,
     provenance::{Programs, advice},
@@ -157,7 +157,11 @@ pub(super) fn join(
     queue: TicketQueue,
     instruments: Instruments,
 ) -> Result<LaunchReport, RunStop> {
-    submit(request, &instruments)?;
+    let submitted = submit(request, &instruments)?;
+    let notices = submitted
+        .into_iter()
+        .flat_map(|submitted| submitted.notices);
+    notices.for_each(|text| request.listener.hear(LaunchEvent::Notice(&text)));
     let worked = work(request, folder, queue, instruments, None)?;
     collect::collect(folder).map_err(open::cannot_write(request))?;
     let ends = ends(request, folder)?;

@@ -125,6 +125,13 @@ pub fn submit(
             judging.tell_held().map_err(&failed)?.join("; ")
         )));
     }
+    if counts.left() == 0 && asked.is_left() {
+        return Err(RunStop::CannotRun(format!(
+            "{}: the tickets of these trials could not be divided, because another `kiln run` was cut \
+             off as it did that; the command that made the run opens them whole, without `--only`",
+            folder.path().display()
+        )));
+    }
     if counts.left() == 0 {
         return Ok(None);
     }

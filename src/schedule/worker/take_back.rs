@@ -332,8 +332,12 @@ impl<'a> TakingBack<'a> {
             let is_put = state != ticket.state && self.queue.put(ticket, state)?.is_some();
             Ok(is_put.then_some(told))
         };
-        // Somebody asked for more time, and a worker was lost that had not used it.
-        let is_asked = ticket.state != TicketState::Held && !standing.was_cut_off(&entries);
+        // Somebody may have asked for the trials with more time, and a worker was lost that had not
+        // used it.
+        let may_hold = match ticket.state {
+            TicketState::Taken(launch) => standing.is_cut_off_by(&entries, launch),
+            _ => true,
+        };
         match standing.next(&entries) {
             NextState::Done => put(
                 TicketState::Done,
@@ -344,11 +348,18 @@ impl<'a> TakingBack<'a> {
                 put(TicketState::Held, told)
             }
             NextState::Held(HeldCause::TooLong) if ticket.state == TicketState::Held => Ok(None),
-            NextState::Held(HeldCause::TooLong) | NextState::Divided if !is_asked => {
-                let left = standing.hold(self.queue, ticket, entries.clone())?;
+            NextState::Held(HeldCause::TooLong) | NextState::Divided if may_hold => {
+                let Some(left) = standing.hold(self.queue, ticket, entries.clone())? else {
+                    return Ok(None);
+                };
+                outlook.has_opened |= left > 0;
                 let others = standing.hold_others(self.queue, &entries)?;
-                outlook.has_opened |= left.is_some_and(|left| left > 0);
-                Ok(left.map(|left| held_in_words(number, HeldCause::TooLong, left, others)))
+                Ok(Some(held_in_words(
+                    number,
+                    HeldCause::TooLong,
+                    left,
+                    others,
+                )))
             }
             // A worker could not run it.
             _ if let Some(trial) = standing.unknown(&entries) => {

@@ -316,14 +316,39 @@ impl TicketQueue {
         let Some(closed) = self.put(ticket, through)? else {
             return Ok(false);
         };
-        // Who makes this folder divides the ticket; its name alone does not tell who put it there.
-        let right = format!(".{}.divided", ticket.number);
-        match self.folder()?.make_new_folder(OsStr::new(&right)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
-            made => made?,
+        if !self.may_divide(ticket)? {
+            return Ok(false);
         }
         self.add(parts)?;
         self.put(closed, TicketState::Done)?;
+        Ok(true)
+    }
+
+    /// Whether this caller is the one to divide a ticket: the one whose folder gets a name that only
+    /// one can have. The name of the ticket does not tell who gave it, and the file in the folder does,
+    /// also after a lost reply.
+    fn may_divide(&self, ticket: Ticket) -> io::Result<bool> {
+        let folder = self.folder()?;
+        let own = format!("{:016x}", fastrand::u64(..));
+        let draft = OsString::from(format!(".{}.{own}.new", ticket.number));
+        let right = OsString::from(format!(".{}.divided", ticket.number));
+        folder.make_new_folder(&draft)?;
+        let named = folder
+            .folder(draft.as_ref())
+            .and_then(|inside| inside.create(own.as_ref()))
+            .and_then(|_| folder.rename(&draft, &right));
+        let is_own = folder
+            .folder(right.as_ref())
+            .and_then(|inside| inside.kind(own.as_ref()))
+            .is_ok_and(|kind| kind.is_some());
+        if !is_own {
+            folder.remove(&draft)?;
+            // It is another one's, or none could be made.
+            return named.map(|()| false).or_else(|error| match error.kind() {
+                io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists => Ok(false),
+                _ => Err(error),
+            });
+        }
         Ok(true)
     }
 

@@ -36,7 +36,7 @@ const MOST_BELIEFS: u32 = 2;
 
 /// A ticket that this launch has.
 #[derive(Debug)]
-pub(in crate::schedule) struct HeldTicket {
+pub(in crate::schedule) struct OwnTicket {
     pub(in crate::schedule) ticket: Ticket,
     /// Its trials, and those that stand in for one that ran out of memory.
     pub(in crate::schedule) trials: Vec<TrialId>,
@@ -46,7 +46,7 @@ pub(in crate::schedule) struct HeldTicket {
     beliefs: u32,
 }
 
-impl HeldTicket {
+impl OwnTicket {
     /// What it names.
     pub(in crate::schedule) fn entries(&self) -> Vec<TicketEntry> {
         let named = self.trials.iter().filter_map(|trial| {
@@ -66,7 +66,7 @@ pub(in crate::schedule) struct Tickets {
     run: RunFolder,
     queue: TicketQueue,
     launch: u64,
-    pub(in crate::schedule) held: Vec<HeldTicket>,
+    pub(in crate::schedule) own: Vec<OwnTicket>,
     /// Those that were open when the queue was last listed.
     open: Vec<Ticket>,
     /// Numbers of those that are left to others, because a trial takes longer than this worker has:
@@ -78,7 +78,7 @@ pub(in crate::schedule) struct Tickets {
     passed_on: BTreeSet<u64>,
     /// Trials of which an attempt was killed here.
     killed: HashSet<TrialId>,
-    /// Trials of which the time of this job ended an attempt.
+    /// Trials of which the time of this job ended an attempt that had most of it.
     cut_off: HashSet<TrialId>,
     /// How often this launch was believed gone although it was there, since it ended a ticket.
     beliefs: u32,
@@ -102,7 +102,7 @@ impl Tickets {
             run: run.clone(),
             queue,
             launch,
-            held: Vec::new(),
+            own: Vec::new(),
             open: Vec::new(),
             too_long: BTreeMap::new(),
             left: None,
@@ -155,9 +155,9 @@ impl Tickets {
     ///
     /// # Errors
     /// The queue cannot be read or written.
-    pub(in crate::schedule) fn take(&mut self) -> io::Result<Option<HeldTicket>> {
-        if let Some(held) = self.take_known()? {
-            return Ok(Some(held));
+    pub(in crate::schedule) fn take(&mut self) -> io::Result<Option<OwnTicket>> {
+        if let Some(own) = self.take_known()? {
+            return Ok(Some(own));
         }
         let listed = self.queue.list()?;
         // One that bears this launch's number and that it is not at: the reply to its rename was
@@ -166,9 +166,9 @@ impl Tickets {
             ticket.state == TicketState::Taken(self.launch) && !self.holds(ticket.number)
         });
         if let Some(own) = own.copied()
-            && let Some(held) = self.opened(own)?
+            && let Some(own) = self.opened(own)?
         {
-            return Ok(Some(held));
+            return Ok(Some(own));
         }
         self.open = listed;
         self.open.retain(|ticket| ticket.state == TicketState::Open);
@@ -192,8 +192,8 @@ impl Tickets {
     }
 
     /// Whether a ticket that this launch has may still be its own.
-    pub(in crate::schedule) fn may_be_own(&self, held: &HeldTicket) -> bool {
-        !matches!(self.queue.has(held.ticket), Ok(false))
+    pub(in crate::schedule) fn may_be_own(&self, own: &OwnTicket) -> bool {
+        !matches!(self.queue.has(own.ticket), Ok(false))
     }
 
     /// A ticket is taken here again only when no other one is open.
@@ -218,15 +218,15 @@ impl Tickets {
         self.too_long.get(&self.left?).map(String::as_str)
     }
 
-    fn take_known(&mut self) -> io::Result<Option<HeldTicket>> {
+    fn take_known(&mut self) -> io::Result<Option<OwnTicket>> {
         while !self.open.is_empty() {
             let at = self.random.usize(..self.open.len().min(SPREAD));
             let ticket = self.open.remove(at);
             let taken = TicketState::Taken(self.launch);
             if let Some(taken) = self.queue.put(ticket, taken)?
-                && let Some(held) = self.opened(taken)?
+                && let Some(own) = self.opened(taken)?
             {
-                return Ok(Some(held));
+                return Ok(Some(own));
             }
         }
         Ok(None)
@@ -234,7 +234,7 @@ impl Tickets {
 
     /// Reads a ticket that was taken; `None` if it is damaged, and then it is held: its trials get
     /// another one at the end. Or if it was in an old list only.
-    fn opened(&self, ticket: Ticket) -> io::Result<Option<HeldTicket>> {
+    fn opened(&self, ticket: Ticket) -> io::Result<Option<OwnTicket>> {
         let entries = match self.queue.entries(ticket) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 self.queue.put(ticket, TicketState::Held)?;
@@ -244,7 +244,7 @@ impl Tickets {
             entries => entries?,
         };
         let after = |entry: &TicketEntry| (entry.trial.clone(), entry.after);
-        Ok(Some(HeldTicket {
+        Ok(Some(OwnTicket {
             ticket,
             after: entries.iter().map(after).collect(),
             beliefs: self.beliefs,
@@ -253,24 +253,20 @@ impl Tickets {
     }
 
     pub(in crate::schedule) fn holds(&self, number: u64) -> bool {
-        self.held.iter().any(|held| held.ticket.number == number)
+        self.own.iter().any(|own| own.ticket.number == number)
     }
 
     /// Puts a ticket into its next state; returns whether it was still this launch's.
     ///
     /// # Errors
     /// The queue cannot be written.
-    pub(in crate::schedule) fn put(
-        &self,
-        held: &HeldTicket,
-        state: TicketState,
-    ) -> io::Result<bool> {
-        self.queue.put(held.ticket, state).map(|put| put.is_some())
+    pub(in crate::schedule) fn put(&self, own: &OwnTicket, state: TicketState) -> io::Result<bool> {
+        self.queue.put(own.ticket, state).map(|put| put.is_some())
     }
 
     /// An attempt has ended here.
     pub(in crate::schedule) fn note_end(&mut self, end: AttemptEnd) {
-        if end.cut_off.is_some() {
+        if end.cut_off.is_some_and(|cut| cut.had_most) {
             self.cut_off.insert(end.trial);
         } else if end.outcome == Outcome::Killed {
             self.killed.insert(end.trial);
@@ -279,12 +275,12 @@ impl Tickets {
 
     /// Whether an attempt that ended here is the reason to hold a ticket. Without one somebody asked
     /// for it again, and nothing of it was begun.
-    pub(in crate::schedule) fn is_cause(&self, held: &HeldTicket, cause: HeldCause) -> bool {
+    pub(in crate::schedule) fn is_cause(&self, own: &OwnTicket, cause: HeldCause) -> bool {
         let ended = match cause {
             HeldCause::Killed => &self.killed,
             HeldCause::TooLong => &self.cut_off,
         };
-        held.trials.iter().any(|trial| ended.contains(trial))
+        own.trials.iter().any(|trial| ended.contains(trial))
     }
 
     pub(in crate::schedule) fn queue(&self) -> &TicketQueue {
@@ -298,8 +294,8 @@ impl Tickets {
 
     /// A ticket was taken back. All that this launch had together count as one belief, and none that
     /// came up while it was out of reach.
-    pub(in crate::schedule) fn note_taken_back(&mut self, held: &HeldTicket) {
-        if held.beliefs == self.beliefs && !self.heart.was_away() {
+    pub(in crate::schedule) fn note_taken_back(&mut self, own: &OwnTicket) {
+        if own.beliefs == self.beliefs && !self.heart.was_away() {
             self.beliefs += 1;
         }
     }
@@ -312,7 +308,7 @@ impl Tickets {
     /// The others learn what this launch is at. Returns how many trials they run on this host, as last
     /// seen.
     pub(in crate::schedule) fn tell(&self, running: usize) -> u64 {
-        let held = self.held.iter().map(|held| held.ticket).collect();
-        self.heart.tell(held, running as u64)
+        let own = self.own.iter().map(|own| own.ticket).collect();
+        self.heart.tell(own, running as u64)
     }
 }
