@@ -1141,6 +1141,101 @@ fn survives_with(
     is_whole(&place, trials);
 }
 
+/// While four workers run blocks of three trials, commands name some of the trials at random moments,
+/// two at a time and without a lock; each with the chance `killed` to be killed. Then one asks for all.
+fn survives_who_names(
+    blocks: usize,
+    killed: f64,
+    variables: &dyn Fn(&Place) -> Vec<(&'static str, String)>,
+) -> Place {
+    let values: Vec<String> = (1..=blocks).map(|value| value.to_string()).collect();
+    let place = Place::of_command(
+        "  argv: [sh, -c, 'sleep 0.05; echo loss $KILN_VALUE_LAST $KILN_VALUE_MORE']\n  values: \
+         {last: 3, more: 1}\n  metrics: {train_loss: {line: 'loss ([0-9]+)'}}",
+        &format!(
+            "sweep: {{grid: {{model.values.last: [{}], model.values.more: [1, 2, 3]}}, together: \
+             [model.values.more]}}",
+            values.join(", ")
+        ),
+    );
+    let ids = plan_of(&place);
+    submit(&place, &[]);
+    let of_workers = variables(&place);
+    let mut without_locks = of_workers.clone();
+    if without_locks.is_empty() {
+        without_locks = lies(&place, results_of(&place), &[]);
+    }
+    without_locks.push(("LYING_NO_LOCKS", "1".to_owned()));
+    let mut nodes = Nodes::of(&place, of_workers);
+    let mut random = fastrand::Rng::with_seed(20_261_127);
+    let (mut asked, mut asking) = (0, Vec::<Child>::new());
+    let begun = Instant::now();
+    while asked < blocks || !asking.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "{asking:?}");
+        nodes.reap();
+        while nodes.workers.len() < 4 {
+            nodes.start();
+        }
+        asking.retain_mut(|child| child.try_wait().unwrap().is_none());
+        if asked < blocks && asking.len() < 2 {
+            let named: Vec<&str> = (0..5)
+                .map(|_| ids[random.usize(..ids.len())].as_str())
+                .collect();
+            let mut command = kiln(&place, &["run", "x.yaml", "--on", "workers"], "locks");
+            command.args(["--detach", "--only", &named.join(",")]);
+            command.envs(without_locks.iter().map(|(name, value)| (name, value)));
+            command.env("LYING_SEED", asked.to_string());
+            command.stdout(std::process::Stdio::null());
+            asking.push(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+            asked += 1;
+        }
+        if random.f64() < killed
+            && let Some(child) = asking.first_mut()
+        {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(random.u64(0..60)));
+    }
+    submit(&place, &[]);
+    while !nodes.is_done() {
+        assert!(begun.elapsed() < Duration::from_secs(600));
+        nodes.reap();
+        while nodes.workers.len() < 4 {
+            nodes.start();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    nodes.end();
+    is_whole(&place, ids.len());
+    let names = fs::read_dir(place.latest().join("queue"))
+        .unwrap()
+        .flatten();
+    let is_right = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".divided");
+    assert!(
+        names.filter(is_right).count() > 3,
+        "hardly a ticket was divided"
+    );
+    place
+}
+
+#[test]
+fn commands_that_name_trials_beside_workers_and_each_other_lose_and_double_nothing() {
+    let place = survives_who_names(by_form(20, 60), 0.0, &|_| Vec::new());
+    let attempts = place.column("attempt");
+    assert!(
+        attempts.iter().all(|attempt| attempt == "1"),
+        "{attempts:?}"
+    );
+}
+
+#[test]
+fn commands_that_name_trials_and_are_killed_on_a_folder_that_lies_lose_and_double_nothing() {
+    let told = [("LYING_REPLY", "0.2"), ("LYING_STALE", "1")];
+    survives_who_names(by_form(12, 60), 0.1, &|place| {
+        lies(place, results_of(place), &told)
+    });
+}
+
 #[test]
 fn workers_killed_and_stopped_at_random_moments_lose_and_double_nothing() {
     let (trials, moments) = by_form((60, 40), (300, 200));
