@@ -116,7 +116,8 @@ impl History {
     fn newest(&self, trial: &TrialId, after: u64) -> impl Iterator<Item = &Ended> {
         let attempts = self.0.get(trial).map(Vec::as_slice).unwrap_or_default();
         let newest = attempts.iter().rev();
-        newest.take_while(move |ended| ended.attempt > after)
+        // A row without an attempt has number 0.
+        newest.take_while(move |ended| after == 0 || ended.attempt > after)
     }
 
     /// Whether the trial needs no further attempt: it has a final outcome, and for `failed` no
@@ -289,6 +290,9 @@ mod tests {
             history.is_settled(&id, retries)
         };
         use Outcome::{Completed, Failed, Interrupted, Killed, Oom, TimedOut};
+        let mut skipped = History::default();
+        skipped.add_outcome(&id, 0, Outcome::Skipped);
+        assert!(skipped.is_settled(&id, 0) && skipped.last(&id) == Some(Outcome::Skipped));
         assert!(!settled(&[], 0) && !settled(&[Killed], 0) && !settled(&[Failed, Interrupted], 0));
         assert!(
             settled(&[Failed], 0)

@@ -107,7 +107,7 @@ impl LaunchState<'_> {
     fn read_history<'t>(&mut self, own: impl Iterator<Item = &'t OwnTicket> + Clone) {
         let counts = |end: &&AttemptEnd| {
             let mut after = own.clone().filter_map(|own| own.after.get(&end.trial));
-            after.all(|after| end.attempt > *after)
+            after.all(|after| *after == 0 || end.attempt > *after)
         };
         self.history = History::of(self.open.ends().filter(counts));
     }
