@@ -1,10 +1,10 @@
 //! The workers of a run that Slurm has: which wait, run or are gone, and who comes in their place.
 
+mod endings;
+mod telling;
+
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::File,
-    io::{Read, Seek, SeekFrom},
-    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -12,30 +12,27 @@ use kiln_core::{
     record::{
         RunFolder, Submission, TicketCounts, TicketQueue,
         run_file::{EndCause, SlurmTask},
-        submission::{self, Cancel, Cancelled},
+        submission,
     },
     spec::Slurm,
-    units::{counted, without_controls},
+    units::counted,
 };
 
+pub(super) use self::endings::last_line;
+use self::{endings::Ending, telling::Told};
 use super::{
-    client::{Client, ClientError},
+    cancel::cancel,
+    client::Client,
     look::{SlurmSays, Watch, Word},
-    states::{Stage, TaskId, TaskReport},
+    states::{Stage, TaskId},
     submit::{SubmitError, WorkerArray, known_jobs, looked_up, submit_array},
 };
-use crate::schedule::{RunStop, clock::utc_now};
+use crate::schedule::RunStop;
 
-/// So many workers in a row that ran no trial end the attendance: the next would do the same.
-const MOST_FRUITLESS: usize = 3;
 /// A pause before a replacement is at most so many beats.
 const LONGEST_PAUSE: u32 = 20;
 /// A submission may be without an answer for so many beats; `sbatch` tries for two minutes and a half.
 const UNANSWERED: u32 = 6;
-/// Beats between two words about Slurm's silence.
-const SILENCE: u32 = 20;
-/// Bytes at the end of a log that are looked at.
-const LOG_END: u64 = 4096;
 
 /// A start of a worker, as its launch tells it.
 #[derive(Clone, Debug)]
@@ -54,18 +51,6 @@ pub(in crate::schedule) struct RowsSeen {
     pub(in crate::schedule) trials: usize,
     /// Whether some trial has a result.
     pub(in crate::schedule) has_result: bool,
-}
-
-/// What became of a task that is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    /// Somebody meant it: nobody comes in its place.
-    Cancelled,
-    /// It ran no trial, and says that something is wrong.
-    Fruitless,
-    /// The same of a node that gets no more workers: it says nothing of the next.
-    KnownBad,
-    Other,
 }
 
 /// The workers of a run in Slurm.
@@ -97,10 +82,7 @@ pub(in crate::schedule) struct Fleet {
     has_result: bool,
     /// Before this moment nobody is replaced.
     pause_until: Instant,
-    told_waiting: Option<usize>,
-    told_held: BTreeSet<TaskId>,
-    told_silence: Option<Instant>,
-    has_told_no_more: bool,
+    told: Told,
 }
 
 impl Fleet {
@@ -148,10 +130,7 @@ impl Fleet {
             rows: 0,
             has_result: false,
             pause_until: Instant::now(),
-            told_waiting: None,
-            told_held: BTreeSet::new(),
-            told_silence: None,
-            has_told_no_more: false,
+            told: Told::default(),
         }))
     }
 
@@ -186,7 +165,7 @@ impl Fleet {
             let seen = self.watch.seen();
             (seen.words.clone(), seen.answers, seen.silence.clone())
         };
-        self.tell_silence(silence, tell);
+        self.told.tell_silence(silence, self.beat, tell);
         self.learn();
         if answers == 0 {
             return Ok(());
@@ -213,7 +192,7 @@ impl Fleet {
                 Stage::Waiting => {
                     let mut is_worn_out = false;
                     if let Some(Word::Said(report)) = words.get(id) {
-                        self.tell_held(*id, report, tell);
+                        self.told.tell_held(*id, report, tell);
                         is_worn_out = report.is_worn_out();
                     }
                     waiting += usize::from(!is_worn_out);
@@ -231,7 +210,8 @@ impl Fleet {
                 Stage::Over => self.over(*id, words.get(id), workers, tell)?,
             }
         }
-        self.tell_waiting(waiting, waiting + running, reason, tell);
+        self.told
+            .tell_waiting(waiting, waiting + running, reason, tell);
         if self.queue.stop_asked().is_none() {
             // What those from before were started again counts to the request before.
             let request = self.submissions.get(self.request());
@@ -269,7 +249,8 @@ impl Fleet {
             self.lost_nodes.extend(one.lost_nodes.iter().cloned());
             if !one.is_replacement {
                 // Whatever became of the others, somebody asked again.
-                (self.fruitless, self.has_told_no_more) = (0, false);
+                self.fruitless = 0;
+                self.told.ask_again();
             }
             let at = self
                 .submissions
@@ -311,200 +292,6 @@ impl Fleet {
             })
             .chain(counted.iter().flat_map(tasks))
             .collect()
-    }
-
-    /// A task is over: is it known why, and does that say something of the next?
-    fn over(
-        &mut self,
-        id: TaskId,
-        word: Option<&Word>,
-        workers: &[WorkerSeen],
-        tell: &mut dyn FnMut(&str),
-    ) -> Result<(), RunStop> {
-        if self.endings.contains_key(&id) {
-            return Ok(());
-        }
-        let mut own = workers.iter().rev();
-        let worker = own.find(|worker| (worker.task.job, worker.task.task) == (id.job, id.task));
-        let report = match word {
-            Some(Word::Said(report)) => Some(report),
-            _ => None,
-        };
-        let is_known_bad = worker
-            .and_then(|worker| worker.node.as_ref())
-            .is_some_and(|node| self.lost_nodes.contains(node));
-        self.lose_node(report, worker, tell);
-        let ending = match self.ending(id, report, worker) {
-            // A node counts once, however many workers it had.
-            Ending::Fruitless if is_known_bad => Ending::KnownBad,
-            ending => ending,
-        };
-        self.endings.insert(id, ending);
-        match (ending, worker) {
-            (Ending::Fruitless, _) => self.tell_fruitless(id, report, worker, tell),
-            (Ending::Other, Some(_)) => {
-                self.fruitless = 0;
-                Ok(())
-            }
-            (Ending::Cancelled, None) => {
-                tell(&format!("job {id} was cancelled before its worker began"));
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The file of a task's output, which Slurm makes when it begins.
-    fn log_of(&self, id: TaskId) -> Option<PathBuf> {
-        let own = self.submissions.iter().find(|one| one.job == Some(id.job));
-        own.map(|one| one.log(&self.run, id.task))
-    }
-
-    fn ending(
-        &self,
-        id: TaskId,
-        report: Option<&TaskReport>,
-        worker: Option<&WorkerSeen>,
-    ) -> Ending {
-        let is_asked = |one: &Submission| one.job == Some(id.job) && !one.cancels.is_empty();
-        let was_asked = self.submissions.iter().any(is_asked);
-        let has_log = || self.log_of(id).is_some_and(|log| log.exists());
-        match (report, worker) {
-            (Some(report), _) if report.is_cancelled() => Ending::Cancelled,
-            // A task that is cancelled while it waits vanishes, and has written nothing.
-            (None, None) if self.waited.contains(&id) || was_asked || !has_log() => {
-                Ending::Cancelled
-            }
-            // What it was is long forgotten.
-            (None, None) if !self.alive.contains(&id) => Ending::Other,
-            (Some(report), None) if report.is_success() => Ending::Other,
-            (_, None) => Ending::Fruitless,
-            // Its node gets no other one, so the next has a better chance: unless trials failed there
-            // and nobody has got a result yet, so that they may be to blame.
-            (_, Some(worker)) if worker.cause == Some(EndCause::BadNode) => {
-                match self.has_result || !worker.has_begun_a_trial {
-                    true => Ending::Other,
-                    false => Ending::Fruitless,
-                }
-            }
-            (Some(report), Some(worker))
-                if !worker.has_begun_a_trial && !report.is_success() && !report.is_lost_node() =>
-            {
-                Ending::Fruitless
-            }
-            (_, Some(_)) => Ending::Other,
-        }
-    }
-
-    fn lose_node(
-        &mut self,
-        report: Option<&TaskReport>,
-        worker: Option<&WorkerSeen>,
-        tell: &mut dyn FnMut(&str),
-    ) {
-        let of_report = report.filter(|report| report.is_lost_node());
-        let of_worker = worker.filter(|worker| worker.cause == Some(EndCause::BadNode));
-        let node = of_report
-            .map(|report| report.node.clone())
-            .filter(|node| !node.is_empty())
-            .or_else(|| of_worker.and_then(|worker| worker.node.clone()));
-        if let Some(node) = node
-            && !self.lost_nodes.contains(&node)
-        {
-            tell(&format!("no more workers are asked for on node {node}"));
-            self.lost_nodes.insert(node);
-        }
-    }
-
-    fn tell_fruitless(
-        &mut self,
-        id: TaskId,
-        report: Option<&TaskReport>,
-        worker: Option<&WorkerSeen>,
-        tell: &mut dyn FnMut(&str),
-    ) -> Result<(), RunStop> {
-        self.fruitless += 1;
-        let how = report.map_or("Slurm has forgotten it".to_owned(), TaskReport::ending);
-        let when = match worker {
-            Some(worker) if worker.has_begun_a_trial => {
-                format!(
-                    "after trials failed in launch {} before they began",
-                    worker.launch
-                )
-            }
-            Some(worker) => format!("before launch {} began a trial", worker.launch),
-            None => "before its worker began".to_owned(),
-        };
-        let log = self.log_of(id);
-        let last = log.as_ref().and_then(|log| last_line(log));
-        let last = last.map_or(String::new(), |line| format!(": {line}"));
-        let what = format!("job {id} ended ({how}) {when}{last}");
-        if self.fruitless < MOST_FRUITLESS {
-            tell(&what);
-            return Ok(());
-        }
-        let log = log.map_or(String::new(), |log| format!(", see {}", log.display()));
-        Err(RunStop::CannotRun(format!(
-            "{MOST_FRUITLESS} workers in a row came to nothing; the last one: {what}{log}; \
-             `kiln stop {}` cancels those that wait",
-            self.run.path().display()
-        )))
-    }
-
-    /// Slurm holds a task that a node could not start, and never starts it by itself.
-    fn tell_held(&mut self, id: TaskId, report: &TaskReport, tell: &mut dyn FnMut(&str)) {
-        if report.is_worn_out() && self.told_held.insert(id) {
-            tell(&format!(
-                "Slurm starts job {id} no more, because it was started again so often \
-                 (JobHoldMaxRequeue); another one takes its place"
-            ));
-        }
-        if report.is_held() && self.told_held.insert(id) {
-            tell(&format!(
-                "Slurm holds job {id} and does not start it by itself ({}); find the cause (login \
-                 files that fail or hang, a full disk of the node), then `scontrol release {id}`, or \
-                 `scancel {id}`",
-                without_controls(&report.reason)
-            ));
-        }
-    }
-
-    fn tell_waiting(
-        &mut self,
-        waiting: usize,
-        alive: usize,
-        reason: &str,
-        tell: &mut dyn FnMut(&str),
-    ) {
-        if self.told_waiting == Some(waiting) {
-            return;
-        }
-        if waiting > 0 {
-            let reason = match reason {
-                "" | "None" => String::new(),
-                reason => format!(" ({})", without_controls(reason)),
-            };
-            tell(&format!(
-                "{waiting} of {} {} in Slurm's queue{reason}",
-                counted(alive, "worker"),
-                if waiting == 1 { "waits" } else { "wait" }
-            ));
-        }
-        self.told_waiting = Some(waiting);
-    }
-
-    fn tell_silence(&mut self, silence: Option<String>, tell: &mut dyn FnMut(&str)) {
-        let Some(why) = silence else {
-            self.told_silence = None;
-            return;
-        };
-        let is_due = self
-            .told_silence
-            .is_none_or(|told| told.elapsed() >= self.beat * SILENCE);
-        if is_due {
-            tell(&format!("{why}; trials go on"));
-            self.told_silence = Some(Instant::now());
-        }
     }
 
     /// Submits workers in the place of those that are gone: for open tickets that none of those to
@@ -554,33 +341,12 @@ impl Fleet {
         let allowed = usize::try_from(slurm.resubmissions).unwrap_or(usize::MAX);
         let left = allowed.saturating_sub(used);
         if left == 0 {
-            return self.no_more(alive, allowed, tell);
+            return self.told.tell_no_more(alive, allowed, tell);
         }
         if Instant::now() < self.pause_until || is_submitting {
             return Ok(());
         }
         self.submit(needed.min(left), slurm, tell)
-    }
-
-    fn no_more(
-        &mut self,
-        alive: usize,
-        allowed: usize,
-        tell: &mut dyn FnMut(&str),
-    ) -> Result<(), RunStop> {
-        let what = format!(
-            "no more workers are asked for: `run.slurm.resubmissions` ({allowed}) are used up"
-        );
-        if alive == 0 {
-            return Err(RunStop::CannotRun(format!(
-                "{what}; `kiln run FILE --on slurm` begins to count anew"
-            )));
-        }
-        if !self.has_told_no_more {
-            self.has_told_no_more = true;
-            tell(&what);
-        }
-        Ok(())
     }
 
     fn submit(
@@ -669,57 +435,6 @@ fn restarts(word: &Word) -> usize {
         Word::Said(report) => report.restarts.unwrap_or(0) as usize,
         Word::Forgotten => 0,
     }
-}
-
-/// Cancels the tasks of a run that wait, and with `now` sends SIGTERM to those that run. It is
-/// written down first: tasks that are cancelled while they wait vanish. Returns the number of jobs.
-///
-/// # Errors
-/// In words: Slurm does not answer, or the folder cannot be written.
-pub fn cancel(run: &RunFolder, now: bool) -> Result<usize, String> {
-    let client = Client::new();
-    let mut jobs = 0;
-    for mut one in Submission::all(run) {
-        let Some(job) = one.job else { continue };
-        one.cancels.push(Cancel {
-            utc: utc_now(),
-            of: match now {
-                true => Cancelled::All,
-                false => Cancelled::Waiting,
-            },
-        });
-        one.write(run).map_err(|error| error.to_string())?;
-        let job = job.to_string();
-        let waiting = client.ask("scancel", &["--state=PENDING", &job]);
-        let told = waiting.and_then(|_| match now {
-            // The worker itself is the batch script; it gives its tickets back.
-            true => client.ask(
-                "scancel",
-                &["--batch", "--signal=TERM", "--state=RUNNING", &job],
-            ),
-            false => Ok(String::new()),
-        });
-        match told {
-            Ok(_) => jobs += 1,
-            Err(error) if error.is_unknown_job() => {}
-            Err(ClientError::Refused { said, .. }) if said.contains("already completed") => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Ok(jobs)
-}
-
-/// The last line of a log that is not empty.
-pub(super) fn last_line(log: &Path) -> Option<String> {
-    let mut log = File::open(log).ok()?;
-    let length = log.metadata().ok()?.len();
-    log.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))
-        .ok()?;
-    let mut end = Vec::new();
-    log.take(LOG_END).read_to_end(&mut end).ok()?;
-    let text = String::from_utf8_lossy(&end);
-    let line = text.lines().rfind(|line| !line.trim().is_empty())?;
-    Some(without_controls(line.trim()))
 }
 
 #[cfg(test)]

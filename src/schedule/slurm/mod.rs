@@ -5,6 +5,7 @@
 //! the same everywhere; see [`worker`](super::worker).
 
 mod allocation;
+mod cancel;
 mod client;
 mod examine;
 mod fleet;
@@ -16,8 +17,8 @@ mod submit;
 
 pub use self::{
     allocation::{Allocation, visible_in_job},
+    cancel::cancel,
     examine::examine,
-    fleet::cancel,
     job::quoted,
     probe::{Probe, ProbeStop, take_part},
     submit::{SlurmRun, SlurmSubmitted, submit_workers},
