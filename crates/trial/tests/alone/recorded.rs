@@ -29,6 +29,8 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
                   10}";
     let bf16 = "precision: bf16, batch_size: 4, steps: 40, optimizer: {kind: adamw, weight_decay: \
                 0.1, weight_decay_on: matrices}";
+    // What a GPU trains in.
+    let mixed = "precision: amp-bf16, batch_size: 4, steps: 40, clip_norm: 1.0";
     let decayed = "batch_size: 4, grad_accumulation: 2, steps: 60, optimizer: {kind: adafactor, \
                    learning_rate: 3.0e-3, weight_decay: 0.1}";
     let cases = [
@@ -47,6 +49,18 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
             ..LSTM
         },
         Case { train: bf16, ..GPT },
+        Case {
+            train: mixed,
+            ..GPT
+        },
+        Case {
+            train: mixed,
+            ..LSTM
+        },
+        Case {
+            train: mixed,
+            ..RESNET
+        },
         Case {
             train: decayed,
             ..SEQ2SEQ

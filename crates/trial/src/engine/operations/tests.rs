@@ -507,6 +507,36 @@ fn on_cuda_no_dropout_is_left_to_cudnn() {
     assert_eq!(found(cpu.on_cuda(true).evaluating(), 0.5), (1, 0, 0));
 }
 
+/// The largest buffer of a language model, its logits in f32, exists once.
+#[test]
+fn the_log_probabilities_of_bf16_logits_overwrite_their_copy_in_f32() {
+    let ops = arithmetic(Engine::Libtorch).on_cuda(true);
+    let of = |dtype: DType| {
+        let float = burn::tensor::FloatDType::from(dtype);
+        let logits = values([6, 40], 1, Engine::Libtorch).cast(float);
+        let targets = Tensor::<1, Int>::from_data([3, 1, 4, 1, 5, 9], &Device::libtorch());
+        force_cuda_branches(true);
+        let recorded = record_operators(|| Ok(ops.cross_entropy(logits, targets, 0.0)));
+        force_cuda_branches(false);
+        let (loss, operators) = recorded.unwrap();
+        let softmax = operators
+            .iter()
+            .filter(|operator| operator.name == "aten::_log_softmax");
+        let is_in_place: Vec<bool> = softmax
+            .map(|operator| match operator.inputs.as_slice() {
+                [from, to] => from.address == to.address && from.kind == "Float",
+                _ => false,
+            })
+            .collect();
+        (numbers(loss)[0], is_in_place)
+    };
+    let ((of_bf16, in_place), (of_f16, by_a_kernel)) = (of(DType::BF16), of(DType::F16));
+    assert_eq!(in_place, [true]);
+    // Of f16 one kernel on CUDA needs no copy.
+    assert_eq!(by_a_kernel, [false]);
+    assert!((of_bf16 - of_f16).abs() < 0.05, "{of_bf16} {of_f16}");
+}
+
 #[test]
 fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
     let ops = arithmetic(Engine::Libtorch).on_cuda(true);

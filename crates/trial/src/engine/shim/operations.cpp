@@ -140,8 +140,8 @@ constexpr int64_t IGNORED = -100;
 
 // In f32. With `reuse` the memory of f32 logits is written over.
 Tensor log_softmax(const Tensor &logits, bool reuse) {
-  // On CUDA one kernel reads narrow numbers and writes f32, where libtorch has it.
-  if (takes_cuda_branches(logits) && logits.scalar_type() != at::kFloat) return at::log_softmax(logits, -1, at::kFloat);
+  // On CUDA one kernel reads f16 and writes f32; of bf16 libtorch would hold a copy in f32 beside the result.
+  if (takes_cuda_branches(logits) && logits.scalar_type() == at::kHalf) return at::log_softmax(logits, -1, at::kFloat);
   auto values = as_kind(logits, at::kFloat);
   bool own = reuse || !values.is_same(logits);
   return own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
