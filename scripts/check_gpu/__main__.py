@@ -26,6 +26,8 @@ def arguments(home):
     parser.add_argument("--results", type=pathlib.Path, help="the folder for logs, tables and outcomes (default: check-gpu-results; a rehearsal empties and uses check-gpu-rehearsal)")
     parser.add_argument("--kiln", type=pathlib.Path, help="the program kiln (default: that of the bundle, or target/release/kiln)")
     parser.add_argument("--seconds", type=int, help="total time: start no part after it and stop the last one early, so that the summary and the archive are made in time")
+    parser.add_argument("--archive", type=pathlib.Path, metavar="FILE", help="a second place for results.tar.gz, written after each part: what a lent machine gives back")
+    parser.add_argument("--after", type=pathlib.Path, metavar="FILE", help="the results.tar.gz of an earlier call: parts that passed then run only if they are named")
     parser.add_argument("--run-part", metavar="PART", help=argparse.SUPPRESS)
     found = parser.parse_args()
     unknown = [name for name in found.parts if name not in parts.BY_NAME]
@@ -59,7 +61,9 @@ def main():
     if asked.run_part:
         return runner.run_here(setting, parts.BY_NAME[asked.run_part])
     try:
-        return runner.run_all(setting, [parts.BY_NAME[name] for name in asked.parts], asked.seconds)
+        if asked.after:
+            runner.go_on_after(setting, asked.after)
+        return runner.run_all(setting, [parts.BY_NAME[name] for name in asked.parts], asked.seconds, asked.archive)
     except Failed as fault:
         print(f"check-gpu: {fault}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The parts, the most important first, for half an hour with a GPU: whether kiln runs, how fast it is, how it reacts to faults."""
+"""The parts, the most important first, because a GPU may be lent for minutes: whether kiln runs, how fast it is, how it reacts to faults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,10 +22,10 @@ def gpt(precision):
 
 
 ALL = [
-    # The first ten minutes.
+    # Whether it runs: some four minutes.
     Part("versions", 60, "versions of everything, for whoever reads the results", machine.versions),
-    Part("doctor", 120, "kiln doctor: no problem, every product right", machine.doctor),
     Part("examine", 120, "kiln-trial --examine: CUDA and cuDNN as loaded", machine.examine),
+    Part("doctor", 120, "kiln doctor: no problem, every product right", machine.doctor),
     Part("snapshot", 90, "kiln snapshot beside nvidia-smi -q, -q -x, --query-gpu at one moment", machine.snapshot),
     Part("gpt-f32", 120, "30 steps of a GPT", gpt("f32")),
     Part("gpt-amp-bf16", 120, "the same in mixed precision", gpt("amp-bf16")),
@@ -34,9 +34,21 @@ ALL = [
     Part("seq2seq", 150, "a T5 in amp-bf16 with Adafactor, answering prompts greedily and by beams", trials.trial_part("seq2seq")),
     Part("gpt-amp-f16", 120, "the GPT with gradient scaling", gpt("amp-f16")),
     Part("tests-parity", 180, "losses and gradients of PyTorch on the CPU, in f32", programs.test_part("suite", "parity", ["parity::"])),
-    Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
+    # How fast it is, and what it survives.
     Part("calibrate", 120, "kiln calibrate: the peak of matrix products", trials.calibrate),
     Part("mfu", 180, "GPT-2 124M, batch 12: the share of that peak", trials.mfu),
+    Part("graphs-gpt", 120, "a GPT of batch 4: steps replayed from CUDA graphs, their losses and their speed", trials.trial_part("graphs-gpt")),
+    Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
+    Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
+    Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 240),
+    Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),
+    Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume),
+    Part("copies", 120, "pageable and page-locked copies: the same losses", trials.trial_part("copies")),
+    Part("graphs-resnet50", 150, "a ResNet-50, whose steps are replayed from CUDA graphs", trials.trial_part("graphs-resnet50")),
+    Part("graphs-lstm", 120, "an LSTM with dropout, whose steps are replayed from CUDA graphs", trials.trial_part("graphs-lstm")),
+    Part("speed-lstm-650", 240, "an LSTM of 650, batch 20 × 35", programs.speed_part("lstm-650", "tiny-lstm"), 150),
+    Part("speed-t5-small", 300, "T5-small, batch 16 × 256, Adafactor", programs.speed_part("t5-small", "tiny-t5"), 150),
+    # The rest.
     Part("gpt-tf32", 120, "the GPT in TF32", trials.tf32),
     Part("gpt-bf16", 120, "the GPT in bf16", gpt("bf16")),
     Part("resnet18", 120, "a ResNet-18 in f32", trials.trial_part("resnet18")),
@@ -47,20 +59,8 @@ ALL = [
     Part("chatlm", 150, "a T5 on real prompts", trials.trial_part("chatlm")),
     Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
     Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
-    # Minutes ten to twenty.
-    Part("speed-gpt2-124m", 300, "GPT-2 124M, batch 12 × 1,024: kiln, PyTorch, torch.compile", programs.speed_part("gpt2-124m", "tiny-gpt", "kiln eager compile"), 240),
-    Part("speed-gpt-28m", 240, "the 28 M GPT, batch 4", programs.speed_part("gpt-28m", "tiny-gpt"), 150),
-    Part("speed-resnet50-224", 300, "ResNet-50 at 224 × 224, batch 64", programs.speed_part("resnet50-224", "tiny-resnet"), 150),
-    Part("speed-lstm-650", 240, "an LSTM of 650, batch 20 × 35", programs.speed_part("lstm-650", "tiny-lstm"), 150),
-    Part("speed-t5-small", 300, "T5-small, batch 16 × 256, Adafactor", programs.speed_part("t5-small", "tiny-t5"), 150),
-    Part("graphs-gpt", 120, "a GPT of batch 4: steps replayed from CUDA graphs, their losses and their speed", trials.trial_part("graphs-gpt")),
-    Part("graphs-resnet50", 150, "a ResNet-50 likewise", trials.trial_part("graphs-resnet50")),
-    Part("graphs-lstm", 120, "an LSTM with dropout likewise", trials.trial_part("graphs-lstm")),
     Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
-    # Minutes twenty to thirty.
-    Part("oom-ladder", 240, "batch sizes up to out of memory, and a trial after it", disturbances.oom_ladder),
     Part("memory-limit", 120, "run.memory_limit", disturbances.memory_limit),
-    Part("kill-and-resume", 240, "a killed child, a killed runner, and the rest of the sweep", disturbances.kill_and_resume),
     Part("watch", 150, "kiln watch beside a running trial", machine.watch),
     Part("tests-suite", 300, "the other tests of whole trials", programs.test_part("suite", "suite", [])),
     Part("tests-alone", 300, "the tests that draw random numbers", programs.test_part("alone", "alone", [])),

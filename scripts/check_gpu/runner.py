@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def run_here(setting, part):
     return status
 
 
-def run_all(setting, named, seconds):
+def run_all(setting, named, seconds, second_place=None):
     started = time.monotonic()
     chosen = named or parts.ALL
     build = build_of(setting)
@@ -90,12 +91,33 @@ def run_all(setting, named, seconds):
         (setting.folder("parts") / f"{part.name}.json").write_text(json.dumps(dataclasses.asdict(outcome), indent=1))
         say(f"{part.name}: {outcome.status}, {outcome.seconds:.0f} s{f': {first_line(outcome.reason)}' if outcome.reason else ''}")
         outcomes.append(outcome)
-    text = summary(setting, outcomes, time.monotonic() - started)
-    (setting.results / "summary.txt").write_text(text)
-    place, left_out = archive(setting)
+        if second_place:
+            # Whoever is cut off, or loses the machine, has what there is.
+            write_summary(setting, outcomes, started)
+            archive(setting, second_place)
+    text = write_summary(setting, outcomes, started)
+    place, left_out = archive(setting, second_place)
     print(text, end="")
     print(f"archive: {place}, {place.stat().st_size / 2**20:.1f} MiB{f'; left out for its size: {left_out}' if left_out else ''}")
     return 0 if all(outcome.is_good() for outcome in outcomes) else 1
+
+
+def write_summary(setting, outcomes, started):
+    text = summary(setting, outcomes, time.monotonic() - started)
+    (setting.results / "summary.txt").write_text(text)
+    return text
+
+
+def go_on_after(setting, earlier):
+    """Begins with the results in an archive of an earlier call, whose machine may be gone."""
+    try:
+        with tarfile.open(earlier) as packed:
+            for member in packed.getmembers():
+                member.name = str(pathlib.PurePosixPath(*pathlib.PurePosixPath(member.name).parts[1:]))
+                if member.name != ".":
+                    packed.extract(member, setting.results, filter="data")
+    except (OSError, tarfile.TarError) as fault:
+        raise Failed(f"{earlier}: {fault}; --after takes the results.tar.gz of an earlier call") from fault
 
 
 def run_apart(setting, part, limit):
@@ -189,8 +211,9 @@ def summary(setting, outcomes, seconds):
     return "\n".join(lines) + "\n"
 
 
-def archive(setting):
-    """Packs the results without checkpoints, data and caches. If the archive is too large, the largest files are left out and named."""
+def archive(setting, second_place=None):
+    """Packs the results without checkpoints, data and caches, and copies the archive to a second place. If it is too large, the largest files are left
+    out and named."""
     place = setting.results / "results.tar.gz"
     place.unlink(missing_ok=True)
     files = [path for path in sorted(setting.results.rglob("*")) if path.is_file() and not path.is_symlink() and is_kept(path, setting.results)]
@@ -200,10 +223,15 @@ def archive(setting):
             for path in files:
                 packed.add(path, pathlib.Path("check-gpu") / path.relative_to(setting.results))
         if place.stat().st_size <= LARGEST_ARCHIVE_BYTES or not files:
-            return place, ", ".join(left_out)
+            break
         largest = max(files, key=lambda path: path.stat().st_size)
         left_out.append(str(largest.relative_to(setting.results)))
         files.remove(largest)
+    if second_place:
+        draft = second_place.with_name(second_place.name + ".new")
+        shutil.copyfile(place, draft)
+        draft.replace(second_place)
+    return place, ", ".join(left_out)
 
 
 def is_kept(path, results):
