@@ -976,6 +976,14 @@ impl<'p> Nodes<'p> {
             .retain_mut(|worker| worker.try_wait().unwrap().is_none());
     }
 
+    /// Starts workers in the place of those that have ended.
+    fn keep_at_work(&mut self, workers: usize) {
+        self.reap();
+        while self.workers.len() < workers {
+            self.start();
+        }
+    }
+
     /// Kills or stops workers at random moments while six of them work, until the queue is empty;
     /// returns at how many.
     fn disturb(&mut self, moments: usize, random: &mut fastrand::Rng) -> usize {
@@ -986,10 +994,7 @@ impl<'p> Nodes<'p> {
                 "{:?}",
                 tickets(self.place)
             );
-            self.reap();
-            while self.workers.len() < 6 {
-                self.start();
-            }
+            self.keep_at_work(6);
             std::thread::sleep(Duration::from_millis(random.u64(0..150)));
             let now = Instant::now();
             self.wake(now);
@@ -1172,10 +1177,7 @@ fn survives_who_names(
     let begun = Instant::now();
     while asked < blocks || !asking.is_empty() {
         assert!(begun.elapsed() < Duration::from_secs(300), "{asking:?}");
-        nodes.reap();
-        while nodes.workers.len() < 4 {
-            nodes.start();
-        }
+        nodes.keep_at_work(4);
         asking.retain_mut(|child| child.try_wait().unwrap().is_none());
         if asked < blocks && asking.len() < 2 {
             let named: Vec<&str> = (0..5)
@@ -1199,10 +1201,7 @@ fn survives_who_names(
     submit(&place, &[]);
     while !nodes.is_done() {
         assert!(begun.elapsed() < Duration::from_secs(600));
-        nodes.reap();
-        while nodes.workers.len() < 4 {
-            nodes.start();
-        }
+        nodes.keep_at_work(4);
         std::thread::sleep(Duration::from_millis(50));
     }
     nodes.end();

@@ -110,7 +110,7 @@ impl PlannedFile {
         slurm_in_words(&self.planned.loaded.experiment)
     }
 
-    /// Whether it asks for all trials.
+    /// Whether all trials are requested: `--only` is absent.
     pub(super) fn asks_for_all(&self) -> bool {
         self.selection.only.is_empty()
     }

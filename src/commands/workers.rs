@@ -413,7 +413,7 @@ pub(super) fn held(counts: TicketCounts) -> Option<String> {
     })
 }
 
-/// That tickets are for later, and what opens them; `None` if none is.
+/// The notice about tickets for later; `None` if there are none.
 pub(super) fn later(counts: TicketCounts) -> Option<String> {
     (counts.later > 0).then(|| schedule::for_later(counts.later))
 }

@@ -39,7 +39,7 @@ pub(super) enum StopCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JobTime {
     pub(super) left: TimeSpan,
-    /// What was left when the worker began.
+    /// Time left in the job when the worker started.
     pub(super) whole: TimeSpan,
 }
 

@@ -21,9 +21,7 @@ impl Selection {
     /// Whether a trial, or the one that it replaces, is selected.
     pub fn wants(&self, trial: &Trial) -> bool {
         let is_named = |id: &TrialId| self.only.contains(id);
-        self.only.is_empty()
-            || is_named(&trial.id)
-            || trial.fallback_of.as_ref().is_some_and(is_named)
+        self.only.is_empty() || is_named(&trial.id) || is_named(trial.planned())
     }
 }
 
@@ -126,7 +124,7 @@ impl History {
         self.is_settled_after(trial, retries, 0)
     }
 
-    /// The same, of attempts after number `after` alone.
+    /// As [`History::is_settled`], by the attempts with a number above `after` only; 0 for all.
     pub(super) fn is_settled_after(&self, trial: &TrialId, retries: u64, after: u64) -> bool {
         match self.newest(trial, after).next().map(|ended| ended.outcome) {
             Some(Outcome::Failed) => self.failures(trial, after) > retries,

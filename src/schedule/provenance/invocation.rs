@@ -10,8 +10,8 @@ use std::{
 use super::python::{FirstLine, first_line};
 use crate::relay;
 
-/// What was found of the programs of many trials, who mostly share them: each look is a call to a
-/// file server.
+/// A cache of file lookups for one pass over the trials of an experiment. Most trials start the same
+/// program, and on a shared file system each lookup is a request to the file server.
 #[derive(Debug)]
 pub(super) struct Found {
     /// The folder in which kiln was started.
@@ -35,7 +35,7 @@ impl Found {
     }
 }
 
-/// What is known of a key; `look` is called for a new one.
+/// Returns the cached value of a key; for a new key `look` computes it.
 fn once<K: Eq + Hash + Clone, V: Clone>(
     known: &RefCell<HashMap<K, V>>,
     key: &K,

@@ -19,14 +19,14 @@ use kiln_core::{
 use super::{
     attend::for_later,
     ends,
-    holding::{HeldCause, NextState, Standing},
+    holding::{HeldCause, Standing},
 };
 use crate::schedule::{
     RunRequest, RunStop, open,
     remaining::{History, with_fallbacks},
 };
 
-/// What a command asks for of a run, and how far its trials are.
+/// The trials that a command requests of a run, with the rows that the run has.
 pub(super) struct Asked<'a> {
     request: &'a RunRequest<'a>,
     folder: &'a RunFolder,
@@ -110,7 +110,7 @@ impl<'a> Asked<'a> {
         // Tickets name planned trials alone.
         let planned = again()
             .filter(|trial| selection.wants(trial))
-            .map(|trial| trial.fallback_of.as_ref().unwrap_or(&trial.id));
+            .map(Trial::planned);
         let planned: HashSet<&TrialId> = planned.collect();
         let points: HashSet<u64> = again().map(|trial| trial.point).collect();
         let of_points = self.request.trials.iter();
@@ -127,10 +127,7 @@ impl<'a> Asked<'a> {
                 _ => queue.entries(ticket).unwrap_or_default(),
             };
             if ticket.state != TicketState::Held {
-                let is_left = |entry: &TicketEntry| {
-                    standing.next(std::slice::from_ref(entry)) != NextState::Done
-                };
-                let left = entries.into_iter().filter(is_left);
+                let left = entries.into_iter().filter(|entry| standing.is_left(entry));
                 waiting.extend(left.map(|entry| entry.trial));
                 continue;
             }
@@ -213,16 +210,14 @@ impl<'a> Asked<'a> {
         Ok((counts.later > 0).then(|| for_later(counts.later) + goes_on))
     }
 
-    /// What the command wants of a ticket with these trials.
+    /// Returns the state that a ticket with these trials gets by the command's selection.
     fn wanted(&self, standing: &Standing<'_>, entries: &[TicketEntry]) -> Wanted {
         let selection = &self.request.selection;
-        let is_left =
-            |entry: &&TicketEntry| standing.next(std::slice::from_ref(entry)) != NextState::Done;
         let is_asked = |entry: &TicketEntry| {
             selection.only.is_empty() || selection.only.contains(&entry.trial)
         };
-        let left = entries.iter().filter(is_left).cloned();
-        let (asked, later): (Vec<_>, Vec<_>) = left.partition(is_asked);
+        let left = entries.iter().filter(|entry| standing.is_left(entry));
+        let (asked, later): (Vec<_>, Vec<_>) = left.cloned().partition(is_asked);
         match (asked.is_empty(), later.is_empty()) {
             (true, true) => Wanted::Whole(TicketState::Done),
             (false, true) => Wanted::Whole(TicketState::Open),
@@ -238,7 +233,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What a command wants of a ticket.
+/// The result of a command's selection for one ticket.
 enum Wanted {
     Whole(TicketState),
     /// An open one, and one for later.

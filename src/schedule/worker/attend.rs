@@ -192,10 +192,8 @@ impl<'a> Attendant<'a> {
         let retries = self.request.experiment.run.retries;
         let failed = open::cannot_write(self.request);
         let later = self.for_later().map_err(&failed)?;
-        let is_left =
-            |trial: &Trial| !history.is_settled(&trial.id, retries) && !is_for_later(trial, &later);
         let left: Vec<usize> = (0..trials.len())
-            .filter(|index| is_left(&trials[*index]))
+            .filter(|index| is_left(&trials[*index], &history, retries, &later))
             .collect();
         self.counts = LaunchCounts {
             total: trials.len(),
@@ -530,10 +528,9 @@ impl<'a> Attendant<'a> {
             Attendance::AsAsked => report.asked_left,
             Attendance::UntilDone | Attendance::Once => {
                 let later = self.for_later().map_err(&failed)?;
-                let left = trials
-                    .iter()
-                    .filter(|trial| !history.is_settled(&trial.id, retries));
-                left.filter(|trial| !is_for_later(trial, &later)).count()
+                let left = trials.iter();
+                left.filter(|trial| is_left(trial, &history, retries, &later))
+                    .count()
             }
         };
         Ok(LaunchReport {
@@ -544,12 +541,12 @@ impl<'a> Attendant<'a> {
     }
 }
 
-/// Whether nobody asked yet for a trial, or for the one for which it stands in.
-fn is_for_later(trial: &Trial, later: &BTreeSet<TrialId>) -> bool {
-    later.contains(trial.fallback_of.as_ref().unwrap_or(&trial.id))
+/// Whether a trial needs another attempt, and its ticket is not for later.
+fn is_left(trial: &Trial, history: &History, retries: u64, later: &BTreeSet<TrialId>) -> bool {
+    !history.is_settled(&trial.id, retries) && !later.contains(trial.planned())
 }
 
-/// That so many tickets are for later, and what opens them.
+/// The notice that so many tickets are for later, with the command that opens them.
 pub fn for_later(tickets: usize) -> String {
     let (are, them) = match tickets {
         1 => ("is", "it"),

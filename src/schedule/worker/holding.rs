@@ -3,7 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io,
+    io::{self, ErrorKind},
 };
 
 use kiln_core::{
@@ -17,9 +17,9 @@ use crate::schedule::remaining::History;
 /// A trial that was killed so many times in a row, with its worker or from outside, is not given to
 /// another one.
 const MOST_KILLED: usize = 3;
-/// Nor is one before which the time of so many jobs ended, with most of that time for it and no new
-/// checkpoint from it. The others of its point, which differ in their seeds alone, count with it
-/// unless one of them has completed.
+/// A trial is not given to another worker after so many Slurm jobs that reached their time limit
+/// before it ended, if it had most of each job's time and wrote no new checkpoint. Attempts at trials
+/// of the same point (they differ in their seeds) are counted together, unless one has completed.
 const MOST_JOBS: usize = 2;
 
 /// Why a ticket is held.
@@ -49,7 +49,7 @@ impl HeldCause {
 }
 
 /// Why a ticket is held, and what opens it.
-pub(super) fn why_held(ticket: u64, cause: HeldCause) -> String {
+fn why_held(ticket: u64, cause: HeldCause) -> String {
     format!("ticket {ticket} is held, {} it", cause.in_words())
 }
 
@@ -105,8 +105,7 @@ impl<'a> Standing<'a> {
         let mut jobs: HashMap<u64, HashSet<u64>> = HashMap::new();
         let mut completed = HashSet::new();
         for (index, trial) in trials.iter().enumerate() {
-            let planned = trial.fallback_of.as_ref().unwrap_or(&trial.id);
-            of_planned.entry(planned).or_default().push(index);
+            of_planned.entry(trial.planned()).or_default().push(index);
             let ended = history.last(&trial.id);
             if matches!(ended, Some(Outcome::Completed | Outcome::Diverged)) {
                 completed.insert(trial.point);
@@ -150,6 +149,12 @@ impl<'a> Standing<'a> {
         }
     }
 
+    /// Whether the trial of an entry, or one that stands in for it, needs another attempt.
+    pub(super) fn is_left(&self, entry: &TicketEntry) -> bool {
+        let mut unsettled = self.unsettled(std::slice::from_ref(entry));
+        unsettled.next().is_some()
+    }
+
     /// Whether the time of this launch's job ended the last attempt of one of these trials.
     pub(super) fn is_cut_off_by(&self, entries: &[TicketEntry], launch: u64) -> bool {
         self.unsettled(entries)
@@ -172,10 +177,8 @@ impl<'a> Standing<'a> {
             self.unsettled(std::slice::from_ref(entry))
                 .any(|(trial, after)| self.is_too_long(trial, after))
         };
-        let is_unsettled =
-            |entry: &TicketEntry| self.unsettled(std::slice::from_ref(entry)).next().is_some();
-        let (long, others): (Vec<_>, Vec<_>) =
-            entries.into_iter().filter(is_unsettled).partition(is_long);
+        let left = entries.into_iter().filter(|entry| self.is_left(entry));
+        let (long, others): (Vec<_>, Vec<_>) = left.partition(is_long);
         let left = others.len();
         if left == 0 {
             let held = queue.put(ticket, TicketState::Held)?;
@@ -222,7 +225,12 @@ impl<'a> Standing<'a> {
                 continue;
             }
             let entries = match queue.entries(ticket) {
-                Err(error) if TicketQueue::is_no_ticket(&error) => continue,
+                // Somebody has just taken it, or it is damaged, which whoever takes it finds.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidData) =>
+                {
+                    continue;
+                }
                 entries => entries?,
             };
             let is_of_them = entries.iter().any(|entry| others.contains(&entry.trial));
@@ -271,7 +279,8 @@ impl<'a> Standing<'a> {
     }
 }
 
-/// What the holding of one ticket did, in words; `others` were held with it.
+/// The notice that a ticket is held or divided: `left` of its trials wait in another ticket, and
+/// `others` is the number of other tickets that are held for the same cause.
 pub(in crate::schedule) fn held_in_words(
     ticket: u64,
     cause: HeldCause,

@@ -23,7 +23,8 @@ const OTHER_POINT: f64 = 2.0;
 /// This share of a worker's whole time is enough to begin a trial, whatever its point took: a worker
 /// that has just begun tries it.
 const OF_POINT: f64 = 0.9;
-/// The same of a trial that seems to need more than a worker's whole time, by other points alone.
+/// As [`OF_POINT`], for a trial of whose point nothing is known and whose estimate from other points
+/// is longer than a worker's whole time.
 const OF_OTHERS: f64 = 0.5;
 /// For the end of a trial, its row and the worker's last word, where Slurm does not end trials earlier.
 const GRACE: Duration = Duration::from_secs(60);

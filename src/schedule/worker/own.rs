@@ -47,7 +47,7 @@ pub(in crate::schedule) struct OwnTicket {
 }
 
 impl OwnTicket {
-    /// What it names.
+    /// The entries of its file.
     pub(in crate::schedule) fn entries(&self) -> Vec<TicketEntry> {
         let named = self.trials.iter().filter_map(|trial| {
             let after = *self.after.get(trial)?;

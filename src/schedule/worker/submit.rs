@@ -96,11 +96,11 @@ pub fn submit(
             (folder, notices)
         }
     };
+    let asked = Asked::of(request, &folder)?;
     let queue = match TicketQueue::of(&folder) {
         Some(queue) => queue,
-        None => Asked::of(request, &folder)?.begin_queue()?,
+        None => asked.begin_queue()?,
     };
-    let asked = Asked::of(request, &folder)?;
     asked.ask_again(&queue).map_err(&failed)?;
     let judging = TakingBack {
         run: &folder,

@@ -442,7 +442,7 @@ impl<'a> TakingBack<'a> {
     }
 }
 
-/// What the rows of all launches say, and the trials that they speak of.
+/// The ended attempts of all launches, and the trials of the plan with their stand-ins.
 struct Table<'a> {
     known: HashSet<(TrialId, u64)>,
     history: History,

@@ -84,6 +84,11 @@ impl Trial {
         json!({"model": self.model, "data": self.data, "train": train})
     }
 
+    /// Id of the planned trial for which this one stands in; its own if it is planned.
+    pub fn planned(&self) -> &TrialId {
+        self.fallback_of.as_ref().unwrap_or(&self.id)
+    }
+
     /// Returns the same effective batch with the next smaller batch that divides it, and the
     /// matching accumulation: the replacement for a trial that ran out of memory. `None` if there
     /// is no smaller batch, or the model has no accumulation.

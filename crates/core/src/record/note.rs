@@ -180,7 +180,7 @@ impl fmt::Display for LossRose {
 pub struct OutOfJobTime {
     /// Whether the attempt had [nearly all](Self::is_most) of the job's time.
     pub had_most: bool,
-    /// Whether it left a checkpoint newer than the one that it began with.
+    /// Whether the attempt wrote a checkpoint after the one from which it resumed.
     pub has_checkpoint: bool,
 }
 
@@ -210,8 +210,9 @@ impl OutOfJobTime {
         })
     }
 
-    /// Whether an attempt had most of a job's time: so many seconds were left of the `whole` when it
-    /// began. One that a worker begins as its first has more than that.
+    /// Whether an attempt had most of a job's time. `left` is the time that the job had left when the
+    /// attempt started, `whole` when the worker started, both in seconds. The first trial of a worker
+    /// always has most of it.
     pub fn is_most(left: f64, whole: f64) -> bool {
         left >= whole * 0.85
     }

@@ -271,14 +271,6 @@ impl TicketQueue {
             })
     }
 
-    /// Whether a ticket that could not be read is damaged, or no longer in the state that was listed.
-    pub fn is_no_ticket(error: &io::Error) -> bool {
-        matches!(
-            error.kind(),
-            io::ErrorKind::InvalidData | io::ErrorKind::NotFound
-        )
-    }
-
     /// The trials of those of the `listed` tickets that are in this state; `None` if one of them no
     /// longer is. A damaged one has no trials.
     ///

@@ -1,4 +1,4 @@
-//! Tasks that are over: why, and what that says of the next one.
+//! Slurm tasks that have ended: the cause, and whether a replacement would fare better.
 
 use std::{
     fs::File,
@@ -25,14 +25,14 @@ const MOST_FRUITLESS: usize = 3;
 /// Bytes at the end of a log that are looked at.
 const LOG_END: u64 = 4096;
 
-/// What became of a task that is over.
+/// The cause of a task's end, as far as replacements depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Somebody meant it: nobody comes in its place.
     Cancelled,
     /// It ran no trial, and says that something is wrong.
     Fruitless,
-    /// The same of a node that gets no more workers: it says nothing of the next.
+    /// As [`Ending::Fruitless`], on a node that gets no more workers: a replacement runs elsewhere.
     KnownBad,
     Other,
 }

@@ -1,4 +1,4 @@
-//! What is told of the workers in Slurm, each thing once.
+//! Notices about the workers in Slurm. Each is printed once, until the situation changes.
 
 use std::{
     collections::BTreeSet,
@@ -15,16 +15,16 @@ use crate::schedule::{
 /// Beats between two words about Slurm's silence.
 const SILENCE: u32 = 20;
 
-/// What was told.
+/// The notices that were already printed.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// How many workers waited then.
+    /// The number of waiting workers in the last notice.
     waiting: Option<usize>,
-    /// Tasks that Slurm holds.
+    /// Tasks of which a notice said that Slurm holds them.
     held: BTreeSet<TaskId>,
-    /// When Slurm's silence was told.
+    /// When the last notice said that Slurm does not answer.
     silence: Option<Instant>,
-    /// That nobody is replaced any more.
+    /// Whether a notice said that lost workers are no longer replaced.
     is_no_more: bool,
 }
 
