@@ -12,7 +12,7 @@ use std::{
 use crate::{
     form::by_form,
     scripted_child::{
-        Ended, Place, Row, hear, program::write_program, send, variables, wait_until,
+        Ended, Place, Row, hear, program::write_program, send, signal, variables, wait_until,
     },
 };
 
@@ -759,6 +759,26 @@ fn a_settled_trial_of_a_block_runs_again_if_it_is_named() {
     submit(&place, &[]);
     assert_eq!(work(&place).status, Some(0));
     assert_eq!(place.rows().len(), ids.len() + 1);
+}
+
+#[test]
+fn a_worker_that_is_interrupted_does_not_say_that_nothing_is_left() {
+    let place = sweep(3, "1");
+    let ids = plan_of(&place);
+    submit(&place, &["--only", &ids[..2].join(",")]);
+    let worker = kiln(&place, &["worker", "x"], "locks")
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until("a trial runs", || tickets(&place).contains_key("taken"));
+    signal(&worker, "INT");
+    let ended = Ended::of(worker.wait_with_output().unwrap());
+    assert_eq!(
+        tickets(&place),
+        states(&[("done", 1), ("later", 1), ("open", 1)]),
+        "{ended:?}"
+    );
+    assert!(!ended.stderr.contains("nothing is left"), "{ended:?}");
 }
 
 #[test]

@@ -189,7 +189,7 @@ fn tell_rest(queue: &TicketQueue, end: LaunchEnd) {
              ones have",
             counted(taken, "ticket")
         )),
-        _ if counts.held + counts.later > 0 => {
+        _ if counts.open == 0 && counts.held + counts.later > 0 => {
             let kept = [held(counts), later(counts)].into_iter().flatten();
             note(&format!(
                 "nothing is left to take; {}",
