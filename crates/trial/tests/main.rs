@@ -19,6 +19,8 @@ mod checkpoint;
 mod engine;
 mod loader;
 #[cfg(feature = "libtorch")]
+mod operations;
+#[cfg(feature = "libtorch")]
 mod operators;
 mod parity;
 mod replicas;

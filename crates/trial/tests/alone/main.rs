@@ -13,6 +13,7 @@ mod common;
 mod form;
 
 mod checkpoint;
+mod dropout;
 #[cfg(feature = "libtorch")]
 mod every_key;
 mod generator;

@@ -1,15 +1,13 @@
-//! Fused operations equal composed ones, forward and backward.
+//! Number formats of the operations, what they write over, and which of libtorch's operators they
+//! call. That fused operations equal composed ones is in `tests/operations.rs`.
 
-use burn::tensor::{DType, Device, Gradients, TensorData};
+use burn::tensor::{DType, Device, TensorData};
 
 use super::*;
 use crate::engine::{
     libtorch::force_cuda_branches,
     recorder::{RecordedOperator, record_operators},
 };
-
-/// Reads the gradient of one leaf.
-type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
 
 fn device(engine: Engine) -> Device {
     match engine {
@@ -34,42 +32,6 @@ fn arithmetic(engine: Engine) -> Ops {
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_to_vec().unwrap()
-}
-
-/// The output of an operation on leaves, and the leaves' gradients of its weighted sum.
-fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[Leaf<'_>]) -> Vec<Vec<f32>> {
-    let count: usize = output.dims().iter().product();
-    let weights: Vec<f32> = (0..count)
-        .map(|at| ((at * 11) % 7) as f32 / 7.0 - 0.4)
-        .collect();
-    let weights = Tensor::from_data(TensorData::new(weights, output.dims()), &output.device());
-    let gradients = (output.clone() * weights).sum().backward();
-    let mut found = vec![numbers(output)];
-    found.extend(leaves.iter().map(|leaf| leaf(&gradients)));
-    found
-}
-
-fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> {
-    let tensor = tensor.clone();
-    move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
-}
-
-/// f32 sums of up to some hundred terms, in different orders.
-fn agree(operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
-    agree_to(1e-5, operation, on);
-}
-
-fn agree_to(share: f32, operation: &str, on: impl Fn(Engine) -> Vec<Vec<f32>>) {
-    let (fused, composed) = (on(Engine::Libtorch), on(Engine::Flex));
-    for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
-        assert_eq!(fused.len(), composed.len(), "{operation}, part {part}");
-        for (a, b) in fused.iter().zip(composed) {
-            assert!(
-                (a - b).abs() <= share * a.abs().max(1.0),
-                "{operation}, part {part}: {a} {b}"
-            );
-        }
-    }
 }
 
 /// On some processors the shim computes such a product itself.
@@ -103,233 +65,6 @@ fn the_product_of_one_row_without_gradients_is_that_of_the_row_among_others() {
     }
 }
 
-/// Strides and few channels side by side are where libtorch's own kernels on the CPU go wrong.
-#[test]
-fn strided_convolutions_of_any_number_of_channels_equal_composed_ones() {
-    for (channels, kernel, padding) in [
-        (1, 1, 0),
-        (3, 1, 0),
-        (4, 1, 0),
-        (7, 1, 0),
-        (8, 1, 0),
-        (12, 1, 0),
-        (16, 1, 0),
-        (20, 1, 0),
-        (3, 3, 1),
-        (4, 3, 1),
-    ] {
-        // A norm leaves little of a gradient where channels are few.
-        agree_to(
-            1e-4,
-            &format!("a {kernel} × {kernel} convolution of {channels} channels"),
-            |engine| {
-                let (x, weight) = (
-                    values([2, channels, 7, 8], 1, engine),
-                    values([6, channels, kernel, kernel], 2, engine),
-                );
-                let (gain, shift) = (values([6], 3, engine), values([6], 4, engine));
-                let stats = RunningStats::new(6, &device(engine).inner());
-                let weights = ConvNormWeights {
-                    weight: weight.clone(),
-                    gain: gain.clone(),
-                    shift: shift.clone(),
-                    stats,
-                };
-                let made = arithmetic(engine).conv_norm(
-                    x.clone(),
-                    weights,
-                    ConvGeometry { stride: 2, padding },
-                    After::Nothing,
-                );
-                both_ways(
-                    made,
-                    &[&leaf(&x), &leaf(&weight), &leaf(&gain), &leaf(&shift)],
-                )
-            },
-        );
-    }
-}
-
-/// Hides the last two of six in the first row, the last in the second.
-fn hidden(shape: [usize; 4], engine: Engine) -> Tensor<4> {
-    let none = f32::NEG_INFINITY;
-    let values = vec![
-        0.0, 0.0, 0.0, 0.0, none, none, 0.0, 0.0, 0.0, 0.0, 0.0, none,
-    ];
-    Tensor::from_data(TensorData::new(values, shape), &device(engine).inner())
-}
-
-#[test]
-fn fused_operations_equal_composed_ones_forward_and_backward() {
-    agree("linear", |engine| {
-        let (x, w, b) = (
-            values([2, 3, 8], 1, engine),
-            values([5, 8], 2, engine),
-            values([5], 3, engine),
-        );
-        both_ways(
-            arithmetic(engine).linear(x.clone(), w.clone(), Some(b.clone())),
-            &[&leaf(&x), &leaf(&w), &leaf(&b)],
-        )
-    });
-    agree("linear without bias", |engine| {
-        let (x, w) = (values([6, 8], 1, engine), values([5, 8], 2, engine));
-        both_ways(
-            arithmetic(engine).linear(x.clone(), w.clone(), None),
-            &[&leaf(&x), &leaf(&w)],
-        )
-    });
-    agree("layer norm", |engine| {
-        let (x, w, b) = (
-            values([2, 3, 8], 1, engine),
-            values([8], 2, engine),
-            values([8], 3, engine),
-        );
-        both_ways(
-            arithmetic(engine).layer_norm(x.clone(), w.clone(), Some(b.clone())),
-            &[&leaf(&x), &leaf(&w), &leaf(&b)],
-        )
-    });
-    agree("layer norm without bias", |engine| {
-        let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
-        both_ways(
-            arithmetic(engine).layer_norm(x.clone(), w.clone(), None),
-            &[&leaf(&x), &leaf(&w)],
-        )
-    });
-    agree("gelu", |engine| {
-        let x = values([4, 16], 1, engine);
-        both_ways(arithmetic(engine).gelu(x.clone()), &[&leaf(&x)])
-    });
-    agree("causal attention", |engine| {
-        let qkv = values([2, 6, 24], 1, engine);
-        both_ways(
-            arithmetic(engine).causal_attention(qkv.clone(), 2, 0.0),
-            &[&leaf(&qkv)],
-        )
-    });
-    agree("linear layers side by side", |engine| {
-        let (x, v, w) = (
-            values([2, 3, 8], 1, engine),
-            values([5, 8], 2, engine),
-            values([4, 8], 3, engine),
-        );
-        both_ways(
-            arithmetic(engine).linears(x.clone(), &[v.clone(), w.clone()]),
-            &[&leaf(&x), &leaf(&v), &leaf(&w)],
-        )
-    });
-    agree("three linear layers side by side", |engine| {
-        let (x, v, w) = (
-            values([2, 3, 8], 1, engine),
-            values([5, 8], 2, engine),
-            values([4, 8], 3, engine),
-        );
-        both_ways(
-            arithmetic(engine).linears(x.clone(), &[w.clone(), v.clone(), w.clone()]),
-            &[&leaf(&x), &leaf(&v), &leaf(&w)],
-        )
-    });
-    agree("rms norm", |engine| {
-        let (x, w) = (values([2, 3, 8], 1, engine), values([8], 2, engine));
-        both_ways(
-            arithmetic(engine).rms_norm(x.clone(), w.clone()),
-            &[&leaf(&x), &leaf(&w)],
-        )
-    });
-    agree("attention with a bias and a mask", |engine| {
-        let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
-        let added = arithmetic(engine)
-            .added_to_scores(Some(bias.clone()), Some(hidden([2, 1, 1, 6], engine)));
-        both_ways(
-            arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0),
-            &[&leaf(&qkv), &leaf(&bias)],
-        )
-    });
-    agree("attention with a bias alone", |engine| {
-        let (qkv, bias) = (values([2, 6, 24], 1, engine), values([2, 6, 6], 2, engine));
-        let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
-        both_ways(
-            arithmetic(engine).self_attention(qkv.clone(), &added, 2, 0.0),
-            &[&leaf(&qkv), &leaf(&bias)],
-        )
-    });
-    agree("attention to others with a mask", |engine| {
-        let (q, kv) = (values([2, 3, 8], 1, engine), values([2, 6, 16], 2, engine));
-        let added = arithmetic(engine).added_to_scores(None, Some(hidden([2, 1, 1, 6], engine)));
-        both_ways(
-            arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0),
-            &[&leaf(&q), &leaf(&kv)],
-        )
-    });
-    agree("attention to others with a bias", |engine| {
-        let (q, kv, bias) = (
-            values([2, 3, 8], 1, engine),
-            values([2, 6, 16], 2, engine),
-            values([2, 3, 6], 3, engine),
-        );
-        let added = arithmetic(engine).added_to_scores(Some(bias.clone()), None);
-        both_ways(
-            arithmetic(engine).attention_to(q.clone(), kv.clone(), &added, 2, 0.0),
-            &[&leaf(&q), &leaf(&kv), &leaf(&bias)],
-        )
-    });
-    agree("lstm", |engine| {
-        let device = device(engine).inner();
-        let state = |salt: usize| plain(values([2, 2, 3], salt, engine)).to_device(&device);
-        let x = values([2, 5, 4], 1, engine);
-        let [first, second] = [4, 3].map(|inputs| LstmWeights {
-            input: values([12, inputs], 2, engine),
-            state: values([12, 3], 3, engine),
-            input_bias: values([12], 4, engine),
-            state_bias: values([12], 5, engine),
-        });
-        let before = LstmState {
-            hidden: state(6),
-            cell: state(7),
-        };
-        let (out, after) = arithmetic(engine).lstm(
-            x.clone(),
-            &[first.clone(), second.clone()],
-            Some(before),
-            0.0,
-        );
-        let leaves: [Leaf<'_>; 4] = [
-            &leaf(&x),
-            &leaf(&first.input),
-            &leaf(&second.state),
-            &leaf(&second.state_bias),
-        ];
-        let mut found = both_ways(out, &leaves);
-        found.extend([numbers(after.hidden), numbers(after.cell)]);
-        found
-    });
-    agree("residual", |engine| {
-        let (x, y) = (values([2, 3, 8], 1, engine), values([2, 3, 8], 2, engine));
-        both_ways(
-            arithmetic(engine).residual(x.clone(), y.clone()),
-            &[&leaf(&x), &leaf(&y)],
-        )
-    });
-    agree("embedding", |engine| {
-        let table = values([7, 4], 1, engine);
-        let indices = Tensor::<2, Int>::from_data([[0, 3, 3], [6, 0, 1]], &device(engine).inner());
-        both_ways(
-            arithmetic(engine).embedding(table.clone(), indices),
-            &[&leaf(&table)],
-        )
-    });
-    agree("cross entropy", |engine| {
-        let logits = values([4, 9], 1, engine);
-        let targets =
-            Tensor::<1, Int>::from_data([2, IGNORED_TARGET, 8, 0], &device(engine).inner());
-        both_ways(
-            arithmetic(engine).cross_entropy(logits.clone(), targets, 0.0),
-            &[&leaf(&logits)],
-        )
-    });
-}
-
 #[test]
 fn the_loss_does_not_write_over_logits_that_others_hold() {
     let logits = values([4, 9], 1, Engine::Libtorch) * 2.0;
@@ -338,31 +73,6 @@ fn the_loss_does_not_write_over_logits_that_others_hold() {
     let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets, 0.0);
     drop(loss.backward());
     assert_eq!(numbers(logits), before);
-}
-
-#[test]
-fn the_mean_of_dropped_values_stays_and_the_gradient_has_the_same_mask() {
-    for engine in [Engine::Libtorch, Engine::Flex] {
-        let x = Tensor::<2>::ones([100, 100], &device(engine)).require_grad();
-        let dropped = arithmetic(engine).dropout(x.clone(), 0.25);
-        let gradient = x.grad(&dropped.clone().sum().backward()).unwrap();
-        let values = numbers(dropped);
-        assert_eq!(values, numbers(gradient), "{engine:?}");
-        let kept = values
-            .iter()
-            .filter(|value| (**value - 1.0 / 0.75).abs() < 1e-6)
-            .count();
-        assert_eq!(
-            kept + values.iter().filter(|value| **value == 0.0).count(),
-            10_000,
-            "{engine:?}"
-        );
-        // Five standard deviations of 10,000 draws.
-        assert!(
-            (kept as f64 - 7500.0).abs() < 5.0 * (10_000.0_f64 * 0.25 * 0.75).sqrt(),
-            "{engine:?}: {kept}"
-        );
-    }
 }
 
 #[test]

@@ -1,0 +1,613 @@
+//! Each operation on libtorch equals the one that is composed of burn's own operations on engine
+//! flex, in its values and gradients: in each precision, at sizes for which libtorch chooses other
+//! kernels, and by the ways meant for CUDA. `KILN_TEST_DEVICE=cuda` computes it on a GPU.
+#![allow(
+    deprecated,
+    reason = "burn-tch ends with burn 0.22, which this package pins"
+)]
+
+use burn::tensor::{FloatDType, Gradients, Int, Tensor, TensorData};
+use kiln_core::{
+    plan::ChildDevice,
+    spec::{Engine, Precision},
+};
+use kiln_trial::engine::{
+    After, ConvGeometry, ConvNormWeights, EngineDevice, IGNORED_TARGET, LstmState, LstmWeights,
+    Ops, RunningStats, libtorch::force_cuda_branches,
+};
+
+use crate::common::{is_cuda, slack};
+
+/// A device, and the arithmetic in which an operation runs there.
+struct Place {
+    precision: Precision,
+    device: EngineDevice,
+    ops: Ops,
+}
+
+/// Reads the gradient of one leaf.
+type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
+/// The values of an operation, then the gradients of its leaves.
+type Found = Vec<Vec<f32>>;
+type Case = (String, Box<dyn Fn(&Place) -> Found>);
+
+impl Place {
+    fn flex() -> Self {
+        Self::open(Engine::Flex, ChildDevice::Cpu, Precision::F32, false)
+    }
+
+    fn libtorch(precision: Precision, cuda_ways: bool) -> Self {
+        let kind = if is_cuda() {
+            ChildDevice::Cuda
+        } else {
+            ChildDevice::Cpu
+        };
+        Self::open(Engine::Libtorch, kind, precision, cuda_ways)
+    }
+
+    fn open(engine: Engine, kind: ChildDevice, precision: Precision, cuda_ways: bool) -> Self {
+        let device = EngineDevice::open(engine, kind, 1).unwrap();
+        device.set_precision(precision).unwrap();
+        Self {
+            precision,
+            device,
+            ops: Ops::new(engine, precision).unwrap().on_cuda(cuda_ways),
+        }
+    }
+
+    fn dtype_of_weights(&self) -> FloatDType {
+        if self.precision == Precision::Bf16 {
+            FloatDType::BF16
+        } else {
+            FloatDType::F32
+        }
+    }
+
+    /// Something that gets a gradient.
+    fn leaf<const D: usize>(&self, shape: [usize; D], salt: usize) -> Tensor<D> {
+        Tensor::<D>::from_data(values(shape, salt), &self.device.with_gradients())
+            .cast(self.dtype_of_weights())
+            .require_grad()
+    }
+
+    /// Something that gets none.
+    fn constant<const D: usize>(&self, shape: [usize; D], salt: usize) -> Tensor<D> {
+        Tensor::from_data(values(shape, salt), self.device.plain())
+    }
+
+    /// In the format in which products leave it.
+    fn of_products<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        match self.precision {
+            Precision::AmpBf16 => x.cast(FloatDType::BF16),
+            Precision::AmpF16 => x.cast(FloatDType::F16),
+            _ => x,
+        }
+    }
+
+    fn integers<const D: usize>(&self, numbers: Vec<i64>, shape: [usize; D]) -> Tensor<D, Int> {
+        Tensor::from_data(TensorData::new(numbers, shape), self.device.plain())
+    }
+
+    /// 0, and −∞ over the last columns of each row: none, one, two, three, none, …
+    fn mask(&self, [batch, columns]: [usize; 2]) -> Tensor<4> {
+        let is_hidden = |row: usize, column: usize| column >= columns - row % 4;
+        let numbers: Vec<f32> = (0..batch)
+            .flat_map(|row| (0..columns).map(move |column| (row, column)))
+            .map(|(row, column)| {
+                if is_hidden(row, column) {
+                    f32::NEG_INFINITY
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        Tensor::from_data(
+            TensorData::new(numbers, [batch, 1, 1, columns]),
+            self.device.plain(),
+        )
+    }
+}
+
+/// Values without pattern between −1 and 1, the same on each engine, that each format holds exactly.
+fn values<const D: usize>(shape: [usize; D], salt: usize) -> TensorData {
+    let count: usize = shape.iter().product();
+    // Source of the mixing: SplitMix64 (Steele, Lea & Flood 2014).
+    let number = |at: usize| {
+        let mut mixed = ((at + 1) as u64)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .wrapping_add((salt as u64).wrapping_mul(0xD1B5_4A32_D192_ED03));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((mixed >> 58) as f32) / 32.0 - 1.0
+    };
+    TensorData::new((0..count).map(number).collect::<Vec<f32>>(), shape)
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor
+        .cast(FloatDType::F32)
+        .into_data()
+        .try_to_vec()
+        .unwrap()
+}
+
+fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> {
+    let tensor = tensor.clone();
+    move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
+}
+
+/// The output of an operation on leaves, and the leaves' gradients of its weighted sum.
+fn both_ways<const D: usize>(output: Tensor<D>, leaves: &[Leaf<'_>]) -> Found {
+    let weights = Tensor::from_data(values(output.dims(), 99), &output.device());
+    let sum = (output.clone().cast(FloatDType::F32) * weights).sum();
+    let gradients = sum.backward();
+    let mut found = vec![numbers(output)];
+    found.extend(leaves.iter().map(|leaf| leaf(&gradients)));
+    found
+}
+
+fn case(name: String, run: impl Fn(&Place) -> Found + 'static) -> Case {
+    (name, Box::new(run))
+}
+
+fn products() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for [rows, inputs, outputs] in [[3, 8, 5], [33, 129, 65], [16, 64, 128]] {
+        let of = move |what: &str| format!("{what}, {rows} × {inputs} to {outputs}");
+        cases.push(case(of("linear"), move |on| {
+            let (x, w, b) = (
+                on.leaf([2, rows, inputs], 1),
+                on.leaf([outputs, inputs], 2),
+                on.leaf([outputs], 3),
+            );
+            both_ways(
+                on.ops.linear(x.clone(), w.clone(), Some(b.clone())),
+                &[&leaf(&x), &leaf(&w), &leaf(&b)],
+            )
+        }));
+        cases.push(case(of("linear without bias"), move |on| {
+            let (x, w) = (on.leaf([rows, inputs], 1), on.leaf([outputs, inputs], 2));
+            both_ways(
+                on.ops.linear(x.clone(), w.clone(), None),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
+        cases.push(case(of("two linear layers side by side"), move |on| {
+            let (x, v, w) = (
+                on.leaf([2, rows, inputs], 1),
+                on.leaf([outputs, inputs], 2),
+                on.leaf([outputs + 3, inputs], 3),
+            );
+            both_ways(
+                on.ops.linears(x.clone(), &[v.clone(), w.clone()]),
+                &[&leaf(&x), &leaf(&v), &leaf(&w)],
+            )
+        }));
+        cases.push(case(of("three, one of them twice"), move |on| {
+            let (x, v, w) = (
+                on.leaf([2, rows, inputs], 1),
+                on.leaf([outputs, inputs], 2),
+                on.leaf([outputs, inputs], 3),
+            );
+            both_ways(
+                on.ops
+                    .linears(x.clone(), &[w.clone(), v.clone(), w.clone()]),
+                &[&leaf(&x), &leaf(&v), &leaf(&w)],
+            )
+        }));
+    }
+    cases
+}
+
+/// Norms and what works on each value by itself.
+fn values_and_rows() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for width in [8, 67, 256] {
+        let of = move |what: &str| format!("{what} of {width}");
+        cases.push(case(of("layer norm"), move |on| {
+            let (x, w, b) = (
+                on.leaf([2, 3, width], 1),
+                on.leaf([width], 2),
+                on.leaf([width], 3),
+            );
+            both_ways(
+                on.ops.layer_norm(x.clone(), w.clone(), Some(b.clone())),
+                &[&leaf(&x), &leaf(&w), &leaf(&b)],
+            )
+        }));
+        cases.push(case(of("layer norm without bias"), move |on| {
+            let (x, w) = (on.leaf([2, 3, width], 1), on.leaf([width], 2));
+            both_ways(
+                on.ops.layer_norm(x.clone(), w.clone(), None),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
+        cases.push(case(of("rms norm"), move |on| {
+            let (x, w) = (on.leaf([2, 3, width], 1), on.leaf([width], 2));
+            both_ways(
+                on.ops.rms_norm(x.clone(), w.clone()),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
+        cases.push(case(of("gelu"), move |on| {
+            let x = on.leaf([4, width], 1);
+            both_ways(on.ops.gelu(on.of_products(x.clone())), &[&leaf(&x)])
+        }));
+        cases.push(case(of("relu"), move |on| {
+            let x = on.leaf([4, width], 1);
+            both_ways(on.ops.relu(on.of_products(x.clone())), &[&leaf(&x)])
+        }));
+        cases.push(case(of("residual"), move |on| {
+            let (x, y) = (on.leaf([2, 3, width], 1), on.leaf([2, 3, width], 2));
+            both_ways(
+                on.ops.residual(x.clone(), on.of_products(y.clone())),
+                &[&leaf(&x), &leaf(&y)],
+            )
+        }));
+        cases.push(case(of("embedding"), move |on| {
+            let table = on.leaf([7, width], 1);
+            let indices = on.integers(vec![0, 3, 3, 6, 0, 1], [2, 3]);
+            both_ways(on.ops.embedding(table.clone(), indices), &[&leaf(&table)])
+        }));
+        for smoothing in [0.0, 0.1] {
+            let name = of(&format!("cross entropy with smoothing {smoothing}"));
+            cases.push(case(name, move |on| {
+                let logits = on.leaf([4, width], 1);
+                let targets = on.integers(vec![2, IGNORED_TARGET, 7, 0], [4]);
+                let narrow = on.of_products(logits.clone());
+                both_ways(
+                    on.ops.cross_entropy(narrow, targets, smoothing),
+                    &[&leaf(&logits)],
+                )
+            }));
+        }
+    }
+    cases
+}
+
+/// Widths of a head for which libtorch's kernels differ: not a multiple of 8, 8 to 128, one that no
+/// kernel of flash attention has a backward pass for on every GPU.
+fn attentions() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (time, heads, width) in [
+        (6, 2, 4),
+        (17, 3, 8),
+        (65, 2, 32),
+        (40, 1, 64),
+        (33, 1, 80),
+        (64, 2, 128),
+        (24, 1, 200),
+    ] {
+        let of = move |what: &str| format!("{what}, {heads} heads of {width}, {time} tokens");
+        // Queries at which no softmax is nearly all on one key.
+        let small = move |x: Tensor<3>| x * (width as f32).powf(-0.25);
+        cases.push(case(of("causal attention"), move |on| {
+            let qkv = on.leaf([2, time, 3 * heads * width], 1);
+            both_ways(
+                on.ops
+                    .causal_attention(on.of_products(qkv.clone()), heads, 0.0),
+                &[&leaf(&qkv)],
+            )
+        }));
+        for (has_bias, has_mask) in [(true, true), (true, false), (false, true), (false, false)] {
+            let with = match (has_bias, has_mask) {
+                (true, true) => "a bias and a mask",
+                (true, false) => "a bias",
+                (false, true) => "a mask",
+                (false, false) => "nothing added",
+            };
+            cases.push(case(
+                of(&format!("attention to itself with {with}")),
+                move |on| {
+                    let qkv = on.leaf([3, time, 3 * heads * width], 1);
+                    let bias = on.leaf([heads, time, time], 2);
+                    let added = on.ops.added_to_scores(
+                        has_bias.then(|| bias.clone()),
+                        has_mask.then(|| on.mask([3, time])),
+                    );
+                    let out = on.ops.self_attention(
+                        on.of_products(small(qkv.clone())),
+                        &added,
+                        heads,
+                        0.0,
+                    );
+                    match has_bias {
+                        true => both_ways(out, &[&leaf(&qkv), &leaf(&bias)]),
+                        false => both_ways(out, &[&leaf(&qkv)]),
+                    }
+                },
+            ));
+            cases.push(case(
+                of(&format!("attention to others with {with}")),
+                move |on| {
+                    let seen = time + 5;
+                    let queries = on.leaf([3, time, heads * width], 1);
+                    let keys_values = on.leaf([3, seen, 2 * heads * width], 2);
+                    let bias = on.leaf([heads, time, seen], 3);
+                    let added = on.ops.added_to_scores(
+                        has_bias.then(|| bias.clone()),
+                        has_mask.then(|| on.mask([3, seen])),
+                    );
+                    let out = on.ops.attention_to(
+                        on.of_products(small(queries.clone())),
+                        on.of_products(small(keys_values.clone())),
+                        &added,
+                        heads,
+                        0.0,
+                    );
+                    let of_both: [Leaf<'_>; 2] = [&leaf(&queries), &leaf(&keys_values)];
+                    match has_bias {
+                        true => both_ways(out, &[of_both[0], of_both[1], &leaf(&bias)]),
+                        false => both_ways(out, &of_both),
+                    }
+                },
+            ));
+        }
+    }
+    cases
+}
+
+fn lstms() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (layers, width, has_state) in [
+        (1, 3, false),
+        (2, 3, true),
+        (3, 32, true),
+        // More than run as one operation.
+        (5, 8, true),
+    ] {
+        let name = format!("an LSTM of {layers} layers of {width}, state before: {has_state}");
+        cases.push(case(name, move |on| {
+            let x = on.leaf([2, 5, 4], 1);
+            let weights: Vec<LstmWeights> = (0..layers)
+                .map(|layer| LstmWeights {
+                    input: on.leaf([4 * width, if layer == 0 { 4 } else { width }], 2 + layer),
+                    state: on.leaf([4 * width, width], 12 + layer),
+                    input_bias: on.leaf([4 * width], 22 + layer),
+                    state_bias: on.leaf([4 * width], 32 + layer),
+                })
+                .collect();
+            // Of more rows than the batch has, as in the last, smaller batch of an evaluation.
+            let before = has_state.then(|| {
+                LstmState {
+                    hidden: on.constant([layers, 3, width], 6),
+                    cell: on.constant([layers, 3, width], 7),
+                }
+                .of_rows(2)
+            });
+            let (out, after) = on.ops.lstm(x.clone(), &weights, before, 0.0);
+            let readers: Vec<Box<dyn Fn(&Gradients) -> Vec<f32>>> = weights
+                .iter()
+                .flat_map(|layer| {
+                    [
+                        Box::new(leaf(&layer.input)) as Box<dyn Fn(&Gradients) -> Vec<f32>>,
+                        Box::new(leaf(&layer.state)),
+                        Box::new(leaf(&layer.input_bias)),
+                        Box::new(leaf(&layer.state_bias)),
+                    ]
+                })
+                .collect();
+            let of_x = leaf(&x);
+            let mut leaves: Vec<Leaf<'_>> = vec![&of_x];
+            leaves.extend(readers.iter().map(|reader| &**reader as Leaf<'_>));
+            let mut found = both_ways(out, &leaves);
+            found.extend([numbers(after.hidden), numbers(after.cell)]);
+            found
+        }));
+    }
+    cases
+}
+
+/// Strides and few channels side by side are where libtorch's own kernels on the CPU go wrong.
+fn convolutions() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (channels, kernel) in [
+        (1, 1),
+        (3, 1),
+        (4, 1),
+        (7, 1),
+        (8, 1),
+        (12, 1),
+        (16, 1),
+        (20, 1),
+        (3, 3),
+        (4, 3),
+        (32, 3),
+        (3, 7),
+    ] {
+        for stride in [1, 2] {
+            let name = format!("{channels} channels, {kernel} × {kernel} every {stride}");
+            let weights = move |on: &Place| ConvNormWeights {
+                weight: on.leaf([6, channels, kernel, kernel], 2),
+                gain: on.leaf([6], 3),
+                shift: on.leaf([6], 4),
+                stats: RunningStats::new(6, on.device.plain()),
+            };
+            let geometry = ConvGeometry {
+                stride,
+                padding: kernel / 2,
+            };
+            cases.push(case(
+                format!("a convolution and its norm, {name}"),
+                move |on| {
+                    let (x, weights) = (on.leaf([4, channels, 7, 8], 1), weights(on));
+                    let made =
+                        on.ops
+                            .conv_norm(x.clone(), weights.clone(), geometry, After::Nothing);
+                    let of_rest: [Leaf<'_>; 3] =
+                        [&leaf(&x), &leaf(&weights.gain), &leaf(&weights.shift)];
+                    // A norm undoes the one factor of a channel, whose gradient is 0 but for
+                    // rounding.
+                    let mut found = if channels * kernel == 1 {
+                        both_ways(made, &of_rest)
+                    } else {
+                        let of_weight = leaf(&weights.weight);
+                        let [x, gain, shift] = of_rest;
+                        both_ways(made, &[x, &of_weight, gain, shift])
+                    };
+                    found.extend(weights.stats.get().map(numbers));
+                    found
+                },
+            ));
+            cases.push(case(format!("the same in evaluation, {name}"), move |on| {
+                let x = on.constant([4, channels, 7, 8], 1);
+                let ConvNormWeights {
+                    weight,
+                    gain,
+                    shift,
+                    stats,
+                } = weights(on);
+                stats.set([on.constant([6], 5), on.constant([6], 6) * 0.25 + 1.0]);
+                let weights = ConvNormWeights {
+                    weight: weight.inner(),
+                    gain: gain.inner(),
+                    shift: shift.inner(),
+                    stats,
+                };
+                let x = x.cast(on.dtype_of_weights());
+                let made = on
+                    .ops
+                    .evaluating()
+                    .conv_norm(x, weights, geometry, After::Relu);
+                vec![numbers(made)]
+            }));
+        }
+    }
+    for is_summed in [true, false] {
+        let name = format!("a convolution whose output is rectified, after a sum: {is_summed}");
+        cases.push(case(name, move |on| {
+            let (x, other) = (on.leaf([4, 8, 6, 6], 1), on.leaf([4, 8, 6, 6], 5));
+            let weights = ConvNormWeights {
+                weight: on.leaf([8, 8, 3, 3], 2),
+                gain: on.leaf([8], 3),
+                shift: on.leaf([8], 4),
+                stats: RunningStats::new(8, on.device.plain()),
+            };
+            let geometry = ConvGeometry {
+                stride: 1,
+                padding: 1,
+            };
+            // Far from 0, where a rounding would open or close the rectifier.
+            let after = match is_summed {
+                true => After::SumRelu(on.of_products(other.clone().sign() * 8.0 + other.clone())),
+                false => After::Relu,
+            };
+            let made = on
+                .ops
+                .conv_norm(x.clone(), weights.clone(), geometry, after);
+            let (of_x, of_other) = (leaf(&x), leaf(&other));
+            match is_summed {
+                true => both_ways(made, &[&of_x, &leaf(&weights.weight), &of_other]),
+                false => vec![numbers(made)],
+            }
+        }));
+    }
+    cases.push(case("the largest of pieces".to_owned(), |on| {
+        let x = on.leaf([2, 5, 9, 8], 1);
+        vec![numbers(on.ops.max_pool(on.of_products(x)))]
+    }));
+    cases
+}
+
+/// How far a part is from the reference: all of its numbers together as a share of the reference's
+/// length, and the worst of them as a share of the reference's largest.
+fn distances(found: &[f32], expected: &[f32]) -> [f64; 2] {
+    assert_eq!(found.len(), expected.len());
+    let length =
+        |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>().sqrt();
+    let expected: Vec<f64> = expected.iter().map(|x| f64::from(*x)).collect();
+    let differences: Vec<f64> = found
+        .iter()
+        .zip(&expected)
+        .map(|(found, expected)| f64::from(*found) - expected)
+        .collect();
+    let largest = expected.iter().fold(1e-3_f64, |most, x| most.max(x.abs()));
+    // `max` would pass over what is not a number.
+    let worst = differences.iter().fold(
+        0.0_f64,
+        |most, x| {
+            if x.abs() <= most { most } else { x.abs() }
+        },
+    );
+    [
+        length(&mut differences.iter().copied()) / length(&mut expected.iter().copied()).max(1e-3),
+        worst / largest,
+    ]
+}
+
+/// The largest [`distances`] that come from rounding: some sums of a hundred terms in f32, or some
+/// factors and results of 8 (bf16) or 11 bits (f16).
+fn allowed(precision: Precision) -> [f64; 2] {
+    match precision {
+        Precision::F32 => [1e-5, 3e-5].map(|share| share * slack()),
+        Precision::AmpF16 => [0.006, 0.015],
+        _ => [0.02, 0.06],
+    }
+}
+
+fn equal_composed_ones(cases: &[Case]) {
+    // No ways but those of CUDA are on a GPU.
+    let ways: &[bool] = if is_cuda() { &[true] } else { &[false, true] };
+    let places: Vec<(String, Place)> = [
+        Precision::F32,
+        Precision::AmpBf16,
+        Precision::AmpF16,
+        Precision::Bf16,
+    ]
+    .into_iter()
+    .flat_map(|precision| ways.iter().map(move |ways| (precision, *ways)))
+    .map(|(precision, cuda_ways)| {
+        let name = format!(
+            "{}{}",
+            precision.name(),
+            if cuda_ways { ", ways of CUDA" } else { "" }
+        );
+        (name, Place::libtorch(precision, cuda_ways))
+    })
+    .collect();
+    let mut wrong = Vec::new();
+    for (name, run) in cases {
+        let composed = run(&Place::flex());
+        for (of_place, place) in &places {
+            force_cuda_branches(of_place.ends_with("CUDA"));
+            let fused = run(place);
+            force_cuda_branches(false);
+            assert_eq!(fused.len(), composed.len(), "{name}");
+            let allowed = allowed(place.precision);
+            for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
+                let found = distances(fused, composed);
+                if !(found[0] <= allowed[0] && found[1] <= allowed[1]) {
+                    wrong.push(format!(
+                        "{name} in {of_place}, part {part}: {found:?}, allowed {allowed:?}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn products_equal_composed_ones() {
+    equal_composed_ones(&products());
+}
+
+#[test]
+fn norms_and_what_works_on_values_equal_composed_ones() {
+    equal_composed_ones(&values_and_rows());
+}
+
+#[test]
+fn attention_equals_a_composed_one_at_every_width_of_a_head() {
+    equal_composed_ones(&attentions());
+}
+
+#[test]
+fn lstm_layers_equal_composed_ones() {
+    equal_composed_ones(&lstms());
+}
+
+#[test]
+fn convolutions_equal_composed_ones() {
+    equal_composed_ones(&convolutions());
+}
