@@ -2,7 +2,7 @@
 # Compares kiln's training step with PyTorch's, eager and through torch.compile: each model of a file of
 # cases with the same shapes, batches, threads and optimizer. Each round runs the programs in turn, one
 # process each, with five blocks of steps: one CSV row per block. Prints the ratios of the medians over
-# the runs (PyTorch's time / kiln's; above 1 kiln is faster) with their range over the rounds, and the
+# the runs (the other's time / kiln's; above 1 kiln is faster) with their range over the rounds, and the
 # peak memory of each program. If $PYTHON (default python3) has no torch, the script says that it skipped
 # the table; kiln's programs do not need it.
 #
@@ -10,7 +10,7 @@
 #
 #   MODELS="gpt lstm"       cases of the file (default: all except those whose names begin with tiny-)
 #   PRECISIONS=f32          of f32 tf32 bf16 amp-bf16 amp-f16 (default: f32 amp-bf16 bf16; on cuda amp-bf16 tf32)
-#   PROGRAMS="kiln eager"   of kiln eager compile
+#   PROGRAMS="kiln eager"   of kiln kiln-graphs eager compile; default: all, but kiln-graphs on cuda alone
 #   ROUNDS=1 THREADS=1      rounds (5), threads on the CPU (all cores)
 #   DEVICE=cuda             cpu, or the first GPU that is visible
 #   CASES=FILE              benches/step-speed-models.json; on cuda benches/step-speed-real.json
@@ -22,13 +22,13 @@ cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
 device=${DEVICE:-cpu}
 case $device in
-  cpu) cases=benches/step-speed-models.json precisions="f32 amp-bf16 bf16" ;;
-  cuda) cases=benches/step-speed-real.json precisions="amp-bf16 tf32" ;;
+  cpu) cases=benches/step-speed-models.json precisions="f32 amp-bf16 bf16" programs="kiln eager compile" ;;
+  cuda) cases=benches/step-speed-real.json precisions="amp-bf16 tf32" programs="kiln kiln-graphs eager compile" ;;
   *) echo "against-pytorch.sh: DEVICE is \`$device\`; it must be cpu or cuda" >&2; exit 2 ;;
 esac
 cases=${CASES:-$cases}
 precisions=${PRECISIONS:-$precisions}
-programs=${PROGRAMS:-kiln eager compile}
+programs=${PROGRAMS:-$programs}
 rounds=${ROUNDS:-5}
 threads=${THREADS:-$(nproc)}
 table=${1:-${CARGO_TARGET_DIR:-target}/against-pytorch.csv}
@@ -36,7 +36,7 @@ NOTHING_COMPILED=4
 
 wants() { [[ " $programs " == *" $1 "* ]]; }
 for program in $programs; do
-  [[ $program =~ ^(kiln|eager|compile)$ ]] || { echo "against-pytorch.sh: PROGRAMS names \`$program\`; there are kiln, eager and compile" >&2; exit 2; }
+  [[ $program =~ ^(kiln|kiln-graphs|eager|compile)$ ]] || { echo "against-pytorch.sh: PROGRAMS names \`$program\`; there are kiln, kiln-graphs, eager and compile" >&2; exit 2; }
 done
 all=$(sed -n 's/^  "\([^"]*\)": {$/\1/p' "$cases")
 models=${MODELS:-$(grep -v '^tiny-' <<< "$all" | xargs)}
@@ -54,7 +54,7 @@ fi
 step_speed=()
 if [ -n "${STEP_SPEED:-}" ]; then
   mapfile -t step_speed <<< "$STEP_SPEED"
-elif wants kiln; then
+elif wants kiln || wants kiln-graphs; then
   cargo build --quiet --workspace --release --example step-speed
   step_speed=("${CARGO_TARGET_DIR:-target}/release/examples/step-speed")
 fi
@@ -62,6 +62,8 @@ fi
 run() {
   case $1 in
     kiln) "${step_speed[@]}" "$cases" "${@:2}" "$device" ;;
+    # Steps replayed from CUDA graphs; on the CPU from closures, to test the same way.
+    kiln-graphs) KILN_CUDA_BRANCHES=1 "${step_speed[@]}" "$cases" "${@:2}" "$device" --graphs ;;
     # PyTorch's side has no formula for FLOPs: an empty last column.
     *) "$python" benches/pytorch_models.py "$1" "$cases" "${@:2}" "$device" | sed 's/$/,/' ;;
   esac
@@ -110,12 +112,12 @@ for row in csv.DictReader(open(sys.argv[1])):
     if row["step_flops"]:
         flops[case] = int(row["step_flops"])
 peak = float(sys.argv[2]) if sys.argv[2] else None
-PROGRAMS = ("kiln", "eager", "compile")
+PROGRAMS = [name for name in ("kiln", "kiln-graphs", "eager", "compile") if any(key[1] == name for key in runs)]
 
 
 def ratio(medians, program):
-    """PyTorch's time divided by kiln's, with the lowest and the highest of the rounds."""
-    if not medians["kiln"] or not medians[program]:
+    """The program's time divided by kiln's, with the lowest and the highest of the rounds."""
+    if not medians.get("kiln") or not medians[program]:
         return "-"
     rounds = [medians[program][at] / medians["kiln"][at] for at in medians["kiln"] if at in medians[program]]
     whole = statistics.median(medians[program].values()) / statistics.median(medians["kiln"].values())
@@ -126,8 +128,9 @@ def of_each(values, form):
     return " ".join(form(values[program]) if program in values else "-" for program in PROGRAMS)
 
 
-heads = ("seconds per step: kiln, eager, compile", "eager / kiln (its rounds)", "compile / kiln (its rounds)", "GiB: each", "TFLOP/s")
-print(f"{'model':18} {'precision':9} {heads[0]:40} {heads[1]:25} {heads[2]:27} {heads[3]:18} {heads[4]:16} last losses")
+others = [name for name in PROGRAMS if name != "kiln"]
+of_others = " ".join(f"{f'{name} / kiln (its rounds)':32}" for name in others)
+print(f"{'model':18} {'precision':9} {'seconds per step: ' + ', '.join(PROGRAMS):52} {of_others} {'GiB: each':23} {'TFLOP/s':16} last losses")
 for case in dict.fromkeys(case for case, _ in losses):
     rounds = sorted({key[2] for key in runs if key[0] == case})
     medians = {
@@ -138,8 +141,8 @@ for case in dict.fromkeys(case for case, _ in losses):
     share = f" mfu {rate / peak:.3f}" if rate and peak else ""
     memory = of_each({program: peaks[case, program] for program in seconds}, lambda value: f"{value / 2**30:.2f}")
     print(
-        f"{case[0]:18} {case[1]:9} {of_each(seconds, lambda value: f'{value:.5f}'):40} {ratio(medians, 'eager'):25} {ratio(medians, 'compile'):27} "
-        f"{memory:18} {(f'{rate:.3f}' if rate else '-') + share:16} {of_each({program: losses[case, program] for program in seconds}, lambda value: f'{value:.3f}')}"
+        f"{case[0]:18} {case[1]:9} {of_each(seconds, lambda value: f'{value:.5f}'):52} {' '.join(f'{ratio(medians, name):32}' for name in others)} "
+        f"{memory:23} {(f'{rate:.3f}' if rate else '-') + share:16} {of_each({program: losses[case, program] for program in seconds}, lambda value: f'{value:.3f}')}"
     )
 print(f"written to {sys.argv[1]}")
 PY

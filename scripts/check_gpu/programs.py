@@ -37,6 +37,7 @@ REHEARSED = {
     "parity": ["parity::the_first_steps_of_language_models"],
     "precision": ["engine::the_gradient_of_amp_f16"],
     "checkpoint": ["checkpoint::a_checkpoint_of_another_model"],
+    "operations": ["operations::"],
     "suite": ["transposed::"],
     "alone": ["generator::"],
 }
@@ -76,9 +77,12 @@ def programs_folder(setting):
 # Speed -------------------------------------------------------------------------------------------------------------------------------
 
 
-def speed_part(case, tiny_case, rehearsed="kiln eager"):
-    """A part that measures kiln, PyTorch and torch.compile in turns on one case of real size; the
-    rehearsal leaves out programs that compile for a minute."""
+OWN_PROGRAMS = "kiln kiln-graphs"
+
+
+def speed_part(case, tiny_case, rehearsed=f"{OWN_PROGRAMS} eager"):
+    """A part that measures kiln, operator by operator and by graphs, PyTorch and torch.compile in turns on
+    one case of real size; the rehearsal leaves out programs that compile for a minute."""
 
     def part(setting):
         programs = chosen_programs(setting, case, rehearsed)
@@ -109,15 +113,15 @@ def chosen_programs(setting, case, rehearsed):
     python = setting.python_with_torch()
     if not python:
         setting.note("no Python with torch: kiln alone")
-        return "kiln"
+        return OWN_PROGRAMS
     if case.startswith("t5") and setting.run([python, "-c", "import importlib.util as u; print(bool(u.find_spec('transformers')))"]).strip() != "True":
         setting.note("no transformers: kiln alone")
-        return "kiln"
-    wanted = rehearsed if setting.is_rehearsal else "kiln eager compile"
+        return OWN_PROGRAMS
+    wanted = rehearsed if setting.is_rehearsal else f"{OWN_PROGRAMS} eager compile"
     # torch.compile generates C++ on the CPU, and a launcher in C for each kernel on a GPU.
     if "compile" in wanted and not any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "gcc", "cc"))):
         setting.note("no C++ compiler for torch.compile: kiln and eager alone")
-        return "kiln eager"
+        return f"{OWN_PROGRAMS} eager"
     return wanted
 
 

@@ -93,6 +93,13 @@ TRIALS = {
         "lstm", ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4") + TINY_TEXT, trials=2,
         sets=("sweep.grid.train.precision=[amp-bf16]", GRAPHS), tiny_environment=AS_ON_CUDA, expected={"learns": False},
     ),
+    # One length of prompts and responses, so that every batch has the shape that was recorded.
+    "graphs-seq2seq": Trial(
+        "seq2seq",
+        ("model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
+         "model.vocabulary=63", "data.num_workers=1", "train.batch_size=4"),
+        trials=2, sets=("sweep.grid.train.evaluate.generate.beams=[1]", "data.length_bucket=64", GRAPHS), tiny_environment=AS_ON_CUDA, expected={"learns": False},
+    ),
     "products": Trial(
         "products", ("model.size=64", "sweep.grid.train.precision=[f32, bf16]"), trials=3, tiny_trials=2, expected={"trains": False, "copies": False}
     ),
@@ -220,6 +227,7 @@ def check_products(setting, checks, run):
 EXTRA = {
     "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
     "products": check_products, "graphs-gpt": check_graphs, "graphs-resnet50": check_graphs, "graphs-lstm": check_graphs,
+    "graphs-seq2seq": check_graphs,
 }
 
 

@@ -6,6 +6,9 @@
 //! and CPU seconds of one step (CPU time is less shaken by a busy machine), the loss after it, the
 //! most memory so far, and the model FLOPs of one step (empty where there is no formula).
 //!
+//! With `--graphs` at the end, `train.cuda_graph` is on and steps are replayed. On the CPU, as on a
+//! trial's, that has an effect with `KILN_CUDA_BRANCHES=1` alone.
+//!
 //! With `--operators` at the end it prints instead which of libtorch's operators that compute one
 //! step asks for, one a line; `step-speed --operators` alone picks them out of lines with depth and
 //! name on standard input (`benches/operators.sh`).
@@ -30,6 +33,7 @@ use kiln_core::{
         data::{ImageShape, PairCounts, PairShape, PanelShape},
     },
     plan::TrialFile,
+    spec::CudaGraph,
 };
 use kiln_trial::{
     TrialError,
@@ -47,8 +51,10 @@ use serde_json::{Value, json};
 
 const WARM_UP_STEPS: usize = 3;
 const BLOCKS: usize = 5;
-const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--operators], or \
-                     step-speed --operators";
+/// Further ones where steps are recorded: one that is recorded, and one that is replayed.
+const RECORDED_STEPS: usize = 2;
+const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--graphs | \
+                     --operators], or step-speed --operators";
 
 /// One model with its batches and how it is trained; `model`, `data` and `train` as in a trial
 /// file.
@@ -77,9 +83,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let ([cases, model, precision, threads, device], rest) =
         arguments.split_first_chunk().ok_or(USAGE)?;
-    let counts_operators = match rest {
-        [] => false,
-        [option] if option == "--operators" => true,
+    let (counts_operators, replays) = match rest {
+        [] => (false, false),
+        [option] if option == "--operators" => (true, false),
+        [option] if option == "--graphs" => (false, true),
         _ => return Err(USAGE.into()),
     };
     let mut cases: BTreeMap<String, Case> = serde_json::from_str(
@@ -88,7 +95,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let case = cases
         .remove(model)
         .ok_or_else(|| format!("no model `{model}`; there are {:?}", cases.keys()))?;
-    let file = case.trial_file(precision, threads.parse()?, device)?;
+    let mut file = case.trial_file(precision, threads.parse()?, device)?;
+    if replays {
+        file.train.cuda_graph = CudaGraph::On;
+    }
     let rate = case.train["optimizer"]["learning_rate"]
         .as_f64()
         .ok_or("a case without a learning rate")?;
@@ -100,6 +110,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut learner = Learner::build(&file, case.input_shape())?;
     for step in 0..WARM_UP_STEPS {
         train(&mut learner, step, &case.batch(step), rate)?;
+    }
+    if replays {
+        let first = &case.batch(0);
+        (0..RECORDED_STEPS).try_for_each(|_| train(&mut learner, 0, first, rate))?;
+        let note = learner.step_note().unwrap_or_default();
+        if !note.starts_with("1 steps replayed") {
+            return Err(format!("no step was replayed: {note}").into());
+        }
     }
     if counts_operators {
         let batch = case.batch(WARM_UP_STEPS);
@@ -150,8 +168,8 @@ fn print_work(operators: &[RecordedOperator]) -> Result<(), Box<dyn Error>> {
 /// Peak memory in bytes: on a GPU what the allocator handed out since the warm-up, on the CPU the
 /// resident memory of the whole process.
 fn peak_bytes(learner: &Learner) -> Result<u64, Box<dyn Error>> {
-    if let Some(stats) = learner.device().allocator() {
-        return Ok(stats.peak_allocated_bytes);
+    if let Some(peak) = learner.peak_allocated_bytes() {
+        return Ok(peak);
     }
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status

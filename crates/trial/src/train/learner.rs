@@ -239,6 +239,18 @@ impl Learner {
         self.skipped_steps
     }
 
+    /// The way in which its steps were run, where `train.cuda_graph` asked for one.
+    pub fn step_note(&self) -> Option<String> {
+        self.runner.note()
+    }
+
+    /// Most bytes that were allocated on the device at once; `None` on the CPU. The allocator does
+    /// not see the replays of recorded steps.
+    pub fn peak_allocated_bytes(&self) -> Option<u64> {
+        let seen = self.device.allocator()?.peak_allocated_bytes;
+        Some(seen.max(self.runner.peak_allocated_bytes().unwrap_or(0)))
+    }
+
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
     pub fn evaluate(&mut self, batch: DeviceBatch) -> Result<(), TrialError> {
         self.evaluator.add(&self.state, batch)
@@ -265,13 +277,10 @@ impl DeviceWork for Learner {
         self.device.wait()
     }
 
-    /// The allocator does not see the replays of recorded steps.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
-        let peaks = self.device.allocator_peaks()?;
-        let recorded = self.runner.peak_allocated_bytes().unwrap_or(0);
         Some(AllocatorPeaks {
-            allocated_bytes: peaks.allocated_bytes.max(recorded),
-            ..peaks
+            allocated_bytes: self.peak_allocated_bytes()?,
+            ..self.device.allocator_peaks()?
         })
     }
 
@@ -355,7 +364,7 @@ impl Trainable for Learner {
     }
 
     fn step_note(&self) -> Option<String> {
-        self.runner.note()
+        Self::step_note(self)
     }
 
     fn save(&self, folder: &Path) -> Result<Counters, TrialError> {
