@@ -27,6 +27,7 @@ struct Place {
 
 /// Reads the gradient of one leaf.
 type Leaf<'a> = &'a dyn Fn(&Gradients) -> Vec<f32>;
+type OwnLeaf = Box<dyn Fn(&Gradients) -> Vec<f32>>;
 /// The values of an operation, then the gradients of its leaves.
 type Found = Vec<Vec<f32>>;
 type Case = (String, Box<dyn Fn(&Place) -> Found>);
@@ -131,7 +132,7 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
         .unwrap()
 }
 
-fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> {
+fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> + use<D> {
     let tensor = tensor.clone();
     move |gradients| numbers(tensor.grad(gradients).expect("the leaf has a gradient"))
 }
@@ -376,11 +377,11 @@ fn lstms() -> Vec<Case> {
                 .of_rows(2)
             });
             let (out, after) = on.ops.lstm(x.clone(), &weights, before, 0.0);
-            let readers: Vec<Box<dyn Fn(&Gradients) -> Vec<f32>>> = weights
+            let readers: Vec<OwnLeaf> = weights
                 .iter()
                 .flat_map(|layer| {
                     [
-                        Box::new(leaf(&layer.input)) as Box<dyn Fn(&Gradients) -> Vec<f32>>,
+                        Box::new(leaf(&layer.input)) as OwnLeaf,
                         Box::new(leaf(&layer.state)),
                         Box::new(leaf(&layer.input_bias)),
                         Box::new(leaf(&layer.state_bias)),
