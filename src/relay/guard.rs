@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `killall -9 kiln`.
 const NAME: &std::ffi::CStr = c"trial-relay";
 
-/// Whether the relay was told to stop.
+/// Whether the relay was told to stop, or kiln has ended.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     told: Arc<AtomicBool>,
@@ -74,6 +74,9 @@ fn watch(parent: Option<Pid>, told: &AtomicBool) {
         });
         let sender = next_signal(patience);
         if getppid() != parent {
+            // Before they are: a shell whose last child is ended may end with status 0, which would
+            // be a success, and after `prepare` a reason to start the program.
+            told.store(true, Ordering::Relaxed);
             processes::end_descendants(PATIENCE);
             // With the relay ends what still is in the group that kiln made for the trial.
             if getpgrp() == getpid() {
