@@ -8,19 +8,23 @@
 
 use burn::tensor::{FloatDType, Gradients, Int, Tensor, TensorData};
 use kiln_core::{
-    plan::ChildDevice,
+    kinds::random::{SplitMix64, mix},
     spec::{Engine, Precision},
 };
 use kiln_trial::engine::{
     After, ConvGeometry, ConvNormWeights, EngineDevice, IGNORED_TARGET, LstmState, LstmWeights,
-    Ops, RunningStats, libtorch::force_cuda_branches,
+    Ops, RunningStats,
 };
 
-use crate::common::{is_cuda, slack};
+use crate::common::{
+    engines, is_cuda, slack,
+    tensors::{Forced, numbers, of_products, opened},
+};
 
 /// A device, and the arithmetic in which an operation runs there.
 struct Place {
     precision: Precision,
+    cuda_ways: bool,
     device: EngineDevice,
     ops: Ops,
 }
@@ -33,24 +37,12 @@ type Found = Vec<Vec<f32>>;
 type Case = (String, Box<dyn Fn(&Place) -> Found>);
 
 impl Place {
-    fn flex() -> Self {
-        Self::open(Engine::Flex, ChildDevice::Cpu, Precision::F32, false)
-    }
-
-    fn libtorch(precision: Precision, cuda_ways: bool) -> Self {
-        let kind = if is_cuda() {
-            ChildDevice::Cuda
-        } else {
-            ChildDevice::Cpu
-        };
-        Self::open(Engine::Libtorch, kind, precision, cuda_ways)
-    }
-
-    fn open(engine: Engine, kind: ChildDevice, precision: Precision, cuda_ways: bool) -> Self {
-        let device = EngineDevice::open(engine, kind, 1).unwrap();
+    fn open(engine: Engine, precision: Precision, cuda_ways: bool) -> Self {
+        let device = opened(engine);
         device.set_precision(precision).unwrap();
         Self {
             precision,
+            cuda_ways,
             device,
             ops: Ops::new(engine, precision).unwrap().on_cuda(cuda_ways),
         }
@@ -76,13 +68,8 @@ impl Place {
         Tensor::from_data(values(shape, salt), self.device.plain())
     }
 
-    /// In the format in which products leave it.
     fn of_products<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        match self.precision {
-            Precision::AmpBf16 => x.cast(FloatDType::BF16),
-            Precision::AmpF16 => x.cast(FloatDType::F16),
-            _ => x,
-        }
+        of_products(self.precision, x)
     }
 
     fn integers<const D: usize>(&self, numbers: Vec<i64>, shape: [usize; D]) -> Tensor<D, Int> {
@@ -111,25 +98,12 @@ impl Place {
 
 /// Values without pattern between −1 and 1, the same on each engine, that each format holds exactly.
 fn values<const D: usize>(shape: [usize; D], salt: usize) -> TensorData {
+    let mut random = SplitMix64::new(mix(salt as u64));
     let count: usize = shape.iter().product();
-    // Source of the mixing: SplitMix64 (Steele, Lea & Flood 2014).
-    let number = |at: usize| {
-        let mut mixed = ((at + 1) as u64)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .wrapping_add((salt as u64).wrapping_mul(0xD1B5_4A32_D192_ED03));
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed >> 58) as f32) / 32.0 - 1.0
-    };
-    TensorData::new((0..count).map(number).collect::<Vec<f32>>(), shape)
-}
-
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor
-        .cast(FloatDType::F32)
-        .into_data()
-        .try_to_vec()
-        .unwrap()
+    let numbers: Vec<f32> = (0..count)
+        .map(|_| random.below(64) as f32 / 32.0 - 1.0)
+        .collect();
+    TensorData::new(numbers, shape)
 }
 
 fn leaf<const D: usize>(tensor: &Tensor<D>) -> impl Fn(&Gradients) -> Vec<f32> + use<D> {
@@ -549,37 +523,36 @@ fn allowed(precision: Precision) -> [f64; 2] {
 fn equal_composed_ones(cases: &[Case]) {
     // No ways but those of CUDA are on a GPU.
     let ways: &[bool] = if is_cuda() { &[true] } else { &[false, true] };
-    let places: Vec<(String, Place)> = [
+    let places: Vec<Place> = [
         Precision::F32,
         Precision::AmpBf16,
         Precision::AmpF16,
         Precision::Bf16,
     ]
     .into_iter()
-    .flat_map(|precision| ways.iter().map(move |ways| (precision, *ways)))
-    .map(|(precision, cuda_ways)| {
-        let name = format!(
-            "{}{}",
-            precision.name(),
-            if cuda_ways { ", ways of CUDA" } else { "" }
-        );
-        (name, Place::libtorch(precision, cuda_ways))
+    .flat_map(|precision| {
+        ways.iter()
+            .map(move |ways| Place::open(Engine::Libtorch, precision, *ways))
     })
     .collect();
+    let flex = Place::open(Engine::Flex, Precision::F32, false);
     let mut wrong = Vec::new();
     for (name, run) in cases {
-        let composed = run(&Place::flex());
-        for (of_place, place) in &places {
-            force_cuda_branches(of_place.ends_with("CUDA"));
+        let composed = run(&flex);
+        for place in &places {
+            let forced = place.cuda_ways.then(Forced::begin);
             let fused = run(place);
-            force_cuda_branches(false);
+            drop(forced);
             assert_eq!(fused.len(), composed.len(), "{name}");
             let allowed = allowed(place.precision);
             for (part, (fused, composed)) in fused.iter().zip(&composed).enumerate() {
                 let found = distances(fused, composed);
                 if !(found[0] <= allowed[0] && found[1] <= allowed[1]) {
                     wrong.push(format!(
-                        "{name} in {of_place}, part {part}: {found:?}, allowed {allowed:?}"
+                        "{name} in {}, ways of CUDA: {}, part {part}: {found:?}, allowed \
+                         {allowed:?}",
+                        place.precision.name(),
+                        place.cuda_ways
                     ));
                 }
             }
@@ -611,4 +584,25 @@ fn lstm_layers_equal_composed_ones() {
 #[test]
 fn convolutions_equal_composed_ones() {
     equal_composed_ones(&convolutions());
+}
+
+#[test]
+fn the_largest_values_of_a_row_come_first_with_their_columns() {
+    for &engine in engines() {
+        let x = Tensor::<2>::from_data(
+            [[0.5, 3.0, -1.0, 2.0], [7.0, 0.0, 8.0, -2.0]],
+            opened(engine).plain(),
+        );
+        let (values, columns) = Ops::new(engine, Precision::F32).unwrap().largest(x, 3);
+        assert_eq!(
+            numbers(values),
+            [3.0, 2.0, 0.5, 8.0, 7.0, 0.0],
+            "{engine:?}"
+        );
+        assert_eq!(
+            columns.into_data().iter::<i64>().collect::<Vec<_>>(),
+            [1, 3, 0, 2, 0, 1],
+            "{engine:?}"
+        );
+    }
 }

@@ -9,36 +9,17 @@ use kiln_core::{
     spec::{Engine, Precision},
 };
 use kiln_trial::{
-    engine::{
-        libtorch::force_cuda_branches,
-        recorder::{RecordedOperator, record_operators},
-    },
+    engine::recorder::{RecordedOperator, record_operators},
     train::Learner,
 };
 
 use crate::{
-    common::alone_with_the_generator_of,
+    common::{alone_with_the_generator_of, tensors::Forced},
     parity::{Reference, all_references, file},
 };
 
 /// Steps before the recorded ones: an optimizer's first step may differ.
 const WARM_UP: u64 = 4;
-
-/// Ways meant for CUDA on this thread, as long as it lives.
-struct Forced;
-
-impl Forced {
-    fn begin() -> Self {
-        force_cuda_branches(true);
-        Self
-    }
-}
-
-impl Drop for Forced {
-    fn drop(&mut self) {
-        force_cuda_branches(false);
-    }
-}
 
 fn learner(reference: &Reference, precision: Precision) -> (TrialFile, Learner) {
     let mut file = file(reference, Engine::Libtorch);

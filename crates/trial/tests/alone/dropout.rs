@@ -6,38 +6,25 @@
 )]
 
 use burn::tensor::{FloatDType, Tensor};
-use kiln_core::{
-    plan::ChildDevice,
-    spec::{Engine, Precision},
-};
+use kiln_core::spec::{Engine, Precision};
 use kiln_trial::engine::{EngineDevice, Ops};
 
-use crate::common::{alone_with_the_generator_of, engines, is_cuda};
+use crate::common::{
+    alone_with_the_generator_of, engines, is_cuda,
+    tensors::{numbers, of_products, opened},
+};
 
-fn open(engine: Engine) -> EngineDevice {
-    let kind = if engine == Engine::Libtorch && is_cuda() {
-        ChildDevice::Cuda
-    } else {
-        ChildDevice::Cpu
-    };
-    let device = EngineDevice::open(engine, kind, 1).unwrap();
+fn seeded(engine: Engine) -> EngineDevice {
+    let device = opened(engine);
     device.seed(20_261_127).unwrap();
     device
-}
-
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor
-        .cast(FloatDType::F32)
-        .into_data()
-        .try_to_vec()
-        .unwrap()
 }
 
 #[test]
 fn the_mean_of_dropped_values_stays_and_the_gradient_has_the_same_mask() {
     for &engine in engines() {
         let _alone = alone_with_the_generator_of(engine);
-        let x = Tensor::<2>::ones([100, 100], &open(engine).with_gradients()).require_grad();
+        let x = Tensor::<2>::ones([100, 100], &seeded(engine).with_gradients()).require_grad();
         let ops = Ops::new(engine, Precision::F32).unwrap().on_cuda(is_cuda());
         let dropped = ops.dropout(x.clone(), 0.25);
         let gradient = x.grad(&dropped.clone().sum().backward()).unwrap();
@@ -70,7 +57,7 @@ const WIDTH: usize = 16;
 /// the sum of the outputs over time if both have the same mask.
 fn attention(engine: Engine, precision: Precision, dropout: f64) {
     let _alone = alone_with_the_generator_of(engine);
-    let device = open(engine);
+    let device = seeded(engine);
     device.set_precision(precision).unwrap();
     let ops = Ops::new(engine, precision).unwrap().on_cuda(is_cuda());
     let inner = HEADS * WIDTH;
@@ -83,15 +70,10 @@ fn attention(engine: Engine, precision: Precision, dropout: f64) {
         2,
     );
     let others = others.autodiff().require_grad();
-    let narrow = |x: Tensor<3>| match precision {
-        Precision::AmpBf16 => x.cast(FloatDType::BF16),
-        Precision::AmpF16 => x.cast(FloatDType::F16),
-        _ => x,
-    };
     let added = ops.added_to_scores(None, None);
     let out = ops.attention_to(
-        narrow(queries),
-        narrow(others.clone()),
+        of_products(precision, queries),
+        of_products(precision, others.clone()),
         &added,
         HEADS,
         dropout,

@@ -4,11 +4,10 @@
 //! accumulation, dropout, the loss scale, every optimizer, memories of recurrent models, batches of
 //! several shapes, resuming.
 
-use kiln_trial::engine::libtorch::force_cuda_branches;
-
 use crate::common::{
     attempts::{Case, GPT, LSTM, MLP, PANEL, RESNET, SEQ2SEQ, trains_alike_recorded},
     is_cuda,
+    tensors::Forced,
 };
 
 /// Steps that the notes of two attempts say were replayed, and shapes that were recorded in the
@@ -23,7 +22,7 @@ fn replayed(notes: &[String; 2]) -> ([u64; 2], u64) {
 
 #[test]
 fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_operator() {
-    force_cuda_branches(true);
+    let _forced = Forced::begin();
     let scaled = "precision: amp-f16, batch_size: 4, grad_accumulation: 3, steps: 60, clip_norm: \
                   1.0, evaluate: {every: 30}, learning_rate_schedule: {kind: linear, warmup_steps: \
                   10}";
@@ -93,5 +92,4 @@ fn recorded_steps_of_every_model_have_the_losses_of_steps_made_operator_by_opera
             case.name
         );
     }
-    force_cuda_branches(false);
 }

@@ -11,6 +11,7 @@
 #![allow(dead_code, reason = "each test executable uses a part of these")]
 
 pub(crate) mod attempts;
+pub(crate) mod tensors;
 
 use std::{
     env, fs,

@@ -1,5 +1,5 @@
-//! Number formats of the operations, what they write over, and which of libtorch's operators they
-//! call. That fused operations equal composed ones is in `tests/operations.rs`.
+//! On libtorch: number formats of the operations, what they write over, and which of libtorch's
+//! operators they call. That fused operations equal composed ones is in `tests/operations.rs`.
 
 use burn::tensor::{DType, Device, TensorData};
 
@@ -9,25 +9,18 @@ use crate::engine::{
     recorder::{RecordedOperator, record_operators},
 };
 
-fn device(engine: Engine) -> Device {
-    match engine {
-        Engine::Libtorch => Device::libtorch().autodiff(),
-        Engine::Flex => Device::flex().autodiff(),
-        Engine::Own(_) => unreachable!("kiln-trial has no device of a program of one's own"),
-    }
-}
-
-/// Values without pattern, the same on each engine.
-fn values<const D: usize>(shape: [usize; D], salt: usize, engine: Engine) -> Tensor<D> {
+/// Values without pattern.
+fn values<const D: usize>(shape: [usize; D], salt: usize) -> Tensor<D> {
     let count: usize = shape.iter().product();
     let numbers: Vec<f32> = (0..count)
         .map(|at| ((at * 37 + salt * 101) % 64) as f32 / 32.0 - 1.0)
         .collect();
-    Tensor::from_data(TensorData::new(numbers, shape), &device(engine)).require_grad()
+    let device = Device::libtorch().autodiff();
+    Tensor::from_data(TensorData::new(numbers, shape), &device).require_grad()
 }
 
-fn arithmetic(engine: Engine) -> Ops {
-    Ops::new(engine, Precision::F32).unwrap()
+fn in_f32() -> Ops {
+    Ops::new(Engine::Libtorch, Precision::F32).unwrap()
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
@@ -39,11 +32,11 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 fn the_product_of_one_row_without_gradients_is_that_of_the_row_among_others() {
     for inputs in [1, 15, 31, 32, 33, 64, 100, 257] {
         let plain = |tensor: Tensor<2>| tensor.inner();
-        let ops = arithmetic(Engine::Libtorch).evaluating();
-        let x = plain(values([3, inputs], 1, Engine::Libtorch));
-        let [first, second] = [(7, 2), (4, 3)]
-            .map(|(out, salt)| plain(values([out, inputs], salt, Engine::Libtorch)));
-        let bias = values::<1>([7], 4, Engine::Libtorch).inner();
+        let ops = in_f32().evaluating();
+        let x = plain(values([3, inputs], 1));
+        let [first, second] =
+            [(7, 2), (4, 3)].map(|(out, salt)| plain(values([out, inputs], salt)));
+        let bias = values::<1>([7], 4).inner();
         let all = [
             ops.linear(x.clone(), first.clone(), Some(bias.clone())),
             ops.linear(x.clone(), first.clone(), None),
@@ -67,10 +60,10 @@ fn the_product_of_one_row_without_gradients_is_that_of_the_row_among_others() {
 
 #[test]
 fn the_loss_does_not_write_over_logits_that_others_hold() {
-    let logits = values([4, 9], 1, Engine::Libtorch) * 2.0;
+    let logits = values([4, 9], 1) * 2.0;
     let before = numbers(logits.clone());
     let targets = Tensor::<1, Int>::from_data([2, 1, 8, 0], &Device::libtorch());
-    let loss = arithmetic(Engine::Libtorch).cross_entropy(logits.clone(), targets, 0.0);
+    let loss = in_f32().cross_entropy(logits.clone(), targets, 0.0);
     drop(loss.backward());
     assert_eq!(numbers(logits), before);
 }
@@ -87,15 +80,8 @@ fn under_mixed_precision_products_are_narrow_and_gradients_and_losses_f32() {
 
 fn mixed(precision: Precision, narrow: DType) {
     let ops = Ops::new(Engine::Libtorch, precision).unwrap();
-    let (x, w, b) = (
-        values([2, 3, 8], 1, Engine::Libtorch),
-        values([24, 8], 2, Engine::Libtorch),
-        values([24], 3, Engine::Libtorch),
-    );
-    let (gain, shift) = (
-        values([8], 4, Engine::Libtorch),
-        values([8], 5, Engine::Libtorch),
-    );
+    let (x, w, b) = (values([2, 3, 8], 1), values([24, 8], 2), values([24], 3));
+    let (gain, shift) = (values([8], 4), values([8], 5));
     let normed = ops.layer_norm(x.clone(), gain.clone(), Some(shift.clone()));
     assert_eq!(normed.dtype(), DType::F32);
     let qkv = ops.linear(normed, w.clone(), Some(b.clone()));
@@ -104,7 +90,7 @@ fn mixed(precision: Precision, narrow: DType) {
     assert_eq!(branch.dtype(), narrow);
     let stream = ops.residual(x.clone(), branch);
     assert_eq!(stream.dtype(), DType::F32);
-    let head = values([9, 8], 6, Engine::Libtorch);
+    let head = values([9, 8], 6);
     let logits = ops.linear(stream, head.clone(), None).reshape([6, 9]);
     assert_eq!(logits.dtype(), narrow);
     let loss = ops.cross_entropy(
@@ -123,43 +109,22 @@ fn mixed(precision: Precision, narrow: DType) {
     }
 }
 
-#[test]
-fn the_largest_values_of_a_row_come_first_with_their_columns() {
-    for engine in [Engine::Libtorch, Engine::Flex] {
-        let x = Tensor::<2>::from_data(
-            [[0.5, 3.0, -1.0, 2.0], [7.0, 0.0, 8.0, -2.0]],
-            &device(engine).inner(),
-        );
-        let (values, columns) = arithmetic(engine).largest(x, 3);
-        assert_eq!(
-            numbers(values),
-            [3.0, 2.0, 0.5, 8.0, 7.0, 0.0],
-            "{engine:?}"
-        );
-        assert_eq!(
-            columns.into_data().iter::<i64>().collect::<Vec<_>>(),
-            [1, 3, 0, 2, 0, 1],
-            "{engine:?}"
-        );
-    }
-}
-
 /// Operators by name of a pass over two layers of an LSTM with states of more rows than the
 /// batch has.
 fn lstm_operators(ops: Ops, dropout: f64) -> Vec<RecordedOperator> {
-    let state = |salt: usize| plain(values([2, 3, 3], salt, Engine::Libtorch));
+    let state = |salt: usize| plain(values([2, 3, 3], salt));
     let before = LstmState {
         hidden: state(6),
         cell: state(7),
     }
     .of_rows(2);
     let layers = [4, 3].map(|inputs| LstmWeights {
-        input: values([12, inputs], 2, Engine::Libtorch),
-        state: values([12, 3], 3, Engine::Libtorch),
-        input_bias: values([12], 4, Engine::Libtorch),
-        state_bias: values([12], 5, Engine::Libtorch),
+        input: values([12, inputs], 2),
+        state: values([12, 3], 3),
+        input_bias: values([12], 4),
+        state_bias: values([12], 5),
     });
-    let x = values([2, 5, 4], 1, Engine::Libtorch);
+    let x = values([2, 5, 4], 1);
     record_operators(|| Ok(ops.lstm(x, &layers, Some(before), dropout)))
         .unwrap()
         .1
@@ -175,7 +140,7 @@ fn count(operators: &[RecordedOperator], name: &str) -> usize {
 /// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous").
 #[test]
 fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
-    let operators = lstm_operators(arithmetic(Engine::Libtorch), 0.0);
+    let operators = lstm_operators(in_f32(), 0.0);
     let lstm = operators
         .iter()
         .find(|operator| operator.name == "aten::lstm")
@@ -191,7 +156,7 @@ fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
 
 #[test]
 fn on_cuda_no_dropout_is_left_to_cudnn() {
-    let cpu = arithmetic(Engine::Libtorch);
+    let cpu = in_f32();
     let dropped = |operators: &[RecordedOperator]| {
         count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout")
     };
@@ -220,10 +185,10 @@ fn on_cuda_no_dropout_is_left_to_cudnn() {
 /// The largest buffer of a language model, its logits in f32, exists once.
 #[test]
 fn the_log_probabilities_of_bf16_logits_overwrite_their_copy_in_f32() {
-    let ops = arithmetic(Engine::Libtorch).on_cuda(true);
+    let ops = in_f32().on_cuda(true);
     let of = |dtype: DType| {
         let float = burn::tensor::FloatDType::from(dtype);
-        let logits = values([6, 40], 1, Engine::Libtorch).cast(float);
+        let logits = values([6, 40], 1).cast(float);
         let targets = Tensor::<1, Int>::from_data([3, 1, 4, 1, 5, 9], &Device::libtorch());
         force_cuda_branches(true);
         let recorded = record_operators(|| Ok(ops.cross_entropy(logits, targets, 0.0)));
@@ -249,12 +214,9 @@ fn the_log_probabilities_of_bf16_logits_overwrite_their_copy_in_f32() {
 
 #[test]
 fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
-    let ops = arithmetic(Engine::Libtorch).on_cuda(true);
+    let ops = in_f32().on_cuda(true);
     let mask = Tensor::<4>::zeros([2, 1, 1, 13], &Device::libtorch());
-    let (q, kv) = (
-        values([2, 3, 8], 1, Engine::Libtorch),
-        values([2, 13, 16], 2, Engine::Libtorch),
-    );
+    let (q, kv) = (values([2, 3, 8], 1), values([2, 13, 16], 2));
     let with_layer = |added: &AddedToScores| {
         force_cuda_branches(true);
         let recorded =
@@ -305,7 +267,7 @@ fn with_layer_result(ops: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToSco
 /// cuDNN drops in sixteenths and plans each shape anew.
 #[test]
 fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay() {
-    let qkv = values([2, 6, 24], 1, Engine::Libtorch);
+    let qkv = values([2, 6, 24], 1);
     // The switch is the process's, and other tests turn it too.
     let allowed = |ops: Ops, qkv: Tensor<3>, dropout: f64, expected: bool| {
         (0..1000).any(|_| {
@@ -313,7 +275,7 @@ fn cudnn_may_compute_attention_only_where_it_drops_what_is_asked_and_shapes_stay
             crate::engine::libtorch::cudnn_attention_allowed() == expected
         })
     };
-    let ops = arithmetic(Engine::Libtorch);
+    let ops = in_f32();
     for (dropout, expected) in [(0.0, true), (0.125, true), (0.1, false)] {
         assert!(
             allowed(ops, qkv.clone(), dropout, expected),
@@ -331,15 +293,15 @@ fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
     let of = |precision, dtype: DType| {
         let float = burn::tensor::FloatDType::from(dtype);
         let ops = Ops::new(Engine::Libtorch, precision).unwrap();
-        let matrix = |inputs: usize, salt| values([12, inputs], salt, Engine::Libtorch).cast(float);
-        let bias = || values([12], 4, Engine::Libtorch).cast(float);
+        let matrix = |inputs: usize, salt| values([12, inputs], salt).cast(float);
+        let bias = || values([12], 4).cast(float);
         let layer = LstmWeights {
             input: matrix(4, 2),
             state: matrix(3, 3),
             input_bias: bias(),
             state_bias: bias(),
         };
-        let x = values([2, 5, 4], 1, Engine::Libtorch).cast(float);
+        let x = values([2, 5, 4], 1).cast(float);
         let (out, after) = ops.lstm(x.clone(), std::slice::from_ref(&layer), None, 0.0);
         assert_eq!(
             (after.hidden.dtype(), after.cell.dtype()),
@@ -358,11 +320,7 @@ fn lstm_layers_compute_in_the_format_of_products_and_remember_in_f32() {
 fn f32_and_tf32_multiply_f32_factors_as_they_are() {
     for precision in [Precision::F32, Precision::Tf32] {
         let ops = Ops::new(Engine::Libtorch, precision).unwrap();
-        let product = ops.linear(
-            values([6, 8], 1, Engine::Libtorch),
-            values([5, 8], 2, Engine::Libtorch),
-            None,
-        );
+        let product = ops.linear(values([6, 8], 1), values([5, 8], 2), None);
         assert_eq!(product.dtype(), DType::F32, "{precision:?}");
     }
 }
