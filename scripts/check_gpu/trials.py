@@ -13,6 +13,12 @@ from check_gpu.tables import Expected, Run, check_mfu, check_run
 TINY = ("train.steps=10", "train.cpu_threads=1", "measure.warmup_steps=2")
 TINY_GPT = ("model.d_model=32", "model.num_layers=1", "model.num_heads=2", "model.seq_len=32", "train.batch_size=4")
 TINY_TEXT = ("data.characters=20000", "data.num_workers=1")
+TINY_LSTM = ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4", *TINY_TEXT)
+TINY_RESNET50 = ("model.width=2", "data.images=80", "data.valid_images=10", "data.image_size=32", "data.num_workers=1", "train.batch_size=8")
+TINY_T5 = (
+    "model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
+    "model.vocabulary=63", "data.num_workers=1", "train.batch_size=4",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +45,12 @@ AS_ON_CUDA = {"KILN_CUDA_BRANCHES": "1"}
 
 TRIALS = {
     "gpt": Trial("gpt", TINY_GPT + TINY_TEXT),
-    "lstm-dropout": Trial("lstm", ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4") + TINY_TEXT, trials=2),
+    "lstm-dropout": Trial("lstm", TINY_LSTM, trials=2),
     "panel-lstm": Trial("panel-lstm", ("model.hidden=16", "model.symbol_width=4", "model.num_layers=2", "train.batch_size=8"), expected={"learns": False}),
     "mlp": Trial("mlp", ("model.hidden=32", "model.seq_len=16", "train.batch_size=8", "data.characters=20000")),
     "resnet50": Trial(
         "resnet50",
-        ("model.width=2", "data.images=80", "data.valid_images=10", "data.image_size=32", "data.num_workers=1", "train.batch_size=8"),
+        TINY_RESNET50,
         expected={"learns": False},
     ),
     "resnet18": Trial(
@@ -54,8 +60,7 @@ TRIALS = {
     ),
     "seq2seq": Trial(
         "seq2seq",
-        ("model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
-         "model.vocabulary=63", "data.num_workers=1", "train.batch_size=4", "train.evaluate.generate.rows=4", "train.evaluate.generate.max_tokens=6"),
+        TINY_T5 + ("train.evaluate.generate.rows=4", "train.evaluate.generate.max_tokens=6"),
         trials=2,
     ),
     "shakespeare": Trial(
@@ -86,18 +91,17 @@ TRIALS = {
     ),
     "graphs-resnet50": Trial(
         "resnet50",
-        ("model.width=2", "data.images=80", "data.valid_images=10", "data.image_size=32", "data.num_workers=1", "train.batch_size=8"),
+        TINY_RESNET50,
         trials=2, sets=(GRAPHS,), tiny_environment=AS_ON_CUDA, expected={"learns": False},
     ),
     "graphs-lstm": Trial(
-        "lstm", ("model.d_model=16", "model.hidden=16", "model.seq_len=8", "train.batch_size=4") + TINY_TEXT, trials=2,
+        "lstm", TINY_LSTM, trials=2,
         sets=("sweep.grid.train.precision=[amp-bf16]", GRAPHS), tiny_environment=AS_ON_CUDA, expected={"learns": False},
     ),
     # One length of prompts and responses, so that every batch has the shape that was recorded.
     "graphs-seq2seq": Trial(
         "seq2seq",
-        ("model.d_model=16", "model.d_kv=8", "model.d_ff=32", "model.num_heads=2", "model.encoder_layers=1", "model.decoder_layers=1",
-         "model.vocabulary=63", "data.num_workers=1", "train.batch_size=4"),
+        TINY_T5,
         trials=2, sets=("sweep.grid.train.evaluate.generate.beams=[1]", "data.length_bucket=64", GRAPHS), tiny_environment=AS_ON_CUDA, expected={"learns": False},
     ),
     "products": Trial(
@@ -226,8 +230,7 @@ def check_products(setting, checks, run):
 
 EXTRA = {
     "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
-    "products": check_products, "graphs-gpt": check_graphs, "graphs-resnet50": check_graphs, "graphs-lstm": check_graphs,
-    "graphs-seq2seq": check_graphs,
+    "products": check_products, **{name: check_graphs for name in TRIALS if name.startswith("graphs-")},
 }
 
 

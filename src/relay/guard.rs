@@ -74,8 +74,8 @@ fn watch(parent: Option<Pid>, told: &AtomicBool) {
         });
         let sender = next_signal(patience);
         if getppid() != parent {
-            // Before they are: a shell whose last child is ended may end with status 0, which would
-            // be a success, and after `prepare` a reason to start the program.
+            // Set before anything is ended: a shell whose last child is ended may itself end with
+            // status 0, which would count as a success, and start the program after `prepare`.
             told.store(true, Ordering::Relaxed);
             processes::end_descendants(PATIENCE);
             // With the relay ends what still is in the group that kiln made for the trial.

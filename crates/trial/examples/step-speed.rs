@@ -6,8 +6,8 @@
 //! and CPU seconds of one step (CPU time is less shaken by a busy machine), the loss after it, the
 //! most memory so far, and the model FLOPs of one step (empty where there is no formula).
 //!
-//! With `--graphs` at the end, `train.cuda_graph` is on and steps are replayed. On the CPU, as on a
-//! trial's, that has an effect with `KILN_CUDA_BRANCHES=1` alone.
+//! With `--graphs` at the end, `train.cuda_graph` is on and steps are replayed; on the CPU only if
+//! `KILN_CUDA_BRANCHES=1` is set.
 //!
 //! With `--operators` at the end it prints instead which of libtorch's operators that compute one
 //! step asks for, one a line; `step-speed --operators` alone picks them out of lines with depth and
@@ -51,7 +51,7 @@ use serde_json::{Value, json};
 
 const WARM_UP_STEPS: usize = 3;
 const BLOCKS: usize = 5;
-/// Further ones where steps are recorded: one that is recorded, and one that is replayed.
+/// Further warm-up steps with `--graphs`: one that is recorded, and one that is replayed.
 const RECORDED_STEPS: usize = 2;
 const USAGE: &str = "usage: step-speed CASES MODEL PRECISION THREADS DEVICE [--graphs | \
                      --operators], or step-speed --operators";
@@ -108,12 +108,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|flops| flops * file.train.batch_size);
     let flops = flops.map(|flops| flops.to_string()).unwrap_or_default();
     let mut learner = Learner::build(&file, case.input_shape())?;
-    for step in 0..WARM_UP_STEPS {
-        train(&mut learner, step, &case.batch(step), rate)?;
+    let recorded_steps = if replays { RECORDED_STEPS } else { 0 };
+    for step in 0..WARM_UP_STEPS + recorded_steps {
+        let batch = case.batch(step % WARM_UP_STEPS);
+        train(&mut learner, step, &batch, rate)?;
     }
     if replays {
-        let first = &case.batch(0);
-        (0..RECORDED_STEPS).try_for_each(|_| train(&mut learner, 0, first, rate))?;
         let note = learner.step_note().unwrap_or_default();
         if !note.starts_with("1 steps replayed") {
             return Err(format!("no step was replayed: {note}").into());

@@ -244,11 +244,9 @@ impl Learner {
         self.runner.note()
     }
 
-    /// Most bytes that were allocated on the device at once; `None` on the CPU. The allocator does
-    /// not see the replays of recorded steps.
+    /// Most bytes that were allocated on the device at once; `None` on the CPU.
     pub fn peak_allocated_bytes(&self) -> Option<u64> {
-        let seen = self.device.allocator()?.peak_allocated_bytes;
-        Some(seen.max(self.runner.peak_allocated_bytes().unwrap_or(0)))
+        self.allocator_peaks().map(|peaks| peaks.allocated_bytes)
     }
 
     /// Adds a batch to the current evaluation: no gradient, no dropout, no wait.
@@ -277,10 +275,13 @@ impl DeviceWork for Learner {
         self.device.wait()
     }
 
+    /// The allocator does not see the replays of recorded steps.
     fn allocator_peaks(&self) -> Option<AllocatorPeaks> {
+        let peaks = self.device.allocator_peaks()?;
+        let recorded = self.runner.peak_allocated_bytes().unwrap_or(0);
         Some(AllocatorPeaks {
-            allocated_bytes: self.peak_allocated_bytes()?,
-            ..self.device.allocator_peaks()?
+            allocated_bytes: peaks.allocated_bytes.max(recorded),
+            ..peaks
         })
     }
 
