@@ -25,7 +25,7 @@ use burn_tch::TchTensor;
 
 use super::error_from_text;
 use super::kernels::{
-    AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention,
+    self, AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention,
     conv_norm, forward, lstm,
 };
 use crate::error::TrialError;
@@ -274,6 +274,13 @@ fn around<const N: usize, const D: usize>(
     } else {
         Tensor::from_primitive::<LibTorch>(run(&inputs.map(FloatInput::into_plain), false).output)
     }
+}
+
+/// left right: [n, k] and [k, m] to [n, m]. Not part of any graph.
+pub(super) fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
+    let [left, right] = [left, right].map(|factor| FloatInput::from(factor).into_plain().tensor);
+    let found = or_panic(kernels::product(&left, &right));
+    Tensor::from_primitive::<LibTorch>(TchTensor::new(found))
 }
 
 /// The `count` largest values of each row, the largest first, and their columns; both [rows,
