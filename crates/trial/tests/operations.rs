@@ -231,6 +231,15 @@ fn values_and_rows() -> Vec<Case> {
             let indices = on.integers(vec![0, 3, 3, 6, 0, 1], [2, 3]);
             both_ways(on.ops.embedding(table.clone(), indices), &[&leaf(&table)])
         }));
+        cases.push(case(of("squared error"), move |on| {
+            let outputs = on.leaf([width, 1], 1);
+            let targets = on.constant([width], 2);
+            both_ways(
+                on.ops
+                    .squared_error(on.of_products(outputs.clone()), targets),
+                &[&leaf(&outputs)],
+            )
+        }));
         for smoothing in [0.0, 0.1] {
             let name = of(&format!("cross entropy with smoothing {smoothing}"));
             cases.push(case(name, move |on| {

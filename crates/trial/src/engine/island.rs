@@ -111,6 +111,7 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
             vec![inputs[0].clone(), output.clone()]
         }
         Operation::Relu => vec![output.clone()],
+        Operation::SquaredError => inputs.to_vec(),
         Operation::Embedding
         | Operation::Dropout { .. }
         | Operation::Residual

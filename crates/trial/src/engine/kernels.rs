@@ -93,6 +93,12 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_squared_error(
+        outputs: Handle,
+        targets: Handle,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
     fn kiln_max_pool(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_conv_norm(
         x: Handle,
@@ -219,6 +225,8 @@ pub(super) enum Operation {
         reuse: bool,
         smoothing: f64,
     },
+    /// `[outputs, targets]`; the targets get no gradient.
+    SquaredError,
     /// `[x]`.
     MaxPool,
     /// `[queries, keys and values side by side]`.
@@ -294,6 +302,7 @@ pub(super) fn forward(
                 out_place,
                 saved,
             ),
+            Operation::SquaredError => kiln_squared_error(input(0), input(1), out_place, saved),
             Operation::MaxPool => kiln_max_pool(input(0), out_place, saved),
             Operation::CausalAttention { heads, dropout } => {
                 kiln_causal_attention(input(0), heads, dropout, out_place, saved)

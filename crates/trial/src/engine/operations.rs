@@ -283,6 +283,9 @@ operations! {
     /// targets of [`IGNORED_TARGET`] are ignored. `smoothing` of each target is shared by all
     /// classes. Out [1].
     fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, smoothing: f64) -> Tensor<1>;
+
+    /// Sum of the squared differences of outputs [rows, 1] and targets [rows], f32, in f32. Out [1].
+    fn squared_error(outputs: Tensor<2>, targets: Tensor<1>) -> Tensor<1>;
 }
 
 /// Runs LSTM layers in groups of at most `at_once`, one on top of the other. `run` computes one

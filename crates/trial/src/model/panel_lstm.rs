@@ -53,7 +53,10 @@ impl PanelLstm {
         } else {
             features
         };
-        let x = Tensor::cat(vec![features, symbol.repeat_dim(1, time)], 2); // [batch, time, features + symbol_width]
+        let x = Tensor::cat(
+            vec![features, symbol.expand([batch as i64, time as i64, -1])],
+            2,
+        ); // [batch, time, features + symbol_width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
         let (x, _) = ops.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]
         let last = x.narrow(1, time - 1, 1).squeeze_dim::<2>(1); // [batch, hidden]

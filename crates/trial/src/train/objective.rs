@@ -58,9 +58,7 @@ impl BatchTarget {
             Self::Classes(classes) | Self::Labels(classes) => {
                 ops.cross_entropy(outputs, classes.clone(), smoothing)
             }
-            Self::Returns { normalized, .. } => {
-                (column(outputs) - normalized.clone()).square().sum()
-            }
+            Self::Returns { normalized, .. } => ops.squared_error(outputs, normalized.clone()),
             Self::Directions(directions) => {
                 // −log σ(z) where the direction is 1, −log σ(−z) where it is 0.
                 let signs = directions.clone().mul_scalar(2.0).sub_scalar(1.0);

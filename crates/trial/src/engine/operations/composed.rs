@@ -337,4 +337,13 @@ impl Operations for ComposedOps {
         let shared = chosen * (1.0 - smoothing) + all.mean_dim(1) * smoothing;
         (shared * counted).sum().neg()
     }
+
+    fn squared_error(self, outputs: Tensor<2>, targets: Tensor<1>) -> Tensor<1> {
+        let targets = if outputs.is_autodiff() && !targets.is_autodiff() {
+            targets.autodiff()
+        } else {
+            targets
+        };
+        (outputs.squeeze_dim::<1>(1) - targets).square().sum()
+    }
 }

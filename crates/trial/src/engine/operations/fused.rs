@@ -353,6 +353,14 @@ impl Operations for FusedOps {
             Some(targets),
         )
     }
+
+    fn squared_error(self, outputs: Tensor<2>, targets: Tensor<1>) -> Tensor<1> {
+        island(
+            Operation::SquaredError,
+            [outputs.into(), targets.into()],
+            None,
+        )
+    }
 }
 
 /// The same values in rows that begin at every eighth place, which is how libtorch's fused

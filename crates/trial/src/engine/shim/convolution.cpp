@@ -19,6 +19,11 @@ Tensor laid_out(const Tensor &tensor, at::ScalarType kind) {
   return tensor.to(tensor.options().dtype(kind), /*non_blocking=*/false, /*copy=*/false, format);
 }
 
+// The gradient of weights as they are everywhere else, by one copy or none.
+Tensor side_after_side(const Tensor &gradient, at::ScalarType kind) {
+  return gradient.scalar_type() == kind ? gradient.contiguous() : gradient.to(kind, false, false, at::MemoryFormat::Contiguous);
+}
+
 // A strided 1 x 1 convolution looks at every stride-th place alone. With few channels, side by side, the gradient of its weights as
 // oneDNN 3.10 computes it on the CPU is wrong and written past its memory (its issue 6035): below 8 channels with AVX2, 16 with AVX-512.
 const int64_t FEWEST_CHANNELS = 16;
@@ -55,7 +60,7 @@ struct SavedConvolution : Saved {
     } else if (of_input) {
       of_x = of_image.to(input_kind);
     }
-    std::vector<Tensor> found = {of_x, of_filter.to(weight_kind).contiguous(), of_scale.to(gain_kind), of_offset.to(gain_kind)};
+    std::vector<Tensor> found = {of_x, side_after_side(of_filter, weight_kind), of_scale.to(gain_kind), of_offset.to(gain_kind)};
     if (has_residual) found.push_back(of_sum.to(residual_kind));
     return found;
   }

@@ -154,13 +154,22 @@ struct SavedCrossEntropy : Saved {
 
   // Softmax minus the smoothed one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto of_each = gradient.to(at::kFloat).reshape({1});
-    auto counted = at::where(targets.ne(IGNORED), of_each, 0.0).unsqueeze(1);  // [n, 1]
+    auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
     auto of_logits = log_probabilities.exp_();
     if (smoothing > 0) of_logits.sub_(smoothing / of_logits.size(1));
-    of_logits.mul_(counted);
-    of_logits.scatter_add_(1, targets.clamp_min(0).unsqueeze(1), counted.mul(smoothing - 1.0));
+    of_logits.scatter_(1, targets.clamp_min(0).unsqueeze(1), smoothing - 1.0, "add").mul_(counted);
     return {as_kind(of_logits, logits_kind)};
+  }
+};
+
+struct SavedSquaredError : Saved {
+  Tensor outputs, targets;  // [n] f32
+  std::vector<int64_t> output_sizes;
+  at::ScalarType output_kind;
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto found = at::mse_loss_backward(gradient.reshape({}), outputs, targets, at::Reduction::Sum);
+    return {as_kind(found, output_kind).view(output_sizes)};
   }
 };
 
@@ -398,6 +407,18 @@ int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smooth
     state->targets = *targets;
     state->smoothing = smoothing;
     state->logits_kind = logits->scalar_type();
+    keep(saved, std::move(state));
+  });
+}
+
+// Sum of the squared differences of outputs [n, 1] and targets [n], f32, in f32; out [1]. Neither is written over before the backward pass.
+int kiln_squared_error(Tensor *outputs, Tensor *targets, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    c10::NoGradGuard no_grad;
+    auto state = std::make_unique<SavedSquaredError>();
+    state->outputs = as_kind(*outputs, at::kFloat).reshape({-1}), state->targets = *targets;
+    state->output_sizes = outputs->sizes().vec(), state->output_kind = outputs->scalar_type();
+    give(out, at::mse_loss(state->outputs, state->targets, at::Reduction::Sum).reshape({1}));
     keep(saved, std::move(state));
   });
 }

@@ -138,8 +138,7 @@ int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
     c10::NoGradGuard no_grad;
     auto list = listed(gradients, count);
     auto total = at::linalg_vector_norm(at::stack(at::_foreach_norm(list, 2)), 2);
-    auto factor = at::clamp_max(largest / (total + 1e-6), 1.0);
-    at::_foreach_mul_(list, factor);
+    at::_foreach_div_(list, total.add(1e-6).div_(largest).clamp_min_(1.0));
     give(norm, total);
   });
 }
