@@ -23,11 +23,11 @@ use burn::{
 };
 use burn_tch::TchTensor;
 
-use super::error_from_text;
 use super::kernels::{
-    self, AttentionSettings, ConvSettings, LstmSettings, Operation, SavedForward, biased_attention,
-    conv_norm, forward, lstm,
+    self, AttentionSettings, ConvSettings, Operation, SavedForward, biased_attention, conv_norm,
+    forward, lstm,
 };
+use super::{error_from_text, precision::ProductFormat};
 use crate::error::TrialError;
 
 type Tracked = FloatTensor<Autodiff<LibTorch>>;
@@ -156,7 +156,7 @@ pub(super) fn island<const N: usize, const D: usize>(
 pub(super) fn lstm_island<const N: usize>(
     inputs: [FloatInput; N],
     states: [Tensor<3>; 2],
-    settings: LstmSettings,
+    products: ProductFormat,
 ) -> (Tensor<3>, [Tensor<3>; 2]) {
     let states = states.map(|state| {
         state
@@ -167,15 +167,20 @@ pub(super) fn lstm_island<const N: usize>(
     let mut last = None;
     let output = around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-        let (output, states, saved) = or_panic(lstm(&tensors, &states, settings, save));
-        last = Some(states);
-        let output = TchTensor::new(output);
-        // libtorch's graph of the layers may read its output again.
+        let (output, states, saved) = or_panic(lstm(&tensors, &states, products, save));
+        let (output, states) = (TchTensor::new(output), states.map(TchTensor::new));
+        // Their backward pass reads all of these again.
         let held = if save {
-            inputs.iter().chain([&output]).cloned().collect()
+            inputs
+                .iter()
+                .chain([&output])
+                .chain(&states)
+                .cloned()
+                .collect()
         } else {
             Vec::new()
         };
+        last = Some(states);
         Ran {
             output,
             saved,
@@ -183,10 +188,7 @@ pub(super) fn lstm_island<const N: usize>(
         }
     });
     let last = last.expect("the forward pass ran");
-    (
-        output,
-        last.map(|state| Tensor::from_primitive::<LibTorch>(TchTensor::new(state))),
-    )
+    (output, last.map(Tensor::from_primitive::<LibTorch>))
 }
 
 /// Attention without scaling, as [`biased_attention`] has it; `mask` is not part of any graph. Out

@@ -129,7 +129,6 @@ unsafe extern "C" {
         count: c_int,
         hidden: Handle,
         cell: Handle,
-        dropout: f64,
         products: c_int,
         out: *mut Handle,
         last_hidden: *mut Handle,
@@ -379,14 +378,6 @@ pub(super) fn biased_attention(
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
 }
 
-/// Settings of LSTM layers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct LstmSettings {
-    /// Between layers; 0 in evaluation.
-    pub(super) dropout: f64,
-    pub(super) products: ProductFormat,
-}
-
 /// The states of LSTM layers, hidden and cell, both [layers, batch, hidden].
 pub(super) type LstmStates = [Tensor; 2];
 
@@ -396,7 +387,7 @@ pub(super) type LstmStates = [Tensor; 2];
 pub(super) fn lstm(
     inputs: &[&Tensor],
     states: &LstmStates,
-    settings: LstmSettings,
+    products: ProductFormat,
     save: bool,
 ) -> Result<(Tensor, LstmStates, Option<SavedForward>), TrialError> {
     let inputs: Vec<Handle> = inputs.iter().map(|tensor| handle(tensor)).collect();
@@ -415,8 +406,7 @@ pub(super) fn lstm(
             inputs.len() as c_int,
             handle(&states[0]),
             handle(&states[1]),
-            settings.dropout,
-            settings.products as c_int,
+            products as c_int,
             out,
             hidden,
             cell,

@@ -158,8 +158,7 @@ impl Ops {
         Ok(Self(OfEngine::Composed(ComposedOps::new())))
     }
 
-    /// The same as it is done on CUDA: one layer of an LSTM at a time where there is dropout
-    /// between them, and masks in eights.
+    /// The same as it is done on CUDA: masks in eights.
     pub fn on_cuda(self, on_cuda: bool) -> Self {
         let _ = on_cuda;
         Self(match self.0 {

@@ -11,7 +11,7 @@ use crate::engine::{
     island::{
         FloatInput, attention_island, conv_norm_island, island, largest, lstm_island, product,
     },
-    kernels::{AttentionSettings, ConvSettings, LstmSettings, Operation, Way},
+    kernels::{AttentionSettings, ConvSettings, Operation, Way},
     precision::ProductFormat,
 };
 
@@ -72,10 +72,10 @@ impl FusedOps {
         }
     }
 
-    /// One where cuDNN would drop values between layers: it keeps its own state for that, which
+    /// One where values are dropped between layers: cuDNN would do it with a state of its own, which
     /// libtorch rebuilds after each seed, and reads from the device.
     fn layers_at_once(self, dropout: f64) -> usize {
-        if self.on_cuda && self.training && dropout > 0.0 {
+        if self.training && dropout > 0.0 {
             1
         } else {
             LAYERS_AT_ONCE
@@ -87,18 +87,7 @@ impl FusedOps {
         x: Tensor<3>,
         layers: &[LstmWeights],
         states: [Tensor<3>; 2],
-        dropout: f64,
     ) -> (Tensor<3>, [Tensor<3>; 2]) {
-        // Behind the last layer of a group it is dropped outside.
-        let between = if self.training && layers.len() > 1 {
-            dropout
-        } else {
-            0.0
-        };
-        let settings = LstmSettings {
-            dropout: between,
-            products: self.products,
-        };
         let four = |layer: &LstmWeights| -> [FloatInput; 4] {
             [
                 layer.input.clone().into(),
@@ -110,10 +99,10 @@ impl FusedOps {
         let mut inputs = std::iter::once(x.into()).chain(layers.iter().flat_map(four));
         let mut next = |_| inputs.next().expect("four weights for each layer");
         match layers.len() {
-            1 => lstm_island::<5>(std::array::from_fn(&mut next), states, settings),
-            2 => lstm_island::<9>(std::array::from_fn(&mut next), states, settings),
-            3 => lstm_island::<13>(std::array::from_fn(&mut next), states, settings),
-            _ => lstm_island::<17>(std::array::from_fn(&mut next), states, settings),
+            1 => lstm_island::<5>(std::array::from_fn(&mut next), states, self.products),
+            2 => lstm_island::<9>(std::array::from_fn(&mut next), states, self.products),
+            3 => lstm_island::<13>(std::array::from_fn(&mut next), states, self.products),
+            _ => lstm_island::<17>(std::array::from_fn(&mut next), states, self.products),
         }
     }
 }
@@ -287,7 +276,7 @@ impl Operations for FusedOps {
             state,
             self.layers_at_once(dropout),
             |x| self.dropout(x, dropout),
-            |x, group, states| self.lstm_group(x, group, states, dropout),
+            |x, group, states| self.lstm_group(x, group, states),
         )
     }
 

@@ -165,49 +165,76 @@ fn count(operators: &[RecordedOperator], name: &str) -> usize {
         .count()
 }
 
-/// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous").
+/// cuDNN refuses states that lie scattered ("rnn: hx is not contiguous"), oneDNN reads them wrong.
 #[test]
 fn the_states_of_some_rows_reach_libtorch_in_one_piece() {
-    let operators = lstm_operators(in_f32(), 0.0);
-    let lstm = operators
-        .iter()
-        .find(|operator| operator.name == "aten::lstm")
-        .unwrap();
-    assert_eq!(
-        lstm.inputs[1..3]
+    let states = |ops: Ops, name: &str, places: [usize; 2], shape: &[i64]| {
+        let operators = lstm_operators(ops, 0.0);
+        let lstm = operators
             .iter()
-            .map(|state| (state.shape.as_slice(), state.is_contiguous))
-            .collect::<Vec<_>>(),
-        [(&[2_i64, 2, 3][..], true); 2]
-    );
+            .find(|operator| operator.name == name)
+            .unwrap();
+        for place in places {
+            let state = &lstm.inputs[place];
+            assert_eq!(
+                (state.shape.as_slice(), state.is_contiguous),
+                (shape, true),
+                "{name}"
+            );
+        }
+    };
+    states(in_f32(), "aten::mkldnn_rnn_layer", [5, 6], &[2, 3]);
+    let narrow = Ops::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+    states(narrow, "aten::lstm", [1, 2], &[2, 2, 3]);
 }
 
 #[test]
-fn on_cuda_no_dropout_is_left_to_cudnn() {
-    let cpu = in_f32();
-    let dropped = |operators: &[RecordedOperator]| {
-        count(operators, "aten::bernoulli_") + count(operators, "aten::native_dropout")
-    };
+fn no_dropout_is_left_to_libtorchs_lstm() {
+    let narrow = Ops::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
     let found = |ops: Ops, dropout: f64| {
         let operators = lstm_operators(ops, dropout);
         (
             count(&operators, "aten::lstm"),
             count(&operators, "aten::dropout"),
-            dropped(&operators),
+            count(&operators, "aten::bernoulli_"),
         )
     };
-    assert_eq!(
-        found(cpu, 0.5),
-        (1, 1, 1),
-        "in one operator, which drops between its layers"
-    );
-    assert_eq!(
-        found(cpu.on_cuda(true), 0.5),
-        (2, 0, 1),
-        "layer by layer, dropped between them"
-    );
-    assert_eq!(found(cpu.on_cuda(true), 0.0), (1, 0, 0));
-    assert_eq!(found(cpu.on_cuda(true).evaluating(), 0.5), (1, 0, 0));
+    assert_eq!(found(narrow, 0.5), (2, 0, 1), "dropped between two");
+    assert_eq!(found(narrow, 0.0), (1, 0, 0));
+    assert_eq!(found(narrow.evaluating(), 0.5), (1, 0, 0));
+}
+
+/// Where libtorch's autograd recorded it, another thread would run it on a GPU.
+#[test]
+fn the_backward_pass_of_an_lstm_in_f32_is_its_own_operator() {
+    let layer = LstmWeights {
+        input: values([12, 4], 2),
+        state: values([12, 3], 3),
+        input_bias: values([12], 4),
+        state_bias: values([12], 5),
+    };
+    let layers = [layer.clone(), with_inputs_of(&layer)];
+    let backward = |ops: Ops| {
+        let (out, _) = ops.lstm(values([2, 5, 4], 1), &layers, None, 0.0);
+        let (gradients, operators) = record_operators(|| Ok(out.sum().backward())).unwrap();
+        assert_eq!(layer.state.grad(&gradients).unwrap().dims(), [12, 3]);
+        let of_autograd = operators
+            .iter()
+            .filter(|operator| operator.name.starts_with("autograd::"));
+        let own = count(&operators, "aten::mkldnn_rnn_layer_backward");
+        (own, of_autograd.count() > 0)
+    };
+    assert_eq!(backward(in_f32()), (2, false));
+    let narrow = Ops::new(Engine::Libtorch, Precision::AmpF16).unwrap();
+    assert_eq!(backward(narrow), (0, true));
+}
+
+/// A layer on top of this one.
+fn with_inputs_of(layer: &LstmWeights) -> LstmWeights {
+    LstmWeights {
+        input: values([12, 3], 6),
+        ..layer.clone()
+    }
 }
 
 /// The largest buffer of a language model, its logits in f32, exists once.

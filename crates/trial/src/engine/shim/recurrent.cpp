@@ -1,19 +1,90 @@
-// LSTM layers by libtorch's own kernels (cuDNN on CUDA). Their backward pass is libtorch's autograd over a graph of this one
-// operation, which is freed with it.
-#include <ATen/detail/CUDAHooksInterface.h>
+// LSTM layers by libtorch's own operators: in training by cuDNN's or oneDNN's, each with its own backward operator, called as libtorch's own
+// formula calls it; where neither serves, through libtorch's autograd over a graph of this one operation, which is freed with it.
+#include <ATen/Context.h>
 
 #include "graph.h"
 
 namespace {
 
-const int64_t CUDNN_LSTM = 2;  // cudnnRNNMode_t
+// The same number for cuDNN (cudnnRNNMode_t) and oneDNN (ideep::rnn_kind).
+const int64_t LSTM = 2;
+const int64_t WEIGHTS_PER_LAYER = 4;
 
-// cuDNN reads all weights from one piece of memory. Where they lie apart libtorch warns and makes that piece in each forward pass; here it
-// is made without the warning, and the weights become views of it.
-void lay_together(std::vector<Tensor> &weights, const Tensor &x, int64_t hidden, int64_t layers) {
-  if (!x.is_cuda() || !at::detail::getCUDAHooks().compiledWithCuDNN()) return;
-  c10::NoGradGuard no_grad;
-  at::_cudnn_rnn_flatten_weight(weights, 4, x.size(-1), CUDNN_LSTM, hidden, /*proj_size=*/0, layers, /*batch_first=*/true, /*bidirectional=*/false);
+// Gradients of x and of the weights in their own dtypes, contiguous as the optimizers want those of weights.
+std::vector<Tensor> in_kinds(const Tensor &of_x, const std::vector<Tensor> &of_weights, at::ScalarType input_kind, at::ScalarType weight_kind) {
+  std::vector<Tensor> found = {of_x.to(input_kind)};
+  for (auto &of_weight : of_weights) found.push_back(of_weight.to(weight_kind).contiguous());
+  return found;
+}
+
+struct SavedCudnn : Saved {
+  Tensor x, buffer, hidden, cell, output, reserve;  // x and output [batch, time, ..]; `buffer` has all weights
+  std::vector<Tensor> weights;                      // views of `buffer`
+  at::ScalarType input_kind, weight_kind;
+
+  int64_t layers() const { return weights.size() / WEIGHTS_PER_LAYER; }
+
+  void run(Tensor &last_hidden, Tensor &last_cell) {
+    std::tie(output, last_hidden, last_cell, reserve, buffer) =
+        at::_cudnn_rnn(x, weights, WEIGHTS_PER_LAYER, buffer, hidden, cell, LSTM, hidden.size(2), /*proj_size=*/0, layers(), /*batch_first=*/true,
+                       /*dropout=*/0.0, /*train=*/true, /*bidirectional=*/false, /*batch_sizes=*/{}, /*dropout_state=*/{});
+  }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto [of_x, of_hidden, of_cell, of_weights] =
+        at::_cudnn_rnn_backward(x, weights, WEIGHTS_PER_LAYER, buffer, hidden, cell, output, gradient.to(output.scalar_type()), {}, {}, LSTM,
+                                hidden.size(2), /*proj_size=*/0, layers(), /*batch_first=*/true, /*dropout=*/0.0, /*train=*/true,
+                                /*bidirectional=*/false, /*batch_sizes=*/{}, /*dropout_state=*/{}, reserve, {true, false, false, true});
+    return in_kinds(of_x, of_weights, input_kind, weight_kind);
+  }
+};
+
+struct SavedOneDnn : Saved {
+  struct Layer {
+    Tensor x, hidden, cell, output, last_hidden, last_cell, workspace;  // x and output [time, batch, ..], states [batch, hidden]
+    std::vector<Tensor> weights;
+  };
+  std::vector<Layer> layers;
+  at::ScalarType input_kind, weight_kind;
+
+  // One more layer, on x or on the layer before.
+  void run(const Tensor &x, std::vector<Tensor> weights, const Tensor &hidden, const Tensor &cell) {
+    Layer layer{x, hidden, cell};
+    // oneDNN's operator keeps what its backward pass reads only where gradients are on; no graph comes of it, since nothing wants any.
+    c10::AutoGradMode keeps(true);
+    std::tie(layer.output, layer.last_hidden, layer.last_cell, layer.workspace) =
+        at::mkldnn_rnn_layer(x, weights[0], weights[1], weights[2], weights[3], hidden, cell, /*reverse=*/false, /*batch_sizes=*/{}, LSTM,
+                             hidden.size(1), /*num_layers=*/1, /*has_biases=*/true, /*bidirectional=*/false, /*batch_first=*/false, /*train=*/true);
+    layer.weights = std::move(weights);
+    layers.push_back(std::move(layer));
+  }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_output = gradient.to(layers.back().output.scalar_type()).transpose(0, 1);
+    std::vector<Tensor> of_weights(layers.size() * WEIGHTS_PER_LAYER);
+    for (size_t at = layers.size(); at-- > 0;) {
+      auto &layer = layers[at];
+      auto &weights = layer.weights;
+      auto own = &of_weights[at * WEIGHTS_PER_LAYER];
+      std::tie(of_output, own[0], own[1], own[2], own[3], std::ignore, std::ignore) = at::mkldnn_rnn_layer_backward(
+          layer.x, weights[0], weights[1], weights[2], weights[3], layer.hidden, layer.cell, layer.output, layer.last_hidden, layer.last_cell,
+          of_output, {}, {}, /*reverse=*/false, LSTM, layer.hidden.size(1), /*num_layers=*/1, /*has_biases=*/true, /*train=*/true,
+          /*bidirectional=*/false, /*batch_sizes=*/{}, /*batch_first=*/false, layer.workspace);
+    }
+    return in_kinds(of_output.transpose(0, 1), of_weights, input_kind, weight_kind);
+  }
+};
+
+// All weights in one piece of memory, which is how cuDNN reads them; they become views of it. libtorch would do so in each forward pass,
+// with a warning.
+Tensor lay_together(std::vector<Tensor> &weights, const Tensor &x, int64_t width) {
+  return at::_cudnn_rnn_flatten_weight(weights, WEIGHTS_PER_LAYER, x.size(-1), LSTM, width, /*proj_size=*/0, weights.size() / WEIGHTS_PER_LAYER,
+                                       /*batch_first=*/true, /*bidirectional=*/false);
+}
+
+// In narrow formats libtorch asks oneDNN only on some processors.
+bool is_for_one_dnn(const Tensor &x, at::ScalarType kind) {
+  return x.is_cpu() && kind == at::kFloat && x.numel() > 0 && at::globalContext().userEnabledMkldnn();
 }
 
 }  // namespace
@@ -22,32 +93,64 @@ extern "C" {
 
 // inputs: x [batch, time, in], then per layer w_input [4 h, in], w_state [4 h, h], b_input [4 h], b_state [4 h], gates in PyTorch's
 // order (input, forget, cell, output). hidden, cell: [layers, batch, h] before the first time. out [batch, time, h]; the two states
-// after the last time are in f32 and belong to no graph. Dropout between layers draws from the device's generator.
-int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, double dropout, int products, Tensor **out,
-              Tensor **last_hidden, Tensor **last_cell, Saved **saved) {
+// after the last time are in f32 and belong to no graph.
+int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, int products, Tensor **out, Tensor **last_hidden, Tensor **last_cell,
+              Saved **saved) {
   return guarded([&] {
-    c10::AutoGradMode mode(saved != nullptr);
+    c10::NoGradGuard no_grad;
     auto kind = product_kind(products, *inputs[1]);
-    auto cast = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
+    auto in_kind = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
+    bool by_cudnn = inputs[0]->is_cuda() && at::cudnn_is_acceptable(*inputs[0]), by_one_dnn = is_for_one_dnn(*inputs[0], kind);
+    bool by_graph = saved != nullptr && !by_cudnn && !by_one_dnn;
+    // Tensors of their own: those of libtorch's graph are its leaves, and cuDNN's become views of other memory.
     std::vector<Tensor> leaves, used;
     for (int at = 0; at < count; at++) {
-      leaves.push_back(inputs[at]->detach().set_requires_grad(saved != nullptr));
-      used.push_back(cast(leaves.back()));
+      c10::AutoGradMode mode(by_graph);
+      leaves.push_back(inputs[at]->detach().set_requires_grad(by_graph));
+      used.push_back(in_kind(leaves.back()));
     }
+    auto x = used[0];
     std::vector<Tensor> weights(used.begin() + 1, used.end());
-    int64_t layers = (count - 1) / 4;
-    lay_together(weights, used[0], hidden->size(2), layers);
-    // cuDNN needs a copy of the states of some of the rows.
-    auto state_before = [&](const Tensor &tensor) { return cast(tensor).contiguous(); };
-    auto [output, h, c] = at::lstm(used[0], {state_before(*hidden), state_before(*cell)}, weights, /*has_biases=*/true, layers, dropout,
-                                   /*train=*/saved != nullptr, /*bidirectional=*/false, /*batch_first=*/true);
-    give(out, output.detach());
-    give(last_hidden, h.detach().to(at::kFloat));
-    give(last_cell, c.detach().to(at::kFloat));
+    int64_t layers = weights.size() / WEIGHTS_PER_LAYER, width = hidden->size(2);
+    // cuDNN and oneDNN need a copy of the states of some of the rows.
+    auto h = in_kind(*hidden).contiguous(), c = in_kind(*cell).contiguous();
+    auto input_kind = inputs[0]->scalar_type(), weight_kind = inputs[1]->scalar_type();
+    auto give_states = [&](const Tensor &hidden, const Tensor &cell) {
+      give(last_hidden, hidden.to(at::kFloat)), give(last_cell, cell.to(at::kFloat));
+    };
+    auto buffer = by_cudnn ? lay_together(weights, x, width) : Tensor();
+    if (saved != nullptr && by_cudnn) {
+      auto state = std::make_unique<SavedCudnn>();
+      state->x = x, state->buffer = buffer, state->hidden = h, state->cell = c, state->weights = weights;
+      state->input_kind = input_kind, state->weight_kind = weight_kind;
+      Tensor after_hidden, after_cell;
+      state->run(after_hidden, after_cell);
+      give(out, state->output), give_states(after_hidden, after_cell);
+      keep(saved, std::move(state));
+      return;
+    }
+    if (saved != nullptr && by_one_dnn) {
+      auto state = std::make_unique<SavedOneDnn>();
+      state->input_kind = input_kind, state->weight_kind = weight_kind;
+      std::vector<Tensor> after_hidden, after_cell;
+      for (int64_t layer = 0; layer < layers; layer++) {
+        auto below = layer == 0 ? x.transpose(0, 1).contiguous() : state->layers.back().output;
+        auto first = weights.begin() + layer * WEIGHTS_PER_LAYER;
+        state->run(below, {first, first + WEIGHTS_PER_LAYER}, h[layer], c[layer]);
+        after_hidden.push_back(state->layers.back().last_hidden), after_cell.push_back(state->layers.back().last_cell);
+      }
+      auto of_all = [](const std::vector<Tensor> &states) { return states.size() == 1 ? states[0].unsqueeze(0) : at::stack(states); };
+      give(out, state->layers.back().output.transpose(0, 1)), give_states(of_all(after_hidden), of_all(after_cell));
+      keep(saved, std::move(state));
+      return;
+    }
+    c10::AutoGradMode mode(by_graph);
+    auto [output, after_hidden, after_cell] = at::lstm(x, {h, c}, weights, /*has_biases=*/true, layers, /*dropout=*/0.0, /*train=*/saved != nullptr,
+                                                       /*bidirectional=*/false, /*batch_first=*/true);
+    give(out, output.detach()), give_states(after_hidden.detach(), after_cell.detach());
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedGraph>();
-    state->inputs = std::move(leaves);
-    state->output = output;
+    state->inputs = leaves, state->output = output;
     keep(saved, std::move(state));
   });
 }
