@@ -532,7 +532,8 @@ fn allowed(precision: Precision) -> [f64; 2] {
     match precision {
         Precision::F32 => [1e-5, 3e-5].map(|share| share * slack()),
         Precision::AmpF16 => [0.006, 0.015],
-        _ => [0.02, 0.06],
+        // On processors without units for bf16 each gate of an LSTM is rounded by itself.
+        _ => [0.03, 0.08],
     }
 }
 

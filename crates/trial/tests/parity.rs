@@ -42,7 +42,7 @@ pub(crate) struct Reference {
 
 const TEXT: &str = "kind: generated, sampling: contiguous";
 const OF_TEXT: InputShape = InputShape::Text { vocabulary: 50 };
-const IMAGES: ImageShape = ImageShape {
+pub(crate) const IMAGES: ImageShape = ImageShape {
     channels: 3,
     height: 16,
     width: 16,

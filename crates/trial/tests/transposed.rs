@@ -2,7 +2,7 @@
 //! by a transposed weight trains as on the other engine, as the same model written without a
 //! transpose, and as in PyTorch.
 
-use std::{fs, sync::atomic::AtomicBool};
+use std::{fs, path::Path, sync::atomic::AtomicBool};
 
 use kiln_core::{
     kinds::{InputShape, data::ImageShape},
@@ -92,9 +92,14 @@ impl OwnModel for Plain {
     }
 }
 
-/// The loss of each step.
-fn losses(engine: &str, model: &str, optimizer: &str) -> Vec<f64> {
-    let folder = tempfile::tempdir().unwrap();
+pub(crate) fn registry() -> Registry {
+    Registry::new()
+        .with("transposed", transposed)
+        .with("plain", plain)
+}
+
+/// A trial of one of these models.
+pub(crate) fn trial_of(engine: &str, model: &str, optimizer: &str, folder: &Path) -> TrialFile {
     let text = format!(
         "{{kiln_trial: 1, trial: 0123456789, attempt: 1, model: {{kind: custom, name: {model}, \
          reads: images}}, data: {{kind: generated-images, images: 64, valid_images: 8, image_size: \
@@ -102,13 +107,16 @@ fn losses(engine: &str, model: &str, optimizer: &str) -> Vec<f64> {
          clip_norm: 1.0, optimizer: {optimizer}}}, measure: {{}}, engine: {engine}, device: {}, \
          folder: {}, run_anchor_nanoseconds: 0}}",
         device_of(engine),
-        folder.path().display()
+        folder.display()
     );
-    let file = serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let registry = Registry::new()
-        .with("transposed", transposed)
-        .with("plain", plain);
-    run(&file, &registry, &mut Vec::new(), &AtomicBool::new(false));
+    serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// The loss of each step.
+fn losses(engine: &str, model: &str, optimizer: &str) -> Vec<f64> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = trial_of(engine, model, optimizer, folder.path());
+    run(&file, &registry(), &mut Vec::new(), &AtomicBool::new(false));
     let result: kiln_core::record::TrialResult =
         serde_json::from_str(&fs::read_to_string(folder.path().join("trial.json")).unwrap())
             .unwrap();
