@@ -158,22 +158,24 @@ pub(super) fn lstm_island<const N: usize>(
     states: [Tensor<3>; 2],
     products: ProductFormat,
 ) -> (Tensor<3>, [Tensor<3>; 2]) {
-    let states = states.map(|state| {
-        state
-            .try_into_primitive::<LibTorch>()
-            .expect(ON_LIBTORCH)
-            .tensor
-    });
+    let before = states.map(|state| state.try_into_primitive::<LibTorch>().expect(ON_LIBTORCH));
     let mut last = None;
     let output = around(inputs, |inputs, save| {
         let tensors: Vec<&tch::Tensor> = inputs.iter().map(|input| &input.tensor).collect();
-        let (output, states, saved) = or_panic(lstm(&tensors, &states, products, save));
+        let [hidden, cell] = &before;
+        let (output, states, saved) = or_panic(lstm(
+            &tensors,
+            [&hidden.tensor, &cell.tensor],
+            products,
+            save,
+        ));
         let (output, states) = (TchTensor::new(output), states.map(TchTensor::new));
         // Their backward pass reads all of these again.
         let held = if save {
             inputs
                 .iter()
                 .chain([&output])
+                .chain(&before)
                 .chain(&states)
                 .cloned()
                 .collect()

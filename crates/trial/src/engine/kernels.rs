@@ -386,7 +386,7 @@ pub(super) type LstmStates = [Tensor; 2];
 /// the last time, and with `save` what the backward pass needs.
 pub(super) fn lstm(
     inputs: &[&Tensor],
-    states: &LstmStates,
+    states: [&Tensor; 2],
     products: ProductFormat,
     save: bool,
 ) -> Result<(Tensor, LstmStates, Option<SavedForward>), TrialError> {
@@ -404,8 +404,8 @@ pub(super) fn lstm(
         kiln_lstm(
             inputs.as_ptr(),
             inputs.len() as c_int,
-            handle(&states[0]),
-            handle(&states[1]),
+            handle(states[0]),
+            handle(states[1]),
             products as c_int,
             out,
             hidden,

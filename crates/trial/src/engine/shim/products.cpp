@@ -28,7 +28,8 @@ const c10::TypedOperatorHandle<OneDnnLinear> *faster_than_mkl() {
 #endif
 }
 
-// oneDNN needs 10 µs to choose a kernel, and packs the weights anew for each product, which few rows do not repay.
+// oneDNN needs 10 µs to find the kernel of a size, longer to make it the first time, and packs the weights anew for each product, which few rows
+// do not repay.
 const int64_t FEWEST_ROWS = 64, FEWEST_COLUMNS = 16, FEWEST_MULTIPLICATIONS = 1 << 22;
 
 bool is_for_one_dnn(const Tensor &rows, const Tensor &weight) {
@@ -61,7 +62,7 @@ Tensor product(const Tensor &rows, const Tensor &weight, const Tensor &bias) {
 Tensor transposed_product(const Tensor &left, const Tensor &right) {
   auto a = left.t(), b = right.t();
   // The operator copies what is scattered in its first factor. The smaller copy wins, even if the product is to be transposed then.
-  if (is_for_one_dnn(a, b) && left.size(1) > 2 * right.size(1)) return product(b, a).t().contiguous();
+  if (left.size(1) > 2 * right.size(1) && is_for_one_dnn(b, a)) return product(b, a).t().contiguous();
   return product(a, b);
 }
 

@@ -1,6 +1,7 @@
 // LSTM layers by libtorch's own operators: in training by cuDNN's or oneDNN's, each with its own backward operator, called as libtorch's own
 // formula calls it; where neither serves, through libtorch's autograd over a graph of this one operation, which is freed with it.
 #include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 
 #include "graph.h"
 
@@ -82,6 +83,11 @@ Tensor lay_together(std::vector<Tensor> &weights, const Tensor &x, int64_t width
                                        /*batch_first=*/true, /*bidirectional=*/false);
 }
 
+// Whether libtorch would ask cuDNN for layers that compute on x in this dtype: for bf16 not on every GPU.
+bool is_for_cudnn(const Tensor &x, at::ScalarType kind) {
+  return x.is_cuda() && at::cudnn_is_acceptable(x) && (kind != at::kBFloat16 || at::detail::getCUDAHooks().supportsBFloat16RNNWithCuDNN());
+}
+
 // In narrow formats libtorch asks oneDNN only on some processors.
 bool is_for_one_dnn(const Tensor &x, at::ScalarType kind) {
   return x.is_cpu() && kind == at::kFloat && x.numel() > 0 && at::globalContext().userEnabledMkldnn();
@@ -100,7 +106,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     c10::NoGradGuard no_grad;
     auto kind = product_kind(products, *inputs[1]);
     auto in_kind = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
-    bool by_cudnn = inputs[0]->is_cuda() && at::cudnn_is_acceptable(*inputs[0]), by_one_dnn = is_for_one_dnn(*inputs[0], kind);
+    bool by_cudnn = is_for_cudnn(*inputs[0], kind), by_one_dnn = is_for_one_dnn(*inputs[0], kind);
     bool by_graph = saved != nullptr && !by_cudnn && !by_one_dnn;
     // Tensors of their own: those of libtorch's graph are its leaves, and cuDNN's become views of other memory.
     std::vector<Tensor> leaves, used;
