@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes bundle/ and, unless --no-archive is given, bundle.tar.xz: stripped programs, test programs,
 # speed programs, the GPU check, the experiments, and the small data sets on this machine. The bundle
-# does not contain libtorch: it runs on a host with the same torch version, of either flavor:
+# does not contain libtorch: it runs on a host with the same torch version, of either flavor. With
+# --quick-archive the archive takes 13 s instead of 82 and is a tenth larger:
 #
 #   tar xf bundle.tar.xz; bundle/run.sh run experiments/quickstart.yaml; bundle/check-gpu.sh --rehearse
 #
@@ -21,11 +22,12 @@ DATA=(wikitext-2 tinyshakespeare chatlm-mini-chinese stocknet-88)
 
 fail() { printf 'bundle.sh: %s\n' "$*" >&2; exit 3; }
 
-with_archive=yes
+with_archive=yes preset=9
 case ${1:-} in
   '') ;;
+  --quick-archive) preset=1 ;;
   --no-archive) with_archive=no ;;
-  *) printf 'usage: bundle.sh [--no-archive]\n' >&2; exit 2 ;;
+  *) printf 'usage: bundle.sh [--quick-archive | --no-archive]\n' >&2; exit 2 ;;
 esac
 if [ $with_archive = yes ]; then command -v xz >/dev/null || fail "no xz found; install xz-utils, or give --no-archive"; fi
 
@@ -104,7 +106,7 @@ printf 'bundle: %s MiB in %s, %s\n' "$(du -sm "$out" | cut -f1)" "$out" "$(tail 
 rm -f "$archive"
 names=(kiln-trial programs/suite programs/alone programs/step-speed kiln programs/libfake_nvml.so)
 { printf 'bundle/%s\n' "${names[@]}"; find bundle -type f | LC_ALL=C sort; } | awk '!seen[$0]++' |
-  tar --create --owner=0 --group=0 --files-from=- | xz --x86 --lzma2=preset=9,dict=128MiB >"$archive"
+  tar --create --owner=0 --group=0 --files-from=- | xz --x86 --lzma2=preset=$preset,dict=128MiB >"$archive"
 size=$(stat -c %s "$archive")
 printf 'bundle: %s, %s MB\n' "$archive" "$(awk -v size="$size" 'BEGIN { printf "%.1f", size / 1e6 }')" >&2
 [ "$size" -le $LARGEST_BYTES ] || fail "the archive is larger than $((LARGEST_BYTES / 1000000)) MB; see what is in $out (\`du -a $out | sort -n | tail\`)"
