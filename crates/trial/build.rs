@@ -20,12 +20,11 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 15] = [
+    const SOURCES: [&str; 14] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "nvrtc.cpp",
-        "products.cpp",
         "operations.cpp",
         "attention.cpp",
         "recurrent.cpp",

@@ -12,7 +12,7 @@ use kiln_core::{
 use serde::Serialize;
 
 use crate::{
-    engine::{EngineDevice, Ops, guard, libraries},
+    engine::{EngineDevice, guard, libraries},
     error::TrialError,
     matmul::Factors,
     model::Init,
@@ -121,8 +121,7 @@ fn rate(device: &EngineDevice, precision: Precision, size: u64) -> Result<f64, T
         device: device.with_gradients(),
     };
     let shape = kinds::Matmul { size };
-    let ops = Ops::new(Engine::Libtorch, precision)?;
-    let factors = guard(|| Factors::new(&shape, precision, ops, &init))?;
+    let factors = guard(|| Factors::new(&shape, precision, &init))?;
     let run = |products: u64| -> Result<f64, TrialError> {
         device.wait()?;
         let started = Instant::now();

@@ -4,13 +4,12 @@
 use burn::tensor::{FloatDType, Tensor};
 use kiln_core::{kinds, spec::Precision};
 
-use crate::{engine::Ops, model::Init};
+use crate::model::Init;
 
 /// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the
 /// device rounds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
-    ops: Ops,
     left: Tensor<2>,  // [size, size]
     right: Tensor<2>, // [size, size]
 }
@@ -18,7 +17,7 @@ pub(crate) struct Factors {
 impl Factors {
     /// Factors of normal values, scaled so that the product's values are about 1 in size. Random:
     /// from the seed.
-    pub(crate) fn new(shape: &kinds::Matmul, precision: Precision, ops: Ops, init: &Init) -> Self {
+    pub(crate) fn new(shape: &kinds::Matmul, precision: Precision, init: &Init) -> Self {
         let size = shape.size as usize;
         let deviation = 1.0 / (size as f64).powf(0.25);
         let factor = |name: &str| {
@@ -34,7 +33,6 @@ impl Factors {
             }
         };
         Self {
-            ops,
             left: factor("left"),
             right: factor("right"),
         }
@@ -42,6 +40,6 @@ impl Factors {
 
     /// One product, [size, size].
     pub(crate) fn product(&self) -> Tensor<2> {
-        self.ops.product(self.left.clone(), self.right.clone())
+        self.left.clone().matmul(self.right.clone())
     }
 }
