@@ -24,11 +24,21 @@ use crate::{
 /// Steps before the recorded ones: an optimizer's first step may differ.
 const WARM_UP: u64 = 4;
 
-fn learner(reference: &Reference, precision: Precision) -> (TrialFile, Learner) {
+fn trial(reference: &Reference, precision: Precision) -> TrialFile {
     let mut file = file(reference, Engine::Libtorch);
     file.train.precision = precision;
-    let learner = Learner::build(&file, Some(reference.input)).unwrap();
-    (file, learner)
+    file
+}
+
+fn learner(reference: &Reference, file: &TrialFile) -> Learner {
+    Learner::build(file, Some(reference.input)).unwrap()
+}
+
+fn named(name: &str) -> Reference {
+    all_references()
+        .into_iter()
+        .find(|reference| reference.name == name)
+        .unwrap()
 }
 
 /// Sets the dropout of a model that has some; whether it has.
@@ -73,9 +83,19 @@ fn two_steps(
     )
 }
 
-/// The two are the same operators on the same shapes, parameters stand where they stood, and
+/// Two steps are the same operators on the same shapes, parameters stand where they stood, and
 /// nothing is read back to the host.
-fn is_steady(what: &str, [one, other]: &[Vec<RecordedOperator>; 2], parameters: &HashSet<usize>) {
+fn is_steady(
+    name: &str,
+    forced: bool,
+    file: &TrialFile,
+    learner: Learner,
+    batch: fn(u64) -> HostBatch,
+) {
+    let (steps, parameters) = two_steps(file, learner, batch);
+    let [one, other] = &steps;
+    let ways = if forced { ", ways of CUDA" } else { "" };
+    let what = format!("{name} in {}{ways}", file.train.precision.name());
     assert!(one.len() > 20, "{what}: {} operators", one.len());
     assert_eq!(
         one.len(),
@@ -106,7 +126,8 @@ fn is_steady(what: &str, [one, other]: &[Vec<RecordedOperator>; 2], parameters: 
             );
         }
     }
-    let copies = from_the_host(one);
+    let convolves = matches!(file.model, Model::Resnet(_));
+    let copies = from_the_host(one, convolves);
     assert_eq!(
         copies, 0,
         "{what} copies tensors from the host, beside the batch"
@@ -126,13 +147,13 @@ fn is_steady(what: &str, [one, other]: &[Vec<RecordedOperator>; 2], parameters: 
 
 /// Tensors that burn makes of numbers of the host, or the other way round: they are moved to a
 /// device, which is here the one they are on. The batch comes another way. Convolutions lay images
-/// and weights out by the same operator; nothing else has four axes.
-fn from_the_host(operators: &[RecordedOperator]) -> usize {
+/// and weights, of four axes, out by the same operator.
+fn from_the_host(operators: &[RecordedOperator], convolves: bool) -> usize {
     let is_move = |operator: &RecordedOperator| {
         operator.depth == 0
             && operator.name == "aten::to"
             && operator.overload == "dtype_layout"
-            && operator.inputs[0].shape.len() != 4
+            && !(convolves && operator.inputs[0].shape.len() == 4)
     };
     // One that changes the kind of number calls another operator.
     let calls_none = |at: usize| operators.get(at + 1).is_none_or(|next| next.depth == 0);
@@ -218,20 +239,12 @@ fn steady(
 ) -> bool {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
     let _forced = forced.then(Forced::begin);
-    let mut file = file(reference, Engine::Libtorch);
-    file.train.precision = precision;
+    let mut file = trial(reference, precision);
     if !change(&mut file) {
         return false;
     }
-    let learner = Learner::build(&file, Some(reference.input)).unwrap();
-    let (steps, parameters) = two_steps(&file, learner, reference.batch);
-    let what = format!(
-        "{} in {}{}",
-        reference.name,
-        precision.name(),
-        if forced { ", ways of CUDA" } else { "" }
-    );
-    is_steady(&what, &steps, &parameters);
+    let learner = learner(reference, &file);
+    is_steady(reference.name, forced, &file, learner, reference.batch);
     true
 }
 
@@ -250,8 +263,7 @@ fn so_does_every_step_of_a_users_own_model() {
             file.train.precision = precision;
             let shape = Some(InputShape::Images(IMAGES));
             let learner = Learner::build_own(&file, shape, &transposed::registry()).unwrap();
-            let (steps, parameters) = two_steps(&file, learner, images);
-            is_steady("a user's own model", &steps, &parameters);
+            is_steady("a user's own model", forced, &file, learner, images);
         }
     }
 }
@@ -273,16 +285,14 @@ fn a_step_asks_for_as_many_operators_as_are_known() {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
     let _forced = Forced::begin();
     let count = |reference: &Reference, precision| {
-        let (file, learner) = learner(reference, precision);
-        let ([one, _], _) = two_steps(&file, learner, reference.batch);
+        let file = trial(reference, precision);
+        let ([one, _], _) = two_steps(&file, learner(reference, &file), reference.batch);
         work_by_name(&one).values().sum::<usize>()
     };
-    let references = all_references();
     let found = OPERATORS.map(|(name, _, in_bf16)| {
-        let mut named = references.iter().filter(|reference| reference.name == name);
-        let reference = named.next().unwrap();
-        let in_bf16 = in_bf16.map(|_| count(reference, Precision::AmpBf16));
-        (name, count(reference, Precision::F32), in_bf16)
+        let reference = named(name);
+        let in_bf16 = in_bf16.map(|_| count(&reference, Precision::AmpBf16));
+        (name, count(&reference, Precision::F32), in_bf16)
     });
     assert_eq!(found, OPERATORS);
 }
@@ -292,11 +302,8 @@ fn a_step_asks_for_as_many_operators_as_are_known() {
 #[test]
 fn buckets_of_positions_go_to_the_device_once() {
     let _alone = alone_with_the_generator_of(Engine::Libtorch);
-    let reference = all_references()
-        .into_iter()
-        .find(|reference| reference.name == "seq2seq")
-        .unwrap();
-    let (_, mut learner) = learner(&reference, Precision::F32);
+    let reference = named("seq2seq");
+    let mut learner = learner(&reference, &trial(&reference, Precision::F32));
     let mut copies = |rows: usize| {
         let prompt: Vec<u32> = (2..12).collect();
         let prompts = vec![prompt.as_slice(); rows];
@@ -304,6 +311,7 @@ fn buckets_of_positions_go_to_the_device_once() {
             &record_operators(|| learner.responses(&prompts, [0, 49], 1, 8))
                 .unwrap()
                 .1,
+            false,
         )
     };
     // Each of the 8 tokens is read; the first time the encoder's and the decoder's buckets are

@@ -48,6 +48,7 @@ pub use facts::{cpu_model, flags, libraries};
 pub use guard::{error_from_text, guard, guard_result};
 pub(crate) use host_copy::{HostCopy, on_host};
 pub use loaded::library_files;
+pub(crate) use operations::beside;
 pub use operations::{
     AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LstmState, LstmWeights,
     Ops, RunningStats,

@@ -329,6 +329,19 @@ fn one_after_the_other(mut states: Vec<Tensor<3>>) -> Tensor<3> {
     }
 }
 
+/// The second tensor, as it can be computed with beside the first one: part of a graph, without a
+/// gradient, if that is.
+pub(crate) fn beside<const D: usize, const E: usize>(
+    other: &Tensor<D>,
+    tensor: Tensor<E>,
+) -> Tensor<E> {
+    if other.is_autodiff() && !tensor.is_autodiff() {
+        tensor.autodiff()
+    } else {
+        tensor
+    }
+}
+
 /// The tensor outside any graph.
 fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.is_autodiff() {

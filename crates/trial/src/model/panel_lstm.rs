@@ -14,7 +14,7 @@ use super::{
     lstm::Layer,
 };
 use crate::{
-    engine::{LstmWeights, Ops},
+    engine::{LstmWeights, Ops, beside},
     error::TrialError,
 };
 
@@ -48,15 +48,9 @@ impl PanelLstm {
         let [batch, time, _] = features.dims();
         let features = features.cast(FloatDType::from(self.symbol_table.val().dtype()));
         let symbol = ops.embedding(self.symbol_table.val(), symbols.reshape([batch, 1])); // [batch, 1, symbol_width]
-        let features = if symbol.is_autodiff() && !features.is_autodiff() {
-            features.autodiff()
-        } else {
-            features
-        };
-        let x = Tensor::cat(
-            vec![features, symbol.expand([batch as i64, time as i64, -1])],
-            2,
-        ); // [batch, time, features + symbol_width]
+        let features = beside(&symbol, features);
+        let symbol = symbol.expand([batch as i64, time as i64, -1]); // [batch, time, symbol_width]
+        let x = Tensor::cat(vec![features, symbol], 2); // [batch, time, features + symbol_width]
         let layers: Vec<LstmWeights> = self.layers.iter().map(Layer::weights).collect();
         let (x, _) = ops.lstm(x, &layers, None, self.dropout); // [batch, time, hidden]
         let last = x.narrow(1, time - 1, 1).squeeze_dim::<2>(1); // [batch, hidden]

@@ -7,7 +7,7 @@ use burn::tensor::{
 
 use super::{
     AddedToScores, After, ConvGeometry, ConvNormWeights, IGNORED_TARGET, LAYER_NORM_EPSILON,
-    LstmState, LstmWeights, Operations, RMS_NORM_EPSILON, RunningStats, in_groups, plain,
+    LstmState, LstmWeights, Operations, RMS_NORM_EPSILON, RunningStats, beside, in_groups, plain,
 };
 
 /// Share of a batch's statistics in the running ones, and what is added to a variance. Source:
@@ -55,11 +55,8 @@ impl ComposedOps {
             scores = scores + bias.unsqueeze_dim::<4>(0);
         }
         if let Some(mask) = added.mask.clone() {
-            scores = if scores.is_autodiff() {
-                scores + mask.autodiff()
-            } else {
-                scores + mask
-            };
+            let mask = beside(&scores, mask);
+            scores = scores + mask;
         }
         let weights = self.dropout(activation::softmax(scores, 3), dropout);
         weights
@@ -75,11 +72,8 @@ impl ComposedOps {
         weights: &LstmWeights,
         states: [Tensor<3>; 2],
     ) -> (Tensor<3>, [Tensor<3>; 2]) {
-        let is_tracked = x.is_autodiff();
-        let [mut hidden, mut cell] = states.map(|state| {
-            let state = state.squeeze_dim::<2>(0); // [batch, hidden]
-            if is_tracked { state.autodiff() } else { state }
-        });
+        // [batch, hidden]
+        let [mut hidden, mut cell] = states.map(|state| beside(&x, state.squeeze_dim::<2>(0)));
         let [_, time, _] = x.dims();
         // [batch, time, 4 × hidden]
         let from_input = self.linear(x, weights.input.clone(), Some(weights.input_bias.clone()));
@@ -335,11 +329,7 @@ impl Operations for ComposedOps {
     }
 
     fn squared_error(self, outputs: Tensor<2>, targets: Tensor<1>) -> Tensor<1> {
-        let targets = if outputs.is_autodiff() && !targets.is_autodiff() {
-            targets.autodiff()
-        } else {
-            targets
-        };
+        let targets = beside(&outputs, targets);
         (outputs.squeeze_dim::<1>(1) - targets).square().sum()
     }
 }

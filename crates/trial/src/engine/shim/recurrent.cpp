@@ -11,17 +11,21 @@ namespace {
 const int64_t LSTM = 2;
 const int64_t WEIGHTS_PER_LAYER = 4;
 
-// Gradients of x and of the weights in their own dtypes, contiguous as the optimizers want those of weights.
-std::vector<Tensor> in_kinds(const Tensor &of_x, const std::vector<Tensor> &of_weights, at::ScalarType input_kind, at::ScalarType weight_kind) {
-  std::vector<Tensor> found = {of_x.to(input_kind)};
-  for (auto &of_weight : of_weights) found.push_back(of_weight.to(weight_kind).contiguous());
-  return found;
-}
+// What both keep: the dtypes of x and of the weights, in which their gradients are wanted.
+struct SavedLayers : Saved {
+  at::ScalarType input_kind, weight_kind;
 
-struct SavedCudnn : Saved {
+  // Contiguous, as the optimizers want the gradients of weights.
+  std::vector<Tensor> in_kinds(const Tensor &of_x, const std::vector<Tensor> &of_weights) const {
+    std::vector<Tensor> found = {of_x.to(input_kind)};
+    for (auto &of_weight : of_weights) found.push_back(of_weight.to(weight_kind).contiguous());
+    return found;
+  }
+};
+
+struct SavedCudnn : SavedLayers {
   Tensor x, buffer, hidden, cell, output, reserve;  // x and output [batch, time, ..]; `buffer` has all weights
   std::vector<Tensor> weights;                      // views of `buffer`
-  at::ScalarType input_kind, weight_kind;
 
   int64_t layers() const { return weights.size() / WEIGHTS_PER_LAYER; }
 
@@ -36,17 +40,16 @@ struct SavedCudnn : Saved {
         at::_cudnn_rnn_backward(x, weights, WEIGHTS_PER_LAYER, buffer, hidden, cell, output, gradient.to(output.scalar_type()), {}, {}, LSTM,
                                 hidden.size(2), /*proj_size=*/0, layers(), /*batch_first=*/true, /*dropout=*/0.0, /*train=*/true,
                                 /*bidirectional=*/false, /*batch_sizes=*/{}, /*dropout_state=*/{}, reserve, {true, false, false, true});
-    return in_kinds(of_x, of_weights, input_kind, weight_kind);
+    return in_kinds(of_x, of_weights);
   }
 };
 
-struct SavedOneDnn : Saved {
+struct SavedOneDnn : SavedLayers {
   struct Layer {
     Tensor x, hidden, cell, output, last_hidden, last_cell, workspace;  // x and output [time, batch, ..], states [batch, hidden]
     std::vector<Tensor> weights;
   };
   std::vector<Layer> layers;
-  at::ScalarType input_kind, weight_kind;
 
   // One more layer, on x or on the layer before.
   void run(const Tensor &x, std::vector<Tensor> weights, const Tensor &hidden, const Tensor &cell) {
@@ -72,7 +75,7 @@ struct SavedOneDnn : Saved {
           of_output, {}, {}, /*reverse=*/false, LSTM, layer.hidden.size(1), /*num_layers=*/1, /*has_biases=*/true, /*train=*/true,
           /*bidirectional=*/false, /*batch_sizes=*/{}, /*batch_first=*/false, layer.workspace);
     }
-    return in_kinds(of_output.transpose(0, 1), of_weights, input_kind, weight_kind);
+    return in_kinds(of_output.transpose(0, 1), of_weights);
   }
 };
 
@@ -120,7 +123,6 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     int64_t layers = weights.size() / WEIGHTS_PER_LAYER, width = hidden->size(2);
     // cuDNN and oneDNN need a copy of the states of some of the rows.
     auto h = in_kind(*hidden).contiguous(), c = in_kind(*cell).contiguous();
-    auto input_kind = inputs[0]->scalar_type(), weight_kind = inputs[1]->scalar_type();
     auto give_states = [&](const Tensor &hidden, const Tensor &cell) {
       give(last_hidden, hidden.to(at::kFloat)), give(last_cell, cell.to(at::kFloat));
     };
@@ -128,7 +130,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     if (saved != nullptr && by_cudnn) {
       auto state = std::make_unique<SavedCudnn>();
       state->x = x, state->buffer = buffer, state->hidden = h, state->cell = c, state->weights = weights;
-      state->input_kind = input_kind, state->weight_kind = weight_kind;
+      state->input_kind = inputs[0]->scalar_type(), state->weight_kind = inputs[1]->scalar_type();
       Tensor after_hidden, after_cell;
       state->run(after_hidden, after_cell);
       give(out, state->output), give_states(after_hidden, after_cell);
@@ -137,7 +139,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     }
     if (saved != nullptr && by_one_dnn) {
       auto state = std::make_unique<SavedOneDnn>();
-      state->input_kind = input_kind, state->weight_kind = weight_kind;
+      state->input_kind = inputs[0]->scalar_type(), state->weight_kind = inputs[1]->scalar_type();
       std::vector<Tensor> after_hidden, after_cell;
       for (int64_t layer = 0; layer < layers; layer++) {
         auto below = layer == 0 ? x.transpose(0, 1).contiguous() : state->layers.back().output;
@@ -156,7 +158,7 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     give(out, output.detach()), give_states(after_hidden.detach(), after_cell.detach());
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedGraph>();
-    state->inputs = leaves, state->output = output;
+    state->inputs = std::move(leaves), state->output = output;
     keep(saved, std::move(state));
   });
 }
