@@ -3,8 +3,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
-    process::{Command, Output, Stdio},
+    io::{BufRead, BufReader, Lines},
+    process::{Child, ChildStdout, Command, Output, Stdio},
 };
 
 use kiln_core::{
@@ -48,6 +48,17 @@ impl Trial {
 
     fn run(&self) -> Output {
         self.command().output().unwrap()
+    }
+
+    /// The process, once it has trained some steps, and the messages after that.
+    fn start(&self) -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = self.command().stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let has_begun = lines
+            .by_ref()
+            .any(|line| line.unwrap().contains("\"progress\""));
+        assert!(has_begun);
+        (child, lines)
     }
 
     /// Runs it and expects it to complete.
@@ -287,15 +298,7 @@ fn a_rate_that_is_too_large_diverges_with_its_step() {
 #[test]
 fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     let trial = Trial::new(first_engine(), MLP, DATA, "batch_size: 4, steps: 100000000");
-    let mut child = trial.command().stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let is_progress = |line: &String| line.contains("\"progress\"");
-    assert!(
-        lines
-            .by_ref()
-            .map(Result::unwrap)
-            .any(|line| is_progress(&line))
-    );
+    let (mut child, lines) = trial.start();
     assert!(
         Command::new("kill")
             .arg("-TERM")
@@ -314,6 +317,40 @@ fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     assert_eq!(result.outcome, Outcome::Interrupted);
     assert_eq!(trial.steps().len() as u64, result.steps());
     assert!(result.steps() > 0 && result.figures.samples_per_second.is_some());
+}
+
+/// A kernel's handler frame on the stack of a thread that computes in oneDNN writes over tensors.
+#[test]
+fn one_thread_takes_signals_and_none_that_computes() {
+    let lstm = "{kind: lstm, seq_len: 8, hidden: 16}";
+    let data = "{kind: generated, characters: 20000, num_workers: 2}";
+    let training = "batch_size: 4, steps: 100000000";
+    let trial = Trial::new(first_engine(), lstm, data, training);
+    let (mut child, _lines) = trial.start();
+    let threads = format!("/proc/{}/task", child.id());
+    let mut takers = vec![];
+    let mut count = 0;
+    for thread in fs::read_dir(threads).unwrap() {
+        let thread = thread.unwrap().path();
+        let status = fs::read_to_string(thread.join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().to_owned()
+        };
+        let blocked = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
+        let blocks = |signal: u64| blocked >> (signal - 1) & 1 == 1;
+        let (interrupt, terminate, profile) = (2, 15, 27);
+        count += 1;
+        match [interrupt, terminate, profile].map(blocks) {
+            [true, true, true] => {}
+            [false, false, false] => takers.push(field("Name:")),
+            other => panic!("{other:?}: {status}"),
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(takers, ["signals"]);
+    assert!(count > 3, "{count} threads");
 }
 
 #[test]
