@@ -20,11 +20,12 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 14] = [
+    const SOURCES: [&str; 15] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "nvrtc.cpp",
+        "products.cpp",
         "operations.cpp",
         "attention.cpp",
         "recurrent.cpp",

@@ -12,7 +12,7 @@ use kiln_core::{
 use serde::Serialize;
 
 use crate::{
-    engine::{EngineDevice, guard, libraries},
+    engine::{EngineDevice, Ops, guard, libraries},
     error::TrialError,
     matmul::Factors,
     model::Init,
@@ -121,7 +121,8 @@ fn rate(device: &EngineDevice, precision: Precision, size: u64) -> Result<f64, T
         device: device.with_gradients(),
     };
     let shape = kinds::Matmul { size };
-    let factors = guard(|| Factors::new(&shape, precision, &init))?;
+    let ops = Ops::new(Engine::Libtorch, precision)?;
+    let factors = guard(|| Factors::new(&shape, precision, ops, &init))?;
     let run = |products: u64| -> Result<f64, TrialError> {
         device.wait()?;
         let started = Instant::now();

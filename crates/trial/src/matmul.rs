@@ -4,12 +4,13 @@
 use burn::tensor::{FloatDType, Tensor};
 use kiln_core::{kinds, spec::Precision};
 
-use crate::model::Init;
+use crate::{engine::Ops, model::Init};
 
 /// Two factors on the device, in the number format of the product; those of `tf32` are f32, and the
 /// device rounds them.
 #[derive(Clone, Debug)]
 pub(crate) struct Factors {
+    ops: Ops,
     left: Tensor<2>,  // [size, size]
     right: Tensor<2>, // [size, size]
 }
@@ -17,7 +18,7 @@ pub(crate) struct Factors {
 impl Factors {
     /// Factors of normal values, scaled so that the product's values are about 1 in size. Random:
     /// from the seed.
-    pub(crate) fn new(shape: &kinds::Matmul, precision: Precision, init: &Init) -> Self {
+    pub(crate) fn new(shape: &kinds::Matmul, precision: Precision, ops: Ops, init: &Init) -> Self {
         let size = shape.size as usize;
         let deviation = 1.0 / (size as f64).powf(0.25);
         let factor = |name: &str| {
@@ -33,6 +34,7 @@ impl Factors {
             }
         };
         Self {
+            ops,
             left: factor("left"),
             right: factor("right"),
         }
@@ -40,6 +42,6 @@ impl Factors {
 
     /// One product, [size, size].
     pub(crate) fn product(&self) -> Tensor<2> {
-        self.left.clone().matmul(self.right.clone())
+        self.ops.product(self.left.clone(), self.right.clone())
     }
 }

@@ -127,7 +127,14 @@ fn case(name: String, run: impl Fn(&Place) -> Found + 'static) -> Case {
 
 fn products() -> Vec<Case> {
     let mut cases = Vec::new();
-    for [rows, inputs, outputs] in [[3, 8, 5], [33, 129, 65], [16, 64, 128]] {
+    for [rows, inputs, outputs] in [
+        [3, 8, 5],
+        [33, 129, 65],
+        [16, 64, 128],
+        // On some processors these go to oneDNN (`shim/products.cpp`).
+        [130, 257, 139],
+        [66, 65, 523],
+    ] {
         let of = move |what: &str| format!("{what}, {rows} × {inputs} to {outputs}");
         cases.push(case(of("linear"), move |on| {
             let (x, w, b) = (

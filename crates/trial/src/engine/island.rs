@@ -24,8 +24,8 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::kernels::{
-    AttentionSettings, ConvSettings, Operation, SavedForward, biased_attention, conv_norm, forward,
-    lstm,
+    self, AttentionSettings, ConvSettings, Operation, SavedForward, biased_attention, conv_norm,
+    forward, lstm,
 };
 use super::{error_from_text, precision::ProductFormat};
 use crate::error::TrialError;
@@ -279,6 +279,13 @@ fn around<const N: usize, const D: usize>(
     } else {
         Tensor::from_primitive::<LibTorch>(run(&inputs.map(FloatInput::into_plain), false).output)
     }
+}
+
+/// left right: [n, k] and [k, m] to [n, m]. Not part of any graph.
+pub(super) fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
+    let [left, right] = [left, right].map(|factor| FloatInput::from(factor).into_plain().tensor);
+    let found = or_panic(kernels::product(&left, &right));
+    Tensor::from_primitive::<LibTorch>(TchTensor::new(found))
 }
 
 /// The `count` largest values of each row, the largest first, and their columns; both [rows,

@@ -29,6 +29,7 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_product(left: Handle, right: Handle, out: *mut Handle) -> c_int;
     fn kiln_linears(
         x: Handle,
         weights: *const Handle,
@@ -477,6 +478,15 @@ pub(super) fn conv_norm(
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// left right: [n, k] and [k, m] to [n, m]. Does not wait.
+pub(super) fn product(left: &Tensor, right: &Tensor) -> Result<Tensor, TrialError> {
+    let mut out = ptr::null_mut();
+    // SAFETY: the handles are borrowed from live tensors for the call; `out` is a place.
+    checked(unsafe { kiln_product(handle(left), handle(right), &raw mut out) })?;
+    // SAFETY: on success `out` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(out) })
 }
 
 /// Numbers for bytes [rows, channels, height, width]: `table` [channels, 256], f32, has that for

@@ -210,6 +210,9 @@ operations! {
     /// under mixed precision.
     fn linear [const D: usize](x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D>;
 
+    /// left right: [n, k] and [k, m] to [n, m], in their own format. Not part of any graph.
+    fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2>;
+
     /// x wᵀ for two or three weights [out, in], side by side: x [batch, time, in]; out [batch,
     /// time, out of all], as [`Ops::linear`] has it.
     fn linears(x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3>;

@@ -12,7 +12,7 @@ use super::{
     trial_device,
 };
 use crate::{
-    engine::{EngineDevice, guard, guard_result},
+    engine::{EngineDevice, Ops, guard, guard_result},
     error::TrialError,
     matmul::Factors,
     model::Init,
@@ -49,13 +49,14 @@ impl Products {
     /// Errors: no such device, a precision the engine lacks, too little memory.
     pub(super) fn build(file: &TrialFile, shape: &kinds::Matmul) -> Result<Self, TrialError> {
         let train = &file.train;
+        let ops = Ops::new(file.engine, train.precision)?;
         let part = |index: u64| {
             let device = trial_device::open(file, index)?;
             let init = Init {
                 seed: train.seed,
                 device: device.with_gradients(),
             };
-            let factors = guard(|| Factors::new(shape, train.precision, &init))?;
+            let factors = guard(|| Factors::new(shape, train.precision, ops, &init))?;
             Ok((device, factors))
         };
         Ok(Self {

@@ -250,6 +250,10 @@ impl Operations for ComposedOps {
         activation::gelu(x)
     }
 
+    fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
+        left.matmul(right)
+    }
+
     fn largest(self, x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {
         x.topk_with_indices(count, 1)
     }

@@ -8,7 +8,9 @@ use super::{
     LstmWeights, Operations, RMS_NORM_EPSILON, in_groups, plain,
 };
 use crate::engine::{
-    island::{FloatInput, attention_island, conv_norm_island, island, largest, lstm_island},
+    island::{
+        FloatInput, attention_island, conv_norm_island, island, largest, lstm_island, product,
+    },
     kernels::{AttentionSettings, ConvSettings, Operation, Way},
     precision::ProductFormat,
 };
@@ -240,6 +242,10 @@ impl Operations for FusedOps {
 
     fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         island(Operation::Gelu, [x.into()], None)
+    }
+
+    fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
+        product(left, right)
     }
 
     fn largest(self, x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>) {

@@ -58,6 +58,34 @@ fn the_product_of_one_row_without_gradients_is_that_of_the_row_among_others() {
     }
 }
 
+/// MKL uses no AVX-512 on processors that are not Intel's.
+#[test]
+fn large_products_of_f32_go_to_one_dnn_where_mkl_is_slow_and_small_ones_do_not() {
+    let information = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    let is_slow_in_mkl = information.contains(" avx512f") && !information.contains("GenuineIntel");
+    let products = |ops: Ops, rows: usize, width: usize| {
+        let (x, weight) = (values([rows, width], 1), values([256, width], 2));
+        let (_, operators) = record_operators(|| {
+            let sum = ops.linear(x, weight, None).sum();
+            drop(sum.backward());
+            Ok(())
+        })
+        .unwrap();
+        ["mkldnn::_linear_pointwise", "aten::mm"].map(|name| count(&operators, name))
+    };
+    let ops = in_f32();
+    let by_one_dnn = if is_slow_in_mkl { 3 } else { 0 };
+    assert_eq!(products(ops, 128, 256), [by_one_dnn, 3 - by_one_dnn]);
+    assert_eq!(products(ops, 32, 256), [0, 3], "few rows");
+    assert_eq!(products(ops, 64, 32), [0, 3], "little work");
+    let narrow = Ops::new(Engine::Libtorch, Precision::AmpBf16).unwrap();
+    assert_eq!(products(narrow, 128, 256), [0, 3], "another format");
+    force_cuda_branches(true);
+    let as_on_cuda = products(ops, 128, 256);
+    force_cuda_branches(false);
+    assert_eq!(as_on_cuda, [0, 3]);
+}
+
 #[test]
 fn the_loss_does_not_write_over_logits_that_others_hold() {
     let logits = values([4, 9], 1) * 2.0;

@@ -48,8 +48,8 @@ struct SavedLinear : Saved {
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto by_rows = as_kind(gradient, weight.scalar_type()).reshape({-1, weight.size(0)});  // [n, out]
-    auto of_rows = as_kind(at::mm(by_rows, weight), input_kind).view(input_sizes);
-    auto of_weight = as_kind(at::mm(by_rows.t(), rows), weight_kind);
+    auto of_rows = as_kind(product(by_rows, weight.t()), input_kind).view(input_sizes);
+    auto of_weight = as_kind(transposed_product(by_rows, rows), weight_kind);
     auto of_bias = has_bias ? at::sum(by_rows, {0}, false, weight_kind) : Tensor();
     return {of_rows, of_weight, of_bias};
   }
@@ -63,8 +63,8 @@ struct SavedLinears : Saved {
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto by_rows = as_kind(gradient, weights.scalar_type()).reshape({-1, weights.size(0)});  // [n, out of all]
-    std::vector<Tensor> found = {as_kind(at::mm(by_rows, weights), input_kind).view(input_sizes)};
-    for (auto &of_weight : as_kind(at::mm(by_rows.t(), rows), weight_kind).split_with_sizes(outs, 0)) found.push_back(of_weight);
+    std::vector<Tensor> found = {as_kind(product(by_rows, weights.t()), input_kind).view(input_sizes)};
+    for (auto &of_weight : as_kind(transposed_product(by_rows, rows), weight_kind).split_with_sizes(outs, 0)) found.push_back(of_weight);
     return found;
   }
 };
@@ -176,13 +176,8 @@ struct SavedSquaredError : Saved {
 // Whether the product of this and a weight is one row that is computed here: of f32 on a processor for which MKL has no fast product of a
 // matrix and a vector (on an AMD EPYC it reads 7 GB/s on any number of threads, and `kiln_dots` reads 14 from memory and 25 or more from the cache).
 bool is_one_row(const Tensor &rows, const Tensor &weight) {
-#if defined(__x86_64__)
-  static const bool is_slow = [] { return __builtin_cpu_init(), !__builtin_cpu_is("intel"); }();
   auto is_plain = [](const Tensor &tensor) { return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); };
-  return is_slow && rows.size(0) == 1 && is_plain(rows) && is_plain(weight);
-#else
-  return false;
-#endif
+  return is_slow_in_mkl() && rows.size(0) == 1 && is_plain(rows) && is_plain(weight);
 }
 
 // x [1, in] times each row of weight [out, in], plus bias [out] if there is one, to `out`.
@@ -210,8 +205,7 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
       give(out, row);
       return;
     }
-    auto product = b == nullptr ? at::mm(rows, weight.t()) : at::addmm(as_kind(*b, kind), rows, weight.t());
-    give(out, product.view(sizes));
+    give(out, product(rows, weight, b == nullptr ? Tensor() : as_kind(*b, kind)).view(sizes));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedLinear>();
     state->rows = rows;
@@ -256,7 +250,7 @@ int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Ten
     }
     state->input_sizes = x->sizes().vec();
     state->input_kind = x->scalar_type();
-    give(out, at::mm(state->rows, state->weights.t()).view(sizes));
+    give(out, product(state->rows, state->weights).view(sizes));
     keep(saved, std::move(state));
   });
 }

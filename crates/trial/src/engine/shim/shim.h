@@ -22,6 +22,13 @@ int kiln_failed(const char *text);
 // Whether an operation takes the way that is meant for CUDA: it computes there, or kiln_force_cuda_branches() was called on this thread.
 bool takes_cuda_branches(const Tensor &tensor);
 
+// Whether MKL's products are slow on this processor.
+bool is_slow_in_mkl();
+// rows [n, in] weightᵀ + bias: weight [out, in] of any strides, bias [out] or undefined; out [n, out].
+Tensor product(const Tensor &rows, const Tensor &weight, const Tensor &bias = {});
+// leftᵀ right, contiguous: left [n, a], right [n, b]; out [a, b].
+Tensor transposed_product(const Tensor &left, const Tensor &right);
+
 // Runs `work`, catching what libtorch throws.
 template <typename Work>
 int guarded(Work work) {
