@@ -18,6 +18,7 @@ and prints lines for people. A command (`model.kind: command`) needs only `kiln_
 import contextlib
 import csv
 import errno
+import faulthandler
 import json
 import math
 import os
@@ -408,6 +409,9 @@ class Trial:
         except (OSError, ValueError, KeyError) as error:
             print(f"{self._program}: {asked}: {error}", file=sys.stderr)
             sys.exit(BAD_FILE)
+        # It also gives this thread another stack for handlers, which Python uses from 3.10 on: on the thread's own one they write over
+        # tensors while oneDNN, of which PyTorch makes LSTMs on the CPU, multiplies (oneDNN issue 4845).
+        faulthandler.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         with self._uninterrupted():

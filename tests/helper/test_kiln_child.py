@@ -220,6 +220,22 @@ class ATrialOfKiln(unittest.TestCase):
         child.process.send_signal(signal.SIGTERM)
         self.failed(child.end(), "SIGTERM stopped the trial; its last step was 0", "interrupted", 130)
 
+    @unittest.skipIf(sys.version_info < (3, 10), "Python uses no other stack")
+    def test_handlers_do_not_run_on_the_stack_of_the_computation(self):
+        text = """
+import ctypes, kiln_child, signal, sys
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+def other_stack():
+    stack = Stack()
+    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
+    return stack.flags & 2 == 0 and stack.size > 0
+before = other_stack()
+with kiln_child.trial() as trial:
+    print(before, other_stack(), file=sys.stderr)
+"""
+        self.assertIn("False True", Child(text, TRIAL).end().stderr)
+
     def test_a_full_disk_is_told_by_its_own_status(self):
         child = run(body="if step.number == 3: open('/dev/full', 'w').write('x' * 99999)")
         self.failed(child, "No space left on device", "interrupted", 5)
@@ -277,7 +293,7 @@ class TheFile(unittest.TestCase):
         tree = ast.parse(HELPER.read_text(encoding="utf-8"), feature_version=(3, 8))
         imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         self.assertFalse([node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)])
-        allowed = {"contextlib", "csv", "errno", "json", "math", "os", "signal", "sys", "time", "traceback"}
+        allowed = {"contextlib", "csv", "errno", "faulthandler", "json", "math", "os", "signal", "sys", "time", "traceback"}
         self.assertLessEqual(imported, allowed)
 
 
