@@ -411,7 +411,8 @@ class Trial:
             sys.exit(BAD_FILE)
         # It also gives this thread another stack for handlers, which Python uses from 3.10 on: on the thread's own one they write over
         # tensors while oneDNN, of which PyTorch makes LSTMs on the CPU, multiplies (oneDNN issue 4845).
-        faulthandler.enable()
+        if not faulthandler.is_enabled():
+            faulthandler.enable(2)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         with self._uninterrupted():
