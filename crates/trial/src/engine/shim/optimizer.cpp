@@ -13,6 +13,22 @@ void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
   for (auto &update : updates) update.nan_to_num_(0, 0, 0);
   at::_foreach_mul_(updates, made);
 }
+
+// On the CPU libtorch's fused SGD of narrow numbers leaves all but a few as they were (PyTorch issue 191763, mended after 2.13).
+bool fused_sgd_updates(const Tensor &parameter) { return !parameter.is_cpu() || parameter.scalar_type() == at::kFloat; }
+
+// The same update in f32, rounded once.
+void update_narrow(Tensor parameter, const Tensor &gradient, Tensor buffer, const Tensor &rate, double momentum, bool nesterov, double decay,
+                   bool first_step) {
+  auto from = parameter.to(at::kFloat), by = gradient.to(at::kFloat);
+  if (decay != 0) by = by.add(from, decay);
+  if (momentum != 0) {
+    auto moving = first_step ? by : buffer.to(at::kFloat).mul_(momentum).add_(by);
+    buffer.copy_(moving);
+    by = nesterov ? by.add(moving, momentum) : moving;
+  }
+  parameter.copy_(from.sub_(by.mul(rate)));
+}
 }  // namespace
 
 extern "C" {
@@ -41,6 +57,14 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
     c10::NoGradGuard no_grad;
     if (count == 0) return;
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
+    if (!fused_sgd_updates(*parameters[0])) {
+      if (found != nullptr && *found->const_data_ptr<float>() != 0) return;
+      auto by = held != nullptr ? *held : at::scalar_tensor(rate, at::kDouble);
+      for (int at = 0; at < count; at++) {
+        update_narrow(*parameters[at], *gradients[at], momentum != 0 ? moving[at] : Tensor(), by, momentum, nesterov != 0, decay, first_step != 0);
+      }
+      return;
+    }
     auto update = [&](auto by) {
       at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, by, /*dampening=*/0.0, nesterov != 0,
                       /*maximize=*/false, first_step != 0, /*grad_scale=*/{}, optional(found));
