@@ -29,6 +29,8 @@ class Trial:
     tiny: tuple
     trials: int = 1
     sets: tuple = ()
+    # Settings that the rehearsal keeps.
+    more: tuple = ()
     expected: dict = dataclasses.field(default_factory=dict)
     # In the rehearsal: fewer trials, because the CPU refuses one, and checks that ten steps of a tiny model need not pass.
     tiny_trials: int | None = None
@@ -112,10 +114,26 @@ TRIALS = {
     ),
 }
 
+# Every model that another part trains in one precision or two, in each of them.
+EVERY_PRECISION = "sweep.grid.train.precision=[f32, tf32, bf16, amp-bf16, amp-f16]"
+EVERY_PRECISION_OF_A_CPU = EVERY_PRECISION.replace("tf32, ", "")
+MODELS = {
+    "lstm-dropout": (), "panel-lstm": (), "resnet18": (), "mlp": (),
+    # Some steps are skipped before the scale of f16 fits so many layers, and at the rate of its experiment f16 diverges.
+    "resnet50": ("train.optimizer.learning_rate=0.001", "train.steps=30"),
+    "seq2seq": ("sweep.grid.train.evaluate.generate.beams=[1]",),
+}
+TRIALS |= {
+    f"precisions-{name}": dataclasses.replace(
+        TRIALS[name], trials=5, tiny_trials=4, sets=(EVERY_PRECISION,), tiny=(*TRIALS[name].tiny, EVERY_PRECISION_OF_A_CPU), more=more
+    )
+    for name, more in MODELS.items()
+}
+
 
 def sweep(setting, name, trial, *more, status=0, **environment):
     """Runs an experiment from its beginning; returns the run with its tables."""
-    sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *more)
+    sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *trial.more, *more)
     results = setting.folder("runs", name)
     command = [str(setting.kiln), "run", str(setting.experiment(trial.experiment)), "--fresh", "--results", str(results), "--progress", "plain"]
     command += ["--device", "cpu"] if setting.is_rehearsal else []
@@ -221,6 +239,13 @@ def check_graphs(setting, checks, run):
     setting.note(f"median step {seconds['off'] * 1e3:.3f} ms operator by operator, {seconds['on'] * 1e3:.3f} ms replayed: {seconds['off'] / seconds['on']:.2f} ×")
 
 
+def check_precisions(_, checks, run):
+    """Checks that the first step, of equal weights and batches, has nearly the loss that it has in f32."""
+    first = {row["precision"]: run.steps(row)[0].number("loss") for row in run.last_rows()}
+    for precision, loss in first.items():
+        checks.that(math.isclose(loss, first["f32"], rel_tol=0.05), f"the first loss is {loss} in {precision}, and {first['f32']} in f32")
+
+
 def check_products(setting, checks, run):
     for row in run.last_rows():
         rate = row.number("window_flops") / row.number("window_seconds")
@@ -231,6 +256,7 @@ def check_products(setting, checks, run):
 EXTRA = {
     "seq2seq": check_responses, "chatlm": check_responses, "mlp": check_sample, "shakespeare": check_sample, "copies": check_copies,
     "products": check_products, **{name: check_graphs for name in TRIALS if name.startswith("graphs-")},
+    **{name: check_precisions for name in TRIALS if name.startswith("precisions-")},
 }
 
 
