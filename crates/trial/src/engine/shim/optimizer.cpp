@@ -1,6 +1,7 @@
 // Updates of all parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
 // update leaves everything as it was. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
 // work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
+#include <algorithm>
 #include <cmath>
 
 #include "shim.h"
@@ -15,7 +16,9 @@ void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
 }
 
 // On the CPU libtorch's fused SGD of narrow numbers leaves all but a few as they were (PyTorch issue 191763, mended after 2.13).
-bool fused_sgd_updates(const Tensor &parameter) { return !parameter.is_cpu() || parameter.scalar_type() == at::kFloat; }
+bool fused_sgd_updates(const std::vector<Tensor> &parameters) {
+  return std::all_of(parameters.begin(), parameters.end(), [](auto &one) { return !one.is_cpu() || one.scalar_type() == at::kFloat; });
+}
 
 // The same update in f32, rounded once.
 void update_narrow(Tensor parameter, const Tensor &gradient, Tensor buffer, const Tensor &rate, double momentum, bool nesterov, double decay,
@@ -57,7 +60,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
     c10::NoGradGuard no_grad;
     if (count == 0) return;
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
-    if (!fused_sgd_updates(*parameters[0])) {
+    if (!fused_sgd_updates(listed(parameters, count))) {
       if (found != nullptr && *found->const_data_ptr<float>() != 0) return;
       auto by = held != nullptr ? *held : at::scalar_tensor(rate, at::kDouble);
       for (int at = 0; at < count; at++) {

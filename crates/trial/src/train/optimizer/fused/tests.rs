@@ -464,7 +464,7 @@ fn adafactor_equals_adafactor_written_out_for_20_steps() {
         let g: Vec<f64> = gradient.iter().map(|value| f64::from(*value)).collect();
         let kept = 1.0 - f64::from(step).powf(-with.decay_rate);
         let moved = |old: f64, new: f64| kept * old + (1.0 - kept) * new;
-        rows = std::array::from_fn(|row| {
+        rows = array::from_fn(|row| {
             moved(
                 rows[row],
                 (0..3)
@@ -473,13 +473,13 @@ fn adafactor_equals_adafactor_written_out_for_20_steps() {
                     / 3.0,
             )
         });
-        columns = std::array::from_fn(|column| {
+        columns = array::from_fn(|column| {
             moved(
                 columns[column],
                 (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0,
             )
         });
-        squares = std::array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
+        squares = array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
         let mean = rows.iter().sum::<f64>() / 2.0;
         let of_matrix: Vec<f64> = (0..6)
             .map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt())
