@@ -240,10 +240,23 @@ def check_graphs(setting, checks, run):
 
 
 def check_precisions(_, checks, run):
-    """Checks that the first step, of equal weights and batches, has nearly the loss that it has in f32."""
-    first = {row["precision"]: run.steps(row)[0].number("loss") for row in run.last_rows()}
-    for precision, loss in first.items():
-        checks.that(math.isclose(loss, first["f32"], rel_tol=0.05), f"the first loss is {loss} in {precision}, and {first['f32']} in f32")
+    """Checks that the first loss, of equal weights and batches, and what the training made of it are nearly those in f32."""
+    rows = [row for row in run.last_rows() if row["outcome"] == "completed"]
+    losses = {row["precision"]: [step.number("loss") for step in run.steps(row)] for row in rows}
+    if "f32" not in losses:
+        return
+    # A ResNet's norms over few images magnify small differences, and skipped steps leave a training behind.
+    is_comparable = {row["precision"]: row["model_kind"] != "resnet" and not row.number("skipped_steps") > 0 for row in rows}
+    begun, wanted = losses["f32"][0], moved(losses["f32"])
+    for precision, found in losses.items():
+        checks.that(math.isclose(found[0], begun, rel_tol=0.05), f"the first loss is {found[0]} in {precision}, and {begun} in f32")
+        is_near = abs(moved(found) - wanted) < 0.25 * abs(wanted) + 0.05 * begun
+        checks.that(is_near or not is_comparable[precision], f"the loss moves by {moved(found):.4f} in {precision}, and by {wanted:.4f} in f32")
+
+
+def moved(losses):
+    """From the first loss to the mean of the last five."""
+    return sum(losses[-5:]) / len(losses[-5:]) - losses[0]
 
 
 def check_products(setting, checks, run):

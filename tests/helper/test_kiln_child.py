@@ -221,20 +221,26 @@ class ATrialOfKiln(unittest.TestCase):
         self.failed(child.end(), "SIGTERM stopped the trial; its last step was 0", "interrupted", 130)
 
     @unittest.skipIf(sys.version_info < (3, 10), "Python uses no other stack")
-    def test_handlers_do_not_run_on_the_stack_of_the_computation(self):
+    def test_handlers_have_a_stack_of_their_own(self):
         text = """
 import ctypes, kiln_child, signal, sys
+system = ctypes.CDLL(None)
 class Stack(ctypes.Structure):
     _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
-def other_stack():
+class Action(ctypes.Structure):
+    _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_byte * 128), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p)]
+NO_STACK, ON_THAT_STACK = 2, 0x08000000
+def flags():
     stack = Stack()
-    assert ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack)) == 0
-    return stack.flags & 2 == 0 and stack.size > 0
-before = other_stack()
+    assert system.sigaltstack(None, ctypes.byref(stack)) == 0
+    return stack.flags
+before = flags()
 with kiln_child.trial() as trial:
-    print(before, other_stack(), file=sys.stderr)
+    action = Action()
+    assert system.sigaction(int(signal.SIGTERM), None, ctypes.byref(action)) == 0
+    print(before == NO_STACK, flags() == 0, action.flags & ON_THAT_STACK != 0, file=sys.stderr)
 """
-        self.assertIn("False True", Child(text, TRIAL).end().stderr)
+        self.assertIn("True True True", Child(text, TRIAL).end().stderr)
 
     def test_a_full_disk_is_told_by_its_own_status(self):
         child = run(body="if step.number == 3: open('/dev/full', 'w').write('x' * 99999)")
