@@ -8,7 +8,7 @@ use std::{
 };
 
 use kiln_core::{
-    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
+    record::peaks::{CPU_PRODUCTS, DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
     units::{Count, Fraction, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -262,6 +262,7 @@ fn unnamed(found: &CalibrationRun) -> DeviceKey {
         driver: None,
         cpu_threads: Some(found.cpu_threads),
         processor: None,
+        cpu_products: Some(CPU_PRODUCTS),
         power_limit_watts: None,
     }
 }
@@ -428,6 +429,7 @@ mod tests {
                 driver: None,
                 cpu_threads: Some(2),
                 processor: None,
+                cpu_products: Some(CPU_PRODUCTS),
                 power_limit_watts: None,
             },
             libtorch: "2.11.0".to_owned(),

@@ -3,7 +3,7 @@
 use kiln_core::{
     kinds::Model,
     plan::Trial,
-    record::peaks::{self, DeviceKey},
+    record::peaks::{self, CPU_PRODUCTS, DeviceKey},
     spec::Engine,
 };
 
@@ -20,6 +20,7 @@ impl Instruments {
                 driver: self.driver(),
                 cpu_threads: None,
                 processor: None,
+                cpu_products: None,
                 power_limit_watts: gpu.power_limit_watts.map(|watts| watts.round() as u64),
             },
             None => {
@@ -30,6 +31,7 @@ impl Instruments {
                     driver: None,
                     cpu_threads: Some(cpu_threads),
                     processor: self.processor(),
+                    cpu_products: Some(CPU_PRODUCTS),
                     power_limit_watts: None,
                 }
             }

@@ -73,6 +73,10 @@ impl Kept {
     }
 }
 
+/// How kiln makes products of f32 on a CPU: 2 since large ones go to oneDNN where MKL uses no
+/// AVX-512. A peak of another way is not valid.
+pub const CPU_PRODUCTS: u32 = 2;
+
 /// The device that a peak belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceKey {
@@ -90,6 +94,9 @@ pub struct DeviceKey {
     /// kinds; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
+    /// [`CPU_PRODUCTS`] of the kiln that measured it on a CPU; absent for a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_products: Option<u32>,
     /// Enforced power limit of a GPU, in W without fraction; absent for a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<u64>,
@@ -97,8 +104,8 @@ pub struct DeviceKey {
 
 impl DeviceKey {
     /// Whether a peak of one is valid for the other: the same GPU with the same driver and power
-    /// limit, or the same kind of CPU with as many threads. A CPU without a kind (from an older
-    /// kiln) matches no other.
+    /// limit, or the same kind of CPU with as many threads and products made in the same way. A CPU
+    /// without a kind (from an older kiln) matches no other.
     fn is_same(&self, other: &Self) -> bool {
         let is_known = self.driver.is_some() || self.cpu_threads.is_some();
         is_known
@@ -106,6 +113,7 @@ impl DeviceKey {
             && self.driver == other.driver
             && self.cpu_threads == other.cpu_threads
             && self.processor == other.processor
+            && self.cpu_products == other.cpu_products
             && self.power_limit_watts == other.power_limit_watts
     }
 }
@@ -242,6 +250,7 @@ mod tests {
             driver: Some("580.1".to_owned()),
             cpu_threads: None,
             processor: None,
+            cpu_products: None,
             power_limit_watts: Some(700),
         }
     }
@@ -365,6 +374,7 @@ mod tests {
             driver: None,
             cpu_threads: Some(threads),
             processor: processor.map(str::to_owned),
+            cpu_products: Some(CPU_PRODUCTS),
             power_limit_watts: None,
         };
         let cpu = |threads| kind(threads, Some("GenuineIntel 6-143-8 x86-64-v4"));
@@ -372,6 +382,11 @@ mod tests {
             !cpu(2).is_same(&kind(2, Some("GenuineIntel 6-85-7 x86-64-v4")))
                 && !cpu(2).is_same(&kind(2, None))
         );
+        let of_an_older_kiln = DeviceKey {
+            cpu_products: None,
+            ..cpu(2)
+        };
+        assert!(!cpu(2).is_same(&of_an_older_kiln));
         keep(
             &path,
             &[MeasuredPeak {
