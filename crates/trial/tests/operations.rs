@@ -147,6 +147,25 @@ fn products() -> Vec<Case> {
                 &[&leaf(&x), &leaf(&w), &leaf(&b)],
             )
         }));
+        cases.push(case(of("linear of one row again and again"), move |on| {
+            let (x, w) = (on.leaf([1, inputs], 1), on.leaf([outputs, inputs], 2));
+            let every_row = x.clone().expand([rows, inputs]);
+            both_ways(
+                on.ops.linear(every_row, w.clone(), None),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
+        cases.push(case(of("linear of some columns"), move |on| {
+            let (x, w) = (
+                on.leaf([rows, inputs + 7], 1),
+                on.leaf([outputs, inputs], 2),
+            );
+            let columns = x.clone().narrow(1, 3, inputs);
+            both_ways(
+                on.ops.linear(columns, w.clone(), None),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
         cases.push(case(of("linear without bias"), move |on| {
             let (x, w) = (on.leaf([rows, inputs], 1), on.leaf([outputs, inputs], 2));
             both_ways(

@@ -319,7 +319,7 @@ fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     assert!(result.steps() > 0 && result.figures.samples_per_second.is_some());
 }
 
-/// A kernel's handler frame on the stack of a thread that computes in oneDNN writes over tensors.
+/// What the system pushes for a handler on a thread that computes in oneDNN writes over tensors.
 #[test]
 fn one_thread_takes_signals_and_none_that_computes() {
     let lstm = "{kind: lstm, seq_len: 8, hidden: 16}";

@@ -2,8 +2,8 @@
 //! at once.
 //!
 //! No thread that computes may handle a signal: oneDNN's matrix products (`x64:gemm:jit`, of which
-//! libtorch makes LSTM layers in f32 on the CPU) keep a place on the heap in the stack's register,
-//! and what the kernel pushes for a handler writes over tensors there. Source: oneDNN issue 4845.
+//! libtorch makes LSTM layers in f32 on the CPU) let the stack pointer point to the heap, and what
+//! the system pushes there for a handler writes over tensors. Source: oneDNN issue 4845.
 
 use std::{
     io,
@@ -39,7 +39,7 @@ const OWN_FAULTS: [Signal; 7] = [
 ];
 
 /// The flag becomes true with the first signal. Neither this thread nor any that it starts from
-/// here on handles one.
+/// here on handles one; processes that they start begin with signals blocked.
 pub(crate) fn watch_signals() -> Result<Arc<AtomicBool>, TrialError> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for (signal, number) in [(SIGTERM, 15), (SIGINT, 2)] {

@@ -17,12 +17,12 @@ void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
 
 // On the CPU libtorch's fused SGD of narrow numbers leaves all but a few as they were (PyTorch issue 191763, mended after 2.13).
 bool fused_sgd_updates(const std::vector<Tensor> &parameters) {
-  return std::all_of(parameters.begin(), parameters.end(), [](auto &one) { return !one.is_cpu() || one.scalar_type() == at::kFloat; });
+  return std::none_of(parameters.begin(), parameters.end(), [](auto &one) { return one.is_cpu() && at::isReducedFloatingType(one.scalar_type()); });
 }
 
 // The same update in f32, rounded once.
-void update_narrow(Tensor parameter, const Tensor &gradient, Tensor buffer, const Tensor &rate, double momentum, bool nesterov, double decay,
-                   bool first_step) {
+void composed_sgd(Tensor parameter, const Tensor &gradient, Tensor buffer, const Tensor &rate, double momentum, bool nesterov, double decay,
+                  bool first_step) {
   auto from = parameter.to(at::kFloat), by = gradient.to(at::kFloat);
   if (decay != 0) by = by.add(from, decay);
   if (momentum != 0) {
@@ -64,7 +64,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
       if (found != nullptr && *found->const_data_ptr<float>() != 0) return;
       auto by = held != nullptr ? *held : at::scalar_tensor(rate, at::kDouble);
       for (int at = 0; at < count; at++) {
-        update_narrow(*parameters[at], *gradients[at], momentum != 0 ? moving[at] : Tensor(), by, momentum, nesterov != 0, decay, first_step != 0);
+        composed_sgd(*parameters[at], *gradients[at], momentum != 0 ? moving[at] : Tensor(), by, momentum, nesterov != 0, decay, first_step != 0);
       }
       return;
     }

@@ -40,6 +40,9 @@ bool is_for_one_dnn(const Tensor &rows, const Tensor &weight) {
          std::min(in, out) >= FEWEST_COLUMNS && n * in * out >= FEWEST_MULTIPLICATIONS && faster_than_mkl() != nullptr;
 }
 
+// With gaps in it, or expanded, oneDNN multiplies a matrix by its slow reference (`ref:any` in ONEDNN_VERBOSE=1).
+Tensor without_gaps(const Tensor &matrix) { return matrix.is_contiguous() || matrix.t().is_contiguous() ? matrix : matrix.contiguous(); }
+
 }  // namespace
 
 // Whether MKL's products are slow here: not one of Intel's processors.
@@ -55,7 +58,7 @@ bool is_slow_in_mkl() {
 Tensor product(const Tensor &rows, const Tensor &weight, const Tensor &bias) {
   if (is_for_one_dnn(rows, weight)) {
     auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
-    return faster_than_mkl()->call(rows, weight, added, "none", Scalars(), std::nullopt);
+    return faster_than_mkl()->call(rows, without_gaps(weight), added, "none", Scalars(), std::nullopt);
   }
   return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
 }
