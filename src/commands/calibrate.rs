@@ -8,7 +8,7 @@ use std::{
 };
 
 use kiln_core::{
-    record::peaks::{CPU_PRODUCTS, DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
+    record::peaks::{DeviceKey, Kept, MeasuredPeak, keep, peaks_path},
     units::{Count, Fraction, without_controls},
 };
 use kiln_hardware::host::usable_cores;
@@ -255,16 +255,7 @@ fn answer(text: &[u8]) -> Result<CalibrationRun, String> {
 
 /// Name that the trial program uses for a CPU of unknown name.
 fn unnamed(found: &CalibrationRun) -> DeviceKey {
-    let name = found.device_name.clone();
-    DeviceKey {
-        device: name.clone(),
-        name,
-        driver: None,
-        cpu_threads: Some(found.cpu_threads),
-        processor: None,
-        cpu_products: Some(CPU_PRODUCTS),
-        power_limit_watts: None,
-    }
+    DeviceKey::of_cpu(found.device_name.clone(), found.cpu_threads, None)
 }
 
 /// Returns the measured peaks with their device, precision and libtorch version.
@@ -423,15 +414,7 @@ mod tests {
     #[test]
     fn a_lower_peak_is_told_and_a_much_lower_one_is_doubted() {
         let peak = |flops| MeasuredPeak {
-            device: DeviceKey {
-                device: "Xeon".to_owned(),
-                name: "Xeon".to_owned(),
-                driver: None,
-                cpu_threads: Some(2),
-                processor: None,
-                cpu_products: Some(CPU_PRODUCTS),
-                power_limit_watts: None,
-            },
+            device: DeviceKey::of_cpu("Xeon".to_owned(), 2, None),
             libtorch: "2.11.0".to_owned(),
             precision: "f32".to_owned(),
             flops,

@@ -3,7 +3,7 @@
 use kiln_core::{
     kinds::Model,
     plan::Trial,
-    record::peaks::{self, CPU_PRODUCTS, DeviceKey},
+    record::peaks::{self, DeviceKey},
     spec::Engine,
 };
 
@@ -23,18 +23,7 @@ impl Instruments {
                 cpu_products: None,
                 power_limit_watts: gpu.power_limit_watts.map(|watts| watts.round() as u64),
             },
-            None => {
-                let model = self.cpu_name()?;
-                DeviceKey {
-                    device: model.clone(),
-                    name: model,
-                    driver: None,
-                    cpu_threads: Some(cpu_threads),
-                    processor: self.processor(),
-                    cpu_products: Some(CPU_PRODUCTS),
-                    power_limit_watts: None,
-                }
-            }
+            None => DeviceKey::of_cpu(self.cpu_name()?, cpu_threads, self.processor()),
         })
     }
 

@@ -73,9 +73,9 @@ impl Kept {
     }
 }
 
-/// How kiln makes products of f32 on a CPU: 2 since large ones go to oneDNN where MKL uses no
+/// How this kiln makes products of f32 on a CPU: 2 since large ones go to oneDNN where MKL uses no
 /// AVX-512. A peak of another way is not valid.
-pub const CPU_PRODUCTS: u32 = 2;
+const CPU_PRODUCTS: u32 = 2;
 
 /// The device that a peak belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ pub struct DeviceKey {
     /// kinds; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
-    /// [`CPU_PRODUCTS`] of the kiln that measured it on a CPU; absent for a GPU.
+    /// How the kiln that measured it on a CPU made its products; absent for a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_products: Option<u32>,
     /// Enforced power limit of a GPU, in W without fraction; absent for a CPU.
@@ -103,6 +103,20 @@ pub struct DeviceKey {
 }
 
 impl DeviceKey {
+    /// Key of a CPU of this model with this number of threads, measured by this kiln; for
+    /// `processor` see the field.
+    pub fn of_cpu(model: String, cpu_threads: u64, processor: Option<String>) -> Self {
+        Self {
+            device: model.clone(),
+            name: model,
+            driver: None,
+            cpu_threads: Some(cpu_threads),
+            processor,
+            cpu_products: Some(CPU_PRODUCTS),
+            power_limit_watts: None,
+        }
+    }
+
     /// Whether a peak of one is valid for the other: the same GPU with the same driver and power
     /// limit, or the same kind of CPU with as many threads and products made in the same way. A CPU
     /// without a kind (from an older kiln) matches no other.
@@ -368,14 +382,8 @@ mod tests {
     fn a_cpu_peak_counts_for_its_threads_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peaks.json");
-        let kind = |threads, processor: Option<&str>| DeviceKey {
-            device: "Xeon".to_owned(),
-            name: "Xeon".to_owned(),
-            driver: None,
-            cpu_threads: Some(threads),
-            processor: processor.map(str::to_owned),
-            cpu_products: Some(CPU_PRODUCTS),
-            power_limit_watts: None,
+        let kind = |threads, processor: Option<&str>| {
+            DeviceKey::of_cpu("Xeon".to_owned(), threads, processor.map(str::to_owned))
         };
         let cpu = |threads| kind(threads, Some("GenuineIntel 6-143-8 x86-64-v4"));
         assert!(
