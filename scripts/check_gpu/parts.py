@@ -61,7 +61,7 @@ ALL = [
     Part("chatlm", 150, "a T5 on real prompts", trials.trial_part("chatlm")),
     Part("tests-precision", 180, "precisions against f32, gradient scaling", programs.test_part("suite", "precision", ["amp::", "engine::"])),
     Part("tests-checkpoint", 240, "killed trials go on from their checkpoints", programs.test_part("suite", "checkpoint", ["checkpoint::"])),
-    *(Part(f"precisions-{name}", 240, "the same model in every precision", trials.trial_part(f"precisions-{name}")) for name in trials.MODELS),
+    *(Part(f"precisions-{name}", 240, f"what {name} trains, in every precision", trials.trial_part(f"precisions-{name}")) for name in trials.MODELS),
     Part("products", 120, "matrix products of 8,192", trials.trial_part("products")),
     Part("memory-limit", 120, "run.memory_limit", disturbances.memory_limit),
     Part("watch", 150, "kiln watch beside a running trial", machine.watch),

@@ -29,8 +29,6 @@ class Trial:
     tiny: tuple
     trials: int = 1
     sets: tuple = ()
-    # Settings that the rehearsal keeps.
-    more: tuple = ()
     expected: dict = dataclasses.field(default_factory=dict)
     # In the rehearsal: fewer trials, because the CPU refuses one, and checks that ten steps of a tiny model need not pass.
     tiny_trials: int | None = None
@@ -125,7 +123,7 @@ MODELS = {
 }
 TRIALS |= {
     f"precisions-{name}": dataclasses.replace(
-        TRIALS[name], trials=5, tiny_trials=4, sets=(EVERY_PRECISION,), tiny=(*TRIALS[name].tiny, EVERY_PRECISION_OF_A_CPU), more=more
+        TRIALS[name], trials=5, tiny_trials=4, sets=(*more, EVERY_PRECISION), tiny=(*TRIALS[name].tiny, *more, EVERY_PRECISION_OF_A_CPU)
     )
     for name, more in MODELS.items()
 }
@@ -133,7 +131,7 @@ TRIALS |= {
 
 def sweep(setting, name, trial, *more, status=0, **environment):
     """Runs an experiment from its beginning; returns the run with its tables."""
-    sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *trial.more, *more)
+    sets = (*trial.sets, *((*TINY, *trial.tiny) if setting.is_rehearsal else ()), *more)
     results = setting.folder("runs", name)
     command = [str(setting.kiln), "run", str(setting.experiment(trial.experiment)), "--fresh", "--results", str(results), "--progress", "plain"]
     command += ["--device", "cpu"] if setting.is_rehearsal else []

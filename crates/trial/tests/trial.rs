@@ -319,7 +319,8 @@ fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     assert!(result.steps() > 0 && result.figures.samples_per_second.is_some());
 }
 
-/// What the system pushes for a handler on a thread that computes in oneDNN writes over tensors.
+/// A signal handler that interrupts a matrix product of oneDNN corrupts memory; see
+/// `src/train/interrupt.rs`.
 #[test]
 fn one_thread_takes_signals_and_none_that_computes() {
     let lstm = "{kind: lstm, seq_len: 8, hidden: 16}";

@@ -440,8 +440,7 @@ fn a_group_of_two_formats_is_updated_whole_or_not_at_all() {
         group
     });
     let both = |list: fn(&ParameterGroup) -> &[tch::Tensor]| -> Vec<tch::Tensor> {
-        let lists = [&alone, &narrow].map(|group| list(group)[0].copy());
-        lists.into_iter().collect()
+        Vec::from([&alone, &narrow].map(|group| list(group)[0].copy()))
     };
     let mixed = ParameterGroup {
         parameters: both(|group| &group.parameters),
@@ -466,10 +465,7 @@ fn a_group_of_two_formats_is_updated_whole_or_not_at_all() {
         |found: &tch::Tensor, expected: &tch::Tensor| found.allclose(expected, 1e-6, 1e-6, false);
     assert!(close(&mixed.parameters[0], &alone.parameters[0]));
     assert_eq!(mixed.parameters[1], narrow.parameters[0]);
-    assert_ne!(
-        mixed.parameters[0].copy(),
-        tch::Tensor::from_slice(&beginnings())
-    );
+    assert_ne!(mixed.parameters[0], tch::Tensor::from_slice(&beginnings()));
     assert_eq!(mixed.gradients[0], alone.gradients[0], "gradients stay");
 }
 
