@@ -31,9 +31,12 @@ const GROWING: [&str; 13] = [
 
 /// Phrases of engines, their libraries and Rust's allocator for a lack of memory. Source: c10's CPU
 /// and CUDA allocators, cuBLAS, cuDNN, oneDNN, libc.
-const OUT_OF_MEMORY: [&str; 11] = [
+const OUT_OF_MEMORY: [&str; 12] = [
     "out of memory",
     "OutOfMemoryError",
+    // c10's CUDA allocator asks NVML who uses the memory when it has run out, and asserts that NVML
+    // answers; on parts of a GPU and in some containers it does not (PyTorch issues 112377, 130486).
+    "NVML_SUCCESS == ",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
     "DEVICE_ALLOCATION_FAILED",
@@ -340,6 +343,10 @@ mod tests {
              memory: you tried to allocate 9 bytes",
             "CUDA out of memory. Tried to allocate 2.00 GiB",
             "CUDA error: out of memory",
+            "NVML_SUCCESS == DriverAPI::get()->nvmlDeviceGetHandleByPciBusId_v2_( pci_id, &nvml_device) \
+             INTERNAL ASSERT FAILED at \"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1150, please \
+             report a bug to PyTorch.",
+            "NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"../c10/cuda/CUDACachingAllocator.cpp\":830",
             "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
             "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
             "terminate called after throwing an instance of 'std::bad_alloc'",

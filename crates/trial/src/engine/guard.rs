@@ -33,7 +33,12 @@ pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T
 /// The kind of error that an engine's words speak of.
 pub fn error_from_text(whole: &str) -> TrialError {
     let text = without_wrapping(whole);
-    if speaks_of_memory(whole) {
+    if whole.contains("NVML_SUCCESS == ") {
+        TrialError::OutOfMemory {
+            text: "CUDA out of memory; libtorch cannot say more, because NVML does not answer it"
+                .to_owned(),
+        }
+    } else if speaks_of_memory(whole) {
         TrialError::OutOfMemory { text }
     } else if NO_DEVICE.iter().any(|words| whole.contains(words)) {
         TrialError::NoDevice(text)
@@ -76,6 +81,12 @@ mod tests {
         assert!(matches!(
             error_from_text("CUDA out of memory. Tried to allocate 2.00 GiB"),
             TrialError::OutOfMemory { .. }
+        ));
+        let unreadable = "NVML_SUCCESS == r INTERNAL ASSERT FAILED at \
+                          \"../c10/cuda/CUDACachingAllocator.cpp\":830, please report a bug to PyTorch.";
+        assert!(matches!(
+            error_from_text(unreadable),
+            TrialError::OutOfMemory { text } if text.starts_with("CUDA out of memory")
         ));
         assert!(matches!(
             error_from_text("Found no NVIDIA driver on your system"),
