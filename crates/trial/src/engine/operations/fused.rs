@@ -48,7 +48,8 @@ impl FusedOps {
     }
 
     fn summed(self, bias: Option<Tensor<3>>, mask: Option<Tensor<4>>) -> Option<Tensor<4>> {
-        let of_bias = bias.map(|bias| plain(bias).unsqueeze_dim::<4>(0));
+        // A bias that was looked up has its heads innermost, and so would the sum.
+        let of_bias = bias.map(|bias| in_order(plain(bias)).unsqueeze_dim::<4>(0));
         let sum = match (of_bias, mask) {
             (Some(bias), Some(mask)) => {
                 let dtype = bias.dtype();
@@ -350,6 +351,12 @@ impl Operations for FusedOps {
             None,
         )
     }
+}
+
+/// The same values in memory in the order of the axes.
+fn in_order(bias: Tensor<3>) -> Tensor<3> {
+    let dims = bias.dims();
+    bias.flatten::<1>(0, 2).reshape(dims)
 }
 
 /// The same values in rows that begin at every eighth place, which is how libtorch's fused

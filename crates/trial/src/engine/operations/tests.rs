@@ -312,6 +312,39 @@ fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
     assert_eq!(laid_out, plain);
 }
 
+/// A bias that was looked up has its heads innermost. libtorch's padding would keep them there, and
+/// its fused attention refuses rows with gaps.
+#[test]
+fn a_bias_that_was_looked_up_is_laid_out_in_rows_once_for_all_layers() {
+    let ops = in_f32().on_cuda(true);
+    for seen in [16, 13] {
+        let (q, kv) = (values([2, 3, 8], 1), values([2, seen, 16], 2));
+        let mask = Tensor::<4>::zeros([2, 1, 1, seen], &Device::libtorch());
+        let bias = || values([3, seen, 2], 3).permute([2, 0, 1]);
+        let added = ops.added_to_scores(Some(bias()), Some(mask.clone()));
+        force_cuda_branches(true);
+        let recorded =
+            record_operators(|| Ok(ops.attention_to(q.clone(), kv.clone(), &added, 2, 0.0)));
+        force_cuda_branches(false);
+        let changes_the_layout = |operator: &&RecordedOperator| {
+            ["aten::clone", "aten::constant_pad_nd"].contains(&operator.name.as_str())
+                && operator.inputs[0].shape == [2, 2, 3, seen as i64]
+        };
+        let operators = recorded.unwrap().1;
+        assert_eq!(operators.iter().find(changes_the_layout), None, "{seen}");
+        // As it was: each layer has to change it, and the result is the same.
+        let scattered = AddedToScores {
+            bias: Some(bias()),
+            mask: Some(mask.clone()),
+            sum: Some(bias().inner().unsqueeze_dim::<4>(0) + mask),
+        };
+        assert_eq!(
+            with_layer_result(ops, &q, &kv, &added),
+            with_layer_result(ops, &q, &kv, &scattered)
+        );
+    }
+}
+
 fn with_layer_result(ops: Ops, q: &Tensor<3>, kv: &Tensor<3>, added: &AddedToScores) -> Vec<f32> {
     force_cuda_branches(true);
     let out = ops.attention_to(q.clone(), kv.clone(), added, 2, 0.0);

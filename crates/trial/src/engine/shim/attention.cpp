@@ -203,13 +203,19 @@ Tensor fused(const Parts &parts, const std::optional<Tensor> &mask, double dropo
   return together(mixed, parts.queries.size(0), parts.heads);
 }
 
-// The memory-efficient kernel reads a mask in eights: a view of one whose rows are so long, or a copy that is.
+bool is_in_eights(const Tensor &mask) {
+  bool found = mask.stride(-1) == 1;
+  for (int64_t axis = 0; axis + 1 < mask.dim(); axis++) found = found && mask.stride(axis) % 8 == 0;
+  return found;
+}
+
+// The memory-efficient kernel reads a mask in rows without gaps that begin at every eighth place: the mask if it is one, or a copy that is.
 Tensor aligned(const Tensor &mask) {
-  bool is_aligned = mask.stride(-1) == 1;
-  for (int64_t axis = 0; axis + 1 < mask.dim(); axis++) is_aligned = is_aligned && mask.stride(axis) % 8 == 0;
-  if (is_aligned) return mask;
+  if (is_in_eights(mask)) return mask;
+  auto in_order = mask.contiguous();  // libtorch's padding keeps the order of the axes
+  if (is_in_eights(in_order)) return in_order;
   auto width = mask.size(-1);
-  return at::constant_pad_nd(mask, {0, 8 - width % 8}).narrow(-1, 0, width);
+  return at::constant_pad_nd(in_order, {0, 8 - width % 8}).narrow(-1, 0, width);
 }
 
 }  // namespace
