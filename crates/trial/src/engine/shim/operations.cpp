@@ -157,8 +157,11 @@ struct SavedCrossEntropy : Saved {
     auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
     auto of_logits = log_probabilities.exp_();
     if (smoothing > 0) of_logits.sub_(smoothing / of_logits.size(1));
-    of_logits.scatter_(1, targets.clamp_min(0).unsqueeze(1), smoothing - 1.0, "add").mul_(counted);
-    return {as_kind(of_logits, logits_kind)};
+    of_logits.scatter_(1, targets.clamp_min(0).unsqueeze(1), smoothing - 1.0, "add");
+    if (!takes_cuda_branches(of_logits) || logits_kind == at::kFloat) return {as_kind(of_logits.mul_(counted), logits_kind)};
+    // Written once, in the format of the logits. On the CPU libtorch would hold the product in f32 beside it.
+    auto rounded = at::empty_like(of_logits, of_logits.options().dtype(logits_kind));
+    return {at::mul_out(rounded, of_logits, counted)};
   }
 };
 
