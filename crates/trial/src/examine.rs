@@ -143,7 +143,7 @@ mod on_libtorch {
     /// one's largest element, and the seconds of one product. Waits for the device before and
     /// after; the factors are drawn from a fixed seed.
     fn product(device: Device, kind: Kind) -> Result<(f64, f64), TrialError> {
-        engine::libtorch::allow_tf32(false)?;
+        engine::libtorch::allow_tf32(false, false)?;
         if let Device::Cuda(at) = device {
             engine::device::open_cuda(at)?;
         }

@@ -219,7 +219,7 @@ fn open_libtorch(
     }
     super::libtorch::warn_once();
     tch::set_num_threads(i32::try_from(cpu_threads).unwrap_or(i32::MAX));
-    super::libtorch::allow_tf32(false)?;
+    super::libtorch::allow_tf32(false, false)?;
     match kind {
         ChildDevice::Cpu => {
             super::libtorch::keep_host_memory();

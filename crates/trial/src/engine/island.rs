@@ -254,11 +254,11 @@ pub(super) fn conv_norm_island<const N: usize>(
         let (output, saved) = or_panic(conv_norm(&tensors, &stats, settings, save));
         let output = TchTensor::new(output);
         // The rectifier's backward pass reads its output, the convolution's its input.
-        let held = if save {
-            vec![inputs[0].clone(), output.clone()]
-        } else {
-            Vec::new()
-        };
+        let mut held = Vec::new();
+        if save {
+            held.push(inputs[0].clone());
+            held.extend(settings.relu.then(|| output.clone()));
+        }
         Ran {
             output,
             saved,

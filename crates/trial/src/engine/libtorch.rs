@@ -20,7 +20,7 @@ unsafe extern "C" {
     fn kiln_allocator(device: c_int, figures: *mut i64) -> c_int;
     fn kiln_reset_allocator_peaks(device: c_int) -> c_int;
     fn kiln_flags(flags: *mut c_int) -> c_int;
-    fn kiln_allow_tf32(is_allowed: c_int) -> c_int;
+    fn kiln_allow_tf32(is_allowed: c_int, in_recurrent: c_int) -> c_int;
     fn kiln_cudnn_benchmark(is_wanted: c_int) -> c_int;
     fn kiln_keep_host_memory();
     fn kiln_cuda_branches_forced() -> c_int;
@@ -32,6 +32,8 @@ unsafe extern "C" {
     fn kiln_warnings_told() -> c_int;
     #[cfg(test)]
     fn kiln_cudnn_attention_allowed() -> c_int;
+    #[cfg(test)]
+    fn kiln_recurrent_tf32() -> c_int;
     fn kiln_attention_kernels() -> c_int;
 }
 
@@ -130,10 +132,12 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
 }
 
 /// Whether CUDA may make f32 products and convolutions from TF32 factors. Precision f32 means f32:
-/// it may not.
-pub(crate) fn allow_tf32(is_allowed: bool) -> Result<(), TrialError> {
+/// it may not. `in_recurrent`: whether recurrent layers may use tensor cores; libtorch asks its
+/// switch for TF32 of those also where they are in bf16, so that cuDNN computes bf16 without them.
+pub(crate) fn allow_tf32(is_allowed: bool, in_recurrent: bool) -> Result<(), TrialError> {
+    let (is_allowed, in_recurrent) = (c_int::from(is_allowed), c_int::from(in_recurrent));
     // SAFETY: a call without pointers.
-    checked(unsafe { kiln_allow_tf32(c_int::from(is_allowed)) })
+    checked(unsafe { kiln_allow_tf32(is_allowed, in_recurrent) })
 }
 
 /// Whether cuDNN tries its convolutions on the first of each shape.
@@ -217,12 +221,16 @@ mod tests {
     #[test]
     fn the_switch_for_tf32_shows_in_the_flags() {
         for is_allowed in [true, false] {
-            allow_tf32(is_allowed).unwrap();
-            let flags = flags().unwrap();
-            assert_eq!(
-                [&flags["tf32_matmul"], &flags["tf32_cudnn"]],
-                [&is_allowed.to_string(); 2]
-            );
+            for in_recurrent in [true, false] {
+                allow_tf32(is_allowed, in_recurrent).unwrap();
+                let flags = flags().unwrap();
+                assert_eq!(
+                    [&flags["tf32_matmul"], &flags["tf32_cudnn"]],
+                    [&is_allowed.to_string(); 2]
+                );
+                // SAFETY: a call without pointers.
+                assert_eq!(unsafe { kiln_recurrent_tf32() } != 0, in_recurrent);
+            }
         }
     }
 }

@@ -52,7 +52,7 @@ impl EngineDevice {
         }
         #[cfg(feature = "libtorch")]
         if self.engine == kiln_core::spec::Engine::Libtorch {
-            super::libtorch::allow_tf32(precision == Precision::Tf32)?;
+            super::libtorch::allow_tf32(precision == Precision::Tf32, precision != Precision::F32)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ namespace {
 // Channels side by side: on the CPU twice as fast as channel after channel, on CUDA what tensor cores want (half precision and TF32). The
 // weights themselves, and their gradients, stay as they are everywhere else, where kernels walk them side by side.
 bool is_side_by_side(const Tensor &tensor, at::ScalarType kind) {
-  return tensor.is_cpu() || kind != at::kFloat || at::globalContext().allowTF32CuDNN();
+  return tensor.is_cpu() || kind != at::kFloat || at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
 }
 
 // In the dtype and the layout of the convolution, by one copy or none.
@@ -37,7 +37,7 @@ struct SavedConvolution : Saved {
   Tensor made, scale, offset;             // the convolution's output; the norm's gain and shift in f32
   Tensor running_mean, running_variance;  // [channels]
   Tensor mean, deviation, reserve;        // what the norm keeps of its batch
-  Tensor output;                          // what the rectifier, if there is one, gave
+  Tensor output;                          // what the rectifier gave; undefined without one
   int64_t norm, stride, padding;
   bool training, relu, has_residual, of_input, thinned;
   std::vector<int64_t> input_sizes;  // of x, before it was thinned
@@ -45,7 +45,7 @@ struct SavedConvolution : Saved {
   int64_t given_stride;
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto of_output = gradient.to(output.scalar_type()).contiguous(output.suggest_memory_format());
+    auto of_output = gradient.to(made.scalar_type()).contiguous(made.suggest_memory_format());
     auto of_sum = relu ? at::threshold_backward(of_output, output, 0) : of_output;
     auto [of_made, of_scale, of_offset] =
         at::_batch_norm_impl_index_backward(norm, made, of_sum, scale, running_mean, running_variance, mean, deviation, training, /*eps=*/1e-5,
@@ -107,7 +107,7 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
     if (relu) normed = normed.relu_();
     give(out, normed);
     if (saved == nullptr) return;
-    state->output = normed;
+    if (relu) state->output = normed;
     state->stride = stride, state->padding = padding;
     state->training = training != 0, state->relu = relu != 0, state->has_residual = residual != nullptr, state->of_input = of_input != 0;
     state->input_sizes = x->sizes().vec();

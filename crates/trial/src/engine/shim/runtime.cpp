@@ -89,25 +89,32 @@ int kiln_reset_allocator_peaks(int device) {
   return guarded([&] { at::getDeviceAllocator(at::kCUDA)->resetPeakStats((c10::DeviceIndex)device); });
 }
 
-// flags: TF32 in matrix products, TF32 in cuDNN, cuDNN benchmark, cuDNN deterministic, deterministic algorithms.
+// flags: TF32 in matrix products, TF32 in cuDNN's convolutions, cuDNN benchmark, cuDNN deterministic, deterministic algorithms.
 int kiln_flags(int *flags) {
   return guarded([&] {
     auto &context = at::globalContext();
     flags[0] = context.allowTF32CuBLAS();
-    flags[1] = context.allowTF32CuDNN();
+    flags[1] = context.allowTF32CuDNN(at::Float32Op::CONV);
     flags[2] = context.benchmarkCuDNN();
     flags[3] = context.deterministicCuDNN();
     flags[4] = context.deterministicAlgorithms();
   });
 }
 
-// Whether products and cuDNN may make f32 results from TF32 factors. Precision f32 means f32: they may not.
-int kiln_allow_tf32(int is_allowed) {
+// Whether products and convolutions may make f32 results from TF32 factors (precision f32 means f32: they may not), and whether recurrent
+// layers may use tensor cores: libtorch asks its switch for TF32 of those also where they are in bf16.
+int kiln_allow_tf32(int is_allowed, int in_recurrent) {
   return guarded([&] {
-    at::globalContext().setAllowTF32CuBLAS(is_allowed != 0);
-    at::globalContext().setAllowTF32CuDNN(is_allowed != 0);
+    auto &context = at::globalContext();
+    context.setAllowTF32CuBLAS(is_allowed != 0);
+    context.setAllowTF32CuDNN(is_allowed != 0);
+    context.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::RNN,
+                                in_recurrent != 0 ? at::Float32Precision::TF32 : at::Float32Precision::NONE);
   });
 }
+
+// Whether recurrent layers may use tensor cores, for tests.
+int kiln_recurrent_tf32() { return at::globalContext().allowTF32CuDNN(at::Float32Op::RNN); }
 
 // Whether cuDNN tries its convolutions on the first of each shape, and keeps the fastest.
 int kiln_cudnn_benchmark(int is_wanted) {
