@@ -70,7 +70,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
     }
     auto update = [&](auto by) {
       at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, by, /*dampening=*/0.0, nesterov != 0,
-                      /*maximize=*/false, first_step != 0, /*grad_scale=*/{}, optional(found));
+                      /*maximize=*/false, momentum != 0 && first_step != 0, /*grad_scale=*/{}, optional(found));
     };
     held == nullptr ? update(rate) : update(*held);
   });
