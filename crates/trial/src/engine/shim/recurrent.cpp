@@ -3,6 +3,10 @@
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
+#include <array>
+#include <map>
+#include <mutex>
+
 #include "graph.h"
 
 namespace {
@@ -19,6 +23,19 @@ struct SavedLayers : Saved {
   std::vector<Tensor> in_kinds(const Tensor &of_x, const std::vector<Tensor> &of_weights) const {
     std::vector<Tensor> found = {of_x.to(input_kind)};
     for (auto &of_weight : of_weights) found.push_back(of_weight.to(weight_kind).contiguous());
+    return found;
+  }
+};
+
+// Several tensors in one piece of memory, each at its own place.
+struct Places {
+  int64_t length;
+  std::vector<int64_t> firsts;
+  std::vector<std::vector<int64_t>> sizes;
+
+  std::vector<Tensor> of(const Tensor &whole) const {
+    std::vector<Tensor> found;
+    for (size_t at = 0; at < firsts.size(); at++) found.push_back(whole.narrow(0, firsts[at], c10::multiply_integers(sizes[at])).view(sizes[at]));
     return found;
   }
 };
@@ -40,7 +57,14 @@ struct SavedCudnn : SavedLayers {
         at::_cudnn_rnn_backward(x, weights, WEIGHTS_PER_LAYER, buffer, hidden, cell, output, gradient.to(output.scalar_type()), {}, {}, LSTM,
                                 hidden.size(2), /*proj_size=*/0, layers(), /*batch_first=*/true, /*dropout=*/0.0, /*train=*/true,
                                 /*bidirectional=*/false, /*batch_sizes=*/{}, /*dropout_state=*/{}, reserve, {true, false, false, true});
-    return in_kinds(of_x, of_weights);
+    if (of_weights[0].scalar_type() == weight_kind) return in_kinds(of_x, of_weights);
+    // They lie in one piece of memory too, which is converted as a whole.
+    Places places;
+    for (auto &of_weight : of_weights) places.firsts.push_back(of_weight.storage_offset()), places.sizes.push_back(of_weight.sizes().vec());
+    auto whole = at::empty({0}, of_weights[0].options()).set_(of_weights[0].storage(), 0, buffer.sizes(), buffer.strides());
+    std::vector<Tensor> found = {of_x.to(input_kind)};
+    for (auto &of_weight : places.of(whole.to(weight_kind))) found.push_back(of_weight);
+    return found;
   }
 };
 
@@ -79,11 +103,34 @@ struct SavedOneDnn : SavedLayers {
   }
 };
 
-// All weights in one piece of memory, which is how cuDNN reads them; they become views of it. libtorch would do so in each forward pass,
-// with a warning.
-Tensor lay_together(std::vector<Tensor> &weights, const Tensor &x, int64_t width) {
-  return at::_cudnn_rnn_flatten_weight(weights, WEIGHTS_PER_LAYER, x.size(-1), LSTM, width, /*proj_size=*/0, weights.size() / WEIGHTS_PER_LAYER,
-                                       /*batch_first=*/true, /*bidirectional=*/false);
+// The places that cuDNN gives weights [layers of four] in this dtype.
+const Places &places_of(const std::vector<Tensor> &weights, at::ScalarType kind) {
+  static std::mutex mutex;
+  static std::map<std::array<int64_t, 5>, Places> known;
+  int64_t inputs = weights[0].size(1), width = weights[1].size(1), layers = weights.size() / WEIGHTS_PER_LAYER;
+  std::lock_guard<std::mutex> lock(mutex);
+  auto [found, is_new] = known.try_emplace({(int64_t)kind, weights[0].get_device(), inputs, width, layers});
+  auto &places = found->second;
+  if (!is_new) return places;
+  std::vector<Tensor> placed;
+  for (auto &weight : weights) placed.push_back(at::empty(weight.sizes(), weight.options().dtype(kind)));
+  // They become views of it.
+  auto whole = at::_cudnn_rnn_flatten_weight(placed, WEIGHTS_PER_LAYER, inputs, LSTM, width, /*proj_size=*/0, layers, /*batch_first=*/true,
+                                             /*bidirectional=*/false);
+  places.length = whole.numel();
+  for (auto &one : placed) places.firsts.push_back(one.storage_offset()), places.sizes.push_back(one.sizes().vec());
+  return places;
+}
+
+// All weights in one piece of memory, which is how cuDNN reads them, and in this dtype; they become views of it. libtorch would do so in
+// each forward pass, with a warning and a copy of each.
+Tensor lay_together(std::vector<Tensor> &weights, at::ScalarType kind) {
+  auto &places = places_of(weights, kind);
+  auto whole = at::zeros({places.length}, weights[0].options().dtype(kind));
+  auto placed = places.of(whole);
+  at::_foreach_copy_(placed, weights);
+  weights = std::move(placed);
+  return whole;
 }
 
 // Whether libtorch would ask cuDNN for layers that compute on x in this dtype: for bf16 not on every GPU.
@@ -111,22 +158,22 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     auto in_kind = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     bool by_cudnn = is_for_cudnn(*inputs[0], kind), by_one_dnn = is_for_one_dnn(*inputs[0], kind);
     bool by_graph = saved != nullptr && !by_cudnn && !by_one_dnn;
-    // Tensors of their own: those of libtorch's graph are its leaves, and cuDNN's become views of other memory.
+    // Tensors of their own: those of libtorch's graph are its leaves.
     std::vector<Tensor> leaves, used;
     for (int at = 0; at < count; at++) {
       c10::AutoGradMode mode(by_graph);
       leaves.push_back(inputs[at]->detach().set_requires_grad(by_graph));
-      used.push_back(in_kind(leaves.back()));
+      used.push_back(by_cudnn && at > 0 ? leaves.back() : in_kind(leaves.back()));
     }
     auto x = used[0];
     std::vector<Tensor> weights(used.begin() + 1, used.end());
-    int64_t layers = weights.size() / WEIGHTS_PER_LAYER, width = hidden->size(2);
+    int64_t layers = weights.size() / WEIGHTS_PER_LAYER;
     // cuDNN and oneDNN need a copy of the states of some of the rows.
     auto h = in_kind(*hidden).contiguous(), c = in_kind(*cell).contiguous();
     auto give_states = [&](const Tensor &hidden, const Tensor &cell) {
       give(last_hidden, hidden.to(at::kFloat)), give(last_cell, cell.to(at::kFloat));
     };
-    auto buffer = by_cudnn ? lay_together(weights, x, width) : Tensor();
+    auto buffer = by_cudnn ? lay_together(weights, kind) : Tensor();
     if (saved != nullptr && by_cudnn) {
       auto state = std::make_unique<SavedCudnn>();
       state->x = x, state->buffer = buffer, state->hidden = h, state->cell = c, state->weights = weights;
