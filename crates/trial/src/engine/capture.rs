@@ -7,7 +7,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
-use super::{error_from_text, shim::checked};
+use super::{error_from_text, guard_result, shim::checked};
 use crate::error::TrialError;
 
 #[repr(C)]
@@ -57,7 +57,8 @@ impl Graph {
         let graph = NonNull::new(graph)
             .map(Self)
             .ok_or_else(|| error_from_text("libtorch returned neither a graph nor an error"))?;
-        let made = work();
+        // Operations leave with a panic, and a capture that does not end takes all later work in.
+        let made = guard_result(work);
         // SAFETY: the graph lives, and its capture began in this thread.
         let ended = checked(unsafe { kiln_capture_end(graph.0.as_ptr()) });
         let made = made?;

@@ -47,7 +47,8 @@ pub fn error_from_text(whole: &str) -> TrialError {
     }
 }
 
-/// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and the C++ stack below it.
+/// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and what is below it: the C++
+/// stack, and of CUDA's errors where to read about them and how to compile libtorch.
 fn without_wrapping(text: &str) -> String {
     let inner = text
         .split_once("Torch(\"")
@@ -57,6 +58,8 @@ fn without_wrapping(text: &str) -> String {
         "\nException raised from",
         "\nframe #",
         "\nC++ CapturedTraceback",
+        "\nSearch for `cudaError",
+        "\nCUDA kernel errors might be",
     ]
     .iter()
     .filter_map(|words| text.find(words))
@@ -95,6 +98,20 @@ mod tests {
         assert!(matches!(
             error_from_text("shape mismatch"),
             TrialError::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn an_error_of_cuda_is_one_line() {
+        let whole = "CUDA error: operation not permitted when stream is capturing\nSearch for \
+                     `cudaErrorStreamCaptureUnsupported' in https://docs.nvidia.com/cuda/ for more \
+                     information.\nCUDA kernel errors might be asynchronously reported at some other \
+                     API call, so the stacktrace below might be incorrect.\nFor debugging consider \
+                     passing CUDA_LAUNCH_BLOCKING=1\n";
+        assert!(matches!(
+            error_from_text(whole),
+            TrialError::Failed(text)
+                if text == "CUDA error: operation not permitted when stream is capturing"
         ));
     }
 

@@ -1,10 +1,12 @@
 // Work on a CUDA device is captured once and replayed: at::cuda::CUDAGraph, found by name in libtorch's CUDA half, which is loaded when a trial
 // wants it. No CUDA header is needed. See ATen/cuda/CUDAGraph.h for what each call does.
+#include <ATen/Context.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,7 +40,24 @@ struct Graph {
     found<Begin>(cuda_symbol::GRAPH_CAPTURE_BEGIN)(place, {0, pool}, THREAD_LOCAL);
   }
 
-  void end() { found<void(void *)>(cuda_symbol::GRAPH_CAPTURE_END)(place); }
+  void end() {
+    try {
+      found<void(void *)>(cuda_symbol::GRAPH_CAPTURE_END)(place);
+    } catch (...) {
+      leave_capture();
+      throw;
+    }
+  }
+
+  // libtorch leaves the generator of random numbers as it was in a capture that failed, and it would draw no more. A copy of its state is
+  // in none. The allocator stays so, too: it keeps what it has cached when memory runs short.
+  static void leave_capture() {
+    auto device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
+    auto generator = at::globalContext().defaultGenerator(device);
+    std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.graphsafe_set_state(generator.clone());
+  }
+
   void replay() { found<void(void *)>(cuda_symbol::GRAPH_REPLAY)(place); }
 };
 }  // namespace
