@@ -1,0 +1,285 @@
+"""What kiln has CUDA do, read from the trace of a CUDA that does nothing. See check-cuda-calls.sh.
+
+The calls of one step are the difference between two trials that differ in their number of steps alone."""
+
+import collections
+import csv
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+from check_gpu import generated
+
+PRECISIONS = ["f32", "tf32", "amp-bf16", "amp-f16", "bf16"]
+EXPERIMENTS = ["gpt", "lstm", "panel-lstm", "mlp", "resnet18", "resnet50", "seq2seq"]
+# Axes of an experiment, of which one value is enough here.
+ONE_VALUE = {"lstm": ["sweep.grid=null"], "seq2seq": ["sweep.grid=null", "train.evaluate.generate.beams=2"]}
+FEW, MANY = 20, 60
+# Losses are read together, here once in a trial.
+LOG_EVERY = "measure.log_every=1000"
+# Of a T5: two batches of four tensors, and two more replays.
+MOST_BESIDE_GRAPHS = 20
+GIB = 1 << 30
+
+
+class Trace:
+    """The calls of one process, by kind."""
+
+    def __init__(self, path):
+        self.lines = [line.rstrip("\n").split("\t") for line in path.read_text().splitlines()]
+
+    def count(self):
+        """How often each kind of call was made that a step might make."""
+        counted = collections.Counter()
+        for kind, *what in self.lines:
+            if kind == "copy":
+                counted[f"copy from {what[0]} to {what[1]}"] += 1
+            elif kind in ("wait", "fault"):
+                counted[f"{kind} {what[0]}"] += 1
+            elif kind == "product":
+                counted[f"product of {what[1]}"] += 1
+            elif kind == "cudnn":
+                counted[f"cudnn {' '.join(what)}"] += 1
+            elif kind not in ("captured", "event", "unknown"):
+                counted[kind] += 1
+        return counted
+
+    def faults(self):
+        return [" ".join(what) for kind, *what in self.lines if kind == "fault"]
+
+    def captured(self):
+        return [int(what[0]) for kind, *what in self.lines if kind == "capture"]
+
+
+def launches(counted):
+    """Work that the host starts: kernels, those of libraries, fills and copies on the device. A call of cuBLAS or cuDNN is one."""
+    own = ("kernel", "fill", "graph", "nccl", "copy from device to device")
+    return sum(count for kind, count in counted.items() if kind in own or kind.startswith(("product", "cudnn")))
+
+
+class Checks:
+    def __init__(self):
+        self.made, self.failed = 0, []
+
+    def that(self, holds, fault):
+        self.made += 1
+        if not holds:
+            self.failed.append(fault)
+            print(f"FAILED: {fault}", file=sys.stderr)
+
+
+class Stub:
+    """Starts programs on the stub; `work` has it, and keeps traces and results."""
+
+    def __init__(self, kiln, packages, work):
+        self.kiln, self.packages, self.work, self.runs = kiln, packages, work, 0
+        generated.pairs(work / "pairs", 300)
+        generated.panel(work / "panel", 6, 400)
+
+    def environment(self, trace, **more):
+        libraries = [str(self.work), str(self.packages / "torch" / "lib")]
+        return dict(
+            os.environ, LD_PRELOAD=str(self.work / "libcuda.so.1"), LD_LIBRARY_PATH=":".join(libraries), STUB_CUDA_TRACE=str(trace / "trace"),
+            XDG_CACHE_HOME=str(self.work / "cache"), KILN_LOCKS=str(self.work / "locks"), LC_ALL="C", **more,
+        )
+
+    def folder(self):
+        self.runs += 1
+        made = self.work / str(self.runs)
+        made.mkdir()
+        return made
+
+    def run(self, command, folder, **more):
+        done = subprocess.run(
+            command, env=self.environment(folder, **more), cwd=self.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, timeout=600, check=False,
+        )
+        # Programs that start none of CUDA's have empty traces.
+        traces = [Trace(path) for path in sorted(folder.glob("trace.*")) if path.stat().st_size > 0]
+        return done, traces
+
+    def trials(self, experiment, sets, **more):
+        """Runs an experiment. Returns its rows in the order of the plan, the traces of its trials in that of their starts, and
+        what the trials wrote to standard error."""
+        folder = self.folder()
+        words = [word for text in sets for word in ("--set", text)]
+        done, traces = self.run([self.kiln, "run", experiment, "--fresh", "--progress", "plain", "--results", folder / "results", *words], folder, **more)
+        tables = list(folder.glob("results/*/*/trials.csv"))
+        if not tables:
+            sys.exit(f"`kiln run {experiment} {' '.join(sets)}` left no table: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+        with tables[0].open(newline="") as table:
+            rows = list(csv.DictReader(table))
+        said = "".join(path.read_text() for path in sorted(tables[0].parent.glob("trials/*/*/stderr.txt")))
+        return rows, traces, said
+
+    def experiment(self, name):
+        """The experiment with the data that is made here."""
+        place = pathlib.Path("tests/experiments/gpu").resolve()
+        text = (place / f"{name}.yaml").read_text()
+        for data in ("pairs", "panel"):
+            text = re.sub(rf"(path|tokenizer): {data}\b", rf"\1: {self.work / data}", text)
+        made = self.work / f"{name}.yaml"
+        made.write_text(text.replace("extends: base/", f"extends: {place}/base/"))
+        return made
+
+
+def per_step(few, many, steps):
+    """Counts of one step, without those that are the same in both."""
+    return {kind: (many[kind] - few[kind]) / steps for kind in set(few) | set(many) if many[kind] != few[kind]}
+
+
+def one_trial(stub, checks, name, precision, sets, where):
+    """The calls of one step, the last trial's row and its trace; checks what holds of every trial."""
+    counted = []
+    for steps in (FEW, MANY):
+        rows, traces, said = stub.trials(stub.experiment(name), [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={steps}", *sets])
+        row, trace = rows[0], traces[0] if len(traces) == 1 else None
+        checks.that(row["outcome"] == "completed", f"{where}: {row['outcome']}: {row['reason']}")
+        checks.that(trace is not None, f"{where}: {len(traces)} programs called CUDA")
+        if trace is None:
+            return {}, row, None
+        checks.that(not trace.faults(), f"{where}: {trace.faults()[:3]}")
+        checks.that(not said, f"{where}: standard error has {said[:300]!r}")
+        counted.append(trace.count())
+    return per_step(*counted, MANY - FEW), row, trace
+
+
+def reads(step):
+    """Copies to the host and waits for the device."""
+    names = [kind for kind in step if kind.startswith("copy from device to p") or kind in ("wait stream", "wait device", "wait copy")]
+    return max((step[kind] for kind in names), default=0)
+
+
+def operator_by_operator(stub, checks, table, name):
+    for precision in PRECISIONS:
+        where = f"{name} in {precision}"
+        step, row, trace = one_trial(stub, checks, name, precision, [], where)
+        if trace is None:
+            continue
+        checks.that(launches(step) > 10, f"{where}: a step starts {launches(step)} kernels")
+        checks.that(launches(step) % 1 == 0, f"{where}: steps differ: {launches(step)} kernels on average")
+        checks.that(reads(step) == 0, f"{where}: a step reads or waits {reads(step)} times: {step}")
+        checks.that(step.get("copy from pageable to device", 0) == 0, f"{where}: copies from pageable memory: {step}")
+        checks.that(step.get("allocate", 0) == 0, f"{where}: a step allocates: {step}")
+        narrow = precision not in ("f32", "tf32")
+        # A product of f32 in a narrow format would be one that was forgotten: libtorch's attention without a fused kernel, for one.
+        checks.that(not (narrow and "product of f32" in step), f"{where}: {step.get('product of f32')} products of f32 in a step")
+        without = sorted(kind for kind in trace.count() if "without tensor cores" in kind)
+        by = sorted(kind for kind in trace.count() if "by tensor cores" in kind)
+        checks.that(precision == "f32" or not without, f"{where}: {without}")
+        checks.that(precision != "f32" or not by, f"{where}: {by}")
+        copies = sum(count for kind, count in step.items() if kind == "copy from pinned to device")
+        table.append(("trial", name, precision, "kiln", launches(step), copies, reads(step), row["peak_allocated_bytes"], ""))
+
+
+def from_graphs(stub, checks, table, name):
+    for precision in ("f32", "amp-bf16", "amp-f16"):
+        where = f"{name} in {precision}, from graphs"
+        step, row, trace = one_trial(stub, checks, name, precision, ["train.cuda_graph=on"], where)
+        if trace is None:
+            continue
+        checks.that("replayed" in row["notes"] and "operator by operator" not in row["notes"], f"{where}: notes are {row['notes']}")
+        checks.that(step.get("graph", 0) >= 1, f"{where}: {step}")
+        # What stays beside the replays: the batch on its way into memory whose address does not change.
+        checks.that(launches(step) <= MOST_BESIDE_GRAPHS, f"{where}: a step starts {launches(step)}: {step}")
+        checks.that(reads(step) == 0, f"{where}: a step reads or waits {reads(step)} times: {step}")
+        table.append(("trial", name, precision, "kiln-graphs", launches(step), "", reads(step), row["peak_allocated_bytes"], f"{sum(trace.captured())} nodes"))
+
+
+def not_recordable(stub, checks, name):
+    """A step that cannot be recorded is trained operator by operator, whatever the failed capture left behind."""
+    for precision in ("f32", "amp-f16"):
+        where = f"{name} in {precision}, which cannot be recorded"
+        sets = [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={FEW}", "train.cuda_graph=on"]
+        rows, traces, _ = stub.trials(stub.experiment(name), sets, STUB_CUDA_CAPTURE="15")
+        checks.that(rows[0]["outcome"] == "completed", f"{where}: {rows[0]['outcome']}: {rows[0]['reason']}")
+        checks.that("operator by operator because" in rows[0]["notes"], f"{where}: notes are {rows[0]['notes']}")
+        checks.that([trace.faults() for trace in traces] == [["one operation too many in a capture"]], f"{where}: {[trace.faults() for trace in traces]}")
+
+
+def out_of_memory(stub, checks, table):
+    """A batch that does not fit, and one after it; with an NVML that answers libtorch, and, as on a part of a GPU, one that does not."""
+    sets = ["sweep.grid.train.batch_size=[4, 64, 8]"]
+    scenario = stub.work / "libnvidia-ml.so.1.yaml"
+    answers = scenario.read_text()
+    for does_answer, words in ((True, "asked for "), (False, "NVML does not answer")):
+        scenario.write_text(answers if does_answer else answers.replace("    nvmlDeviceGetComputeRunningProcesses: []\n", ""))
+        rows, traces, _ = stub.trials(stub.experiment("oom-ladder"), sets, STUB_CUDA_MEMORY=str(16 * GIB))
+        outcomes = [row["outcome"] for row in rows]
+        checks.that(outcomes == ["completed", "oom", "completed"], f"out of memory: {outcomes}: {[row['reason'] for row in rows]}")
+        checks.that(words in rows[1]["reason"], f"out of memory: {rows[1]['reason']}")
+        checks.that(not any(trace.faults() for trace in traces), f"out of memory: {[trace.faults()[:3] for trace in traces]}")
+        table.append(("memory", "gpt2-124m", "amp-bf16", "kiln", "", "", "", "", rows[1]["reason"]))
+    scenario.write_text(answers)
+
+
+def beside_pytorch(stub, checks, table):
+    """Kernels, the host's time and the memory of a step at real sizes, in turns."""
+    cases = json.loads(pathlib.Path("benches/step-speed-real.json").read_text())
+    files = {}
+    for times in (1, 2):
+        longer = {name: dict(case, block_steps=case["block_steps"] * times) for name, case in cases.items() if not name.startswith("tiny-")}
+        files[times] = stub.work / f"cases-{times}.json"
+        files[times].write_text(json.dumps(longer))
+    speed = pathlib.Path(stub.kiln).parent / "examples" / "step-speed"
+    pytorch = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve()]
+    has_transformers = subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True, check=False).returncode == 0
+    blocks = 5
+    for name, case in cases.items():
+        if name.startswith("tiny-"):
+            continue
+        for precision in ("f32", "amp-bf16"):
+            found = {}
+            for program in ("kiln", "eager"):
+                if program == "eager" and "pairs" in case and not has_transformers:
+                    print(f"skipped: {name} in PyTorch (`{sys.executable}` has no transformers)", file=sys.stderr)
+                    continue
+                counted, last = [], None
+                for times in (1, 2):
+                    words = [speed] if program == "kiln" else [*pytorch, program]
+                    folder = stub.folder()
+                    more = {} if program == "kiln" else {"PYTHONPATH": os.pathsep.join([str(stub.packages), os.environ.get("PYTHONPATH", "")])}
+                    done, traces = stub.run([*words, files[times], name, precision, "2", "cuda"], folder, STUB_CUDA_MEMORY=str(140 * GIB), **more)
+                    where = f"{name} in {precision}, {program}"
+                    checks.that(done.returncode == 0 and len(traces) == 1, f"{where}: {done.stderr[-300:]}")
+                    if done.returncode != 0 or len(traces) != 1:
+                        break
+                    checks.that(not traces[0].faults(), f"{where}: {traces[0].faults()[:3]}")
+                    counted.append(traces[0].count())
+                    last = done.stdout.splitlines()[-1].split(",")
+                else:
+                    step = per_step(*counted, blocks * case["block_steps"])
+                    found[program] = (launches(step), int(last[4]))
+                    table.append(("size", name, precision, program, round(launches(step), 2), "", round(reads(step), 2), last[4], ""))
+            if len(found) == 2:
+                (own, own_memory), (other, other_memory) = found["kiln"], found["eager"]
+                checks.that(own_memory <= other_memory * 1.01, f"{name} in {precision}: {own_memory} B at the most, PyTorch {other_memory}")
+                print(f"{name} in {precision}: {own:.0f} kernels a step, PyTorch {other:.0f}; {own_memory / GIB:.2f} GiB, PyTorch {other_memory / GIB:.2f}", file=sys.stderr)
+
+
+def main():
+    kiln, packages, work, place = sys.argv[1:]
+    stub, checks, table = Stub(kiln, pathlib.Path(packages), pathlib.Path(work)), Checks(), []
+    models = os.environ.get("MODELS", "").split()
+    unknown = set(models) - set(EXPERIMENTS)
+    if unknown:
+        sys.exit(f"MODELS names {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
+    for name in models or EXPERIMENTS:
+        operator_by_operator(stub, checks, table, name)
+        from_graphs(stub, checks, table, name)
+        not_recordable(stub, checks, name)
+    if not models:
+        out_of_memory(stub, checks, table)
+        beside_pytorch(stub, checks, table)
+    with open(place, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("kind", "model", "precision", "program", "launches", "copies_from_host", "reads_and_waits", "peak_allocated_bytes", "evidence"))
+        writer.writerows(table)
+    print(f"check-cuda-calls: {checks.made} checks, {len(checks.failed)} failed; {place}", file=sys.stderr)
+    sys.exit(1 if checks.failed else 0)
+
+
+main()
