@@ -215,7 +215,9 @@ class Training:
         self.format = torch.bfloat16 if precision == "bf16" else torch.float32
         self.model.to(device, self.format)
         if device == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+            torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+            # Asked also where recurrent layers are in bf16, which would otherwise be without tensor cores.
+            torch.backends.cudnn.allow_tf32 = precision != "f32"
         narrow = {"amp-bf16": torch.bfloat16, "amp-f16": torch.float16}.get(precision)
         self.autocast = torch.autocast(device, dtype=narrow) if narrow else contextlib.nullcontext()
         # Without it, scaling and unscaling are the identity.
