@@ -131,11 +131,11 @@ def per_step(few, many, steps):
     return {kind: (many[kind] - few[kind]) / steps for kind in set(few) | set(many) if many[kind] != few[kind]}
 
 
-def one_trial(stub, checks, name, precision, sets, where):
+def one_trial(stub, checks, name, precision, sets, where, **more):
     """The calls of one step, the last trial's row and its trace; checks what holds of every trial."""
     counted = []
     for steps in (FEW, MANY):
-        rows, traces, said = stub.trials(stub.experiment(name), [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={steps}", *sets])
+        rows, traces, said = stub.trials(stub.experiment(name), [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={steps}", *sets], **more)
         row, trace = rows[0], traces[0] if len(traces) == 1 else None
         checks.that(row["outcome"] == "completed", f"{where}: {row['outcome']}: {row['reason']}")
         checks.that(trace is not None, f"{where}: {len(traces)} programs called CUDA")
@@ -216,6 +216,34 @@ def out_of_memory(stub, checks, table):
     scenario.write_text(answers)
 
 
+def other_devices(stub, checks, table):
+    """GPUs with other kernels: without bf16, with less shared memory, newer."""
+    for capability in (75, 80, 86, 120):
+        for name in EXPERIMENTS:
+            for precision in PRECISIONS:
+                where = f"{name} in {precision} on compute capability {capability / 10}"
+                sets = [*ONE_VALUE.get(name, []), f"train.precision={precision}", "train.steps=4"]
+                rows, traces, said = stub.trials(stub.experiment(name), sets, STUB_CUDA_CAPABILITY=str(capability))
+                checks.that(rows[0]["outcome"] == "completed", f"{where}: {rows[0]['outcome']}: {rows[0]['reason']}")
+                checks.that(len(traces) == 1 and not traces[0].faults() and not said, f"{where}: {[trace.faults()[:3] for trace in traces]}, {said[:300]!r}")
+
+
+def several_devices(stub, checks, table):
+    """A trial on two: gradients are added up on the devices, and nothing waits."""
+    scenario = stub.work / "libnvidia-ml.so.1.yaml"
+    one = scenario.read_text()
+    scenario.write_text(pathlib.Path("tests/scenarios/8-h100.yaml").read_text())
+    for name in ("gpt", "resnet18"):
+        for precision in ("f32", "amp-bf16"):
+            where = f"{name} in {precision} on two devices"
+            step, row, trace = one_trial(stub, checks, name, precision, ["run.devices_per_trial=2"], where, STUB_CUDA_DEVICES="2")
+            if trace is not None:
+                checks.that(step.get("nccl", 0) >= 2, f"{where}: {step}")
+                checks.that(reads(step) == 0, f"{where}: a step reads or waits {reads(step)} times: {step}")
+                table.append(("two devices", name, precision, "kiln", launches(step), "", reads(step), row["peak_allocated_bytes"], f"{step.get('nccl', 0)} sums"))
+    scenario.write_text(one)
+
+
 def beside_pytorch(stub, checks, table):
     """Kernels, the host's time and the memory of a step at real sizes, in turns."""
     cases = json.loads(pathlib.Path("benches/step-speed-real.json").read_text())
@@ -273,6 +301,8 @@ def main():
         not_recordable(stub, checks, name)
     if not models:
         out_of_memory(stub, checks, table)
+        other_devices(stub, checks, table)
+        several_devices(stub, checks, table)
         beside_pytorch(stub, checks, table)
     with open(place, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -128,7 +128,25 @@ struct Launch {
   cudaStream_t stream;
 };
 thread_local std::vector<Launch> launches;
-const size_t SHARED = 48 << 10, MOST_SHARED = 227 << 10;
+const size_t SHARED = 48 << 10;
+
+int capability() {
+  static int found = setting("STUB_CUDA_CAPABILITY", 90);
+  return found;
+}
+
+// Shared memory that a block may ask for. Source: CUDA C++ Programming Guide 13, "Compute Capabilities".
+size_t most_shared() {
+  switch (capability()) {
+    case 75: return 64 << 10;
+    case 80:
+    case 87: return 163 << 10;
+    case 86:
+    case 89:
+    case 120: return 99 << 10;
+    default: return 227 << 10;
+  }
+}
 
 cudaError_t launch(const void *function, const Launch &size) {
   Lock lock(mutex);
@@ -285,13 +303,13 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *size, const void *func
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *found, const void *) {
   memset(found, 0, sizeof *found);
-  found->maxThreadsPerBlock = 1024, found->numRegs = 32, found->ptxVersion = found->binaryVersion = 90;
+  found->maxThreadsPerBlock = 1024, found->numRegs = 32, found->ptxVersion = found->binaryVersion = capability();
   found->maxDynamicSharedSizeBytes = SHARED;
   return cudaSuccess;
 }
 cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-  if (value < 0 || (size_t)value > MOST_SHARED) return fault(cudaErrorInvalidValue, text("%d bytes of shared memory", value));
+  if (value < 0 || (size_t)value > most_shared()) return fault(cudaErrorInvalidValue, text("%d bytes of shared memory", value));
   Lock lock(mutex);
   shared_of_kernel[function] = value;
   return cudaSuccess;
@@ -337,15 +355,16 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
-// Those that libtorch reads, of an H100 (NVIDIA H100 Tensor Core GPU Architecture, 2022, tables 2 and 3).
+// Those that libtorch reads, of an H100 (NVIDIA H100 Tensor Core GPU Architecture, 2022, tables 2 and 3), but for what it asks of the
+// compute capability.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *found, int of_device) {
   if (of_device < 0 || of_device >= device_count()) return fault(cudaErrorInvalidDevice, text("properties of device %d", of_device));
   memset(found, 0, sizeof *found);
   snprintf(found->name, sizeof found->name, "stub without a GPU");
   found->uuid.bytes[15] = of_device;
   found->totalGlobalMem = memory_of_device(), found->totalConstMem = 64 << 10, found->memPitch = INT32_MAX;
-  found->major = 9, found->minor = 0, found->multiProcessorCount = 132, found->warpSize = 32, found->l2CacheSize = 50 << 20;
-  found->sharedMemPerBlock = SHARED, found->sharedMemPerBlockOptin = MOST_SHARED, found->sharedMemPerMultiprocessor = 228 << 10;
+  found->major = capability() / 10, found->minor = capability() % 10, found->multiProcessorCount = 132, found->warpSize = 32, found->l2CacheSize = 50 << 20;
+  found->sharedMemPerBlock = SHARED, found->sharedMemPerBlockOptin = most_shared(), found->sharedMemPerMultiprocessor = most_shared() + 1024;
   found->regsPerBlock = found->regsPerMultiprocessor = 65536, found->maxThreadsPerMultiProcessor = 2048, found->maxBlocksPerMultiProcessor = 32;
   found->maxThreadsPerBlock = found->maxThreadsDim[0] = found->maxThreadsDim[1] = 1024, found->maxThreadsDim[2] = 64;
   found->maxGridSize[0] = INT32_MAX, found->maxGridSize[1] = found->maxGridSize[2] = 65535;

@@ -9,6 +9,7 @@
 // STUB_CUDA_TRACE   a path: each process writes PATH.<pid>, one line per call, tab-separated: its kind and what belongs to it
 // STUB_CUDA_MEMORY  bytes of each device (80 GB)
 // STUB_CUDA_DEVICES how many there are (1)
+// STUB_CUDA_CAPABILITY compute capability of each, times ten (90)
 // STUB_CUDA_CAPTURE how many operations a capture takes before one is refused (all)
 // STUB_CUDA_BUS     the PCI bus of the first (129), as NVML knows it
 #pragma once

@@ -35,16 +35,38 @@ pub fn error_from_text(whole: &str) -> TrialError {
     let text = without_wrapping(whole);
     if whole.contains("NVML_SUCCESS == ") {
         TrialError::OutOfMemory {
-            text: "CUDA out of memory; libtorch cannot say more, because NVML does not answer it"
+            text: "libtorch cannot say how much was asked for, because NVML does not answer it"
                 .to_owned(),
         }
     } else if speaks_of_memory(whole) {
+        let text = asked_for_on_cuda(&text).unwrap_or(text);
+        // An error that left an operation as a panic is read again.
+        let text = text
+            .strip_prefix("out of memory: ")
+            .unwrap_or(&text)
+            .to_owned();
         TrialError::OutOfMemory { text }
     } else if NO_DEVICE.iter().any(|words| whole.contains(words)) {
         TrialError::NoDevice(text)
     } else {
         TrialError::Failed(text)
     }
+}
+
+/// What libtorch's CUDA allocator could not get, and what there was, in place of its seven sentences,
+/// of which the last ones are about Python. It gives amounts as words.
+fn asked_for_on_cuda(text: &str) -> Option<String> {
+    let between = |before: &str, after: &str| {
+        let found = text.split_once(before)?.1.split_once(after)?.0;
+        (found.len() < 20).then_some(found)
+    };
+    let asked = between("Tried to allocate ", ". ")?;
+    let capacity = between("has a total capacity of ", " of which ")?;
+    let free = between(" of which ", " is free")?;
+    let held = between("Of the allocated memory ", " is allocated by PyTorch")?;
+    Some(format!(
+        "asked for {asked}; of {capacity} its tensors held {held}, and {free} were free"
+    ))
 }
 
 /// Drops `called Result::unwrap()…: Torch("…")` around libtorch's text, and what is below it: the C++
@@ -89,7 +111,7 @@ mod tests {
                           \"../c10/cuda/CUDACachingAllocator.cpp\":830, please report a bug to PyTorch.";
         assert!(matches!(
             error_from_text(unreadable),
-            TrialError::OutOfMemory { text } if text.starts_with("CUDA out of memory")
+            TrialError::OutOfMemory { text } if text.starts_with("libtorch cannot say")
         ));
         assert!(matches!(
             error_from_text("Found no NVIDIA driver on your system"),
@@ -99,6 +121,27 @@ mod tests {
             error_from_text("shape mismatch"),
             TrialError::Failed(_)
         ));
+    }
+
+    /// As libtorch 2.11 words it, and once more after it left an operation.
+    #[test]
+    fn a_lack_of_memory_on_a_gpu_is_told_in_one_line() {
+        let words = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of \
+                     130.39 GiB of which 606.40 MiB is free. Process 4242 has 129.80 GiB memory in \
+                     use. Of the allocated memory 129.37 GiB is allocated by PyTorch, and 429.53 \
+                     MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory \
+                     is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid \
+                     fragmentation.";
+        let once = error_from_text(words);
+        let again = error_from_text(&once.to_string());
+        for error in [once, again] {
+            assert_eq!(
+                error.to_string(),
+                "out of memory: asked for 1.50 GiB; of 130.39 GiB its tensors held 129.37 GiB, and \
+                 606.40 MiB were free"
+            );
+        }
+        assert_eq!(asked_for_on_cuda("CUDA error: out of memory"), None);
     }
 
     #[test]

@@ -227,10 +227,10 @@ pub(crate) fn conclude(
 }
 
 fn out_of_memory(file: &TrialFile, result: &TrialResult, text: &str) -> String {
-    let what = asked_for_on_cpu(text)
-        .map(|bytes| format!("asked for {}", Bytes(bytes)))
-        .or_else(|| asked_for_on_cuda(text))
-        .unwrap_or_else(|| text.to_owned());
+    let what = asked_for_on_cpu(text).map_or_else(
+        || text.to_owned(),
+        |bytes| format!("asked for {}", Bytes(bytes)),
+    );
     if result.figures.parameters.is_none() {
         return format!(
             "ran out of memory while the model was built, before its first step ({what}); try a \
@@ -257,22 +257,6 @@ fn asked_for_on_cpu(text: &str) -> Option<u64> {
         .1
         .split_once("tried to allocate ")?;
     after.split_once(" bytes")?.0.parse().ok()
-}
-
-/// What libtorch's CUDA allocator could not get, and what there was; without its advice on Python
-/// and fragmentation. It gives amounts as words.
-fn asked_for_on_cuda(text: &str) -> Option<String> {
-    let between = |before: &str, after: &str| {
-        let found = text.split_once(before)?.1.split_once(after)?.0;
-        (found.len() < 20).then_some(found)
-    };
-    let asked = between("Tried to allocate ", ". ")?;
-    let capacity = between("has a total capacity of ", " of which ")?;
-    let free = between(" of which ", " is free")?;
-    let held = between("Of the allocated memory ", " is allocated by PyTorch")?;
-    Some(format!(
-        "asked for {asked}; of {capacity} its tensors held {held}, and {free} were free"
-    ))
 }
 
 fn explain_empty_losses(file: &TrialFile, result: &mut TrialResult) {
@@ -358,27 +342,4 @@ fn fill_gradient_noise(file: &TrialFile, noise: Option<MeasuredNoise>, result: &
 pub(crate) fn write_result(folder: &Path, result: &TrialResult) -> Result<(), TrialError> {
     let path = folder.join("trial.json");
     write_json(&path, result).map_err(|error| cannot_write(&path, error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As libtorch 2.11 words it.
-    #[test]
-    fn a_lack_of_memory_on_a_gpu_is_told_in_one_line() {
-        let text = "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of \
-                    130.39 GiB of which 606.40 MiB is free. Process 4242 has 129.80 GiB memory in \
-                    use. Of the allocated memory 129.37 GiB is allocated by PyTorch, and 429.53 \
-                    MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory \
-                    is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid \
-                    fragmentation.";
-        assert_eq!(
-            asked_for_on_cuda(text).unwrap(),
-            "asked for 1.50 GiB; of 130.39 GiB its tensors held 129.37 GiB, and 606.40 MiB were \
-             free"
-        );
-        assert_eq!(asked_for_on_cuda("CUDA error: out of memory"), None);
-        assert_eq!(asked_for_on_cpu(text), None);
-    }
 }
