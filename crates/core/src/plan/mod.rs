@@ -29,7 +29,7 @@ mod trial_file;
 
 pub use differing::differs_from_defaults;
 pub use expand::{Plan, expand};
-pub use memory::speaks_of_memory;
+pub use memory::{is_untold_lack_of_gpu_memory, speaks_of_memory};
 pub use origin::Origin;
 pub use outcome::Outcome;
 pub use prober::Prober;

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use kiln_core::plan::speaks_of_memory;
+use kiln_core::plan::{is_untold_lack_of_gpu_memory, speaks_of_memory};
 
 use crate::error::{TrialError, panic_text};
 
@@ -33,7 +33,7 @@ pub fn guard_result<T>(work: impl FnOnce() -> Result<T, TrialError>) -> Result<T
 /// The kind of error that an engine's words speak of.
 pub fn error_from_text(whole: &str) -> TrialError {
     let text = without_wrapping(whole);
-    if whole.contains("NVML_SUCCESS == ") {
+    if is_untold_lack_of_gpu_memory(whole) {
         TrialError::OutOfMemory {
             text: "libtorch cannot say how much was asked for, because NVML does not answer it"
                 .to_owned(),
