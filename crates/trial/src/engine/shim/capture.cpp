@@ -37,23 +37,45 @@ struct Graph {
   // Captures with one pool share its memory: they are to be replayed in the order in which they were captured.
   void begin(uint64_t pool) {
     using Begin = void(void *, std::pair<unsigned long long, unsigned long long>, unsigned);
-    found<Begin>(cuda_symbol::GRAPH_CAPTURE_BEGIN)(place, {0, pool}, THREAD_LOCAL);
-  }
-
-  void end() {
     try {
-      found<void(void *)>(cuda_symbol::GRAPH_CAPTURE_END)(place);
+      found<Begin>(cuda_symbol::GRAPH_CAPTURE_BEGIN)(place, {0, pool}, THREAD_LOCAL);
     } catch (...) {
-      leave_capture();
+      restore_generator();
       throw;
     }
   }
 
-  // libtorch leaves the generator of random numbers as it was in a capture that failed, and it would draw no more. A copy of its state is
-  // in none. The allocator stays so, too: it keeps what it has cached when memory runs short.
-  static void leave_capture() {
-    auto device = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice();
-    auto generator = at::globalContext().defaultGenerator(device);
+  void end() {
+    auto end = found<void(void *)>(cuda_symbol::GRAPH_CAPTURE_END);
+    try {
+      end(place);
+    } catch (...) {
+      if (!ends_empty(end)) restore_generator();
+      throw;
+    }
+  }
+
+  // Where CUDA refuses the end of a capture, libtorch leaves what it has begun: its allocators would keep the memory of all captures and
+  // what they have cached, and its generator would draw no more. The end of a capture of nothing leaves nothing behind.
+  bool ends_empty(void (*end)(void *)) {
+    struct Quiet : c10::WarningHandler {
+      void process(const c10::Warning &) override {}  // that the graph is empty
+    } quiet;
+    c10::WarningUtils::WarningHandlerGuard guard(&quiet);
+    try {
+      auto begin = found<int(void *, unsigned)>(cuda_symbol::BEGIN_CAPTURE);
+      c10::impl::VirtualGuardImpl device(at::kCUDA);
+      if (begin(device.getStream(device.getDevice()).native_handle(), THREAD_LOCAL) != 0) return false;
+      end(place);
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
+  // A copy of its state is in no capture.
+  static void restore_generator() {
+    auto generator = at::globalContext().defaultGenerator(c10::impl::VirtualGuardImpl(at::kCUDA).getDevice());
     std::lock_guard<std::mutex> lock(generator.mutex());
     generator.graphsafe_set_state(generator.clone());
   }

@@ -109,17 +109,16 @@ const Places &places_of(const std::vector<Tensor> &weights, at::ScalarType kind)
   static std::map<std::array<int64_t, 5>, Places> known;
   int64_t inputs = weights[0].size(1), width = weights[1].size(1), layers = weights.size() / WEIGHTS_PER_LAYER;
   std::lock_guard<std::mutex> lock(mutex);
-  auto [found, is_new] = known.try_emplace({(int64_t)kind, weights[0].get_device(), inputs, width, layers});
-  auto &places = found->second;
-  if (!is_new) return places;
+  std::array<int64_t, 5> of = {(int64_t)kind, weights[0].get_device(), inputs, width, layers};
+  if (auto found = known.find(of); found != known.end()) return found->second;
   std::vector<Tensor> placed;
   for (auto &weight : weights) placed.push_back(at::empty(weight.sizes(), weight.options().dtype(kind)));
   // They become views of it.
   auto whole = at::_cudnn_rnn_flatten_weight(placed, WEIGHTS_PER_LAYER, inputs, LSTM, width, /*proj_size=*/0, layers, /*batch_first=*/true,
                                              /*bidirectional=*/false);
-  places.length = whole.numel();
+  Places places{whole.numel()};
   for (auto &one : placed) places.firsts.push_back(one.storage_offset()), places.sizes.push_back(one.sizes().vec());
-  return places;
+  return known.emplace(of, std::move(places)).first->second;
 }
 
 // All weights in one piece of memory, which is how cuDNN reads them, and in this dtype; they become views of it. libtorch would do so in

@@ -17,6 +17,9 @@ inline constexpr const char GRAPH_REPLAY[] = "_ZN2at4cuda9CUDAGraph6replayEv";
 inline constexpr const char GRAPH_RESET[] = "_ZN2at4cuda9CUDAGraph5resetEv";
 inline constexpr const char GRAPH_REGISTER_GENERATOR[] = "_ZN2at4cuda9CUDAGraph24register_generator_stateERKNS_9GeneratorE";
 
+// Of the CUDA runtime, which libtorch brings; public, so that no version lacks it, and not in the list below.
+inline constexpr const char BEGIN_CAPTURE[] = "cudaStreamBeginCapture";
+
 inline constexpr const char *ALL[] = {
     WARP_SIZE,     ALL_REDUCE,   GRAPH_CONSTRUCTOR, GRAPH_DESTRUCTOR,         GRAPH_CAPTURE_BEGIN, GRAPH_CAPTURE_END,
     GRAPH_REPLAY,  GRAPH_RESET,  GRAPH_REGISTER_GENERATOR,
