@@ -2,8 +2,7 @@
 # Checks without a GPU what kiln has CUDA do: trains every model in every precision with libtorch's CUDA
 # half on a CUDA that does nothing (cuda_stub/stub.h), and reads from its trace the kernels, products,
 # copies and waits of a step, what a capture would refuse, and how a lack of memory ends. Compares the
-# number of kernels, the host's time and the memory of a step with PyTorch's on the same stub. Downloads
-# libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Numbers that are computed mean nothing here.
+# number of kernels and the memory of a step with PyTorch's on the same stub. Downloads libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Numbers that are computed mean nothing here.
 # Arguments: the program kiln, and the file for the table. MODELS="gpt lstm" selects experiments, without memory and PyTorch. Exit
 # status 1 if a check failed.
 set -euo pipefail

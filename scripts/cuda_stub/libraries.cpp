@@ -13,7 +13,9 @@ using namespace stub;
 namespace {
 
 const int SUCCESS = 0, INVALID = 7, FAILED = 13;  // cublasStatus_t
+const int TF32_MODE = 3, TF32_COMPUTE = 77;     // CUBLAS_TF32_TENSOR_OP_MATH, CUBLAS_COMPUTE_32F_FAST_TF32
 thread_local cudaStream_t stream_of_products = nullptr;
+thread_local int mode_of_products = 0;
 
 int64_t bytes_of(int kind) {
   switch (kind) {
@@ -51,10 +53,12 @@ struct Matrix {
   }
 };
 
-int product(const char *call, int64_t depth, const Matrix &a, const Matrix &b, const Matrix &c, int64_t batch, cudaStream_t stream) {
+// `is_tf32`: whether factors of f32 may be rounded to TF32.
+int product(const char *call, int64_t depth, const Matrix &a, const Matrix &b, const Matrix &c, int64_t batch, bool is_tf32, cudaStream_t stream) {
   bool reads = depth > 0;
   if ((reads && (!a.fits(call, batch) || !b.fits(call, batch))) || !c.fits(call, batch)) return INVALID;
-  auto what = text("%s\t%s\t%ld × %ld × %ld, %ld", call, name_of(a.kind), c.rows, c.columns, depth, batch);
+  auto kind = a.kind == CUDA_R_32F && is_tf32 ? "tf32" : name_of(a.kind);
+  auto what = text("%s\t%s\t%ld × %ld × %ld, %ld", call, kind, c.rows, c.columns, depth, batch);
   return submit(stream, "product", what) == cudaSuccess ? SUCCESS : FAILED;
 }
 
@@ -62,7 +66,7 @@ int product(const char *call, int64_t depth, const Matrix &a, const Matrix &b, c
 int product(const char *call, int ta, int tb, int64_t m, int64_t n, int64_t k, const void *a, int a_kind, int64_t lda, int64_t a_stride, const void *b,
             int b_kind, int64_t ldb, int64_t b_stride, const void *c, int c_kind, int64_t ldc, int64_t c_stride, int64_t batch) {
   return product(call, k, {"A", a, a_kind, ta != 0 ? k : m, ta != 0 ? m : k, lda, a_stride}, {"B", b, b_kind, tb != 0 ? n : k, tb != 0 ? k : n, ldb, b_stride},
-                 {"C", c, c_kind, m, n, ldc, c_stride}, batch, stream_of_products);
+                 {"C", c, c_kind, m, n, ldc, c_stride}, batch, (mode_of_products & 15) == TF32_MODE, stream_of_products);
 }
 
 void *handle() { return malloc(64); }
@@ -87,8 +91,8 @@ int cublasSetWorkspace_v2(void *, void *place, size_t bytes) {
   if (bytes > 0 && !on_device(place, bytes)) return fault(cudaErrorInvalidValue, "cuBLAS's workspace is not in the device's memory"), INVALID;
   return SUCCESS;
 }
-int cublasGetMathMode(void *, int *mode) { return *mode = 0; }
-int cublasSetMathMode(void *, int) { return SUCCESS; }
+int cublasGetMathMode(void *, int *mode) { return *mode = mode_of_products, SUCCESS; }
+int cublasSetMathMode(void *, int mode) { return mode_of_products = mode, SUCCESS; }
 int cublasGetPointerMode_v2(void *, int *mode) { return *mode = 0; }
 int cublasSetPointerMode_v2(void *, int) { return SUCCESS; }
 
@@ -128,7 +132,7 @@ struct Layout {
   Matrix of(const char *name, const void *place) const { return {name, place, kind, rows, columns, leading, stride}; }
 };
 struct ProductOf {
-  int transposes_a = 0;
+  int compute, transposes_a = 0;
 };
 // cublasLtMatmulHeuristicResult_t
 struct Choice {
@@ -139,7 +143,7 @@ struct Choice {
   int reserved[4];
 };
 size_t cublasLtGetVersion() { return 130000; }
-int cublasLtMatmulDescCreate(ProductOf **made, int, int) { return *made = new ProductOf, SUCCESS; }
+int cublasLtMatmulDescCreate(ProductOf **made, int compute, int) { return *made = new ProductOf{compute}, SUCCESS; }
 int cublasLtMatmulDescDestroy(ProductOf *made) { return delete made, SUCCESS; }
 int cublasLtMatmulDescSetAttribute(ProductOf *made, int attribute, const void *value, size_t) {
   const int TRANSPOSES_A = 3;  // CUBLASLT_MATMUL_DESC_TRANSA
@@ -167,7 +171,7 @@ int cublasLtMatmul(void *, ProductOf *made, const void *, const void *a, Layout 
                    void *out, Layout *of_out, const void *, void *workspace, size_t bytes, cudaStream_t stream) {
   if (bytes > 0 && !on_device(workspace, bytes)) return fault(cudaErrorInvalidValue, "cuBLASLt's workspace is not in the device's memory"), INVALID;
   auto depth = made->transposes_a != 0 ? of_a->rows : of_a->columns;
-  return product("cublasLtMatmul", depth, of_a->of("A", a), of_b->of("B", b), of_out->of("D", out), of_out->batch, stream);
+  return product("cublasLtMatmul", depth, of_a->of("A", a), of_b->of("B", b), of_out->of("D", out), of_out->batch, made->compute == TF32_COMPUTE, stream);
 }
 
 // --- NCCL -----------------------------------------------------------------------------------------------------------------------------
@@ -199,7 +203,6 @@ int cuCtxSetCurrent(void *) { return SUCCESS; }
 // libcaffe2_nvrtc.so is linked against these, and libtorch's run-time compiled kernels alone call them.
 #define NOT_SUPPORTED(function) \
   int function() { return fault(cudaErrorNotSupported, #function), 801; }
-NOT_SUPPORTED(cuDeviceGetAttribute)
 NOT_SUPPORTED(cuDevicePrimaryCtxRetain)
 NOT_SUPPORTED(cuFuncGetAttribute)
 NOT_SUPPORTED(cuFuncSetAttribute)
@@ -218,6 +221,13 @@ NOT_SUPPORTED(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 NOT_SUPPORTED(cuPointerGetAttribute)
 NOT_SUPPORTED(cuTensorMapEncodeTiled)
 int cuDeviceGet(int *found, int ordinal) { return *found = ordinal, SUCCESS; }
+int cuDeviceGetCount(int *count) { return *count = device_count(), SUCCESS; }
+int cuDeviceGetName(char *name, int room, int) { return strncpy(name, "stub without a GPU", room), SUCCESS; }
+int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { return memset(uuid, 0, 16), uuid[15] = device, SUCCESS; }
+int cuDeviceGetAttribute(int *value, int attribute, int) {
+  const int MAJOR = 75, MINOR = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+  return *value = attribute == MAJOR ? capability() / 10 : attribute == MINOR ? capability() % 10 : 0, SUCCESS;
+}
 
 static int succeed() { return SUCCESS; }
 // libtorch looks up twenty functions at once, and calls one of them when memory has run out.

@@ -130,11 +130,6 @@ struct Launch {
 thread_local std::vector<Launch> launches;
 const size_t SHARED = 48 << 10;
 
-int capability() {
-  static int found = setting("STUB_CUDA_CAPABILITY", 90);
-  return found;
-}
-
 // Shared memory that a block may ask for. Source: CUDA C++ Programming Guide 13, "Compute Capabilities".
 size_t most_shared() {
   switch (capability()) {
@@ -180,6 +175,16 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
   return submit(stream, "copy", what, [=] { memmove(to, from, bytes); });
 }
 
+bool is_refused(const Capture &capture) {
+  static unsigned long long of = 0;
+  static size_t at = 0;
+  static bool is_set = [] {
+    auto words = getenv("STUB_CUDA_CAPTURE");
+    return words != nullptr && sscanf(words, "%llu:%zu", &of, &at) == 2;
+  }();
+  return is_set && capture.id == of && capture.graph->nodes.size() == at;
+}
+
 FILE *trace_file() {
   static FILE *file = [] {
     auto path = getenv("STUB_CUDA_TRACE");
@@ -217,6 +222,11 @@ cudaError_t fault(cudaError_t code, const std::string &what) {
   return given(code);
 }
 
+int capability() {
+  static int found = setting("STUB_CUDA_CAPABILITY", 90);
+  return found;
+}
+
 int device_count() {
   static int count = std::min<int64_t>(setting("STUB_CUDA_DEVICES", 1), MOST_DEVICES);
   return count;
@@ -232,8 +242,7 @@ cudaError_t submit(cudaStream_t stream, const char *kind, const std::string &wha
   auto capture = of(stream)->capture;
   if (capture != nullptr) {
     if (!capture->is_valid) return given(cudaErrorStreamCaptureInvalidated);
-    static size_t most = setting("STUB_CUDA_CAPTURE", INT64_MAX);
-    if (capture->graph->nodes.size() >= most) return invalid(capture, cudaErrorStreamCaptureUnsupported, "one operation too many in a capture");
+    if (is_refused(*capture)) return invalid(capture, cudaErrorStreamCaptureUnsupported, "an operation that may not be captured");
     capture->graph->nodes.push_back(work);
     trace("captured", std::string(kind) + "\t" + what);
     return cudaSuccess;

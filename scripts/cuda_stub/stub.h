@@ -10,7 +10,7 @@
 // STUB_CUDA_MEMORY  bytes of each device (80 GB)
 // STUB_CUDA_DEVICES how many there are (1)
 // STUB_CUDA_CAPABILITY compute capability of each, times ten (90)
-// STUB_CUDA_CAPTURE how many operations a capture takes before one is refused (all)
+// STUB_CUDA_CAPTURE a capture, from 1, in which an operation is refused, and which, from 0: 1:15 (none)
 // STUB_CUDA_BUS     the PCI bus of the first (129), as NVML knows it
 #pragma once
 #include <cuda_runtime_api.h>
@@ -29,6 +29,8 @@ cudaError_t fault(cudaError_t code, const std::string &what);
 std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 int device_count();
+// Compute capability, times ten.
+int capability();
 // Whether all of these bytes are in one piece of a device's memory.
 bool on_device(const void *place, size_t bytes);
 
