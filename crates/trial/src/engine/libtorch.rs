@@ -133,7 +133,7 @@ pub(super) fn flags() -> Result<BTreeMap<String, String>, TrialError> {
 
 /// Whether CUDA may make f32 products and convolutions from TF32 factors. Precision f32 means f32:
 /// it may not. `in_recurrent`: whether recurrent layers may use tensor cores; libtorch asks its
-/// switch for TF32 of those also where they are in bf16, so that cuDNN computes bf16 without them.
+/// switch for TF32 of those also where they are in bf16.
 pub(crate) fn allow_tf32(is_allowed: bool, in_recurrent: bool) -> Result<(), TrialError> {
     let (is_allowed, in_recurrent) = (c_int::from(is_allowed), c_int::from(in_recurrent));
     // SAFETY: a call without pointers.
