@@ -53,8 +53,8 @@ pub fn error_from_text(whole: &str) -> TrialError {
     }
 }
 
-/// What libtorch's CUDA allocator could not get, and what there was, in place of its seven sentences,
-/// of which the last ones are about Python. It gives amounts as words.
+/// The amounts in the message of libtorch's CUDA allocator: the memory that was requested, and the
+/// total, allocated and free memory of the GPU. `None` for other texts.
 fn asked_for_on_cuda(text: &str) -> Option<String> {
     let between = |before: &str, after: &str| {
         let found = text.split_once(before)?.1.split_once(after)?.0;

@@ -29,9 +29,13 @@ struct SavedLayers : Saved {
 
 // Several tensors in one piece of memory, each at its own place.
 struct Places {
-  int64_t length;
   std::vector<int64_t> firsts;
   std::vector<std::vector<int64_t>> sizes;
+
+  // Those of views.
+  explicit Places(const std::vector<Tensor> &views) {
+    for (auto &view : views) firsts.push_back(view.storage_offset()), sizes.push_back(view.sizes().vec());
+  }
 
   std::vector<Tensor> of(const Tensor &whole) const {
     std::vector<Tensor> found;
@@ -59,11 +63,9 @@ struct SavedCudnn : SavedLayers {
                                 /*bidirectional=*/false, /*batch_sizes=*/{}, /*dropout_state=*/{}, reserve, {true, false, false, true});
     if (of_weights[0].scalar_type() == weight_kind) return in_kinds(of_x, of_weights);
     // They lie in one piece of memory too, which is converted as a whole.
-    Places places;
-    for (auto &of_weight : of_weights) places.firsts.push_back(of_weight.storage_offset()), places.sizes.push_back(of_weight.sizes().vec());
     auto whole = at::empty({0}, of_weights[0].options()).set_(of_weights[0].storage(), 0, buffer.sizes(), buffer.strides());
     std::vector<Tensor> found = {of_x.to(input_kind)};
-    for (auto &of_weight : places.of(whole.to(weight_kind))) found.push_back(of_weight);
+    for (auto &of_weight : Places(of_weights).of(whole.to(weight_kind))) found.push_back(of_weight);
     return found;
   }
 };
@@ -103,10 +105,15 @@ struct SavedOneDnn : SavedLayers {
   }
 };
 
-// The places that cuDNN gives weights [layers of four] in this dtype.
-const Places &places_of(const std::vector<Tensor> &weights, at::ScalarType kind) {
+// The places that cuDNN gives weights [layers of four] in this dtype, in a piece of memory of so many of them.
+struct Layout {
+  int64_t length;
+  Places places;
+};
+
+const Layout &layout_of(const std::vector<Tensor> &weights, at::ScalarType kind) {
   static std::mutex mutex;
-  static std::map<std::array<int64_t, 5>, Places> known;
+  static std::map<std::array<int64_t, 5>, Layout> known;
   int64_t inputs = weights[0].size(1), width = weights[1].size(1), layers = weights.size() / WEIGHTS_PER_LAYER;
   std::lock_guard<std::mutex> lock(mutex);
   std::array<int64_t, 5> of = {(int64_t)kind, weights[0].get_device(), inputs, width, layers};
@@ -116,16 +123,14 @@ const Places &places_of(const std::vector<Tensor> &weights, at::ScalarType kind)
   // They become views of it.
   auto whole = at::_cudnn_rnn_flatten_weight(placed, WEIGHTS_PER_LAYER, inputs, LSTM, width, /*proj_size=*/0, layers, /*batch_first=*/true,
                                              /*bidirectional=*/false);
-  Places places{whole.numel()};
-  for (auto &one : placed) places.firsts.push_back(one.storage_offset()), places.sizes.push_back(one.sizes().vec());
-  return known.emplace(of, std::move(places)).first->second;
+  return known.emplace(of, Layout{whole.numel(), Places(placed)}).first->second;
 }
 
 // All weights in one piece of memory, which is how cuDNN reads them, and in this dtype; they become views of it. libtorch would do so in
 // each forward pass, with a warning and a copy of each.
 Tensor lay_together(std::vector<Tensor> &weights, at::ScalarType kind) {
-  auto &places = places_of(weights, kind);
-  auto whole = at::zeros({places.length}, weights[0].options().dtype(kind));
+  auto &[length, places] = layout_of(weights, kind);
+  auto whole = at::zeros({length}, weights[0].options().dtype(kind));
   auto placed = places.of(whole);
   at::_foreach_copy_(placed, weights);
   weights = std::move(placed);
