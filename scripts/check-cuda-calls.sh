@@ -2,9 +2,10 @@
 # Checks without a GPU what kiln has CUDA do: trains every model in every precision with libtorch's CUDA
 # half on a CUDA that does nothing (cuda_stub/stub.h), and reads from its trace the kernels, products,
 # copies and waits of a step, what a capture would refuse, and how a lack of memory ends. Compares the
-# number of kernels and the memory of a step with PyTorch's on the same stub. Downloads libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Numbers that are computed mean nothing here.
-# Arguments: the program kiln, and the file for the table. MODELS="gpt lstm" selects experiments, without memory and PyTorch. Exit
-# status 1 if a check failed.
+# number of kernels and the memory of a step with PyTorch's on the same stub. Numbers that are computed
+# mean nothing here. Downloads libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Arguments: the program
+# kiln, and the file for the table. MODELS="gpt lstm" selects experiments, and leaves out memory, other
+# GPUs and PyTorch. Exit status 1 if a check failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 kiln=$(realpath "${1:?usage: check-cuda-calls.sh KILN TABLE}") table=${2:?usage: check-cuda-calls.sh KILN TABLE}
@@ -14,6 +15,7 @@ version=$(sed -n 's/^VERSION=//p' "$root/scripts/libtorch.sh")
 packages=$root/.libtorch/cuda-$version
 
 cd "$root"
+cargo build --quiet --workspace --release
 cargo build --quiet --workspace --release --example step-speed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -3,15 +3,16 @@
 The calls of one step are the difference between two trials that differ in their number of steps alone."""
 
 import collections
+import contextlib
 import csv
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 
 from check_gpu import generated
+from check_gpu.setting import Checks
 
 PRECISIONS = ["f32", "tf32", "amp-bf16", "amp-f16", "bf16"]
 EXPERIMENTS = ["gpt", "lstm", "panel-lstm", "mlp", "resnet18", "resnet50", "seq2seq"]
@@ -26,6 +27,8 @@ PARTS = {"seq2seq": 3}
 LOG_EVERY = "measure.log_every=1000"
 # Launches of a step from graphs: replays, and what brings the batch, the rate and the states to their places. A T5 has two batches of four.
 MOST_BESIDE_GRAPHS = 20
+# Blocks of steps that step-speed and PyTorch's program make.
+BLOCKS = 5
 GIB = 1 << 30
 
 
@@ -70,22 +73,13 @@ def launches(counted):
     return sum(count for kind, count in counted.items() if kind in own or kind.startswith(("product", "cudnn")))
 
 
-class Checks:
-    def __init__(self):
-        self.made, self.failed = 0, []
-
-    def that(self, holds, fault):
-        self.made += 1
-        if not holds:
-            self.failed.append(fault)
-            print(f"FAILED: {fault}", file=sys.stderr)
-
-
 class Stub:
-    """Starts programs on the stub; `work` has it, and keeps traces and results."""
+    """Starts programs on the stub; `work` has it, and keeps data, traces and results."""
 
     def __init__(self, kiln, packages, work):
         self.kiln, self.packages, self.work, self.runs = kiln, packages, work, 0
+        self.experiments = pathlib.Path("tests/experiments/gpu").resolve()
+        # A path of an experiment's data is relative to the folder in which kiln is started.
         generated.pairs(work / "pairs", 300)
         generated.panel(work / "panel", 6, 400)
 
@@ -111,29 +105,29 @@ class Stub:
         traces = [Trace(path) for path in sorted(folder.glob("trace.*")) if path.stat().st_size > 0]
         return done, traces
 
-    def trials(self, experiment, sets, **more):
+    @contextlib.contextmanager
+    def nvml(self, change):
+        """NVML tells what `change` makes of its scenario."""
+        scenario = self.work / "libnvidia-ml.so.1.yaml"
+        before = scenario.read_text()
+        scenario.write_text(change(before))
+        yield
+        scenario.write_text(before)
+
+    def trials(self, name, sets, **more):
         """Runs an experiment. Returns its rows in the order of the plan, the traces of its trials, and what the trials wrote to
         standard error."""
         folder = self.folder()
-        words = [word for text in sets for word in ("--set", text)]
-        done, traces = self.run([self.kiln, "run", experiment, "--fresh", "--progress", "plain", "--results", folder / "results", *words], folder, **more)
+        words = [word for text in (*ONE_VALUE.get(name, ()), LOG_EVERY, *sets) for word in ("--set", text)]
+        command = [self.kiln, "run", self.experiments / f"{name}.yaml", "--fresh", "--progress", "plain", "--results", folder / "results", *words]
+        done, traces = self.run(command, folder, **more)
         tables = list(folder.glob("results/*/*/trials.csv"))
         if not tables:
-            sys.exit(f"`kiln run {experiment} {' '.join(sets)}` left no table: {done.stdout[-1000:]}{done.stderr[-1000:]}")
+            sys.exit(f"`{' '.join(map(str, command))}` left no table: {done.stdout[-1000:]}{done.stderr[-1000:]}")
         with tables[0].open(newline="") as table:
             rows = list(csv.DictReader(table))
         said = "".join(path.read_text() for path in sorted(tables[0].parent.glob("trials/*/*/stderr.txt")))
         return rows, traces, said
-
-    def experiment(self, name):
-        """The experiment with the data that is made here."""
-        place = pathlib.Path("tests/experiments/gpu").resolve()
-        text = (place / f"{name}.yaml").read_text()
-        for data in ("pairs", "panel"):
-            text = re.sub(rf"(path|tokenizer): {data}\b", rf"\1: {self.work / data}", text)
-        made = self.work / f"{name}.yaml"
-        made.write_text(text.replace("extends: base/", f"extends: {place}/base/"))
-        return made
 
 
 def per_step(few, many, steps):
@@ -145,7 +139,7 @@ def one_trial(stub, checks, name, precision, sets, where, **more):
     """The calls of one step, the last trial's row and its trace; checks what holds of every trial."""
     counted = []
     for steps in (FEW, MANY):
-        rows, traces, said = stub.trials(stub.experiment(name), [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={steps}", *sets], **more)
+        rows, traces, said = stub.trials(name, [f"train.precision={precision}", f"train.steps={steps}", *sets], **more)
         row, trace = rows[0], traces[0] if len(traces) == 1 else None
         checks.that(row["outcome"] == "completed", f"{where}: {row['outcome']}: {row['reason']}")
         checks.that(trace is not None, f"{where}: {len(traces)} programs called CUDA")
@@ -188,6 +182,8 @@ def operator_by_operator(stub, checks, table, name):
 
 
 def from_graphs(stub, checks, table, name):
+    """Returns the number of operations of the first recorded part, by precision."""
+    recorded = {}
     for precision in ("f32", "amp-bf16", "amp-f16"):
         where = f"{name} in {precision}, from graphs"
         step, row, trace = one_trial(stub, checks, name, precision, ["train.cuda_graph=on"], where)
@@ -198,18 +194,18 @@ def from_graphs(stub, checks, table, name):
         checks.that(launches(step) % 1 == 0 and launches(step) <= MOST_BESIDE_GRAPHS, f"{where}: a step starts {launches(step)}: {step}")
         checks.that(reads(step) == 0, f"{where}: a step reads or waits {reads(step)} times: {step}")
         table.append(("trial", name, precision, "kiln-graphs", launches(step), "", reads(step), row["peak_allocated_bytes"], f"captures of {' + '.join(map(str, trace.captured()))}"))
+        recorded[precision] = trace.captured()[0]
+    return recorded
 
 
-def not_recordable(stub, checks, name):
+def not_recordable(stub, checks, name, recorded):
     """A step that cannot be recorded is trained operator by operator, whatever the failed capture left behind."""
-    for precision in ("f32", "amp-f16"):
-        sets = [*ONE_VALUE.get(name, []), LOG_EVERY, f"train.precision={precision}", f"train.steps={FEW}", "train.cuda_graph=on"]
-        _, traces, _ = stub.trials(stub.experiment(name), sets)
-        nodes = traces[0].captured()[0]
+    for precision in recorded.keys() & {"f32", "amp-f16"}:
+        sets = [f"train.precision={precision}", f"train.steps={FEW}", "train.cuda_graph=on"]
         # In the forward pass, in the backward pass, and in the next part: the update, or a further batch.
-        for place in ("1:5", f"1:{nodes - 3}", "2:0"):
+        for place in ("1:5", f"1:{recorded[precision] - 3}", "2:0"):
             where = f"{name} in {precision}, which cannot be recorded at {place}"
-            rows, traces, _ = stub.trials(stub.experiment(name), sets, STUB_CUDA_CAPTURE=place)
+            rows, traces, _ = stub.trials(name, sets, STUB_CUDA_CAPTURE=place)
             checks.that(rows[0]["outcome"] == "completed", f"{where}: {rows[0]['outcome']}: {rows[0]['reason']}")
             checks.that("operator by operator because" in rows[0]["notes"], f"{where}: notes are {rows[0]['notes']}")
             faults = [trace.faults() for trace in traces]
@@ -219,7 +215,7 @@ def not_recordable(stub, checks, name):
 def too_large_to_record(stub, checks, table):
     """A step whose graph does not fit beside what the steps before it left: its memory is given back, or the trial would end too."""
     sets = ["train.steps=12", "train.cuda_graph=on"]
-    rows, traces, _ = stub.trials(stub.experiment("gpt2-124m"), sets, STUB_CUDA_MEMORY=str(11 * GIB))
+    rows, traces, _ = stub.trials("gpt2-124m", sets, STUB_CUDA_MEMORY=str(11 * GIB))
     checks.that(rows[0]["outcome"] == "completed", f"a graph that is too large: {rows[0]['outcome']}: {rows[0]['reason']}")
     checks.that("operator by operator because" in rows[0]["notes"], f"a graph that is too large: notes are {rows[0]['notes']}")
     checks.that(not traces[0].faults(), f"a graph that is too large: {traces[0].faults()[:3]}")
@@ -229,17 +225,14 @@ def too_large_to_record(stub, checks, table):
 def out_of_memory(stub, checks, table):
     """A batch that does not fit, and one after it; with an NVML that answers libtorch, and, as on a part of a GPU, one that does not."""
     sets = ["sweep.grid.train.batch_size=[4, 64, 8]"]
-    scenario = stub.work / "libnvidia-ml.so.1.yaml"
-    answers = scenario.read_text()
-    for does_answer, words in ((True, "asked for "), (False, "NVML does not answer")):
-        scenario.write_text(answers if does_answer else answers.replace("    nvmlDeviceGetComputeRunningProcesses: []\n", ""))
-        rows, traces, _ = stub.trials(stub.experiment("oom-ladder"), sets, STUB_CUDA_MEMORY=str(16 * GIB))
+    for answer, words in (("    nvmlDeviceGetComputeRunningProcesses: []\n", "asked for "), ("", "NVML does not answer")):
+        with stub.nvml(lambda text: text.replace("    nvmlDeviceGetComputeRunningProcesses: []\n", answer)):
+            rows, traces, _ = stub.trials("oom-ladder", sets, STUB_CUDA_MEMORY=str(16 * GIB))
         outcomes = [row["outcome"] for row in rows]
         checks.that(outcomes == ["completed", "oom", "completed"], f"out of memory: {outcomes}: {[row['reason'] for row in rows]}")
         checks.that(words in rows[1]["reason"], f"out of memory: {rows[1]['reason']}")
         checks.that(not any(trace.faults() for trace in traces), f"out of memory: {[trace.faults()[:3] for trace in traces]}")
         table.append(("memory", "gpt2-124m", "amp-bf16", "kiln", "", "", "", "", rows[1]["reason"]))
-    scenario.write_text(answers)
 
 
 def other_devices(stub, checks, table):
@@ -248,8 +241,8 @@ def other_devices(stub, checks, table):
         for name in EXPERIMENTS:
             for precision in PRECISIONS:
                 where = f"{name} in {precision} on compute capability {capability / 10}"
-                sets = [*ONE_VALUE.get(name, []), f"train.precision={precision}", "train.steps=4"]
-                rows, traces, said = stub.trials(stub.experiment(name), sets, STUB_CUDA_CAPABILITY=str(capability))
+                sets = [f"train.precision={precision}", "train.steps=4"]
+                rows, traces, said = stub.trials(name, sets, STUB_CUDA_CAPABILITY=str(capability))
                 if (capability, precision) == (75, "tf32"):
                     checks.that("needs a GPU of compute capability 8.0" in rows[0]["reason"], f"{where}: {rows[0]['outcome']}: {rows[0]['reason']}")
                     continue
@@ -259,58 +252,56 @@ def other_devices(stub, checks, table):
 
 def several_devices(stub, checks, table):
     """A trial on two: gradients are added up on the devices, and nothing waits."""
-    scenario = stub.work / "libnvidia-ml.so.1.yaml"
-    one = scenario.read_text()
-    scenario.write_text(pathlib.Path("tests/scenarios/8-h100.yaml").read_text())
+    eight = pathlib.Path("tests/scenarios/8-h100.yaml").read_text()
     for name in ("gpt", "resnet18"):
         for precision in ("f32", "amp-bf16"):
             where = f"{name} in {precision} on two devices"
-            step, row, trace = one_trial(stub, checks, name, precision, ["run.devices_per_trial=2"], where, STUB_CUDA_DEVICES="2")
+            with stub.nvml(lambda _: eight):
+                step, row, trace = one_trial(stub, checks, name, precision, ["run.devices_per_trial=2"], where, STUB_CUDA_DEVICES="2")
             if trace is not None:
                 checks.that(step.get("nccl", 0) >= 2, f"{where}: {step}")
                 checks.that(reads(step) == 0, f"{where}: a step reads or waits {reads(step)} times: {step}")
                 table.append(("two devices", name, precision, "kiln", launches(step), "", reads(step), row["peak_allocated_bytes"], f"{step.get('nccl', 0)} sums"))
-    scenario.write_text(one)
+
+
+def sized_step(stub, checks, files, name, precision, program, steps):
+    """The calls of one step of a case of real size, and the allocator's peak in bytes; `None` if the program failed."""
+    command, more = [pathlib.Path(stub.kiln).parent / "examples" / "step-speed"], {}
+    if program != "kiln":
+        command = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve(), program]
+        more = {"PYTHONPATH": os.pathsep.join([str(stub.packages), os.environ.get("PYTHONPATH", "")])}
+    where, counted = f"{name} in {precision}, {program}", []
+    for file in files:
+        done, traces = stub.run([*command, file, name, precision, "2", "cuda"], stub.folder(), STUB_CUDA_MEMORY=str(140 * GIB), **more)
+        checks.that(done.returncode == 0 and len(traces) == 1, f"{where}: {done.stderr[-300:]}")
+        if done.returncode != 0 or len(traces) != 1:
+            return None
+        checks.that(not traces[0].faults(), f"{where}: {traces[0].faults()[:3]}")
+        counted.append(traces[0].count())
+    return per_step(*counted, steps), int(done.stdout.splitlines()[-1].split(",")[4])
 
 
 def beside_pytorch(stub, checks, table):
     """Kernels and memory of a step at real sizes."""
     cases = json.loads(pathlib.Path("benches/step-speed-real.json").read_text())
-    files = {}
-    for times in (1, 2):
-        longer = {name: dict(case, block_steps=case["block_steps"] * times) for name, case in cases.items() if not name.startswith("tiny-")}
-        files[times] = stub.work / f"cases-{times}.json"
-        files[times].write_text(json.dumps(longer))
-    speed = pathlib.Path(stub.kiln).parent / "examples" / "step-speed"
-    pytorch = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve()]
+    cases = {name: case for name, case in cases.items() if not name.startswith("tiny-")}
+    files = [stub.work / f"cases-{times}.json" for times in (1, 2)]
+    for times, file in enumerate(files, 1):
+        file.write_text(json.dumps({name: dict(case, block_steps=case["block_steps"] * times) for name, case in cases.items()}))
     has_transformers = subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True, check=False).returncode == 0
-    blocks = 5
     for name, case in cases.items():
-        if name.startswith("tiny-"):
-            continue
+        programs = ["kiln", "eager"]
+        if "pairs" in case and not has_transformers:
+            print(f"skipped: {name} in PyTorch (`{sys.executable}` has no transformers)", file=sys.stderr)
+            programs.remove("eager")
         for precision in ("f32", "amp-bf16"):
             found = {}
-            for program in ("kiln", "eager"):
-                if program == "eager" and "pairs" in case and not has_transformers:
-                    print(f"skipped: {name} in PyTorch (`{sys.executable}` has no transformers)", file=sys.stderr)
-                    continue
-                counted, last = [], None
-                for times in (1, 2):
-                    words = [speed] if program == "kiln" else [*pytorch, program]
-                    folder = stub.folder()
-                    more = {} if program == "kiln" else {"PYTHONPATH": os.pathsep.join([str(stub.packages), os.environ.get("PYTHONPATH", "")])}
-                    done, traces = stub.run([*words, files[times], name, precision, "2", "cuda"], folder, STUB_CUDA_MEMORY=str(140 * GIB), **more)
-                    where = f"{name} in {precision}, {program}"
-                    checks.that(done.returncode == 0 and len(traces) == 1, f"{where}: {done.stderr[-300:]}")
-                    if done.returncode != 0 or len(traces) != 1:
-                        break
-                    checks.that(not traces[0].faults(), f"{where}: {traces[0].faults()[:3]}")
-                    counted.append(traces[0].count())
-                    last = done.stdout.splitlines()[-1].split(",")
-                else:
-                    step = per_step(*counted, blocks * case["block_steps"])
-                    found[program] = (launches(step), int(last[4]))
-                    table.append(("size", name, precision, program, round(launches(step), 2), "", round(reads(step), 2), last[4], ""))
+            for program in programs:
+                measured = sized_step(stub, checks, files, name, precision, program, BLOCKS * case["block_steps"])
+                if measured is not None:
+                    step, peak = measured
+                    found[program] = (launches(step), peak)
+                    table.append(("size", name, precision, program, round(launches(step), 2), "", round(reads(step), 2), peak, ""))
             if len(found) == 2:
                 (own, own_memory), (other, other_memory) = found["kiln"], found["eager"]
                 checks.that(own_memory <= other_memory * 1.01, f"{name} in {precision}: {own_memory} B at the most, PyTorch {other_memory}")
@@ -326,8 +317,8 @@ def main():
         sys.exit(f"MODELS names {', '.join(sorted(unknown))}; there are {', '.join(EXPERIMENTS)}")
     for name in models or EXPERIMENTS:
         operator_by_operator(stub, checks, table, name)
-        from_graphs(stub, checks, table, name)
-        not_recordable(stub, checks, name)
+        recorded = from_graphs(stub, checks, table, name)
+        not_recordable(stub, checks, name, recorded)
     if not models:
         out_of_memory(stub, checks, table)
         too_large_to_record(stub, checks, table)
@@ -338,8 +329,8 @@ def main():
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("kind", "model", "precision", "program", "launches", "copies_from_host", "reads_and_waits", "peak_allocated_bytes", "evidence"))
         writer.writerows(table)
-    print(f"check-cuda-calls: {checks.made} checks, {len(checks.failed)} failed; {place}", file=sys.stderr)
-    sys.exit(1 if checks.failed else 0)
+    print(f"check-cuda-calls: {checks.made} checks, {len(checks.faults)} failed; {place}", file=sys.stderr)
+    sys.exit(1 if checks.faults else 0)
 
 
 main()
