@@ -90,6 +90,9 @@ class Stub:
             XDG_CACHE_HOME=str(self.work / "cache"), KILN_LOCKS=str(self.work / "locks"), LC_ALL="C", **more,
         )
 
+    def python_path(self):
+        return os.pathsep.join([str(self.packages), os.environ.get("PYTHONPATH", "")])
+
     def folder(self):
         self.runs += 1
         made = self.work / str(self.runs)
@@ -187,7 +190,8 @@ def from_graphs(stub, checks, table, name):
     for precision in ("f32", "amp-bf16", "amp-f16"):
         where = f"{name} in {precision}, from graphs"
         step, row, trace = one_trial(stub, checks, name, precision, ["train.cuda_graph=on"], where)
-        if trace is None:
+        if trace is None or not trace.captured():
+            checks.that(trace is None, f"{where}: nothing was captured")
             continue
         checks.that("replayed" in row["notes"] and "operator by operator" not in row["notes"], f"{where}: notes are {row['notes']}")
         checks.that(step.get("graph", 0) == PARTS.get(name, 2), f"{where}: {step}")
@@ -264,12 +268,23 @@ def several_devices(stub, checks, table):
                 table.append(("two devices", name, precision, "kiln", launches(step), "", reads(step), row["peak_allocated_bytes"], f"{step.get('nccl', 0)} sums"))
 
 
+def races(stub, checks):
+    """The stub finds a host that touches memory too early: without that, no fault in a trial would mean nothing."""
+    program = pathlib.Path("scripts/cuda_stub/races.py").resolve()
+    for name, early, late in (("there", "5.0", "1.0"), ("back", "0.0", "1.0"), ("back_on_another_stream", "0.0", "1.0")):
+        for order, value, faults in (("waits", late, 0), ("does not wait", early, 1)):
+            done, traces = stub.run([sys.executable, "-W", "ignore", program, name, order], stub.folder(), PYTHONPATH=stub.python_path())
+            checks.that(done.stdout.strip() == value, f"a host that {order}, {name}: {done.stdout}{done.stderr[-300:]}")
+            found = [trace.faults() for trace in traces]
+            checks.that([len(texts) for texts in found] == [faults], f"a host that {order}, {name}: {found}")
+
+
 def sized_step(stub, checks, files, name, precision, program, steps):
     """The calls of one step of a case of real size, and the allocator's peak in bytes; `None` if the program failed."""
     command, more = [pathlib.Path(stub.kiln).parent / "examples" / "step-speed"], {}
     if program != "kiln":
         command = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve(), program]
-        more = {"PYTHONPATH": os.pathsep.join([str(stub.packages), os.environ.get("PYTHONPATH", "")])}
+        more = {"PYTHONPATH": stub.python_path()}
     where, counted = f"{name} in {precision}, {program}", []
     for file in files:
         done, traces = stub.run([*command, file, name, precision, "2", "cuda"], stub.folder(), STUB_CUDA_MEMORY=str(140 * GIB), **more)
@@ -324,6 +339,7 @@ def main():
         too_large_to_record(stub, checks, table)
         other_devices(stub, checks, table)
         several_devices(stub, checks, table)
+        races(stub, checks)
         beside_pytorch(stub, checks, table)
     with open(place, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -6,9 +6,12 @@
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <unordered_map>
@@ -49,16 +52,23 @@ struct Piece {
   size_t bytes;
   int device;
   bool is_host;
+  // Copies that read and write a page-locked piece and have not been done.
+  int readers = 0, writers = 0;
 };
 std::map<char *, Piece> pieces;
 size_t used[MOST_DEVICES];
 
+// With the mutex held.
+std::map<char *, Piece>::iterator find_piece(const void *place, size_t bytes) {
+  auto at = pieces.upper_bound((char *)place);
+  if (at == pieces.begin()) return pieces.end();
+  --at;
+  return (char *)place + bytes <= at->first + at->second.bytes ? at : pieces.end();
+}
 const Piece *piece_of(const void *place, size_t bytes) {
   Lock lock(mutex);
-  auto at = pieces.upper_bound((char *)place);
-  if (at == pieces.begin()) return nullptr;
-  --at;
-  return (char *)place + bytes <= at->first + at->second.bytes ? &at->second : nullptr;
+  auto at = find_piece(place, bytes);
+  return at != pieces.end() ? &at->second : nullptr;
 }
 
 // The pages come when they are touched, so that a model of real size fits.
@@ -81,15 +91,28 @@ void fill(void *place, int value, size_t bytes) {
 }
 
 struct Capture;
+struct Stream;
+// A place in a stream's work.
+struct Moment {
+  Stream *stream;
+  bool is_past = false;
+  double seconds = 0;
+};
+struct Work {
+  std::function<void()> work;
+  // Another stream's, which has to be past.
+  std::shared_ptr<Moment> after;
+};
 struct Stream {
   int device;
   Capture *capture = nullptr;
+  // What the device has not begun: it begins as late as CUDA allows.
+  std::deque<Work> waiting;
 };
 struct Event {
   int device;
   bool has_time;
-  double seconds = -1;
-  Stream *stream = nullptr;
+  std::shared_ptr<Moment> moment;
   Capture *capture = nullptr;
 };
 struct Graph {
@@ -103,11 +126,39 @@ struct Capture {
   bool is_valid = true;
 };
 Stream default_streams[MOST_DEVICES];
+std::vector<Stream *> streams;
+// Launches that CUDA takes before the next one waits for the device. Source: CUDA C++ Programming Guide 13, "Asynchronous Concurrent Execution".
+const size_t MOST_WAITING = 1024;
 std::set<Capture *> captures;
 thread_local cudaStreamCaptureMode mode_of_thread = cudaStreamCaptureModeGlobal;
 
 bool is_default(cudaStream_t stream) { return (uintptr_t)stream <= 2; }
 Stream *of(cudaStream_t stream) { return is_default(stream) ? &default_streams[device] : (Stream *)stream; }
+
+void do_next(Stream *stream);
+
+// Waits for all of a stream's work, or for a moment of it.
+void finish(Stream *stream, const Moment *until = nullptr) {
+  while (!stream->waiting.empty() && (until == nullptr || !until->is_past)) do_next(stream);
+}
+void do_next(Stream *stream) {
+  auto next = std::move(stream->waiting.front());
+  stream->waiting.pop_front();
+  if (next.after != nullptr) finish(next.after->stream, next.after.get());
+  if (next.work) next.work();
+}
+void finish_device(int device) {
+  finish(&default_streams[device]);
+  for (auto stream : streams)
+    if (stream->device == device) finish(stream);
+}
+void finish_all() {
+  for (int device = 0; device < device_count(); device++) finish_device(device);
+}
+void enqueue(Stream *stream, Work work) {
+  stream->waiting.push_back(std::move(work));
+  if (stream->waiting.size() > MOST_WAITING) do_next(stream);
+}
 
 bool captures_here() {
   return std::any_of(captures.begin(), captures.end(), [](auto capture) { return capture->thread == gettid(); });
@@ -160,8 +211,49 @@ cudaError_t launch(const void *function, const Launch &size) {
 
 const char *kind_of(const Piece *piece) { return piece == nullptr ? "pageable" : piece->is_host ? "pinned" : "device"; }
 
+// The host may not write what is to be copied from its page-locked memory, nor touch what is to be copied there.
+void protect(char *first, const Piece &piece, bool is_open = false) {
+  auto allowed = is_open || piece.readers + piece.writers == 0 ? PROT_READ | PROT_WRITE : piece.writers > 0 ? PROT_NONE : PROT_READ;
+  if (mprotect(first, piece.bytes, allowed) != 0) perror("mprotect"), abort();
+}
+// Copies more or fewer from and to a place on the host; with the mutex held.
+void hold(const void *place, int readers, int writers) {
+  auto at = find_piece(place, 1);
+  if (at == pieces.end() || !at->second.is_host) return;
+  at->second.readers += readers, at->second.writers += writers;
+  protect(at->first, at->second);
+}
+void unprotect(const void *place) {
+  auto at = find_piece(place, 1);
+  if (at != pieces.end() && at->second.is_host) protect(at->first, at->second, /*is_open=*/true);
+}
+
+struct sigaction handler_before;
+void on_touch(int number, siginfo_t *signal, void *context) {
+  {
+    Lock lock(mutex);
+    auto at = find_piece(signal->si_addr, 1);
+    if (at != pieces.end() && at->second.readers + at->second.writers > 0) {
+      trace("fault", at->second.writers > 0 ? "the host touches page-locked memory before the copy to it is done"
+                                           : "the host writes page-locked memory before the copy from it is done");
+      return protect(at->first, at->second, /*is_open=*/true);
+    }
+  }
+  if ((handler_before.sa_flags & SA_SIGINFO) != 0) return handler_before.sa_sigaction(number, signal, context);
+  sigaction(SIGSEGV, &handler_before, nullptr);
+}
+void watch_touches() {
+  static bool is_set = [] {
+    struct sigaction handler = {};
+    handler.sa_sigaction = on_touch, handler.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    return sigaction(SIGSEGV, &handler, &handler_before) == 0;
+  }();
+  if (!is_set) perror("sigaction"), abort();
+}
+
 cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
+  Lock lock(mutex);
   auto source = piece_of(from, bytes), target = piece_of(to, bytes);
   bool from_device = source != nullptr && !source->is_host, to_device = target != nullptr && !target->is_host;
   auto what = text("%s\t%s\t%zu", kind_of(source), kind_of(target), bytes);
@@ -172,7 +264,21 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
   // libtorch asks for page-locked memory there; CUDA would read the host's memory of now in each replay.
   if (of(stream)->capture != nullptr && (source == nullptr || target == nullptr))
     return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a captured copy: " + what);
-  return submit(stream, "copy", what, [=] { memmove(to, from, bytes); });
+  if (of(stream)->capture != nullptr || (from_device && to_device)) return submit(stream, "copy", what, [=] { memmove(to, from, bytes); });
+  // Source of what CUDA does with pageable memory: CUDA Runtime API 13, "API synchronization behavior".
+  if (source == nullptr && to_device && bytes <= 64 << 10) {
+    auto aside = std::make_shared<std::string>((const char *)from, bytes);
+    return submit(stream, "copy", what, [=] { memcpy(to, aside->data(), bytes); });
+  }
+  auto code = submit(stream, "copy", what, [=] {
+    unprotect(from), unprotect(to);
+    memmove(to, from, bytes);
+    hold(from, -1, 0), hold(to, 0, -1);
+  });
+  if (code != cudaSuccess) return code;
+  hold(from, 1, 0), hold(to, 0, 1);
+  if (source == nullptr || target == nullptr) finish(of(stream));
+  return cudaSuccess;
 }
 
 bool is_refused(const Capture &capture) {
@@ -249,7 +355,7 @@ cudaError_t submit(cudaStream_t stream, const char *kind, const std::string &wha
   }
   if (captures_here()) return fault(cudaErrorStreamCaptureImplicit, std::string(kind) + " on another stream during a capture: " + what);
   trace(kind, what);
-  if (work) work();
+  enqueue(of(stream), {std::move(work), nullptr});
   return cudaSuccess;
 }
 
@@ -423,6 +529,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 cudaError_t cudaDeviceSynchronize() {
   OUTSIDE_OF_CAPTURES("cudaDeviceSynchronize");
+  Lock lock(mutex);
+  finish_device(device);
   trace("wait", "device");
   return cudaSuccess;
 }
@@ -446,6 +554,7 @@ cudaError_t cudaHostAlloc(void **place, size_t bytes, unsigned) {
   OUTSIDE_OF_CAPTURES("cudaHostAlloc");
   Lock lock(mutex);
   if ((*place = pages(bytes)) == nullptr) return given(cudaErrorMemoryAllocation);
+  watch_touches();
   pieces[(char *)*place] = {bytes, device, true};
   return cudaSuccess;
 }
@@ -453,6 +562,7 @@ static cudaError_t give_back(void *place, const char *call) {
   if (place == nullptr) return cudaSuccess;
   OUTSIDE_OF_CAPTURES(call);
   Lock lock(mutex);
+  finish_all();
   auto found = pieces.find((char *)place);
   if (found == pieces.end()) return fault(cudaErrorInvalidValue, std::string(call) + " of memory that was not allocated");
   auto piece = found->second;
@@ -494,7 +604,10 @@ cudaError_t cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t byt
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
   OUTSIDE_OF_CAPTURES("cudaMemcpy");
   trace("wait", "copy");
-  return copy(to, from, bytes, kind, nullptr);
+  auto code = copy(to, from, bytes, kind, nullptr);
+  Lock lock(mutex);
+  finish(of(nullptr));
+  return code;
 }
 cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) {
   if (!on_device(place, bytes)) return fault(cudaErrorInvalidValue, text("%zu bytes are set outside of the device's memory", bytes));
@@ -508,24 +621,28 @@ cudaError_t cudaMemset(void *place, int value, size_t bytes) {
 // --- Streams and events ---------------------------------------------------------------------------------------------------------------
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int) {
-  *stream = (cudaStream_t) new Stream{device};
+  Lock lock(mutex);
+  streams.push_back(new Stream{device});
+  *stream = (cudaStream_t)streams.back();
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a query of a captured stream");
   OUTSIDE_OF_CAPTURES("cudaStreamQuery");
-  return cudaSuccess;
+  Lock lock(mutex);
+  return of(stream)->waiting.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a wait for a captured stream");
   OUTSIDE_OF_CAPTURES("cudaStreamSynchronize");
+  Lock lock(mutex);
+  finish(of(stream));
   trace("wait", "stream");
   return cudaSuccess;
 }
 cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t call, void *data, unsigned) {
-  call(stream, cudaSuccess, data);
-  return cudaSuccess;
+  return submit(stream, "callback", "", [=] { call(stream, cudaSuccess, data); });
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
   *event = (cudaEvent_t) new Event{device, (flags & cudaEventDisableTiming) == 0};
@@ -541,9 +658,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, un
   auto event = (Event *)handle;
   if (!is_default(stream) && event->device != of(stream)->device)
     return fault(cudaErrorInvalidResourceHandle, text("an event of device %d on a stream of device %d", event->device, of(stream)->device));
-  event->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  event->stream = of(stream), event->capture = of(stream)->capture;
+  event->capture = of(stream)->capture;
   trace("event");
+  auto moment = event->moment = std::make_shared<Moment>(Moment{of(stream)});
+  if (event->capture != nullptr) return cudaSuccess;
+  enqueue(of(stream), {[=] {
+    moment->is_past = true;
+    moment->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }, nullptr});
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaEventRecordWithFlags(event, stream, 0); }
@@ -551,21 +673,26 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   auto capture = ((Event *)event)->capture;
   if (capture != nullptr && captures.count(capture) != 0) return invalid(capture, cudaErrorCapturedEvent, "a query of a captured event");
   OUTSIDE_OF_CAPTURES("cudaEventQuery");
-  return cudaSuccess;
+  Lock lock(mutex);
+  auto moment = ((Event *)event)->moment;
+  return moment == nullptr || moment->is_past ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto capture = ((Event *)event)->capture;
   if (capture != nullptr && captures.count(capture) != 0) return invalid(capture, cudaErrorCapturedEvent, "a wait for a captured event");
   OUTSIDE_OF_CAPTURES("cudaEventSynchronize");
+  Lock lock(mutex);
+  if (auto moment = ((Event *)event)->moment) finish(moment->stream, moment.get());
   trace("wait", "event");
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
   auto first = (Event *)from, second = (Event *)to;
-  if (!first->has_time || !second->has_time || first->seconds < 0 || second->seconds < 0)
+  if (!first->has_time || !second->has_time || first->moment == nullptr || second->moment == nullptr)
     return fault(cudaErrorInvalidResourceHandle, "the time between events that have none");
   if (first->capture != nullptr || second->capture != nullptr) return fault(cudaErrorCapturedEvent, "the time between captured events");
-  *milliseconds = (second->seconds - first->seconds) * 1e3;
+  if (!first->moment->is_past || !second->moment->is_past) return fault(cudaErrorNotReady, "the time between events that are not past");
+  *milliseconds = (second->moment->seconds - first->moment->seconds) * 1e3;
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigned) {
@@ -574,8 +701,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t handle, unsigne
   auto capture = of(stream)->capture;
   bool is_captured = event->capture != nullptr && captures.count(event->capture) != 0;
   if (is_captured) of(stream)->capture = event->capture;
-  if (!is_captured && capture != nullptr && event->stream != nullptr)
+  if (!is_captured && capture != nullptr && event->moment != nullptr)
     return invalid(capture, cudaErrorStreamCaptureIsolation, "a captured stream waits for an event from before the capture");
+  if (!is_captured && event->moment != nullptr && !event->moment->is_past) enqueue(of(stream), {{}, event->moment});
   return cudaSuccess;
 }
 
@@ -629,11 +757,12 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t *, cud
 }
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t graph, unsigned long long) {
   OUTSIDE_OF_CAPTURES("cudaGraphInstantiateWithFlags");
-  *made = (cudaGraphExec_t) new Graph(*(Graph *)graph);
+  // A replay that has not begun keeps it.
+  *made = (cudaGraphExec_t) new std::shared_ptr<Graph>(new Graph(*(Graph *)graph));
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t made, cudaStream_t stream) {
-  auto graph = (Graph *)made;
+  auto graph = *(std::shared_ptr<Graph> *)made;
   return submit(stream, "graph", std::to_string(graph->nodes.size()), [=] {
     for (auto &node : graph->nodes)
       if (node) node();
@@ -644,7 +773,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t made) {
-  delete (Graph *)made;
+  delete (std::shared_ptr<Graph> *)made;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char *, unsigned) { return cudaSuccess; }

@@ -2,6 +2,9 @@
 // NVIDIA's (LD_PRELOAD). Memory of the device is memory of the host, copies copy, kernels and products do nothing. So libtorch's own code on
 // the host runs as on a GPU: which kernels it starts, what it copies, waits for, allocates and captures. Numbers are meaningless.
 //
+// The device is as slow as CUDA lets it be: work begins when the host waits for it, or when 1,024 pieces are waiting in its stream. A host
+// that writes page-locked memory before the copy from it is done, or touches it before the copy to it is done, is a fault.
+//
 // Calls that CUDA would refuse are refused: copies in the wrong direction, launches that are too large, products and cuDNN's tensors that
 // lie outside of the device's memory, and in a capture all that may not be captured. So is what CUDA would do in another way than is meant:
 // work on another stream during a capture, which no replay would repeat.
@@ -34,7 +37,7 @@ int capability();
 // Whether all of these bytes are in one piece of a device's memory.
 bool on_device(const void *place, size_t bytes);
 
-// Work on a stream: done at once, or, if the stream is captured, in each replay.
+// Work on a stream: done in its turn, or, if the stream is captured, in each replay.
 cudaError_t submit(cudaStream_t stream, const char *kind, const std::string &what, std::function<void()> work = {});
 // A call that may not be made during a capture.
 cudaError_t outside_of_captures(const char *call);
