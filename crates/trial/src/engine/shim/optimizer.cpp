@@ -3,6 +3,7 @@
 // work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "shim.h"
 
@@ -10,9 +11,47 @@ namespace {
 std::optional<Tensor> optional(Tensor *tensor) { return tensor == nullptr ? std::nullopt : std::optional<Tensor>(*tensor); }
 
 // All numbers become 0 where `made` holds 0, also those that are infinite or none.
-void leave_out(std::vector<Tensor> &updates, const Tensor &made) {
-  for (auto &update : updates) update.nan_to_num_(0, 0, 0);
-  at::_foreach_mul_(updates, made);
+void leave_out(Tensor &updates, const Tensor &made) { updates.nan_to_num_(0, 0, 0).mul_(made); }
+
+// Parameters of one shape and what belongs to them.
+struct Alike {
+  std::vector<Tensor> parameters, gradients, rows, columns;
+};
+
+// Most numbers of parameters that are updated side by side: one kernel does what would be one for each, for a copy of their gradients. On the
+// CPU a matrix at a time stays in the cache.
+int64_t most_side_by_side(const Tensor &gradient) { return takes_cuda_branches(gradient) ? 1 << 25 : 1 << 15; }
+
+std::vector<Alike> of_one_shape(const std::vector<Tensor> &parameters, const std::vector<Tensor> &gradients, const std::vector<Tensor> &rows,
+                                const std::vector<Tensor> &columns) {
+  std::vector<Alike> found;
+  for (size_t at = 0; at < parameters.size(); at++) {
+    auto &gradient = gradients[at];
+    auto fits = [&](const Alike &alike) {
+      auto most = most_side_by_side(gradient) / std::max<int64_t>(gradient.numel(), 1);
+      auto &first = alike.gradients[0];
+      return first.sizes() == gradient.sizes() && first.dtype() == gradient.dtype() && (int64_t)alike.gradients.size() < most;
+    };
+    auto place = std::find_if(found.begin(), found.end(), fits);
+    if (place == found.end()) place = found.insert(found.end(), Alike());
+    place->parameters.push_back(parameters[at]), place->gradients.push_back(gradient);
+    place->rows.push_back(rows[at]), place->columns.push_back(columns[at]);
+  }
+  return found;
+}
+
+// Tensors of one shape as [n, shape of each]; one alone stays where it is.
+Tensor side_by_side(const std::vector<Tensor> &tensors) { return tensors.size() == 1 ? tensors[0].unsqueeze(0) : at::stack(tensors); }
+
+Tensor mean_of_squares(const Tensor &numbers, int64_t axis) {
+  return at::linalg_vector_norm(numbers, 2, {axis}, /*keepdim=*/false, at::kFloat).square_().div_(numbers.size(axis));
+}
+
+// Moves each of `means` by the share `moved` to the latest ones and `epsilon`. latest: [n, shape of each], written over; as is what it returns.
+Tensor moving_means(std::vector<Tensor> &means, Tensor latest, double epsilon, const Tensor &moved) {
+  auto moving = side_by_side(means).lerp_(latest.add_(epsilon), moved.reshape({}));
+  if (means.size() > 1) at::_foreach_copy_(means, moving.unbind());
+  return moving;
 }
 
 // On the CPU libtorch's fused SGD of narrow numbers leaves all but a few as they were (PyTorch issue 191763, mended after 2.13).
@@ -94,59 +133,8 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     // The share of the latest squares in their means.
     auto moved = steps->pow(-decay_rate);
     if (made.defined()) moved = at::nan_to_num(moved, 0, 0, 0).mul_(made);
-    auto kept = at::rsub(moved, 1.0);
 
-    std::vector<Tensor> updates, matrices, vectors;
-    for (auto &gradient : listed(gradients, count)) updates.push_back(gradient.to(at::kFloat));
-    if (made.defined()) leave_out(updates, made);
-    // Means of squares, first those of matrices along both axes, then those of vectors.
-    std::vector<Tensor> moving, latest, of_rows, of_columns, of_vectors;
-    std::vector<at::Scalar> lengths;
-    for (int at = 0; at < count; at++) {
-      if (updates[at].dim() < 2) continue;
-      matrices.push_back(updates[at]), of_rows.push_back(*rows[at]), of_columns.push_back(*columns[at]);
-      for (int64_t axis : {-1, -2}) {
-        latest.push_back(at::linalg_vector_norm(updates[at], 2, {axis}, /*keepdim=*/false, at::kFloat));
-        lengths.push_back(updates[at].size(axis));
-        moving.push_back(axis == -1 ? *rows[at] : *columns[at]);
-      }
-    }
-    if (!latest.empty()) {
-      at::_foreach_mul_(latest, latest);
-      at::_foreach_div_(latest, lengths);
-    }
-    for (int at = 0; at < count; at++)
-      if (updates[at].dim() < 2) vectors.push_back(updates[at]), of_vectors.push_back(*rows[at]);
-    if (!vectors.empty()) {
-      for (auto &square : at::_foreach_mul(vectors, vectors)) latest.push_back(square);
-      moving.insert(moving.end(), of_vectors.begin(), of_vectors.end());
-    }
-    at::_foreach_add_(latest, epsilon);
-    at::_foreach_mul_(moving, kept);
-    at::_foreach_mul_(latest, moved);
-    at::_foreach_add_(moving, latest);
-
-    if (!matrices.empty()) {
-      std::vector<Tensor> by_row;
-      for (auto &means : of_rows) by_row.push_back(means.div(means.mean({-1}, /*keepdim=*/true)));
-      at::_foreach_rsqrt_(by_row);
-      auto by_column = at::_foreach_rsqrt(of_columns);
-      for (size_t at = 0; at < matrices.size(); at++) matrices[at].mul_(by_row[at].unsqueeze(-1)).mul_(by_column[at].unsqueeze(-2));
-    }
-    if (!vectors.empty()) at::_foreach_mul_(vectors, at::_foreach_rsqrt(of_vectors));
-
-    // The root mean square of an update, of which `clip_threshold` is the most, becomes the factor of its length.
-    auto factors = at::_foreach_norm(updates, 2);
-    std::vector<at::Scalar> largest;
-    for (auto &update : updates) largest.push_back(std::sqrt((double)update.numel()) * clip_threshold);
-    at::_foreach_div_(factors, largest);
-    at::_foreach_clamp_min_(factors, 1.0);
-    at::_foreach_reciprocal_(factors);
-    // As f32, which the number becomes too: two tensors without axes would be multiplied in the wider format.
-    held == nullptr ? at::_foreach_mul_(factors, rate) : at::_foreach_mul_(factors, held->to(at::kFloat));
-    at::_foreach_mul_(updates, factors);
     auto changed = listed(parameters, count);
-    if (made.defined()) leave_out(updates, made);
     if (decay != 0 && held != nullptr) {
       auto lost = held->mul(decay);
       at::_foreach_mul_(changed, at::rsub(made.defined() ? lost.mul(made) : lost, 1.0));
@@ -155,7 +143,28 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     } else if (decay != 0) {
       at::_foreach_mul_(changed, 1.0 - rate * decay);
     }
-    at::_foreach_sub_(changed, updates);
+
+    for (auto &alike : of_one_shape(changed, listed(gradients, count), listed(rows, count), listed(columns, count))) {
+      auto updates = side_by_side(alike.gradients).to(at::kFloat);
+      if (made.defined()) leave_out(updates, made);
+      if (updates.dim() > 2) {
+        auto of_rows = moving_means(alike.rows, mean_of_squares(updates, -1), epsilon, moved);
+        auto of_columns = moving_means(alike.columns, mean_of_squares(updates, -2), epsilon, moved);
+        of_rows = of_rows.div(of_rows.mean({-1}, /*keepdim=*/true));
+        updates.mul_(of_rows.rsqrt_().unsqueeze(-1)).mul_(of_columns.rsqrt().unsqueeze(-2));
+      } else {
+        updates.mul_(moving_means(alike.rows, updates.square(), epsilon, moved).rsqrt());
+      }
+      // The root mean square of an update, of which `clip_threshold` is the most, becomes the factor of its length.
+      std::vector<int64_t> axes(updates.dim() - 1);
+      std::iota(axes.begin(), axes.end(), 1);
+      auto factors = at::linalg_vector_norm(updates, 2, axes, /*keepdim=*/true);
+      factors.div_(std::sqrt((double)updates[0].numel()) * clip_threshold).clamp_min_(1.0).reciprocal_();
+      held == nullptr ? factors.mul_(rate) : factors.mul_(*held);
+      updates.mul_(factors);
+      if (made.defined()) leave_out(updates, made);
+      at::_foreach_sub_(alike.parameters, updates.unbind());
+    }
   });
 }
 

@@ -469,89 +469,126 @@ fn a_group_of_two_formats_is_updated_whole_or_not_at_all() {
     assert_eq!(mixed.gradients[0], alone.gradients[0], "gradients stay");
 }
 
-/// By the rule of Shazeer & Stern 2018, algorithms 4 and 5 without the parameters' scale, in
-/// f64.
-#[test]
-fn adafactor_equals_adafactor_written_out_for_20_steps() {
-    let with = Adafactor {
-        learning_rate: LearningRate::Number(0.05),
-        decay_rate: 0.8,
-        epsilon: 1e-30,
-        clip_threshold: 0.7,
-        weight_decay: 0.1,
-    };
-    let tensor = |values: &[f32], shape: &[i64]| tch::Tensor::from_slice(values).reshape(shape);
-    let mut group = ParameterGroup::default();
-    for parameter in [
-        tensor(&[1.0, -2.0, 0.5, 0.25, 3.0, -1.0], &[2, 3]),
-        tensor(&[0.5, -0.5], &[2]),
-    ] {
-        group.begin(
-            &serde_yaml::from_str("{kind: adafactor}").unwrap(),
-            &parameter,
-        );
-        group.parameters.push(parameter);
+const ADAFACTOR: Adafactor<'_> = Adafactor {
+    learning_rate: LearningRate::Number(0.05),
+    decay_rate: 0.8,
+    epsilon: 1e-30,
+    clip_threshold: 0.7,
+    weight_decay: 0.1,
+};
+
+/// A parameter that Adafactor updates by the rule of Shazeer & Stern 2018, algorithms 4 and 5
+/// without the parameters' scale, in f64.
+struct Written {
+    values: Vec<f64>,
+    /// Of a matrix its rows and columns; of a vector 1 and its length.
+    shape: [usize; 2],
+    /// Moving means of the squares in each row and column, or of each number of a vector.
+    rows: Vec<f64>,
+    columns: Vec<f64>,
+}
+
+impl Written {
+    fn begin(values: &[f32], shape: [usize; 2]) -> Self {
+        Self {
+            values: values.iter().map(|value| f64::from(*value)).collect(),
+            shape,
+            rows: vec![0.0; shape[0]],
+            columns: vec![0.0; shape[1]],
+        }
     }
-    let (mut matrix, mut rows, mut columns) = (
-        [1.0_f64, -2.0, 0.5, 0.25, 3.0, -1.0],
-        [0.0_f64; 2],
-        [0.0_f64; 3],
-    );
-    let (mut vector, mut squares) = ([0.5_f64, -0.5], [0.0_f64; 2]);
-    for step in 1..=20 {
-        let gradient: Vec<f32> = (0..8)
-            .map(|at| ((step * 7 + at * 3) % 11) as f32 / 5.0 - 1.1)
-            .collect();
-        group.gradients = vec![
-            tensor(&gradient[..6], &[2, 3]),
-            tensor(&gradient[6..], &[2]),
-        ];
-        adafactor(&group, with, None).unwrap();
+
+    fn step(&mut self, gradient: &[f32], step: i32) {
+        let [height, width] = self.shape;
         let g: Vec<f64> = gradient.iter().map(|value| f64::from(*value)).collect();
-        let kept = 1.0 - f64::from(step).powf(-with.decay_rate);
-        let moved = |old: f64, new: f64| kept * old + (1.0 - kept) * new;
-        rows = array::from_fn(|row| {
-            moved(
-                rows[row],
-                (0..3)
-                    .map(|column| g[row * 3 + column].powi(2))
-                    .sum::<f64>()
-                    / 3.0,
-            )
-        });
-        columns = array::from_fn(|column| {
-            moved(
-                columns[column],
-                (0..2).map(|row| g[row * 3 + column].powi(2)).sum::<f64>() / 2.0,
-            )
-        });
-        squares = array::from_fn(|at| moved(squares[at], g[6 + at].powi(2)));
-        let mean = rows.iter().sum::<f64>() / 2.0;
-        let of_matrix: Vec<f64> = (0..6)
-            .map(|at| g[at] / (rows[at / 3] * columns[at % 3] / mean).sqrt())
+        let moved = f64::from(step).powf(-ADAFACTOR.decay_rate);
+        let move_to = |old: &mut f64, new: f64| *old = (1.0 - moved) * *old + moved * new;
+        for (row, mean) in self.rows.iter_mut().enumerate() {
+            let squares = (0..width).map(|column| g[row * width + column].powi(2));
+            move_to(mean, squares.sum::<f64>() / width as f64);
+        }
+        for (column, mean) in self.columns.iter_mut().enumerate() {
+            let squares = (0..height).map(|row| g[row * width + column].powi(2));
+            move_to(mean, squares.sum::<f64>() / height as f64);
+        }
+        // A vector has one row, whose share is 1.
+        let mean = self.rows.iter().sum::<f64>() / height as f64;
+        let update: Vec<f64> = (0..g.len())
+            .map(|at| g[at] / (self.rows[at / width] * self.columns[at % width] / mean).sqrt())
             .collect();
-        let of_vector: Vec<f64> = (0..2).map(|at| g[6 + at] / squares[at].sqrt()).collect();
-        let apply = |values: &mut [f64], update: &[f64]| {
-            let size = (update.iter().map(|value| value.powi(2)).sum::<f64>()
-                / update.len() as f64)
-                .sqrt();
-            for (value, change) in values.iter_mut().zip(update) {
-                *value = *value * (1.0 - 0.05 * with.weight_decay)
-                    - 0.05 * change / (size / with.clip_threshold).max(1.0);
-            }
-        };
-        apply(&mut matrix, &of_matrix);
-        apply(&mut vector, &of_vector);
+        let squares: f64 = update.iter().map(|value| value.powi(2)).sum();
+        let size = (squares / update.len() as f64).sqrt();
+        for (value, change) in self.values.iter_mut().zip(update) {
+            *value = *value * (1.0 - 0.05 * ADAFACTOR.weight_decay)
+                - 0.05 * change / (size / ADAFACTOR.clip_threshold).max(1.0);
+        }
     }
-    let found = group
-        .parameters
-        .iter()
-        .flat_map(|parameter| values(&parameter.flatten(0, -1)));
-    for (found, written) in found.zip(matrix.into_iter().chain(vector)) {
-        assert!(
-            (f64::from(found) - written).abs() < 1e-5,
-            "{found} {written}"
-        );
+}
+
+/// Parameters of one shape, which CUDA updates side by side, among others.
+const SHAPES: [[usize; 2]; 7] = [[2, 3], [1, 2], [2, 3], [3, 2], [2, 3], [1, 2], [1, 5]];
+
+fn numbers_of(shape: [usize; 2], seed: usize) -> Vec<f32> {
+    (0..shape[0] * shape[1])
+        .map(|at| ((seed * 7 + at * 3) % 11) as f32 / 5.0 - 1.1)
+        .collect()
+}
+
+fn tensor_of(numbers: &[f32], [height, width]: [usize; 2]) -> tch::Tensor {
+    let shape = [height as i64, width as i64];
+    let is_vector = height == 1;
+    tch::Tensor::from_slice(numbers).reshape(&shape[usize::from(is_vector)..])
+}
+
+#[test]
+fn adafactor_equals_adafactor_written_out_for_20_steps_alone_and_side_by_side() {
+    for as_on_cuda in [false, true] {
+        let mut group = ParameterGroup::default();
+        let mut expected = Vec::new();
+        for (at, shape) in SHAPES.into_iter().enumerate() {
+            let numbers = numbers_of(shape, at);
+            let parameter = tensor_of(&numbers, shape);
+            group.begin(
+                &serde_yaml::from_str("{kind: adafactor}").unwrap(),
+                &parameter,
+            );
+            group.parameters.push(parameter);
+            expected.push(Written::begin(&numbers, shape));
+        }
+        for step in 1..=20 {
+            let gradients: Vec<_> = (0..SHAPES.len())
+                .map(|at| numbers_of(SHAPES[at], step * 5 + at * at))
+                .collect();
+            group.gradients = gradients
+                .iter()
+                .zip(SHAPES)
+                .map(|(numbers, shape)| tensor_of(numbers, shape))
+                .collect();
+            crate::engine::libtorch::force_cuda_branches(as_on_cuda);
+            let updated = adafactor(&group, ADAFACTOR, None);
+            crate::engine::libtorch::force_cuda_branches(false);
+            updated.unwrap();
+            for (written, gradient) in expected.iter_mut().zip(&gradients) {
+                written.step(gradient, step as i32);
+            }
+        }
+        for (at, (parameter, written)) in group.parameters.iter().zip(&expected).enumerate() {
+            let found = values(&parameter.flatten(0, -1));
+            for (found, expected) in found.into_iter().zip(&written.values) {
+                assert!(
+                    (f64::from(found) - expected).abs() < 1e-5,
+                    "parameter {at}, as on CUDA: {as_on_cuda}: {found} {expected}"
+                );
+            }
+            let found = values(&group.first[at]);
+            let expected = match SHAPES[at] {
+                [1, _] => &written.columns,
+                _ => &written.rows,
+            };
+            for (found, expected) in found.into_iter().zip(expected) {
+                assert!((f64::from(found) - expected).abs() < 1e-5, "means of {at}");
+            }
+        }
     }
 }
 
