@@ -231,7 +231,7 @@ int kiln_causal_attention(Tensor *qkv, int64_t heads, double dropout, Tensor **o
     auto choice = (SDPBackend)at::_fused_sdp_choice(queries, keys, values, {}, dropout, /*is_causal=*/true);
     remember(choice);
     if (Attention::is_known(choice, queries, false)) {
-      c10::NoGradGuard no_grad;
+      OutsideOfGraphs outside;
       auto state = std::make_unique<SavedDirect>();
       state->attention = Attention{choice, queries, keys, values, {}, dropout, /*is_causal=*/true, {}};
       state->attention.run(saved != nullptr);
@@ -263,7 +263,7 @@ int kiln_attention_kernels() { return ran; }
 int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias, int64_t heads, double dropout, int way, Tensor **out, Saved **saved) {
   return guarded([&] {
     if (way == 1 || (way == 0 && !takes_cuda_branches(*first))) {
-      c10::NoGradGuard no_grad;
+      OutsideOfGraphs outside;
       auto state = std::make_unique<SavedPlain>();
       Parts parts(*first, second, heads);
       give(out, plain(parts, mask, dropout, *state));
@@ -275,7 +275,7 @@ int kiln_biased_attention(Tensor *first, Tensor *second, Tensor *mask, int bias,
     allow_cudnn(/*shapes_stay=*/false, dropout);
     auto added = mask == nullptr ? std::nullopt : std::optional<Tensor>(mask->detach().to(first->scalar_type()));
     {
-      c10::NoGradGuard no_grad;
+      OutsideOfGraphs outside;
       Parts parts(*first, second, heads);
       auto queries = parts.by_head(parts.queries), keys = parts.by_head(parts.keys), values = parts.by_head(parts.values);
       Tensor spread;  // A view: no layer has its own mask.

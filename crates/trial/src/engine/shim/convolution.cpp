@@ -84,7 +84,7 @@ extern "C" {
 int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tensor *residual, Tensor *running_mean, Tensor *running_variance,
                    int64_t stride, int64_t padding, int relu, int training, int products, int of_input, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedConvolution>();
     auto kind = product_kind(products, *weight);
     auto image = *x;
@@ -120,7 +120,7 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
 // The largest of each 3 × 3 piece, every second one: [batch, channels, height, width] to half its height and width.
 int kiln_max_pool(Tensor *x, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedMaxPool>();
     Tensor largest;
     std::tie(largest, state->places) = at::max_pool2d_with_indices(*x, {3, 3}, {2, 2}, {1, 1});

@@ -64,7 +64,7 @@ int kiln_seed(int device, uint64_t seed) {
 // after a wait for the stream if the buffer is larger than 64 KiB.
 int kiln_copy(const void *values, int64_t count, int number, int device, int pinned, Tensor **out) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto kind = number == 0 ? at::kLong : number == 1 ? at::kFloat : at::kByte;
     auto host = at::empty({count}, at::TensorOptions().dtype(kind).pinned_memory(pinned != 0));
     if (count > 0) std::memcpy(host.data_ptr(), values, host.nbytes());

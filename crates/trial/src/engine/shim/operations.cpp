@@ -196,7 +196,7 @@ extern "C" {
 // y = x wᵀ + b. x [.., in], w [out, in], b [out] or null; `products` names the dtype of the product.
 int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto weight = as_kind(*w, kind);
@@ -224,7 +224,7 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
 // x wᵀ for each of the weights [out, in], side by side: out [.., out of all]. x [.., in]; one product, as for one layer.
 int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedLinears>();
     state->weight_kind = (*weights)->scalar_type();
     auto kind = product_kind(products, **weights);
@@ -261,7 +261,7 @@ int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Ten
 // x over the root of its mean square along the last axis, times `weight` [width]; no mean is taken off.
 int kiln_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedRmsNorm>();
     state->input = x->contiguous();
     state->weight = *weight;
@@ -282,7 +282,7 @@ int kiln_rms_norm(Tensor *x, Tensor *weight, double epsilon, Tensor **out, Saved
 // bytes; out as bytes, f32.
 int kiln_normalize(Tensor *bytes, Tensor *table, Tensor **out) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto channels = table->size(0);
     if (takes_cuda_branches(*bytes)) {
       auto first = at::arange(channels, bytes->options().dtype(at::kInt)).mul_(256).view({1, channels, 1, 1});
@@ -308,7 +308,7 @@ int kiln_normalize(Tensor *bytes, Tensor *table, Tensor **out) {
 // Rows of `table` [rows, width] named by `indices` [..]; out [.., width].
 int kiln_embedding(Tensor *table, Tensor *indices, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     give(out, at::embedding(*table, *indices));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedEmbedding>();
@@ -321,7 +321,7 @@ int kiln_embedding(Tensor *table, Tensor *indices, Tensor **out, Saved **saved) 
 // Layer norm over the last axis; `bias` may be null.
 int kiln_layer_norm(Tensor *x, Tensor *weight, Tensor *bias, double epsilon, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto input = x->contiguous();
     auto shift = bias == nullptr ? std::nullopt : std::optional<Tensor>(*bias);
     auto [normed, mean, deviation] = at::native_layer_norm(input, {input.size(-1)}, *weight, shift, epsilon);
@@ -340,7 +340,7 @@ int kiln_layer_norm(Tensor *x, Tensor *weight, Tensor *bias, double epsilon, Ten
 // Gaussian error linear unit, by the error function.
 int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     give(out, at::gelu(*x));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedGelu>();
@@ -352,7 +352,7 @@ int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
 // The larger of each value and 0.
 int kiln_relu(Tensor *x, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedRelu>();
     state->output = at::relu(*x);
     give(out, state->output);
@@ -363,7 +363,7 @@ int kiln_relu(Tensor *x, Tensor **out, Saved **saved) {
 // Zeroes each value with `probability` and scales the rest; draws from the device's generator.
 int kiln_dropout(Tensor *x, double probability, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedDropout>();
     state->scale = 1.0 / (1.0 - probability);
     if (takes_cuda_branches(*x)) {
@@ -381,7 +381,7 @@ int kiln_dropout(Tensor *x, double probability, Tensor **out, Saved **saved) {
 // stream + branch in the wider dtype of the two: the stream stays f32 when branches are narrower.
 int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     give(out, at::add(*stream, *branch));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedResidual>();
@@ -395,7 +395,7 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
 // each target is shared by all classes. With `reuse` nobody else holds the logits' memory, and it is written over.
 int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smoothing, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto log_probabilities = log_softmax(*logits, reuse != 0);
     auto loss = at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1});
     if (smoothing > 0) {
@@ -417,7 +417,7 @@ int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smooth
 // Sum of the squared differences of outputs [n, 1] and targets [n], f32, in f32; out [1]. Neither is written over before the backward pass.
 int kiln_squared_error(Tensor *outputs, Tensor *targets, Tensor **out, Saved **saved) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto state = std::make_unique<SavedSquaredError>();
     state->outputs = as_kind(*outputs, at::kFloat).reshape({-1}), state->targets = *targets;
     state->output_sizes = outputs->sizes().vec(), state->output_kind = outputs->scalar_type();
@@ -429,7 +429,7 @@ int kiln_squared_error(Tensor *outputs, Tensor *targets, Tensor **out, Saved **s
 // Gradients of the inputs, null where there is none; `results` has room for `count`.
 int kiln_backward(Saved *saved, Tensor *gradient, Tensor **results, int count) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto found = saved->backward(*gradient);
     for (int at = 0; at < count && at < (int)found.size(); at++) {
       if (found[at].defined()) give(&results[at], found[at]);

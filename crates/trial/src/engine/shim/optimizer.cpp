@@ -79,7 +79,7 @@ extern "C" {
 int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor **second, Tensor **steps, int count, double rate, Tensor *held,
                double beta1, double beta2, double decay, double epsilon, Tensor *found) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     if (count == 0) return;
     auto counters = listed(steps, count);
     at::_foreach_add_(counters, 1);
@@ -96,7 +96,7 @@ int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor *
 int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int count, double rate, Tensor *held, double momentum,
              int nesterov, double decay, int first_step, Tensor *found) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     if (count == 0) return;
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
     if (!fused_sgd_updates(listed(parameters, count))) {
@@ -121,7 +121,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
 int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
                    Tensor *held, double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     if (count == 0) return;
     // 1 if the update is made, 0 if it is skipped.
     auto made = found == nullptr ? Tensor() : at::rsub(found->reshape({}), 1.0);
@@ -171,7 +171,7 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
 // Scales all gradients so that their common norm is at most `largest`; `norm` gets the norm before that, on the device.
 int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto list = listed(gradients, count);
     auto total = at::linalg_vector_norm(at::stack(at::_foreach_norm(list, 2)), 2);
     at::_foreach_div_(list, total.add(1e-6).div_(largest).clamp_min_(1.0));
@@ -182,7 +182,7 @@ int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
 // The squared norm of each tensor, [count], f64, on their device; `norms` gets them.
 int kiln_squared_norms(Tensor **tensors, int count, Tensor **norms) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     auto plain = at::stack(at::_foreach_norm(listed(tensors, count), 2, at::kFloat));
     give(norms, plain.to(at::kDouble).square());
   });
@@ -191,7 +191,7 @@ int kiln_squared_norms(Tensor **tensors, int count, Tensor **norms) {
 // sums[k] += terms[k].
 int kiln_accumulate(Tensor **sums, Tensor **terms, int count) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     if (count != 0) at::_foreach_add_(listed(sums, count), listed(terms, count));
   });
 }

@@ -75,7 +75,7 @@ extern "C" {
 // left [n, k] right [k, m], part of no graph.
 int kiln_product(Tensor *left, Tensor *right, Tensor **out) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     give(out, product(*left, right->t()));
   });
 }

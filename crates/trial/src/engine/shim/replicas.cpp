@@ -69,7 +69,7 @@ extern "C" {
 // `together` elements in all travel at once. Does not wait.
 int kiln_sum_over_replicas(Tensor **gradients, int replicas, int count, int64_t together) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     if (replicas < 2 || count == 0) return;
     Lists lists;
     for (int replica = 0; replica < replicas; replica++) lists.push_back(listed(gradients + (int64_t)replica * count, count));

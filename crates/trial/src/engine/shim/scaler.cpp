@@ -12,7 +12,7 @@ extern "C" {
 // Divides the gradients by `scale`, in place. `found` becomes 1 if one of their numbers is infinite or none, else 0.
 int kiln_unscale(Tensor **gradients, int count, Tensor *scale, Tensor *found) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     found->zero_();
     if (count == 0) return;
     // In f64, as GradScaler does: the reciprocal of a large scale is not an f32 of full precision.
@@ -24,7 +24,7 @@ int kiln_unscale(Tensor **gradients, int count, Tensor *scale, Tensor *found) {
 // After a step: a skipped one is counted and shrinks the scale, `interval` good ones in a row let it grow.
 int kiln_update_scale(Tensor *scale, Tensor *good_steps, Tensor *found, Tensor *skipped, double growth, double back_off, int64_t interval) {
   return guarded([&] {
-    c10::NoGradGuard no_grad;
+    OutsideOfGraphs outside;
     skipped->add_(found->to(skipped->scalar_type()));
     at::_amp_update_scale_(*scale, *good_steps, *found, growth, back_off, interval);
   });

@@ -2,6 +2,7 @@
 // into Rust. A `Tensor *` is tch's `C_tensor *`; tensors returned through `Tensor **` are new handles that the caller frees.
 #pragma once
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 
 #include <memory>
@@ -9,6 +10,12 @@
 #include <vector>
 
 using at::Tensor;
+
+// Work that is part of no graph of libtorch's: its dispatcher leaves out the layers that would record it.
+struct OutsideOfGraphs {
+  c10::NoGradGuard no_grad;
+  at::AutoDispatchBelowADInplaceOrView below;
+};
 
 // State that the forward pass of one operation saves for its backward pass, which may run once.
 struct Saved {
