@@ -37,9 +37,6 @@ FOR_EACH_PROCESSOR void kiln_dots(const float *rows, const float *x, const float
 
 namespace {
 
-// Gradients reach an operation in the dtype of its output, as libtorch's autograd would cast them.
-Tensor as_kind(const Tensor &tensor, at::ScalarType kind) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); }
-
 struct SavedLinear : Saved {
   Tensor rows, weight;  // [n, in], [out, in]; both in the dtype of the product
   std::vector<int64_t> input_sizes;
@@ -48,8 +45,8 @@ struct SavedLinear : Saved {
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto by_rows = as_kind(gradient, weight.scalar_type()).reshape({-1, weight.size(0)});  // [n, out]
-    auto of_rows = as_kind(product(by_rows, weight.t()), input_kind).view(input_sizes);
-    auto of_weight = as_kind(transposed_product(by_rows, rows), weight_kind);
+    auto of_rows = product_as(input_kind, by_rows, weight.t()).view(input_sizes);
+    auto of_weight = transposed_product(weight_kind, by_rows, rows);
     auto of_bias = has_bias ? at::sum(by_rows, {0}, false, weight_kind) : Tensor();
     return {of_rows, of_weight, of_bias};
   }
@@ -63,8 +60,8 @@ struct SavedLinears : Saved {
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto by_rows = as_kind(gradient, weights.scalar_type()).reshape({-1, weights.size(0)});  // [n, out of all]
-    std::vector<Tensor> found = {as_kind(product(by_rows, weights.t()), input_kind).view(input_sizes)};
-    for (auto &of_weight : as_kind(transposed_product(by_rows, rows), weight_kind).split_with_sizes(outs, 0)) found.push_back(of_weight);
+    std::vector<Tensor> found = {product_as(input_kind, by_rows, weights.t()).view(input_sizes)};
+    for (auto &of_weight : transposed_product(weight_kind, by_rows, rows).split_with_sizes(outs, 0)) found.push_back(of_weight);
     return found;
   }
 };

@@ -3,6 +3,7 @@
 // No thread that multiplies by oneDNN may handle a signal: see `train/interrupt.rs`.
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
 
@@ -43,6 +44,13 @@ bool is_for_one_dnn(const Tensor &rows, const Tensor &weight) {
 // With gaps in it, or expanded, oneDNN multiplies a matrix by its slow reference (`ref:any` in ONEDNN_VERBOSE=1).
 Tensor without_gaps(const Tensor &matrix) { return matrix.is_contiguous() || matrix.t().is_contiguous() ? matrix : matrix.contiguous(); }
 
+// Whether libtorch has products of these narrow rows whose results are in f32: of bf16 from compute capability 8.0 on, as it has cuDNN's
+// recurrent layers.
+bool can_write_f32(const Tensor &rows) {
+  if (!rows.is_cuda()) return false;
+  return rows.scalar_type() == at::kHalf || (rows.scalar_type() == at::kBFloat16 && at::detail::getCUDAHooks().supportsBFloat16RNNWithCuDNN());
+}
+
 }  // namespace
 
 // Whether MKL's products are slow here: not one of Intel's processors.
@@ -63,11 +71,17 @@ Tensor product(const Tensor &rows, const Tensor &weight, const Tensor &bias) {
   return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
 }
 
-Tensor transposed_product(const Tensor &left, const Tensor &right) {
+Tensor product_as(at::ScalarType kind, const Tensor &rows, const Tensor &weight) {
+  // Tensor cores add up narrow numbers in f32: cuBLAS writes the sums as they are, and no kernel has to convert what it had rounded.
+  if (kind == at::kFloat && can_write_f32(rows)) return at::mm(rows, weight.t(), kind);
+  return as_kind(product(rows, weight), kind);
+}
+
+Tensor transposed_product(at::ScalarType kind, const Tensor &left, const Tensor &right) {
   auto a = left.t(), b = right.t();
   // The operator copies what is scattered in its first factor. The smaller copy wins, even if the product is to be transposed then.
-  if (left.size(1) > 2 * right.size(1) && is_for_one_dnn(b, a)) return product(b, a).t().contiguous();
-  return product(a, b);
+  if (left.size(1) > 2 * right.size(1) && is_for_one_dnn(b, a)) return product_as(kind, b, a).t().contiguous();
+  return product_as(kind, a, b);
 }
 
 extern "C" {

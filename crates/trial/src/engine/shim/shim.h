@@ -20,7 +20,8 @@ struct OutsideOfGraphs {
 // State that the forward pass of one operation saves for its backward pass, which may run once.
 struct Saved {
   virtual ~Saved() = default;
-  // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none.
+  // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none. `gradient`
+  // is brought to the dtype of the output first, as libtorch's autograd would.
   virtual std::vector<Tensor> backward(const Tensor &gradient) = 0;
 };
 
@@ -29,12 +30,16 @@ int kiln_failed(const char *text);
 // Whether an operation takes the way that is meant for CUDA: it computes there, or kiln_force_cuda_branches() was called on this thread.
 bool takes_cuda_branches(const Tensor &tensor);
 
+inline Tensor as_kind(const Tensor &tensor, at::ScalarType kind) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); }
+
 // Whether MKL's products are slow on this processor.
 bool is_slow_in_mkl();
 // rows [n, in] weightᵀ + bias: weight [out, in] of any strides, bias [out] or undefined; out [n, out].
 Tensor product(const Tensor &rows, const Tensor &weight, const Tensor &bias = {});
-// leftᵀ right, contiguous: left [n, a], right [n, b]; out [a, b].
-Tensor transposed_product(const Tensor &left, const Tensor &right);
+// The same without a bias, in this dtype.
+Tensor product_as(at::ScalarType kind, const Tensor &rows, const Tensor &weight);
+// leftᵀ right in this dtype, contiguous: left [n, a], right [n, b]; out [a, b].
+Tensor transposed_product(at::ScalarType kind, const Tensor &left, const Tensor &right);
 
 // Runs `work`, catching what libtorch throws.
 template <typename Work>
