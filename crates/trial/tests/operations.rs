@@ -275,6 +275,45 @@ fn values_and_rows() -> Vec<Case> {
     cases
 }
 
+/// A loss whose logits are too many for one copy in f32 (`MOST_IN_F32` in `shim/operations.cpp`).
+fn large_loss() -> Case {
+    const ROWS: usize = 700;
+    const CLASSES: usize = 48_000;
+    case("cross entropy of many logits".to_owned(), |on| {
+        let targets: Vec<i64> = (0..ROWS as i64)
+            .map(|row| {
+                if row % 5 == 4 {
+                    IGNORED_TARGET
+                } else {
+                    row * 68
+                }
+            })
+            .collect();
+        let logits = on.leaf([ROWS, CLASSES], 1);
+        let narrow = on.of_products(logits.clone());
+        let loss = on
+            .ops
+            .cross_entropy(narrow, on.integers(targets.clone(), [ROWS]), 0.0);
+        let of_logits = leaf(&logits)(&loss.backward());
+        let (of_targets, others): (Vec<_>, Vec<_>) = of_logits
+            .into_iter()
+            .enumerate()
+            .partition(|(at, _)| targets[at / CLASSES] == (at % CLASSES) as i64);
+        let all = |found: Vec<(usize, f32)>, times: f32| {
+            found
+                .into_iter()
+                .map(|(_, number)| number * times)
+                .collect()
+        };
+        // Those of the others are small, and each counts.
+        vec![
+            numbers(loss),
+            all(of_targets, 1.0),
+            all(others, CLASSES as f32),
+        ]
+    })
+}
+
 /// Widths of a head for which libtorch's kernels differ: not a multiple of 8, 8 to 128, one that no
 /// kernel of flash attention has a backward pass for on every GPU.
 fn attentions() -> Vec<Case> {
@@ -608,6 +647,11 @@ fn products_equal_composed_ones() {
 #[test]
 fn norms_and_what_works_on_values_equal_composed_ones() {
     equal_composed_ones(&values_and_rows());
+}
+
+#[test]
+fn the_loss_of_many_logits_equals_a_composed_one() {
+    equal_composed_ones(&[large_loss()]);
 }
 
 #[test]

@@ -267,6 +267,98 @@ fn the_log_probabilities_of_bf16_logits_overwrite_their_copy_in_f32() {
     assert!((of_bf16 - of_f16).abs() < 0.05, "{of_bf16} {of_f16}");
 }
 
+/// More logits than are copied to f32 at a time, as of a language model of real size. Every third
+/// row is sure of its target, every fifth does not count.
+#[test]
+fn the_loss_of_many_bf16_logits_is_that_of_f32_without_a_copy_of_them_all() {
+    const ROWS: usize = 700;
+    const CLASSES: usize = 50_000;
+    const MOST_IN_F32: i64 = 1 << 25;
+    let ops = in_f32().on_cuda(true);
+    let targets: [i64; ROWS] = std::array::from_fn(|row| match row % 5 {
+        4 => IGNORED_TARGET,
+        _ => (row * 71) as i64,
+    });
+    // All of them are numbers of bf16.
+    let mut numbers: Vec<f32> = (0..ROWS * CLASSES)
+        .map(|at| ((at * 37 + at / CLASSES) % 64) as f32 / 32.0 - 1.0)
+        .collect();
+    for (row, target) in targets.iter().enumerate().step_by(3) {
+        if let Ok(class) = usize::try_from(*target) {
+            numbers[row * CLASSES + class] = 22.0;
+        }
+    }
+    let device = Device::libtorch().autodiff();
+    let leaf = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [ROWS, CLASSES]), &device);
+    let leaf = leaf.require_grad();
+    let logits = leaf.clone().cast(burn::tensor::FloatDType::BF16);
+    let on_device = Tensor::<1, Int>::from_data(targets, &Device::libtorch());
+    force_cuda_branches(true);
+    let recorded = record_operators(|| {
+        let loss = ops.cross_entropy(logits, on_device, 0.0);
+        let gradients = (loss.clone() / 560.0).backward();
+        Ok((loss, gradients))
+    });
+    force_cuda_branches(false);
+    let ((loss, gradients), operators) = recorded.unwrap();
+    let of_leaf: Vec<f32> = leaf
+        .grad(&gradients)
+        .unwrap()
+        .into_data()
+        .try_to_vec()
+        .unwrap();
+
+    let mut expected_loss = 0.0;
+    for (row, target) in targets.iter().enumerate() {
+        let [of_row, found] =
+            [&numbers, &of_leaf].map(|all| &all[row * CLASSES..(row + 1) * CLASSES]);
+        let Ok(class) = usize::try_from(*target) else {
+            assert!(found.iter().all(|gradient| *gradient == 0.0), "row {row}");
+            continue;
+        };
+        let terms: f64 = of_row.iter().map(|logit| f64::from(*logit).exp()).sum();
+        let log_probability = f64::from(of_row[class]) - terms.ln();
+        expected_loss -= log_probability;
+        for (at, (logit, found)) in of_row.iter().zip(found).enumerate() {
+            let expected = match at == class {
+                true => log_probability.exp_m1() / 560.0,
+                false => f64::from(*logit).exp() / terms / 560.0,
+            };
+            // Rounded to bf16 twice; the sum of probabilities is f32.
+            assert!(
+                (f64::from(*found) - expected).abs()
+                    < expected.abs() / 128.0 + 2e-6 / 560.0 * f64::from(u8::from(at == class)),
+                "row {row}, class {at} of {class}: {found} {expected}"
+            );
+        }
+    }
+    let loss = f64::from(loss.into_scalar::<f32>());
+    assert!(
+        (loss / expected_loss - 1.0).abs() < 1e-6,
+        "{loss} {expected_loss}"
+    );
+
+    let named = |name: &str| -> Vec<&RecordedOperator> {
+        operators
+            .iter()
+            .filter(|operator| operator.name == name)
+            .collect()
+    };
+    let parts: Vec<i64> = named("aten::_log_softmax")
+        .iter()
+        .map(|operator| operator.inputs[0].shape.iter().product())
+        .collect();
+    assert_eq!(parts.iter().sum::<i64>(), (ROWS * CLASSES) as i64);
+    assert!(parts.iter().all(|part| *part <= MOST_IN_F32), "{parts:?}");
+    let [softmax] = named("aten::_softmax")[..] else {
+        panic!("one softmax of all rows")
+    };
+    let [from, to] = &softmax.inputs[..] else {
+        panic!("{:?}", softmax.inputs)
+    };
+    assert_eq!((from.address, from.kind.as_str()), (to.address, "BFloat16"));
+}
+
 #[test]
 fn a_mask_is_laid_out_once_for_all_layers_and_copied_in_none() {
     let ops = in_f32().on_cuda(true);

@@ -162,6 +162,44 @@ struct SavedCrossEntropy : Saved {
   }
 };
 
+// Most numbers of a copy in f32 of narrow logits: 128 MiB.
+constexpr int64_t MOST_IN_F32 = 1 << 25;
+
+// In bf16, of more logits than are copied to f32 at a time. (In f16 small probabilities would be lost before the loss's scale is applied.)
+bool is_by_parts(const Tensor &logits, double smoothing) {
+  return takes_cuda_branches(logits) && logits.scalar_type() == at::kBFloat16 && logits.numel() > MOST_IN_F32 && smoothing == 0;
+}
+
+// The same without the log-probabilities: they are made of some rows at a time, and probabilities once more of the logits in their dtype.
+struct SavedLargeCrossEntropy : Saved {
+  Tensor logits, targets, of_targets;  // [n, classes], [n], and the log-probabilities of the targets [n, 1] in f32
+  bool reuse;
+
+  Tensor places() const { return targets.clamp_min(0).unsqueeze(1); }
+
+  // The loss, [1].
+  Tensor forward() {
+    auto step = std::max<int64_t>(MOST_IN_F32 / logits.size(1), 1), rows = logits.size(0);
+    auto at_targets = places();
+    of_targets = at::empty({rows, 1}, logits.options().dtype(at::kFloat));
+    for (int64_t row = 0; row < rows; row += step) {
+      auto count = std::min(step, rows - row);
+      auto part = log_softmax(logits.narrow(0, row, count), /*reuse=*/false);
+      auto found = of_targets.narrow(0, row, count);
+      at::gather_out(found, part, 1, at_targets.narrow(0, row, count));
+    }
+    return at::sum(at::where(targets.ne(IGNORED), of_targets.squeeze(1), 0.0), {0}, /*keepdim=*/true).neg_();
+  }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
+    auto of_logits = reuse ? at::_softmax_out(logits, logits, -1, false) : at::_softmax(logits, -1, false);
+    // The difference to 1 is small where a prediction is right: it is made in f32.
+    of_logits.mul_(counted).scatter_(1, places(), of_targets.expm1().mul_(counted).to(of_logits.scalar_type()));
+    return {of_logits};
+  }
+};
+
 struct SavedSquaredError : Saved {
   Tensor outputs, targets;  // [n] f32
   std::vector<int64_t> output_sizes;
@@ -393,6 +431,13 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
 int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smoothing, Tensor **out, Saved **saved) {
   return guarded([&] {
     OutsideOfGraphs outside;
+    if (is_by_parts(*logits, smoothing)) {
+      auto state = std::make_unique<SavedLargeCrossEntropy>();
+      state->logits = *logits, state->targets = *targets, state->reuse = reuse != 0;
+      give(out, state->forward());
+      keep(saved, std::move(state));
+      return;
+    }
     auto log_probabilities = log_softmax(*logits, reuse != 0);
     auto loss = at::nll_loss(log_probabilities, *targets, {}, at::Reduction::Sum, IGNORED).reshape({1});
     if (smoothing > 0) {
