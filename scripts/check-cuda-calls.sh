@@ -4,11 +4,13 @@
 # copies and waits of a step, what a capture would refuse, and how a lack of memory ends. Compares the
 # number of kernels and the memory of a step with PyTorch's on the same stub. Numbers that are computed
 # mean nothing here. Downloads libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Arguments: the program
-# kiln, and the file for the table. MODELS="gpt lstm" selects experiments, and leaves out memory, other
-# GPUs and PyTorch. Exit status 1 if a check failed.
+# kiln, the file for the table, and, to measure the host's time of a step too (4 minutes, alone on the
+# machine), a file for that. MODELS="gpt lstm" selects experiments, and leaves out memory, other GPUs and
+# PyTorch. Exit status 1 if a check failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-kiln=$(realpath "${1:?usage: check-cuda-calls.sh KILN TABLE}") table=${2:?usage: check-cuda-calls.sh KILN TABLE}
+usage='usage: check-cuda-calls.sh KILN TABLE [HOST_TABLE]'
+kiln=$(realpath "${1:?$usage}") table=${2:?$usage}
 python=${KILN_PYTHON:-python3}
 "$root/scripts/libtorch.sh" fetch cuda
 version=$(sed -n 's/^VERSION=//p' "$root/scripts/libtorch.sh")
@@ -25,4 +27,4 @@ trap 'rm -rf "$work"' EXIT
 # What NVML would tell, to kiln and to libtorch, which asks it who uses the memory when that has run out.
 cp "$(dirname "$kiln")/libfake_nvml.so" "$work/libnvidia-ml.so.1"
 sed 's/^    nvmlDeviceGetComputeRunningProcesses_v3: \[\]$/&\n    nvmlDeviceGetComputeRunningProcesses: []/' tests/scenarios/h200.yaml > "$work/libnvidia-ml.so.1.yaml"
-PYTHONPATH=$root/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$python" scripts/check_cuda_calls.py "$kiln" "$packages" "$work" "$table"
+PYTHONPATH=$root/scripts${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 "$python" scripts/check_cuda_calls.py "$kiln" "$packages" "$work" "$table" ${3:+"$3"}

@@ -8,6 +8,7 @@ import csv
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ LOG_EVERY = "measure.log_every=1000"
 MOST_BESIDE_GRAPHS = 20
 # Blocks of steps that step-speed and PyTorch's program make.
 BLOCKS = 5
+# Steps of such a block, and runs of each program, in turns, that the host's time is taken of.
+HOST_STEPS, HOST_ROUNDS = 40, 3
 GIB = 1 << 30
 
 
@@ -85,10 +88,11 @@ class Stub:
 
     def environment(self, trace, **more):
         libraries = [str(self.work), str(self.packages / "torch" / "lib")]
-        return dict(
-            os.environ, LD_PRELOAD=str(self.work / "libcuda.so.1"), LD_LIBRARY_PATH=":".join(libraries), STUB_CUDA_TRACE=str(trace / "trace"),
-            XDG_CACHE_HOME=str(self.work / "cache"), KILN_LOCKS=str(self.work / "locks"), LC_ALL="C", **more,
-        )
+        own = {
+            "LD_PRELOAD": str(self.work / "libcuda.so.1"), "LD_LIBRARY_PATH": ":".join(libraries), "STUB_CUDA_TRACE": str(trace / "trace"),
+            "XDG_CACHE_HOME": str(self.work / "cache"), "KILN_LOCKS": str(self.work / "locks"), "LC_ALL": "C",
+        }
+        return {**os.environ, **own, **more}
 
     def python_path(self):
         return os.pathsep.join([str(self.packages), os.environ.get("PYTHONPATH", "")])
@@ -279,15 +283,21 @@ def races(stub, checks):
             checks.that([len(texts) for texts in found] == [faults], f"a host that {order}, {name}: {found}")
 
 
+def sized_run(stub, file, name, precision, program, **more):
+    """Steps of a case of real size, by kiln's program (`kiln`, `kiln-graphs`) or PyTorch's."""
+    command = [pathlib.Path(stub.kiln).parent / "examples" / "step-speed"]
+    if not program.startswith("kiln"):
+        command = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve(), program]
+        more["PYTHONPATH"] = stub.python_path()
+    graphs = ["--graphs"] if program == "kiln-graphs" else []
+    return stub.run([*command, file, name, precision, "2", "cuda", *graphs], stub.folder(), STUB_CUDA_MEMORY=str(140 * GIB), **more)
+
+
 def sized_step(stub, checks, files, name, precision, program, steps):
     """The calls of one step of a case of real size, and the allocator's peak in bytes; `None` if the program failed."""
-    command, more = [pathlib.Path(stub.kiln).parent / "examples" / "step-speed"], {}
-    if program != "kiln":
-        command = [sys.executable, "-W", "ignore", pathlib.Path("benches/pytorch_models.py").resolve(), program]
-        more = {"PYTHONPATH": stub.python_path()}
     where, counted = f"{name} in {precision}, {program}", []
     for file in files:
-        done, traces = stub.run([*command, file, name, precision, "2", "cuda"], stub.folder(), STUB_CUDA_MEMORY=str(140 * GIB), **more)
+        done, traces = sized_run(stub, file, name, precision, program)
         checks.that(done.returncode == 0 and len(traces) == 1, f"{where}: {done.stderr[-300:]}")
         if done.returncode != 0 or len(traces) != 1:
             return None
@@ -296,17 +306,53 @@ def sized_step(stub, checks, files, name, precision, program, steps):
     return per_step(*counted, steps), int(done.stdout.splitlines()[-1].split(",")[4])
 
 
+def real_sizes():
+    cases = json.loads(pathlib.Path("benches/step-speed-real.json").read_text())
+    return {name: case for name, case in cases.items() if not name.startswith("tiny-")}
+
+
+def has_transformers():
+    return subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True, check=False).returncode == 0
+
+
+def host_times(stub, place):
+    """Seconds that the host takes for a step, on a device that takes none."""
+    rows, file = [], stub.work / "cases-host.json"
+    # Most of an image model's would be the copies of its batches, which the stub makes on the host.
+    cases = {name: dict(case, block_steps=HOST_STEPS) for name, case in real_sizes().items() if "images" not in case}
+    file.write_text(json.dumps(cases))
+    for name, case in cases.items():
+        programs = ["kiln", "kiln-graphs"] + (["eager"] if "pairs" not in case or has_transformers() else [])
+        for precision in ("f32", "amp-bf16"):
+            found = {program: [] for program in programs}
+            for _ in range(HOST_ROUNDS):
+                for program in programs:
+                    done, _ = sized_run(stub, file, name, precision, program, STUB_CUDA_TRACE="", STUB_CUDA_INSTANT="1")
+                    if done.returncode != 0:
+                        sys.exit(f"{name} in {precision}, {program}: {done.stderr[-300:]}")
+                    found[program].append(statistics.median(float(line.split(",")[1]) for line in done.stdout.splitlines()))
+            for program, seconds in found.items():
+                rows.append((name, precision, program, *(f"{figure(seconds) * 1e3:.3f}" for figure in (statistics.median, min, max))))
+                print(f"{name} in {precision}, {program}: {rows[-1][3]} ms of the host a step", file=sys.stderr)
+    write(place, ("model", "precision", "program", "host_ms_per_step", "lowest_round", "highest_round"), rows)
+
+
+def write(place, columns, rows):
+    with open(place, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
 def beside_pytorch(stub, checks, table):
     """Kernels and memory of a step at real sizes."""
-    cases = json.loads(pathlib.Path("benches/step-speed-real.json").read_text())
-    cases = {name: case for name, case in cases.items() if not name.startswith("tiny-")}
+    cases = real_sizes()
     files = [stub.work / f"cases-{times}.json" for times in (1, 2)]
     for times, file in enumerate(files, 1):
         file.write_text(json.dumps({name: dict(case, block_steps=case["block_steps"] * times) for name, case in cases.items()}))
-    has_transformers = subprocess.run([sys.executable, "-c", "import transformers"], capture_output=True, check=False).returncode == 0
     for name, case in cases.items():
         programs = ["kiln", "eager"]
-        if "pairs" in case and not has_transformers:
+        if "pairs" in case and not has_transformers():
             print(f"skipped: {name} in PyTorch (`{sys.executable}` has no transformers)", file=sys.stderr)
             programs.remove("eager")
         for precision in ("f32", "amp-bf16"):
@@ -324,7 +370,7 @@ def beside_pytorch(stub, checks, table):
 
 
 def main():
-    kiln, packages, work, place = sys.argv[1:]
+    kiln, packages, work, place, *of_host = sys.argv[1:]
     stub, checks, table = Stub(kiln, pathlib.Path(packages), pathlib.Path(work)), Checks(), []
     models = os.environ.get("MODELS", "").split()
     unknown = set(models) - set(EXPERIMENTS)
@@ -341,10 +387,10 @@ def main():
         several_devices(stub, checks, table)
         races(stub, checks)
         beside_pytorch(stub, checks, table)
-    with open(place, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("kind", "model", "precision", "program", "launches", "copies_from_host", "reads_and_waits", "peak_allocated_bytes", "evidence"))
-        writer.writerows(table)
+    columns = ("kind", "model", "precision", "program", "launches", "copies_from_host", "reads_and_waits", "peak_allocated_bytes", "evidence")
+    write(place, columns, table)
+    for file in of_host:
+        host_times(stub, file)
     print(f"check-cuda-calls: {checks.made} checks, {len(checks.faults)} failed; {place}", file=sys.stderr)
     sys.exit(1 if checks.faults else 0)
 

@@ -32,6 +32,12 @@ int64_t setting(const char *name, int64_t otherwise) {
   return found != nullptr ? atoll(found) : otherwise;
 }
 
+// Whether the device's own copies and fills are left out too, which the host would make.
+bool takes_no_time() {
+  static bool takes_none = setting("STUB_CUDA_INSTANT", 0) != 0;
+  return takes_none;
+}
+
 const int MOST_DEVICES = 64;
 thread_local int device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -264,6 +270,7 @@ cudaError_t copy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, 
   // libtorch asks for page-locked memory there; CUDA would read the host's memory of now in each replay.
   if (of(stream)->capture != nullptr && (source == nullptr || target == nullptr))
     return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a captured copy: " + what);
+  if (from_device && to_device && takes_no_time()) return submit(stream, "copy", what);
   if (of(stream)->capture != nullptr || (from_device && to_device)) return submit(stream, "copy", what, [=] { memmove(to, from, bytes); });
   // Source of what CUDA does with pageable memory: CUDA Runtime API 13, "API synchronization behavior".
   if (source == nullptr && to_device && bytes <= 64 << 10) {
@@ -294,7 +301,7 @@ bool is_refused(const Capture &capture) {
 FILE *trace_file() {
   static FILE *file = [] {
     auto path = getenv("STUB_CUDA_TRACE");
-    return path != nullptr ? fopen(text("%s.%d", path, getpid()).c_str(), "w") : nullptr;
+    return path != nullptr && *path != 0 ? fopen(text("%s.%d", path, getpid()).c_str(), "w") : nullptr;
   }();
   return file;
 }
@@ -611,6 +618,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 }
 cudaError_t cudaMemsetAsync(void *place, int value, size_t bytes, cudaStream_t stream) {
   if (!on_device(place, bytes)) return fault(cudaErrorInvalidValue, text("%zu bytes are set outside of the device's memory", bytes));
+  if (takes_no_time()) return submit(stream, "fill", std::to_string(bytes));
   return submit(stream, "fill", std::to_string(bytes), [=] { fill(place, value, bytes); });
 }
 cudaError_t cudaMemset(void *place, int value, size_t bytes) {

@@ -13,6 +13,7 @@
 // STUB_CUDA_MEMORY  bytes of each device (80 GB)
 // STUB_CUDA_DEVICES how many there are (1)
 // STUB_CUDA_CAPABILITY compute capability of each, times ten (90)
+// STUB_CUDA_INSTANT 1: copies and fills of the device's memory do nothing either, to measure the host
 // STUB_CUDA_CAPTURE a capture, from 1, in which an operation is refused, and which, from 0: 1:15 (none)
 // STUB_CUDA_BUS     the PCI bus of the first (129), as NVML knows it
 #pragma once
