@@ -303,8 +303,12 @@ cudnnStatus_t cudnnBatchNormalizationForwardInference(cudnnHandle_t, cudnnBatchN
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *made) {
   return *made = (cudnnBackendDescriptor_t) new Descriptor{type, 0, {}}, SUCCESS;
 }
-// Others may still name it: an engine of a plan that is kept.
-cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t) { return SUCCESS; }
+// Others may still name it, as a plan that is kept its engine; but not the pointers of one execution.
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t made) {
+  auto given = (Descriptor *)made;
+  if (given->type == CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR) delete given;
+  return SUCCESS;
+}
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t) { return SUCCESS; }
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t made, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                                        const void *values) {
