@@ -5,8 +5,8 @@
 # number of kernels and the memory of a step with PyTorch's on the same stub. Numbers that are computed
 # mean nothing here. Downloads libtorch's CUDA flavor (2.5 GB, 4.7 GB on disk). Arguments: the program
 # kiln, the file for the table, and, to measure the host's time of a step too (4 minutes, alone on the
-# machine), a file for that. MODELS="gpt lstm" selects experiments, and leaves out memory, other GPUs and
-# PyTorch. Exit status 1 if a check failed.
+# machine), a file for that. MODELS="gpt lstm" selects experiments, and leaves out memory, other GPUs,
+# PyTorch and the host's time. Exit status 1 if a check failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 usage='usage: check-cuda-calls.sh KILN TABLE [HOST_TABLE]'

@@ -219,6 +219,8 @@ const char *kind_of(const Piece *piece) { return piece == nullptr ? "pageable" :
 
 // The host may not write what is to be copied from its page-locked memory, nor touch what is to be copied there.
 void protect(char *first, const Piece &piece, bool is_open = false) {
+  const uintptr_t PAGE = 4096;
+  if (takes_no_time() || (uintptr_t)first % PAGE != 0) return;
   auto allowed = is_open || piece.readers + piece.writers == 0 ? PROT_READ | PROT_WRITE : piece.writers > 0 ? PROT_NONE : PROT_READ;
   if (mprotect(first, piece.bytes, allowed) != 0) perror("mprotect"), abort();
 }
@@ -239,9 +241,10 @@ void on_touch(int number, siginfo_t *signal, void *context) {
   {
     Lock lock(mutex);
     auto at = find_piece(signal->si_addr, 1);
-    if (at != pieces.end() && at->second.readers + at->second.writers > 0) {
-      trace("fault", at->second.writers > 0 ? "the host touches page-locked memory before the copy to it is done"
-                                           : "the host writes page-locked memory before the copy from it is done");
+    if (at != pieces.end() && at->second.is_host) {
+      // Another thread may have waited for the copy since.
+      trace("fault", at->second.readers > 0 && at->second.writers == 0 ? "the host writes page-locked memory before the copy from it is done"
+                                                                       : "the host touches page-locked memory before the copy to it is done");
       return protect(at->first, at->second, /*is_open=*/true);
     }
   }
@@ -639,7 +642,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a query of a captured stream");
   OUTSIDE_OF_CAPTURES("cudaStreamQuery");
   Lock lock(mutex);
-  return of(stream)->waiting.empty() ? cudaSuccess : cudaErrorNotReady;
+  if (of(stream)->waiting.empty()) return cudaSuccess;
+  do_next(of(stream));
+  return cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a wait for a captured stream");
@@ -669,7 +674,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream, un
   event->capture = of(stream)->capture;
   trace("event");
   auto moment = event->moment = std::make_shared<Moment>(Moment{of(stream)});
-  if (event->capture != nullptr) return cudaSuccess;
+  if (event->capture != nullptr) return moment->is_past = true, cudaSuccess;
   enqueue(of(stream), {[=] {
     moment->is_past = true;
     moment->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -683,7 +688,10 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   OUTSIDE_OF_CAPTURES("cudaEventQuery");
   Lock lock(mutex);
   auto moment = ((Event *)event)->moment;
-  return moment == nullptr || moment->is_past ? cudaSuccess : cudaErrorNotReady;
+  if (moment == nullptr || moment->is_past) return cudaSuccess;
+  // The device gets on while the host looks.
+  do_next(moment->stream);
+  return cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto capture = ((Event *)event)->capture;

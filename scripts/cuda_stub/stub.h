@@ -2,8 +2,9 @@
 // NVIDIA's (LD_PRELOAD). Memory of the device is memory of the host, copies copy, kernels and products do nothing. So libtorch's own code on
 // the host runs as on a GPU: which kernels it starts, what it copies, waits for, allocates and captures. Numbers are meaningless.
 //
-// The device is as slow as CUDA lets it be: work begins when the host waits for it, or when 1,024 pieces are waiting in its stream. A host
-// that writes page-locked memory before the copy from it is done, or touches it before the copy to it is done, is a fault.
+// The device is as slow as CUDA lets it be: work begins when the host waits for it, looks whether it is done, or has 1,024 pieces waiting in
+// a stream. A host that writes page-locked memory before the copy from it is done, or touches it before the copy to it is done, is a fault;
+// copies that graphs make are not watched, nor are those of system calls.
 //
 // Calls that CUDA would refuse are refused: copies in the wrong direction, launches that are too large, products and cuDNN's tensors that
 // lie outside of the device's memory, and in a capture all that may not be captured. So is what CUDA would do in another way than is meant:
@@ -13,7 +14,7 @@
 // STUB_CUDA_MEMORY  bytes of each device (80 GB)
 // STUB_CUDA_DEVICES how many there are (1)
 // STUB_CUDA_CAPABILITY compute capability of each, times ten (90)
-// STUB_CUDA_INSTANT 1: copies and fills of the device's memory do nothing either, to measure the host
+// STUB_CUDA_INSTANT 1: copies and fills of the device's memory do nothing either, and nothing is watched, to measure the host
 // STUB_CUDA_CAPTURE a capture, from 1, in which an operation is refused, and which, from 0: 1:15 (none)
 // STUB_CUDA_BUS     the PCI bus of the first (129), as NVML knows it
 #pragma once

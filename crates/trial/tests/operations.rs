@@ -275,10 +275,11 @@ fn values_and_rows() -> Vec<Case> {
     cases
 }
 
-/// A loss whose logits are too many for one copy in f32 (`MOST_IN_F32` in `shim/operations.cpp`).
+/// A loss whose logits are too many for one copy in f32 (`MOST_IN_F32` in `shim/operations.cpp`):
+/// of 671 rows and of 29.
 fn large_loss() -> Case {
     const ROWS: usize = 700;
-    const CLASSES: usize = 48_000;
+    const CLASSES: usize = 50_000;
     case("cross entropy of many logits".to_owned(), |on| {
         let targets: Vec<i64> = (0..ROWS as i64)
             .map(|row| {

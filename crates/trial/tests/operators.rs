@@ -277,7 +277,7 @@ const OPERATORS: [(&str, usize, Option<usize>); 6] = [
     ("mlp", 34, Some(45)),
     ("panel-lstm", 68, None),
     ("seq2seq", 861, Some(1019)),
-    ("seq2seq-adafactor", 1046, Some(1204)),
+    ("seq2seq-adafactor", 1058, Some(1216)),
 ];
 
 #[test]

@@ -111,6 +111,8 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
             vec![inputs[0].clone(), output.clone()]
         }
         Operation::Relu => vec![output.clone()],
+        // Those of many numbers are read again; where nobody else has them they are the shim's alone.
+        Operation::CrossEntropy { .. } if !inputs[0].can_mut() => vec![inputs[0].clone()],
         Operation::SquaredError => inputs.to_vec(),
         Operation::Embedding
         | Operation::Dropout { .. }

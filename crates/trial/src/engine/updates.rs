@@ -211,7 +211,7 @@ pub(crate) struct Adafactor<'a> {
     pub(crate) weight_decay: f64,
 }
 
-/// One Adafactor update, in place, of all parameters of the group, whose gradients are written
+/// One Adafactor update, in place, of all parameters of the group, whose gradients may be written
 /// over; none if `found`, one f32 on the device, is 1. Does not wait.
 pub(crate) fn adafactor(
     group: &ParameterGroup,

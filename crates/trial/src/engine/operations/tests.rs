@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device, TensorData};
 use super::*;
 use crate::engine::{
     libtorch::force_cuda_branches,
-    recorder::{RecordedOperator, record_operators},
+    recorder::{OperatorInput, RecordedOperator, record_operators},
 };
 
 /// Values without pattern.
@@ -237,6 +237,24 @@ fn with_inputs_of(layer: &LstmWeights) -> LstmWeights {
     }
 }
 
+#[test]
+fn many_logits_that_others_hold_are_not_written_over_before_they_are_read_again() {
+    let ops = in_f32().on_cuda(true);
+    let gradient_of_first_row = |writes: bool| -> Vec<f32> {
+        let leaf = values([672, 50_000], 1);
+        let logits = leaf.clone().cast(burn::tensor::FloatDType::BF16);
+        let targets = Tensor::<1, Int>::from_data([7; 672], &Device::libtorch());
+        force_cuda_branches(true);
+        let loss = ops.cross_entropy(logits.clone(), targets, 0.0);
+        let written = writes.then(|| logits.inner().mul_scalar(0.0));
+        let gradients = loss.backward();
+        force_cuda_branches(false);
+        drop(written);
+        numbers(leaf.grad(&gradients).unwrap().narrow(0, 0, 1))
+    };
+    assert_eq!(gradient_of_first_row(true), gradient_of_first_row(false));
+}
+
 /// The largest buffer of a language model, its logits in f32, exists once.
 #[test]
 fn the_log_probabilities_of_bf16_logits_overwrite_their_copy_in_f32() {
@@ -350,6 +368,16 @@ fn the_loss_of_many_bf16_logits_is_that_of_f32_without_a_copy_of_them_all() {
         .collect();
     assert_eq!(parts.iter().sum::<i64>(), (ROWS * CLASSES) as i64);
     assert!(parts.iter().all(|part| *part <= MOST_IN_F32), "{parts:?}");
+    // What the loss's gradient becomes for the leaf follows the probabilities.
+    for operator in operators
+        .iter()
+        .take_while(|operator| operator.name != "aten::_softmax")
+    {
+        let is_large = |input: &&OperatorInput| {
+            input.kind == "Float" && input.shape.iter().product::<i64>() > MOST_IN_F32
+        };
+        assert_eq!(operator.inputs.iter().find(is_large), None, "{operator:?}");
+    }
     let [softmax] = named("aten::_softmax")[..] else {
         panic!("one softmax of all rows")
     };

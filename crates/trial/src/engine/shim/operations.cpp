@@ -175,7 +175,7 @@ struct SavedLargeCrossEntropy : Saved {
   Tensor logits, targets, of_targets;  // [n, classes], [n], and the log-probabilities of the targets [n, 1] in f32
   bool reuse;
 
-  Tensor places() const { return targets.clamp_min(0).unsqueeze(1); }
+  Tensor places() const { return at::where(targets.ne(IGNORED), targets, 0).unsqueeze(1); }
 
   // The loss, [1].
   Tensor forward() {
@@ -193,7 +193,7 @@ struct SavedLargeCrossEntropy : Saved {
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
-    auto of_logits = reuse ? at::_softmax_out(logits, logits, -1, false) : at::_softmax(logits, -1, false);
+    auto of_logits = reuse && logits.is_contiguous() ? at::_softmax_out(logits, logits, -1, false) : at::_softmax(logits, -1, false);
     // The difference to 1 is small where a prediction is right: it is made in f32.
     of_logits.mul_(counted).scatter_(1, places(), of_targets.expm1().mul_(counted).to(of_logits.scalar_type()));
     return {of_logits};

@@ -1,4 +1,4 @@
-// Updates of all parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
+// Updates of many parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
 // update leaves everything as it was. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
 // work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
 #include <algorithm>
@@ -19,7 +19,7 @@ struct Alike {
 };
 
 // Most numbers of parameters that are updated side by side: one kernel does what would be one for each, for a copy of their gradients. On the
-// CPU a matrix at a time stays in the cache.
+// CPU they are those that stay in the cache.
 int64_t most_side_by_side(const Tensor &gradient) { return takes_cuda_branches(gradient) ? 1 << 25 : 1 << 15; }
 
 std::vector<Alike> of_one_shape(const std::vector<Tensor> &parameters, const std::vector<Tensor> &gradients, const std::vector<Tensor> &rows,
@@ -47,9 +47,10 @@ Tensor mean_of_squares(const Tensor &numbers, int64_t axis) {
   return at::linalg_vector_norm(numbers, 2, {axis}, /*keepdim=*/false, at::kFloat).square_().div_(numbers.size(axis));
 }
 
-// Moves each of `means` by the share `moved` to the latest ones and `epsilon`. latest: [n, shape of each], written over; as is what it returns.
-Tensor moving_means(std::vector<Tensor> &means, Tensor latest, double epsilon, const Tensor &moved) {
-  auto moving = side_by_side(means).lerp_(latest.add_(epsilon), moved.reshape({}));
+// Moves each of `means` by the share `moved` to the latest ones and `epsilon`; `kept` is the rest. latest, which is written over, and what
+// it returns: [n, shape of each].
+Tensor moving_means(std::vector<Tensor> &means, Tensor latest, double epsilon, const Tensor &moved, const Tensor &kept) {
+  auto moving = side_by_side(means).mul_(kept).addcmul_(latest.add_(epsilon), moved);
   if (means.size() > 1) at::_foreach_copy_(means, moving.unbind());
   return moving;
 }
@@ -117,7 +118,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
 
 // Adafactor in place, without its own step sizes: `rows` and `columns` are the f32 means of the squared gradient along the last axis and
 // the one before it; a parameter of one axis has the means themselves in `rows`, and nothing in `columns`. `steps` is a one-element f32
-// counter beside the parameters. Gradients are written over.
+// counter beside the parameters. Gradients may be written over.
 int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
                    Tensor *held, double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
   return guarded([&] {
@@ -133,6 +134,7 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
     // The share of the latest squares in their means.
     auto moved = steps->pow(-decay_rate);
     if (made.defined()) moved = at::nan_to_num(moved, 0, 0, 0).mul_(made);
+    auto kept = at::rsub(moved, 1.0);
 
     auto changed = listed(parameters, count);
     if (decay != 0 && held != nullptr) {
@@ -148,12 +150,12 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
       auto updates = side_by_side(alike.gradients).to(at::kFloat);
       if (made.defined()) leave_out(updates, made);
       if (updates.dim() > 2) {
-        auto of_rows = moving_means(alike.rows, mean_of_squares(updates, -1), epsilon, moved);
-        auto of_columns = moving_means(alike.columns, mean_of_squares(updates, -2), epsilon, moved);
+        auto of_rows = moving_means(alike.rows, mean_of_squares(updates, -1), epsilon, moved, kept);
+        auto of_columns = moving_means(alike.columns, mean_of_squares(updates, -2), epsilon, moved, kept);
         of_rows = of_rows.div(of_rows.mean({-1}, /*keepdim=*/true));
         updates.mul_(of_rows.rsqrt_().unsqueeze(-1)).mul_(of_columns.rsqrt().unsqueeze(-2));
       } else {
-        updates.mul_(moving_means(alike.rows, updates.square(), epsilon, moved).rsqrt());
+        updates.mul_(moving_means(alike.rows, updates.square(), epsilon, moved, kept).rsqrt());
       }
       // The root mean square of an update, of which `clip_threshold` is the most, becomes the factor of its length.
       std::vector<int64_t> axes(updates.dim() - 1);

@@ -21,7 +21,7 @@ struct OutsideOfGraphs {
 struct Saved {
   virtual ~Saved() = default;
   // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none. `gradient`
-  // is brought to the dtype of the output first, as libtorch's autograd would.
+  // may come in another dtype than the output's; where that matters it is brought to it first, as libtorch's autograd would.
   virtual std::vector<Tensor> backward(const Tensor &gradient) = 0;
 };
 

@@ -1,5 +1,5 @@
 //! Gradients in, new parameters out: accumulation, clipping by the global norm, AdamW, SGD and
-//! Adafactor. On libtorch everything is fused and in place over all parameters at once
+//! Adafactor. On libtorch everything is fused and in place over many parameters at once
 //! (`fused.rs`); on flex it is written in burn's tensors (`plain.rs`). Both keep their state in the
 //! order of the parameters' paths.
 

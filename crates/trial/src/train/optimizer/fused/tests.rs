@@ -525,8 +525,23 @@ impl Written {
     }
 }
 
-/// Parameters of one shape, which CUDA updates side by side, among others.
-const SHAPES: [[usize; 2]; 7] = [[2, 3], [1, 2], [2, 3], [3, 2], [2, 3], [1, 2], [1, 5]];
+/// Small ones of one shape are updated side by side everywhere; of those of 10,000 numbers three at
+/// a time on the CPU, and each of those of 40,000 alone.
+const SHAPES: [[usize; 2]; 13] = [
+    [2, 3],
+    [1, 2],
+    [100, 100],
+    [200, 200],
+    [2, 3],
+    [100, 100],
+    [3, 2],
+    [100, 100],
+    [2, 3],
+    [1, 2],
+    [200, 200],
+    [100, 100],
+    [1, 5],
+];
 
 fn numbers_of(shape: [usize; 2], seed: usize) -> Vec<f32> {
     (0..shape[0] * shape[1])
@@ -580,13 +595,21 @@ fn adafactor_equals_adafactor_written_out_for_20_steps_alone_and_side_by_side() 
                     "parameter {at}, as on CUDA: {as_on_cuda}: {found} {expected}"
                 );
             }
-            let found = values(&group.first[at]);
-            let expected = match SHAPES[at] {
-                [1, _] => &written.columns,
-                _ => &written.rows,
+            let kept: [(&tch::Tensor, &[f64]); 2] = match SHAPES[at] {
+                [1, _] => [
+                    (&group.first[at], &written.columns),
+                    (&group.second[at], &[]),
+                ],
+                _ => [
+                    (&group.first[at], &written.rows),
+                    (&group.second[at], &written.columns),
+                ],
             };
-            for (found, expected) in found.into_iter().zip(expected) {
-                assert!((f64::from(found) - expected).abs() < 1e-5, "means of {at}");
+            for (found, expected) in kept {
+                assert_eq!(found.numel(), expected.len());
+                for (found, expected) in values(found).into_iter().zip(expected) {
+                    assert!((f64::from(found) - expected).abs() < 1e-5, "means of {at}");
+                }
             }
         }
     }
