@@ -161,6 +161,12 @@ void finish_device(int device) {
 void finish_all() {
   for (int device = 0; device < device_count(); device++) finish_device(device);
 }
+// A host that looks again and again sees the device get on.
+cudaError_t not_ready(Stream *stream) {
+  static int looks = 0;
+  if (++looks % 1000 == 0) do_next(stream);
+  return cudaErrorNotReady;
+}
 void enqueue(Stream *stream, Work work) {
   stream->waiting.push_back(std::move(work));
   if (stream->waiting.size() > MOST_WAITING) do_next(stream);
@@ -642,9 +648,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a query of a captured stream");
   OUTSIDE_OF_CAPTURES("cudaStreamQuery");
   Lock lock(mutex);
-  if (of(stream)->waiting.empty()) return cudaSuccess;
-  do_next(of(stream));
-  return cudaErrorNotReady;
+  return of(stream)->waiting.empty() ? cudaSuccess : not_ready(of(stream));
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (of(stream)->capture != nullptr) return invalid(of(stream)->capture, cudaErrorStreamCaptureUnsupported, "a wait for a captured stream");
@@ -688,10 +692,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   OUTSIDE_OF_CAPTURES("cudaEventQuery");
   Lock lock(mutex);
   auto moment = ((Event *)event)->moment;
-  if (moment == nullptr || moment->is_past) return cudaSuccess;
-  // The device gets on while the host looks.
-  do_next(moment->stream);
-  return cudaErrorNotReady;
+  return moment == nullptr || moment->is_past ? cudaSuccess : not_ready(moment->stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   auto capture = ((Event *)event)->capture;

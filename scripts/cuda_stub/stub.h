@@ -2,9 +2,9 @@
 // NVIDIA's (LD_PRELOAD). Memory of the device is memory of the host, copies copy, kernels and products do nothing. So libtorch's own code on
 // the host runs as on a GPU: which kernels it starts, what it copies, waits for, allocates and captures. Numbers are meaningless.
 //
-// The device is as slow as CUDA lets it be: work begins when the host waits for it, looks whether it is done, or has 1,024 pieces waiting in
-// a stream. A host that writes page-locked memory before the copy from it is done, or touches it before the copy to it is done, is a fault;
-// copies that graphs make are not watched, nor are those of system calls.
+// The device is as slow as CUDA lets it be: work begins when the host waits for it, has looked for it a thousand times, or has 1,024 pieces
+// waiting in a stream. A host that writes page-locked memory before the copy from it is done, or touches it before the copy to it is done,
+// is a fault. Copies that graphs make, and system calls that touch memory, are not watched.
 //
 // Calls that CUDA would refuse are refused: copies in the wrong direction, launches that are too large, products and cuDNN's tensors that
 // lie outside of the device's memory, and in a capture all that may not be captured. So is what CUDA would do in another way than is meant:
