@@ -1,4 +1,6 @@
-"""Programs that touch page-locked memory too early, and the same done right, in PyTorch on the stub: `races.py NAME` prints what the host found."""
+"""A host that touches page-locked memory too early, and one that waits first, in PyTorch on the stub.
+
+`races.py NAME waits`, or another word for one that does not, prints what is found at the end."""
 
 import sys
 
