@@ -77,6 +77,8 @@ const Piece *piece_of(const void *place, size_t bytes) {
   return at != pieces.end() ? &at->second : nullptr;
 }
 
+const uintptr_t PAGE = 4096;
+
 // The pages come when they are touched, so that a model of real size fits.
 void *pages(size_t bytes) {
   auto found = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -85,7 +87,6 @@ void *pages(size_t bytes) {
 
 // Zeros give whole pages back to the system.
 void fill(void *place, int value, size_t bytes) {
-  const uintptr_t PAGE = 4096;
   auto first = ((uintptr_t)place + PAGE - 1) & ~(PAGE - 1), end = ((uintptr_t)place + bytes) & ~(PAGE - 1);
   if (value != 0 || end <= first) {
     memset(place, value, bytes);
@@ -225,7 +226,6 @@ const char *kind_of(const Piece *piece) { return piece == nullptr ? "pageable" :
 
 // The host may not write what is to be copied from its page-locked memory, nor touch what is to be copied there.
 void protect(char *first, const Piece &piece, bool is_open = false) {
-  const uintptr_t PAGE = 4096;
   if (takes_no_time() || (uintptr_t)first % PAGE != 0) return;
   auto allowed = is_open || piece.readers + piece.writers == 0 ? PROT_READ | PROT_WRITE : piece.writers > 0 ? PROT_NONE : PROT_READ;
   if (mprotect(first, piece.bytes, allowed) != 0) perror("mprotect"), abort();

@@ -298,16 +298,16 @@ fn the_loss_of_many_bf16_logits_is_that_of_f32_without_a_copy_of_them_all() {
         _ => (row * 71) as i64,
     });
     // All of them are numbers of bf16.
-    let mut numbers: Vec<f32> = (0..ROWS * CLASSES)
+    let mut given: Vec<f32> = (0..ROWS * CLASSES)
         .map(|at| ((at * 37 + at / CLASSES) % 64) as f32 / 32.0 - 1.0)
         .collect();
     for (row, target) in targets.iter().enumerate().step_by(3) {
         if let Ok(class) = usize::try_from(*target) {
-            numbers[row * CLASSES + class] = 22.0;
+            given[row * CLASSES + class] = 22.0;
         }
     }
     let device = Device::libtorch().autodiff();
-    let leaf = Tensor::<2>::from_data(TensorData::new(numbers.clone(), [ROWS, CLASSES]), &device);
+    let leaf = Tensor::<2>::from_data(TensorData::new(given.clone(), [ROWS, CLASSES]), &device);
     let leaf = leaf.require_grad();
     let logits = leaf.clone().cast(burn::tensor::FloatDType::BF16);
     let on_device = Tensor::<1, Int>::from_data(targets, &Device::libtorch());
@@ -319,17 +319,12 @@ fn the_loss_of_many_bf16_logits_is_that_of_f32_without_a_copy_of_them_all() {
     });
     force_cuda_branches(false);
     let ((loss, gradients), operators) = recorded.unwrap();
-    let of_leaf: Vec<f32> = leaf
-        .grad(&gradients)
-        .unwrap()
-        .into_data()
-        .try_to_vec()
-        .unwrap();
+    let of_leaf = numbers(leaf.grad(&gradients).unwrap());
 
     let mut expected_loss = 0.0;
     for (row, target) in targets.iter().enumerate() {
         let [of_row, found] =
-            [&numbers, &of_leaf].map(|all| &all[row * CLASSES..(row + 1) * CLASSES]);
+            [&given, &of_leaf].map(|all| &all[row * CLASSES..(row + 1) * CLASSES]);
         let Ok(class) = usize::try_from(*target) else {
             assert!(found.iter().all(|gradient| *gradient == 0.0), "row {row}");
             continue;

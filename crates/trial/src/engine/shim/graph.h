@@ -10,7 +10,7 @@ struct SavedGraph : Saved {
   Tensor output;
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto of_output = gradient.scalar_type() == output.scalar_type() ? gradient : gradient.to(output.scalar_type());
+    auto of_output = as_kind(gradient, output.scalar_type());
     std::vector<Tensor> wanted;
     for (auto &input : inputs)
       if (input.requires_grad()) wanted.push_back(input);

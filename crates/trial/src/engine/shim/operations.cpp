@@ -144,6 +144,11 @@ Tensor log_softmax(const Tensor &logits, bool reuse) {
   return own && values.is_contiguous() ? at::_log_softmax_out(values, values, -1, false) : at::_log_softmax(values, -1, false);
 }
 
+// The gradient of the loss, for each row that counts: [n, 1], f32. targets [n].
+Tensor share_of_rows(const Tensor &targets, const Tensor &gradient) {
+  return targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);
+}
+
 struct SavedCrossEntropy : Saved {
   Tensor log_probabilities, targets;  // [n, classes] f32, [n]
   double smoothing;
@@ -151,7 +156,7 @@ struct SavedCrossEntropy : Saved {
 
   // Softmax minus the smoothed one-hot, made in place of the log-probabilities: the largest buffer of a language model exists once.
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
+    auto counted = share_of_rows(targets, gradient);
     auto of_logits = log_probabilities.exp_();
     if (smoothing > 0) of_logits.sub_(smoothing / of_logits.size(1));
     of_logits.scatter_(1, targets.clamp_min(0).unsqueeze(1), smoothing - 1.0, "add");
@@ -192,7 +197,7 @@ struct SavedLargeCrossEntropy : Saved {
   }
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto counted = targets.ne(IGNORED).mul(gradient.to(at::kFloat).reshape({1})).unsqueeze(1);  // [n, 1]
+    auto counted = share_of_rows(targets, gradient);
     auto of_logits = reuse && logits.is_contiguous() ? at::_softmax_out(logits, logits, -1, false) : at::_softmax(logits, -1, false);
     // The difference to 1 is small where a prediction is right: it is made in f32.
     of_logits.mul_(counted).scatter_(1, places(), of_targets.expm1().mul_(counted).to(of_logits.scalar_type()));

@@ -159,7 +159,6 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
   return guarded([&] {
     c10::NoGradGuard no_grad;
     auto kind = product_kind(products, *inputs[1]);
-    auto in_kind = [&](const Tensor &tensor) { return tensor.scalar_type() == kind ? tensor : tensor.to(kind); };
     bool by_cudnn = is_for_cudnn(*inputs[0], kind), by_one_dnn = is_for_one_dnn(*inputs[0], kind);
     bool by_graph = saved != nullptr && !by_cudnn && !by_one_dnn;
     // Tensors of their own: those of libtorch's graph are its leaves.
@@ -167,13 +166,13 @@ int kiln_lstm(Tensor *const *inputs, int count, Tensor *hidden, Tensor *cell, in
     for (int at = 0; at < count; at++) {
       c10::AutoGradMode mode(by_graph);
       leaves.push_back(inputs[at]->detach().set_requires_grad(by_graph));
-      used.push_back(by_cudnn && at > 0 ? leaves.back() : in_kind(leaves.back()));
+      used.push_back(by_cudnn && at > 0 ? leaves.back() : as_kind(leaves.back(), kind));
     }
     auto x = used[0];
     std::vector<Tensor> weights(used.begin() + 1, used.end());
     int64_t layers = weights.size() / WEIGHTS_PER_LAYER;
     // cuDNN and oneDNN need a copy of the states of some of the rows.
-    auto h = in_kind(*hidden).contiguous(), c = in_kind(*cell).contiguous();
+    auto h = as_kind(*hidden, kind).contiguous(), c = as_kind(*cell, kind).contiguous();
     auto give_states = [&](const Tensor &hidden, const Tensor &cell) {
       give(last_hidden, hidden.to(at::kFloat)), give(last_cell, cell.to(at::kFloat));
     };

@@ -481,7 +481,7 @@ const ADAFACTOR: Adafactor<'_> = Adafactor {
 /// without the parameters' scale, in f64.
 struct Written {
     values: Vec<f64>,
-    /// Of a matrix its rows and columns; of a vector 1 and its length.
+    /// Number of rows and of columns; a vector is a single row.
     shape: [usize; 2],
     /// Moving means of the squares in each row and column, or of each number of a vector.
     rows: Vec<f64>,
