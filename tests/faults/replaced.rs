@@ -1,7 +1,7 @@
 //! Files of a run that others replace, remove or move while it is at work: by an editor, `git
 //! stash`, `cp` and `mv`. Rows that kiln announces afterwards are in the table at its path.
 
-use std::{fs, path::Path};
+use std::{fs, io::ErrorKind, path::Path};
 
 use crate::{
     ends::{Excuse, Violation},
@@ -84,7 +84,7 @@ const CHANGES: [Change; 14] = [
     },
     Change {
         name: "results removed",
-        make: |scene| fs::remove_dir_all(scene.work("results")).unwrap(),
+        make: |scene| remove_while_written(&scene.work("results")),
         is_of_rows: true,
     },
     Change {
@@ -96,6 +96,14 @@ const CHANGES: [Change; 14] = [
 
 fn table(scene: &Scene) -> String {
     fs::read_to_string(scene.table()).unwrap()
+}
+
+/// Removes a folder in which others may create files meanwhile: a removal that finds such a file in a
+/// folder it had emptied is repeated.
+fn remove_while_written(folder: &Path) {
+    while let Err(error) = fs::remove_dir_all(folder) {
+        assert_eq!(error.kind(), ErrorKind::DirectoryNotEmpty, "{error}");
+    }
 }
 
 /// Replaces the table as editors and git do: by a new file.
