@@ -5,6 +5,7 @@ use std::{
     ffi::c_int,
     fmt,
     ptr::{self, NonNull},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use super::{error_from_text, guard_result, shim::checked};
@@ -23,8 +24,19 @@ unsafe extern "C" {
     fn kiln_capture_forget(graph: *mut CGraph);
 }
 
-/// The memory that the captures of one trial share. Any number but 0; libtorch's own start at 1.
-const POOL: u64 = 0x6b69_6c6e;
+/// Memory that captures share. libtorch refuses a capture into memory whose captures are gone while
+/// some of what they made lives on, so a number is used once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pool(u64);
+
+impl Pool {
+    /// Memory of its own.
+    pub(crate) fn new() -> Self {
+        /// Any number but 0; libtorch's own start at 1.
+        static NEXT: AtomicU64 = AtomicU64::new(0x6b69_6c6e);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// From now on, this thread's work on the device runs on its own stream, which can be captured.
 ///
@@ -44,16 +56,17 @@ unsafe impl Send for Graph {}
 
 impl Graph {
     /// Captures the work that `work` submits to the device in this thread, without executing it.
-    /// Its results are in the capture's memory.
+    /// Its results are in the memory of `pool`.
     ///
     /// Errors: `work`'s; libtorch's where the work cannot be captured. The thread captures nothing
     /// any more after either.
     pub(crate) fn capture<T>(
+        pool: Pool,
         work: impl FnOnce() -> Result<T, TrialError>,
     ) -> Result<(Self, T), TrialError> {
         let mut graph = ptr::null_mut();
         // SAFETY: `graph` is a place.
-        checked(unsafe { kiln_capture_begin(POOL, &raw mut graph) })?;
+        checked(unsafe { kiln_capture_begin(pool.0, &raw mut graph) })?;
         let graph = NonNull::new(graph)
             .map(Self)
             .ok_or_else(|| error_from_text("libtorch returned neither a graph nor an error"))?;
@@ -94,7 +107,7 @@ mod tests {
         if tch::Cuda::is_available() {
             return;
         }
-        let error = Graph::capture(|| -> Result<(), TrialError> {
+        let error = Graph::capture(Pool::new(), || -> Result<(), TrialError> {
             panic!("work that cannot be captured is not begun")
         })
         .unwrap_err()

@@ -118,7 +118,8 @@ impl Captured {
                 (true, _) => parts.first.replay(state)?,
                 (false, Some(further)) => further.replay(state)?,
                 (false, None) => {
-                    parts.further = Some(Recorded::record(*recorder, parts.further(), state)?)
+                    let part = parts.further();
+                    parts.further = Some(Recorded::record(*recorder, parts.pool, part, state)?);
                 }
             }
         } else {
@@ -158,7 +159,10 @@ impl Captured {
         let _ = parts.rate.fill_(learning_rate);
         match &parts.update {
             Some(update) => update.replay(state)?,
-            None => parts.update = Some(Recorded::record(*recorder, parts.update(), state)?),
+            None => {
+                let part = parts.update();
+                parts.update = Some(Recorded::record(*recorder, parts.pool, part, state)?);
+            }
         }
         state.updater.fused()?.count_update();
         state

@@ -12,7 +12,7 @@ use super::super::{
 use crate::{
     engine::{
         LstmState,
-        capture::Graph,
+        capture::{Graph, Pool},
         fixed::Raw,
         updates::{LearningRate, accumulate},
     },
@@ -33,6 +33,7 @@ pub(in crate::train) enum Recorder {
 /// The recorded parts of a step, and the memory that they share.
 #[derive(Debug)]
 pub(super) struct Parts {
+    pub(super) pool: Pool,
     batch: DeviceBatch,
     /// Targets in the whole step, [1].
     total_targets: Tensor<1>,
@@ -82,12 +83,13 @@ impl Recorded {
     /// Records the part and runs it once.
     pub(super) fn record(
         recorder: Recorder,
+        pool: Pool,
         part: StepPart,
         state: &mut StepState,
     ) -> Result<Self, TrialError> {
         match recorder {
             Recorder::Graph => {
-                let (graph, left) = Graph::capture(|| part(state))?;
+                let (graph, left) = Graph::capture(pool, || part(state))?;
                 graph.replay()?;
                 Ok(Self {
                     recording: Recording::Graph(graph),
@@ -200,8 +202,10 @@ impl Parts {
                 memory: memory.filter(|_| state.carries_memory),
             })
         });
-        let first = Recorded::record(recorder, part, state)?;
+        let pool = Pool::new();
+        let first = Recorded::record(recorder, pool, part, state)?;
         Ok(Self {
+            pool,
             batch,
             total_targets,
             rate,
