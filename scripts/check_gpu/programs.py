@@ -53,7 +53,8 @@ def test_part(program, group, filters):
         leave_out = [] if setting.is_rehearsal else NOT_ON_CUDA[program]
         for name, why in leave_out:
             print(f"left out on CUDA: {name}: {why}")
-        command = [*setting.program(program), "--test-threads", "2", *wanted]
+        # One at a time: TF32 is a switch of the process.
+        command = [*setting.program(program), "--test-threads", "1", *wanted]
         command += [word for name, _ in leave_out for word in ("--skip", name)]
         said = setting.run(
             command, status=None, KILN_TEST_DEVICE=setting.device, KILN_TEST_FILES=str(setting.home), KILN_TEST_PROGRAMS=programs_folder(setting)

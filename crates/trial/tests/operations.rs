@@ -620,6 +620,8 @@ fn equal_within(cases: &[Case], in_bf16: [f64; 2]) {
         let composed = run(&flex);
         for place in &places {
             let forced = place.cuda_ways.then(Forced::begin);
+            // TF32 is a switch of the process.
+            place.device.set_precision(place.precision).unwrap();
             let fused = run(place);
             drop(forced);
             assert_eq!(fused.len(), composed.len(), "{name}");

@@ -316,7 +316,13 @@ fn sigterm_finishes_the_step_keeps_what_is_there_and_exits_130() {
     let result = trial.result();
     assert_eq!(result.outcome, Outcome::Interrupted);
     assert_eq!(trial.steps().len() as u64, result.steps());
-    assert!(result.steps() > 0 && result.figures.samples_per_second.is_some());
+    assert!(result.steps() > 0);
+    assert!(
+        result.figures.samples_per_second.is_some(),
+        "{} steps: {:?}",
+        result.steps(),
+        result.notes
+    );
 }
 
 /// A signal handler that interrupts a matrix product of oneDNN corrupts memory; see

@@ -16,10 +16,14 @@ pub(crate) mod tensors;
 use std::{
     env, fs,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
+#[cfg(feature = "libtorch")]
+use kiln_core::plan::ChildDevice;
 use kiln_core::{kinds::InputShape, plan::TrialFile, spec::Engine};
+#[cfg(feature = "libtorch")]
+use kiln_trial::engine::EngineDevice;
 use kiln_trial::train::{HostBatch, Learner};
 
 use crate::form::by_form;
@@ -46,11 +50,21 @@ pub(crate) fn trial(engine: Engine, model: &str, with: &str) -> TrialFile {
 
 /// Whether engine libtorch computes on a GPU here.
 pub(crate) fn is_cuda() -> bool {
-    match env::var("KILN_TEST_DEVICE").as_deref() {
-        Err(env::VarError::NotPresent) | Ok("" | "cpu") => false,
-        Ok("cuda") => true,
-        other => panic!("KILN_TEST_DEVICE is {other:?}; it must be cpu or cuda"),
-    }
+    static FOUND: LazyLock<bool> = LazyLock::new(|| {
+        let is_cuda = match env::var("KILN_TEST_DEVICE").as_deref() {
+            Err(env::VarError::NotPresent) | Ok("" | "cpu") => false,
+            Ok("cuda") => true,
+            other => panic!("KILN_TEST_DEVICE is {other:?}; it must be cpu or cuda"),
+        };
+        // libtorch that was asked for the CPU before its CUDA half was loaded has no CUDA in this
+        // process.
+        #[cfg(feature = "libtorch")]
+        if is_cuda {
+            EngineDevice::open(Engine::Libtorch, ChildDevice::Cuda, 1).unwrap();
+        }
+        is_cuda
+    });
+    *FOUND
 }
 
 /// The device of an engine's trials; flex has the CPU alone.
@@ -72,7 +86,12 @@ pub(crate) fn slack() -> f64 {
 /// are added with atomics, in another order each time, and a hundred updates magnify what that
 /// changes in the last bits; state that is lost shows as a tenth and more.
 pub(crate) fn is_same(found: f64, expected: f64) -> bool {
-    found.to_bits() == expected.to_bits() || (is_cuda() && (found / expected - 1.0).abs() < 0.02)
+    is_same_within(0.02, found, expected)
+}
+
+/// As [`is_same`], with the share by which two trainings may differ on a GPU.
+pub(crate) fn is_same_within(share: f64, found: f64, expected: f64) -> bool {
+    found.to_bits() == expected.to_bits() || (is_cuda() && (found / expected - 1.0).abs() < share)
 }
 
 /// The same for lists.
