@@ -20,11 +20,12 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 15] = [
+    const SOURCES: [&str; 16] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "nvrtc.cpp",
+        "cuda_kernels.cpp",
         "products.cpp",
         "operations.cpp",
         "attention.cpp",

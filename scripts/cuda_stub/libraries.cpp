@@ -200,21 +200,29 @@ int cuGetErrorString(int, const char **words) { return *words = "an error of the
 int cuDevicePrimaryCtxGetState(int, unsigned *flags, int *is_active) { return *flags = 0, *is_active = 1, SUCCESS; }
 int cuCtxGetCurrent(void **context) { return *context = (void *)1, SUCCESS; }
 int cuCtxSetCurrent(void *) { return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void **context, int) { return *context = (void *)1, SUCCESS; }
+int cuGetErrorName(int, const char **name) { return *name = "an error of the driver's stub", SUCCESS; }
+// Kernels that kiln has compiled: a module is its code, and a function its name.
+int cuModuleLoadData(void **module, const void *code) {
+  if (memcmp(code, "\x7f" "ELF", 4) != 0) return fault(cudaErrorInvalidKernelImage, "a module is no machine code"), 200;
+  return *module = (void *)code, SUCCESS;
+}
+int cuModuleGetFunction(void **function, void *, const char *name) { return *function = compiled_kernel(name), SUCCESS; }
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned width, unsigned height, unsigned depth, unsigned shared, void *stream, void **,
+                   void **) {
+  return cudaLaunchKernel(function, {x, y, z}, {width, height, depth}, nullptr, shared, (cudaStream_t)stream);
+}
 // libcaffe2_nvrtc.so is linked against these, and libtorch's run-time compiled kernels alone call them.
 #define NOT_SUPPORTED(function) \
   int function() { return fault(cudaErrorNotSupported, #function), 801; }
-NOT_SUPPORTED(cuDevicePrimaryCtxRetain)
 NOT_SUPPORTED(cuFuncGetAttribute)
 NOT_SUPPORTED(cuFuncSetAttribute)
 NOT_SUPPORTED(cuFuncSetCacheConfig)
 NOT_SUPPORTED(cuLaunchCooperativeKernel)
-NOT_SUPPORTED(cuLaunchKernel)
 NOT_SUPPORTED(cuLinkAddData_v2)
 NOT_SUPPORTED(cuLinkComplete)
 NOT_SUPPORTED(cuLinkCreate_v2)
-NOT_SUPPORTED(cuModuleGetFunction)
 NOT_SUPPORTED(cuModuleLoad)
-NOT_SUPPORTED(cuModuleLoadData)
 NOT_SUPPORTED(cuModuleLoadDataEx)
 NOT_SUPPORTED(cuModuleUnload)
 NOT_SUPPORTED(cuOccupancyMaxActiveBlocksPerMultiprocessor)
@@ -225,8 +233,9 @@ int cuDeviceGetCount(int *count) { return *count = device_count(), SUCCESS; }
 int cuDeviceGetName(char *name, int room, int) { return strncpy(name, "stub without a GPU", room), SUCCESS; }
 int cuDeviceGetUuid_v2(unsigned char *uuid, int device) { return memset(uuid, 0, 16), uuid[15] = device, SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int) {
-  const int MAJOR = 75, MINOR = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-  return *value = attribute == MAJOR ? capability() / 10 : attribute == MINOR ? capability() % 10 : 0, SUCCESS;
+  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR and _MULTIPROCESSOR_COUNT
+  const int MAJOR = 75, MINOR = 76, PROCESSORS = 16;
+  return *value = attribute == MAJOR ? capability() / 10 : attribute == MINOR ? capability() % 10 : attribute == PROCESSORS ? 132 : 0, SUCCESS;
 }
 
 static int succeed() { return SUCCESS; }

@@ -41,6 +41,8 @@ bool on_device(const void *place, size_t bytes);
 
 // Work on a stream: done in its turn, or, if the stream is captured, in each replay.
 cudaError_t submit(cudaStream_t stream, const char *kind, const std::string &what, std::function<void()> work = {});
+// What launches take for a kernel of this name that no program brought.
+void *compiled_kernel(const char *name);
 // A call that may not be made during a capture.
 cudaError_t outside_of_captures(const char *call);
 

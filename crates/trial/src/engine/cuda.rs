@@ -15,7 +15,7 @@ use std::{
 use tch::Tensor;
 
 use super::{
-    error_from_text,
+    cuda_kernels, error_from_text,
     loaded::library_files,
     nvrtc,
     shim::{Handle, checked},
@@ -70,7 +70,9 @@ impl From<NoCuda> for TrialError {
 pub(crate) fn load() -> Result<(), NoCuda> {
     let folder = folder();
     load_compiler(&folder);
-    load_from(&folder)
+    load_from(&folder)?;
+    cuda_kernels::prepare();
+    Ok(())
 }
 
 /// As [`load`], but without the compiler of kernels, which then does not find its own parts: the

@@ -68,6 +68,7 @@ unsafe extern "C" {
         weight: Handle,
         bias: Handle,
         epsilon: f64,
+        products: c_int,
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
@@ -208,9 +209,11 @@ pub(super) enum Operation {
     },
     /// `[table]` and indices.
     Embedding,
-    /// `[x, weight]` or `[x, weight, bias]`.
+    /// `[x, weight]` or `[x, weight, bias]`; the output may be in the format of the products that
+    /// read it.
     LayerNorm {
         epsilon: f64,
+        products: ProductFormat,
     },
     Gelu,
     Relu,
@@ -284,9 +287,15 @@ pub(super) fn forward(
                 kiln_rms_norm(input(0), input(1), epsilon, out_place, saved)
             }
             Operation::Embedding => kiln_embedding(input(0), indices, out_place, saved),
-            Operation::LayerNorm { epsilon } => {
-                kiln_layer_norm(input(0), input(1), input(2), epsilon, out_place, saved)
-            }
+            Operation::LayerNorm { epsilon, products } => kiln_layer_norm(
+                input(0),
+                input(1),
+                input(2),
+                epsilon,
+                products as c_int,
+                out_place,
+                saved,
+            ),
             Operation::Gelu => kiln_gelu(input(0), out_place, saved),
             Operation::Relu => kiln_relu(input(0), out_place, saved),
             Operation::Dropout { probability } => {

@@ -18,6 +18,8 @@ pub(crate) mod capture;
 #[cfg(feature = "libtorch")]
 pub(crate) mod cuda;
 #[cfg(feature = "libtorch")]
+pub(crate) mod cuda_kernels;
+#[cfg(feature = "libtorch")]
 pub(crate) mod fixed;
 #[cfg(feature = "libtorch")]
 mod island;

@@ -87,6 +87,10 @@ impl<W: Write> Measured<'_, '_, '_, W> {
         if let Some(kernels) = attention_kernels(result.copied_from.is_some()) {
             note(result, "sdpa_backend", kernels);
         }
+        #[cfg(feature = "libtorch")]
+        if let Some(fault) = engine::cuda_kernels::fault() {
+            note(result, "cuda_kernels", format!("libtorch's alone: {fault}"));
+        }
         self.step_note
             .iter()
             .for_each(|text| note(result, "cuda_graph", text.clone()));

@@ -166,6 +166,7 @@ impl Operations for FusedOps {
     ) -> Tensor<D> {
         let operation = Operation::LayerNorm {
             epsilon: LAYER_NORM_EPSILON,
+            products: self.products,
         };
         match bias {
             Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),

@@ -1,6 +1,7 @@
 // Convolution with what follows it in a residual network, and pooling, by libtorch's own kernels of both directions (cuDNN on CUDA).
 #include <ATen/Context.h>
 
+#include "cuda_kernels.h"
 #include "shim.h"
 
 namespace {
@@ -32,24 +33,40 @@ bool must_be_thinned(const Tensor &image, const Tensor &filter, int64_t stride, 
   return image.is_cpu() && stride > 1 && padding == 0 && filter.size(2) == 1 && filter.size(3) == 1 && filter.size(1) < FEWEST_CHANNELS;
 }
 
+constexpr double EPSILON = 1e-5, MOMENTUM = 0.1;
+
+// Whether the norm of the batch, and what follows it, are made by kernels of kiln's own.
+bool has_own_norm(const Tensor &made, const Tensor &running_mean, const Tensor &running_variance) {
+  auto is_plain = [](const Tensor &tensor) { return tensor.scalar_type() == at::kFloat && tensor.is_contiguous(); };
+  return is_plain(running_mean) && is_plain(running_variance) && cuda_kernels::has_batch_norm(made);
+}
+
 struct SavedConvolution : Saved {
   Tensor image, filter;                   // as the convolution read them
   Tensor made, scale, offset;             // the convolution's output; the norm's gain and shift in f32
   Tensor running_mean, running_variance;  // [channels]
-  Tensor mean, deviation, reserve;        // what the norm keeps of its batch
+  Tensor mean, deviation, reserve;        // what the norm keeps of its batch; with kernels of kiln's own `deviation` is its inverse
   Tensor output;                          // what the rectifier gave; undefined without one
   int64_t norm, stride, padding;
-  bool training, relu, has_residual, of_input, thinned;
+  bool training, relu, has_residual, of_input, thinned, by_kernels;
   std::vector<int64_t> input_sizes;  // of x, before it was thinned
   at::ScalarType input_kind, weight_kind, gain_kind, residual_kind;
   int64_t given_stride;
 
   std::vector<Tensor> backward(const Tensor &gradient) override {
     auto of_output = gradient.to(made.scalar_type()).contiguous(made.suggest_memory_format());
-    auto of_sum = relu ? at::threshold_backward(of_output, output, 0) : of_output;
-    auto [of_made, of_scale, of_offset] =
-        at::_batch_norm_impl_index_backward(norm, made, of_sum, scale, running_mean, running_variance, mean, deviation, training, /*eps=*/1e-5,
-                                            {true, true, true}, reserve);
+    Tensor of_sum, of_made, of_scale, of_offset;
+    if (by_kernels) {
+      // With no rectifier the residual's gradient is what came.
+      std::tie(of_made, of_scale, of_offset, of_sum) =
+          cuda_kernels::batch_norm_backward(of_output, output, made, {mean, deviation}, scale, /*of_residual=*/has_residual && relu);
+      if (!relu) of_sum = of_output;
+    } else {
+      of_sum = relu ? at::threshold_backward(of_output, output, 0) : of_output;
+      std::tie(of_made, of_scale, of_offset) =
+          at::_batch_norm_impl_index_backward(norm, made, of_sum, scale, running_mean, running_variance, mean, deviation, training, EPSILON,
+                                              {true, true, true}, reserve);
+    }
     auto [of_image, of_filter, none] = at::convolution_backward(of_made, image, filter, at::OptionalIntArrayRef(), {stride, stride}, {padding, padding},
                                                                 {1, 1}, /*transposed=*/false, {0, 0}, /*groups=*/1, {of_input, true, false});
     Tensor of_x;
@@ -96,15 +113,24 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
     }
     state->image = laid_out(image, kind), state->filter = laid_out(*weight, kind);
     state->made = at::convolution(state->image, state->filter, {}, {stride, stride}, {padding, padding}, {1, 1}, /*transposed=*/false, {0, 0}, 1);
-    state->scale = gain->to(at::kFloat), state->offset = shift->to(at::kFloat);
+    state->scale = gain->to(at::kFloat).contiguous(), state->offset = shift->to(at::kFloat).contiguous();
     state->running_mean = *running_mean, state->running_variance = *running_variance;
+    auto &made = state->made;
+    state->by_kernels = training != 0 && has_own_norm(made, *running_mean, *running_variance);
     Tensor normed;
-    std::tie(normed, state->mean, state->deviation, state->reserve, state->norm) =
-        at::_batch_norm_impl_index(state->made, state->scale, state->offset, *running_mean, *running_variance, training != 0, /*momentum=*/0.1,
-                                   /*eps=*/1e-5, /*cudnn_enabled=*/true);
-    // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
-    if (residual != nullptr) normed = normed.add_(residual->to(kind));
-    if (relu) normed = normed.relu_();
+    if (state->by_kernels) {
+      auto norm = cuda_kernels::batch_statistics(made, *running_mean, *running_variance, EPSILON, MOMENTUM);
+      auto added = residual == nullptr ? Tensor() : residual->to(kind).contiguous(made.suggest_memory_format());
+      normed = cuda_kernels::batch_norm(made, norm, state->scale, state->offset, added, relu != 0);
+      state->mean = norm.mean, state->deviation = norm.inverse;
+    } else {
+      std::tie(normed, state->mean, state->deviation, state->reserve, state->norm) =
+          at::_batch_norm_impl_index(made, state->scale, state->offset, *running_mean, *running_variance, training != 0, MOMENTUM, EPSILON,
+                                     /*cudnn_enabled=*/true);
+      // Nobody else has the norm's output, so both may write over it, as PyTorch's models do.
+      if (residual != nullptr) normed = normed.add_(residual->to(kind));
+      if (relu) normed = normed.relu_();
+    }
     give(out, normed);
     if (saved == nullptr) return;
     if (relu) state->output = normed;

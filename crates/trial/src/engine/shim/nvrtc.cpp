@@ -6,6 +6,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "nvrtc.h"
 #include "shim.h"
 
 namespace {
@@ -51,6 +52,21 @@ struct Program {
 };
 }  // namespace
 
+std::vector<char> compiled_by_nvrtc(const char *path, const char *source, std::vector<const char *> options) {
+  Nvrtc nvrtc(path);
+  Program program{nvrtc};
+  using Create = int(void **, const char *, const char *, int, const char *const *, const char *const *);
+  program.expect_success("nvrtcCreateProgram", nvrtc.find<Create>("nvrtcCreateProgram")(&program.handle, source, "kernel.cu", 0, nullptr, nullptr));
+  auto compile = nvrtc.find<int(void *, int, const char *const *)>("nvrtcCompileProgram");
+  program.expect_success("nvrtcCompileProgram", compile(program.handle, (int)options.size(), options.data()));
+  size_t size = 0;
+  program.expect_success("nvrtcGetCUBINSize", nvrtc.find<int(void *, size_t *)>("nvrtcGetCUBINSize")(program.handle, &size));
+  std::vector<char> cubin(size);
+  program.expect_success("nvrtcGetCUBIN", nvrtc.find<int(void *, char *)>("nvrtcGetCUBIN")(program.handle, cubin.data()));
+  if (size < 4 || std::memcmp(cubin.data(), "\x7f" "ELF", 4) != 0) throw std::runtime_error("nvrtcGetCUBIN gave no machine code");
+  return cubin;
+}
+
 extern "C" {
 
 // Loads a library for those that will look for it by its bare name. As PyTorch does, its functions are kept from other libraries.
@@ -76,21 +92,8 @@ int kiln_nvrtc(const char *path, int64_t *version, int64_t *newest) {
   });
 }
 
-// Compiles `source` with one option; the size of the machine code, which is an ELF file.
+// Compiles `source` with one option; the size of the machine code.
 int kiln_nvrtc_compile(const char *path, const char *source, const char *option, int64_t *cubin_bytes) {
-  return guarded([&] {
-    Nvrtc nvrtc(path);
-    Program program{nvrtc};
-    using Create = int(void **, const char *, const char *, int, const char *const *, const char *const *);
-    program.expect_success("nvrtcCreateProgram", nvrtc.find<Create>("nvrtcCreateProgram")(&program.handle, source, "kernel.cu", 0, nullptr, nullptr));
-    auto compile = nvrtc.find<int(void *, int, const char *const *)>("nvrtcCompileProgram");
-    program.expect_success("nvrtcCompileProgram", compile(program.handle, 1, &option));
-    size_t size = 0;
-    program.expect_success("nvrtcGetCUBINSize", nvrtc.find<int(void *, size_t *)>("nvrtcGetCUBINSize")(program.handle, &size));
-    std::vector<char> cubin(size);
-    program.expect_success("nvrtcGetCUBIN", nvrtc.find<int(void *, char *)>("nvrtcGetCUBIN")(program.handle, cubin.data()));
-    if (size < 4 || std::memcmp(cubin.data(), "\x7f" "ELF", 4) != 0) throw std::runtime_error("nvrtcGetCUBIN gave no machine code");
-    *cubin_bytes = (int64_t)size;
-  });
+  return guarded([&] { *cubin_bytes = (int64_t)compiled_by_nvrtc(path, source, {option}).size(); });
 }
 }

@@ -1,0 +1,333 @@
+// Kernels of kiln's own on CUDA (kernels.cu): compiled by NVRTC for the device when they are first asked for, started through the driver's
+// library on libtorch's stream. No CUDA header is needed.
+#include "cuda_kernels.h"
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+#include "nvrtc.h"
+
+namespace {
+
+// The driver's library, as far as it is used here. It is loaded already where there is a GPU.
+struct Driver {
+  using Module = void *;
+  using Function = void *;
+  int (*attribute)(int *, int, int);
+  int (*load)(Module *, const void *);
+  int (*find)(Function *, Module, const char *);
+  int (*launch)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  int (*context)(void **);
+  int (*retain)(void **, int);
+  int (*make_current)(void *);
+  int (*name_of_error)(int, const char **);
+
+  Driver() {
+    auto library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    // A library that was loaded in its stead comes first.
+    auto look_up = [&](const char *name) {
+      auto function = dlsym(RTLD_DEFAULT, name);
+      if (function == nullptr && library != nullptr) function = dlsym(library, name);
+      if (function == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
+      return function;
+    };
+    attribute = (decltype(attribute))look_up("cuDeviceGetAttribute");
+    load = (decltype(load))look_up("cuModuleLoadData");
+    find = (decltype(find))look_up("cuModuleGetFunction");
+    launch = (decltype(launch))look_up("cuLaunchKernel");
+    context = (decltype(context))look_up("cuCtxGetCurrent");
+    retain = (decltype(retain))look_up("cuDevicePrimaryCtxRetain");
+    make_current = (decltype(make_current))look_up("cuCtxSetCurrent");
+    name_of_error = (decltype(name_of_error))look_up("cuGetErrorName");
+  }
+
+  void expect_success(const char *what, int status) const {
+    if (status == 0) return;
+    const char *name = nullptr;
+    name_of_error(status, &name);
+    // As libtorch writes it, so that memory that has run out is known as such.
+    throw std::runtime_error(std::string("CUDA error: ") + (name ? name : "unknown") + " in " + what);
+  }
+
+  // The CUDA runtime makes its context current in a thread with its first call there, which may have come from this thread or not.
+  void enter(int device) const {
+    void *current = nullptr;
+    if (context(&current) == 0 && current != nullptr) return;
+    expect_success("cuDevicePrimaryCtxRetain", retain(&current, device));
+    expect_success("cuCtxSetCurrent", make_current(current));
+  }
+};
+
+const Driver &driver() {
+  static const Driver found;
+  return found;
+}
+
+enum Kernel {
+  LOSS_FORWARD,
+  LOSS_BACKWARD,
+  NORM_STATISTICS,
+  NORM_APPLY,
+  NORM_BACKWARD_SUMS,
+  NORM_BACKWARD_APPLY,
+  COLUMN_SUMS,
+  LAYER_NORM_FORWARD,
+  LAYER_NORM_BACKWARD,
+  KERNELS
+};
+constexpr const char *NAMES[KERNELS] = {"loss_forward",        "loss_backward", "norm_statistics",    "norm_apply",         "norm_backward_sums",
+                                        "norm_backward_apply", "column_sums",   "layer_norm_forward", "layer_norm_backward"};
+
+// Kernels of one dtype on one device.
+struct Compiled {
+  std::array<Driver::Function, KERNELS> functions{};
+  int processors = 0;
+  bool is_usable = false;
+};
+
+// Where NVRTC is, and the source of the kernels; and why there are none where there are none.
+struct Origin {
+  std::mutex mutex;
+  std::string compiler, source, fault;
+};
+
+Origin &origin() {
+  static Origin one;
+  return one;
+}
+
+int number_of(at::ScalarType kind) { return kind == at::kFloat ? 0 : kind == at::kHalf ? 1 : kind == at::kBFloat16 ? 2 : -1; }
+
+constexpr int COMPUTE_CAPABILITY_MAJOR = 75, COMPUTE_CAPABILITY_MINOR = 76, MULTIPROCESSOR_COUNT = 16;
+
+Compiled compiled_for(int device, int kind, const std::string &compiler, const std::string &source) {
+  Compiled made;
+  int major = 0, minor = 0;
+  c10::DeviceGuard guard(at::Device(at::kCUDA, (c10::DeviceIndex)device));
+  driver().enter(device);
+  driver().expect_success("cuDeviceGetAttribute", driver().attribute(&major, COMPUTE_CAPABILITY_MAJOR, device));
+  driver().expect_success("cuDeviceGetAttribute", driver().attribute(&minor, COMPUTE_CAPABILITY_MINOR, device));
+  driver().expect_success("cuDeviceGetAttribute", driver().attribute(&made.processors, MULTIPROCESSOR_COUNT, device));
+  auto architecture = "--gpu-architecture=sm_" + std::to_string(major * 10 + minor), define = "-DKIND=" + std::to_string(kind);
+  auto code = compiled_by_nvrtc(compiler.c_str(), source.c_str(), {architecture.c_str(), define.c_str(), "--std=c++17"});
+  Driver::Module module = nullptr;
+  driver().expect_success("cuModuleLoadData", driver().load(&module, code.data()));
+  for (int at = 0; at < KERNELS; at++) driver().expect_success(NAMES[at], driver().find(&made.functions[at], module, NAMES[at]));
+  made.is_usable = true;
+  return made;
+}
+
+// A kernel that cannot be compiled is no fault of a trial, which libtorch's kernels can train.
+const Compiled &kernels_on(int device, int kind) {
+  static std::map<std::pair<int, int>, Compiled> known;
+  auto &from = origin();
+  std::lock_guard<std::mutex> lock(from.mutex);
+  auto [place, is_new] = known.try_emplace({device, kind});
+  if (!is_new || from.source.empty()) return place->second;
+  try {
+    place->second = compiled_for(device, kind, from.compiler, from.source);
+  } catch (const std::exception &error) {
+    from.fault = error.what();
+  }
+  return place->second;
+}
+
+const Compiled &kernels_of(const Tensor &tensor, at::ScalarType kind) { return kernels_on(tensor.get_device(), number_of(kind)); }
+
+template <typename Argument>
+auto passed(const Argument &argument) {
+  if constexpr (std::is_same_v<Argument, Tensor>)
+    return argument.defined() ? argument.data_ptr() : nullptr;
+  else
+    return argument;
+}
+
+// Starts a kernel of the dtype `kind` on the current stream of the device that `on` is on.
+template <typename... Arguments>
+void start(Kernel kernel, at::ScalarType kind, const Tensor &on, int64_t across, int64_t down, int64_t threads, const Arguments &...arguments) {
+  c10::DeviceGuard guard(on.device());
+  driver().enter(on.get_device());
+  auto stream = c10::impl::VirtualGuardImpl(at::kCUDA).getStream(on.device()).native_handle();
+  auto values = std::make_tuple(passed(arguments)...);
+  auto places = std::apply([](auto &...value) { return std::array<void *, sizeof...(value)>{(void *)&value...}; }, values);
+  driver().expect_success(NAMES[kernel], driver().launch(kernels_of(on, kind).functions[kernel], (unsigned)across, (unsigned)down, 1, (unsigned)threads, 1, 1,
+                                                         /*shared=*/0, stream, places.data(), nullptr));
+}
+
+constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
+// As in kernels.cu.
+constexpr int64_t ACROSS = 8, DOWN = 32, THREADS = ACROSS * DOWN;
+constexpr int BLOCKS_PER_PROCESSOR = 4;
+constexpr int64_t MOST_COLUMNS_OF_BLOCKS = 1024;
+
+int64_t threads_for(int64_t items, int64_t most) { return std::min(most, std::max<int64_t>((items + WARP - 1) / WARP * WARP, WARP)); }
+
+bool is_32_bits(int64_t number) { return number <= std::numeric_limits<int>::max(); }
+
+// How a matrix is divided among blocks: each has ACROSS packs of columns and every so many rows.
+struct Division {
+  int rows, columns;
+  int64_t across, down;
+
+  Division(const Tensor &x, int64_t rows, int64_t columns) : rows((int)rows), columns((int)columns) {
+    auto packs = columns / numbers_per_pack(x.scalar_type());
+    across = (packs + ACROSS - 1) / ACROSS;
+    auto blocks = (int64_t)kernels_of(x, x.scalar_type()).processors * BLOCKS_PER_PROCESSOR;
+    down = std::max<int64_t>(std::min((rows + DOWN - 1) / DOWN, blocks / across), 1);
+  }
+
+  static bool fits(const Tensor &x, int64_t rows, int64_t columns) {
+    auto pack = numbers_per_pack(x.scalar_type());
+    return columns > 0 && columns % pack == 0 && columns <= MOST_COLUMNS_OF_BLOCKS * ACROSS * pack && rows > 0 && is_32_bits(rows) &&
+           (uintptr_t)x.const_data_ptr() % 16 == 0;
+  }
+
+  // Room for `count` sums of each block and column.
+  Tensor parts(const Tensor &x, int64_t count) const { return at::empty({down * count * columns}, x.options().dtype(at::kFloat)); }
+};
+
+// Counters of blocks that have finished: kernels find and leave them 0. Kernels of one stream run one after the other, and a device has one stream
+// for them. Never freed: at the end of the process CUDA may be gone before.
+const Tensor &counters(const Tensor &on) {
+  static std::mutex mutex;
+  static auto known = new std::map<int, Tensor>();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto &found = (*known)[on.get_device()];
+  if (!found.defined()) found = at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt).memory_format(std::nullopt));
+  return found;
+}
+
+Tensor numbers_of(const Tensor &x, int64_t count) { return at::empty({count}, x.options().dtype(at::kFloat)); }
+
+int64_t rows_of(const Tensor &images) { return images.size(0) * images.size(2) * images.size(3); }
+
+}  // namespace
+
+bool has_cuda_kernels(const Tensor &tensor, at::ScalarType kind) {
+  return tensor.is_cuda() && number_of(kind) >= 0 && kernels_of(tensor, kind).is_usable;
+}
+
+namespace cuda_kernels {
+
+std::tuple<Tensor, Tensor> losses(const Tensor &logits, const Tensor &targets, double smoothing) {
+  auto rows = logits.size(0), classes = logits.size(1);
+  auto found = numbers_of(logits, rows), log_sums = numbers_of(logits, rows);
+  auto threads = threads_for(classes / numbers_per_pack(logits.scalar_type()), MOST_THREADS_OF_A_ROW);
+  if (rows > 0)
+    start(LOSS_FORWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)logits.stride(0), (int)classes, targets, (float)smoothing, found,
+          log_sums);
+  return {found, log_sums};
+}
+
+Tensor of_logits(const Tensor &logits, const Tensor &targets, double smoothing, const Tensor &log_sums, const Tensor &gradient, bool reuse) {
+  auto rows = logits.size(0), classes = logits.size(1), stride = logits.stride(0);
+  auto whole = reuse ? logits : at::empty({rows, stride}, logits.options());
+  auto threads = threads_for(classes / numbers_per_pack(logits.scalar_type()), MOST_THREADS_OF_A_ROW);
+  // The last row of what is reused may end with its last class.
+  auto columns = reuse ? classes : stride;
+  if (rows > 0)
+    start(LOSS_BACKWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)stride, (int)classes, targets, (float)smoothing, log_sums,
+          gradient, whole, (long long)stride, (int)columns);
+  return reuse ? logits : whole.narrow(1, 0, classes);
+}
+
+bool has_batch_norm(const Tensor &x) {
+  return has_cuda_kernels(x, x.scalar_type()) && x.is_contiguous(at::MemoryFormat::ChannelsLast) && Division::fits(x, rows_of(x), x.size(1));
+}
+
+BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Tensor &running_variance, double epsilon, double momentum) {
+  Division by(x, rows_of(x), x.size(1));
+  BatchNorm norm{numbers_of(x, by.columns), numbers_of(x, by.columns)};
+  start(NORM_STATISTICS, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 2), counters(x), (float)epsilon,
+        (float)momentum, norm.mean, norm.inverse, running_mean, running_variance);
+  return norm;
+}
+
+Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu) {
+  Division by(x, rows_of(x), x.size(1));
+  auto out = at::empty_like(x);
+  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, residual, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain, shift, out);
+  return out;
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gradient, const Tensor &output, const Tensor &x, const BatchNorm &norm,
+                                                               const Tensor &gain, bool of_residual) {
+  Division by(x, rows_of(x), x.size(1));
+  auto of_gain = numbers_of(x, by.columns), of_shift = numbers_of(x, by.columns), of_x = at::empty_like(x);
+  auto of_sum = of_residual ? at::empty_like(x) : Tensor();
+  start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, by.rows, by.columns, by.parts(x, 2), counters(x),
+        norm.mean, norm.inverse, of_shift, of_gain);
+  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, by.rows, by.columns, norm.mean, norm.inverse, gain,
+        of_shift, of_gain, of_x, of_sum);
+  return {of_x, of_gain, of_shift, of_sum};
+}
+
+bool has_column_sums(const Tensor &x) {
+  return has_cuda_kernels(x, x.scalar_type()) && x.is_contiguous() && Division::fits(x, x.size(0), x.size(1));
+}
+
+Tensor column_sums(const Tensor &x) {
+  Division by(x, x.size(0), x.size(1));
+  auto sums = numbers_of(x, by.columns);
+  start(COLUMN_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 1), counters(x), sums);
+  return sums;
+}
+
+// A block has a row, and a thread four of its numbers.
+constexpr int64_t FOUR = 4, MOST_THREADS = 1024;
+
+bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at::ScalarType kind) {
+  auto is_plain = [](const Tensor &tensor) {
+    return tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && (uintptr_t)tensor.const_data_ptr() % 16 == 0;
+  };
+  auto width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
+  return has_cuda_kernels(x, kind) && is_plain(x) && is_plain(gain) && is_plain(shift) && width % FOUR == 0 && width <= FOUR * MOST_THREADS && rows > 0 &&
+         is_32_bits(rows);
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind) {
+  auto width = x.size(-1), rows = x.numel() / width;
+  auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
+  start(LAYER_NORM_FORWARD, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean, inverse);
+  return {out, mean, inverse};
+}
+
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &gradient, const Tensor &x, const Tensor &mean, const Tensor &inverse,
+                                                       const Tensor &gain) {
+  auto width = x.size(-1), rows = x.numel() / width;
+  auto kind = gradient.scalar_type();
+  auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
+  auto of_x = at::empty_like(x), parts = at::empty({blocks, 2, width}, x.options());
+  start(LAYER_NORM_BACKWARD, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows, (int)width, of_x,
+        parts);
+  auto sums = at::sum(parts, {0});  // [2, width]
+  return {of_x, sums[0], sums[1]};
+}
+
+}  // namespace cuda_kernels
+
+extern "C" {
+
+// From now on kernels are compiled from `source` by the libnvrtc at `compiler`, when they are first asked for.
+void kiln_use_cuda_kernels(const char *compiler, const char *source) {
+  auto &from = origin();
+  std::lock_guard<std::mutex> lock(from.mutex);
+  from.compiler = compiler, from.source = source;
+}
+
+// Why kernels could not be compiled, in kiln_error(); 0 where none failed.
+int kiln_cuda_kernels_fault() {
+  auto &from = origin();
+  std::lock_guard<std::mutex> lock(from.mutex);
+  return from.fault.empty() ? 0 : kiln_failed(from.fault.c_str());
+}
+}
