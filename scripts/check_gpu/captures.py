@@ -35,7 +35,8 @@ SAME = (
     ("ecc.mode.current", ("ECC Mode", "Current"), "ecc_mode/current_ecc"),
     ("compute_mode", ("Compute Mode",), "compute_mode"),
 )
-MASK = re.compile(r"(?im)^(.*?\bserial\b.*?[:>]\s*)([0-9]{5,})")
+# Labels whose values name one board.
+IDENTIFYING = (("Serial Number",), ("GPU UUID",), ("GPU PDI",), ("Platform Info", "Chassis Serial Number"), ("Fabric", "ClusterUUID"))
 
 
 @dataclasses.dataclass
@@ -152,6 +153,7 @@ def keep(setting, taken):
     device = re.sub(r"[^a-z0-9]+", "-", gpus_of_page(taken.text)[0].get(("Product Name",), "gpu").lower()).strip("-")
     stem = f"{sys.platform}-{platform.machine()}__{device}__{top(taken.text, 'Driver Version')}"
     folder = setting.folder("captures")
+    masked = masking(taken)
     rule = "#" * 80
     wide = ",".join(taken.wide_fields)
     sections = [
@@ -160,15 +162,36 @@ def keep(setting, taken):
         ("load :: query-gpu (csv, what the exporter parses)", f"nvidia-smi --query-gpu={wide} --format=csv", taken.wide),
     ]
     moment = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    head = f"{rule}\n# kiln: scripts/check-gpu.sh, part snapshot\n{rule}\ncollected_at:   {moment}\nmasked:         serial numbers\nload:           none\n"
+    head = f"{rule}\n# kiln: scripts/check-gpu.sh, part snapshot\n{rule}\ncollected_at:   {moment}\nmasked:         serial numbers, UUIDs, PDIs\nload:           none\n"
     text = head + "".join(f"\n{rule}\n# {title}\n# $ {command}\n{rule}\n{masked(body)}\n" for title, command, body in sections)
     (folder / f"{stem}.txt").write_text(text)
     for ending, body in (("xml", taken.xml), ("kiln.txt", taken.page), ("kiln.csv", taken.tidy), ("kiln-words.txt", taken.words)):
         (folder / f"{stem}.{ending}").write_text(masked(body))
 
 
-def masked(text):
-    return MASK.sub(lambda found: found.group(1) + "0" * len(found.group(2)), text)
+def masking(taken):
+    """A function that replaces what names one board by zeros, wherever it stands; the last digits count the boards."""
+    found = []
+    for gpu in gpus_of_page(taken.text) + gpus_of_page(taken.page):
+        found += [gpu[place] for place in IDENTIFYING if re.fullmatch(r"(GPU-|0x)?[0-9a-f-]{5,}", gpu.get(place, ""))]
+    names = list(dict.fromkeys(found + re.findall(r"MIG-[0-9a-f-]{36}", taken.tidy)))
+    numbers = {name: number for kind in by_shape(names).values() for number, name in enumerate(kind)}
+
+    def masked(text):
+        for name, number in numbers.items():
+            end = f"{number:x}"
+            text = text.replace(name, re.sub(r"[0-9a-f]", "0", name)[: -len(end)] + end)
+        return text
+
+    return masked
+
+
+def by_shape(names):
+    """Names that differ in digits only."""
+    shapes = {}
+    for name in names:
+        shapes.setdefault(re.sub(r"[0-9a-f]", "0", name), []).append(name)
+    return shapes
 
 
 # A stand-in for nvidia-smi ---------------------------------------------------------------------------------------------------------
