@@ -254,6 +254,23 @@ fn check_texts(captures: &[Capture]) {
     );
 }
 
+/// `scripts/check-gpu.sh` compares both pages on a machine with a GPU, by the same map.
+#[test]
+fn kept_captures_are_compared_by_check_gpu_with_its_faults_and_tolerances() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/test_pages.py");
+    let output = Command::new("python3")
+        .arg("-I")
+        .arg(script)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
 /// The error codes of a real driver are not on its page; the scenario has them, as kiln read them
 /// on that machine.
 #[test]
