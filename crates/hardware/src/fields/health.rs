@@ -508,10 +508,9 @@ fn is_remapped(gpu: &Gpu) -> bool {
     gpu.remapped_rows.corrected.is_offered()
 }
 
-/// Whether the driver has the call that counts inactive rows apart. In the releases that have been
-/// seen, nvidia-smi prints the inactive rows and the fabric's partition where the library has this
-/// call (580.159, 595, 610), and neither where it does not (580.105, 590.48). A GPU that is lost
-/// does not tell.
+/// Whether the driver has the call that counts inactive rows apart. nvidia-smi prints the inactive
+/// rows and the fabric's partition in releases whose library has this call (580.159 and 610 were
+/// seen), and neither in one whose library does not (590.48). A GPU that is lost does not tell.
 pub(super) fn tells_inactive_rows(gpu: &Gpu) -> bool {
     let inactive = &gpu.remapped_rows.corrected_inactive;
     !matches!(inactive, Reading::Absent(Absence::NoSymbol | Absence::Lost))
