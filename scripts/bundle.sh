@@ -58,7 +58,7 @@ PY
 )
 
 rm -rf "$out"
-mkdir -p "$out/data" "$out/programs" "$out/scripts" "$out/benches" "$out/engines" "$out/tests/experiments" "$out/tests/scenarios"
+mkdir -p "$out/data" "$out/programs" "$out/scripts" "$out/benches" "$out/engines" "$out/tests/experiments" "$out/tests/scenarios" "$out/docs"
 for program in kiln kiln-trial; do
   strip -o "$out/$program" "$target/$program"
 done
@@ -68,6 +68,7 @@ done <<< "$built"
 cp -r experiments "$out/"
 cp -r tests/experiments/gpu "$out/tests/experiments/"
 cp tests/scenarios/h200.yaml "$out/tests/scenarios/"
+cp docs/nvidia-smi-labels.csv "$out/docs/"
 mkdir "$out/tests/reference"
 cp tests/reference/*.csv tests/reference/*.safetensors "$out/tests/reference/"
 cp benches/against-pytorch.sh benches/pytorch_models.py benches/step-speed-*.json "$out/benches/"

@@ -17,6 +17,7 @@ import stat
 import sys
 import xml.etree.ElementTree as xml
 
+from check_gpu.pages import differences_of_pages, differences_of_tables, gpus_of_page, plain, top
 from check_gpu.setting import Failed
 
 # Values that do not change between two readings: the property, its places on the page and in the XML. Serial numbers are not kept.
@@ -35,7 +36,8 @@ SAME = (
     ("ecc.mode.current", ("ECC Mode", "Current"), "ecc_mode/current_ecc"),
     ("compute_mode", ("Compute Mode",), "compute_mode"),
 )
-MASK = re.compile(r"(?im)^(.*?\bserial\b.*?[:>]\s*)([0-9]{5,})")
+# Labels whose values name one board.
+IDENTIFYING = (("Serial Number",), ("GPU UUID",), ("GPU PDI",), ("Platform Info", "Chassis Serial Number"), ("Fabric", "ClusterUUID"))
 
 
 @dataclasses.dataclass
@@ -52,19 +54,24 @@ class Taken:
     # All properties of the driver's own list, for the kept capture.
     wide_fields: list
     wide: str
+    # Those of them that kiln has.
+    our_wide: str
     version: str
 
 
 def take(setting, nvidia_smi, driver):
     names = ",".join(name for name, *_ in SAME) + ",driver_version"
     known = properties_known(setting.run([*nvidia_smi, "--help-query-gpu"], is_quiet=True, **driver))
+    listed = {line.split()[0] for line in setting.run([setting.kiln, "snapshot", "--list"], is_quiet=True, **driver).splitlines() if line.strip()}
+    shared = ",".join(name for name in known if name in listed)
     # Only these commands run between the first and the last, so that they show one moment.
     text = setting.run([*nvidia_smi, "-q"], is_quiet=True, **driver)
     page = setting.run([setting.kiln, "snapshot"], is_quiet=True, **driver)
     wide = setting.run([*nvidia_smi, f"--query-gpu={','.join(known)}", "--format=csv"], is_quiet=True, **driver)
+    our_wide = setting.run([setting.kiln, "snapshot", "--query", shared, "--format", "csv"], is_quiet=True, **driver)
     markup = setting.run([*nvidia_smi, "-q", "-x"], is_quiet=True, **driver)
     return Taken(
-        text=text, xml=markup, page=page, wide=wide, wide_fields=known,
+        text=text, xml=markup, page=page, wide=wide, our_wide=our_wide, wide_fields=known,
         table=setting.run([*nvidia_smi, f"--query-gpu={names}", "--format=csv,noheader"], **driver),
         properties=setting.run([setting.kiln, "snapshot", "--query", names, "--format", "csv,noheader"], **driver),
         tidy=setting.run([setting.kiln, "snapshot", "--csv"], is_quiet=True, **driver),
@@ -99,35 +106,10 @@ def compare(checks, taken):
             checks.that(len({plain(value) for value in said.values()}) == 1, f"GPU {gpu}, {name}: {said}")
 
 
-def plain(value):
-    """One spelling for absent values, for the end of a number and for upper and lower case."""
-    if value is None:
-        return None
-    value = value.strip().strip("[]").lower()
-    return re.sub(r"\.00(?= |$)", "", value)
-
-
-def top(page, label):
-    found = re.search(rf"^{label}\s*: (.*)$", page, re.M)
-    return found.group(1).strip() if found else None
-
-
-def gpus_of_page(page):
-    """The values of each GPU by their path of labels."""
-    found, path = [], []
-    for line in page.splitlines():
-        if re.match(r"GPU [0-9A-Fa-f]{8}:", line):
-            found.append({})
-            path = []
-            continue
-        indent = len(line) - len(line.lstrip())
-        if not found or not line.strip() or indent == 0:
-            continue
-        label, colon, value = line.strip().partition(" : ")
-        path = [*path[: indent // 4 - 1], label.strip().rstrip(":")]
-        if colon:
-            found[-1].setdefault(tuple(path), value.strip())
-    return found
+def differences(setting, taken):
+    """Pairs of a kind and a line: where kiln's page and its properties are not nvidia-smi's."""
+    yield from differences_of_pages(taken.page, taken.text, setting.file("docs", "nvidia-smi-labels.csv"))
+    yield from differences_of_tables(taken.our_wide, taken.wide)
 
 
 def with_another_memory(taken):
@@ -138,20 +120,12 @@ def with_another_memory(taken):
     return changed
 
 
-def unlike_lines(page, text):
-    """Lines of one GPU's page that are not in the same place on the other page; times do not count."""
-    ours, theirs = gpus_of_page(page), gpus_of_page(text)
-    for gpu, (our, their) in enumerate(zip(ours, theirs, strict=False)):
-        for place in sorted({*our, *their}):
-            if plain(our.get(place)) != plain(their.get(place)):
-                yield f"GPU {gpu} {' > '.join(place)}: kiln {our.get(place)!r}, nvidia-smi {their.get(place)!r}"
-
-
 def keep(setting, taken):
-    """Writes files that are named as the project's captures are, with serial numbers masked."""
+    """Writes files that are named as the project's captures are, with what names one board masked."""
     device = re.sub(r"[^a-z0-9]+", "-", gpus_of_page(taken.text)[0].get(("Product Name",), "gpu").lower()).strip("-")
     stem = f"{sys.platform}-{platform.machine()}__{device}__{top(taken.text, 'Driver Version')}"
     folder = setting.folder("captures")
+    masked = masking(taken)
     rule = "#" * 80
     wide = ",".join(taken.wide_fields)
     sections = [
@@ -160,15 +134,36 @@ def keep(setting, taken):
         ("load :: query-gpu (csv, what the exporter parses)", f"nvidia-smi --query-gpu={wide} --format=csv", taken.wide),
     ]
     moment = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    head = f"{rule}\n# kiln: scripts/check-gpu.sh, part snapshot\n{rule}\ncollected_at:   {moment}\nmasked:         serial numbers\nload:           none\n"
+    head = f"{rule}\n# kiln: scripts/check-gpu.sh, part snapshot\n{rule}\ncollected_at:   {moment}\nmasked:         serial numbers, UUIDs, PDIs\nload:           none\n"
     text = head + "".join(f"\n{rule}\n# {title}\n# $ {command}\n{rule}\n{masked(body)}\n" for title, command, body in sections)
     (folder / f"{stem}.txt").write_text(text)
     for ending, body in (("xml", taken.xml), ("kiln.txt", taken.page), ("kiln.csv", taken.tidy), ("kiln-words.txt", taken.words)):
         (folder / f"{stem}.{ending}").write_text(masked(body))
 
 
-def masked(text):
-    return MASK.sub(lambda found: found.group(1) + "0" * len(found.group(2)), text)
+def masking(taken):
+    """A function that replaces what names one board by zeros, wherever it stands; the last digits count the boards."""
+    found = []
+    for gpu in gpus_of_page(taken.text) + gpus_of_page(taken.page):
+        found += [gpu[place] for place in IDENTIFYING if re.fullmatch(r"(GPU-|0x)?[0-9a-f-]{5,}", gpu.get(place, ""))]
+    names = list(dict.fromkeys(found + re.findall(r"MIG-[0-9a-f-]{36}", taken.tidy)))
+    numbers = {name: number for kind in by_shape(names).values() for number, name in enumerate(kind)}
+
+    def masked(text):
+        for name, number in numbers.items():
+            end = f"{number:x}"
+            text = text.replace(name, re.sub(r"[0-9a-f]", "0", name)[: -len(end)] + end)
+        return text
+
+    return masked
+
+
+def by_shape(names):
+    """Names that differ in digits only."""
+    shapes = {}
+    for name in names:
+        shapes.setdefault(re.sub(r"[0-9a-f]", "0", name), []).append(name)
+    return shapes
 
 
 # A stand-in for nvidia-smi ---------------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 //! Output of `kiln snapshot` under a driver that answers as a real machine's did, against what
 //! `nvidia-smi` printed there.
 //!
-//! Every file under `$KILN_NVML_CAPTURES`, else `../shared/nvml` beside the repository, is
-//! converted to a scenario, played by the fake NVML, and compared cell by cell, and line by line
-//! where the driver is of the branch whose layout kiln prints. Only what
-//! `docs/nvidia-smi-labels.csv` says may differ. Where there are no captures,
-//! `--skip real_captures` leaves these tests out.
+//! Every file of `tests/captures/nvidia-smi`, and every file under `$KILN_NVML_CAPTURES`, else
+//! `../shared/nvml` beside the repository, is converted to a scenario, played by the fake NVML, and
+//! compared cell by cell, and line by line where the driver is of the branch whose layout kiln
+//! prints. Only what `docs/nvidia-smi-labels.csv` says may differ. Where there are no captures
+//! outside the repository, `--skip real_captures` leaves their tests out.
 //!
 //! The short form prints by the library and the long form by the program; one capture is printed by
 //! both in either form.
@@ -37,11 +37,21 @@ use crate::form;
 /// Whose layout `kiln snapshot` prints.
 const LAYOUT_BRANCHES: std::ops::RangeInclusive<u32> = 590..=594;
 
+/// From this branch on, labels have the order of that layout.
+const ORDER_SINCE: u32 = 560;
+
 /// A capture of a real machine at one moment.
 struct Capture {
     name: String,
     text: String,
     moment: Moment,
+}
+
+/// The captures that are kept here: machines on which `scripts/check-gpu.sh` ran. Serial numbers,
+/// UUIDs and PDIs in them are made up.
+fn kept_captures() -> Vec<Capture> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/nvidia-smi");
+    captures_in(files(&folder))
 }
 
 fn captures() -> Vec<Capture> {
@@ -55,10 +65,13 @@ fn captures() -> Vec<Capture> {
         "captures of real machines, at $KILN_NVML_CAPTURES or ../shared/nvml; `--skip \
          real_captures` does without",
     );
-    let mut files: Vec<PathBuf> = ["", "captures", "smi-q"]
+    let found = ["", "captures", "smi-q"]
         .iter()
-        .flat_map(|below| files(&folder.join(below)))
-        .collect();
+        .flat_map(|below| files(&folder.join(below)));
+    captures_in(found.collect())
+}
+
+fn captures_in(mut files: Vec<PathBuf>) -> Vec<Capture> {
     files.sort();
     let mut found = Vec::new();
     for file in files {
@@ -201,15 +214,27 @@ fn real_captures_are_printed_by_the_program_as_by_the_library() {
 
 #[test]
 fn real_captures_have_the_text_of_nvidia_smi() {
+    check_texts(&captures());
+}
+
+#[test]
+fn kept_captures_have_the_text_of_nvidia_smi() {
+    check_texts(&kept_captures());
+}
+
+fn check_texts(captures: &[Capture]) {
     let driver = Driver::new();
     let mut differences = Vec::new();
-    for capture in captures() {
+    for capture in captures {
         let scenario = convert::scenario(&capture.text, capture.moment, Prefer::Text).unwrap();
         let printed = driver.snapshot(&scenario);
         let real = convert::page(&capture.text, capture.moment).unwrap();
         let ours = convert::page(&printed, Moment::Load).unwrap();
         let labels = Labels::of_branch(real.branch());
         let mut found = pages(&real, &ours, &labels);
+        if real.branch() >= ORDER_SINCE {
+            found.extend(order(&real, &ours));
+        }
         if LAYOUT_BRANCHES.contains(&real.branch())
             && let Some(log) = convert::log(&capture.text, capture.moment)
         {
@@ -227,6 +252,57 @@ fn real_captures_have_the_text_of_nvidia_smi() {
         differences.len(),
         differences.join("\n")
     );
+}
+
+/// `scripts/check-gpu.sh` compares both pages on a machine with a GPU, by the same map.
+#[test]
+fn kept_captures_are_compared_by_check_gpu_with_its_faults_and_tolerances() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/captures/test_pages.py");
+    let output = Command::new("python3")
+        .arg("-I")
+        .arg(script)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The error codes of a real driver are not on its page; the scenario has them, as kiln read them
+/// on that machine.
+#[test]
+fn the_h200_of_the_scenarios_has_the_page_of_the_real_one() {
+    const INVENTED: [&str; 13] = [
+        "Serial Number",
+        "GPU UUID",
+        "Board ID",
+        "PCI > Bus",
+        "PCI > Device",
+        "PCI > Bus Id",
+        "BAR1 Memory Usage > Used",
+        "Temperature > GPU Current Temp",
+        "Temperature > GPU T.Limit Temp",
+        "Temperature > Memory Current Temp",
+        "GPU Power Readings > Average Power Draw",
+        "GPU Power Readings > Instantaneous Power Draw",
+        "GPU 00000000:00:06.0 is 00000000:81:00.0",
+    ];
+    let scenario = Scenario::read(Path::new("tests/scenarios/h200.yaml")).unwrap();
+    let ours = convert::page(&Driver::new().snapshot(&scenario), Moment::Load).unwrap();
+    let kept = kept_captures()
+        .into_iter()
+        .find(|kept| kept.name == "linux-x86_64__nvidia-h200__580.159.04.txt")
+        .expect("the capture that the scenario was made from");
+    let real = convert::page(&kept.text, kept.moment).unwrap();
+    let mut found = pages(&real, &ours, &Labels::of_branch(real.branch()));
+    found.retain(|found| {
+        let label = found.split_once(": ").map_or("", |(label, _)| label);
+        !INVENTED.contains(&label) && !INVENTED.contains(&found.as_str())
+    });
+    assert!(found.is_empty(), "{found:#?}");
 }
 
 /// Cells that differ between two pages, after the map between branches.
@@ -292,6 +368,24 @@ fn cells(real: Vec<Cell>, ours: Vec<Cell>, labels: &Labels) -> Vec<String> {
         .collect()
 }
 
+/// The first label that two pages have at another place among those that both have, each once.
+fn order(real: &Page, ours: &Page) -> Option<String> {
+    let paths = |page: &Page| -> Vec<String> {
+        let cells = page.gpus.first().map(Node::cells).unwrap_or_default();
+        cells.into_iter().map(|(path, _)| path).collect()
+    };
+    let (real, ours) = (paths(real), paths(ours));
+    let is_once =
+        |paths: &[String], path: &String| paths.iter().filter(|other| *other == path).count() == 1;
+    let is_shared = |path: &&String| is_once(&real, path) && is_once(&ours, path);
+    let differing = real
+        .iter()
+        .filter(is_shared)
+        .zip(ours.iter().filter(is_shared))
+        .find(|(real, ours)| real != ours);
+    differing.map(|(real, ours)| format!("`{ours}` is printed where `{real}` should be"))
+}
+
 /// The first lines that differ, spacing included.
 fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
     let printed = printed
@@ -330,9 +424,18 @@ fn lines(log: &[&str], printed: &str, labels: &Labels) -> Vec<String> {
 
 #[test]
 fn real_captures_have_the_table_of_nvidia_smi() {
+    check_tables(&captures());
+}
+
+#[test]
+fn kept_captures_have_the_table_of_nvidia_smi() {
+    check_tables(&kept_captures());
+}
+
+fn check_tables(captures: &[Capture]) {
     let driver = Driver::new();
     let mut differences = Vec::new();
-    for capture in captures() {
+    for capture in captures {
         let Some(table) = convert::table(&capture.text, capture.moment) else {
             continue;
         };

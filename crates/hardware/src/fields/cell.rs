@@ -175,12 +175,13 @@ fn plain(value: &Value) -> String {
 /// nvidia-smi's words for a reading that is not there.
 pub fn token(absence: &Absence) -> &'static str {
     match absence {
-        // 25 is a structure that the driver is too old or too new for.
+        // 25 is a structure that the driver is too old or too new for. 27 (not ready) is what an
+        // H200 answers that has never flushed its black box; nvidia-smi 580.159 prints `N/A`.
         Absence::NotSupported
         | Absence::NoCall
         | Absence::NoSymbol
         | Absence::Other(_)
-        | Absence::Code(25) => "N/A",
+        | Absence::Code(25 | 27) => "N/A",
         Absence::NoPermission => "Insufficient Permissions",
         Absence::Deprecated => "Requested functionality has been deprecated",
         Absence::Lost => "GPU is lost",
@@ -346,6 +347,7 @@ mod tests {
         assert_eq!(words(Absence::Lost), "[GPU is lost]");
         assert_eq!(words(Absence::Code(21)), "[Unknown Error]");
         assert_eq!(words(Absence::Code(16)), "[GPU requires reset]");
+        assert_eq!(words(Absence::Code(27)), "[N/A]");
         assert_eq!(nothing(Absence::NoSymbol).text(), "N/A");
     }
 

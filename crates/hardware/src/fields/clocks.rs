@@ -3,6 +3,7 @@
 use super::{
     FieldRow, TextBlock, block,
     cell::{TypedReading, ValueKind, coded, count, enabled, megahertz, no_call, truth, words},
+    health::tells_inactive_rows,
     label, row,
 };
 use crate::Reading;
@@ -214,14 +215,13 @@ const FABRIC: &[FieldRow] = &[
         |gpu| coded(&gpu.fabric.health.incorrect_configuration, &CONFIGURATIONS),
         "incorrect settings of the fabric"
     ),
-    row(
-        "",
-        "fabric.partition_assigned",
-        "fabric.health.partition_assigned",
+    health!(
+        "Partition Assigned",
+        "partition_assigned",
         |gpu| truth(&gpu.fabric.health.is_partition_assigned),
+        "whether the GPU belongs to a partition"
     )
-    .bare()
-    .means("whether the GPU belongs to a partition"),
+    .when(tells_inactive_rows),
 ];
 
 const END: &[FieldRow] = &[

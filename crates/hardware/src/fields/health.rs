@@ -385,6 +385,14 @@ const REMAPPED: &[FieldRow] = &[
     .when(is_remapped)
     .means("rows replaced because of many corrected errors"),
     row(
+        "Remapped Rows > Inactive Correctable Error",
+        "errors.remapped_corrected_inactive",
+        "remapped_rows.correctable_inactive",
+        |gpu| count(&gpu.remapped_rows.corrected_inactive),
+    )
+    .when(|gpu| is_remapped(gpu) && tells_inactive_rows(gpu))
+    .means("replacements for corrected errors that are not in effect yet"),
+    row(
         "Remapped Rows > Uncorrectable Error",
         "errors.remapped_uncorrected",
         "remapped_rows.uncorrectable",
@@ -394,18 +402,12 @@ const REMAPPED: &[FieldRow] = &[
     .when(is_remapped)
     .means("rows replaced because of an uncorrected error"),
     row(
-        "",
-        "errors.remapped_corrected_inactive",
-        "remapped_rows.correctable_inactive",
-        |gpu| count(&gpu.remapped_rows.corrected_inactive),
-    )
-    .means("replacements for corrected errors that are not in effect yet"),
-    row(
-        "",
+        "Remapped Rows > Inactive Uncorrectable Error",
         "errors.remapped_uncorrected_inactive",
         "remapped_rows.uncorrectable_inactive",
         |gpu| count(&gpu.remapped_rows.uncorrected_inactive),
     )
+    .when(|gpu| is_remapped(gpu) && tells_inactive_rows(gpu))
     .means("replacements for uncorrected errors that are not in effect yet"),
     row(
         "Remapped Rows > Pending",
@@ -504,6 +506,14 @@ fn has_repair(gpu: &Gpu) -> bool {
 
 fn is_remapped(gpu: &Gpu) -> bool {
     gpu.remapped_rows.corrected.is_offered()
+}
+
+/// Whether the driver has the call that counts inactive rows apart. nvidia-smi prints the inactive
+/// rows and the fabric's partition in releases whose library has this call (580.159 and 610 were
+/// seen), and neither in one whose library does not (590.48). A GPU that is lost does not tell.
+pub(super) fn tells_inactive_rows(gpu: &Gpu) -> bool {
+    let inactive = &gpu.remapped_rows.corrected_inactive;
+    !matches!(inactive, Reading::Absent(Absence::NoSymbol | Absence::Lost))
 }
 
 fn has_histogram(gpu: &Gpu) -> bool {

@@ -3,8 +3,8 @@
 use super::{
     FieldRow,
     cell::{
-        TypedReading, ValueKind, count, enabled, fine_percent, joules, milliseconds, percent,
-        watts, watts_per_second, words, yes,
+        TypedReading, count, enabled, fine_percent, joules, milliseconds, percent, watts,
+        watts_per_second, words, yes,
     },
     row,
 };
@@ -43,11 +43,10 @@ macro_rules! delayed {
 pub(super) const TABLES: &[&[FieldRow]] = &[POWER, SMOOTHING];
 
 const POWER: &[FieldRow] = &[
-    row("", "", "power.management", |gpu| TypedReading {
-        kind: ValueKind::Flag("Not Supported", "Supported"),
-        ..yes(&gpu.modes.is_power_managed)
+    row("", "", "power.management", |gpu| {
+        enabled(&gpu.modes.is_power_managed)
     })
-    .means("withdrawn"),
+    .means("whether the driver manages the power; withdrawn in drivers from 590 on"),
     row("", "power.draw", "power.draw", |gpu| watts(&gpu.power.draw)).means(
         "power of the board: mean of 1 s on Ampere (but A100) and later, the instant before",
     ),

@@ -5,7 +5,7 @@ use nvml_wrapper::Device;
 
 use super::{Section, source::DeviceSource};
 use crate::{
-    Reading,
+    Absence, Reading,
     nvml::{
         calls,
         field_ids::{SW_POWER_CAP, SYNC_BOOST},
@@ -75,6 +75,7 @@ impl Section for Activity {
         let rates = source.tell(Device::utilization_rates);
         let encoder = source.tell(Device::encoder_stats);
         let capture = source.tell(Device::fbc_stats);
+        let fan_count = source.tell(Device::num_fans).map(u64::from);
         Self {
             gpu_percent: rates.as_ref().map(|rates| u64::from(rates.gpu)),
             memory_percent: rates.map(|rates| u64::from(rates.memory)),
@@ -104,9 +105,12 @@ impl Section for Activity {
                     stats.average_latency,
                 ]
             }),
-            fan_percent: source.tell(|device| device.fan_speed(0)).map(u64::from),
-            fan_count: source.tell(Device::num_fans).map(u64::from),
-            fan_rotations_per_minute: source.tell(|device| device.fan_speed_rpm(0)).map(u64::from),
+            fan_percent: of_first_fan(&fan_count, source.tell(|device| device.fan_speed(0))),
+            fan_rotations_per_minute: of_first_fan(
+                &fan_count,
+                source.tell(|device| device.fan_speed_rpm(0)),
+            ),
+            fan_count,
             performance_state: source
                 .raw(calls::performance_state)
                 .and_then(performance_state),
@@ -118,6 +122,17 @@ impl Section for Activity {
                 .or_else(|| source.raw(calls::supported_clocks_throttle_reasons)),
             event_reason_counters: EventReasonCounters::read(source),
         }
+    }
+}
+
+/// A board without fans refuses the number of the first one as an invalid argument. This is not an
+/// error of the call.
+fn of_first_fan(count: &Reading<u64>, answer: Reading<u32>) -> Reading<u64> {
+    const INVALID_ARGUMENT: Absence = Absence::Code(2);
+    if count.value() == Some(&0) && answer.absence() == Some(&INVALID_ARGUMENT) {
+        Reading::Absent(Absence::NotSupported)
+    } else {
+        answer.map(u64::from)
     }
 }
 
@@ -156,6 +171,19 @@ impl Section for EventReasonCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_board_without_fans_has_no_speed_and_no_error() {
+        let refused = Reading::Absent(Absence::Code(2));
+        let speed = |count: u64| of_first_fan(&Reading::Value(count), refused.clone());
+        assert_eq!(speed(0), Reading::Absent(Absence::NotSupported));
+        assert_eq!(speed(1), Reading::Absent(Absence::Code(2)));
+        let untold = Reading::Absent(Absence::NotSupported);
+        assert_eq!(
+            of_first_fan(&untold, Reading::Value(38)),
+            Reading::Value(38)
+        );
+    }
 
     #[test]
     fn a_state_that_the_driver_does_not_know_is_none() {

@@ -11,7 +11,7 @@ use crate::{
 /// Registration with the fabric manager, and its health.
 #[derive(Clone, Debug)]
 pub struct Fabric {
-    /// 0 not supported, 1 not started, 2 in progress, 3 completed.
+    /// 1 not started, 2 in progress, 3 completed; 0 is "not supported", which is absent here.
     pub state: Reading<u64>,
     /// NVML's return code of the registration, once it is completed.
     pub status: Reading<u64>,
@@ -43,6 +43,9 @@ pub struct NvLink {
     pub version: Reading<u64>,
 }
 
+/// `NVML_GPU_FABRIC_STATE_NOT_SUPPORTED`: also the answer of an NVSwitch board whose guest has no
+/// fabric.
+const NOT_SUPPORTED: u32 = 0;
 /// `NVML_GPU_FABRIC_STATE_COMPLETED`.
 const COMPLETED: u32 = 3;
 
@@ -63,15 +66,13 @@ impl Section for Fabric {
         let part = |say: fn(&FabricInfo) -> Reading<u64>| found.as_ref().and_then(say);
         // The result of the registration is reported once it is completed; for a state that is
         // newer than kiln, too.
-        let joined = found.as_ref().and_then(|found| {
-            if found.state >= COMPLETED {
-                Reading::Value(found)
-            } else {
-                Reading::absent("not completed")
-            }
+        let joined = found.as_ref().and_then(|found| match found.state {
+            NOT_SUPPORTED => Reading::Absent(Absence::NotSupported),
+            state if state < COMPLETED => Reading::absent("not completed"),
+            _ => Reading::Value(found),
         });
         Self {
-            state: part(|found| Reading::Value(u64::from(found.state))),
+            state: part(|found| known(u64::from(found.state))),
             status: joined.as_ref().map(|found| u64::from(found.status)),
             clique_id: joined.as_ref().map(|found| u64::from(found.clique)),
             cluster_uuid: joined.map(|found| uuid(&found.uuid)),

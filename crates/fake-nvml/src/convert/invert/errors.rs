@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, Node, is_code, plain, words};
+use super::{Inverter, Kind, Members, Node, is_code, plain, words};
 use crate::code;
 
 /// Members of `nvmlEccSramErrorStatus_t` and the cells they print in.
@@ -160,6 +160,7 @@ impl Inverter<'_> {
                 self.set(&format!("nvmlDeviceGetRetiredPages_v2/{cause}"), answer);
             }
         }
+        self.inactive_rows();
         // One cell for a whole section.
         for (label, call) in [
             ("Remapped Rows", "nvmlDeviceGetRemappedRows"),
@@ -174,5 +175,50 @@ impl Inverter<'_> {
                 self.set(call, json!({"return": code}));
             }
         }
+    }
+
+    /// The call came with the lines of the inactive rows and of the fabric's partition: a page with
+    /// neither is one of a driver without it.
+    fn inactive_rows(&mut self) {
+        const CALL: &str = "nvmlDeviceGetRemappedRows_v2";
+        const MEMBERS: Members = &[
+            (
+                "corrActiveRemaps",
+                "Remapped Rows > Correctable Error",
+                Kind::Whole,
+            ),
+            (
+                "corrInactiveRemaps",
+                "Remapped Rows > Inactive Correctable Error",
+                Kind::Whole,
+            ),
+            (
+                "uncActiveRemaps",
+                "Remapped Rows > Uncorrectable Error",
+                Kind::Whole,
+            ),
+            (
+                "uncInactiveRemaps",
+                "Remapped Rows > Inactive Uncorrectable Error",
+                Kind::Whole,
+            ),
+            ("bPending", "Remapped Rows > Pending", Kind::Flag),
+            (
+                "bFailureOccurred",
+                "Remapped Rows > Remapping Failure Occurred",
+                Kind::Flag,
+            ),
+        ];
+        let has_line = self
+            .gpu
+            .cell_at("Fabric > Health > Partition Assigned")
+            .is_some();
+        let code = if has_line {
+            code::NOT_SUPPORTED
+        } else {
+            code::FUNCTION_NOT_FOUND
+        };
+        self.set(CALL, json!({"return": code}));
+        self.object(CALL, MEMBERS);
     }
 }
