@@ -20,13 +20,15 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 16] = [
+    const SOURCES: [&str; 18] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "nvrtc.cpp",
+        "kernels_on_cpu.cpp",
         "cuda_kernels.cpp",
         "products.cpp",
+        "narrow_weights.cpp",
         "operations.cpp",
         "attention.cpp",
         "recurrent.cpp",

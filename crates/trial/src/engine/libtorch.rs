@@ -25,6 +25,9 @@ unsafe extern "C" {
     fn kiln_keep_host_memory();
     fn kiln_cuda_branches_forced() -> c_int;
     fn kiln_force_cuda_branches(is_forced: c_int);
+    fn kiln_emulate_cuda_kernels(is_wanted: c_int);
+    fn kiln_begin_pass() -> c_int;
+    fn kiln_end_pass();
     fn kiln_warn_once();
     #[cfg(test)]
     fn kiln_warn(text: *const c_char);
@@ -158,6 +161,33 @@ pub(crate) fn cuda_branches_forced() -> bool {
 pub fn force_cuda_branches(is_forced: bool) {
     // SAFETY: a call without pointers.
     unsafe { kiln_force_cuda_branches(c_int::from(is_forced)) }
+}
+
+/// Makes this thread compute by kiln's own kernels for CUDA on the CPU, where it takes the ways meant
+/// for CUDA, or no longer: for tests. They are slow there.
+pub fn emulate_cuda_kernels(is_wanted: bool) {
+    // SAFETY: a call without pointers.
+    unsafe { kiln_emulate_cuda_kernels(c_int::from(is_wanted)) }
+}
+
+/// A forward and backward pass of this thread, in which weights do not change: those in other
+/// formats than products read are converted all at once.
+#[derive(Debug)]
+pub(crate) struct Pass(());
+
+impl Pass {
+    /// Errors: too little memory.
+    pub(crate) fn begin() -> Result<Self, TrialError> {
+        // SAFETY: a call without pointers.
+        checked(unsafe { kiln_begin_pass() }).map(|()| Self(()))
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        // SAFETY: a call without pointers.
+        unsafe { kiln_end_pass() };
+    }
 }
 
 /// From now on, this thread prints each of libtorch's warnings once in this process: some would

@@ -59,7 +59,7 @@ struct SavedConvolution : Saved {
     if (by_kernels) {
       // With no rectifier the residual's gradient is what came.
       std::tie(of_made, of_scale, of_offset, of_sum) =
-          cuda_kernels::batch_norm_backward(of_output, output, made, {mean, deviation}, scale, /*of_residual=*/has_residual && relu);
+          cuda_kernels::batch_norm_backward(of_output, output, made, {mean, deviation}, scale, offset, relu, /*of_residual=*/has_residual && relu);
       if (!relu) of_sum = of_output;
     } else {
       of_sum = relu ? at::threshold_backward(of_output, output, 0) : of_output;
@@ -133,7 +133,7 @@ int kiln_conv_norm(Tensor *x, Tensor *weight, Tensor *gain, Tensor *shift, Tenso
     }
     give(out, normed);
     if (saved == nullptr) return;
-    if (relu) state->output = normed;
+    if (relu && (residual != nullptr || !state->by_kernels)) state->output = normed;
     state->stride = stride, state->padding = padding;
     state->training = training != 0, state->relu = relu != 0, state->has_residual = residual != nullptr, state->of_input = of_input != 0;
     state->input_sizes = x->sizes().vec();

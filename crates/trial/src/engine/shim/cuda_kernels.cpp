@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernels_on_cpu.h"
 #include "nvrtc.h"
 
 namespace {
@@ -141,7 +142,22 @@ const Compiled &kernels_on(int device, int kind) {
   return place->second;
 }
 
-const Compiled &kernels_of(const Tensor &tensor, at::ScalarType kind) { return kernels_on(tensor.get_device(), number_of(kind)); }
+// Those on the CPU, for tests.
+const Compiled &kernels_on_cpu_of(int kind) {
+  static const auto all = [] {
+    std::array<Compiled, 3> made;
+    for (int kind = 0; kind < 3; kind++) {
+      for (int at = 0; at < KERNELS; at++) made[kind].functions[at] = kernels_on_cpu::find(at, kind);
+      made[kind].processors = 1, made[kind].is_usable = true;
+    }
+    return made;
+  }();
+  return all[kind];
+}
+
+const Compiled &kernels_of(const Tensor &tensor, at::ScalarType kind) {
+  return tensor.is_cuda() ? kernels_on(tensor.get_device(), number_of(kind)) : kernels_on_cpu_of(number_of(kind));
+}
 
 template <typename Argument>
 auto passed(const Argument &argument) {
@@ -154,13 +170,18 @@ auto passed(const Argument &argument) {
 // Starts a kernel of the dtype `kind` on the current stream of the device that `on` is on.
 template <typename... Arguments>
 void start(Kernel kernel, at::ScalarType kind, const Tensor &on, int64_t across, int64_t down, int64_t threads, const Arguments &...arguments) {
+  auto function = kernels_of(on, kind).functions[kernel];
+  auto values = std::make_tuple(passed(arguments)...);
+  if (!on.is_cuda()) {
+    auto call = [&] { std::apply([&](auto... value) { ((void (*)(decltype(value)...))function)(value...); }, values); };
+    return kernels_on_cpu::run((unsigned)across, (unsigned)down, (unsigned)threads, call);
+  }
   c10::DeviceGuard guard(on.device());
   driver().enter(on.get_device());
   auto stream = c10::impl::VirtualGuardImpl(at::kCUDA).getStream(on.device()).native_handle();
-  auto values = std::make_tuple(passed(arguments)...);
   auto places = std::apply([](auto &...value) { return std::array<void *, sizeof...(value)>{(void *)&value...}; }, values);
-  driver().expect_success(NAMES[kernel], driver().launch(kernels_of(on, kind).functions[kernel], (unsigned)across, (unsigned)down, 1, (unsigned)threads, 1, 1,
-                                                         /*shared=*/0, stream, places.data(), nullptr));
+  driver().expect_success(NAMES[kernel], driver().launch(function, (unsigned)across, (unsigned)down, 1, (unsigned)threads, 1, 1, /*shared=*/0, stream,
+                                                         places.data(), nullptr));
 }
 
 constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
@@ -168,6 +189,9 @@ constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
 constexpr int64_t ACROSS = 8, DOWN = 32, THREADS = ACROSS * DOWN;
 constexpr int BLOCKS_PER_PROCESSOR = 4;
 constexpr int64_t MOST_COLUMNS_OF_BLOCKS = 1024;
+
+// As in kernels.cu.
+enum class Rectifier { NONE, BY_OUTPUT, BY_NORM };
 
 int64_t threads_for(int64_t items, int64_t most) { return std::min(most, std::max<int64_t>((items + WARP - 1) / WARP * WARP, WARP)); }
 
@@ -197,7 +221,8 @@ struct Division {
 
 // Counters of blocks that have finished: kernels find and leave them 0. Kernels of one stream run one after the other, and a device has one stream
 // for them. Never freed: at the end of the process CUDA may be gone before.
-const Tensor &counters(const Tensor &on) {
+Tensor counters(const Tensor &on) {
+  if (!on.is_cuda()) return at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt).memory_format(std::nullopt));
   static std::mutex mutex;
   static auto known = new std::map<int, Tensor>();
   std::lock_guard<std::mutex> lock(mutex);
@@ -213,7 +238,8 @@ int64_t rows_of(const Tensor &images) { return images.size(0) * images.size(2) *
 }  // namespace
 
 bool has_cuda_kernels(const Tensor &tensor, at::ScalarType kind) {
-  return tensor.is_cuda() && number_of(kind) >= 0 && kernels_of(tensor, kind).is_usable;
+  bool may_have = tensor.is_cuda() || (takes_cuda_branches(tensor) && kernels_on_cpu::are_wanted());
+  return may_have && number_of(kind) >= 0 && kernels_of(tensor, kind).is_usable;
 }
 
 namespace cuda_kernels {
@@ -260,14 +286,15 @@ Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, co
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gradient, const Tensor &output, const Tensor &x, const BatchNorm &norm,
-                                                               const Tensor &gain, bool of_residual) {
+                                                               const Tensor &gain, const Tensor &shift, bool relu, bool of_residual) {
   Division by(x, rows_of(x), x.size(1));
   auto of_gain = numbers_of(x, by.columns), of_shift = numbers_of(x, by.columns), of_x = at::empty_like(x);
   auto of_sum = of_residual ? at::empty_like(x) : Tensor();
-  start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, by.rows, by.columns, by.parts(x, 2), counters(x),
-        norm.mean, norm.inverse, of_shift, of_gain);
-  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, by.rows, by.columns, norm.mean, norm.inverse, gain,
-        of_shift, of_gain, of_x, of_sum);
+  auto rectifier = (int)(!relu ? Rectifier::NONE : of_residual ? Rectifier::BY_OUTPUT : Rectifier::BY_NORM);
+  start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, by.parts(x, 2),
+        counters(x), norm.mean, norm.inverse, gain, shift, of_shift, of_gain);
+  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, norm.mean, norm.inverse,
+        gain, shift, of_shift, of_gain, of_x, of_sum);
   return {of_x, of_gain, of_shift, of_sum};
 }
 

@@ -26,9 +26,9 @@ bool has_batch_norm(const Tensor &x);
 BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Tensor &running_variance, double epsilon, double momentum);
 // relu(norm of x + residual), the two where asked for: `residual` may be undefined.
 Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu);
-// Gradients of x, gain, shift, and of the residual if it is wanted; `output` is what the rectifier gave, or undefined.
+// Gradients of x, gain, shift, and of the residual if it is wanted. A rectifier's output is needed only where a residual was added before it.
 std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gradient, const Tensor &output, const Tensor &x, const BatchNorm &norm,
-                                                               const Tensor &gain, bool of_residual);
+                                                               const Tensor &gain, const Tensor &shift, bool relu, bool of_residual);
 
 // Sums over the rows of x [rows, columns], f32.
 bool has_column_sums(const Tensor &x);

@@ -1,7 +1,11 @@
-// Kernels of kiln's own, compiled by NVRTC when a trial wants them: where libtorch's kernels read or write a large buffer several times, or copy it
+// Kernels of kiln's own, compiled by NVRTC when a trial wants them (and on the CPU, to test them): where libtorch's kernels read or write a large buffer several times, or copy it
 // to f32, these pass over it once. No header is needed. KIND names the numbers: 0 f32, 1 f16, 2 bf16; all arithmetic is in f32.
 //
 // All rows begin at multiples of 16 bytes, and buffers are read and written 16 bytes at a time.
+
+#ifdef __CUDACC_RTC__
+#define KERNEL extern "C" __global__ void
+#endif
 
 #if KIND == 0
 typedef float Number;
@@ -13,7 +17,10 @@ __device__ inline float power(float x) { return expf(x); }
 typedef unsigned short Number;
 #define PER_PACK 8
 __device__ inline float power(float x) { return __expf(x); }
-#if KIND == 1
+#if KIND == 1 && !defined(__CUDACC_RTC__)
+inline float wide(Number x) { return c10::detail::fp16_ieee_to_fp32_value(x); }
+inline Number narrow(float x) { return c10::detail::fp16_ieee_from_fp32_value(x); }
+#elif KIND == 1
 __device__ inline float wide(Number x) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
@@ -63,7 +70,7 @@ __device__ void add_up(float (&sums)[Count], float (*shared)[32]) {
 
 // A block for each row of logits [rows, classes], whose rows are `stride` apart. losses [rows]: the cross entropy with a target of which
 // `smoothing` is shared by all classes, 0 where it does not count; log_sums [rows]: the logarithm of the sum of the exponentials.
-extern "C" __global__ void loss_forward(const Number *__restrict__ logits, long long stride, int classes, const long long *targets, float smoothing, float *__restrict__ losses,
+KERNEL loss_forward(const Number *__restrict__ logits, long long stride, int classes, const long long *targets, float smoothing, float *__restrict__ losses,
                                         float *__restrict__ log_sums) {
   __shared__ float shared[2][32], most_of_warps[32];
   const Number *row = logits + blockIdx.x * stride;
@@ -116,7 +123,7 @@ extern "C" __global__ void loss_forward(const Number *__restrict__ logits, long 
 
 // The gradient of the logits for the sum of the losses, whose gradient is *gradient: to `out`, which may be the logits themselves. Columns of
 // `out` from `classes` up to `columns` are 0.
-extern "C" __global__ void loss_backward(const Number *logits, long long stride, int classes, const long long *targets, float smoothing,
+KERNEL loss_backward(const Number *logits, long long stride, int classes, const long long *targets, float smoothing,
                                          const float *log_sums, const float *gradient, Number *out, long long out_stride, int columns) {
   const Number *row = logits + blockIdx.x * stride;
   Number *to = out + blockIdx.x * out_stride;
@@ -194,7 +201,7 @@ __device__ bool add_up_channels(float (&sums)[Count][PER_PACK], float *parts, un
 }
 
 // Mean and reciprocal deviation of each channel, and the running mean and variance, moved by `momentum`.
-extern "C" __global__ void norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished, float epsilon, float momentum,
+KERNEL norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished, float epsilon, float momentum,
                                            float *__restrict__ mean, float *__restrict__ inverse, float *__restrict__ running_mean, float *__restrict__ running_variance) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   float sums[2][PER_PACK] = {};
@@ -224,7 +231,7 @@ extern "C" __global__ void norm_statistics(const Number *__restrict__ x, int row
 }
 
 // relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
-extern "C" __global__ void norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean, const float *__restrict__ inverse,
+KERNEL norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean, const float *__restrict__ inverse,
                                       const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   if (pack >= packs) return;
@@ -249,30 +256,54 @@ extern "C" __global__ void norm_apply(const Number *__restrict__ x, const Number
   }
 }
 
-// What a rectifier lets through: `output` is its own, or null where there is none.
-__device__ inline float passed(const Pack &gradient, const Pack &output, bool relu, int one) {
-  return relu && wide(output.each[one]) <= 0.0f ? 0.0f : wide(gradient.each[one]);
-}
+// What a rectifier lets through of the gradient of its output: of none all, else what the output, or the norm that it had (x * scale + offset, as
+// in norm_apply), is above 0 for.
+enum Rectifier { NO_RECTIFIER, BY_OUTPUT, BY_NORM };
 
-// Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers.
-extern "C" __global__ void norm_backward_sums(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts,
-                                              unsigned *__restrict__ finished, const float *__restrict__ mean, const float *__restrict__ inverse, float *__restrict__ of_shift, float *__restrict__ of_gain) {
+__device__ inline float through(float gradient, float output) { return output <= 0.0f ? 0.0f : gradient; }
+
+// The numbers of a pack of channels.
+struct Channels {
+  float mean[PER_PACK], scale[PER_PACK], offset[PER_PACK];
+
+  __device__ Channels(const float *means, const float *inverse, const float *gain, const float *shift, int pack) {
+#pragma unroll
+    for (int one = 0; one < PER_PACK; one++) {
+      int channel = pack * PER_PACK + one;
+      mean[one] = means[channel];
+      scale[one] = inverse[channel] * gain[channel];
+      offset[one] = shift[channel] - means[channel] * scale[one];
+    }
+  }
+
+  __device__ float passed(int rectifier, const Pack &gradient, const Pack &output, const Pack &x, int one) const {
+    float of_output = wide(gradient.each[one]);
+    if (rectifier == BY_OUTPUT) return through(of_output, wide(output.each[one]));
+    if (rectifier == BY_NORM) return through(of_output, wide(narrow(wide(x.each[one]) * scale[one] + offset[one])));
+    return of_output;
+  }
+};
+
+// Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers. `output` is read
+// BY_OUTPUT alone.
+KERNEL norm_backward_sums(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x,
+                                              int rectifier, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished,
+                                              const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain,
+                                              const float *__restrict__ shift, float *__restrict__ of_shift, float *__restrict__ of_gain) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   float sums[2][PER_PACK] = {};
   if (pack < packs) {
-    float middle[PER_PACK];
-#pragma unroll
-    for (int one = 0; one < PER_PACK; one++) middle[one] = mean[pack * PER_PACK + one];
+    Channels of(mean, inverse, gain, shift, pack);
 #pragma unroll 2
     for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
       long long at = (long long)row * packs + pack;
       Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at], made = {};
-      if (output) made = ((const Pack *)output)[at];
+      if (rectifier == BY_OUTPUT) made = ((const Pack *)output)[at];
 #pragma unroll
       for (int one = 0; one < PER_PACK; one++) {
-        float through = passed(of_row, made, output, one);
-        sums[0][one] += through;
-        sums[1][one] += through * (wide(read.each[one]) - middle[one]);
+        float passed = of.passed(rectifier, of_row, made, read, one);
+        sums[0][one] += passed;
+        sums[1][one] += passed * (wide(read.each[one]) - of.mean[one]);
       }
     }
   }
@@ -284,29 +315,30 @@ extern "C" __global__ void norm_backward_sums(const Number *__restrict__ gradien
 }
 
 // Gradient of x, and to of_residual, if it is not null, what comes through the rectifier.
-extern "C" __global__ void norm_backward_apply(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rows, int channels, const float *__restrict__ mean,
-                                               const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ of_shift, const float *__restrict__ of_gain, Number *__restrict__ of_x,
-                                               Number *__restrict__ of_residual) {
+KERNEL norm_backward_apply(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x,
+                                               int rectifier, int rows, int channels, const float *__restrict__ mean, const float *__restrict__ inverse,
+                                               const float *__restrict__ gain, const float *__restrict__ shift, const float *__restrict__ of_shift,
+                                               const float *__restrict__ of_gain, Number *__restrict__ of_x, Number *__restrict__ of_residual) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   if (pack >= packs) return;
-  // of_x = a * through + b * x + c for each channel.
-  float a[PER_PACK], b[PER_PACK], c[PER_PACK];
+  Channels of(mean, inverse, gain, shift, pack);
+  // of_x = scale * passed + b * x + c for each channel.
+  float b[PER_PACK], c[PER_PACK];
 #pragma unroll
   for (int one = 0; one < PER_PACK; one++) {
     int channel = pack * PER_PACK + one;
-    a[one] = gain[channel] * inverse[channel];
-    b[one] = -a[one] * of_gain[channel] * inverse[channel] / rows;
-    c[one] = -a[one] * of_shift[channel] / rows - b[one] * mean[channel];
+    b[one] = -of.scale[one] * of_gain[channel] * inverse[channel] / rows;
+    c[one] = -of.scale[one] * of_shift[channel] / rows - b[one] * of.mean[one];
   }
   for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
     long long at = (long long)row * packs + pack;
     Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at], made = {};
-    if (output) made = ((const Pack *)output)[at];
+    if (rectifier == BY_OUTPUT) made = ((const Pack *)output)[at];
 #pragma unroll
     for (int one = 0; one < PER_PACK; one++) {
-      float through = passed(of_row, made, output, one);
-      of_row.each[one] = narrow(through);
-      read.each[one] = narrow(a[one] * through + b[one] * wide(read.each[one]) + c[one]);
+      float passed = of.passed(rectifier, of_row, made, read, one);
+      of_row.each[one] = narrow(passed);
+      read.each[one] = narrow(of.scale[one] * passed + b[one] * wide(read.each[one]) + c[one]);
     }
     ((Pack *)of_x)[at] = read;
     if (of_residual) ((Pack *)of_residual)[at] = of_row;
@@ -316,7 +348,7 @@ extern "C" __global__ void norm_backward_apply(const Number *__restrict__ gradie
 // Sums of columns -------------------------------------------------------------------------------------------------------------------------
 
 // Of each column of x [rows, columns], a multiple of PER_PACK; sums [columns].
-extern "C" __global__ void column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished, float *__restrict__ sums_of_columns) {
+KERNEL column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished, float *__restrict__ sums_of_columns) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
   float sums[1][PER_PACK] = {};
   if (pack < packs)
@@ -342,7 +374,7 @@ struct alignas(4 * sizeof(Number)) NarrowFour {
 };
 
 // A block for each row of x [rows, width], a thread for each four columns; mean, inverse [rows], the latter of the deviation.
-extern "C" __global__ void layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ shift, int width, float epsilon, Number *__restrict__ out, float *__restrict__ mean,
+KERNEL layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ shift, int width, float epsilon, Number *__restrict__ out, float *__restrict__ mean,
                                               float *__restrict__ inverse) {
   __shared__ float shared[2][1][32];
   bool is_there = threadIdx.x * 4 < width;
@@ -365,7 +397,7 @@ extern "C" __global__ void layer_norm_forward(const float *__restrict__ x, const
 }
 
 // The gradient of x; parts [blocks, 2, width]: those of gain and shift, to be added up over the blocks.
-extern "C" __global__ void layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain, int rows,
+KERNEL layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain, int rows,
                                                int width, float *__restrict__ of_x, float *__restrict__ parts) {
   __shared__ float shared[2][2][32];
   bool is_there = threadIdx.x * 4 < width;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "cuda_kernels.h"
+#include "narrow_weights.h"
 #include "shim.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -46,17 +47,6 @@ int64_t padded_columns(const Tensor &weight, at::ScalarType kind) {
   bool by_tensor_cores = kind == at::kBFloat16 || kind == at::kHalf || (kind == at::kFloat && at::globalContext().allowTF32CuBLAS());
   if (!takes_cuda_branches(weight) || !by_tensor_cores || out % pack == 0 || weight.size(1) % pack != 0 || weight.numel() < FEWEST_WEIGHTS) return out;
   return (out + WHOLE - 1) / WHOLE * WHOLE;
-}
-
-// With rows of 0 after its own: [size, ..] in this dtype.
-Tensor padded(const Tensor &tensor, int64_t size, at::ScalarType kind) {
-  if (tensor.size(0) == size) return as_kind(tensor, kind);
-  auto sizes = tensor.sizes().vec();
-  sizes[0] = size;
-  auto whole = at::empty(sizes, tensor.options().dtype(kind));
-  whole.narrow(0, 0, tensor.size(0)).copy_(tensor);
-  whole.narrow(0, tensor.size(0), size - tensor.size(0)).zero_();
-  return whole;
 }
 
 // rows [n, out] with `columns` columns, those after its own finite: they may lie in its memory already, between the rows.
@@ -275,7 +265,7 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
     auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
     auto columns = padded_columns(*w, kind);
-    auto weight = padded(*w, columns, kind);
+    auto weight = weights_as({*w}, columns, kind);
     auto sizes = x->sizes().vec();
     sizes.back() = w->size(0);
     if (saved == nullptr && is_one_row(rows, weight)) {
@@ -284,7 +274,7 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
       give(out, row);
       return;
     }
-    give(out, product(rows, weight, b == nullptr ? Tensor() : padded(*b, columns, kind)).narrow(1, 0, w->size(0)).view(sizes));
+    give(out, product(rows, weight, b == nullptr ? Tensor() : weights_as({*b}, columns, kind)).narrow(1, 0, w->size(0)).view(sizes));
     if (saved == nullptr) return;
     auto state = std::make_unique<SavedLinear>();
     state->out = w->size(0);
@@ -322,12 +312,7 @@ int kiln_linears(Tensor *x, Tensor *const *weights, int count, int products, Ten
       give(out, row);
       return;
     }
-    state->weights = at::empty({all, x->size(-1)}, (*weights)->options().dtype(kind));
-    int64_t first = 0;
-    for (auto &weight : all_weights) {
-      state->weights.narrow(0, first, weight.size(0)).copy_(weight);
-      first += weight.size(0);
-    }
+    state->weights = weights_as(all_weights, all, kind);
     state->input_sizes = x->sizes().vec();
     state->input_kind = x->scalar_type();
     give(out, product(state->rows, state->weights).view(sizes));

@@ -125,6 +125,10 @@ impl StepState {
         memory: &mut RecurrentMemory,
         divisor: &Divisor,
     ) -> Result<(Tensor<1>, Gradients), TrialError> {
+        #[cfg(feature = "libtorch")]
+        let _pass = (self.device.engine == kiln_core::spec::Engine::Libtorch)
+            .then(crate::engine::libtorch::Pass::begin)
+            .transpose()?;
         let outputs = self.network().forward(batch.input, memory, self.arithmetic);
         self.own_input.map_or(Ok(()), |input| {
             check_outputs(&outputs, batch.target.count(), input)
