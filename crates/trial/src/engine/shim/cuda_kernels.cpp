@@ -249,8 +249,8 @@ std::tuple<Tensor, Tensor> losses(const Tensor &logits, const Tensor &targets, d
   auto found = numbers_of(logits, rows), log_sums = numbers_of(logits, rows);
   auto threads = threads_for(classes / numbers_per_pack(logits.scalar_type()), MOST_THREADS_OF_A_ROW);
   if (rows > 0)
-    start(LOSS_FORWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)logits.stride(0), (int)classes, targets, (float)smoothing, found,
-          log_sums);
+    start(LOSS_FORWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)logits.stride(0), (int)classes, targets, (float)smoothing,
+          found, log_sums);
   return {found, log_sums};
 }
 
@@ -281,7 +281,8 @@ BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Te
 Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu) {
   Division by(x, rows_of(x), x.size(1));
   auto out = at::empty_like(x);
-  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, residual, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain, shift, out);
+  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, residual, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain,
+        shift, out);
   return out;
 }
 
@@ -293,14 +294,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gra
   auto rectifier = (int)(!relu ? Rectifier::NONE : of_residual ? Rectifier::BY_OUTPUT : Rectifier::BY_NORM);
   start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, by.parts(x, 2),
         counters(x), norm.mean, norm.inverse, gain, shift, of_shift, of_gain);
-  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, norm.mean, norm.inverse,
-        gain, shift, of_shift, of_gain, of_x, of_sum);
+  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, norm.mean,
+        norm.inverse, gain, shift, of_shift, of_gain, of_x, of_sum);
   return {of_x, of_gain, of_shift, of_sum};
 }
 
-bool has_column_sums(const Tensor &x) {
-  return has_cuda_kernels(x, x.scalar_type()) && x.is_contiguous() && Division::fits(x, x.size(0), x.size(1));
-}
+bool has_column_sums(const Tensor &x) { return has_cuda_kernels(x, x.scalar_type()) && x.is_contiguous() && Division::fits(x, x.size(0), x.size(1)); }
 
 Tensor column_sums(const Tensor &x) {
   Division by(x, x.size(0), x.size(1));
@@ -317,14 +316,15 @@ bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at
     return tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && (uintptr_t)tensor.const_data_ptr() % 16 == 0;
   };
   auto width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
-  return has_cuda_kernels(x, kind) && is_plain(x) && is_plain(gain) && is_plain(shift) && width % FOUR == 0 && width <= FOUR * MOST_THREADS && rows > 0 &&
-         is_32_bits(rows);
+  return has_cuda_kernels(x, kind) && is_plain(x) && is_plain(gain) && is_plain(shift) && width % FOUR == 0 && width <= FOUR * MOST_THREADS &&
+         rows > 0 && is_32_bits(rows);
 }
 
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind) {
   auto width = x.size(-1), rows = x.numel() / width;
   auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
-  start(LAYER_NORM_FORWARD, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean, inverse);
+  start(LAYER_NORM_FORWARD, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean,
+        inverse);
   return {out, mean, inverse};
 }
 
@@ -334,8 +334,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &gradient, c
   auto kind = gradient.scalar_type();
   auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
   auto of_x = at::empty_like(x), parts = at::empty({blocks, 2, width}, x.options());
-  start(LAYER_NORM_BACKWARD, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows, (int)width, of_x,
-        parts);
+  start(LAYER_NORM_BACKWARD, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows, (int)width,
+        of_x, parts);
   auto sums = at::sum(parts, {0});  // [2, width]
   return {of_x, sums[0], sums[1]};
 }

@@ -1,10 +1,12 @@
-// Kernels of kiln's own, compiled by NVRTC when a trial wants them (and on the CPU, to test them): where libtorch's kernels read or write a large buffer several times, or copy it
-// to f32, these pass over it once. No header is needed. KIND names the numbers: 0 f32, 1 f16, 2 bf16; all arithmetic is in f32.
+// Kernels of kiln's own, compiled by NVRTC when a trial wants them (and on the CPU, to test them): where libtorch's kernels read or write a large
+// buffer several times, or copy it to f32, these pass over it once. No header is needed. KIND names the numbers: 0 f32, 1 f16, 2 bf16; all arithmetic
+// is in f32.
 //
 // All rows begin at multiples of 16 bytes, and buffers are read and written 16 bytes at a time.
 
 #ifdef __CUDACC_RTC__
-#define KERNEL extern "C" __global__ void
+// With at most so many threads in a block.
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #endif
 
 #if KIND == 0
@@ -70,8 +72,9 @@ __device__ void add_up(float (&sums)[Count], float (*shared)[32]) {
 
 // A block for each row of logits [rows, classes], whose rows are `stride` apart. losses [rows]: the cross entropy with a target of which
 // `smoothing` is shared by all classes, 0 where it does not count; log_sums [rows]: the logarithm of the sum of the exponentials.
-KERNEL loss_forward(const Number *__restrict__ logits, long long stride, int classes, const long long *targets, float smoothing, float *__restrict__ losses,
-                                        float *__restrict__ log_sums) {
+KERNEL(512)
+loss_forward(const Number *__restrict__ logits, long long stride, int classes, const long long *targets, float smoothing, float *__restrict__ losses,
+             float *__restrict__ log_sums) {
   __shared__ float shared[2][32], most_of_warps[32];
   const Number *row = logits + blockIdx.x * stride;
   float most = LEAST, sums[2] = {0.0f, 0.0f};  // of exponentials relative to `most`, and of the logits
@@ -123,8 +126,9 @@ KERNEL loss_forward(const Number *__restrict__ logits, long long stride, int cla
 
 // The gradient of the logits for the sum of the losses, whose gradient is *gradient: to `out`, which may be the logits themselves. Columns of
 // `out` from `classes` up to `columns` are 0.
-KERNEL loss_backward(const Number *logits, long long stride, int classes, const long long *targets, float smoothing,
-                                         const float *log_sums, const float *gradient, Number *out, long long out_stride, int columns) {
+KERNEL(512)
+loss_backward(const Number *logits, long long stride, int classes, const long long *targets, float smoothing, const float *log_sums,
+              const float *gradient, Number *out, long long out_stride, int columns) {
   const Number *row = logits + blockIdx.x * stride;
   Number *to = out + blockIdx.x * out_stride;
   long long target = targets[blockIdx.x];
@@ -150,6 +154,7 @@ KERNEL loss_backward(const Number *logits, long long stride, int classes, const 
 // Threads of a block along the channels, PER_PACK each; the others take other rows.
 #define ACROSS 8
 #define DOWN 32
+#define THREADS (ACROSS * DOWN)
 
 // Adds up a block's sums of each channel over its threads of other rows, and over the blocks of other rows: the last block of a column to finish
 // has all. `parts` [blocks down, Count, channels], `finished` [blocks across], which are 0 before and afterwards. Returns whether this is a
@@ -201,8 +206,10 @@ __device__ bool add_up_channels(float (&sums)[Count][PER_PACK], float *parts, un
 }
 
 // Mean and reciprocal deviation of each channel, and the running mean and variance, moved by `momentum`.
-KERNEL norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished, float epsilon, float momentum,
-                                           float *__restrict__ mean, float *__restrict__ inverse, float *__restrict__ running_mean, float *__restrict__ running_variance) {
+KERNEL(THREADS)
+norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished, float epsilon,
+                float momentum, float *__restrict__ mean, float *__restrict__ inverse, float *__restrict__ running_mean,
+                float *__restrict__ running_variance) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   float sums[2][PER_PACK] = {};
   if (pack < packs) {
@@ -231,8 +238,9 @@ KERNEL norm_statistics(const Number *__restrict__ x, int rows, int channels, flo
 }
 
 // relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
-KERNEL norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean, const float *__restrict__ inverse,
-                                      const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
+KERNEL(THREADS)
+norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean,
+           const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   if (pack >= packs) return;
   float scale[PER_PACK], offset[PER_PACK];
@@ -286,10 +294,11 @@ struct Channels {
 
 // Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers. `output` is read
 // BY_OUTPUT alone.
-KERNEL norm_backward_sums(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x,
-                                              int rectifier, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished,
-                                              const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain,
-                                              const float *__restrict__ shift, float *__restrict__ of_shift, float *__restrict__ of_gain) {
+KERNEL(THREADS)
+norm_backward_sums(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rectifier, int rows,
+                   int channels, float *__restrict__ parts, unsigned *__restrict__ finished, const float *__restrict__ mean,
+                   const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, float *__restrict__ of_shift,
+                   float *__restrict__ of_gain) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   float sums[2][PER_PACK] = {};
   if (pack < packs) {
@@ -315,10 +324,11 @@ KERNEL norm_backward_sums(const Number *__restrict__ gradient, const Number *__r
 }
 
 // Gradient of x, and to of_residual, if it is not null, what comes through the rectifier.
-KERNEL norm_backward_apply(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x,
-                                               int rectifier, int rows, int channels, const float *__restrict__ mean, const float *__restrict__ inverse,
-                                               const float *__restrict__ gain, const float *__restrict__ shift, const float *__restrict__ of_shift,
-                                               const float *__restrict__ of_gain, Number *__restrict__ of_x, Number *__restrict__ of_residual) {
+KERNEL(THREADS)
+norm_backward_apply(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rectifier, int rows,
+                    int channels, const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain,
+                    const float *__restrict__ shift, const float *__restrict__ of_shift, const float *__restrict__ of_gain, Number *__restrict__ of_x,
+                    Number *__restrict__ of_residual) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
   if (pack >= packs) return;
   Channels of(mean, inverse, gain, shift, pack);
@@ -348,7 +358,9 @@ KERNEL norm_backward_apply(const Number *__restrict__ gradient, const Number *__
 // Sums of columns -------------------------------------------------------------------------------------------------------------------------
 
 // Of each column of x [rows, columns], a multiple of PER_PACK; sums [columns].
-KERNEL column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished, float *__restrict__ sums_of_columns) {
+KERNEL(THREADS)
+column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished,
+            float *__restrict__ sums_of_columns) {
   int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
   float sums[1][PER_PACK] = {};
   if (pack < packs)
@@ -374,8 +386,9 @@ struct alignas(4 * sizeof(Number)) NarrowFour {
 };
 
 // A block for each row of x [rows, width], a thread for each four columns; mean, inverse [rows], the latter of the deviation.
-KERNEL layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ shift, int width, float epsilon, Number *__restrict__ out, float *__restrict__ mean,
-                                              float *__restrict__ inverse) {
+KERNEL(1024)
+layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ shift, int width, float epsilon,
+                   Number *__restrict__ out, float *__restrict__ mean, float *__restrict__ inverse) {
   __shared__ float shared[2][1][32];
   bool is_there = threadIdx.x * 4 < width;
   long long at = (long long)blockIdx.x * (width / 4) + threadIdx.x;
@@ -397,8 +410,10 @@ KERNEL layer_norm_forward(const float *__restrict__ x, const float *__restrict__
 }
 
 // The gradient of x; parts [blocks, 2, width]: those of gain and shift, to be added up over the blocks.
-KERNEL layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain, int rows,
-                                               int width, float *__restrict__ of_x, float *__restrict__ parts) {
+KERNEL(1024)
+layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ mean,
+                    const float *__restrict__ inverse, const float *__restrict__ gain, int rows, int width, float *__restrict__ of_x,
+                    float *__restrict__ parts) {
   __shared__ float shared[2][2][32];
   bool is_there = threadIdx.x * 4 < width;
   Four scale = {}, of_gain = {}, of_shift = {};

@@ -122,7 +122,7 @@ Number added(Number *place, Number number) {
 
 }  // namespace
 
-#define KERNEL static void
+#define KERNEL(threads) static void
 #define __device__
 #define __shared__ static thread_local
 #define threadIdx thread_index
@@ -178,18 +178,17 @@ namespace of_bf16 {
 #undef PER_PACK
 #undef ACROSS
 #undef DOWN
+#undef THREADS
 #undef IGNORED
 #undef LEAST
 
 bool are_wanted() { return wanted; }
 
 // In the order of `Kernel`.
-#define KERNELS_OF(numbers)                                                                                                                            \
-  {                                                                                                                                                    \
-    (void *)numbers::loss_forward, (void *)numbers::loss_backward, (void *)numbers::norm_statistics, (void *)numbers::norm_apply,                      \
-        (void *)numbers::norm_backward_sums, (void *)numbers::norm_backward_apply, (void *)numbers::column_sums, (void *)numbers::layer_norm_forward, \
-        (void *)numbers::layer_norm_backward                                                                                                           \
-  }
+#define KERNELS_OF(numbers)                                                                                  \
+  {(void *)numbers::loss_forward, (void *)numbers::loss_backward,      (void *)numbers::norm_statistics,     \
+   (void *)numbers::norm_apply,   (void *)numbers::norm_backward_sums, (void *)numbers::norm_backward_apply, \
+   (void *)numbers::column_sums,  (void *)numbers::layer_norm_forward, (void *)numbers::layer_norm_backward}
 
 void *find(int kernel, int kind) {
   static void *const all[3][9] = {KERNELS_OF(of_f32), KERNELS_OF(of_f16), KERNELS_OF(of_bf16)};

@@ -39,13 +39,12 @@ FOR_EACH_PROCESSOR void kiln_dots(const float *rows, const float *x, const float
 
 namespace {
 
-// Columns that a product with weights [out, in] is given: a few more than `out` where tensor cores would otherwise read rows that do not begin at
-// multiples of 16 bytes. With GPT-2's 50,257 words an H200 makes 95 TFLOP/s, and 720 with 50,304.
+// Columns that a product with weights [out, in] is given on CUDA: a few more than `out` where rows would not begin at multiples of 16 bytes. Tensor
+// cores read such rows slowly (with GPT-2's 50,257 words an H200 makes 95 TFLOP/s, and 720 with 50,304), and the kernels of the loss need a copy.
 int64_t padded_columns(const Tensor &weight, at::ScalarType kind) {
   constexpr int64_t FEWEST_WEIGHTS = 1 << 20, WHOLE = 64;
-  auto out = weight.size(0), pack = numbers_per_pack(kind);
-  bool by_tensor_cores = kind == at::kBFloat16 || kind == at::kHalf || (kind == at::kFloat && at::globalContext().allowTF32CuBLAS());
-  if (!takes_cuda_branches(weight) || !by_tensor_cores || out % pack == 0 || weight.size(1) % pack != 0 || weight.numel() < FEWEST_WEIGHTS) return out;
+  auto out = weight.size(0);
+  if (!takes_cuda_branches(weight) || out % numbers_per_pack(kind) == 0 || weight.numel() < FEWEST_WEIGHTS) return out;
   return (out + WHOLE - 1) / WHOLE * WHOLE;
 }
 
