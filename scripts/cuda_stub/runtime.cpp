@@ -267,7 +267,7 @@ void watch_touches() {
 }
 
 // Losses that no kernel has computed are what the memory held before. One that is no number would end the trial.
-const size_t MOST_OF_LOSSES = 1024;
+const size_t MOST_OF_LOSSES = 256;
 void without_nan(float *numbers, size_t count) {
   for (size_t at = 0; at < count; at++)
     if (numbers[at] != numbers[at]) numbers[at] = 0;

@@ -228,6 +228,18 @@ fn values_and_rows() -> Vec<Case> {
                 &[&leaf(&x), &leaf(&w), &leaf(&b)],
             )
         }));
+        cases.push(case(of("layer norm for products"), move |on| {
+            let (x, w, b) = (
+                on.leaf([2, 3, width], 1),
+                on.leaf([width], 2),
+                on.leaf([width], 3),
+            );
+            both_ways(
+                on.ops
+                    .layer_norm_for_products(x.clone(), w.clone(), Some(b.clone())),
+                &[&leaf(&x), &leaf(&w), &leaf(&b)],
+            )
+        }));
         cases.push(case(of("layer norm without bias"), move |on| {
             let (x, w) = (on.leaf([2, 3, width], 1), on.leaf([width], 2));
             both_ways(
@@ -329,29 +341,47 @@ fn large_loss() -> Case {
 /// A layer of so many weights, and so odd an output, that tensor cores would read its rows slowly
 /// (`padded_columns` in `shim/operations.cpp`), and the loss of what it gives.
 fn odd_heads() -> Vec<Case> {
-    let head = |has_bias: bool| {
-        case(
-            format!("a head and its loss, with a bias: {has_bias}"),
-            move |on| {
-                let (x, w) = (on.leaf([2, 3, 1024], 1), on.leaf([1031, 1024], 2));
-                let b = has_bias.then(|| on.leaf([1031], 3));
-                let logits = on.ops.linear(x.clone(), w.clone(), b.clone());
-                let shown = numbers(logits.clone());
-                let targets = on.integers(vec![1030, IGNORED_TARGET, 7, 0, 512, 1029], [6]);
-                let loss = on
-                    .ops
-                    .cross_entropy(logits.reshape([6, 1031]), targets, 0.0);
-                let (of_x, of_w) = (leaf(&x), leaf(&w));
-                let of_b = b.as_ref().map(leaf);
-                let mut leaves: Vec<Leaf<'_>> = vec![&of_x, &of_w];
-                leaves.extend(of_b.as_ref().map(|of_b| of_b as Leaf<'_>));
-                let mut found = both_ways(loss, &leaves);
-                found.push(shown);
-                found
-            },
-        )
+    #[derive(Clone, Copy, Debug)]
+    enum Bias {
+        No,
+        OfTheLayer,
+        /// Added by burn: the loss then has a copy of the logits, whose rows may lie as far apart as
+        /// those of the product.
+        Apart,
+    }
+    let head = |bias: Bias, outputs: usize| {
+        let name = format!("a head of {outputs} outputs and its loss, bias {bias:?}");
+        case(name, move |on| {
+            let (x, w) = (on.leaf([2, 33, 1024], 1), on.leaf([outputs, 1024], 2));
+            let b = on.leaf([outputs], 3);
+            let of_layer = matches!(bias, Bias::OfTheLayer).then(|| b.clone());
+            let mut logits = on.ops.linear(x.clone(), w.clone(), of_layer);
+            if matches!(bias, Bias::Apart) {
+                logits = logits + on.of_products(b.clone()).unsqueeze();
+            }
+            let shown = numbers(logits.clone());
+            let last = outputs as i64 - 1;
+            let targets = [last, IGNORED_TARGET, 7, 0, 512, last - 1].repeat(11);
+            let loss = on.ops.cross_entropy(
+                logits.reshape([66, outputs]),
+                on.integers(targets, [66]),
+                0.0,
+            );
+            let (of_x, of_w, of_b) = (leaf(&x), leaf(&w), leaf(&b));
+            let mut leaves: Vec<Leaf<'_>> = vec![&of_x, &of_w];
+            if !matches!(bias, Bias::No) {
+                leaves.push(&of_b);
+            }
+            let mut found = both_ways(loss, &leaves);
+            found.push(shown);
+            found
+        })
     };
-    vec![head(false), head(true)]
+    vec![
+        head(Bias::No, 1031),
+        head(Bias::OfTheLayer, 1031),
+        head(Bias::Apart, 1087),
+    ]
 }
 
 /// Widths of a head for which libtorch's kernels differ: not a multiple of 8, 8 to 128, one that no

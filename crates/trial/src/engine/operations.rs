@@ -224,6 +224,9 @@ operations! {
     /// epsilon 1e-5 as in PyTorch.
     fn layer_norm [const D: usize](x: Tensor<D>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> Tensor<D>;
 
+    /// As [`Ops::layer_norm`], for products alone to read: it may be in the format of products.
+    fn layer_norm_for_products [const D: usize](x: Tensor<D>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> Tensor<D>;
+
     /// x over the root of its mean square along the last axis, times `weight` [width]. Source:
     /// Zhang & Sennrich 2019 (arXiv 1910.07467); T5 has epsilon 1e-6.
     fn rms_norm(x: Tensor<3>, weight: Tensor<1>) -> Tensor<3>;

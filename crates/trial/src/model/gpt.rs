@@ -82,7 +82,7 @@ impl Gpt {
         let x = ops.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
         let x = ops.dropout(x, self.dropout);
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x, ops)); // [batch, time, width]
-        let x = self.final_norm.forward(x, ops);
+        let x = self.final_norm.forward_for_products(x, ops);
         let head = self.head.as_ref().unwrap_or(&self.token_table);
         ops.linear(x, head.val(), None) // [batch, time, vocabulary]
     }
@@ -100,7 +100,9 @@ impl Gpt {
         for (block, kept) in self.blocks.iter().zip(&mut cache.of_blocks) {
             x = block.go_on(x, kept, ops);
         }
-        let last = self.final_norm.forward(x.narrow(1, time - 1, 1), ops); // [rows, 1, width]
+        let last = self
+            .final_norm
+            .forward_for_products(x.narrow(1, time - 1, 1), ops); // [rows, 1, width]
         let head = self.head.as_ref().unwrap_or(&self.token_table);
         ops.linear(last, head.val(), None).squeeze_dim(1)
     }
@@ -166,11 +168,14 @@ impl Block {
 
     /// x [batch, time, width], and so is the result.
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
-        let branch = self
-            .attention
-            .forward(self.attention_norm.forward(x.clone(), ops), ops);
+        let branch = self.attention.forward(
+            self.attention_norm.forward_for_products(x.clone(), ops),
+            ops,
+        );
         let x = ops.residual(x, ops.dropout(branch, self.dropout));
-        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), ops), ops);
+        let branch = self
+            .mlp
+            .forward(self.mlp_norm.forward_for_products(x.clone(), ops), ops);
         ops.residual(x, ops.dropout(branch, self.dropout))
     }
 }
@@ -179,9 +184,11 @@ impl Block {
     /// x [rows, time, width] after the tokens whose keys and values are kept, where those of x are
     /// added; out the same x. No dropout.
     fn go_on(&self, x: Tensor<3>, kept: &mut KeysValues, ops: Ops) -> Tensor<3> {
-        let normed = self.attention_norm.forward(x.clone(), ops);
+        let normed = self.attention_norm.forward_for_products(x.clone(), ops);
         let x = ops.residual(x, self.attention.go_on(normed, kept, ops));
-        let branch = self.mlp.forward(self.mlp_norm.forward(x.clone(), ops), ops);
+        let branch = self
+            .mlp
+            .forward(self.mlp_norm.forward_for_products(x.clone(), ops), ops);
         ops.residual(x, branch)
     }
 }

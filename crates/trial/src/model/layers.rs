@@ -67,4 +67,10 @@ impl LayerNorm {
     pub fn forward<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
         ops.layer_norm(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
+
+    /// The same for products alone to read.
+    pub(crate) fn forward_for_products<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
+        let bias = self.bias.as_ref().map(Param::val);
+        ops.layer_norm_for_products(x, self.weight.val(), bias)
+    }
 }

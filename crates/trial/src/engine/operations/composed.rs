@@ -181,6 +181,15 @@ impl Operations for ComposedOps {
         }
     }
 
+    fn layer_norm_for_products<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<D> {
+        self.layer_norm(x, weight, bias)
+    }
+
     fn rms_norm(self, x: Tensor<3>, weight: Tensor<1>) -> Tensor<3> {
         let root = (x.clone().square().mean_dim(2) + RMS_NORM_EPSILON).sqrt(); // [batch, time, 1]
         x / root * weight.unsqueeze::<3>()

@@ -164,14 +164,16 @@ impl Operations for FusedOps {
         weight: Tensor<1>,
         bias: Option<Tensor<1>>,
     ) -> Tensor<D> {
-        let operation = Operation::LayerNorm {
-            epsilon: LAYER_NORM_EPSILON,
-            products: self.products,
-        };
-        match bias {
-            Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
-            None => island(operation, [x.into(), weight.into()], None),
-        }
+        layer_norm_island(x, weight, bias, ProductFormat::OfWeights)
+    }
+
+    fn layer_norm_for_products<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<D> {
+        layer_norm_island(x, weight, bias, self.products)
     }
 
     fn rms_norm(self, x: Tensor<3>, weight: Tensor<1>) -> Tensor<3> {
@@ -375,4 +377,20 @@ fn in_eights(mask: Tensor<4>) -> Tensor<4> {
     whole
         .slice_assign([0..batch, 0..heads, 0..time, 0..seen], mask)
         .narrow(3, 0, seen)
+}
+
+fn layer_norm_island<const D: usize>(
+    x: Tensor<D>,
+    weight: Tensor<1>,
+    bias: Option<Tensor<1>>,
+    products: ProductFormat,
+) -> Tensor<D> {
+    let operation = Operation::LayerNorm {
+        epsilon: LAYER_NORM_EPSILON,
+        products,
+    };
+    match bias {
+        Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
+        None => island(operation, [x.into(), weight.into()], None),
+    }
 }

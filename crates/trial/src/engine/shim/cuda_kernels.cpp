@@ -30,7 +30,7 @@ struct Driver {
   int (*context)(void **);
   int (*retain)(void **, int);
   int (*make_current)(void *);
-  int (*name_of_error)(int, const char **);
+  int (*words_of_error)(int, const char **);
 
   Driver() {
     auto library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -48,15 +48,15 @@ struct Driver {
     context = (decltype(context))look_up("cuCtxGetCurrent");
     retain = (decltype(retain))look_up("cuDevicePrimaryCtxRetain");
     make_current = (decltype(make_current))look_up("cuCtxSetCurrent");
-    name_of_error = (decltype(name_of_error))look_up("cuGetErrorName");
+    words_of_error = (decltype(words_of_error))look_up("cuGetErrorString");
   }
 
   void expect_success(const char *what, int status) const {
     if (status == 0) return;
-    const char *name = nullptr;
-    name_of_error(status, &name);
-    // As libtorch writes it, so that memory that has run out is known as such.
-    throw std::runtime_error(std::string("CUDA error: ") + (name ? name : "unknown") + " in " + what);
+    const char *words = nullptr;
+    words_of_error(status, &words);
+    // "out of memory" in libtorch's words, so that it is known as such.
+    throw std::runtime_error(std::string("CUDA error: ") + (words ? words : "unknown") + " in " + what);
   }
 
   // The CUDA runtime makes its context current in a thread with its first call there, which may have come from this thread or not.
@@ -132,8 +132,10 @@ const Compiled &kernels_on(int device, int kind) {
   static std::map<std::pair<int, int>, Compiled> known;
   auto &from = origin();
   std::lock_guard<std::mutex> lock(from.mutex);
+  static const Compiled none;
+  if (from.source.empty()) return none;
   auto [place, is_new] = known.try_emplace({device, kind});
-  if (!is_new || from.source.empty()) return place->second;
+  if (!is_new) return place->second;
   try {
     place->second = compiled_for(device, kind, from.compiler, from.source);
   } catch (const std::exception &error) {
@@ -158,6 +160,9 @@ const Compiled &kernels_on_cpu_of(int kind) {
 const Compiled &kernels_of(const Tensor &tensor, at::ScalarType kind) {
   return tensor.is_cuda() ? kernels_on(tensor.get_device(), number_of(kind)) : kernels_on_cpu_of(number_of(kind));
 }
+
+// Kernels read 16 bytes at a time; a view may begin anywhere.
+Tensor beginning_whole(const Tensor &tensor) { return (uintptr_t)tensor.const_data_ptr() % 16 == 0 ? tensor : tensor.clone(); }
 
 template <typename Argument>
 auto passed(const Argument &argument) {
@@ -280,17 +285,17 @@ BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Te
 
 Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu) {
   Division by(x, rows_of(x), x.size(1));
-  auto out = at::empty_like(x);
-  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, residual, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain,
+  auto out = at::empty_like(x), added = residual.defined() ? beginning_whole(residual) : residual;
+  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, added, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain,
         shift, out);
   return out;
 }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gradient, const Tensor &output, const Tensor &x, const BatchNorm &norm,
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &of_output, const Tensor &output, const Tensor &x, const BatchNorm &norm,
                                                                const Tensor &gain, const Tensor &shift, bool relu, bool of_residual) {
   Division by(x, rows_of(x), x.size(1));
   auto of_gain = numbers_of(x, by.columns), of_shift = numbers_of(x, by.columns), of_x = at::empty_like(x);
-  auto of_sum = of_residual ? at::empty_like(x) : Tensor();
+  auto of_sum = of_residual ? at::empty_like(x) : Tensor(), gradient = beginning_whole(of_output);
   auto rectifier = (int)(!relu ? Rectifier::NONE : of_residual ? Rectifier::BY_OUTPUT : Rectifier::BY_NORM);
   start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, by.parts(x, 2),
         counters(x), norm.mean, norm.inverse, gain, shift, of_shift, of_gain);
@@ -328,9 +333,10 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gai
   return {out, mean, inverse};
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &gradient, const Tensor &x, const Tensor &mean, const Tensor &inverse,
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &of_output, const Tensor &x, const Tensor &mean, const Tensor &inverse,
                                                        const Tensor &gain) {
   auto width = x.size(-1), rows = x.numel() / width;
+  auto gradient = beginning_whole(of_output);
   auto kind = gradient.scalar_type();
   auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
   auto of_x = at::empty_like(x), parts = at::empty({blocks, 2, width}, x.options());

@@ -27,7 +27,7 @@ BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Te
 // relu(norm of x + residual), the two where asked for: `residual` may be undefined.
 Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu);
 // Gradients of x, gain, shift, and of the residual if it is wanted. A rectifier's output is needed only where a residual was added before it.
-std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &gradient, const Tensor &output, const Tensor &x, const BatchNorm &norm,
+std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &of_output, const Tensor &output, const Tensor &x, const BatchNorm &norm,
                                                                const Tensor &gain, const Tensor &shift, bool relu, bool of_residual);
 
 // Sums over the rows of x [rows, columns], f32.
@@ -38,7 +38,7 @@ Tensor column_sums(const Tensor &x);
 bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at::ScalarType kind);
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind);
 // Gradients of x, gain and shift, f32.
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &gradient, const Tensor &x, const Tensor &mean, const Tensor &inverse,
+std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &of_output, const Tensor &x, const Tensor &mean, const Tensor &inverse,
                                                        const Tensor &gain);
 
 }  // namespace cuda_kernels

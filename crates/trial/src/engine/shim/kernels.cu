@@ -119,7 +119,9 @@ loss_forward(const Number *__restrict__ logits, long long stride, int classes, c
   if (target == IGNORED) {
     losses[blockIdx.x] = 0.0f;
   } else {
-    float loss = log_sum - wide(row[target]);
+    // A class that is none has no loss.
+    bool is_class = target >= 0 && target < classes;
+    float loss = is_class ? log_sum - wide(row[target]) : __int_as_float(0x7fffffff);
     losses[blockIdx.x] = smoothing == 0.0f ? loss : (1.0f - smoothing) * loss + smoothing * (log_sum - sums[1] / classes);
   }
 }
@@ -229,7 +231,8 @@ norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__r
   float all[2];
   int channel;
   if (!add_up_channels(sums, parts, finished, channels, all, channel)) return;
-  float away = all[0] / rows, variance = fmaxf(all[1] / rows - away * away, 0.0f), middle = wide(x[channel]) + away;
+  float away = all[0] / rows, variance = all[1] / rows - away * away, middle = wide(x[channel]) + away;
+  if (variance < 0.0f) variance = 0.0f;  // what is no number stays none
   mean[channel] = middle;
   inverse[channel] = rsqrtf(variance + epsilon);
   running_mean[channel] += momentum * (middle - running_mean[channel]);

@@ -42,6 +42,7 @@ struct Block {
   Group all, warps[MOST_THREADS / WARP];
   unsigned slots[2][MOST_THREADS];
   const std::function<void()> *kernel = nullptr;
+  bool is_next_backward = false;
 
   void give_way() { swapcontext(&current->context, &caller); }
 
@@ -81,9 +82,13 @@ void run_block(unsigned threads) {
     thread.context.uc_stack.ss_sp = thread.stack.get(), thread.context.uc_stack.ss_size = STACK, thread.context.uc_link = nullptr;
     makecontext(&thread.context, enter, 0);
   }
+  // Every second block from its last thread to its first: a thread that does not wait for an earlier one shows.
+  bool is_backward = block.is_next_backward;
+  block.is_next_backward = !is_backward;
   for (bool is_left = true; is_left;) {
     is_left = false;
-    for (unsigned at = 0; at < threads; at++) {
+    for (unsigned turn = 0; turn < threads; turn++) {
+      auto at = is_backward ? threads - 1 - turn : turn;
       if (block.threads[at].is_done) continue;
       is_left = true;
       block.current = &block.threads[at];

@@ -50,20 +50,22 @@ Tensor room_for(const std::vector<Tensor> &weights, int64_t size, at::ScalarType
 
 void begin_pass() {
   auto &[is_under_way, wanted] = pass();
-  is_under_way = true;
-  std::vector<Tensor> from, to;
   auto is_left = [](Wanted &one) { return !std::exchange(one.is_used, false); };
   wanted.erase(std::remove_if(wanted.begin(), wanted.end(), is_left), wanted.end());
+  std::vector<Tensor> from, to, made;
   for (auto &one : wanted) {
     std::vector<Tensor> weights;
     for (auto &weight : one.weights)
       if (auto found = weight.lock()) weights.push_back(Tensor(std::move(found)));
     // What is not made now is asked for again, and found missing.
-    if (weights.size() < one.weights.size()) continue;
-    one.made = room_for(weights, one.size, one.kind, to);
-    from.insert(from.end(), weights.begin(), weights.end());
+    bool are_there = weights.size() == one.weights.size();
+    made.push_back(are_there ? room_for(weights, one.size, one.kind, to) : Tensor());
+    if (are_there) from.insert(from.end(), weights.begin(), weights.end());
   }
   if (!from.empty()) at::_foreach_copy_(to, from);
+  // Where there was too little memory, no pass has begun.
+  for (size_t at = 0; at < made.size(); at++) wanted[at].made = made[at];
+  is_under_way = true;
 }
 
 void end_pass() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
 
 #include "cuda_kernels.h"
 #include "narrow_weights.h"
@@ -41,10 +42,12 @@ namespace {
 
 // Columns that a product with weights [out, in] is given on CUDA: a few more than `out` where rows would not begin at multiples of 16 bytes. Tensor
 // cores read such rows slowly (with GPT-2's 50,257 words an H200 makes 95 TFLOP/s, and 720 with 50,304), and the kernels of the loss need a copy.
-int64_t padded_columns(const Tensor &weight, at::ScalarType kind) {
-  constexpr int64_t FEWEST_WEIGHTS = 1 << 20, WHOLE = 64;
+// The weights are copied for it, which few rows do not repay.
+int64_t padded_columns(const Tensor &rows, const Tensor &weight, at::ScalarType kind) {
+  constexpr int64_t FEWEST_ROWS = 64, FEWEST_WEIGHTS = 1 << 20, WHOLE = 64;
   auto out = weight.size(0);
-  if (!takes_cuda_branches(weight) || out % numbers_per_pack(kind) == 0 || weight.numel() < FEWEST_WEIGHTS) return out;
+  bool is_worth_it = takes_cuda_branches(weight) && rows.size(0) >= FEWEST_ROWS && weight.numel() >= FEWEST_WEIGHTS;
+  if (!is_worth_it || out % numbers_per_pack(kind) == 0) return out;
   return (out + WHOLE - 1) / WHOLE * WHOLE;
 }
 
@@ -225,8 +228,10 @@ Tensor side_by_side(const Tensor &logits) {
   bool fits = logits.stride(1) == 1 && logits.stride(0) % pack == 0 && logits.stride(0) >= logits.size(1) && (uintptr_t)logits.const_data_ptr() % 16 == 0;
   if (fits) return logits;
   auto columns = (logits.size(1) + pack - 1) / pack * pack;
-  auto copy = at::empty({logits.size(0), columns}, logits.options()).narrow(1, 0, logits.size(1));
-  return copy.copy_(logits);
+  auto whole = at::empty({logits.size(0), columns}, logits.options());
+  // What lies between the rows may be read with the gradient, which takes this memory.
+  if (columns > logits.size(1)) whole.narrow(1, logits.size(1), columns - logits.size(1)).zero_();
+  return whole.narrow(1, 0, logits.size(1)).copy_(logits);
 }
 
 struct SavedSquaredError : Saved {
@@ -263,7 +268,7 @@ int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Sav
     OutsideOfGraphs outside;
     auto kind = product_kind(products, *w);
     auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
-    auto columns = padded_columns(*w, kind);
+    auto columns = padded_columns(rows, *w, kind);
     auto weight = weights_as({*w}, columns, kind);
     auto sizes = x->sizes().vec();
     sizes.back() = w->size(0);
@@ -468,6 +473,7 @@ int kiln_cross_entropy(Tensor *logits, Tensor *targets, int reuse, double smooth
   return guarded([&] {
     OutsideOfGraphs outside;
     if (has_cuda_kernels(*logits, logits->scalar_type())) {
+      if (targets->scalar_type() != at::kLong) throw std::invalid_argument("targets of a cross entropy are 64-bit integers");
       auto state = std::make_unique<SavedCrossEntropyByKernel>();
       state->logits = side_by_side(*logits), state->targets = targets->contiguous(), state->smoothing = smoothing;
       state->reuse = reuse != 0 || !state->logits.is_same(*logits);
