@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "kernel_names.h"
 #include "kernels_on_cpu.h"
 #include "nvrtc.h"
 
@@ -73,21 +74,6 @@ const Driver &driver() {
   return found;
 }
 
-enum Kernel {
-  LOSS_FORWARD,
-  LOSS_BACKWARD,
-  NORM_STATISTICS,
-  NORM_APPLY,
-  NORM_BACKWARD_SUMS,
-  NORM_BACKWARD_APPLY,
-  COLUMN_SUMS,
-  LAYER_NORM_FORWARD,
-  LAYER_NORM_BACKWARD,
-  KERNELS
-};
-constexpr const char *NAMES[KERNELS] = {"loss_forward",        "loss_backward", "norm_statistics",    "norm_apply",         "norm_backward_sums",
-                                        "norm_backward_apply", "column_sums",   "layer_norm_forward", "layer_norm_backward"};
-
 // Kernels of one dtype on one device.
 struct Compiled {
   std::array<Driver::Function, KERNELS> functions{};
@@ -122,7 +108,7 @@ Compiled compiled_for(int device, int kind, const std::string &compiler, const s
   auto code = compiled_by_nvrtc(compiler.c_str(), source.c_str(), {architecture.c_str(), define.c_str(), "--std=c++17"});
   Driver::Module module = nullptr;
   driver().expect_success("cuModuleLoadData", driver().load(&module, code.data()));
-  for (int at = 0; at < KERNELS; at++) driver().expect_success(NAMES[at], driver().find(&made.functions[at], module, NAMES[at]));
+  for (int at = 0; at < KERNELS; at++) driver().expect_success(KERNEL_NAMES[at], driver().find(&made.functions[at], module, KERNEL_NAMES[at]));
   made.is_usable = true;
   return made;
 }
@@ -175,7 +161,7 @@ auto passed(const Argument &argument) {
 // Starts a kernel of the dtype `kind` on the current stream of the device that `on` is on.
 template <typename... Arguments>
 void start(Kernel kernel, at::ScalarType kind, const Tensor &on, int64_t across, int64_t down, int64_t threads, const Arguments &...arguments) {
-  auto function = kernels_of(on, kind).functions[kernel];
+  auto function = kernels_of(on, kind).functions[(int)kernel];
   auto values = std::make_tuple(passed(arguments)...);
   if (!on.is_cuda()) {
     auto call = [&] { std::apply([&](auto... value) { ((void (*)(decltype(value)...))function)(value...); }, values); };
@@ -185,8 +171,8 @@ void start(Kernel kernel, at::ScalarType kind, const Tensor &on, int64_t across,
   driver().enter(on.get_device());
   auto stream = c10::impl::VirtualGuardImpl(at::kCUDA).getStream(on.device()).native_handle();
   auto places = std::apply([](auto &...value) { return std::array<void *, sizeof...(value)>{(void *)&value...}; }, values);
-  driver().expect_success(NAMES[kernel], driver().launch(function, (unsigned)across, (unsigned)down, 1, (unsigned)threads, 1, 1, /*shared=*/0, stream,
-                                                         places.data(), nullptr));
+  driver().expect_success(KERNEL_NAMES[(int)kernel], driver().launch(function, (unsigned)across, (unsigned)down, 1, (unsigned)threads, 1, 1,
+                                                                     /*shared=*/0, stream, places.data(), nullptr));
 }
 
 constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
@@ -227,12 +213,13 @@ struct Division {
 // Counters of blocks that have finished: kernels find and leave them 0. Kernels of one stream run one after the other, and a device has one stream
 // for them. Never freed: at the end of the process CUDA may be gone before.
 Tensor counters(const Tensor &on) {
-  if (!on.is_cuda()) return at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt).memory_format(std::nullopt));
+  auto made = [&] { return at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt)); };
+  if (!on.is_cuda()) return made();
   static std::mutex mutex;
   static auto known = new std::map<int, Tensor>();
   std::lock_guard<std::mutex> lock(mutex);
   auto &found = (*known)[on.get_device()];
-  if (!found.defined()) found = at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt).memory_format(std::nullopt));
+  if (!found.defined()) found = made();
   return found;
 }
 
@@ -254,8 +241,8 @@ std::tuple<Tensor, Tensor> losses(const Tensor &logits, const Tensor &targets, d
   auto found = numbers_of(logits, rows), log_sums = numbers_of(logits, rows);
   auto threads = threads_for(classes / numbers_per_pack(logits.scalar_type()), MOST_THREADS_OF_A_ROW);
   if (rows > 0)
-    start(LOSS_FORWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)logits.stride(0), (int)classes, targets, (float)smoothing,
-          found, log_sums);
+    start(Kernel::loss_forward, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)logits.stride(0), (int)classes, targets,
+          (float)smoothing, found, log_sums);
   return {found, log_sums};
 }
 
@@ -266,8 +253,8 @@ Tensor of_logits(const Tensor &logits, const Tensor &targets, double smoothing, 
   // The last row of what is reused may end with its last class.
   auto columns = reuse ? classes : stride;
   if (rows > 0)
-    start(LOSS_BACKWARD, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)stride, (int)classes, targets, (float)smoothing, log_sums,
-          gradient, whole, (long long)stride, (int)columns);
+    start(Kernel::loss_backward, logits.scalar_type(), logits, rows, 1, threads, logits, (long long)stride, (int)classes, targets, (float)smoothing,
+          log_sums, gradient, whole, (long long)stride, (int)columns);
   return reuse ? logits : whole.narrow(1, 0, classes);
 }
 
@@ -278,7 +265,7 @@ bool has_batch_norm(const Tensor &x) {
 BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Tensor &running_variance, double epsilon, double momentum) {
   Division by(x, rows_of(x), x.size(1));
   BatchNorm norm{numbers_of(x, by.columns), numbers_of(x, by.columns)};
-  start(NORM_STATISTICS, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 2), counters(x), (float)epsilon,
+  start(Kernel::norm_statistics, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 2), counters(x), (float)epsilon,
         (float)momentum, norm.mean, norm.inverse, running_mean, running_variance);
   return norm;
 }
@@ -286,7 +273,7 @@ BatchNorm batch_statistics(const Tensor &x, const Tensor &running_mean, const Te
 Tensor batch_norm(const Tensor &x, const BatchNorm &norm, const Tensor &gain, const Tensor &shift, const Tensor &residual, bool relu) {
   Division by(x, rows_of(x), x.size(1));
   auto out = at::empty_like(x), added = residual.defined() ? beginning_whole(residual) : residual;
-  start(NORM_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, x, added, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain,
+  start(Kernel::norm_apply, x.scalar_type(), x, by.across, by.down, THREADS, x, added, (int)relu, by.rows, by.columns, norm.mean, norm.inverse, gain,
         shift, out);
   return out;
 }
@@ -297,9 +284,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &of_
   auto of_gain = numbers_of(x, by.columns), of_shift = numbers_of(x, by.columns), of_x = at::empty_like(x);
   auto of_sum = of_residual ? at::empty_like(x) : Tensor(), gradient = beginning_whole(of_output);
   auto rectifier = (int)(!relu ? Rectifier::NONE : of_residual ? Rectifier::BY_OUTPUT : Rectifier::BY_NORM);
-  start(NORM_BACKWARD_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, by.parts(x, 2),
-        counters(x), norm.mean, norm.inverse, gain, shift, of_shift, of_gain);
-  start(NORM_BACKWARD_APPLY, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, norm.mean,
+  start(Kernel::norm_backward_sums, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns,
+        by.parts(x, 2), counters(x), norm.mean, norm.inverse, gain, shift, of_shift, of_gain);
+  start(Kernel::norm_backward_apply, x.scalar_type(), x, by.across, by.down, THREADS, gradient, output, x, rectifier, by.rows, by.columns, norm.mean,
         norm.inverse, gain, shift, of_shift, of_gain, of_x, of_sum);
   return {of_x, of_gain, of_shift, of_sum};
 }
@@ -309,7 +296,7 @@ bool has_column_sums(const Tensor &x) { return has_cuda_kernels(x, x.scalar_type
 Tensor column_sums(const Tensor &x) {
   Division by(x, x.size(0), x.size(1));
   auto sums = numbers_of(x, by.columns);
-  start(COLUMN_SUMS, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 1), counters(x), sums);
+  start(Kernel::column_sums, x.scalar_type(), x, by.across, by.down, THREADS, x, by.rows, by.columns, by.parts(x, 1), counters(x), sums);
   return sums;
 }
 
@@ -328,7 +315,7 @@ bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at
 std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind) {
   auto width = x.size(-1), rows = x.numel() / width;
   auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
-  start(LAYER_NORM_FORWARD, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean,
+  start(Kernel::layer_norm_forward, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean,
         inverse);
   return {out, mean, inverse};
 }
@@ -340,8 +327,8 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &of_output, 
   auto kind = gradient.scalar_type();
   auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
   auto of_x = at::empty_like(x), parts = at::empty({blocks, 2, width}, x.options());
-  start(LAYER_NORM_BACKWARD, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows, (int)width,
-        of_x, parts);
+  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows,
+        (int)width, of_x, parts);
   auto sums = at::sum(parts, {0});  // [2, width]
   return {of_x, sums[0], sums[1]};
 }

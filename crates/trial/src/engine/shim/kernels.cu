@@ -240,35 +240,7 @@ norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__r
   running_variance[channel] += momentum * (unbiased - running_variance[channel]);
 }
 
-// relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
-KERNEL(THREADS)
-norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean,
-           const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
-  if (pack >= packs) return;
-  float scale[PER_PACK], offset[PER_PACK];
-#pragma unroll
-  for (int one = 0; one < PER_PACK; one++) {
-    int channel = pack * PER_PACK + one;
-    scale[one] = inverse[channel] * gain[channel];
-    offset[one] = shift[channel] - mean[channel] * scale[one];
-  }
-  for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-    long long at = (long long)row * packs + pack;
-    Pack read = ((const Pack *)x)[at], added = {};
-    if (residual) added = ((const Pack *)residual)[at];
-#pragma unroll
-    for (int one = 0; one < PER_PACK; one++) {
-      float y = wide(read.each[one]) * scale[one] + offset[one];
-      if (residual) y += wide(added.each[one]);
-      read.each[one] = narrow(relu && y <= 0.0f ? 0.0f : y);
-    }
-    ((Pack *)out)[at] = read;
-  }
-}
-
-// What a rectifier lets through of the gradient of its output: of none all, else what the output, or the norm that it had (x * scale + offset, as
-// in norm_apply), is above 0 for.
+// What a rectifier lets through of the gradient of its output: of none all, else what the output, or the norm that it had, is above 0 for.
 enum Rectifier { NO_RECTIFIER, BY_OUTPUT, BY_NORM };
 
 __device__ inline float through(float gradient, float output) { return output <= 0.0f ? 0.0f : gradient; }
@@ -287,13 +259,36 @@ struct Channels {
     }
   }
 
+  __device__ float normed(const Pack &x, int one) const { return wide(x.each[one]) * scale[one] + offset[one]; }
+
   __device__ float passed(int rectifier, const Pack &gradient, const Pack &output, const Pack &x, int one) const {
     float of_output = wide(gradient.each[one]);
     if (rectifier == BY_OUTPUT) return through(of_output, wide(output.each[one]));
-    if (rectifier == BY_NORM) return through(of_output, wide(narrow(wide(x.each[one]) * scale[one] + offset[one])));
+    if (rectifier == BY_NORM) return through(of_output, wide(narrow(normed(x, one))));
     return of_output;
   }
 };
+
+// relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
+KERNEL(THREADS)
+norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean,
+           const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
+  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
+  if (pack >= packs) return;
+  Channels of(mean, inverse, gain, shift, pack);
+  for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
+    long long at = (long long)row * packs + pack;
+    Pack read = ((const Pack *)x)[at], added = {};
+    if (residual) added = ((const Pack *)residual)[at];
+#pragma unroll
+    for (int one = 0; one < PER_PACK; one++) {
+      float y = of.normed(read, one);
+      if (residual) y += wide(added.each[one]);
+      read.each[one] = narrow(relu && y <= 0.0f ? 0.0f : y);
+    }
+    ((Pack *)out)[at] = read;
+  }
+}
 
 // Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers. `output` is read
 // BY_OUTPUT alone.

@@ -8,6 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "kernel_names.h"
+
 namespace kernels_on_cpu {
 namespace {
 
@@ -189,14 +191,12 @@ namespace of_bf16 {
 
 bool are_wanted() { return wanted; }
 
-// In the order of `Kernel`.
-#define KERNELS_OF(numbers)                                                                                  \
-  {(void *)numbers::loss_forward, (void *)numbers::loss_backward,      (void *)numbers::norm_statistics,     \
-   (void *)numbers::norm_apply,   (void *)numbers::norm_backward_sums, (void *)numbers::norm_backward_apply, \
-   (void *)numbers::column_sums,  (void *)numbers::layer_norm_forward, (void *)numbers::layer_norm_backward}
+#define OF_F32(name) (void *)of_f32::name,
+#define OF_F16(name) (void *)of_f16::name,
+#define OF_BF16(name) (void *)of_bf16::name,
 
 void *find(int kernel, int kind) {
-  static void *const all[3][9] = {KERNELS_OF(of_f32), KERNELS_OF(of_f16), KERNELS_OF(of_bf16)};
+  static void *const all[3][KERNELS] = {{EACH_KERNEL(OF_F32)}, {EACH_KERNEL(OF_F16)}, {EACH_KERNEL(OF_BF16)}};
   return all[kind][kernel];
 }
 

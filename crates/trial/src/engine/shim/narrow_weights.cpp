@@ -27,6 +27,8 @@ struct Wanted {
 struct Pass {
   bool is_under_way = false;
   std::vector<Wanted> wanted;
+  // Where the next one is looked for first: passes ask in one order.
+  size_t next = 0;
 };
 
 Pass &pass() {
@@ -49,7 +51,8 @@ Tensor room_for(const std::vector<Tensor> &weights, int64_t size, at::ScalarType
 }
 
 void begin_pass() {
-  auto &[is_under_way, wanted] = pass();
+  auto &[is_under_way, wanted, next] = pass();
+  next = 0;
   auto is_left = [](Wanted &one) { return !std::exchange(one.is_used, false); };
   wanted.erase(std::remove_if(wanted.begin(), wanted.end(), is_left), wanted.end());
   std::vector<Tensor> from, to, made;
@@ -77,13 +80,16 @@ void end_pass() {
 
 Tensor weights_as(const std::vector<Tensor> &weights, int64_t size, at::ScalarType kind) {
   if (weights.size() == 1 && weights[0].size(0) == size && weights[0].scalar_type() == kind) return weights[0];
-  auto &[is_under_way, wanted] = pass();
+  auto &[is_under_way, wanted, next] = pass();
   if (is_under_way && takes_cuda_branches(weights[0])) {
-    auto known = std::find_if(wanted.begin(), wanted.end(), [&](const Wanted &one) { return one.are(weights, size, kind); });
+    auto is_it = [&](const Wanted &one) { return one.are(weights, size, kind); };
+    auto known = std::find_if(wanted.begin() + next, wanted.end(), is_it);
+    if (known == wanted.end()) known = std::find_if(wanted.begin(), wanted.end(), is_it);
     if (known == wanted.end()) {
       known = wanted.insert(wanted.end(), Wanted{{}, size, kind});
       for (auto &weight : weights) known->weights.push_back(Weight(weight.getIntrusivePtr()));
     }
+    next = known - wanted.begin() + 1;
     known->is_used = true;
     if (known->made.defined()) return known->made;
   }
