@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Node, Page,
-    rules::{CALLS, FIELDS, Kind, LISTS, Members, OBJECTS},
+    rules::{CALLS, FIELDS, Kind, LISTS, Members, OBJECTS, REMAPPED_ROWS},
     words,
 };
 use crate::{Device, Scenario, code};

@@ -978,6 +978,36 @@ pub(super) const LISTS: &[(&str, &[(&str, Kind)])] = &[
 /// A structure's members, each with the label it prints at and how the cell is read.
 pub(super) type Members = &'static [(&'static str, &'static str, Kind)];
 
+/// What `nvmlDeviceGetRemappedRows_v2` answers, and the cells it prints in.
+pub(super) const REMAPPED_ROWS: Members = &[
+    (
+        "corrActiveRemaps",
+        "Remapped Rows > Correctable Error",
+        Kind::Whole,
+    ),
+    (
+        "corrInactiveRemaps",
+        "Remapped Rows > Inactive Correctable Error",
+        Kind::Whole,
+    ),
+    (
+        "uncActiveRemaps",
+        "Remapped Rows > Uncorrectable Error",
+        Kind::Whole,
+    ),
+    (
+        "uncInactiveRemaps",
+        "Remapped Rows > Inactive Uncorrectable Error",
+        Kind::Whole,
+    ),
+    ("bPending", "Remapped Rows > Pending", Kind::Flag),
+    (
+        "bFailureOccurred",
+        "Remapped Rows > Remapping Failure Occurred",
+        Kind::Flag,
+    ),
+];
+
 /// Calls that fill a structure.
 pub(super) const OBJECTS: &[(&str, Members)] = &[
     ("nvmlDeviceGetPdi", &[("value", "GPU PDI", Kind::Whole)]),
@@ -1103,35 +1133,5 @@ pub(super) const OBJECTS: &[(&str, Members)] = &[
             ),
         ],
     ),
-    (
-        "nvmlDeviceGetRemappedRows_v2",
-        &[
-            (
-                "corrActiveRemaps",
-                "Remapped Rows > Correctable Error",
-                Kind::Whole,
-            ),
-            (
-                "corrInactiveRemaps",
-                "Remapped Rows > Inactive Correctable Error",
-                Kind::Whole,
-            ),
-            (
-                "uncActiveRemaps",
-                "Remapped Rows > Uncorrectable Error",
-                Kind::Whole,
-            ),
-            (
-                "uncInactiveRemaps",
-                "Remapped Rows > Inactive Uncorrectable Error",
-                Kind::Whole,
-            ),
-            ("bPending", "Remapped Rows > Pending", Kind::Flag),
-            (
-                "bFailureOccurred",
-                "Remapped Rows > Remapping Failure Occurred",
-                Kind::Flag,
-            ),
-        ],
-    ),
+    ("nvmlDeviceGetRemappedRows_v2", REMAPPED_ROWS),
 ];

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Inverter, Kind, Members, Node, is_code, plain, words};
+use super::{Inverter, Kind, Node, REMAPPED_ROWS, is_code, plain, words};
 use crate::code;
 
 /// Members of `nvmlEccSramErrorStatus_t` and the cells they print in.
@@ -181,34 +181,6 @@ impl Inverter<'_> {
     /// neither is one of a driver without it.
     fn inactive_rows(&mut self) {
         const CALL: &str = "nvmlDeviceGetRemappedRows_v2";
-        const MEMBERS: Members = &[
-            (
-                "corrActiveRemaps",
-                "Remapped Rows > Correctable Error",
-                Kind::Whole,
-            ),
-            (
-                "corrInactiveRemaps",
-                "Remapped Rows > Inactive Correctable Error",
-                Kind::Whole,
-            ),
-            (
-                "uncActiveRemaps",
-                "Remapped Rows > Uncorrectable Error",
-                Kind::Whole,
-            ),
-            (
-                "uncInactiveRemaps",
-                "Remapped Rows > Inactive Uncorrectable Error",
-                Kind::Whole,
-            ),
-            ("bPending", "Remapped Rows > Pending", Kind::Flag),
-            (
-                "bFailureOccurred",
-                "Remapped Rows > Remapping Failure Occurred",
-                Kind::Flag,
-            ),
-        ];
         let has_line = self
             .gpu
             .cell_at("Fabric > Health > Partition Assigned")
@@ -219,6 +191,6 @@ impl Inverter<'_> {
             code::FUNCTION_NOT_FOUND
         };
         self.set(CALL, json!({"return": code}));
-        self.object(CALL, MEMBERS);
+        self.object(CALL, REMAPPED_ROWS);
     }
 }
