@@ -20,7 +20,7 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 18] = [
+    const SOURCES: [&str; 19] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
@@ -28,6 +28,7 @@ mod libtorch {
         "kernels_on_cpu.cpp",
         "cuda_kernels.cpp",
         "products.cpp",
+        "known_sums.cpp",
         "narrow_weights.cpp",
         "operations.cpp",
         "attention.cpp",

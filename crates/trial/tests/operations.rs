@@ -185,6 +185,24 @@ fn products() -> Vec<Case> {
                 &[&leaf(&x), &leaf(&w)],
             )
         }));
+        cases.push(case(of("linear and GELU"), move |on| {
+            let (x, w) = (on.leaf([rows, inputs], 1), on.leaf([outputs, inputs], 2));
+            let b = on.leaf([outputs], 3);
+            // Both ways of the unit, and what lies between.
+            let small = w.clone() * (4.0 / (inputs as f64).sqrt());
+            both_ways(
+                on.ops.linear_gelu(x.clone(), small, Some(b.clone())),
+                &[&leaf(&x), &leaf(&w), &leaf(&b)],
+            )
+        }));
+        cases.push(case(of("linear and GELU without bias"), move |on| {
+            let (x, w) = (on.leaf([2, rows, inputs], 1), on.leaf([outputs, inputs], 2));
+            let small = w.clone() * (4.0 / (inputs as f64).sqrt());
+            both_ways(
+                on.ops.linear_gelu(x.clone(), small, None),
+                &[&leaf(&x), &leaf(&w)],
+            )
+        }));
         cases.push(case(of("two linear layers side by side"), move |on| {
             let (x, v, w) = (
                 on.leaf([2, rows, inputs], 1),
@@ -254,10 +272,6 @@ fn values_and_rows() -> Vec<Case> {
                 &[&leaf(&x), &leaf(&w)],
             )
         }));
-        cases.push(case(of("gelu"), move |on| {
-            let x = on.leaf([4, width], 1);
-            both_ways(on.ops.gelu(on.of_products(x.clone())), &[&leaf(&x)])
-        }));
         cases.push(case(of("relu"), move |on| {
             let x = on.leaf([4, width], 1);
             both_ways(on.ops.relu(on.of_products(x.clone())), &[&leaf(&x)])
@@ -294,6 +308,88 @@ fn values_and_rows() -> Vec<Case> {
                     &[&leaf(&logits)],
                 )
             }));
+        }
+    }
+    cases
+}
+
+/// Sums and their norms, one after the other. What a norm gives its sum is added to what a later sum
+/// gave it, unless the stream is a leaf, and what is given to a branch is known then, unless
+/// somebody else reads the sum.
+fn streams() -> Vec<Case> {
+    #[derive(Clone, Copy, Debug)]
+    enum Readers {
+        SumsAndNorms,
+        /// Also another sum, whose backward pass comes before the norm's or after it.
+        Others {
+            first: bool,
+        },
+        /// The first sum is read by its norm alone.
+        Norm,
+    }
+    let mut cases = Vec::new();
+    for (width, has_bias) in [(8, true), (64, true), (260, true), (64, false)] {
+        for readers in [
+            Readers::SumsAndNorms,
+            Readers::Others { first: true },
+            Readers::Others { first: false },
+            Readers::Norm,
+        ] {
+            for is_leaf in [true, false] {
+                let name = format!(
+                    "a stream of width {width}, a leaf: {is_leaf}, bias {has_bias}, {readers:?}"
+                );
+                cases.push(case(name, move |on| {
+                    let x = on.leaf([2, 17, width], 1);
+                    let stream = if is_leaf { x.clone() } else { x.clone() * 0.75 };
+                    let gains = [2, 3, 4].map(|salt| on.leaf([width], salt));
+                    let shifts = [5, 6, 7].map(|salt| on.leaf([width], salt));
+                    let weights = [8, 9].map(|salt| on.leaf([width, width], salt));
+                    let biases = [11, 12].map(|salt| on.leaf([width], salt));
+                    let shift = |at: usize| has_bias.then(|| shifts[at].clone());
+                    let branch = |normed, at: usize| {
+                        let small = weights[at].clone() * (1.0 / (width as f64).sqrt());
+                        on.ops
+                            .linear(normed, small, has_bias.then(|| biases[at].clone()))
+                    };
+                    let normed =
+                        on.ops
+                            .layer_norm_for_products(stream.clone(), gains[0].clone(), shift(0));
+                    let (first, normed) = on.ops.residual_norm(
+                        stream.clone(),
+                        branch(normed, 0),
+                        gains[1].clone(),
+                        shift(1),
+                    );
+                    let stream = match readers {
+                        Readers::Norm => stream,
+                        _ => first.clone(),
+                    };
+                    let (mut last, normed) =
+                        on.ops
+                            .residual_norm(stream, branch(normed, 1), gains[2].clone(), shift(2));
+                    if let Readers::Others { first: is_first } = readers {
+                        let constant = on.of_products(on.constant([2, 17, width], 10));
+                        let other = on.ops.residual(first, constant);
+                        last = if is_first { other + last } else { last + other };
+                    }
+                    let out = on.ops.residual(last, on.of_products(normed));
+                    let readers: Vec<OwnLeaf> = gains
+                        .iter()
+                        .chain(shifts.iter().chain(&biases).filter(|_| has_bias))
+                        .map(|vector| Box::new(leaf(vector)) as OwnLeaf)
+                        .chain(
+                            weights
+                                .iter()
+                                .map(|matrix| Box::new(leaf(matrix)) as OwnLeaf),
+                        )
+                        .collect();
+                    let of_x = leaf(&x);
+                    let mut leaves: Vec<Leaf<'_>> = vec![&of_x];
+                    leaves.extend(readers.iter().map(|reader| &**reader as Leaf<'_>));
+                    both_ways(out, &leaves)
+                }));
+            }
         }
     }
     cases
@@ -408,6 +504,21 @@ fn attentions() -> Vec<Case> {
                 &[&leaf(&qkv)],
             )
         }));
+        cases.push(case(
+            of("causal attention of what a layer gives"),
+            move |on| {
+                let inner = heads * width;
+                let (x, w) = (on.leaf([2, time, 24], 1), on.leaf([3 * inner, 24], 2));
+                let b = on.leaf([3 * inner], 3);
+                let scale = (width as f64).powf(-0.25) * 0.25;
+                let bias = Some(b.clone() * scale);
+                let qkv = on.ops.linear(x.clone(), w.clone() * scale, bias);
+                both_ways(
+                    on.ops.causal_attention(qkv, heads, 0.0),
+                    &[&leaf(&x), &leaf(&w), &leaf(&b)],
+                )
+            },
+        ));
         for (has_bias, has_mask) in [(true, true), (true, false), (false, true), (false, false)] {
             let with = match (has_bias, has_mask) {
                 (true, true) => "a bias and a mask",
@@ -771,6 +882,12 @@ fn heads_of_an_odd_number_of_outputs_equal_composed_ones() {
 #[test]
 fn norms_and_what_works_on_values_equal_composed_ones() {
     equal_composed_ones(&values_and_rows());
+}
+
+#[test]
+fn sums_and_their_norms_equal_composed_ones() {
+    // Three narrow products, one after the other.
+    equal_within(&streams(), [0.03, 0.06]);
 }
 
 #[test]

@@ -11,7 +11,10 @@ use kiln_core::{
 };
 use kiln_trial::{
     data::HostBatch,
-    engine::recorder::{RecordedOperator, record_operators, work_by_name},
+    engine::{
+        libtorch::emulate_cuda_kernels,
+        recorder::{RecordedOperator, record_operators, work_by_name},
+    },
     train::Learner,
 };
 
@@ -295,6 +298,45 @@ fn a_step_asks_for_as_many_operators_as_are_known() {
         (name, count(&reference, Precision::F32), in_bf16)
     });
     assert_eq!(found, OPERATORS);
+}
+
+/// By kernels of kiln's own, which are not libtorch's operators: a block's sums, their norms and
+/// the gradients of both, and a layer's GELU with the gradient of its bias.
+#[test]
+fn a_step_by_kernels_asks_for_no_operator_that_they_replace() {
+    let _alone = alone_with_the_generator_of(Engine::Libtorch);
+    let _forced = Forced::begin();
+    emulate_cuda_kernels(true);
+    let reference = named("gpt");
+    let file = trial(&reference, Precision::AmpBf16);
+    let ([one, _], _) = two_steps(&file, learner(&reference, &file), reference.batch);
+    emulate_cuda_kernels(false);
+    let work = work_by_name(&one);
+    for replaced in [
+        "aten::gelu_backward",
+        "aten::native_layer_norm",
+        "aten::native_layer_norm_backward",
+        "aten::sum",
+        "aten::threshold_backward",
+    ] {
+        assert!(!work.contains_key(replaced), "{work:#?}");
+    }
+    // Attention has none: the one is of the norms of gradients.
+    assert_eq!(work["aten::cat"], 1, "{work:#?}");
+    // The stream is f32; positions are added to it.
+    const NUMBERS_OF_STREAM: i64 = 4 * 16 * 32;
+    let reads_stream = |operator: &&RecordedOperator| {
+        operator.inputs.iter().any(|input| {
+            input.kind == "Float" && input.shape.iter().product::<i64>() == NUMBERS_OF_STREAM
+        })
+    };
+    let of_stream: Vec<&str> = one
+        .iter()
+        .filter(reads_stream)
+        .map(|operator| operator.name.as_str())
+        .filter(|name| name.contains("add") || name.contains("copy"))
+        .collect();
+    assert_eq!(of_stream, ["aten::add_"], "{work:#?}");
 }
 
 /// Each copy from the host makes the GPU wait, and there would be two for each step and two for

@@ -7,12 +7,16 @@
     reason = "burn-tch ends with burn 0.22, which this package pins"
 )]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    cell::Cell,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use burn::{
     backend::{
         Autodiff, LibTorch,
         autodiff::{
+            NodeId,
             checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
             grads::Gradients,
             ops::{Backward, Ops, OpsKind},
@@ -24,8 +28,8 @@ use burn::{
 use burn_tch::TchTensor;
 
 use super::kernels::{
-    self, AttentionSettings, ConvSettings, Operation, SavedForward, biased_attention, conv_norm,
-    forward, lstm,
+    self, AttentionSettings, ConvSettings, NormSettings, Operation, Role, SavedForward,
+    biased_attention, conv_norm, forward, lstm, residual_norm,
 };
 use super::{error_from_text, precision::ProductFormat};
 use crate::error::TrialError;
@@ -48,10 +52,16 @@ impl State {
         }
     }
 
+    fn role(&self) -> Role {
+        let saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        saved.as_ref().map_or(Role::Other, SavedForward::role)
+    }
+
     /// Errors: it was called before; what was saved may be written over by then.
     fn backward(
         &self,
         gradient: &tch::Tensor,
+        added: Option<&tch::Tensor>,
         count: usize,
     ) -> Result<Vec<Option<tch::Tensor>>, TrialError> {
         let saved = self
@@ -66,8 +76,13 @@ impl State {
                     .to_owned(),
             )
         })?;
-        saved.backward(gradient, count)
+        saved.backward(gradient, added, count)
     }
+}
+
+thread_local! {
+    /// The stream that the last sum of this thread's backward passes has given its gradient to.
+    static STREAM: Cell<Option<NodeId>> = const { Cell::new(None) };
 }
 
 #[derive(Debug)]
@@ -78,7 +93,19 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 
     fn backward(self, ops: Ops<State, N>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<LibTorch>(&ops.node);
-        let found = or_panic(ops.state.backward(&gradient.tensor, N));
+        let role = ops.state.role();
+        // The norm of a stream adds what the sum further on gave that stream: burn would by a pass
+        // over both. Nobody but the one who made the stream reads it later; a leaf's stays.
+        let added = ops.parents[0]
+            .as_ref()
+            .filter(|stream| {
+                role == Role::Norm && STREAM.get() == Some(stream.id) && !stream.parents.is_empty()
+            })
+            .map(|stream| grads.consume::<LibTorch>(stream).tensor);
+        let found = or_panic(ops.state.backward(&gradient.tensor, added.as_ref(), N));
+        if role == Role::Sum {
+            STREAM.set(ops.parents[0].as_ref().map(|stream| stream.id));
+        }
         for (parent, found) in ops.parents.into_iter().zip(found) {
             if let (Some(parent), Some(found)) = (parent, found) {
                 // A gradient that is passed on as it came shares its memory; burn must know.
@@ -93,7 +120,9 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
-        Operation::Linear { products } | Operation::Linears { products }
+        Operation::Linear { products }
+        | Operation::LinearGelu { products }
+        | Operation::Linears { products }
             if products
                 .kind()
                 .is_some_and(|kind| kind != inputs[0].tensor.kind()) =>
@@ -101,10 +130,10 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
             Vec::new()
         }
         Operation::Linear { .. }
+        | Operation::LinearGelu { .. }
         | Operation::Linears { .. }
         | Operation::LayerNorm { .. }
-        | Operation::RmsNorm { .. }
-        | Operation::Gelu => {
+        | Operation::RmsNorm { .. } => {
             vec![inputs[0].clone()]
         }
         Operation::CausalAttention { .. } | Operation::MaxPool => {
@@ -150,6 +179,36 @@ pub(super) fn island<const N: usize, const D: usize>(
             held,
         }
     })
+}
+
+/// A sum and its layer norm: `inputs` are stream, branch, gain and shift. Out: stream + branch, and
+/// the norm of it, which is an operation on that sum.
+pub(super) fn residual_norm_island(
+    [stream, branch, gain, shift]: [FloatInput; 4],
+    settings: NormSettings,
+) -> (Tensor<3>, Tensor<3>) {
+    let is_tracked = [&stream, &branch, &gain, &shift].map(FloatInput::is_autodiff);
+    let save = is_tracked.contains(&true);
+    let [(sum, of_sum), (normed, of_norm)] = {
+        let inputs = [&stream, &branch, &gain, &shift].map(|input| &input.plain().tensor);
+        or_panic(residual_norm(inputs, settings, save))
+    };
+    let sum: Tensor<3> = around([stream, branch], |_, save| Ran {
+        output: TchTensor::new(sum),
+        saved: of_sum.filter(|_| save),
+        held: Vec::new(),
+    });
+    let normed = around([sum.clone().into(), gain, shift], |inputs, save| Ran {
+        output: TchTensor::new(normed),
+        saved: of_norm.filter(|_| save),
+        // The norm's backward pass reads the sum.
+        held: if save {
+            vec![inputs[0].clone()]
+        } else {
+            Vec::new()
+        },
+    });
+    (sum, normed)
 }
 
 /// LSTM layers: x [batch, time, in] and four weights per layer; `states`, hidden and cell [layers,
@@ -323,6 +382,13 @@ impl FloatInput {
         matches!(self, Self::Tracked(_))
     }
 
+    fn plain(&self) -> &TchTensor {
+        match self {
+            Self::Plain(tensor) => tensor,
+            Self::Tracked(tensor) => tensor.primitive(),
+        }
+    }
+
     fn into_plain(self) -> TchTensor {
         match self {
             Self::Plain(tensor) => tensor,
@@ -459,7 +525,7 @@ mod tests {
                 all.extend(
                     saved
                         .unwrap()
-                        .backward(&gradient, inputs.len())
+                        .backward(&gradient, None, inputs.len())
                         .unwrap()
                         .into_iter()
                         .map(Option::unwrap),
@@ -497,7 +563,7 @@ mod tests {
         .unwrap();
         let state = State::new(saved.unwrap(), Vec::new());
         let copy = state.clone();
-        let first = state.backward(&loss.ones_like(), 1).unwrap();
+        let first = state.backward(&loss.ones_like(), None, 1).unwrap();
         assert!(
             (first[0]
                 .as_ref()
@@ -510,7 +576,7 @@ mod tests {
         );
         for again in [&state, &copy] {
             let error = again
-                .backward(&loss.ones_like(), 1)
+                .backward(&loss.ones_like(), None, 1)
                 .unwrap_err()
                 .to_string();
             assert!(error.starts_with("a second backward pass"), "{error}");

@@ -29,6 +29,14 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_linear_gelu(
+        x: Handle,
+        w: Handle,
+        b: Handle,
+        products: c_int,
+        out: *mut Handle,
+        saved: *mut *mut CSaved,
+    ) -> c_int;
     fn kiln_product(left: Handle, right: Handle, out: *mut Handle) -> c_int;
     fn kiln_linears(
         x: Handle,
@@ -72,7 +80,6 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
-    fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_relu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_dropout(
         x: Handle,
@@ -85,6 +92,18 @@ unsafe extern "C" {
         branch: Handle,
         out: *mut Handle,
         saved: *mut *mut CSaved,
+    ) -> c_int;
+    fn kiln_residual_norm(
+        stream: Handle,
+        branch: Handle,
+        weight: Handle,
+        bias: Handle,
+        epsilon: f64,
+        products: c_int,
+        sum: *mut Handle,
+        normed: *mut Handle,
+        saved_sum: *mut *mut CSaved,
+        saved_norm: *mut *mut CSaved,
     ) -> c_int;
     fn kiln_cross_entropy(
         logits: Handle,
@@ -136,13 +155,25 @@ unsafe extern "C" {
         last_cell: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_role(saved: *const CSaved) -> c_int;
     fn kiln_backward(
         saved: *mut CSaved,
         gradient: Handle,
+        added: Handle,
         results: *mut Handle,
         count: c_int,
     ) -> c_int;
     fn kiln_forget(saved: *mut CSaved);
+}
+
+/// What an operation is for the stream of a residual network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Other = 0,
+    /// Its backward pass gives the gradient on to the stream, its first input.
+    Sum = 1,
+    /// Its backward pass adds what its first input has got of its gradient already.
+    Norm = 2,
 }
 
 /// State that a forward pass saved for its backward pass, which consumes it.
@@ -165,20 +196,32 @@ impl Drop for SavedForward {
 }
 
 impl SavedForward {
-    /// Gradients of the operation's first `count` inputs; `None` where there is none. Some
-    /// operations write over what they saved, so it cannot run twice.
+    pub(super) fn role(&self) -> Role {
+        // SAFETY: the pointer came from the shim, which only reads there.
+        match unsafe { kiln_role(self.0.as_ptr()) } {
+            1 => Role::Sum,
+            2 => Role::Norm,
+            _ => Role::Other,
+        }
+    }
+
+    /// Gradients of the operation's first `count` inputs; `None` where there is none. `added` is
+    /// what the first of them has got already, for a [`Role::Norm`]. Some operations write over
+    /// what they saved, so it cannot run twice.
     pub(super) fn backward(
         self,
         gradient: &Tensor,
+        added: Option<&Tensor>,
         count: usize,
     ) -> Result<Vec<Option<Tensor>>, TrialError> {
         let mut results = vec![ptr::null_mut(); count];
         // SAFETY: `results` has room for `count` handles; the handles written are new and owned
-        // here.
+        // here; that of `added` may be null.
         let code = unsafe {
             kiln_backward(
                 self.0.as_ptr(),
                 handle(gradient),
+                added.map_or(ptr::null_mut(), handle),
                 results.as_mut_ptr(),
                 count as c_int,
             )
@@ -199,6 +242,10 @@ pub(super) enum Operation {
     Linear {
         products: ProductFormat,
     },
+    /// As `Linear`, and GELU of it.
+    LinearGelu {
+        products: ProductFormat,
+    },
     /// `[x, weight, …]`, the products side by side.
     Linears {
         products: ProductFormat,
@@ -215,7 +262,6 @@ pub(super) enum Operation {
         epsilon: f64,
         products: ProductFormat,
     },
-    Gelu,
     Relu,
     Dropout {
         probability: f64,
@@ -271,6 +317,14 @@ pub(super) fn forward(
                 out_place,
                 saved,
             ),
+            Operation::LinearGelu { products } => kiln_linear_gelu(
+                input(0),
+                input(1),
+                input(2),
+                products as c_int,
+                out_place,
+                saved,
+            ),
             Operation::Linears { products } => {
                 let weights: Vec<Handle> =
                     inputs.iter().skip(1).map(|tensor| handle(tensor)).collect();
@@ -296,7 +350,6 @@ pub(super) fn forward(
                 out_place,
                 saved,
             ),
-            Operation::Gelu => kiln_gelu(input(0), out_place, saved),
             Operation::Relu => kiln_relu(input(0), out_place, saved),
             Operation::Dropout { probability } => {
                 kiln_dropout(input(0), probability, out_place, saved)
@@ -321,6 +374,56 @@ pub(super) fn forward(
     checked(code)?;
     // SAFETY: on success `out` is a new handle.
     Ok((unsafe { Tensor::from_ptr(out) }, saved))
+}
+
+/// Settings of a layer norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct NormSettings {
+    pub(super) epsilon: f64,
+    /// Of the products that read the norm's output, which may be in their format.
+    pub(super) products: ProductFormat,
+}
+
+/// A tensor, and what the backward pass of the operation that made it needs.
+pub(super) type Made = (Tensor, Option<SavedForward>);
+
+/// The forward passes of a sum and of its layer norm: `inputs` are stream, branch, weight and bias.
+/// Out come both, the second as one of the sum, the weight and the bias.
+pub(super) fn residual_norm(
+    inputs: [&Tensor; 4],
+    settings: NormSettings,
+    save: bool,
+) -> Result<[Made; 2], TrialError> {
+    let [stream, branch, weight, bias] = inputs.map(handle);
+    let (mut sum, mut normed) = (ptr::null_mut(), ptr::null_mut());
+    let mut states: [*mut CSaved; 2] = [ptr::null_mut(); 2];
+    let [saved_sum, saved_norm] = states.each_mut().map(|state| {
+        if save {
+            &raw mut *state
+        } else {
+            ptr::null_mut()
+        }
+    });
+    // SAFETY: the handles are borrowed from live tensors for the call; the rest are places.
+    let code = unsafe {
+        kiln_residual_norm(
+            stream,
+            branch,
+            weight,
+            bias,
+            settings.epsilon,
+            settings.products as c_int,
+            &raw mut sum,
+            &raw mut normed,
+            saved_sum,
+            saved_norm,
+        )
+    };
+    let [of_sum, of_norm] = states.map(|state| NonNull::new(state).map(SavedForward));
+    checked(code)?;
+    // SAFETY: on success both are new handles.
+    let [sum, normed] = [sum, normed].map(|out| unsafe { Tensor::from_ptr(out) });
+    Ok([(sum, of_sum), (normed, of_norm)])
 }
 
 /// Settings of attention with a bias.

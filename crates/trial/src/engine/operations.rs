@@ -210,6 +210,9 @@ operations! {
     /// under mixed precision.
     fn linear [const D: usize](x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D>;
 
+    /// The Gaussian error linear unit, by the error function, of [`Ops::linear`].
+    fn linear_gelu [const D: usize](x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D>;
+
     /// left right: [n, k] and [k, m] to [n, m], in their own format. Not part of any graph.
     fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2>;
 
@@ -252,9 +255,6 @@ operations! {
     /// The larger of each value and 0.
     fn relu [const D: usize](x: Tensor<D>) -> Tensor<D>;
 
-    /// Gaussian error linear unit, by the error function.
-    fn gelu [const D: usize](x: Tensor<D>) -> Tensor<D>;
-
     /// The `count` largest values of each row of x [rows, columns], the largest first, and their
     /// columns; both [rows, count]. Not part of any graph.
     fn largest(x: Tensor<2>, count: usize) -> (Tensor<2>, Tensor<2, Int>);
@@ -266,6 +266,9 @@ operations! {
     /// stream + branch, both [batch, time, width]; the stream stays f32 when the branch is
     /// narrower.
     fn residual(stream: Tensor<3>, branch: Tensor<3>) -> Tensor<3>;
+
+    /// [`Ops::residual`], and [`Ops::layer_norm_for_products`] of it.
+    fn residual_norm(stream: Tensor<3>, branch: Tensor<3>, weight: Tensor<1>, bias: Option<Tensor<1>>) -> (Tensor<3>, Tensor<3>);
 
     /// LSTM layers, one on top of the other, from `state` or from zeros; dropout between them in
     /// training. x [batch, time, in]; out: the last layer's outputs [batch, time, hidden] and the

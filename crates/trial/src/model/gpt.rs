@@ -81,10 +81,34 @@ impl Gpt {
         let positions = self.positions(time).unsqueeze::<3>(); // [1, time, width]
         let x = ops.embedding(self.token_table.val(), tokens) + positions; // [batch, time, width]
         let x = ops.dropout(x, self.dropout);
-        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, ops)); // [batch, time, width]
-        let x = self.final_norm.forward_for_products(x, ops);
+        let normed = self.through_blocks(x, ops, |_, attention, normed| {
+            attention.forward(normed, ops)
+        });
         let head = self.head.as_ref().unwrap_or(&self.token_table);
-        ops.linear(x, head.val(), None) // [batch, time, vocabulary]
+        ops.linear(normed, head.val(), None) // [batch, time, vocabulary]
+    }
+
+    /// The final norm of what the blocks make of x [batch, time, width]. `attend` is the attention
+    /// of the block of this number. Each norm comes with the sum that it reads.
+    fn through_blocks(
+        &self,
+        x: Tensor<3>,
+        ops: Ops,
+        mut attend: impl FnMut(usize, &Attention, Tensor<3>) -> Tensor<3>,
+    ) -> Tensor<3> {
+        let norms = self.blocks.iter().map(|block| &block.attention_norm);
+        let mut norms = norms.chain([&self.final_norm]);
+        let first = norms.next().expect("the final norm is there");
+        let (mut x, mut normed) = (x.clone(), first.forward_for_products(x, ops));
+        for (at, (block, next)) in self.blocks.iter().zip(norms).enumerate() {
+            let branch = attend(at, &block.attention, normed);
+            (x, normed) = block
+                .mlp_norm
+                .forward_sum(x, block.dropped(branch, ops), ops);
+            let branch = block.mlp.forward(normed, ops);
+            (x, normed) = next.forward_sum(x, block.dropped(branch, ops), ops);
+        }
+        normed
     }
 
     /// Logits [rows, vocabulary] of what follows `tokens` [rows, time], which come after those in
@@ -93,16 +117,13 @@ impl Gpt {
     pub fn go_on(&self, tokens: Tensor<2, Int>, cache: &mut GptCache, ops: Ops) -> Tensor<2> {
         let [_, time] = tokens.dims();
         let positions = self.places(cache.seen(), time).unsqueeze::<3>(); // [1, time, width]
-        let mut x = ops.embedding(self.token_table.val(), tokens) + positions; // [rows, time, width]
-        cache
-            .of_blocks
-            .resize_with(self.blocks.len(), KeysValues::default);
-        for (block, kept) in self.blocks.iter().zip(&mut cache.of_blocks) {
-            x = block.go_on(x, kept, ops);
-        }
-        let last = self
-            .final_norm
-            .forward_for_products(x.narrow(1, time - 1, 1), ops); // [rows, 1, width]
+        let x = ops.embedding(self.token_table.val(), tokens) + positions; // [rows, time, width]
+        let all = &mut cache.of_blocks;
+        all.resize_with(self.blocks.len(), KeysValues::default);
+        let normed = self.through_blocks(x, ops, |at, attention, normed| {
+            attention.go_on(normed, &mut all[at], ops)
+        });
+        let last = normed.narrow(1, time - 1, 1); // [rows, 1, width]
         let head = self.head.as_ref().unwrap_or(&self.token_table);
         ops.linear(last, head.val(), None).squeeze_dim(1)
     }
@@ -166,35 +187,14 @@ impl Block {
         }
     }
 
-    /// x [batch, time, width], and so is the result.
-    fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
-        let branch = self.attention.forward(
-            self.attention_norm.forward_for_products(x.clone(), ops),
-            ops,
-        );
-        let x = ops.residual(x, ops.dropout(branch, self.dropout));
-        let branch = self
-            .mlp
-            .forward(self.mlp_norm.forward_for_products(x.clone(), ops), ops);
-        ops.residual(x, ops.dropout(branch, self.dropout))
-    }
-}
-
-impl Block {
-    /// x [rows, time, width] after the tokens whose keys and values are kept, where those of x are
-    /// added; out the same x. No dropout.
-    fn go_on(&self, x: Tensor<3>, kept: &mut KeysValues, ops: Ops) -> Tensor<3> {
-        let normed = self.attention_norm.forward_for_products(x.clone(), ops);
-        let x = ops.residual(x, self.attention.go_on(normed, kept, ops));
-        let branch = self
-            .mlp
-            .forward(self.mlp_norm.forward_for_products(x.clone(), ops), ops);
-        ops.residual(x, branch)
+    fn dropped(&self, branch: Tensor<3>, ops: Ops) -> Tensor<3> {
+        ops.dropout(branch, self.dropout)
     }
 }
 
 impl Attention {
-    /// As [`Block::go_on`].
+    /// x [rows, time, width] after the tokens whose keys and values are kept, where those of x are
+    /// added. No dropout.
     fn go_on(&self, x: Tensor<3>, kept: &mut KeysValues, ops: Ops) -> Tensor<3> {
         let [_, _, width] = x.dims();
         let qkv = self.queries_keys_values.forward(x, ops); // [rows, time, 3 × width]
@@ -226,7 +226,7 @@ impl Attention {
 
 impl FeedForward {
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
-        let hidden = ops.gelu(self.widening.forward(x, ops)); // [batch, time, 4 × width]
+        let hidden = self.widening.forward_gelu(x, ops); // [batch, time, 4 × width]
         self.projection.forward(hidden, ops)
     }
 }

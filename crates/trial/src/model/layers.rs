@@ -45,6 +45,11 @@ impl Linear {
     pub fn forward<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
         ops.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
+
+    /// The same, and GELU of it.
+    pub(crate) fn forward_gelu<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
+        ops.linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+    }
 }
 
 /// Layer norm over the last axis.
@@ -72,5 +77,16 @@ impl LayerNorm {
     pub(crate) fn forward_for_products<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
         let bias = self.bias.as_ref().map(Param::val);
         ops.layer_norm_for_products(x, self.weight.val(), bias)
+    }
+
+    /// stream + branch, both [batch, time, width], and its norm for products alone to read.
+    pub(crate) fn forward_sum(
+        &self,
+        stream: Tensor<3>,
+        branch: Tensor<3>,
+        ops: Ops,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let bias = self.bias.as_ref().map(Param::val);
+        ops.residual_norm(stream, branch, self.weight.val(), bias)
     }
 }

@@ -153,6 +153,15 @@ impl Operations for ComposedOps {
         product.reshape(dims)
     }
 
+    fn linear_gelu<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<2>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<D> {
+        activation::gelu(self.linear(x, weight, bias))
+    }
+
     fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
         Tensor::cat(
             weights
@@ -255,10 +264,6 @@ impl Operations for ComposedOps {
         activation::relu(x)
     }
 
-    fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        activation::gelu(x)
-    }
-
     fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
         left.matmul(right)
     }
@@ -278,6 +283,17 @@ impl Operations for ComposedOps {
 
     fn residual(self, stream: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
         stream + branch
+    }
+
+    fn residual_norm(
+        self,
+        stream: Tensor<3>,
+        branch: Tensor<3>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let sum = stream + branch;
+        (sum.clone(), self.layer_norm_for_products(sum, weight, bias))
     }
 
     fn lstm(

@@ -10,8 +10,9 @@ use super::{
 use crate::engine::{
     island::{
         FloatInput, attention_island, conv_norm_island, island, largest, lstm_island, product,
+        residual_norm_island,
     },
-    kernels::{AttentionSettings, ConvSettings, Operation, Way},
+    kernels::{AttentionSettings, ConvSettings, NormSettings, Operation, Way},
     precision::ProductFormat,
 };
 
@@ -115,13 +116,18 @@ impl Operations for FusedOps {
         weight: Tensor<2>,
         bias: Option<Tensor<1>>,
     ) -> Tensor<D> {
-        let operation = Operation::Linear {
-            products: self.products,
-        };
-        match bias {
-            Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
-            None => island(operation, [x.into(), weight.into()], None),
-        }
+        let products = self.products;
+        with_bias(Operation::Linear { products }, x, weight, bias)
+    }
+
+    fn linear_gelu<const D: usize>(
+        self,
+        x: Tensor<D>,
+        weight: Tensor<2>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<D> {
+        let products = self.products;
+        with_bias(Operation::LinearGelu { products }, x, weight, bias)
     }
 
     fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
@@ -244,10 +250,6 @@ impl Operations for FusedOps {
         island(Operation::Relu, [x.into()], None)
     }
 
-    fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        island(Operation::Gelu, [x.into()], None)
-    }
-
     fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {
         product(left, right)
     }
@@ -265,6 +267,27 @@ impl Operations for FusedOps {
 
     fn residual(self, stream: Tensor<3>, branch: Tensor<3>) -> Tensor<3> {
         island(Operation::Residual, [stream.into(), branch.into()], None)
+    }
+
+    fn residual_norm(
+        self,
+        stream: Tensor<3>,
+        branch: Tensor<3>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> (Tensor<3>, Tensor<3>) {
+        let Some(bias) = bias else {
+            let sum = self.residual(stream, branch);
+            return (sum.clone(), self.layer_norm_for_products(sum, weight, None));
+        };
+        let settings = NormSettings {
+            epsilon: LAYER_NORM_EPSILON,
+            products: self.products,
+        };
+        residual_norm_island(
+            [stream.into(), branch.into(), weight.into(), bias.into()],
+            settings,
+        )
     }
 
     fn lstm(
@@ -389,6 +412,15 @@ fn layer_norm_island<const D: usize>(
         epsilon: LAYER_NORM_EPSILON,
         products,
     };
+    with_bias(operation, x, weight, bias)
+}
+
+fn with_bias<const D: usize, const E: usize>(
+    operation: Operation,
+    x: Tensor<D>,
+    weight: Tensor<E>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<D> {
     match bias {
         Some(bias) => island(operation, [x.into(), weight.into(), bias.into()], None),
         None => island(operation, [x.into(), weight.into()], None),

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cmath>
 
+#include "cuda_kernels.h"
+#include "known_sums.h"
 #include "shim.h"
 
 namespace {
@@ -112,8 +114,13 @@ struct SavedDirect : Saved {
     auto by_head = gradient.to(queries.scalar_type()).view({batch, time, heads, width}).transpose(1, 2);
     auto of_parts = attention.backward(by_head, has_bias);
     std::vector<Tensor> found;
-    if (is_self) {
-      found = {joined({of_parts[0], of_parts[1], of_parts[2]})};
+    auto of_self = at::ArrayRef<Tensor>(of_parts).slice(0, 3);
+    if (is_self && cuda_kernels::has_heads_side_by_side(of_self)) {
+      auto [of_all, sums] = cuda_kernels::heads_side_by_side(of_self);
+      know_sums(of_all, sums);
+      found = {of_all};
+    } else if (is_self) {
+      found = {joined(of_self)};
     } else {
       found = {joined({of_parts[0]}), joined({of_parts[1], of_parts[2]})};
     }

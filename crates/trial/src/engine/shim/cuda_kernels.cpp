@@ -79,6 +79,9 @@ struct Compiled {
   std::array<Driver::Function, KERNELS> functions{};
   int processors = 0;
   bool is_usable = false;
+  // Of blocks that have finished: kernels find and leave them 0. Kernels of one stream run one after the other, and a device has one stream for
+  // them. Made before any recording of a CUDA graph, in whose memory they would lie. On the CPU each call has its own.
+  Tensor counters;
 };
 
 // Where NVRTC is, and the source of the kernels; and why there are none where there are none.
@@ -94,6 +97,8 @@ Origin &origin() {
 
 int number_of(at::ScalarType kind) { return kind == at::kFloat ? 0 : kind == at::kHalf ? 1 : kind == at::kBFloat16 ? 2 : -1; }
 
+// Blocks side by side that counters are there for.
+constexpr int64_t MOST_COLUMNS_OF_BLOCKS = 1024;
 constexpr int COMPUTE_CAPABILITY_MAJOR = 75, COMPUTE_CAPABILITY_MINOR = 76, MULTIPROCESSOR_COUNT = 16;
 
 Compiled compiled_for(int device, int kind, const std::string &compiler, const std::string &source) {
@@ -109,13 +114,15 @@ Compiled compiled_for(int device, int kind, const std::string &compiler, const s
   Driver::Module module = nullptr;
   driver().expect_success("cuModuleLoadData", driver().load(&module, code.data()));
   for (int at = 0; at < KERNELS; at++) driver().expect_success(KERNEL_NAMES[at], driver().find(&made.functions[at], module, KERNEL_NAMES[at]));
+  made.counters = at::zeros({MOST_COLUMNS_OF_BLOCKS}, at::TensorOptions(at::Device(at::kCUDA, (c10::DeviceIndex)device)).dtype(at::kInt));
   made.is_usable = true;
   return made;
 }
 
 // A kernel that cannot be compiled is no fault of a trial, which libtorch's kernels can train.
 const Compiled &kernels_on(int device, int kind) {
-  static std::map<std::pair<int, int>, Compiled> known;
+  // Never freed: at the end of the process CUDA may be gone before.
+  static auto &known = *new std::map<std::pair<int, int>, Compiled>();
   auto &from = origin();
   std::lock_guard<std::mutex> lock(from.mutex);
   static const Compiled none;
@@ -179,7 +186,6 @@ constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
 // As in kernels.cu.
 constexpr int64_t ACROSS = 8, DOWN = 32, THREADS = ACROSS * DOWN;
 constexpr int BLOCKS_PER_PROCESSOR = 4;
-constexpr int64_t MOST_COLUMNS_OF_BLOCKS = 1024;
 
 // As in kernels.cu.
 enum class Rectifier { NONE, BY_OUTPUT, BY_NORM };
@@ -210,17 +216,8 @@ struct Division {
   Tensor parts(const Tensor &x, int64_t count) const { return at::empty({down * count * columns}, x.options().dtype(at::kFloat)); }
 };
 
-// Counters of blocks that have finished: kernels find and leave them 0. Kernels of one stream run one after the other, and a device has one stream
-// for them. Never freed: at the end of the process CUDA may be gone before.
 Tensor counters(const Tensor &on) {
-  auto made = [&] { return at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt)); };
-  if (!on.is_cuda()) return made();
-  static std::mutex mutex;
-  static auto known = new std::map<int, Tensor>();
-  std::lock_guard<std::mutex> lock(mutex);
-  auto &found = (*known)[on.get_device()];
-  if (!found.defined()) found = made();
-  return found;
+  return on.is_cuda() ? kernels_of(on, on.scalar_type()).counters : at::zeros({MOST_COLUMNS_OF_BLOCKS}, on.options().dtype(at::kInt));
 }
 
 Tensor numbers_of(const Tensor &x, int64_t count) { return at::empty({count}, x.options().dtype(at::kFloat)); }
@@ -300,6 +297,39 @@ Tensor column_sums(const Tensor &x) {
   return sums;
 }
 
+bool has_heads_side_by_side(at::ArrayRef<Tensor> parts) {
+  auto &first = parts[0];
+  auto pack = numbers_per_pack(first.scalar_type()), width = 3 * first.size(1) * first.size(3), rows = first.size(0) * first.size(2);
+  auto is_whole = [&](int64_t stride) { return stride % pack == 0; };
+  auto is_alike = [&](const Tensor &part) {
+    return part.sizes() == first.sizes() && part.strides() == first.strides() && (uintptr_t)part.const_data_ptr() % 16 == 0;
+  };
+  return has_cuda_kernels(first, first.scalar_type()) && std::all_of(parts.begin(), parts.end(), is_alike) && first.stride(3) == 1 &&
+         is_whole(first.size(3)) && is_whole(first.stride(0)) && is_whole(first.stride(1)) && is_whole(first.stride(2)) &&
+         Division::fits(first, rows, width);
+}
+
+std::tuple<Tensor, Tensor> heads_side_by_side(at::ArrayRef<Tensor> parts) {
+  auto &first = parts[0];
+  auto batch = first.size(0), heads = first.size(1), time = first.size(2), width = first.size(3);
+  Division by(first, batch * time, 3 * heads * width);
+  auto out = at::empty({batch, time, by.columns}, first.options()), sums = numbers_of(first, by.columns);
+  start(Kernel::heads_side_by_side, first.scalar_type(), first, by.across, by.down, THREADS, parts[0], parts[1], parts[2], (long long)first.stride(0),
+        (long long)first.stride(1), (long long)first.stride(2), by.rows, (int)time, (int)heads, (int)width, by.parts(first, 1), counters(first), out,
+        sums);
+  return {out, sums};
+}
+
+bool has_gelu_backward(const Tensor &x) { return has_column_sums(x); }
+
+std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x) {
+  Division by(x, x.size(0), x.size(1));
+  auto of_output = beginning_whole(gradient.contiguous()), of_x = at::empty_like(x), sums = numbers_of(x, by.columns);
+  start(Kernel::gelu_backward, x.scalar_type(), x, by.across, by.down, THREADS, of_output, x, by.rows, by.columns, by.parts(x, 1), counters(x), of_x,
+        sums);
+  return {of_x, sums};
+}
+
 // A block has a row, and a thread four of its numbers.
 constexpr int64_t FOUR = 4, MOST_THREADS = 1024;
 
@@ -312,25 +342,31 @@ bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at
          rows > 0 && is_32_bits(rows);
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind) {
+LayerNorm layer_norm(const Tensor &x, const Tensor &branch, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind) {
   auto width = x.size(-1), rows = x.numel() / width;
+  auto added = branch.defined() ? beginning_whole(branch.contiguous()) : branch;
+  auto sum = branch.defined() ? at::empty_like(x) : Tensor();
   auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
-  start(Kernel::layer_norm_forward, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, gain, shift, (int)width, (float)epsilon, out, mean,
-        inverse);
-  return {out, mean, inverse};
+  start(Kernel::layer_norm_forward, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, added, gain, shift, (int)width, (float)epsilon, sum,
+        out, mean, inverse);
+  return {sum.defined() ? sum : x, mean, inverse, out};
 }
 
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &of_output, const Tensor &x, const Tensor &mean, const Tensor &inverse,
-                                                       const Tensor &gain) {
+LayerNormGradients layer_norm_backward(const Tensor &of_output, const LayerNorm &norm, const Tensor &gain, const Tensor &added, bool narrowed) {
+  auto &x = norm.sum;
   auto width = x.size(-1), rows = x.numel() / width;
   auto gradient = beginning_whole(of_output);
   auto kind = gradient.scalar_type();
   auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
-  auto of_x = at::empty_like(x), parts = at::empty({blocks, 2, width}, x.options());
-  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, mean, inverse, gain, (int)rows,
-        (int)width, of_x, parts);
-  auto sums = at::sum(parts, {0});  // [2, width]
-  return {of_x, sums[0], sums[1]};
+  auto all = narrowed ? 3 : 2;
+  auto of_sum = at::empty_like(x), rounded = narrowed ? at::empty_like(gradient) : Tensor(), parts = numbers_of(x, blocks * all * width);
+  auto other = added.defined() ? beginning_whole(as_kind(added, at::kFloat).contiguous()) : added;
+  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, other, norm.mean, norm.inverse, gain,
+        (int)rows, (int)width, of_sum, rounded, parts);
+  auto sums = at::empty({all, width}, x.options());
+  constexpr int64_t COLUMNS = 32;
+  start(Kernel::sums_of_parts, kind, x, (all * width + COLUMNS - 1) / COLUMNS, 1, COLUMNS * COLUMNS, parts, (int)blocks, (int)(all * width), sums);
+  return {of_sum, sums[0], sums[1], rounded, narrowed ? sums[2] : Tensor()};
 }
 
 }  // namespace cuda_kernels

@@ -34,11 +34,28 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> batch_norm_backward(const Tensor &of_
 bool has_column_sums(const Tensor &x);
 Tensor column_sums(const Tensor &x);
 
-// Layer norm of x [.., width], f32, in this dtype, with the mean and the inverse of the deviation of each row.
+// Three tensors [batch, heads, time, head_width] as [batch, time, 3 × heads × head_width], and its sums over batch and time, f32.
+bool has_heads_side_by_side(at::ArrayRef<Tensor> parts);
+std::tuple<Tensor, Tensor> heads_side_by_side(at::ArrayRef<Tensor> parts);
+
+// The gradient of x [rows, columns] for `gradient`, that of its Gaussian error linear unit, and its sums over the rows, f32.
+bool has_gelu_backward(const Tensor &x);
+std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x);
+
+// Layer norm of x [.., width], f32, in this dtype; of x + branch, if `branch` is defined, which has this dtype.
+struct LayerNorm {
+  Tensor sum;            // what was normed: x, or the sum
+  Tensor mean, inverse;  // of each row; inverse of the deviation
+  Tensor normed;
+};
 bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at::ScalarType kind);
-std::tuple<Tensor, Tensor, Tensor> layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind);
-// Gradients of x, gain and shift, f32.
-std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor &of_output, const Tensor &x, const Tensor &mean, const Tensor &inverse,
-                                                       const Tensor &gain);
+LayerNorm layer_norm(const Tensor &x, const Tensor &branch, const Tensor &gain, const Tensor &shift, double epsilon, at::ScalarType kind);
+struct LayerNormGradients {
+  Tensor of_sum, of_gain, of_shift;  // f32
+  Tensor narrowed;                   // of_sum in the dtype of the output's gradient, where it is wanted
+  Tensor sums;                       // of the rows of that, f32
+};
+// `added` is what else the sum has got of a gradient, or undefined.
+LayerNormGradients layer_norm_backward(const Tensor &of_output, const LayerNorm &norm, const Tensor &gain, const Tensor &added, bool narrowed);
 
 }  // namespace cuda_kernels

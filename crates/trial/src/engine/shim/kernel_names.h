@@ -3,7 +3,7 @@
 
 #define EACH_KERNEL(each) \
   each(loss_forward) each(loss_backward) each(norm_statistics) each(norm_apply) each(norm_backward_sums) each(norm_backward_apply) each(column_sums) \
-      each(layer_norm_forward) each(layer_norm_backward)
+      each(heads_side_by_side) each(gelu_backward) each(layer_norm_forward) each(layer_norm_backward) each(sums_of_parts)
 
 #define KERNEL_ENUMERATOR(name) name,
 enum class Kernel { EACH_KERNEL(KERNEL_ENUMERATOR) };

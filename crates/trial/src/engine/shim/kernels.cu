@@ -373,6 +373,59 @@ column_sums(const Number *__restrict__ x, int rows, int columns, float *__restri
   if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
 }
 
+// Queries, keys and values [batch, heads, time, head_width], all with these strides and a head's numbers side by side, as out [batch × time,
+// 3 × heads × head_width], and its sums of columns. A head's width is a multiple of PER_PACK, as are the strides.
+KERNEL(THREADS)
+heads_side_by_side(const Number *__restrict__ queries, const Number *__restrict__ keys, const Number *__restrict__ values, long long of_batch,
+                   long long of_head, long long of_time, int rows, int time, int heads, int head_width, float *__restrict__ parts,
+                   unsigned *__restrict__ finished, Number *__restrict__ out, float *__restrict__ sums_of_columns) {
+  int width = heads * head_width, columns = 3 * width, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
+  float sums[1][PER_PACK] = {};
+  if (pack < packs) {
+    int part = pack * PER_PACK / width, column = pack * PER_PACK % width;
+    const Number *from = (part == 0 ? queries : part == 1 ? keys : values) + column / head_width * of_head + column % head_width;
+#pragma unroll 4
+    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
+      Pack read = *(const Pack *)(from + row / time * of_batch + row % time * of_time);
+      ((Pack *)out)[(long long)row * packs + pack] = read;
+#pragma unroll
+      for (int one = 0; one < PER_PACK; one++) sums[0][one] += wide(read.each[one]);
+    }
+  }
+  float all[1];
+  int column;
+  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+}
+
+// The Gaussian error linear unit --------------------------------------------------------------------------------------------------------------------
+
+// The gradient of x [rows, columns], a multiple of PER_PACK, for the gradient of its unit, and sums_of_columns [columns] of that gradient.
+KERNEL(THREADS)
+gelu_backward(const Number *__restrict__ gradient, const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts,
+              unsigned *__restrict__ finished, Number *__restrict__ of_x, float *__restrict__ sums_of_columns) {
+  const float ROOT_OF_HALF = 0.70710678118654752f, DENSITY_AT_0 = 0.39894228040143268f;
+  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
+  float sums[1][PER_PACK] = {};
+  if (pack < packs)
+#pragma unroll 2
+    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
+      long long at = (long long)row * packs + pack;
+      Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at];
+#pragma unroll
+      for (int one = 0; one < PER_PACK; one++) {
+        float number = wide(read.each[one]);
+        float probability = 0.5f * (1.0f + erff(number * ROOT_OF_HALF)), density = DENSITY_AT_0 * power(-0.5f * number * number);
+        float found = wide(of_row.each[one]) * (probability + number * density);
+        sums[0][one] += found;
+        read.each[one] = narrow(found);
+      }
+      ((Pack *)of_x)[at] = read;
+    }
+  float all[1];
+  int column;
+  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+}
+
 // Layer norm over the last axis ----------------------------------------------------------------------------------------------------------------
 
 // Four numbers side by side, of f32 and of Number.
@@ -383,18 +436,25 @@ struct alignas(4 * sizeof(Number)) NarrowFour {
   Number each[4];
 };
 
-// A block for each row of x [rows, width], a thread for each four columns; mean, inverse [rows], the latter of the deviation.
+// Of x + branch, or of x where branch is null: a block for each row [rows, width], a thread for each four columns. sum [rows, width] gets what is
+// normed, where there is a branch; mean, inverse [rows], the latter of the deviation.
 KERNEL(1024)
-layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, const float *__restrict__ shift, int width, float epsilon,
-                   Number *__restrict__ out, float *__restrict__ mean, float *__restrict__ inverse) {
+layer_norm_forward(const float *__restrict__ x, const Number *__restrict__ branch, const float *__restrict__ gain, const float *__restrict__ shift,
+                   int width, float epsilon, float *__restrict__ sum, Number *__restrict__ out, float *__restrict__ mean,
+                   float *__restrict__ inverse) {
   __shared__ float shared[2][1][32];
   bool is_there = threadIdx.x * 4 < width;
   long long at = (long long)blockIdx.x * (width / 4) + threadIdx.x;
   Four read = {}, scale = {}, offset = {};
   if (is_there) read = ((const Four *)x)[at], scale = ((const Four *)gain)[threadIdx.x], offset = ((const Four *)shift)[threadIdx.x];
-  float sum[1] = {read.each[0] + read.each[1] + read.each[2] + read.each[3]};
-  add_up(sum, shared[0]);
-  float middle = sum[0] / width;
+  if (is_there && branch) {
+    NarrowFour added = ((const NarrowFour *)branch)[at];
+    for (int one = 0; one < 4; one++) read.each[one] += wide(added.each[one]);
+    ((Four *)sum)[at] = read;
+  }
+  float total[1] = {read.each[0] + read.each[1] + read.each[2] + read.each[3]};
+  add_up(total, shared[0]);
+  float middle = total[0] / width;
   float squares[1] = {0.0f};
   if (is_there)
     for (float one : read.each) squares[0] += (one - middle) * (one - middle);
@@ -407,17 +467,18 @@ layer_norm_forward(const float *__restrict__ x, const float *__restrict__ gain, 
   ((NarrowFour *)out)[at] = made;
 }
 
-// The gradient of x; parts [blocks, 2, width]: those of gain and shift, to be added up over the blocks.
+// The gradient of x, and what else x has got, if `added` is not null; `narrowed`, if it is not null, gets the same. parts [blocks, 3, width]: the
+// gradients of gain and shift and the sums of the rows of `narrowed`, to be added up over the blocks; without `narrowed` [blocks, 2, width].
 KERNEL(1024)
-layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ mean,
+layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict__ x, const float *__restrict__ added, const float *__restrict__ mean,
                     const float *__restrict__ inverse, const float *__restrict__ gain, int rows, int width, float *__restrict__ of_x,
-                    float *__restrict__ parts) {
+                    Number *__restrict__ narrowed, float *__restrict__ parts) {
   __shared__ float shared[2][2][32];
   bool is_there = threadIdx.x * 4 < width;
-  Four scale = {}, of_gain = {}, of_shift = {};
+  Four scale = {}, of_gain = {}, of_shift = {}, of_branch = {};
   if (is_there) scale = ((const Four *)gain)[threadIdx.x];
   int quarter = width / 4, turn = 0;
-  Four read = {};
+  Four read = {}, other = {};
   NarrowFour given = {};
   float middle = 0.0f, reciprocal = 0.0f;
   auto fetch = [&](int row) {
@@ -425,10 +486,12 @@ layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict
     long long at = (long long)row * quarter + threadIdx.x;
     middle = mean[row], reciprocal = inverse[row];
     if (is_there) read = ((const Four *)x)[at], given = ((const NarrowFour *)gradient)[at];
+    if (is_there && added) other = ((const Four *)added)[at];
   };
   fetch(blockIdx.x);
   for (int row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
     float normed[4], scaled[4], sums[2] = {0.0f, 0.0f}, kept = reciprocal;
+    Four made = other;
     for (int one = 0; one < 4; one++) {
       float g = is_there ? wide(given.each[one]) : 0.0f;
       normed[one] = is_there ? (read.each[one] - middle) * reciprocal : 0.0f;
@@ -441,11 +504,36 @@ layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict
     fetch(row + gridDim.x);
     add_up(sums, shared[turn]);
     if (!is_there) continue;
-    Four made;
-    for (int one = 0; one < 4; one++) made.each[one] = kept * (scaled[one] - sums[0] / width - normed[one] * sums[1] / width);
-    ((Four *)of_x)[(long long)row * quarter + threadIdx.x] = made;
+    NarrowFour rounded;
+    for (int one = 0; one < 4; one++) {
+      made.each[one] += kept * (scaled[one] - sums[0] / width - normed[one] * sums[1] / width);
+      rounded.each[one] = narrow(made.each[one]);
+      of_branch.each[one] += wide(rounded.each[one]);
+    }
+    long long at = (long long)row * quarter + threadIdx.x;
+    ((Four *)of_x)[at] = made;
+    if (narrowed) ((NarrowFour *)narrowed)[at] = rounded;
   }
   if (!is_there) return;
-  ((Four *)parts)[(long long)blockIdx.x * 2 * quarter + threadIdx.x] = of_gain;
-  ((Four *)parts)[((long long)blockIdx.x * 2 + 1) * quarter + threadIdx.x] = of_shift;
+  Four *to = (Four *)parts + (long long)blockIdx.x * (narrowed ? 3 : 2) * quarter + threadIdx.x;
+  to[0] = of_gain, to[quarter] = of_shift;
+  if (narrowed) to[2 * quarter] = of_branch;
+}
+
+// Adds up parts [count, columns] over their rows: a block for each 32 columns, of 32 × 32 threads. sums [columns].
+KERNEL(1024)
+sums_of_parts(const float *__restrict__ parts, int count, int columns, float *__restrict__ sums) {
+  __shared__ float shared[32][33];
+  int across = threadIdx.x & 31, down = threadIdx.x >> 5, column = blockIdx.x * 32 + across;
+  float sum = 0.0f;
+  if (column < columns)
+#pragma unroll 8
+    for (int row = down; row < count; row += 32) sum += parts[(long long)row * columns + column];
+  shared[down][across] = sum;
+  __syncthreads();
+  // A warp now has the parts of one column.
+  sum = shared[across][down];
+  for (int far = 16; far > 0; far >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, far);
+  column = blockIdx.x * 32 + down;
+  if (across == 0 && column < columns) sums[column] = sum;
 }

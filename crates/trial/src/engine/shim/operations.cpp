@@ -6,8 +6,10 @@
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include "cuda_kernels.h"
+#include "known_sums.h"
 #include "narrow_weights.h"
 #include "shim.h"
 
@@ -76,12 +78,36 @@ struct SavedLinear : Saved {
   at::ScalarType input_kind, weight_kind;
   bool has_bias;
 
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto by_rows = with_columns(as_kind(gradient, weight.scalar_type()).reshape({-1, out}), weight.size(0));
+  // x [.., in] of this layer; what is given to it next.
+  SavedLinear(const Tensor &x, const Tensor &weight, bool has_bias)
+      : input_sizes(x.sizes().vec()), out(weight.size(0)), input_kind(x.scalar_type()), weight_kind(weight.scalar_type()), has_bias(has_bias) {}
+
+  // gradient [n, out]; `sums` of its columns where they are known.
+  std::vector<Tensor> of(const Tensor &gradient, const Tensor &sums) const {
+    auto by_rows = with_columns(gradient, weight.size(0));
     auto of_rows = product_as(input_kind, by_rows, weight.t()).view(input_sizes);
     auto of_weight = transposed_product(weight_kind, by_rows, rows).narrow(0, 0, out);
-    auto of_bias = has_bias ? sums_of_columns(by_rows, weight_kind).narrow(0, 0, out) : Tensor();
-    return {of_rows, of_weight, of_bias};
+    if (!has_bias) return {of_rows, of_weight, Tensor()};
+    return {of_rows, of_weight, sums.defined() ? as_kind(sums, weight_kind) : sums_of_columns(by_rows, weight_kind).narrow(0, 0, out)};
+  }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto sums = has_bias ? known_sums(gradient) : Tensor();
+    return of(as_kind(gradient, weight.scalar_type()).reshape({-1, out}), sums);
+  }
+};
+
+struct SavedLinearGelu : Saved {
+  SavedLinear linear;
+  Tensor hidden;  // [n, out]: what the linear layer gave
+
+  SavedLinearGelu(SavedLinear linear, Tensor hidden) : linear(std::move(linear)), hidden(std::move(hidden)) {}
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_output = as_kind(gradient, hidden.scalar_type()).reshape(hidden.sizes());
+    if (!cuda_kernels::has_gelu_backward(hidden)) return linear.of(at::gelu_backward(of_output, hidden), {});
+    auto [of_hidden, sums] = cuda_kernels::gelu_backward(of_output, hidden);
+    return linear.of(of_hidden, sums);
   }
 };
 
@@ -138,21 +164,44 @@ struct SavedLayerNorm : Saved {
   }
 };
 
-// In the dtype of the product that reads what it gives.
-struct SavedLayerNormByKernel : Saved {
-  Tensor input, mean, inverse, weight;
-  at::ScalarType kind;
+// The gradient of a sum as its norm gave it, and the same in the dtype of the branch that was added.
+struct OfSum {
+  Tensor whole, narrowed, sums;  // sums over the rows of `narrowed`
+  uint32_t version = 0;
 
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto [of_input, of_weight, of_bias] = cuda_kernels::layer_norm_backward(as_kind(gradient, kind).contiguous(), input, mean, inverse, weight);
-    return {of_input, of_weight, of_bias};
+  void set(const cuda_kernels::LayerNormGradients &found) {
+    whole = found.of_sum, narrowed = found.narrowed, sums = found.sums;
+    version = whole._version();
+  }
+
+  // That of the branch, if this gradient is the one that was given, and nothing was added to it since; undefined where not.
+  Tensor taken_for(const Tensor &gradient) {
+    auto given = std::exchange(*this, OfSum());
+    if (!given.whole.is_same(gradient) || gradient._version() != given.version) return {};
+    know_sums(given.narrowed, given.sums);
+    return given.narrowed;
   }
 };
 
-struct SavedGelu : Saved {
-  Tensor input;
+// In the dtype of the product that reads what it gives.
+struct SavedLayerNormByKernel : Saved {
+  cuda_kernels::LayerNorm norm;
+  Tensor weight;
+  at::ScalarType kind;
+  std::shared_ptr<OfSum> of_sum;  // where a sum was normed whose branch is narrow
 
-  std::vector<Tensor> backward(const Tensor &gradient) override { return {at::gelu_backward(as_kind(gradient, input.scalar_type()), input)}; }
+  SavedLayerNormByKernel(cuda_kernels::LayerNorm made, Tensor weight)
+      : norm(std::move(made)), weight(std::move(weight)), kind(norm.normed.scalar_type()) {
+    norm.normed.reset();
+  }
+
+  Role role() const override { return Role::NORM; }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto found = cuda_kernels::layer_norm_backward(as_kind(gradient, kind).contiguous(), norm, weight, added, /*narrowed=*/of_sum != nullptr);
+    if (of_sum != nullptr) of_sum->set(found);
+    return {found.of_sum, found.of_gain, found.of_shift};
+  }
 };
 
 struct SavedRelu : Saved {
@@ -173,9 +222,29 @@ struct SavedDropout : Saved {
 
 struct SavedResidual : Saved {
   at::ScalarType stream_kind, branch_kind;
+  std::shared_ptr<OfSum> of_sum;  // null, or what the norm of the sum gives
 
-  std::vector<Tensor> backward(const Tensor &gradient) override { return {as_kind(gradient, stream_kind), as_kind(gradient, branch_kind)}; }
+  SavedResidual(const Tensor &stream, const Tensor &branch) : stream_kind(stream.scalar_type()), branch_kind(branch.scalar_type()) {}
+
+  Role role() const override { return Role::SUM; }
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_branch = of_sum == nullptr ? Tensor() : of_sum->taken_for(gradient);
+    return {as_kind(gradient, stream_kind), of_branch.defined() ? of_branch : as_kind(gradient, branch_kind)};
+  }
 };
+
+// Layer norm by libtorch's kernels; `bias` may be undefined.
+Tensor layer_norm(const Tensor &input, const Tensor &weight, const Tensor &bias, double epsilon, Saved **saved) {
+  auto shift = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
+  auto [normed, mean, deviation] = at::native_layer_norm(input, {input.size(-1)}, weight, shift, epsilon);
+  if (saved != nullptr) {
+    auto state = std::make_unique<SavedLayerNorm>();
+    state->input = input, state->mean = mean, state->deviation = deviation, state->weight = weight, state->bias = bias;
+    keep(saved, std::move(state));
+  }
+  return normed;
+}
 
 constexpr int64_t IGNORED = -100;
 
@@ -258,6 +327,24 @@ void one_row(const Tensor &x, const Tensor &weight, const Tensor &bias, float *o
             weight.size(1));
 }
 
+// y = x weightᵀ + bias. x [.., in], weight [out, in], bias [out] or undefined; `products` names the dtype of the product. `state` is null where no
+// gradient is wanted.
+Tensor linear(const Tensor &x, const Tensor &weight, const Tensor &bias, int products, SavedLinear *state) {
+  auto kind = product_kind(products, weight);
+  auto rows = as_kind(x, kind).reshape({-1, x.size(-1)});
+  auto columns = padded_columns(rows, weight, kind);
+  auto factors = weights_as({weight}, columns, kind);
+  auto sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  if (state == nullptr && is_one_row(rows, factors)) {
+    auto row = at::empty(sizes, rows.options());
+    one_row(rows, factors, bias.defined() ? as_kind(bias, kind).contiguous() : bias, row.mutable_data_ptr<float>());
+    return row;
+  }
+  if (state != nullptr) state->rows = rows, state->weight = factors;
+  return product(rows, factors, bias.defined() ? weights_as({bias}, columns, kind) : bias).narrow(1, 0, weight.size(0)).view(sizes);
+}
+
 }  // namespace
 
 extern "C" {
@@ -266,29 +353,22 @@ extern "C" {
 int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
     OutsideOfGraphs outside;
-    auto kind = product_kind(products, *w);
-    auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
-    auto columns = padded_columns(rows, *w, kind);
-    auto weight = weights_as({*w}, columns, kind);
-    auto sizes = x->sizes().vec();
-    sizes.back() = w->size(0);
-    if (saved == nullptr && is_one_row(rows, weight)) {
-      auto row = at::empty(sizes, rows.options());
-      one_row(rows, weight, b == nullptr ? Tensor() : as_kind(*b, kind).contiguous(), row.mutable_data_ptr<float>());
-      give(out, row);
-      return;
-    }
-    give(out, product(rows, weight, b == nullptr ? Tensor() : weights_as({*b}, columns, kind)).narrow(1, 0, w->size(0)).view(sizes));
-    if (saved == nullptr) return;
-    auto state = std::make_unique<SavedLinear>();
-    state->out = w->size(0);
-    state->rows = rows;
-    state->weight = weight;
-    state->input_sizes = x->sizes().vec();
-    state->input_kind = x->scalar_type();
-    state->weight_kind = w->scalar_type();
-    state->has_bias = b != nullptr;
+    auto bias = b == nullptr ? Tensor() : *b;
+    if (saved == nullptr) return give(out, linear(*x, *w, bias, products, nullptr));
+    auto state = std::make_unique<SavedLinear>(*x, *w, b != nullptr);
+    give(out, linear(*x, *w, bias, products, state.get()));
     keep(saved, std::move(state));
+  });
+}
+
+// The Gaussian error linear unit, by the error function, of y.
+int kiln_linear_gelu(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    OutsideOfGraphs outside;
+    SavedLinear state(*x, *w, b != nullptr);
+    auto hidden = linear(*x, *w, b == nullptr ? Tensor() : *b, products, saved == nullptr ? nullptr : &state);
+    give(out, at::gelu(hidden));
+    if (saved != nullptr) keep(saved, std::make_unique<SavedLinearGelu>(std::move(state), hidden.reshape({-1, w->size(0)})));
   });
 }
 
@@ -391,37 +471,12 @@ int kiln_layer_norm(Tensor *x, Tensor *weight, Tensor *bias, double epsilon, int
     auto input = x->contiguous();
     auto kind = product_kind(products, *weight);
     if (bias != nullptr && cuda_kernels::has_layer_norm(input, *weight, *bias, kind)) {
-      auto state = std::make_unique<SavedLayerNormByKernel>();
-      Tensor normed;
-      std::tie(normed, state->mean, state->inverse) = cuda_kernels::layer_norm(input, *weight, *bias, epsilon, kind);
-      give(out, normed);
-      state->input = input, state->weight = *weight, state->kind = kind;
-      keep(saved, std::move(state));
+      auto norm = cuda_kernels::layer_norm(input, {}, *weight, *bias, epsilon, kind);
+      give(out, norm.normed);
+      keep(saved, std::make_unique<SavedLayerNormByKernel>(std::move(norm), *weight));
       return;
     }
-    auto shift = bias == nullptr ? std::nullopt : std::optional<Tensor>(*bias);
-    auto [normed, mean, deviation] = at::native_layer_norm(input, {input.size(-1)}, *weight, shift, epsilon);
-    give(out, normed);
-    if (saved == nullptr) return;
-    auto state = std::make_unique<SavedLayerNorm>();
-    state->input = input;
-    state->mean = mean;
-    state->deviation = deviation;
-    state->weight = *weight;
-    if (bias != nullptr) state->bias = *bias;
-    keep(saved, std::move(state));
-  });
-}
-
-// Gaussian error linear unit, by the error function.
-int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
-  return guarded([&] {
-    OutsideOfGraphs outside;
-    give(out, at::gelu(*x));
-    if (saved == nullptr) return;
-    auto state = std::make_unique<SavedGelu>();
-    state->input = *x;
-    keep(saved, std::move(state));
+    give(out, layer_norm(input, *weight, bias == nullptr ? Tensor() : *bias, epsilon, saved));
   });
 }
 
@@ -459,11 +514,29 @@ int kiln_residual(Tensor *stream, Tensor *branch, Tensor **out, Saved **saved) {
   return guarded([&] {
     OutsideOfGraphs outside;
     give(out, at::add(*stream, *branch));
-    if (saved == nullptr) return;
-    auto state = std::make_unique<SavedResidual>();
-    state->stream_kind = stream->scalar_type();
-    state->branch_kind = branch->scalar_type();
-    keep(saved, std::move(state));
+    if (saved != nullptr) keep(saved, std::make_unique<SavedResidual>(*stream, *branch));
+  });
+}
+
+// stream + branch as above, and its layer norm with `weight` and `bias` [width], in the dtype of products if it may be: two operations, of which
+// the second has the sum for its input.
+int kiln_residual_norm(Tensor *stream, Tensor *branch, Tensor *weight, Tensor *bias, double epsilon, int products, Tensor **sum, Tensor **normed,
+                       Saved **saved_sum, Saved **saved_norm) {
+  return guarded([&] {
+    OutsideOfGraphs outside;
+    auto of_sum = std::make_unique<SavedResidual>(*stream, *branch);
+    auto kind = product_kind(products, *weight);
+    if (branch->scalar_type() == kind && stream->sizes() == branch->sizes() && cuda_kernels::has_layer_norm(*stream, *weight, *bias, kind)) {
+      auto norm = cuda_kernels::layer_norm(*stream, *branch, *weight, *bias, epsilon, kind);
+      give(sum, norm.sum), give(normed, norm.normed);
+      auto of_norm = std::make_unique<SavedLayerNormByKernel>(std::move(norm), *weight);
+      if (kind != at::kFloat) of_norm->of_sum = of_sum->of_sum = std::make_shared<OfSum>();
+      keep(saved_norm, std::move(of_norm));
+    } else {
+      auto both = at::add(*stream, *branch);
+      give(sum, both), give(normed, layer_norm(both.contiguous(), *weight, *bias, epsilon, saved_norm));
+    }
+    if (saved_sum != nullptr) keep(saved_sum, std::move(of_sum));
   });
 }
 
@@ -513,10 +586,14 @@ int kiln_squared_error(Tensor *outputs, Tensor *targets, Tensor **out, Saved **s
   });
 }
 
-// Gradients of the inputs, null where there is none; `results` has room for `count`.
-int kiln_backward(Saved *saved, Tensor *gradient, Tensor **results, int count) {
+int kiln_role(const Saved *saved) { return (int)saved->role(); }
+
+// Gradients of the inputs, null where there is none; `results` has room for `count`. `added`, which may be null, is what the first input of a
+// norm has got of its gradient already.
+int kiln_backward(Saved *saved, Tensor *gradient, Tensor *added, Tensor **results, int count) {
   return guarded([&] {
     OutsideOfGraphs outside;
+    if (added != nullptr) saved->added = *added;
     auto found = saved->backward(*gradient);
     for (int at = 0; at < count && at < (int)found.size(); at++) {
       if (found[at].defined()) give(&results[at], found[at]);

@@ -17,12 +17,18 @@ struct OutsideOfGraphs {
   at::AutoDispatchBelowADInplaceOrView below;
 };
 
+// What an operation is for the stream of a residual network: a sum gives the stream's gradient on, a norm adds what its first input has got of
+// its gradient already. The numbers are those of `Role` in kernels.rs.
+enum class Role { OTHER, SUM, NORM };
+
 // State that the forward pass of one operation saves for its backward pass, which may run once.
 struct Saved {
   virtual ~Saved() = default;
   // Gradients of the inputs that are tensors of numbers, in the order of the forward's arguments; undefined where there is none. `gradient`
   // may come in another dtype than the output's; where that matters it is brought to it first, as libtorch's autograd would.
   virtual std::vector<Tensor> backward(const Tensor &gradient) = 0;
+  virtual Role role() const { return Role::OTHER; }
+  Tensor added;  // for a NORM; undefined where there is nothing
 };
 
 int kiln_failed(const char *text);
