@@ -120,9 +120,7 @@ impl<const N: usize> Backward<LibTorch, N> for Island<N> {
 fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<TchTensor> {
     match operation {
         // A product in another dtype than its input's keeps its own copy.
-        Operation::Linear { products }
-        | Operation::LinearGelu { products }
-        | Operation::Linears { products }
+        Operation::Linear { products } | Operation::Linears { products }
             if products
                 .kind()
                 .is_some_and(|kind| kind != inputs[0].tensor.kind()) =>
@@ -130,10 +128,10 @@ fn held(operation: Operation, inputs: &[TchTensor], output: &TchTensor) -> Vec<T
             Vec::new()
         }
         Operation::Linear { .. }
-        | Operation::LinearGelu { .. }
         | Operation::Linears { .. }
         | Operation::LayerNorm { .. }
-        | Operation::RmsNorm { .. } => {
+        | Operation::RmsNorm { .. }
+        | Operation::Gelu => {
             vec![inputs[0].clone()]
         }
         Operation::CausalAttention { .. } | Operation::MaxPool => {

@@ -29,14 +29,6 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
-    fn kiln_linear_gelu(
-        x: Handle,
-        w: Handle,
-        b: Handle,
-        products: c_int,
-        out: *mut Handle,
-        saved: *mut *mut CSaved,
-    ) -> c_int;
     fn kiln_product(left: Handle, right: Handle, out: *mut Handle) -> c_int;
     fn kiln_linears(
         x: Handle,
@@ -80,6 +72,7 @@ unsafe extern "C" {
         out: *mut Handle,
         saved: *mut *mut CSaved,
     ) -> c_int;
+    fn kiln_gelu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_relu(x: Handle, out: *mut Handle, saved: *mut *mut CSaved) -> c_int;
     fn kiln_dropout(
         x: Handle,
@@ -242,10 +235,6 @@ pub(super) enum Operation {
     Linear {
         products: ProductFormat,
     },
-    /// As `Linear`, and GELU of it.
-    LinearGelu {
-        products: ProductFormat,
-    },
     /// `[x, weight, …]`, the products side by side.
     Linears {
         products: ProductFormat,
@@ -262,6 +251,7 @@ pub(super) enum Operation {
         epsilon: f64,
         products: ProductFormat,
     },
+    Gelu,
     Relu,
     Dropout {
         probability: f64,
@@ -317,14 +307,6 @@ pub(super) fn forward(
                 out_place,
                 saved,
             ),
-            Operation::LinearGelu { products } => kiln_linear_gelu(
-                input(0),
-                input(1),
-                input(2),
-                products as c_int,
-                out_place,
-                saved,
-            ),
             Operation::Linears { products } => {
                 let weights: Vec<Handle> =
                     inputs.iter().skip(1).map(|tensor| handle(tensor)).collect();
@@ -350,6 +332,7 @@ pub(super) fn forward(
                 out_place,
                 saved,
             ),
+            Operation::Gelu => kiln_gelu(input(0), out_place, saved),
             Operation::Relu => kiln_relu(input(0), out_place, saved),
             Operation::Dropout { probability } => {
                 kiln_dropout(input(0), probability, out_place, saved)

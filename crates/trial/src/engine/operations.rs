@@ -210,9 +210,6 @@ operations! {
     /// under mixed precision.
     fn linear [const D: usize](x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D>;
 
-    /// The Gaussian error linear unit, by the error function, of [`Ops::linear`].
-    fn linear_gelu [const D: usize](x: Tensor<D>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<D>;
-
     /// left right: [n, k] and [k, m] to [n, m], in their own format. Not part of any graph.
     fn product(left: Tensor<2>, right: Tensor<2>) -> Tensor<2>;
 
@@ -254,6 +251,9 @@ operations! {
 
     /// The larger of each value and 0.
     fn relu [const D: usize](x: Tensor<D>) -> Tensor<D>;
+
+    /// Gaussian error linear unit, by the error function.
+    fn gelu [const D: usize](x: Tensor<D>) -> Tensor<D>;
 
     /// The `count` largest values of each row of x [rows, columns], the largest first, and their
     /// columns; both [rows, count]. Not part of any graph.

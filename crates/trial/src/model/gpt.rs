@@ -226,7 +226,7 @@ impl Attention {
 
 impl FeedForward {
     fn forward(&self, x: Tensor<3>, ops: Ops) -> Tensor<3> {
-        let hidden = self.widening.forward_gelu(x, ops); // [batch, time, 4 × width]
+        let hidden = ops.gelu(self.widening.forward(x, ops)); // [batch, time, 4 × width]
         self.projection.forward(hidden, ops)
     }
 }

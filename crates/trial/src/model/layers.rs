@@ -45,11 +45,6 @@ impl Linear {
     pub fn forward<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
         ops.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
-
-    /// The same, and GELU of it.
-    pub(crate) fn forward_gelu<const D: usize>(&self, x: Tensor<D>, ops: Ops) -> Tensor<D> {
-        ops.linear_gelu(x, self.weight.val(), self.bias.as_ref().map(Param::val))
-    }
 }
 
 /// Layer norm over the last axis.

@@ -52,8 +52,8 @@ impl Mlp {
         let embedded = embedded.reshape([batch, time, self.context, width]) * there;
         let hidden = self
             .hidden
-            .forward_gelu(embedded.reshape([batch, time, self.context * width]), ops);
-        self.output.forward(hidden, ops)
+            .forward(embedded.reshape([batch, time, self.context * width]), ops);
+        self.output.forward(ops.gelu(hidden), ops)
     }
 
     /// The last `context` values up to each position, oldest first, 0 before the start: [batch,

@@ -153,15 +153,6 @@ impl Operations for ComposedOps {
         product.reshape(dims)
     }
 
-    fn linear_gelu<const D: usize>(
-        self,
-        x: Tensor<D>,
-        weight: Tensor<2>,
-        bias: Option<Tensor<1>>,
-    ) -> Tensor<D> {
-        activation::gelu(self.linear(x, weight, bias))
-    }
-
     fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
         Tensor::cat(
             weights
@@ -262,6 +253,10 @@ impl Operations for ComposedOps {
 
     fn relu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         activation::relu(x)
+    }
+
+    fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        activation::gelu(x)
     }
 
     fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {

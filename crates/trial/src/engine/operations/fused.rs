@@ -120,16 +120,6 @@ impl Operations for FusedOps {
         with_bias(Operation::Linear { products }, x, weight, bias)
     }
 
-    fn linear_gelu<const D: usize>(
-        self,
-        x: Tensor<D>,
-        weight: Tensor<2>,
-        bias: Option<Tensor<1>>,
-    ) -> Tensor<D> {
-        let products = self.products;
-        with_bias(Operation::LinearGelu { products }, x, weight, bias)
-    }
-
     fn linears(self, x: Tensor<3>, weights: &[Tensor<2>]) -> Tensor<3> {
         let operation = Operation::Linears {
             products: self.products,
@@ -248,6 +238,10 @@ impl Operations for FusedOps {
 
     fn relu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
         island(Operation::Relu, [x.into()], None)
+    }
+
+    fn gelu<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+        island(Operation::Gelu, [x.into()], None)
     }
 
     fn product(self, left: Tensor<2>, right: Tensor<2>) -> Tensor<2> {

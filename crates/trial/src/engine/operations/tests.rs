@@ -167,8 +167,7 @@ fn mixed(precision: Precision, narrow: DType) {
     assert_eq!(normed.dtype(), DType::F32);
     let qkv = ops.linear(normed, w.clone(), Some(b.clone()));
     assert_eq!(qkv.dtype(), narrow);
-    let branch = ops.dropout(ops.causal_attention(qkv, 2, 0.0), 0.1);
-    let branch = ops.linear_gelu(branch, values([8, 8], 7), None);
+    let branch = ops.gelu(ops.dropout(ops.causal_attention(qkv, 2, 0.0), 0.1));
     assert_eq!(branch.dtype(), narrow);
     let stream = ops.residual(x.clone(), branch);
     assert_eq!(stream.dtype(), DType::F32);

@@ -320,10 +320,13 @@ std::tuple<Tensor, Tensor> heads_side_by_side(at::ArrayRef<Tensor> parts) {
   return {out, sums};
 }
 
-bool has_gelu_backward(const Tensor &x) { return has_column_sums(x); }
+bool has_gelu_backward(const Tensor &x) {
+  auto columns = x.dim() > 0 ? x.size(-1) : 0, rows = columns > 0 ? x.numel() / columns : 0;
+  return has_cuda_kernels(x, x.scalar_type()) && x.is_contiguous() && Division::fits(x, rows, columns);
+}
 
 std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x) {
-  Division by(x, x.size(0), x.size(1));
+  Division by(x, x.numel() / x.size(-1), x.size(-1));
   auto of_output = beginning_whole(gradient.contiguous()), of_x = at::empty_like(x), sums = numbers_of(x, by.columns);
   start(Kernel::gelu_backward, x.scalar_type(), x, by.across, by.down, THREADS, of_output, x, by.rows, by.columns, by.parts(x, 1), counters(x), of_x,
         sums);

@@ -38,7 +38,7 @@ Tensor column_sums(const Tensor &x);
 bool has_heads_side_by_side(at::ArrayRef<Tensor> parts);
 std::tuple<Tensor, Tensor> heads_side_by_side(at::ArrayRef<Tensor> parts);
 
-// The gradient of x [rows, columns] for `gradient`, that of its Gaussian error linear unit, and its sums over the rows, f32.
+// The gradient of x [.., columns] for `gradient`, that of its Gaussian error linear unit, and its sums over all axes but the last, f32.
 bool has_gelu_backward(const Tensor &x);
 std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x);
 

@@ -78,36 +78,13 @@ struct SavedLinear : Saved {
   at::ScalarType input_kind, weight_kind;
   bool has_bias;
 
-  // x [.., in] of this layer; what is given to it next.
-  SavedLinear(const Tensor &x, const Tensor &weight, bool has_bias)
-      : input_sizes(x.sizes().vec()), out(weight.size(0)), input_kind(x.scalar_type()), weight_kind(weight.scalar_type()), has_bias(has_bias) {}
-
-  // gradient [n, out]; `sums` of its columns where they are known.
-  std::vector<Tensor> of(const Tensor &gradient, const Tensor &sums) const {
-    auto by_rows = with_columns(gradient, weight.size(0));
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto sums = has_bias ? known_sums(gradient) : Tensor();
+    auto by_rows = with_columns(as_kind(gradient, weight.scalar_type()).reshape({-1, out}), weight.size(0));
     auto of_rows = product_as(input_kind, by_rows, weight.t()).view(input_sizes);
     auto of_weight = transposed_product(weight_kind, by_rows, rows).narrow(0, 0, out);
     if (!has_bias) return {of_rows, of_weight, Tensor()};
     return {of_rows, of_weight, sums.defined() ? as_kind(sums, weight_kind) : sums_of_columns(by_rows, weight_kind).narrow(0, 0, out)};
-  }
-
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto sums = has_bias ? known_sums(gradient) : Tensor();
-    return of(as_kind(gradient, weight.scalar_type()).reshape({-1, out}), sums);
-  }
-};
-
-struct SavedLinearGelu : Saved {
-  SavedLinear linear;
-  Tensor hidden;  // [n, out]: what the linear layer gave
-
-  SavedLinearGelu(SavedLinear linear, Tensor hidden) : linear(std::move(linear)), hidden(std::move(hidden)) {}
-
-  std::vector<Tensor> backward(const Tensor &gradient) override {
-    auto of_output = as_kind(gradient, hidden.scalar_type()).reshape(hidden.sizes());
-    if (!cuda_kernels::has_gelu_backward(hidden)) return linear.of(at::gelu_backward(of_output, hidden), {});
-    auto [of_hidden, sums] = cuda_kernels::gelu_backward(of_output, hidden);
-    return linear.of(of_hidden, sums);
   }
 };
 
@@ -201,6 +178,20 @@ struct SavedLayerNormByKernel : Saved {
     auto found = cuda_kernels::layer_norm_backward(as_kind(gradient, kind).contiguous(), norm, weight, added, /*narrowed=*/of_sum != nullptr);
     if (of_sum != nullptr) of_sum->set(found);
     return {found.of_sum, found.of_gain, found.of_shift};
+  }
+};
+
+struct SavedGelu : Saved {
+  Tensor input;
+
+  explicit SavedGelu(Tensor input) : input(std::move(input)) {}
+
+  std::vector<Tensor> backward(const Tensor &gradient) override {
+    auto of_output = as_kind(gradient, input.scalar_type());
+    if (!cuda_kernels::has_gelu_backward(input)) return {at::gelu_backward(of_output, input)};
+    auto [of_input, sums] = cuda_kernels::gelu_backward(of_output, input);
+    know_sums(of_input, sums);
+    return {of_input};
   }
 };
 
@@ -327,24 +318,6 @@ void one_row(const Tensor &x, const Tensor &weight, const Tensor &bias, float *o
             weight.size(1));
 }
 
-// y = x weightᵀ + bias. x [.., in], weight [out, in], bias [out] or undefined; `products` names the dtype of the product. `state` is null where no
-// gradient is wanted.
-Tensor linear(const Tensor &x, const Tensor &weight, const Tensor &bias, int products, SavedLinear *state) {
-  auto kind = product_kind(products, weight);
-  auto rows = as_kind(x, kind).reshape({-1, x.size(-1)});
-  auto columns = padded_columns(rows, weight, kind);
-  auto factors = weights_as({weight}, columns, kind);
-  auto sizes = x.sizes().vec();
-  sizes.back() = weight.size(0);
-  if (state == nullptr && is_one_row(rows, factors)) {
-    auto row = at::empty(sizes, rows.options());
-    one_row(rows, factors, bias.defined() ? as_kind(bias, kind).contiguous() : bias, row.mutable_data_ptr<float>());
-    return row;
-  }
-  if (state != nullptr) state->rows = rows, state->weight = factors;
-  return product(rows, factors, bias.defined() ? weights_as({bias}, columns, kind) : bias).narrow(1, 0, weight.size(0)).view(sizes);
-}
-
 }  // namespace
 
 extern "C" {
@@ -353,22 +326,29 @@ extern "C" {
 int kiln_linear(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
   return guarded([&] {
     OutsideOfGraphs outside;
-    auto bias = b == nullptr ? Tensor() : *b;
-    if (saved == nullptr) return give(out, linear(*x, *w, bias, products, nullptr));
-    auto state = std::make_unique<SavedLinear>(*x, *w, b != nullptr);
-    give(out, linear(*x, *w, bias, products, state.get()));
+    auto kind = product_kind(products, *w);
+    auto rows = as_kind(*x, kind).reshape({-1, x->size(-1)});
+    auto columns = padded_columns(rows, *w, kind);
+    auto weight = weights_as({*w}, columns, kind);
+    auto sizes = x->sizes().vec();
+    sizes.back() = w->size(0);
+    if (saved == nullptr && is_one_row(rows, weight)) {
+      auto row = at::empty(sizes, rows.options());
+      one_row(rows, weight, b == nullptr ? Tensor() : as_kind(*b, kind).contiguous(), row.mutable_data_ptr<float>());
+      give(out, row);
+      return;
+    }
+    give(out, product(rows, weight, b == nullptr ? Tensor() : weights_as({*b}, columns, kind)).narrow(1, 0, w->size(0)).view(sizes));
+    if (saved == nullptr) return;
+    auto state = std::make_unique<SavedLinear>();
+    state->out = w->size(0);
+    state->rows = rows;
+    state->weight = weight;
+    state->input_sizes = x->sizes().vec();
+    state->input_kind = x->scalar_type();
+    state->weight_kind = w->scalar_type();
+    state->has_bias = b != nullptr;
     keep(saved, std::move(state));
-  });
-}
-
-// The Gaussian error linear unit, by the error function, of y.
-int kiln_linear_gelu(Tensor *x, Tensor *w, Tensor *b, int products, Tensor **out, Saved **saved) {
-  return guarded([&] {
-    OutsideOfGraphs outside;
-    SavedLinear state(*x, *w, b != nullptr);
-    auto hidden = linear(*x, *w, b == nullptr ? Tensor() : *b, products, saved == nullptr ? nullptr : &state);
-    give(out, at::gelu(hidden));
-    if (saved != nullptr) keep(saved, std::make_unique<SavedLinearGelu>(std::move(state), hidden.reshape({-1, w->size(0)})));
   });
 }
 
@@ -477,6 +457,15 @@ int kiln_layer_norm(Tensor *x, Tensor *weight, Tensor *bias, double epsilon, int
       return;
     }
     give(out, layer_norm(input, *weight, bias == nullptr ? Tensor() : *bias, epsilon, saved));
+  });
+}
+
+// Gaussian error linear unit, by the error function.
+int kiln_gelu(Tensor *x, Tensor **out, Saved **saved) {
+  return guarded([&] {
+    OutsideOfGraphs outside;
+    give(out, at::gelu(*x));
+    if (saved != nullptr) keep(saved, std::make_unique<SavedGelu>(*x));
   });
 }
 
