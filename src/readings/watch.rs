@@ -3,10 +3,13 @@
 
 use std::{io, path::Path};
 
-use kiln_core::record::{
-    columns::{Column, KILN_TABLE, column},
-    table::{TableError, TableSpec, TableWriter, TornLine, cell_of},
-    tables::SAMPLES,
+use kiln_core::{
+    kinds::text_of,
+    record::{
+        columns::{Column, KILN_TABLE, column},
+        table::{TableError, TableSpec, TableWriter, TornLine},
+        tables::SAMPLES,
+    },
 };
 use kiln_hardware::{Tick, sampler::SampledTick};
 use serde_json::Value;
@@ -102,7 +105,7 @@ impl WatchRow<'_> {
                 shared
                     .iter()
                     .filter(|(name, _)| is_shared(name))
-                    .map(|(_, value)| cell_of(value)),
+                    .map(|(_, value)| text_of(value)),
             )
             .collect()
     }

@@ -135,6 +135,14 @@ pub(super) fn speed(points: &[Point<'_>], axes: &[String]) -> (Speed, &'static s
     (steps, "steps/s")
 }
 
+/// The number in a cell, if it is one in kiln's own notation: `12.10` is a text, which another text
+/// `12.1` does not equal.
+pub(super) fn number(cell: &str) -> Option<f64> {
+    let number = cell.parse::<f64>().ok()?;
+    let is_own = cell == number.to_string() || cell == format!("{number:?}");
+    is_own.then_some(number)
+}
+
 /// Text of a value; an axis removed by `null` has an empty cell.
 pub(super) fn shown(value: &str) -> &str {
     if value.is_empty() { "(none)" } else { value }

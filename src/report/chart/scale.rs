@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
-use super::{shortened, values::value_text};
+use super::{super::points::number, shortened, values::value_text};
 
 /// Ticks of an axis of numbers, about.
 const TICKS: f64 = 5.0;
@@ -303,12 +303,7 @@ fn shown(value: &str) -> &str {
 fn numbers(values: &[&str]) -> Option<Vec<f64>> {
     let numbers: Option<Vec<f64>> = values
         .iter()
-        .map(|value| {
-            value
-                .parse::<f64>()
-                .ok()
-                .filter(|number| number.is_finite())
-        })
+        .map(|value| number(value).filter(|number| number.is_finite()))
         .collect();
     let numbers = numbers?;
     let (least, largest) = ends(numbers.iter().copied());

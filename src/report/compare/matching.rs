@@ -7,7 +7,7 @@ use kiln_core::{
     record::{TableRow, TrialRow, TrialTable},
 };
 
-use super::super::points::{BatchPieces, Point, SETTINGS, pieces, points, setting, shown};
+use super::super::points::{BatchPieces, Point, SETTINGS, number, pieces, points, setting, shown};
 
 /// Rows of both tables that are repeats of the same thing.
 #[derive(Clone, Debug)]
@@ -143,9 +143,8 @@ fn point_key(
             None => settings.get(axis),
         };
         let cell = cell.cloned().unwrap_or_default();
-        // One number has one notation.
-        cell.parse::<f64>()
-            .map_or(cell, |number| number.to_string())
+        // One number has one notation, whether it was an integer or not.
+        number(&cell).map_or(cell, |number| number.to_string())
     };
     let in_pieces = point.rows.first().and_then(|row| pieces(row));
     (axes.iter().map(value).collect(), in_pieces)
@@ -347,6 +346,44 @@ mod tests {
             (only_base, only_new),
             (vec!["train.batch_size 8".to_owned()], vec![])
         );
+    }
+
+    #[test]
+    fn a_number_has_one_notation_and_texts_are_what_they_are() {
+        let base = table(
+            &["a.b"],
+            vec![
+                (row(1, 1.0), &["12.1"]),
+                (row(2, 1.0), &["12.10"]),
+                (row(3, 1.0), &["8"]),
+                (row(4, 1.0), &["1e-7"]),
+            ],
+        );
+        let new = table(
+            &["a.b"],
+            vec![
+                (row(5, 1.0), &["12.10"]),
+                (row(6, 1.0), &["8.0"]),
+                (row(7, 1.0), &["12.1"]),
+                (row(8, 1.0), &["0.0000001"]),
+            ],
+        );
+        let nothing = [BTreeMap::new(), BTreeMap::new()];
+        let matched = by_settings([&base, &new], &["a.b".to_owned()], &nothing);
+        let pairs: Vec<(&str, &str)> = matched
+            .pairs
+            .iter()
+            .map(|pair| (pair.base[0].trial.0.as_str(), pair.new[0].trial.0.as_str()))
+            .collect();
+        let id = |number| row(number, 1.0).trial.0;
+        let wanted = [(1, 7), (2, 5), (3, 6), (4, 8)].map(|(one, other)| (id(one), id(other)));
+        assert_eq!(
+            pairs,
+            wanted
+                .each_ref()
+                .map(|(one, other)| (one.as_str(), other.as_str()))
+        );
+        assert!(matched.only_base.is_empty() && matched.only_new.is_empty());
     }
 
     #[test]

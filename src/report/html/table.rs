@@ -10,7 +10,7 @@ use crate::report::{
     findings::capitalized,
     layout::significant,
     metrics::LEARNED,
-    points::{Point, Speed, pieces, shown},
+    points::{Point, Speed, number, pieces, shown},
     ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
@@ -191,7 +191,7 @@ impl PointTable {
     fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
-            let is_number = values().all(|value| value.parse::<f64>().is_ok());
+            let is_number = values().all(|value| number(value).is_some());
             self.add(
                 spots.short(axis),
                 &spots.axes[axis],

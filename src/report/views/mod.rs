@@ -13,6 +13,7 @@ mod memory;
 mod spots;
 
 use kiln_core::{
+    kinds::text_of,
     plan::{Outcome, TrialId},
     record::{Course, LayerRow, RunFile, RunFolder, TrialRow, TrialTable, course},
     spec,
@@ -117,11 +118,7 @@ impl<'a> RunView<'a> {
         let value = key
             .split('.')
             .try_fold(self.settings.as_ref()?, |value, name| value.get(name))?;
-        Some(match value {
-            serde_json::Value::String(text) => text.clone(),
-            serde_json::Value::Null => String::new(),
-            other => other.to_string(),
-        })
+        Some(text_of(value))
     }
 }
 

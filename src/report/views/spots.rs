@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{PointMeasure, RunView, measure::PlacedMean};
-use crate::report::points::{Point, column_setting, pieces, short_names, shown};
+use crate::report::points::{Point, column_setting, number, pieces, short_names, shown};
 
 /// Name of the axis that distinguishes several runs.
 const RUN: &str = "run";
@@ -86,12 +86,9 @@ impl<'a> Spots<'a> {
             .map(|spot| spot.values[axis].as_str())
             .filter(|value| seen.insert(*value))
             .collect();
-        if values.iter().all(|value| value.parse::<f64>().is_ok()) {
-            values.sort_by(|one, other| {
-                one.parse()
-                    .unwrap_or(0.0_f64)
-                    .total_cmp(&other.parse().unwrap_or(0.0))
-            });
+        if values.iter().all(|value| number(value).is_some()) {
+            let place = |value: &str| number(value).unwrap_or_default();
+            values.sort_by(|one, other| place(one).total_cmp(&place(other)));
         }
         values
     }

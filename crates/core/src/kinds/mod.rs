@@ -12,6 +12,7 @@ mod named;
 mod panel_lstm;
 mod resnet;
 mod seq2seq;
+mod value_text;
 
 pub mod command;
 pub mod data;
@@ -31,3 +32,4 @@ pub use named::Named;
 pub use panel_lstm::PanelLstm;
 pub use resnet::{Resnet, Stem};
 pub use seq2seq::Seq2seq;
+pub use value_text::text_of;

@@ -27,6 +27,7 @@ use self::{
 };
 use crate::{
     folder, input,
+    kinds::text_of,
     limits::{Limit, SAMPLES_BYTES, TABLE_BYTES},
 };
 
@@ -220,12 +221,25 @@ impl<'a> Record<'a> {
             Some((column, cell)) => {
                 format!("`{column}` is `{}`: {}", shorten(cell, 60), err.kind())
             }
-            None => match err.kind().to_string().strip_prefix("missing field ") {
-                Some(column) => format!(
-                    "there is no column {column}; every column of its version must be present"
-                ),
-                None => err.kind().to_string(),
-            },
+            None => self.problem_without_place(&err.kind().to_string()),
+        }
+    }
+}
+
+impl Record<'_> {
+    /// What `words` say of a cell whose place they do not name.
+    fn problem_without_place(&self, words: &str) -> String {
+        if let Some(column) = words.strip_prefix("missing field ") {
+            return format!(
+                "there is no column {column}; every column of its version must be present"
+            );
+        }
+        let variant = words.strip_prefix("unknown variant `");
+        let found = variant.and_then(|rest| rest.split('`').next());
+        let place = self.cells.iter().position(|cell| Some(cell) == found);
+        match place.and_then(|place| self.head.columns.get(place)) {
+            Some(column) => format!("`{column}`: {words}"),
+            None => words.to_owned(),
         }
     }
 }
@@ -414,25 +428,16 @@ pub(super) fn scan<R: Read + Seek>(
     Ok(head)
 }
 
-/// The cells of a struct, in field order. `None`, NaN and infinity are empty cells; floats have the
-/// shortest form that reads back to the same number; lists and maps are JSON.
+/// The cells of a struct, in field order. `None`, NaN and infinity, which JSON lacks, are empty
+/// cells; floats have the shortest form that reads back to the same number; lists and maps are JSON.
 ///
 /// # Errors
 /// `row` is not a struct or map.
 pub fn cells_of<T: Serialize>(row: &T) -> Result<Vec<String>, String> {
     match serde_json::to_value(row) {
-        Ok(Value::Object(fields)) => Ok(fields.values().map(cell_of).collect()),
+        Ok(Value::Object(fields)) => Ok(fields.values().map(text_of).collect()),
         Ok(_) => Err("it is not a struct with named fields".to_owned()),
         Err(error) => Err(error.to_string()),
-    }
-}
-
-/// One value as a cell. JSON has no NaN or infinity, so neither can reach a table.
-pub fn cell_of(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 

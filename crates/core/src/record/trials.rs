@@ -13,14 +13,19 @@ use super::{
     RunFolder,
     columns::AXES_AT,
     table::{
-        Record, Table, TableError, TableHead, TableWriter, TornLine, cell_of, cells_of, is_begun,
-        line_of, open_plain, scan, shorten,
+        Record, Table, TableError, TableHead, TableWriter, TornLine, cells_of, is_begun, line_of,
+        open_plain, scan, shorten,
     },
     trial_row::{TRIALS, TrialRow},
 };
 use crate::{
-    folder::Folder, kinds::command::METRIC_PREFIX, limits::TABLE_BYTES, plan::TrialId,
-    spec::Metric, statistics::MeasuredNoise, units::listed,
+    folder::Folder,
+    kinds::{command::METRIC_PREFIX, text_of},
+    limits::TABLE_BYTES,
+    plan::TrialId,
+    spec::Metric,
+    statistics::MeasuredNoise,
+    units::listed,
 };
 
 /// Separator between the devices of one trial in a cell.
@@ -125,7 +130,7 @@ impl TableRow {
     pub fn new(fixed: TrialRow, values: &[Value]) -> Self {
         Self {
             fixed: Box::new(fixed),
-            axes: values.iter().map(cell_of).collect(),
+            axes: values.iter().map(text_of).collect(),
         }
     }
 }
@@ -253,7 +258,7 @@ impl TrialWriter {
         let mut cells = cells_of(&row.fixed).map_err(refuse)?;
         let metric = |column: &String| {
             let value = row.fixed.metric_of_column(column);
-            value.map_or_else(String::new, |value| cell_of(&value.into()))
+            value.map_or_else(String::new, |value| text_of(&value.into()))
         };
         let metrics = self.metrics.iter().map(metric);
         cells.splice(AXES_AT..AXES_AT, row.axes.iter().cloned().chain(metrics));
@@ -401,6 +406,28 @@ struct Reading {
     oldest: Option<u32>,
 }
 
+/// No measurement is infinite, and kiln writes none; a number too large for an `f64` reads as one.
+fn check_finite(record: &Record<'_>, row: &TrialRow) -> Result<(), TableError> {
+    let columns = record.head().columns.iter().zip(record.cells());
+    let mut infinite = columns
+        .filter(|(column, cell)| {
+            !is_axis(column) && cell.parse::<f64>().is_ok_and(f64::is_infinite)
+        })
+        .peekable();
+    if infinite.peek().is_none() {
+        return Ok(());
+    }
+    // Texts may be `inf`; JSON has nothing for an infinite number.
+    let values = serde_json::to_value(row).unwrap_or_default();
+    match infinite.find(|(column, _)| values.get(column.as_str()).is_some_and(Value::is_null)) {
+        Some((column, cell)) => Err(record.problem(format!(
+            "`{column}` is `{}`; it must be a finite number, or empty where it is unknown",
+            shorten(cell, 60)
+        ))),
+        None => Ok(()),
+    }
+}
+
 impl Reading {
     fn take(&mut self, record: &Record<'_>) -> Result<TableRow, TableError> {
         let version = record.cells().next().and_then(version_number);
@@ -412,6 +439,7 @@ impl Reading {
             Err(error) => return self.check_columns(record.head()).and(Err(error)),
         };
         self.check_id(record, &fixed.trial)?;
+        check_finite(record, &fixed)?;
         self.rows += 1;
         let columns = || record.head().columns.iter().zip(record.cells());
         for (column, cell) in columns() {
@@ -561,6 +589,29 @@ mod tests {
         let problem = TrialTable::read(&path).unwrap_err().to_string();
         assert!(
             problem.ends_with("`metric.gflops` is `fast`; it must be a number"),
+            "{problem}"
+        );
+        let problem_of = |column: &str, cell: &str| {
+            let place = header.iter().position(|name| *name == column).unwrap();
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let mut cells: Vec<&str> = lines[2].split(',').collect();
+            cells[place] = cell;
+            lines[2] = cells.join(",");
+            fs::write(&path, lines.join("\n") + "\n").unwrap();
+            TrialTable::read(&path).map_err(|error| error.to_string())
+        };
+        for cell in ["inf", "-Infinity", "1e999"] {
+            let problem = problem_of("samples_per_second", cell).unwrap_err();
+            let words = format!(
+                "`samples_per_second` is `{cell}`; it must be a finite number, or empty where it is \
+                 unknown"
+            );
+            assert!(problem.ends_with(&words), "{problem}");
+        }
+        assert!(problem_of("device_name", "inf").is_ok(), "a name may be so");
+        let problem = problem_of("outcome", "COMPLETED").unwrap_err();
+        assert!(
+            problem.contains("`outcome`: unknown variant `COMPLETED`, expected one of "),
             "{problem}"
         );
     }

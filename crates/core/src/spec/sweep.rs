@@ -26,7 +26,10 @@ use super::{
     suggest::{listed, nearest},
     synonyms,
 };
-use crate::limits::{AXIS_VALUES, Limit};
+use crate::{
+    kinds::text_of,
+    limits::{AXIS_VALUES, Limit},
+};
 
 /// Faults of one sweep after which the entries of `include` and `exclude` are not checked any
 /// further: each fault looks for the nearest key.
@@ -132,6 +135,7 @@ impl<'a> SweepChecker<'a> {
             return;
         }
         let mut seen = HashSet::new();
+        let mut texts: HashMap<String, String> = HashMap::new();
         let mut faulty = None;
         for value in values {
             // The values of a range have one place, and one fault there is enough.
@@ -144,16 +148,21 @@ impl<'a> SweepChecker<'a> {
                 faulty = Some(&value.location);
             }
             // For keys that vary together, only whole rows must differ.
-            if path != "sweep.zip" && !seen.insert(identity(&value.to_json())) {
-                self.push(
-                    &value.location,
-                    &full,
-                    format!(
-                        "`{full}` has {} twice; each value is one point",
-                        value.found()
-                    ),
-                );
+            if path == "sweep.zip" {
+                continue;
             }
+            let (json, found) = (value.to_json(), value.found());
+            let is_new = seen.insert(identity(&json));
+            let other = texts.insert(text_of(&json), found.clone());
+            let message = match other {
+                _ if !is_new => format!("`{full}` has {found} twice; each value is one point"),
+                Some(other) => format!(
+                    "`{full}` has {other} and {found}, which tables write alike; name values that \
+                     they tell apart"
+                ),
+                None => continue,
+            };
+            self.push(&value.location, &full, message);
         }
     }
 
@@ -341,10 +350,12 @@ impl<'a> SweepChecker<'a> {
 }
 
 /// Returns the same key for equal values: numbers compare by value, so that `8` and `8.0` are
-/// equal.
+/// equal. Integers that no `f64` tells apart are compared as integers.
 fn identity(value: &Value) -> String {
+    const LARGEST_EXACT: f64 = (1_u64 << 53) as f64;
     value
         .as_f64()
+        .filter(|number| number.abs() < LARGEST_EXACT)
         .map_or_else(|| value.to_string(), |number| number.to_string())
 }
 
@@ -414,6 +425,10 @@ mod tests {
         assert_ne!(
             identity(&serde_json::json!("8")),
             identity(&serde_json::json!(8))
+        );
+        assert_ne!(
+            identity(&serde_json::json!(9_007_199_254_740_992_u64)),
+            identity(&serde_json::json!(9_007_199_254_740_993_u64))
         );
     }
 

@@ -7,6 +7,7 @@ use super::{
     argument::{Argument, Arguments},
     template::{self, Part},
 };
+use crate::kinds::text_of;
 
 /// The placeholders beside the names of values.
 pub const PLACEHOLDERS: [&str; 8] = [
@@ -84,7 +85,7 @@ impl Command {
             .values
             .iter()
             .filter(|(_, value)| !value.is_null())
-            .map(|(name, value)| (value_variable(name), as_text(value)));
+            .map(|(name, value)| (value_variable(name), text_of(value)));
         Expanded {
             argv: self.expand_arguments(&self.argv, placeholders),
             prepare: self.expand_arguments(&self.prepare, placeholders),
@@ -102,7 +103,7 @@ impl Command {
         let part = |part| match part {
             Part::Text(text) => text,
             Part::Placeholder(name) => match self.values.get(&name) {
-                Some(value) => as_text(value),
+                Some(value) => text_of(value),
                 None => placeholders
                     .get(&name)
                     .unwrap_or_else(|| format!("{{{name}}}")),
@@ -138,22 +139,13 @@ impl Command {
     /// value is `null`.
     fn variable(&self, value: &Value, placeholders: &Placeholders) -> Option<String> {
         let Value::String(text) = value else {
-            return Some(as_text(value));
+            return Some(text_of(value));
         };
         let name = text
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
         let is_null = name.is_some_and(|name| self.values.get(name) == Some(&Value::Null));
         (!is_null).then(|| self.expand_text(text, placeholders))
-    }
-}
-
-/// A value as an argument: texts without quotes, numbers as JSON writes them.
-fn as_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
     }
 }
 
