@@ -95,7 +95,12 @@ const COLUMNS: [PointColumn; 15] = [
                 .completed()
                 .filter_map(TrialRow::memory_held_bytes)
                 .max()?;
-            Some(short((most as f64 / f64::from(1 << 20)).round()))
+            let mebibytes = most as f64 / f64::from(1 << 20);
+            Some(if mebibytes < 1.0 {
+                short(mebibytes)
+            } else {
+                short(mebibytes.round())
+            })
         },
     },
     PointColumn {
@@ -168,9 +173,12 @@ fn short(value: f64) -> String {
     rounded(value, 4)
 }
 
-fn fixed(value: f64, digits: usize) -> String {
-    if value.abs() < 1e6 {
-        format!("{value:.digits$}")
+/// With so many decimals; a number of which they would show a digit or none, or a very large one, has
+/// four significant digits.
+fn fixed(value: f64, decimals: i32) -> String {
+    let least = 10_f64.powi(1 - decimals);
+    if value == 0.0 || (least..1e6).contains(&value.abs()) {
+        format!("{value:.*}", decimals as usize)
     } else {
         short(value)
     }
@@ -326,6 +334,21 @@ mod tests {
             assert_eq!(short(value), wanted);
         }
         assert!(short(1e308).starts_with('1') && !short(f64::MIN_POSITIVE / 4.0).is_empty());
+    }
+
+    #[test]
+    fn a_number_that_its_decimals_do_not_show_keeps_four_digits() {
+        let cases = [
+            (0.0, "0.0000"),
+            (2.5, "2.5000"),
+            (0.001, "0.0010"),
+            (-0.000_032, "-0.000032"),
+            (2.031_24e-10, "0.0000000002031"),
+            (12_345_678.0, "12350000"),
+        ];
+        for (value, wanted) in cases {
+            assert_eq!(fixed(value, 4), wanted);
+        }
     }
 
     #[test]
