@@ -281,6 +281,16 @@ fn one_of_each() -> Vec<(&'static str, TrialRow)> {
             ]),
         ),
         (
+            "unknown-tokens",
+            made(&[(
+                "notes",
+                json!(
+                    "unknown_tokens: 98.1 % of the tokens of the training rows are unknown to the \
+                     tokenizer"
+                ),
+            )]),
+        ),
+        (
             "loss-rose",
             made(&[
                 ("train_loss", json!(2366.0)),

@@ -87,11 +87,16 @@ fn each_written_file_is_checked_and_runs() {
         let file = format!("case {number}.yaml");
         let written = kiln(&place, &[&["init", &file], *arguments].concat());
         assert_eq!(written.status, Some(0), "{arguments:?}: {written:?}");
+        let taken = if part.contains("question") || part.contains("seq2seq") {
+            "takes chat/tokenizer.json, which was there: it must be the tokenizer of this data\n"
+        } else {
+            ""
+        };
         assert_eq!(
             written.stdout,
             format!(
-                "wrote {file}; its `name` is case-{number}\nnext:\n  kiln plan '{file}'\n  kiln run \
-                 '{file}'\n"
+                "wrote {file}; its `name` is case-{number}\n{taken}next:\n  kiln plan '{file}'\n  \
+                 kiln run '{file}'\n"
             )
         );
         let text = fs::read_to_string(place.path(&file)).unwrap();
@@ -108,6 +113,37 @@ fn each_written_file_is_checked_and_runs() {
         );
         assert_eq!(run.status, Some(0), "{arguments:?}: {run:?}\n{text}");
     }
+}
+
+#[test]
+fn a_prompt_is_no_response_too() {
+    let place = Place::with("");
+    let rows = [
+        r#"{"prompt": {"q": "a"}, "response": "b"}"#,
+        r#"{"prompt": 1, "response": "b"}"#,
+        r#"{"response": "b"}"#,
+    ];
+    for row in rows {
+        fs::write(place.path("rows.jsonl"), format!("{row}\n").repeat(40)).unwrap();
+        let refused = kiln(&place, &["init", "pairs.yaml", "--data", "rows.jsonl"]);
+        assert_eq!(refused.status, Some(2), "{row}: {refused:?}");
+        assert!(
+            refused
+                .stderr
+                .contains("no two texts, a prompt and a response"),
+            "{row}: {refused:?}"
+        );
+        assert!(!place.path("pairs.yaml").exists(), "{row}");
+    }
+    let row = r#"{"n": 1, "response": "b", "note": "c d"}"#;
+    fs::write(place.path("rows.jsonl"), format!("{row}\n").repeat(40)).unwrap();
+    let written = kiln(&place, &["init", "pairs.yaml", "--data", "rows.jsonl"]);
+    assert_eq!(written.status, Some(0), "{written:?}");
+    let text = fs::read_to_string(place.path("pairs.yaml")).unwrap();
+    assert!(
+        text.contains("prompt_key: \"note\"") && text.contains("response_key: \"response\""),
+        "{text}"
+    );
 }
 
 #[test]
@@ -169,7 +205,9 @@ fn prompts_and_responses_without_a_tokenizer_get_one_of_their_characters() {
     // One that is there is left alone.
     let tokenizer = fs::read(place.path("chat/tokenizer.json")).unwrap();
     let again = kiln(&place, &["init", "chat.yaml", "--data", "chat", "--force"]);
-    assert!(!again.stdout.contains("tokenizer"), "{again:?}");
+    let words =
+        "takes chat/tokenizer.json, which was there: it must be the tokenizer of this data\n";
+    assert!(again.stdout.contains(words), "{again:?}");
     assert_eq!(
         fs::read(place.path("chat/tokenizer.json")).unwrap(),
         tokenizer

@@ -86,9 +86,8 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     let named = without_controls(&quoted(&args.file.display().to_string()));
     let tokenizer = match &data {
         Some(FoundData::Pairs {
-            made: Some((path, text)),
-            ..
-        }) => write_tokenizer(path, text)?,
+            tokenizer, made, ..
+        }) => of_tokenizer(tokenizer, made.as_deref())?,
         _ => String::new(),
     };
     let is_of_file = args.file.file_stem().is_some_and(|stem| *stem == *name);
@@ -103,9 +102,14 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     Ok(Status::Success)
 }
 
-/// Writes a tokenizer where there is none; returns the line that says so.
-fn write_tokenizer(path: &Path, text: &str) -> Result<String, Stop> {
+/// Writes a tokenizer where there is none; returns the line that says which one is taken.
+fn of_tokenizer(path: &Path, made: Option<&str>) -> Result<String, Stop> {
     let shown = without_controls(&path.display().to_string());
+    let Some(text) = made else {
+        return Ok(format!(
+            "takes {shown}, which was there: it must be the tokenizer of this data\n"
+        ));
+    };
     write_whole(path, text.as_bytes()).map_err(|error| {
         Stop::bad_input(format!(
             "{shown}: the tokenizer of the data cannot be written: {error}"
@@ -475,13 +479,14 @@ fn of_pairs(data: Option<&FoundData>, machine: &Machine) -> Sections {
             format!(
                 "  kind: sft-jsonl
   path: {path}
-  tokenizer: {tokenizer}
+  tokenizer: {}
   prompt_key: {prompt}
   response_key: {response}
   valid_fraction: 0.1      # the last tenth of the rows validates
   max_prompt_tokens: 128   # longer ones are cut, and counted
   max_response_tokens: 128
-"
+",
+                found_data::shown(tokenizer)
             ),
             *rows,
         ),

@@ -24,10 +24,6 @@ use super::{
 
 pub use self::tokens::TokenFile;
 
-/// If more than this fraction of the tokens is unknown, the tokenizer probably does not belong to
-/// this text.
-pub const MANY_UNKNOWN: f64 = 0.05;
-
 /// Rows that are tokenized at once: enough for every core, few enough to keep temporary memory
 /// small.
 const ROWS_AT_ONCE: usize = 1024;

@@ -48,9 +48,9 @@ pub(super) enum FoundData {
     },
     Pairs {
         path: String,
-        tokenizer: String,
-        /// The tokenizer to write, where there is none: its path and its text.
-        made: Option<(PathBuf, String)>,
+        tokenizer: PathBuf,
+        /// The tokenizer to write, where there is none: its text.
+        made: Option<String>,
         prompt: String,
         response: String,
         rows: u64,
@@ -98,7 +98,8 @@ fn scalar(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn shown(path: &Path) -> String {
+/// A path as a YAML scalar.
+pub(super) fn shown(path: &Path) -> String {
     scalar(&path.to_string_lossy())
 }
 
@@ -286,30 +287,31 @@ fn pairs(path: &Path) -> Result<FoundData, String> {
         .filter(|(_, value)| value.is_string())
         .map(|(key, _)| key)
         .collect();
-    let named = |names: &[&str]| {
+    let named = |names: &[&str], other: Option<&String>| {
+        let mut rest = texts.iter().copied().filter(|key| Some(*key) != other);
+        let first = rest.clone().next();
+        rest.find(|key| names.contains(&key.as_str())).or(first)
+    };
+    let response_names = ["response", "answer", "output", "completion", "target"];
+    let prompt = named(
+        &["prompt", "question", "instruction", "input", "source"],
         texts
             .iter()
-            .find(|key| names.contains(&key.as_str()))
             .copied()
-    };
-    let prompt =
-        named(&["prompt", "question", "instruction", "input", "source"]).or(texts.first().copied());
-    let response = named(&["response", "answer", "output", "completion", "target"])
-        .or(texts.iter().find(|key| Some(**key) != prompt).copied());
+            .find(|key| response_names.contains(&key.as_str())),
+    );
+    let response = named(&response_names, prompt);
     let (Some(prompt), Some(response)) = (prompt, response) else {
         return Err("its first row has no two texts, a prompt and a response".to_owned());
     };
     let tokenizer = path.with_file_name("tokenizer.json");
     let made = match tokenizer.symlink_metadata() {
         Ok(_) => None,
-        Err(_) => {
-            let text = character_tokenizer::of_rows(path, [prompt, response])?;
-            Some((tokenizer.clone(), text))
-        }
+        Err(_) => Some(character_tokenizer::of_rows(path, [prompt, response])?),
     };
     Ok(FoundData::Pairs {
         path: shown(path),
-        tokenizer: shown(&tokenizer),
+        tokenizer,
         made,
         prompt: scalar(prompt),
         response: scalar(response),

@@ -1,6 +1,9 @@
 //! What the losses of a trial say about its learning.
 
-use kiln_core::{record::note::LossRose, units::decimals};
+use kiln_core::{
+    record::note::{LossRose, UnknownTokens},
+    units::{Fraction, decimals},
+};
 
 use super::{
     case::TrialContext,
@@ -44,6 +47,39 @@ pub(super) const VALIDATION_ABOVE_TRAINING: Rule = Rule {
     is_fault: true,
     find: validation_above_training,
 };
+
+const UNKNOWN: Threshold = Threshold::at_least(
+    "unknown tokens / all of a part of the data (the trial's note says so)",
+    UnknownTokens::LEAST_SHARE,
+    ThresholdUnit::Fraction,
+    "chosen: a tokenizer made for a text leaves some rare letters out, not each twentieth token",
+);
+
+pub(super) const UNKNOWN_TOKENS: Rule = Rule {
+    name: "unknown-tokens",
+    columns: &["train_loss", "valid_loss"],
+    thresholds: &[UNKNOWN],
+    means: "The tokenizer does not know much of the text, which then is one token again and again: \
+            a low loss says that this token is easily guessed, not that the text was learned.",
+    refuted_by: "With a tokenizer that was made from this text the losses per character are no \
+                 higher.",
+    explains: &[],
+    is_fault: true,
+    find: unknown_tokens,
+};
+
+fn unknown_tokens(case: &TrialContext<'_>) -> Option<RuleMatch> {
+    let row = case.row;
+    let UnknownTokens { share, part } = UnknownTokens::of(row)?;
+    let says = format!(
+        "{} of the tokens of the {part} rows are unknown to the tokenizer: the losses are not those \
+         of the text",
+        Fraction(share)
+    );
+    let note = row.note(UnknownTokens::COLUMN).unwrap_or_default();
+    let quoted = TrialContext::quoted(UnknownTokens::COLUMN, note);
+    Some(RuleMatch::new(says, Weight::Doubts, Next::new()).with([quoted]))
+}
 
 const ROSE: Threshold = Threshold::at_least(
     "`train_loss` / the first logged loss (the trial's note says so)",

@@ -22,7 +22,7 @@ pub use rule::{Rule, RuleFinding, Weight};
 use super::points::points;
 
 /// Every rule. The order is that of `docs/diagnosis.md`, and of findings that weigh the same.
-pub const RULES: [&Rule; 26] = [
+pub const RULES: [&Rule; 27] = [
     &memory::OOM,
     &memory::MEMORY_GROWING,
     &memory::MEMORY_NEARLY_FULL,
@@ -37,6 +37,7 @@ pub const RULES: [&Rule; 26] = [
     &batch::BATCH_TOO_SMALL,
     &device::LOW_UTILIZATION,
     &device::COMMUNICATION_BOUND,
+    &learning::UNKNOWN_TOKENS,
     &learning::LOSS_ROSE,
     &learning::VALIDATION_ABOVE_TRAINING,
     &pauses::EVALUATION_DOMINATES,

@@ -175,6 +175,40 @@ impl fmt::Display for LossRose {
     }
 }
 
+/// Many tokens of the data are unknown to the tokenizer; a note of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnknownTokens {
+    /// Share of the tokens, of 1.
+    pub share: f64,
+    /// The part of the data: `training`, `validation`.
+    pub part: String,
+}
+
+impl UnknownTokens {
+    /// The name under which it is noted.
+    pub const COLUMN: &str = "unknown_tokens";
+    /// A smaller share is not noted.
+    pub const LEAST_SHARE: f64 = 0.05;
+    const END: &str = " rows are unknown to the tokenizer";
+
+    /// Reads the note of a row; `None` if it has another one, or none.
+    pub fn of(row: &TrialRow) -> Option<Self> {
+        let rest = row.note(Self::COLUMN)?.strip_suffix(Self::END)?;
+        let (percent, part) = rest.split_once(" % of the tokens of the ")?;
+        Some(Self {
+            share: percent.parse::<f64>().ok()? / 100.0,
+            part: part.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for UnknownTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (percent, end) = (self.share * 100.0, Self::END);
+        write!(f, "{percent:.1} % of the tokens of the {}{end}", self.part)
+    }
+}
+
 /// The time of the attempt's Slurm job ended before its trial did; a note of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfJobTime {
@@ -378,6 +412,16 @@ mod tests {
         let rose = LossRose::between(4.25, &[2000.0, 2700.0, 2400.0], 2366.0).unwrap();
         let row = noted(&[(LossRose::COLUMN, &rose.to_string())]);
         assert_eq!(LossRose::of(&row), Some(rose));
+        let unknown = UnknownTokens {
+            share: 0.981,
+            part: "validation".to_owned(),
+        };
+        assert_eq!(
+            unknown.to_string(),
+            "98.1 % of the tokens of the validation rows are unknown to the tokenizer"
+        );
+        let row = noted(&[(UnknownTokens::COLUMN, &unknown.to_string())]);
+        assert_eq!(UnknownTokens::of(&row), Some(unknown));
         let continued = ContinuedFrom::new(&Origin {
             run: "results/x y/20261120T100809Z-4da13ed".into(),
             trial: TrialId("t0123456789".to_owned()),

@@ -5,13 +5,14 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 use kiln_core::{
     kinds::{
         Content, Data,
-        data::{Counts, DataFacts, PairCounts, PairSampling, Sampling},
+        data::{Counts, DataFacts, PairSampling, Sampling},
     },
     plan::TrialFile,
+    record::note::UnknownTokens,
 };
 use kiln_data::{
     images,
-    pairs::{self, MANY_UNKNOWN, Pair, TokenFile},
+    pairs::{self, Pair, TokenFile},
     panel::{self, baseline::Baselines},
     text,
     tokenizer::Vocabulary,
@@ -33,8 +34,8 @@ pub(crate) struct Opened {
     pub(crate) vocabulary: Option<Vocabulary>,
     /// Dropped parts of the data: what was dropped, and how much.
     pub(crate) left_out: BTreeMap<String, u64>,
-    /// Further remarks about the data for the user.
-    pub(crate) notices: Vec<String>,
+    /// If the tokenizer seems to belong to another text.
+    pub(crate) unknown: Option<UnknownTokens>,
     /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,
     /// Prompts and reference responses; for data of prompts and responses.
@@ -93,7 +94,7 @@ fn open_text(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Opene
         facts: found.facts,
         vocabulary: Some(found.vocabulary),
         left_out: BTreeMap::new(),
-        notices: Vec::new(),
+        unknown: None,
         baselines: None,
         pairs: None,
     })
@@ -115,7 +116,7 @@ fn open_images(data: &Data, folder: Option<&Path>, seed: u64) -> Result<Opened, 
             ["file that is no image", "files that are no images"],
             left_out,
         )]),
-        notices: Vec::new(),
+        unknown: None,
         baselines: None,
         pairs: None,
     })
@@ -143,7 +144,7 @@ fn open_panel(data: &Data, folder: Option<&Path>, seq_len: usize) -> Result<Open
                 found.skipped_rows,
             ),
         ]),
-        notices: Vec::new(),
+        unknown: None,
         baselines: panel::baseline::baselines(&found, seq_len as u64),
         pairs: None,
     })
@@ -168,7 +169,7 @@ fn open_pairs(data: &Data, folder: Option<&Path>) -> Result<Opened, String> {
         )),
         vocabulary: None,
         left_out: cut_off(&found.facts, &sampling),
-        notices: many_unknown(data, &found.facts).into_iter().collect(),
+        unknown: many_unknown(&found.facts),
         facts: found.facts,
         baselines: None,
         pairs: Some(OpenedPairs {
@@ -200,29 +201,28 @@ fn cut_off(facts: &DataFacts, sampling: &PairSampling) -> BTreeMap<String, u64> 
     ])
 }
 
-/// The notice if the tokenizer seems to belong to another text.
-fn many_unknown(data: &Data, facts: &DataFacts) -> Option<String> {
+fn many_unknown(facts: &DataFacts) -> Option<UnknownTokens> {
     let Counts::Pairs { train, valid, .. } = &facts.counts else {
         return None;
     };
     let parts = [("training", train), ("validation", valid)];
-    let share = |counts: &PairCounts| {
-        counts
+    parts.into_iter().find_map(|(part, counts)| {
+        let share = counts
             .unknown_fraction()
-            .filter(|share| *share > MANY_UNKNOWN)
-    };
-    let (part, share) = parts
-        .into_iter()
-        .find_map(|(part, counts)| Some((part, share(counts)?)))?;
+            .filter(|share| *share > UnknownTokens::LEAST_SHARE)?;
+        let part = part.to_owned();
+        Some(UnknownTokens { share, part })
+    })
+}
+
+/// Words to the user about unknown tokens.
+pub(crate) fn with_remedy(unknown: &UnknownTokens, data: &Data) -> String {
     let remedy = if matches!(data, Data::SftJsonl(_)) {
         "is `data.tokenizer` the one for this text?"
     } else {
         "is the tokenizer file the published one?"
     };
-    Some(format!(
-        "{:.1} % of the tokens of the {part} rows are unknown to the tokenizer; {remedy}",
-        share * 100.0
-    ))
+    format!("{unknown}; {remedy}")
 }
 
 /// The parts that were left out, each named in words for one and for several.

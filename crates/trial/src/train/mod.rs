@@ -44,7 +44,7 @@ pub(crate) use interrupt::watch_signals;
 use kiln_core::{
     kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
     plan::TrialFile,
-    record::{Message, TrialResult, message::PROTOCOL},
+    record::{Message, TrialResult, message::PROTOCOL, note::UnknownTokens},
 };
 pub use learner::Learner;
 pub(crate) use learner::MODEL_FILE;
@@ -74,7 +74,8 @@ use self::{
     trial_device::step_clock,
 };
 use crate::{
-    TrialError, data,
+    TrialError,
+    data::{self, with_remedy},
     engine::{self, EngineDevice, guard_result},
     model::Registry,
 };
@@ -451,9 +452,16 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     if let Some(left_out) = left_out_of_data(&opened.left_out) {
         result.notes.insert("data".to_owned(), left_out);
     }
+    if let Some(unknown) = &opened.unknown {
+        let column = UnknownTokens::COLUMN.to_owned();
+        result.notes.insert(column, unknown.to_string());
+    }
+    let remedy = opened
+        .unknown
+        .map(|unknown| with_remedy(&unknown, &file.data));
     let notices = left_out_notice(epoch, &opened.left_out)
         .into_iter()
-        .chain(opened.notices)
+        .chain(remedy)
         .collect::<Vec<String>>();
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
