@@ -166,12 +166,21 @@ fn best_trial(run: &RunFolder, all: &[&TrialId]) -> Result<TrialId, Stop> {
             if all.len() > 1 {
                 let why = match found.valid_loss {
                     Some(loss) => {
-                        format!("the lowest validation loss, {}", decimals(loss, 4))
+                        let of_these = match usable.len() == all.len() {
+                            true => "",
+                            false => " of these",
+                        };
+                        let loss = decimals(loss, 4);
+                        format!("the lowest validation loss{of_these}, {loss}")
                     }
                     None => "weights, as the first; no validation loss is known".to_owned(),
                 };
+                let usable = match usable.len() {
+                    count if count == all.len() => String::new(),
+                    count => format!(", {count} of them with weights"),
+                };
                 note(&format!(
-                    "{} has {}; using {trial}, which has {why}",
+                    "{} has {}{usable}; using {trial}, which has {why}",
                     below_here(run.path()).display(),
                     counted(all.len(), "trial")
                 ));

@@ -16,7 +16,7 @@ const TOKEN_BYTES: u64 = 8;
 
 impl Trial {
     /// Bytes that the trial leaves under `results/`, without hardware samples; `None` if its number
-    /// of steps is unknown.
+    /// of steps is unknown, or that of the parameters that its checkpoints hold.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         let steps = self.steps?;
         let evaluations = match self.train.evaluate.every {
@@ -31,7 +31,7 @@ impl Trial {
             TRIAL_BYTES
                 .saturating_add(rows)
                 .saturating_add(self.text_bytes())
-                .saturating_add(self.checkpoint_bytes()),
+                .saturating_add(self.checkpoint_bytes()?),
         )
     }
 
@@ -46,17 +46,15 @@ impl Trial {
 
     /// Size of the checkpoints that exist at the same time while the trial runs, including the one
     /// being written: f32 weights and moments.
-    fn checkpoint_bytes(&self) -> u64 {
+    fn checkpoint_bytes(&self) -> Option<u64> {
         let Some(policy) = &self.train.checkpoint else {
-            return 0;
+            return Some(0);
         };
         let moments = self.train.optimizer.moments();
         let at_once = policy
             .keep
             .saturating_add(1 + u64::from(policy.after.keeps_best()));
-        self.parameters
-            .unwrap_or_default()
-            .saturating_mul(4 * (1 + moments))
-            .saturating_mul(at_once)
+        let of_each = self.parameters?.saturating_mul(4 * (1 + moments));
+        Some(of_each.saturating_mul(at_once))
     }
 }

@@ -50,8 +50,8 @@ impl Plan {
         self.epochs.get(trial.point as usize).copied().flatten()
     }
 
-    /// Bytes that the run will need, without hardware samples; `None` if the number of steps of a
-    /// trial is unknown.
+    /// Bytes that the run will need, without hardware samples; `None` if those of a trial are
+    /// unknown.
     pub fn expected_disk_bytes(&self) -> Option<u64> {
         self.trials
             .iter()

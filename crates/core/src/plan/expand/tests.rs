@@ -534,6 +534,13 @@ fn checkpoints_take_room_for_weights_and_moments() {
         .remove(0)
     };
     let plain = trial("seed: 1");
+    let mut unknown = trial("checkpoint: {every_steps: 5}");
+    unknown.parameters = None;
+    assert_eq!(
+        unknown.expected_disk_bytes(),
+        None,
+        "not that of no weights"
+    );
     let parameters = plain.parameters.unwrap();
     let more = |train: &str| {
         trial(train).expected_disk_bytes().unwrap() - plain.expected_disk_bytes().unwrap()

@@ -228,6 +228,18 @@ impl<'a, V: Values> Race<'a, V> {
         middle(&self.speeds(place))
     }
 
+    /// The same, or the speed of a value's first run where that is not part of the race; `Err`
+    /// where it was not run, `Ok(None)` where it had no speed.
+    pub(super) fn known_speed(&self, place: usize) -> Result<Option<f64>, Vec<SearchTrial>> {
+        match self.speed(place) {
+            Some(speed) => Ok(Some(speed)),
+            None => {
+                let first = self.seen.one(self.values.choice(place, 0))?;
+                Ok(self.values.speed(first))
+            }
+        }
+    }
+
     /// The value of the first trial, if that trial does not count.
     pub(super) fn left_out(&self) -> Option<usize> {
         self.entries

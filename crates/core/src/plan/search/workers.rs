@@ -294,10 +294,11 @@ impl Workers {
         let rules = [("cores", self.cores), ("cores / 2", self.cores / 2)];
         let of_gpus = (self.gpus > 0).then_some(("4 per GPU", self.gpus.saturating_mul(4)));
         let tell = |(rule, workers): (&str, u64)| {
-            let seen = race.speed(workers as usize).map_or_else(
-                || "not run".to_owned(),
-                |value| format!("{} per second", speed(value)),
-            );
+            let seen = match race.known_speed(workers as usize) {
+                Ok(Some(value)) => format!("{} per second", speed(value)),
+                Ok(None) => "without a speed".to_owned(),
+                Err(_) => "not run".to_owned(),
+            };
             format!("{rule} = {workers} ({seen})")
         };
         format!(
