@@ -146,17 +146,21 @@ pub(super) struct Statistic {
     pub(super) mean: f64,
     /// `None` for a single run.
     pub(super) deviation: Option<f64>,
+    /// Whether all values are above 0, so that the deviation is a share of the mean.
+    is_ratio: bool,
 }
 
 impl Statistic {
-    /// `2171 ± 0.9 %`; a single run has no spread.
+    /// `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a single run has no spread.
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
-            Some(deviation) if self.mean > 0.0 && self.mean.is_finite() => {
+            Some(_) if !self.mean.is_finite() => mean,
+            Some(deviation) if self.is_ratio => {
                 format!("{mean} ± {}", Fraction(deviation / self.mean))
             }
-            _ => mean,
+            Some(deviation) => format!("{mean} ± {}", significant(deviation)),
+            None => mean,
         }
     }
 
@@ -164,6 +168,7 @@ impl Statistic {
         Some(Self {
             mean: statistics::mean(&values)?,
             deviation: statistics::deviation(&values),
+            is_ratio: values.iter().all(|value| *value > 0.0),
         })
     }
 }
@@ -336,18 +341,23 @@ pub(super) mod tests {
         let statistic = points[0].statistic(|row| row.samples_per_second).unwrap();
         assert_eq!((statistic.mean, points[0].rows.len()), (20.0, 2));
         assert!((statistic.deviation.unwrap() - 200.0_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(
-            points[1].statistic(|row| row.samples_per_second),
-            Some(Statistic {
-                mean: 7.0,
-                deviation: None
-            })
-        );
+        let single = points[1].statistic(|row| row.samples_per_second).unwrap();
+        assert_eq!((single.mean, single.deviation), (7.0, None));
         assert_eq!(points[1].name(&table.axes), "a.b y");
         assert_eq!(
             table.last_attempts()[1].fixed.trial,
             TrialId("0000000002".into())
         );
+    }
+
+    #[test]
+    fn values_that_are_not_above_0_have_a_spread_in_their_own_unit() {
+        let told = |values: &[f64]| Statistic::of(values.to_vec()).unwrap().with_spread();
+        assert_eq!(told(&[9.0, 11.0]), "10.0 ± 14.1 %");
+        assert_eq!(told(&[-10.0, -20.0, -30.0]), "-20.0 ± 10.0");
+        assert_eq!(told(&[-1.0, 3.0]), "1.00 ± 2.83");
+        assert_eq!(told(&[0.0, 0.0]), "0 ± 0");
+        assert_eq!(told(&[-1.0]), "-1.00");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
-    rates::{Blocks, Doubt, Rates, doubt},
+    rates::{Blocks, Doubt, Rates, Scale, order},
 };
 
 /// The points of a run with a completed trial, best first.
@@ -23,9 +23,6 @@ pub(super) struct Ranking<'a> {
     unit: &'static str,
     /// Whether any point has repeats.
     pub(super) has_repeats: bool,
-    /// Whether any point has several values of the objective.
-    has_repeated_values: bool,
-    all: &'a [Point<'a>],
     pub(super) axes: &'a [String],
     /// The columns of a command's own metrics.
     pub(super) metrics: &'a [String],
@@ -79,20 +76,15 @@ impl<'a> Ranking<'a> {
             }
             (one, other) => other.is_some().cmp(&one.is_some()),
         });
-        let is_repeated = |of: &dyn Fn(&TrialRow) -> Option<f64>| {
-            points
-                .iter()
-                .any(|ranked| ranked.point.completed().filter_map(of).count() > 1)
-        };
-        let (has_repeats, has_repeated_values) = (is_repeated(&|_| Some(1.0)), is_repeated(&value));
+        let has_repeats = points
+            .iter()
+            .any(|ranked| ranked.point.completed().count() > 1);
         let mut ranking = Self {
             objective,
             points,
             rate,
             unit,
             has_repeats,
-            has_repeated_values,
-            all,
             axes: &table.axes,
             metrics: &table.metrics,
         };
@@ -138,14 +130,43 @@ impl<'a> Ranking<'a> {
         front
     }
 
-    /// Reason to doubt the order of the best two.
-    fn doubt(&self) -> Option<Doubt> {
-        doubt_of_first(self.all, &self.objective, self.rate, &self.points)
+    /// The goal of the objective.
+    fn goal(&self) -> Goal {
+        match self.objective.by {
+            RankedBy::Speed => Goal::Max,
+            RankedBy::Metric(_, goal) => goal,
+        }
     }
 
-    /// Whether nothing speaks against the order of the best two.
+    /// Whether the lead of the best point over the next is larger than noise, with the reason, in
+    /// words, if it is not known to be; `None` for fewer than two points with a value.
+    fn order(&self) -> Option<Result<(), String>> {
+        let ranked = self.points.iter().filter(|of| of.value.is_some());
+        let points: Vec<Point<'_>> = ranked.map(|of| of.point.clone()).collect();
+        if points.len() < 2 {
+            return None;
+        }
+        let (rates, scale) = self.rates(&points);
+        let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale);
+        Some(order(&rates, 0, 1, points.len()).map_err(in_words))
+    }
+
+    /// The numbers of points by the objective, higher for a better one, and their scale.
+    fn rates(&self, points: &[Point<'_>]) -> (Rates, Scale) {
+        if self.objective.by == RankedBy::Speed {
+            return (Rates::of(points, self.rate), Scale::Ratio);
+        }
+        let rows = points.iter().flat_map(Point::completed);
+        let values: Vec<f64> = rows.filter_map(|row| self.objective.value(row)).collect();
+        let scale = Scale::of(&values);
+        let rate = |row: &TrialRow| Some(scale.rate(self.objective.value(row)?, self.goal()));
+        let rates = Rates::within(points, &Blocks::of_seeds(points), rate);
+        (rates, scale)
+    }
+
+    /// Whether the lead of the best point is larger than noise.
     pub(super) fn is_certain(&self) -> bool {
-        self.has_repeated_values && self.doubt().is_none()
+        self.order() == Some(Ok(()))
     }
 
     /// Whether the points can be ranked by step time only.
@@ -175,12 +196,9 @@ impl<'a> Ranking<'a> {
                 format!("{name} has the {}: {value}", self.objective.superlative())
             }
         };
-        let certainty = match self.doubt() {
-            Some(doubt) => doubt.in_words(&self.objective.superlative()),
-            None if !self.has_repeated_values => {
-                "one run per point: the order may be noise".to_owned()
-            }
-            None => "its lead is larger than noise".to_owned(),
+        let certainty = match self.order()? {
+            Ok(()) => "its lead is larger than noise".to_owned(),
+            Err(doubt) => doubt,
         };
         let front = self.front_in_words().unwrap_or_default();
         Some(format!("{said}; {certainty}{front}"))
@@ -288,38 +306,6 @@ pub(super) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
         Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
         None => print(value.mean),
     }
-}
-
-/// Reason to doubt the order of the best two points.
-fn doubt_of_first(
-    all: &[Point<'_>],
-    objective: &Objective,
-    rate: Speed,
-    points: &[RankedPoint<'_>],
-) -> Option<Doubt> {
-    let ranked: Vec<usize> = points
-        .iter()
-        .filter(|of| of.value.is_some())
-        .map(|of| of.place)
-        .collect();
-    let [best, next, ..] = ranked[..] else {
-        return None;
-    };
-    let rates = match objective.by {
-        RankedBy::Speed => Rates::of(all, rate),
-        RankedBy::Metric(_, goal) => {
-            let higher_is_better = |row: &TrialRow| {
-                let value = objective.value(row).filter(|value| *value > 0.0)?;
-                Some(if goal == Goal::Min {
-                    1.0 / value
-                } else {
-                    value
-                })
-            };
-            Rates::within(all, &Blocks::of_seeds(all), higher_is_better)
-        }
-    };
-    doubt(&rates, best, next, ranked.len())
 }
 
 /// Whether the losses of a table were reached after different numbers of samples, in words.

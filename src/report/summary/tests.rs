@@ -1,4 +1,7 @@
-use kiln_core::record::TrialRow;
+use kiln_core::{
+    record::TrialRow,
+    spec::{Goal, Metric},
+};
 
 use super::{
     super::{
@@ -472,4 +475,79 @@ fn samples_of_different_lengths_rank_by_tokens() {
         .find(|line| line.trim_start().starts_with("* "))
         .unwrap();
     assert!(best.contains("400"), "{page}");
+}
+
+/// A page of runs in turns, a block of each seed: `values[point][seed]`, in points `a` and `b`.
+fn page_of(
+    values: [&[Option<f64>]; 2],
+    asked: Metric,
+    cell: fn(&mut TrialRow, Option<f64>),
+) -> String {
+    const NAMES: [[&str; 1]; 2] = [["a"], ["b"]];
+    let mut rows = Vec::new();
+    for (point, values) in values.iter().enumerate() {
+        for (place, value) in values.iter().enumerate() {
+            let mut fixed = TrialRow {
+                seed: place as u64 + 1,
+                block: Some(place as u64 + 1),
+                samples_per_second: None,
+                ..row((2 * place + point + 1) as u64, 0.0)
+            };
+            cell(&mut fixed, *value);
+            rows.push((fixed, &NAMES[point][..]));
+        }
+    }
+    let objective = spec::Objective::of(asked, Some(Goal::Max));
+    summary(&table(&["x"], rows), 0, Some(objective), WIDE)
+}
+
+fn all(values: &[f64]) -> Vec<Option<f64>> {
+    values.iter().copied().map(Some).collect()
+}
+
+fn page_of_rewards(one: &[f64], other: &[f64]) -> String {
+    page_of(
+        [&all(one), &all(other)],
+        Metric::named("reward"),
+        |row, value| {
+            row.metrics.insert("reward".to_owned(), value.unwrap());
+        },
+    )
+}
+
+fn page_of_rates(one: &[Option<f64>], other: &[Option<f64>]) -> String {
+    page_of([one, other], Metric::SamplesPerSecond, |row, value| {
+        row.samples_per_second = value
+    })
+}
+
+#[test]
+fn values_that_are_not_above_0_are_judged_by_their_differences() {
+    let noise = page_of_rewards(&[-10.0, -20.0, -30.0], &[-31.0, -11.0, -19.0]);
+    assert!(
+        noise.contains(
+            "x a has the highest reward: -20.0 ± 10.0; the best is 0.333 ahead of the next \
+             (interval -63.9 to 64.6): their order may be noise\n"
+        ),
+        "{noise}"
+    );
+    let sure = page_of_rewards(&[-1.0, 0.0, 1.0], &[-100.0, -99.0, -98.1]);
+    assert!(sure.contains("; its lead is larger than noise\n"), "{sure}");
+    let equal = page_of_rewards(&[0.0; 3], &[0.0; 3]);
+    assert!(
+        equal.contains("the best and the next are equal in every block"),
+        "{equal}"
+    );
+}
+
+#[test]
+fn rates_of_0_have_no_ratio_and_their_lead_is_not_judged() {
+    for values in [[[0.0; 3], [0.0; 3]], [[5.0, 4.0, 6.0], [1.0, 0.0, 3.0]]] {
+        let page = page_of_rates(&all(&values[0]), &all(&values[1]));
+        assert!(
+            page.contains("cannot tell whether its lead is larger than noise: ratios need values")
+                && !page.contains("; its lead"),
+            "{page}"
+        );
+    }
 }
