@@ -143,11 +143,11 @@ impl<'a> Ranking<'a> {
     fn order(&self) -> Option<Result<(), String>> {
         let ranked = self.points.iter().filter(|of| of.value.is_some());
         let points: Vec<Point<'_>> = ranked.map(|of| of.point.clone()).collect();
-        if points.len() < 2 {
-            return None;
-        }
+        let mut values = self.points.iter().filter_map(|of| of.value);
+        let (best, next) = (values.next()?, values.next()?);
         let (rates, scale) = self.rates(&points);
-        let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale);
+        let lead = scale.lead(best, next, self.goal());
+        let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale, lead);
         Some(order(&rates, 0, 1, points.len()).map_err(in_words))
     }
 

@@ -69,6 +69,11 @@ impl Scale {
         }
     }
 
+    /// By how much a value is better than another, as a ratio of their [`Self::rate`].
+    pub(super) fn lead(self, best: f64, next: f64, goal: Goal) -> f64 {
+        self.rate(best, goal) / self.rate(next, goal)
+    }
+
     /// A ratio of rates: `12.3 %`; on the scale of differences the difference.
     fn words(self, ratio: f64) -> String {
         match self {
@@ -209,14 +214,18 @@ impl Gain {
         )
     }
 
-    /// The interval, unless it is too wide to be useful.
-    fn interval_in_words(&self, scale: Scale) -> String {
+    /// The interval beside a lead by the means. The interval is of the mean logarithm of the ratios
+    /// within blocks, which a few far runs move less than they move a mean.
+    fn interval_in_words(&self, scale: Scale, lead: f64) -> String {
         let Estimate { low, high, .. } = self.estimate;
-        if scale.is_too_wide(high) {
-            return "(the interval is too wide to be of use: too few undisturbed repeats)"
-                .to_owned();
+        let told = format!("interval {} to {}", scale.words(low), scale.words(high));
+        match () {
+            () if scale.is_too_wide(high) => "(the interval is too wide to be of use: too few \
+                                              undisturbed repeats)"
+                .to_owned(),
+            () if lead > high => format!("by its mean, but not within blocks ({told})"),
+            () => format!("({told})"),
         }
-        format!("(interval {} to {})", scale.words(low), scale.words(high))
     }
 
     /// Whether the change is also large enough to count.
@@ -377,8 +386,9 @@ impl Unknown {
 }
 
 impl Doubt {
-    /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`.
-    pub(super) fn in_words(&self, superlative: &str, scale: Scale) -> String {
+    /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`, `lead` the lead
+    /// of the best by its mean, as a ratio on this scale.
+    pub(super) fn in_words(&self, superlative: &str, scale: Scale, lead: f64) -> String {
         match self {
             Self::Unknown(unknown) => unknown.in_words().to_owned(),
             Self::Once => {
@@ -391,8 +401,8 @@ impl Doubt {
             ),
             Self::Noise(gain) => format!(
                 "the best is {} ahead of the next {}: their order may be noise",
-                scale.words(gain.ratio),
-                gain.interval_in_words(scale)
+                scale.words(lead),
+                gain.interval_in_words(scale, lead)
             ),
         }
     }
@@ -569,12 +579,16 @@ mod tests {
             let points = points(table);
             let rates = Rates::of(&points, |row| row.samples_per_second);
             let found = order(&rates, 1, 0, points.len());
-            found.map_err(|doubt| doubt.in_words("fastest", Scale::Ratio))
+            found.map_err(|doubt| doubt.in_words("fastest", Scale::Ratio, 1.4))
         };
         assert_eq!(said(&run_of(&QUIET, in_turns, true)), Ok(()));
         let equal = run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true);
         let equal = said(&equal).unwrap_err();
-        assert!(equal.ends_with("): their order may be noise"), "{equal}");
+        assert!(
+            equal.starts_with("the best is 40.0 % ahead of the next by its mean, but not within")
+                && equal.ends_with("): their order may be noise"),
+            "{equal}"
+        );
         let listed = said(&run_of(&QUIET, listed, false)).unwrap_err();
         assert!(listed.contains("drift"), "{listed}");
         let once = said(&run_of(&[&[100.0], &[150.0]], in_turns, true)).unwrap_err();
@@ -621,8 +635,8 @@ mod tests {
             let (first, last) = if goal == Goal::Max { (2, 0) } else { (0, 2) };
             assert_eq!(said(first, last), Ok(()), "{goal:?}");
             assert!(matches!(said(0, 1), Err(Doubt::Noise(_))), "{goal:?}");
-            let [best, next] = [first, last].map(|point| scale.rate(values[point][0], goal));
-            assert_eq!(scale.words(best / next), "100", "{goal:?}");
+            let lead = scale.lead(values[first][0], values[last][0], goal);
+            assert_eq!(scale.words(lead), "100", "{goal:?}");
         }
     }
 
