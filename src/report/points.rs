@@ -14,6 +14,14 @@ use super::layout::significant;
 /// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
 
+/// Outcomes that speak against the settings of a trial, in words.
+const FAILURES: [(Outcome, &str); 4] = [
+    (Outcome::Oom, "ran out of memory"),
+    (Outcome::Diverged, "diverged"),
+    (Outcome::Failed, "failed"),
+    (Outcome::TimedOut, "timed out"),
+];
+
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
 #[derive(Clone, Debug)]
 pub(super) struct Point<'a> {
@@ -28,6 +36,18 @@ impl Point<'_> {
             .iter()
             .copied()
             .filter(|row| row.outcome == Outcome::Completed)
+    }
+
+    /// Its trials whose end speaks against its settings: `3 of 5 diverged`; `None` if there are
+    /// none. Of a trial that was skipped, killed from outside or interrupted nothing is known.
+    pub(super) fn failures(&self) -> Option<String> {
+        let told = FAILURES.iter().filter_map(|(outcome, words)| {
+            let ended = self.rows.iter().filter(|row| row.outcome == *outcome);
+            let count = ended.count();
+            (count > 0).then(|| format!("{count} of {} {words}", self.rows.len()))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// The same point with only those of its trials that completed without this number; `None` if

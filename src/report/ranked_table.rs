@@ -136,6 +136,7 @@ impl RankedTable<'_> {
                 Some(metric_with_spread(metric, value))
             }));
         }
+        columns.push(self.failures());
         columns.extend(self.rates());
         for learned in &LEARNED {
             if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == learned.metric) {
@@ -163,6 +164,12 @@ impl RankedTable<'_> {
         }
         columns.retain(PageColumn::says_something);
         columns
+    }
+
+    /// Trials of a point that failed, because of which it ranks last.
+    fn failures(&self) -> PageColumn {
+        let cells = self.listed().map(|ranked| ranked.failures.clone());
+        PageColumn::new("failures", MUST_STAY, cells)
     }
 
     fn rates(&self) -> Vec<PageColumn> {

@@ -1,5 +1,7 @@
 //! Ranks the points of a run by its objective, and says how certain the first place is.
 
+use std::cmp::Ordering;
+
 use kiln_core::{
     record::{TrialRow, TrialTable},
     spec::{self, Goal, Metric, ObjectiveSource},
@@ -16,7 +18,9 @@ use super::{
 /// The points of a run with a completed trial, best first.
 pub(super) struct Ranking<'a> {
     pub(super) objective: Objective,
-    /// Those without a value of the objective come last, in the plan's order.
+    /// Points of which a trial failed come after all others with a value of the objective: those
+    /// of their runs that are left are chosen by how they went. Points without a value come last, in
+    /// the plan's order.
     pub(super) points: Vec<RankedPoint<'a>>,
     /// The throughput of the run: samples, tokens or steps per second.
     pub(super) rate: Speed,
@@ -35,8 +39,17 @@ pub(super) struct RankedPoint<'a> {
     pub(super) place: usize,
     /// Mean of the objective.
     pub(super) value: Option<f64>,
+    /// Its trials that failed, in words ([`Point::failures`]).
+    pub(super) failures: Option<String>,
     /// Whether it is the best, or one of the Pareto front.
     pub(super) is_marked: bool,
+}
+
+impl RankedPoint<'_> {
+    /// Whether it may be the best: it has a value, and none of its trials failed.
+    pub(super) fn is_rival(&self) -> bool {
+        self.value.is_some() && self.failures.is_none()
+    }
 }
 
 impl<'a> Ranking<'a> {
@@ -66,15 +79,19 @@ impl<'a> Ranking<'a> {
                     .statistic(value)
                     .map(|value| value.mean)
                     .filter(|mean| !mean.is_nan()),
+                failures: objective.failures(point),
                 is_marked: false,
             })
             .collect();
-        points.sort_by(|one, other| match (one.value, other.value) {
-            (Some(one), Some(other)) if objective.is_better(one, other) => std::cmp::Ordering::Less,
-            (Some(one), Some(other)) if objective.is_better(other, one) => {
-                std::cmp::Ordering::Greater
-            }
-            (one, other) => other.is_some().cmp(&one.is_some()),
+        let by_value =
+            |one: &RankedPoint<'_>, other: &RankedPoint<'_>| match (one.value, other.value) {
+                (Some(one), Some(other)) if objective.is_better(one, other) => Ordering::Less,
+                (Some(one), Some(other)) if objective.is_better(other, one) => Ordering::Greater,
+                (one, other) => other.is_some().cmp(&one.is_some()),
+            };
+        points.sort_by(|one, other| {
+            let rivals_first = other.is_rival().cmp(&one.is_rival());
+            rivals_first.then_with(|| by_value(one, other))
         });
         let has_repeats = points
             .iter()
@@ -97,17 +114,23 @@ impl<'a> Ranking<'a> {
         self.points.iter().filter(|of| of.value.is_some()).count()
     }
 
+    /// The points that may be the best, best first.
+    fn rivals(&self) -> &[RankedPoint<'a>] {
+        let count = self.points.iter().filter(|of| of.is_rival()).count();
+        &self.points[..count]
+    }
+
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
             true => self.front(),
-            false => (0..self.points.len()).map(|place| place == 0).collect(),
+            false => (0..self.rivals().len()).map(|place| place == 0).collect(),
         };
         for (ranked, is_marked) in self.points.iter_mut().zip(front) {
-            ranked.is_marked = is_marked && ranked.value.is_some();
+            ranked.is_marked = is_marked;
         }
     }
 
-    /// Whether each point is on the Pareto front: no other is at least as good in the metric and in
+    /// Whether each rival is on the Pareto front: no other is at least as good in the metric and in
     /// speed, and better in one of them. The points stand best first, so of those with one value
     /// the fastest are on it if all better ones are slower. A point without a speed counts as 0.
     fn front(&self) -> Vec<bool> {
@@ -115,9 +138,10 @@ impl<'a> Ranking<'a> {
             let speed = ranked.point.statistic(self.rate);
             speed.map_or(0.0, |speed| speed.mean)
         };
-        let mut front = Vec::with_capacity(self.points.len());
+        let rivals = self.rivals();
+        let mut front = Vec::with_capacity(rivals.len());
         let mut fastest_of_better = f64::NEG_INFINITY;
-        for alike in self.points.chunk_by(|one, other| one.value == other.value) {
+        for alike in rivals.chunk_by(|one, other| one.value == other.value) {
             let fastest = alike.iter().map(speed).fold(f64::NEG_INFINITY, f64::max);
             let is_ahead = fastest > fastest_of_better;
             front.extend(
@@ -139,12 +163,14 @@ impl<'a> Ranking<'a> {
     }
 
     /// Whether the lead of the best point over the next is larger than noise, with the reason, in
-    /// words, if it is not known to be; `None` for fewer than two points with a value.
+    /// words, if it is not known to be; `None` for fewer than two points that
+    /// may be the best.
     fn order(&self) -> Option<Result<(), String>> {
-        let ranked = self.points.iter().filter(|of| of.value.is_some());
-        let points: Vec<Point<'_>> = ranked.map(|of| of.point.clone()).collect();
-        let mut values = self.points.iter().filter_map(|of| of.value);
-        let (best, next) = (values.next()?, values.next()?);
+        let [best, next, ..] = self.rivals() else {
+            return None;
+        };
+        let (best, next) = (best.value?, next.value?);
+        let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
         let (rates, scale) = self.rates(&points);
         let lead = scale.lead(best, next, self.goal());
         let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale, lead);
@@ -184,10 +210,13 @@ impl<'a> Ranking<'a> {
 
     /// The answer in a sentence; `None` for a run of one point, or without a value.
     pub(super) fn verdict(&self) -> Option<String> {
-        let first = self.points.first().filter(|first| first.value.is_some())?;
         if self.axes.is_empty() || self.with_value() < 2 {
             return None;
         }
+        let failed = self.failed_in_words();
+        let Some(first) = self.rivals().first() else {
+            return Some(self.untold("each of them has failures"));
+        };
         let name = without_controls(&first.point.short_name(self.axes));
         let value = self.told(first)?;
         let said = match self.objective.by {
@@ -196,12 +225,44 @@ impl<'a> Ranking<'a> {
                 format!("{name} has the {}: {value}", self.objective.superlative())
             }
         };
-        let certainty = match self.order()? {
-            Ok(()) => "its lead is larger than noise".to_owned(),
-            Err(doubt) => doubt,
+        let certainty = match self.order() {
+            Some(Ok(())) => "its lead is larger than noise".to_owned(),
+            Some(Err(doubt)) => doubt,
+            None => "every other point has failures".to_owned(),
         };
         let front = self.front_in_words().unwrap_or_default();
-        Some(format!("{said}; {certainty}{front}"))
+        Some(format!("{said}; {certainty}{front}{failed}"))
+    }
+
+    /// Says that no point can be called the best, with the reason.
+    fn untold(&self, reason: &str) -> String {
+        match self.objective.by {
+            RankedBy::Speed => format!("cannot tell which point is fastest: {reason}"),
+            RankedBy::Metric(..) => format!(
+                "cannot tell which point has the {}: {reason}",
+                self.objective.superlative()
+            ),
+        }
+    }
+
+    /// The points that rank last because a trial of them failed, after a sentence.
+    fn failed_in_words(&self) -> String {
+        let failed: Vec<(&RankedPoint<'_>, &String)> = self
+            .points
+            .iter()
+            .filter_map(|ranked| ranked.value.and(Some((ranked, ranked.failures.as_ref()?))))
+            .collect();
+        match failed[..] {
+            [] => String::new(),
+            [(ranked, failures)] => {
+                let name = without_controls(&ranked.point.short_name(self.axes));
+                format!(". {name} ranks last: {failures}")
+            }
+            _ => format!(
+                ". {} rank last because of their failures",
+                counted(failed.len(), "point")
+            ),
+        }
     }
 
     fn front_in_words(&self) -> Option<String> {
@@ -281,7 +342,7 @@ impl<'a> Ranking<'a> {
 pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
-    let value = ranking.points.first()?.value?;
+    let value = ranking.rivals().first()?.value?;
     Some(match ranking.objective.by {
         RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
         RankedBy::Metric(metric @ Metric::Own(_), _) => {

@@ -7,6 +7,7 @@ use super::{
     super::{
         layout::widest_line,
         points::tests::{row, table},
+        ranking::best_value,
     },
     *,
 };
@@ -562,4 +563,96 @@ fn a_lead_is_that_of_the_means_in_the_table() {
     );
     let wide = page_of_rates(&all(&[700.0, 800.0, 759.0]), &all(&[200.0, 610.0, 735.0]));
     assert!(wide.contains("the best is 46.2 % ahead"), "{wide}");
+}
+
+/// Runs of two learning rates with 5 seeds each; `failed` of the better one end with `outcome`.
+fn run_with_failures(outcome: Outcome, failed: usize) -> TrialTable {
+    let rows = (0..10).map(|place| {
+        let (seed, is_better) = (place / 2, place % 2 == 1);
+        let noise = seed as f64 / 100.0;
+        let fixed = TrialRow {
+            seed: seed as u64 + 1,
+            valid_loss: Some(noise + if is_better { 0.49 } else { 0.61 }),
+            ..row(place as u64 + 1, 10.0)
+        };
+        let fixed = match is_better && seed < failed {
+            true => TrialRow {
+                outcome,
+                valid_loss: None,
+                ..fixed
+            },
+            false => fixed,
+        };
+        (fixed, if is_better { &["1.0"][..] } else { &["0.1"] })
+    });
+    table(&["train.optimizer.learning_rate"], rows.collect())
+}
+
+#[test]
+fn a_point_of_which_a_trial_failed_ranks_last_and_the_page_says_so() {
+    let squeezed = |page: &str| page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (outcome, words) in [
+        (Outcome::Diverged, "diverged"),
+        (Outcome::Failed, "failed"),
+        (Outcome::TimedOut, "timed out"),
+        (Outcome::Oom, "ran out of memory"),
+    ] {
+        let page = summary(&run_with_failures(outcome, 3), 0, None, WIDE);
+        assert!(
+            page.contains(&format!(
+                "learning_rate 0.1 has the lowest validation loss: 0.6300 ± 0.0158; every other \
+                 point has failures. learning_rate 1.0 ranks last: 3 of 5 {words}\n"
+            )),
+            "{page}"
+        );
+        let lines = squeezed(&page);
+        assert!(
+            lines.contains("* 0.1 0.6300 ± 0.0158 – ")
+                && lines.contains(&format!(" 1.0 0.5250 ± 0.0071 3 of 5 {words} ")),
+            "{page}"
+        );
+    }
+    // Nothing is known of a trial that was ended from outside.
+    for outcome in [Outcome::Killed, Outcome::Interrupted, Outcome::Skipped] {
+        let page = summary(&run_with_failures(outcome, 1), 0, None, WIDE);
+        assert!(page.contains("learning_rate 1.0 has the lowest"), "{page}");
+        assert!(!page.contains("failures"), "{page}");
+    }
+}
+
+#[test]
+fn where_each_point_has_failures_none_is_the_best() {
+    let mut table = run_with_failures(Outcome::Diverged, 3);
+    table.rows[0].fixed.outcome = Outcome::Diverged;
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(
+            "\ncannot tell which point has the lowest validation loss: each of them has failures\n"
+        ) && !page.contains('*'),
+        "{page}"
+    );
+    assert_eq!(best_value(&table, None), None);
+}
+
+#[test]
+fn a_trial_that_did_not_reach_its_target_counts_against_its_point() {
+    let timed = |id, seconds| TrialRow {
+        seconds_to_target: seconds,
+        ..row(id, 10.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (timed(1, Some(9.0)), &["a"]),
+        (timed(2, Some(9.5)), &["a"]),
+        (timed(3, Some(1.0)), &["b"]),
+        (timed(4, None), &["b"]),
+        (timed(5, None), &["c"]),
+        (timed(6, None), &["c"]),
+    ];
+    let asked = spec::Objective::of(Metric::SecondsToTarget, None);
+    let page = summary(&table(&["x"], rows), 0, Some(asked), WIDE);
+    assert!(
+        page.contains("x a has the lowest time to the target: 9.25 s ± 0.354 s; ")
+            && page.contains(". x b ranks last: 1 of 2 did not reach the target\n"),
+        "{page}"
+    );
 }
