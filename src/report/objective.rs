@@ -6,7 +6,7 @@ use kiln_core::{
     spec::{self, Goal, Metric, ObjectiveSource, Search},
 };
 
-use super::points::{Point, lengths_differ, short_names};
+use super::points::{Point, Speed, lengths_differ, short_names};
 
 /// Axes that change how fast a trial trains, and are not meant to change what it learns.
 const OF_SPEED: [&str; 13] = [
@@ -134,6 +134,14 @@ impl Objective {
         match self.by {
             RankedBy::Speed => None,
             RankedBy::Metric(metric, _) => row.metric(metric).filter(|value| value.is_finite()),
+        }
+    }
+
+    /// The value of a row; where speed ranks points, this one.
+    pub(super) fn value_or(&self, rate: Speed, row: &TrialRow) -> Option<f64> {
+        match self.by {
+            RankedBy::Speed => rate(row),
+            RankedBy::Metric(..) => self.value(row),
         }
     }
 

@@ -174,10 +174,7 @@ impl RankedTable<'_> {
 
     fn rates(&self) -> Vec<PageColumn> {
         let rate = self.0.rate;
-        let best = self
-            .points()
-            .filter_map(|point| Some(point.statistic(rate)?.mean))
-            .fold(f64::NAN, f64::max);
+        let fastest = self.0.fastest();
         vec![
             self.column("samples/s", MUST_STAY, |point| {
                 Some(point.statistic(|row| row.samples_per_second)?.with_spread())
@@ -186,8 +183,8 @@ impl RankedTable<'_> {
                 Some(point.statistic(|row| row.tokens_per_second)?.with_spread())
             }),
             self.column("vs fastest", 80, |point| {
-                let rate = point.statistic(rate).filter(|_| best > 0.0)?;
-                Some(format!("{:.0} %", rate.mean / best * 100.0))
+                let share = point.statistic(rate)?.mean / fastest?;
+                Some(format!("{:.0} %", share * 100.0))
             }),
             self.mean(
                 "data wait",

@@ -32,6 +32,34 @@ pub(super) struct Ranking<'a> {
     pub(super) metrics: &'a [String],
 }
 
+/// How many completed trials lack a value.
+struct Lacking {
+    trials: usize,
+    all: usize,
+}
+
+impl Lacking {
+    /// Those of points without failures; `None` if each has it.
+    fn of(points: &[RankedPoint<'_>], value: impl Fn(&TrialRow) -> Option<f64>) -> Option<Self> {
+        let whole = points.iter().filter(|of| of.failures.is_none());
+        let rows: Vec<&TrialRow> = whole.flat_map(|of| of.point.completed()).collect();
+        let trials = rows.iter().filter(|row| value(row).is_none()).count();
+        (trials > 0).then_some(Self {
+            trials,
+            all: rows.len(),
+        })
+    }
+
+    fn in_words(&self, what: &str) -> String {
+        let have = if self.trials == 1 { "has" } else { "have" };
+        let Self { trials, all } = self;
+        format!(
+            "{trials} of {} {have} no {what}",
+            counted(*all, "completed trial")
+        )
+    }
+}
+
 /// A point and its place.
 pub(super) struct RankedPoint<'a> {
     pub(super) point: &'a Point<'a>,
@@ -64,10 +92,7 @@ impl<'a> Ranking<'a> {
             Some(Metric::TokensPerSecond) => TOKENS,
             _ => speed(all, &table.axes),
         };
-        let value = |row: &TrialRow| match objective.by {
-            RankedBy::Speed => rate(row),
-            RankedBy::Metric(..) => objective.value(row),
-        };
+        let value = |row: &TrialRow| objective.value_or(rate, row);
         let mut points: Vec<RankedPoint<'_>> = all
             .iter()
             .enumerate()
@@ -120,8 +145,47 @@ impl<'a> Ranking<'a> {
         &self.points[..count]
     }
 
+    /// Completed trials without the value that ranks points, where each trial should have it; `None`
+    /// if there are none. A point with such trials is judged by the others, or not at all: where they
+    /// ended too soon to have a rate, the fastest are the first to lack it. A trial that did not
+    /// reach its target has no time until it: that is its result.
+    fn lacking(&self) -> Option<Lacking> {
+        let is_result = matches!(
+            self.objective.by,
+            RankedBy::Metric(Metric::SecondsToTarget, _)
+        );
+        let lacking = Lacking::of(&self.points, |row| self.value_of(row));
+        lacking.filter(|_| !is_result && self.with_value() > 0)
+    }
+
+    /// The same of the speed, of points that can be compared by it.
+    fn lacking_rate(&self) -> Option<Lacking> {
+        Lacking::of(&self.points, self.rate).filter(|lacking| lacking.trials < lacking.all)
+    }
+
+    /// The value of a row by which points are ranked.
+    fn value_of(&self, row: &TrialRow) -> Option<f64> {
+        self.objective.value_or(self.rate, row)
+    }
+
+    /// The speed of the fastest point without failures; `None` if trials without a speed may be
+    /// faster.
+    pub(super) fn fastest(&self) -> Option<f64> {
+        if self.lacking_rate().is_some() {
+            return None;
+        }
+        self.points
+            .iter()
+            .filter(|ranked| ranked.failures.is_none())
+            .filter_map(|ranked| Some(ranked.point.statistic(self.rate)?.mean))
+            .filter(|rate| rate.is_finite() && *rate > 0.0)
+            .reduce(f64::max)
+    }
+
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
+            _ if self.lacking().is_some() => Vec::new(),
+            true if self.lacking_rate().is_some() => Vec::new(),
             true => self.front(),
             false => (0..self.rivals().len()).map(|place| place == 0).collect(),
         };
@@ -210,10 +274,17 @@ impl<'a> Ranking<'a> {
 
     /// The answer in a sentence; `None` for a run of one point, or without a value.
     pub(super) fn verdict(&self) -> Option<String> {
-        if self.axes.is_empty() || self.with_value() < 2 {
+        if self.axes.is_empty() || self.points.len() < 2 {
             return None;
         }
         let failed = self.failed_in_words();
+        if let Some(lacking) = self.lacking() {
+            let reason = self.lacking_in_words(&lacking);
+            return Some(format!("{}{failed}", self.untold(&reason)));
+        }
+        if self.with_value() < 2 {
+            return None;
+        }
         let Some(first) = self.rivals().first() else {
             return Some(self.untold("each of them has failures"));
         };
@@ -245,6 +316,19 @@ impl<'a> Ranking<'a> {
         }
     }
 
+    /// Trials without the value that ranks points, in words.
+    fn lacking_in_words(&self, lacking: &Lacking) -> String {
+        match self.objective.by {
+            RankedBy::Speed => {
+                format!(
+                    "{}, and may be the fastest",
+                    lacking.in_words("measured rate")
+                )
+            }
+            RankedBy::Metric(metric, _) => lacking.in_words(words(metric)),
+        }
+    }
+
     /// The points that rank last because a trial of them failed, after a sentence.
     fn failed_in_words(&self) -> String {
         let failed: Vec<(&RankedPoint<'_>, &String)> = self
@@ -266,6 +350,10 @@ impl<'a> Ranking<'a> {
     }
 
     fn front_in_words(&self) -> Option<String> {
+        if let Some(lacking) = self.lacking_rate().filter(|_| self.objective.is_trade_off) {
+            let lacking = lacking.in_words("measured rate");
+            return Some(format!(". cannot tell the Pareto front: {lacking}"));
+        }
         let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
         let fastest = marked
             .iter()
@@ -338,11 +426,11 @@ impl<'a> Ranking<'a> {
 }
 
 /// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`;
-/// `None` without a completed trial that has one.
+/// `None` where no point can be called the best.
 pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
-    let value = ranking.rivals().first()?.value?;
+    let value = ranking.points.iter().find(|of| of.is_marked)?.value?;
     Some(match ranking.objective.by {
         RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
         RankedBy::Metric(metric @ Metric::Own(_), _) => {

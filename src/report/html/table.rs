@@ -184,11 +184,12 @@ impl PointTable {
                 cells: Vec::new(),
             })
             .collect();
-        table.fill(spots, &lines);
+        let fastest: Vec<Option<f64>> = rankings.iter().map(Ranking::fastest).collect();
+        table.fill(spots, &lines, &fastest);
         table
     }
 
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| value.parse::<f64>().is_ok());
@@ -231,7 +232,7 @@ impl PointTable {
                 .iter()
                 .map(|line| plain(line.point.completed().count().to_string())),
         );
-        self.add_rates(lines);
+        self.add_rates(lines, fastest);
         self.add_numbers(&SPEED, lines);
         for column in &LEARNED {
             let cell = |line: &HtmlLine<'_>| {
@@ -283,7 +284,8 @@ impl PointTable {
         }
     }
 
-    fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
+    /// `fastest` is the speed of the fastest point of each run.
+    fn add_rates(&mut self, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
         type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
         const RATES: [RateColumn; 2] = [
             ("samples/s", |row| row.samples_per_second),
@@ -314,13 +316,6 @@ impl PointTable {
             let rate = line.point.statistic(line.rate)?.mean;
             (rate.is_finite() && rate > 0.0).then_some(rate)
         };
-        let fastest = |run: usize| {
-            let of_run = lines.iter().filter(|line| line.run == run);
-            of_run.filter_map(rate).reduce(f64::max)
-        };
-        let fastest: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run))
-            .map(fastest)
-            .collect();
         if fastest.iter().any(Option::is_some) {
             let share = |line: &HtmlLine<'_>| {
                 Some(format!("{:.0} %", rate(line)? / fastest[line.run]? * 100.0))

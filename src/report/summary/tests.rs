@@ -189,7 +189,7 @@ fn what_completed_without_a_rate_stands_in_the_table_and_below_is_the_reason() {
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         page.lines()
-            .any(|line| squeezed(line) == "2 – – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
+            .any(|line| squeezed(line) == "2 – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
         "{page}"
     );
     assert!(
@@ -653,6 +653,64 @@ fn a_trial_that_did_not_reach_its_target_counts_against_its_point() {
     assert!(
         page.contains("x a has the lowest time to the target: 9.25 s ± 0.354 s; ")
             && page.contains(". x b ranks last: 1 of 2 did not reach the target\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn no_point_is_the_fastest_where_a_trial_lacks_its_rate() {
+    let rate = |id, rate: Option<f64>| TrialRow {
+        samples_per_second: rate,
+        ..row(id, 0.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (rate(1, Some(100.0)), &["1"]),
+        (rate(2, Some(101.0)), &["1"]),
+        (rate(3, Some(50.0)), &["2"]),
+        (rate(4, None), &["2"]),
+        (rate(5, None), &["4"]),
+        (rate(6, None), &["4"]),
+    ];
+    let table = table(&["train.batch_size"], rows);
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(
+            "\ncannot tell which point is fastest: 3 of 6 completed trials have no measured rate, \
+             and may be the fastest\n"
+        ) && !page.contains('*')
+            && !page.contains("vs fastest"),
+        "{page}"
+    );
+    assert_eq!(best_value(&table, None), None);
+    let short = crate::report::point_table(&table, None);
+    let mut best_by = short.lines().skip(1).map(|line| line.split(',').nth(3));
+    assert!(best_by.all(|cell| cell == Some("")), "{short}");
+    // A point that ran out of memory is not a rival.
+    let mut full = table.clone();
+    for row in &mut full.rows[3..] {
+        row.fixed.outcome = Outcome::Oom;
+    }
+    let page = summary(&full, 0, None, WIDE);
+    assert!(page.contains("batch_size 1 is fastest: 100 ±"), "{page}");
+}
+
+#[test]
+fn the_pareto_front_is_not_told_where_a_trial_lacks_its_rate() {
+    let trained = |id, rate: Option<f64>, loss| TrialRow {
+        samples_per_second: rate,
+        valid_loss: Some(loss),
+        ..row(id, 0.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (trained(1, Some(100.0), 1.0), &["64", "4"]),
+        (trained(2, Some(300.0), 2.0), &["16", "4"]),
+        (trained(3, None, 1.5), &["64", "8"]),
+    ];
+    let table = table(&["model.d_model", "train.batch_size"], rows);
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(". cannot tell the Pareto front: 1 of 3 completed trials has no measured")
+            && !page.contains('*'),
         "{page}"
     );
 }
