@@ -166,6 +166,8 @@ pub(super) struct Statistic {
     pub(super) mean: f64,
     /// `None` for a single run.
     pub(super) deviation: Option<f64>,
+    /// Number of runs that have the value.
+    pub(super) runs: usize,
     /// Whether all values are above 0, so that the deviation is a share of the mean.
     is_ratio: bool,
 }
@@ -188,6 +190,7 @@ impl Statistic {
         Some(Self {
             mean: statistics::mean(&values)?,
             deviation: statistics::deviation(&values),
+            runs: values.len(),
             is_ratio: values.iter().all(|value| *value > 0.0),
         })
     }

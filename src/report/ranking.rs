@@ -168,6 +168,13 @@ impl<'a> Ranking<'a> {
         self.objective.value_or(self.rate, row)
     }
 
+    /// Number of a point's runs that have the value that ranks points; of its completed runs where
+    /// none has.
+    pub(super) fn runs(&self, point: &Point<'_>) -> usize {
+        let value = point.statistic(|row| self.value_of(row));
+        value.map_or(point.completed().count(), |value| value.runs)
+    }
+
     /// The speed of the fastest point without failures; `None` if trials without a speed may be
     /// faster.
     pub(super) fn fastest(&self) -> Option<f64> {

@@ -10,7 +10,7 @@ use crate::report::{
     findings::capitalized,
     layout::significant,
     metrics::LEARNED,
-    points::{Point, Speed, pieces, shown},
+    points::{Point, Speed, Statistic, pieces, shown},
     ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
@@ -236,7 +236,8 @@ impl PointTable {
         self.add_numbers(&SPEED, lines);
         for column in &LEARNED {
             let cell = |line: &HtmlLine<'_>| {
-                mean(line.point, |row| column.of(row)).map(|value| column.text(value, 4))
+                let value = mean(line.point, |row| column.of(row))?;
+                Some(of_runs(line.point, &value, column.text(value.mean, 4)))
             };
             let cells = lines
                 .iter()
@@ -292,16 +293,13 @@ impl PointTable {
             ("tokens/s", |row| row.tokens_per_second),
         ];
         for (head, of) in RATES {
+            let cell = |line: &HtmlLine<'_>| {
+                let rate = line.point.statistic(of)?;
+                Some(of_runs(line.point, &rate, rate.with_spread()))
+            };
             let cells: Vec<HtmlCell> = lines
                 .iter()
-                .map(|line| {
-                    plain(
-                        line.point
-                            .statistic(of)
-                            .map(|rate| rate.with_spread())
-                            .unwrap_or_default(),
-                    )
-                })
+                .map(|line| plain(cell(line).unwrap_or_default()))
                 .collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(
@@ -357,16 +355,24 @@ impl NumberColumn {
             return HtmlCell::default();
         };
         HtmlCell {
-            text: (self.print)(value),
-            sorts_as: self.has_units.then(|| format!("{value:.6e}")),
+            text: of_runs(point, &value, (self.print)(value.mean)),
+            sorts_as: self.has_units.then(|| format!("{:.6e}", value.mean)),
             is_long: false,
         }
     }
 }
 
-fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<f64> {
-    let mean = point.statistic(of)?.mean;
-    mean.is_finite().then_some(mean)
+fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<Statistic> {
+    point.statistic(of).filter(|value| value.mean.is_finite())
+}
+
+/// The text of a mean, which says of how many runs it is if it is not of all that completed:
+/// `515 (n 1)`.
+fn of_runs(point: &Point<'_>, value: &Statistic, text: String) -> String {
+    match value.runs == point.completed().count() {
+        true => text,
+        false => format!("{text} (n {})", value.runs),
+    }
 }
 
 fn plain(text: String) -> HtmlCell {

@@ -714,3 +714,30 @@ fn the_pareto_front_is_not_told_where_a_trial_lacks_its_rate() {
         "{page}"
     );
 }
+
+#[test]
+fn the_n_of_a_line_is_that_of_its_mean_and_other_means_say_theirs() {
+    let page = page_of_rates(
+        &[Some(10.0), None, None],
+        &[Some(11.0), Some(11.0), Some(11.0)],
+    );
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = page.lines().map(squeezed).collect();
+    assert!(lines.contains(&"a 10.0 1".to_owned()), "{page}");
+    assert!(lines.contains(&"b 11.0 ± 0.0 % 3".to_owned()), "{page}");
+    let partly = |id, loss| TrialRow {
+        valid_loss: loss,
+        ..row(id, 10.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (partly(1, Some(1.0)), &["4"]),
+        (partly(2, None), &["4"]),
+        (partly(3, Some(1.0)), &["4"]),
+    ];
+    let page = summary(&table(&["train.batch_size"], rows), 0, None, WIDE);
+    let lines: Vec<String> = page.lines().map(squeezed).collect();
+    assert!(
+        lines.contains(&"* 4 10.0 ± 0.0 % 100 % 1.000 (n 2) 3".to_owned()),
+        "{page}"
+    );
+}
