@@ -146,9 +146,9 @@ impl<'a> Ranking<'a> {
     }
 
     /// Completed trials without the value that ranks points, where each trial should have it; `None`
-    /// if there are none. A point with such trials is judged by the others, or not at all: where they
-    /// ended too soon to have a rate, the fastest are the first to lack it. A trial that did not
-    /// reach its target has no time until it: that is its result.
+    /// if there are none. A point with such trials would be judged by its others, or not at all:
+    /// where trials ended too soon to have a rate, the fastest are the first to lack it. A trial
+    /// that did not reach its target has no time until it: that is its result.
     fn lacking(&self) -> Option<Lacking> {
         let is_result = matches!(
             self.objective.by,
@@ -234,8 +234,7 @@ impl<'a> Ranking<'a> {
     }
 
     /// Whether the lead of the best point over the next is larger than noise, with the reason, in
-    /// words, if it is not known to be; `None` for fewer than two points that
-    /// may be the best.
+    /// words, if it is not known to be; `None` for fewer than two points that may be the best.
     fn order(&self) -> Option<Result<(), String>> {
         let [best, next, ..] = self.rivals() else {
             return None;
@@ -263,7 +262,7 @@ impl<'a> Ranking<'a> {
 
     /// Whether the lead of the best point is larger than noise.
     pub(super) fn is_certain(&self) -> bool {
-        self.order() == Some(Ok(()))
+        self.lacking().is_none() && self.order() == Some(Ok(()))
     }
 
     /// Whether the points can be ranked by step time only.
