@@ -5,10 +5,12 @@ use std::cmp::Ordering;
 use kiln_core::{
     record::{TrialRow, TrialTable},
     spec::{self, Goal, Metric, ObjectiveSource},
+    statistics::Nature,
     units::{counted, decimals, without_controls},
 };
 
 use super::{
+    compare::ColumnMetric,
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
@@ -247,17 +249,22 @@ impl<'a> Ranking<'a> {
         Some(order(&rates, 0, 1, points.len()).map_err(in_words))
     }
 
-    /// The numbers of points by the objective, higher for a better one, and their scale.
+    /// The numbers of points by the objective, higher for a better one, and their scale. Those of
+    /// one seed are compared where the objective is learned, else those of one block: a time, or a
+    /// metric of a command, may depend on the state of the machine.
     fn rates(&self, points: &[Point<'_>]) -> (Rates, Scale) {
-        if self.objective.by == RankedBy::Speed {
+        let RankedBy::Metric(metric, goal) = self.objective.by else {
             return (Rates::of(points, self.rate), Scale::Ratio);
-        }
+        };
+        let blocks = match is_learned(metric) {
+            true => Blocks::of_seeds(points),
+            false => Blocks::of(points),
+        };
         let rows = points.iter().flat_map(Point::completed);
         let values: Vec<f64> = rows.filter_map(|row| self.objective.value(row)).collect();
         let scale = Scale::of(&values);
-        let rate = |row: &TrialRow| Some(scale.rate(self.objective.value(row)?, self.goal()));
-        let rates = Rates::within(points, &Blocks::of_seeds(points), rate);
-        (rates, scale)
+        let rate = |row: &TrialRow| Some(scale.rate(self.objective.value(row)?, goal));
+        (Rates::within(points, &blocks, rate), scale)
     }
 
     /// Whether the lead of the best point is larger than noise.
@@ -444,6 +451,12 @@ pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<
         }
         RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
     })
+}
+
+/// Whether the state of the machine has no effect on a metric.
+fn is_learned(metric: Metric) -> bool {
+    ColumnMetric::named(metric.name(), metric.is_better_high())
+        .is_some_and(|column| column.nature() == Nature::Settled)
 }
 
 /// A metric with its standard deviation over the runs, in its own unit.

@@ -92,7 +92,7 @@ impl ColumnMetric {
     }
 
     /// Whether the state of the machine affects it; an unknown number may be affected.
-    pub(super) fn nature(self) -> Nature {
+    pub(in crate::report) fn nature(self) -> Nature {
         let is_of_memory = self.name.starts_with("peak_") && self.name.ends_with("_bytes");
         match self.is_learned() || is_of_memory || SETTLED.contains(&self.name) {
             true => Nature::Settled,

@@ -741,3 +741,37 @@ fn the_n_of_a_line_is_that_of_its_mean_and_other_means_say_theirs() {
         "{page}"
     );
 }
+
+#[test]
+fn a_metric_that_the_machine_may_change_needs_runs_in_turns() {
+    // All runs of `a` came first; the seeds are alike.
+    let page = |metric: &'static str, cell: fn(&mut TrialRow, f64)| {
+        let values = [[10.0, 11.0, 10.5], [20.0, 21.0, 20.5]];
+        let rows = (0..6).map(|place| {
+            let (point, seed) = (place / 3, place % 3);
+            let mut fixed = TrialRow {
+                seed: seed as u64 + 1,
+                run_seconds: Some(place as f64),
+                ..row(place as u64 + 1, 1.0)
+            };
+            cell(&mut fixed, values[point][seed]);
+            (fixed, if point == 0 { &["a"][..] } else { &["b"] })
+        });
+        let asked = spec::Objective::of(Metric::named(metric), Some(Goal::Max));
+        summary(&table(&["x"], rows.collect()), 0, Some(asked), WIDE)
+    };
+    let own = page("gflops", |row, value| {
+        row.metrics.insert("gflops".to_owned(), value);
+    });
+    assert!(
+        own.contains("no point was repeated in turns with the others"),
+        "{own}"
+    );
+    let learned = page("valid_top1", |row, value| {
+        row.valid_top1 = Some(value / 100.0)
+    });
+    assert!(
+        learned.contains("its lead is larger than noise"),
+        "{learned}"
+    );
+}
