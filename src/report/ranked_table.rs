@@ -168,7 +168,7 @@ impl RankedTable<'_> {
     /// Trials of a point that failed, because of which it ranks last.
     fn failures(&self) -> PageColumn {
         let cells = self.listed().map(|ranked| ranked.failures.clone());
-        PageColumn::new("failures", MUST_STAY, cells)
+        PageColumn::new("failures", 150, cells)
     }
 
     fn rates(&self) -> Vec<PageColumn> {
