@@ -6,7 +6,7 @@ use kiln_core::{
     spec::{self, Goal, Metric, ObjectiveSource, Search},
 };
 
-use super::points::{lengths_differ, short_names};
+use super::points::{Point, Speed, lengths_differ, short_names};
 
 /// Axes that change how fast a trial trains, and are not meant to change what it learns.
 const OF_SPEED: [&str; 13] = [
@@ -135,6 +135,31 @@ impl Objective {
             RankedBy::Speed => None,
             RankedBy::Metric(metric, _) => row.metric(metric).filter(|value| value.is_finite()),
         }
+    }
+
+    /// The value of a row; where speed ranks points, this one.
+    pub(super) fn value_or(&self, rate: Speed, row: &TrialRow) -> Option<f64> {
+        match self.by {
+            RankedBy::Speed => rate(row),
+            RankedBy::Metric(..) => self.value(row),
+        }
+    }
+
+    /// Trials of a point that failed, in words; where the time until a target ranks points, also
+    /// those that did not reach it.
+    pub(super) fn failures(&self, point: &Point<'_>) -> Option<String> {
+        let missed = match self.by {
+            RankedBy::Metric(metric @ Metric::SecondsToTarget, _) => {
+                point.lacking(|row| row.metric(metric))
+            }
+            _ => None,
+        };
+        let missed = missed.map(|missed| {
+            let (count, all) = (missed.rows.len(), point.rows.len());
+            format!("{count} of {all} did not reach the target")
+        });
+        let told: Vec<String> = point.failures().into_iter().chain(missed).collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// Whether this value is better.

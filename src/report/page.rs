@@ -214,7 +214,11 @@ fn all_points(table: &TrialTable) -> Vec<Value> {
         let mut told = json!({"axes": axes_of(table, point), "trials": trials});
         for (name, cell) in MEANS {
             if let Some(value) = point.statistic(cell) {
-                told[name] = json!({"mean": value.mean, "deviation": value.deviation});
+                told[name] = json!({
+                    "mean": value.mean,
+                    "deviation": value.deviation,
+                    "runs": value.runs,
+                });
             }
         }
         told

@@ -2,6 +2,7 @@
 //! diff. It is made from `trials.csv` and never read back.
 
 use kiln_core::{
+    kinds::command::METRIC_PREFIX,
     plan::Outcome,
     record::{TrialRow, TrialTable},
     spec::{self, Metric},
@@ -20,77 +21,97 @@ use super::{
 struct PointColumn {
     name: &'static str,
     meaning: &'static str,
-    cell: fn(&Point<'_>) -> Option<String>,
+    cell: PointCell,
+}
+
+/// How the cells of a column are made.
+enum PointCell {
+    /// The mean of a number over a point's completed trials, as text.
+    Mean(fn(&TrialRow) -> Option<f64>, fn(f64) -> String),
+    Text(fn(&Point<'_>) -> Option<String>),
+    /// From the whole table.
+    Table,
+}
+
+impl PointCell {
+    fn text(&self, point: &Point<'_>) -> Option<String> {
+        match self {
+            Self::Mean(of, print) => mean(point, of, print),
+            Self::Text(text) => text(point),
+            Self::Table => None,
+        }
+    }
 }
 
 /// The columns after those of the axes, in their order. An empty column is left out, except the
 /// first three.
-const COLUMNS: [PointColumn; 15] = [
+const COLUMNS: [PointColumn; 16] = [
     PointColumn {
         name: "completed",
-        meaning: "Number of trials that completed: the n of all means.",
-        cell: |point| Some(point.completed().count().to_string()),
+        meaning: "Number of trials that completed: the n of each mean that `fewer_runs` does not \
+                  name.",
+        cell: PointCell::Text(|point| Some(point.completed().count().to_string())),
     },
     PointColumn {
         name: "others",
         meaning: "How the other trials ended, with their numbers: `2 oom`.",
-        cell: others,
+        cell: PointCell::Text(others),
     },
     PointColumn {
-        name: "best_by",
+        name: BEST_BY,
         meaning: "In the row of the best point, the column by which it is the best: \
                   `valid_loss`; `valid_loss and speed` in each row of a Pareto front. Empty in \
                   all other rows.",
-        cell: |_| None,
+        cell: PointCell::Table,
     },
     PointColumn {
         name: "samples_per_second",
         meaning: "Mean over the completed trials.",
-        cell: |point| mean(point, |row| row.samples_per_second, short),
+        cell: PointCell::Mean(|row| row.samples_per_second, short),
     },
     PointColumn {
         name: "samples_per_second_deviation",
         meaning: "Sample standard deviation; empty for a single trial.",
-        cell: |point| deviation(point, |row| row.samples_per_second),
+        cell: PointCell::Text(|point| deviation(point, |row| row.samples_per_second)),
     },
     PointColumn {
         name: "tokens_per_second",
         meaning: "Mean over the completed trials.",
-        cell: |point| mean(point, |row| row.tokens_per_second, short),
+        cell: PointCell::Mean(|row| row.tokens_per_second, short),
     },
     PointColumn {
         name: "data_wait_fraction",
         meaning: "Mean over the completed trials, of 1.",
-        cell: |point| mean(point, |row| row.data_wait_fraction, |value| fixed(value, 3)),
+        cell: PointCell::Mean(|row| row.data_wait_fraction, |value| fixed(value, 3)),
     },
     PointColumn {
         name: "train_loss",
         meaning: "Mean over the completed trials.",
-        cell: |point| metric(point, Metric::TrainLoss),
+        cell: PointCell::Mean(|row| row.train_loss, |value| fixed(value, 4)),
     },
     PointColumn {
         name: "valid_loss",
         meaning: "Mean over the completed trials.",
-        cell: |point| metric(point, Metric::ValidLoss),
+        cell: PointCell::Mean(|row| row.valid_loss, |value| fixed(value, 4)),
     },
     PointColumn {
         name: "valid_loss_deviation",
         meaning: "Sample standard deviation; empty for a single trial.",
-        cell: |point| {
+        cell: PointCell::Text(|point| {
             let deviation = point.statistic(|row| row.valid_loss)?.deviation?;
             Some(fixed(deviation, 4))
-        },
+        }),
     },
     PointColumn {
         name: "accuracy",
         meaning: "Mean top-1 accuracy of images, else the hit rate of a panel, of 1; for prompts \
                   and responses BLEU-4.",
-        cell: |point| mean(point, accuracy, |value| fixed(value, 4)),
+        cell: PointCell::Mean(accuracy, |value| fixed(value, 4)),
     },
     PointColumn {
         name: "peak_memory_mebibytes",
         meaning: "Largest peak: of the device's tensors, on the CPU of the process.",
-        cell: |point| {
+        cell: PointCell::Text(|point| {
             let most = point
                 .completed()
                 .filter_map(TrialRow::memory_held_bytes)
@@ -101,24 +122,34 @@ const COLUMNS: [PointColumn; 15] = [
             } else {
                 short(mebibytes.round())
             })
-        },
+        }),
     },
     PointColumn {
         name: "joules_per_sample",
         meaning: "Mean energy of the device per sample.",
-        cell: |point| mean(point, TrialRow::joules_per_sample, short),
+        cell: PointCell::Mean(TrialRow::joules_per_sample, short),
     },
     PointColumn {
         name: "mfu",
         meaning: "Mean model FLOPs utilization, of 1.",
-        cell: |point| mean(point, |row| row.mfu, |value| fixed(value, 3)),
+        cell: PointCell::Mean(|row| row.mfu, |value| fixed(value, 3)),
     },
     PointColumn {
         name: "trial_seconds",
         meaning: "Mean wall time of a completed trial.",
-        cell: |point| mean(point, |row| row.trial_seconds, short),
+        cell: PointCell::Mean(|row| row.trial_seconds, short),
+    },
+    PointColumn {
+        name: FEWER_RUNS,
+        meaning: "Columns whose mean is of fewer trials than `completed`, each with their number: \
+                  `samples_per_second 1`. It stands last.",
+        cell: PointCell::Table,
     },
 ];
+/// Name of the column that tells the best point.
+const BEST_BY: &str = "best_by";
+/// Name of the column on means of fewer trials than completed.
+const FEWER_RUNS: &str = "fewer_runs";
 /// Columns that stand in every table.
 const ALWAYS: usize = 3;
 
@@ -133,7 +164,7 @@ fn mean(
         .map(|value| print(value.mean))
 }
 
-fn metric(point: &Point<'_>, metric: Metric) -> Option<String> {
+fn metric_cell(point: &Point<'_>, metric: Metric) -> Option<String> {
     mean(
         point,
         |row| row.metric(metric),
@@ -210,58 +241,102 @@ fn others(point: &Point<'_>) -> Option<String> {
 pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
-    let is_best = |place: usize| {
-        let mut ranked = ranking.points.iter();
-        ranked.any(|ranked| ranked.place == place && ranked.is_marked)
+    let mut sheet = Sheet::of(table, &all);
+    for (number, column) in COLUMNS.iter().enumerate() {
+        let cells = match column.name {
+            BEST_BY => best_by(&ranking, table, all.len()),
+            _ => all.iter().map(|point| column.cell.text(point)).collect(),
+        };
+        if number < ALWAYS || cells.iter().any(Option::is_some) {
+            sheet.add(column.name, cells);
+            if let PointCell::Mean(of, _) = column.cell {
+                sheet.note_fewer(column.name, of);
+            }
+        }
+    }
+    // A metric that no column shows, such as an objective's error or time, then a command's own.
+    let ranked = match ranking.objective.by {
+        RankedBy::Metric(ranked, _) => Some(ranked.name()),
+        RankedBy::Speed => None,
     };
+    let own = table.metrics.iter().map(String::as_str);
+    for name in ranked.into_iter().chain(own) {
+        if !sheet.heads.iter().any(|head| head == name) {
+            let metric = metric_of(name);
+            let cells = all.iter().map(|point| metric_cell(point, metric));
+            sheet.add(name, cells.collect());
+            sheet.note_fewer(name, |row| row.metric(metric));
+        }
+    }
+    sheet.text()
+}
+
+/// The cells of `best_by`, point by point.
+fn best_by(ranking: &Ranking<'_>, table: &TrialTable, points: usize) -> Vec<Option<String>> {
     let by = ranking.objective.column(table);
-    let best_by = match ranking.objective.is_trade_off {
+    let told = match ranking.objective.is_trade_off {
         true => format!("{by} and speed"),
         false => by.to_owned(),
     };
-    let mut heads: Vec<String> = table.axes.clone();
-    let mut rows: Vec<Vec<String>> = all.iter().map(|point| point.values.to_vec()).collect();
-    for (number, column) in COLUMNS.iter().enumerate() {
-        let cells: Vec<String> = match column.name {
-            "best_by" => (0..all.len())
-                .map(|place| if is_best(place) { &best_by } else { "" }.to_owned())
-                .collect(),
-            _ => all
-                .iter()
-                .map(|point| (column.cell)(point).unwrap_or_default())
-                .collect(),
-        };
-        if number >= ALWAYS && cells.iter().all(String::is_empty) {
-            continue;
-        }
-        heads.push(column.name.to_owned());
-        rows.iter_mut()
-            .zip(cells)
-            .for_each(|(row, cell)| row.push(cell));
+    let mut cells = vec![None; points];
+    for ranked in ranking.points.iter().filter(|ranked| ranked.is_marked) {
+        cells[ranked.place] = Some(told.clone());
     }
-    // A metric that no column shows, such as an objective's error or time.
-    if let RankedBy::Metric(own, _) = ranking.objective.by
-        && !heads.iter().any(|head| head == own.name())
-    {
-        heads.push(own.name().to_owned());
-        for (row, point) in rows.iter_mut().zip(&all) {
-            row.push(metric(point, own).unwrap_or_default());
+    cells
+}
+
+/// The table in the making.
+struct Sheet<'a> {
+    points: &'a [Point<'a>],
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+    /// Of each point the means that are of fewer trials than completed: `mfu 1`.
+    fewer: Vec<Vec<String>>,
+}
+
+impl<'a> Sheet<'a> {
+    /// With the columns of the axes.
+    fn of(table: &TrialTable, points: &'a [Point<'a>]) -> Self {
+        Self {
+            points,
+            heads: table.axes.clone(),
+            rows: points.iter().map(|point| point.values.to_vec()).collect(),
+            fewer: vec![Vec::new(); points.len()],
         }
     }
-    for own in &table.metrics {
-        if heads.contains(own) {
-            continue;
-        }
-        heads.push(own.clone());
-        for (row, point) in rows.iter_mut().zip(&all) {
-            let value = mean(point, |row| row.metric_of_column(own), significant);
-            row.push(value.unwrap_or_default());
+
+    fn add(&mut self, name: &str, cells: Vec<Option<String>>) {
+        self.heads.push(name.to_owned());
+        for (row, cell) in self.rows.iter_mut().zip(cells) {
+            row.push(cell.unwrap_or_default());
         }
     }
-    let lines = std::iter::once(&heads).chain(&rows);
-    lines
-        .filter_map(|cells| crate::output::csv::line(cells).ok())
-        .collect()
+
+    fn note_fewer(&mut self, name: &str, of: impl Fn(&TrialRow) -> Option<f64>) {
+        for (told, point) in self.fewer.iter_mut().zip(self.points) {
+            let runs = point.completed().filter_map(&of).count();
+            if runs > 0 && runs < point.completed().count() {
+                told.push(format!("{name} {runs}"));
+            }
+        }
+    }
+
+    fn text(mut self) -> String {
+        let told = |words: &Vec<String>| (!words.is_empty()).then(|| words.join(" "));
+        let fewer: Vec<Option<String>> = self.fewer.iter().map(told).collect();
+        if fewer.iter().any(Option::is_some) {
+            self.add(FEWER_RUNS, fewer);
+        }
+        let lines = std::iter::once(&self.heads).chain(&self.rows);
+        lines
+            .filter_map(|cells| crate::output::csv::line(cells).ok())
+            .collect()
+    }
+}
+
+/// The metric of a column.
+fn metric_of(column: &str) -> Metric {
+    Metric::named(column.strip_prefix(METRIC_PREFIX).unwrap_or(column))
 }
 
 /// The part of `docs/tables.md` on it.
@@ -354,7 +429,7 @@ mod tests {
     #[test]
     fn it_is_narrow_whatever_a_run_measured() {
         let axes = ["a.b", "a.c", "a.d", "a.e"];
-        assert!(axes.len() + COLUMNS.len() < 20);
+        assert!(axes.len() + COLUMNS.len() <= 20);
     }
 
     #[test]
@@ -367,5 +442,26 @@ mod tests {
         let text = point_table(&table(&["a.b"], vec![(fixed, &["1"])]), Some(asked));
         assert!(text.contains("1,1,,seconds_to_target,"), "{text}");
         assert!(text.lines().next().unwrap().ends_with(",seconds_to_target"));
+    }
+
+    #[test]
+    fn a_mean_of_fewer_trials_than_completed_is_named_with_its_number() {
+        let rate = |id, rate: Option<f64>| TrialRow {
+            samples_per_second: rate,
+            ..row(id, 0.0)
+        };
+        let rows: Vec<(TrialRow, &[&str])> = vec![
+            (rate(1, Some(10.0)), &["1"]),
+            (rate(2, None), &["1"]),
+            (rate(3, Some(20.0)), &["2"]),
+            (rate(4, None), &["3"]),
+        ];
+        assert_eq!(
+            point_table(&table(&["a.b"], rows), None),
+            "a.b,completed,others,best_by,samples_per_second,fewer_runs\n\
+             1,2,,,10,samples_per_second 1\n\
+             2,1,,,20,\n\
+             3,1,,,,\n"
+        );
     }
 }

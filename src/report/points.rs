@@ -14,6 +14,14 @@ use super::layout::significant;
 /// Name of the only point of a run without a sweep.
 pub(super) const UNSWEPT: &str = "all trials";
 
+/// Outcomes that speak against the settings of a trial, in words.
+const FAILURES: [(Outcome, &str); 4] = [
+    (Outcome::Oom, "ran out of memory"),
+    (Outcome::Diverged, "diverged"),
+    (Outcome::Failed, "failed"),
+    (Outcome::TimedOut, "timed out"),
+];
+
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
 #[derive(Clone, Debug)]
 pub(super) struct Point<'a> {
@@ -28,6 +36,18 @@ impl Point<'_> {
             .iter()
             .copied()
             .filter(|row| row.outcome == Outcome::Completed)
+    }
+
+    /// Its trials whose end speaks against its settings: `3 of 5 diverged`; `None` if there are
+    /// none. Of a trial that was skipped, killed from outside or interrupted nothing is known.
+    pub(super) fn failures(&self) -> Option<String> {
+        let told = FAILURES.iter().filter_map(|(outcome, words)| {
+            let ended = self.rows.iter().filter(|row| row.outcome == *outcome);
+            let count = ended.count();
+            (count > 0).then(|| format!("{count} of {} {words}", self.rows.len()))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     /// The same point with only those of its trials that completed without this number; `None` if
@@ -154,17 +174,23 @@ pub(super) struct Statistic {
     pub(super) mean: f64,
     /// `None` for a single run.
     pub(super) deviation: Option<f64>,
+    /// Number of runs that have the value.
+    pub(super) runs: usize,
+    /// Whether all values are above 0, so that the deviation is a share of the mean.
+    is_ratio: bool,
 }
 
 impl Statistic {
-    /// `2171 ± 0.9 %`; a single run has no spread.
+    /// `2171 ± 0.9 %`, and `-20.0 ± 10.0` where a value is not above 0; a single run has no spread.
     pub(super) fn with_spread(&self) -> String {
         let mean = significant(self.mean);
         match self.deviation {
-            Some(deviation) if self.mean > 0.0 && self.mean.is_finite() => {
+            Some(_) if !self.mean.is_finite() => mean,
+            Some(deviation) if self.is_ratio => {
                 format!("{mean} ± {}", Fraction(deviation / self.mean))
             }
-            _ => mean,
+            Some(deviation) => format!("{mean} ± {}", significant(deviation)),
+            None => mean,
         }
     }
 
@@ -172,6 +198,8 @@ impl Statistic {
         Some(Self {
             mean: statistics::mean(&values)?,
             deviation: statistics::deviation(&values),
+            runs: values.len(),
+            is_ratio: values.iter().all(|value| *value > 0.0),
         })
     }
 }
@@ -344,18 +372,23 @@ pub(super) mod tests {
         let statistic = points[0].statistic(|row| row.samples_per_second).unwrap();
         assert_eq!((statistic.mean, points[0].rows.len()), (20.0, 2));
         assert!((statistic.deviation.unwrap() - 200.0_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(
-            points[1].statistic(|row| row.samples_per_second),
-            Some(Statistic {
-                mean: 7.0,
-                deviation: None
-            })
-        );
+        let single = points[1].statistic(|row| row.samples_per_second).unwrap();
+        assert_eq!((single.mean, single.deviation), (7.0, None));
         assert_eq!(points[1].name(&table.axes), "a.b y");
         assert_eq!(
             table.last_attempts()[1].fixed.trial,
             TrialId("0000000002".into())
         );
+    }
+
+    #[test]
+    fn values_that_are_not_above_0_have_a_spread_in_their_own_unit() {
+        let told = |values: &[f64]| Statistic::of(values.to_vec()).unwrap().with_spread();
+        assert_eq!(told(&[9.0, 11.0]), "10.0 ± 14.1 %");
+        assert_eq!(told(&[-10.0, -20.0, -30.0]), "-20.0 ± 10.0");
+        assert_eq!(told(&[-1.0, 3.0]), "1.00 ± 2.83");
+        assert_eq!(told(&[0.0, 0.0]), "0 ± 0");
+        assert_eq!(told(&[-1.0]), "-1.00");
     }
 
     #[test]

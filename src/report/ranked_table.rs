@@ -13,7 +13,7 @@ use super::{
     layout::{MUST_STAY, PageColumn, PageStyle, fitting, layout},
     metrics::{self, LEARNED},
     objective::{self, RankedBy},
-    points::{Point, Speed, pieces, short_names, shown},
+    points::{Point, Speed, Statistic, pieces, short_names, shown},
     ranking::{RankedPoint, Ranking, metric_with_spread},
 };
 
@@ -131,11 +131,11 @@ impl RankedTable<'_> {
         columns.extend(self.axis_columns());
         columns.extend(self.pieces());
         if let RankedBy::Metric(metric, _) = ranking.objective.by {
-            columns.push(self.column(metric_head(metric), MUST_STAY, |point| {
-                let value = point.statistic(|row| ranking.objective.value(row))?;
-                Some(metric_with_spread(metric, value))
-            }));
+            let of = |row: &TrialRow| ranking.objective.value(row);
+            let print = |value| metric_with_spread(metric, value);
+            columns.push(self.statistic(metric_head(metric), MUST_STAY, of, print));
         }
+        columns.push(self.failures());
         columns.extend(self.rates());
         for learned in &LEARNED {
             if !matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == learned.metric) {
@@ -159,28 +159,37 @@ impl RankedTable<'_> {
         columns.extend(own);
         columns.extend(self.resources());
         if ranking.has_repeats {
-            columns.push(self.column("n", 90, |point| Some(point.completed().count().to_string())));
+            columns.push(self.column("n", 90, |point| Some(ranking.runs(point).to_string())));
         }
         columns.retain(PageColumn::says_something);
         columns
     }
 
+    /// Trials of a point that failed, because of which it ranks last.
+    fn failures(&self) -> PageColumn {
+        let cells = self.listed().map(|ranked| ranked.failures.clone());
+        PageColumn::new("failures", 150, cells)
+    }
+
     fn rates(&self) -> Vec<PageColumn> {
         let rate = self.0.rate;
-        let best = self
-            .points()
-            .filter_map(|point| Some(point.statistic(rate)?.mean))
-            .fold(f64::NAN, f64::max);
+        let fastest = self.0.fastest();
         vec![
-            self.column("samples/s", MUST_STAY, |point| {
-                Some(point.statistic(|row| row.samples_per_second)?.with_spread())
-            }),
-            self.column("tokens/s", 20, |point| {
-                Some(point.statistic(|row| row.tokens_per_second)?.with_spread())
-            }),
+            self.statistic(
+                "samples/s",
+                MUST_STAY,
+                |row| row.samples_per_second,
+                |rate| rate.with_spread(),
+            ),
+            self.statistic(
+                "tokens/s",
+                20,
+                |row| row.tokens_per_second,
+                |rate| rate.with_spread(),
+            ),
             self.column("vs fastest", 80, |point| {
-                let rate = point.statistic(rate).filter(|_| best > 0.0)?;
-                Some(format!("{:.0} %", rate.mean / best * 100.0))
+                let share = point.statistic(rate)?.mean / fastest?;
+                Some(format!("{:.0} %", share * 100.0))
             }),
             self.mean(
                 "data wait",
@@ -275,8 +284,25 @@ impl RankedTable<'_> {
         of: impl Fn(&TrialRow) -> Option<f64>,
         print: impl Fn(f64) -> String,
     ) -> PageColumn {
+        self.statistic(head, keep, of, |value| print(value.mean))
+    }
+
+    /// A column of means; one of other than the n runs of its line says of how many it is:
+    /// `515 (n 1)`.
+    fn statistic(
+        &self,
+        head: &str,
+        keep: u8,
+        of: impl Fn(&TrialRow) -> Option<f64>,
+        print: impl Fn(Statistic) -> String,
+    ) -> PageColumn {
         self.column(head, keep, |point| {
-            point.statistic(&of).map(|value| print(value.mean))
+            let value = point.statistic(&of)?;
+            let runs = value.runs;
+            Some(match runs == self.0.runs(point) {
+                true => print(value),
+                false => format!("{} (n {runs})", print(value)),
+            })
         })
     }
 }

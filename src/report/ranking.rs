@@ -1,34 +1,65 @@
 //! Ranks the points of a run by its objective, and says how certain the first place is.
 
+use std::cmp::Ordering;
+
 use kiln_core::{
     record::{TrialRow, TrialTable},
     spec::{self, Goal, Metric, ObjectiveSource},
+    statistics::Nature,
     units::{counted, decimals, without_controls},
 };
 
 use super::{
+    compare::ColumnMetric,
     layout::significant,
     objective::{Objective, RankedBy, words},
     points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
-    rates::{Blocks, Doubt, Rates, doubt},
+    rates::{Blocks, Doubt, Rates, Scale, order},
 };
 
 /// The points of a run with a completed trial, best first.
 pub(super) struct Ranking<'a> {
     pub(super) objective: Objective,
-    /// Those without a value of the objective come last, in the plan's order.
+    /// Points of which a trial failed come after all others with a value of the objective: those
+    /// of their runs that are left are chosen by how they went. Points without a value come last, in
+    /// the plan's order.
     pub(super) points: Vec<RankedPoint<'a>>,
     /// The throughput of the run: samples, tokens or steps per second.
     pub(super) rate: Speed,
     unit: &'static str,
     /// Whether any point has repeats.
     pub(super) has_repeats: bool,
-    /// Whether any point has several values of the objective.
-    has_repeated_values: bool,
-    all: &'a [Point<'a>],
     pub(super) axes: &'a [String],
     /// The columns of a command's own metrics.
     pub(super) metrics: &'a [String],
+}
+
+/// How many completed trials lack a value.
+struct Lacking {
+    trials: usize,
+    all: usize,
+}
+
+impl Lacking {
+    /// Those of points without failures; `None` if each has it.
+    fn of(points: &[RankedPoint<'_>], value: impl Fn(&TrialRow) -> Option<f64>) -> Option<Self> {
+        let whole = points.iter().filter(|of| of.failures.is_none());
+        let rows: Vec<&TrialRow> = whole.flat_map(|of| of.point.completed()).collect();
+        let trials = rows.iter().filter(|row| value(row).is_none()).count();
+        (trials > 0).then_some(Self {
+            trials,
+            all: rows.len(),
+        })
+    }
+
+    fn in_words(&self, what: &str) -> String {
+        let have = if self.trials == 1 { "has" } else { "have" };
+        let Self { trials, all } = self;
+        format!(
+            "{trials} of {} {have} no {what}",
+            counted(*all, "completed trial")
+        )
+    }
 }
 
 /// A point and its place.
@@ -38,8 +69,17 @@ pub(super) struct RankedPoint<'a> {
     pub(super) place: usize,
     /// Mean of the objective.
     pub(super) value: Option<f64>,
+    /// Its trials that failed, in words ([`Point::failures`]).
+    pub(super) failures: Option<String>,
     /// Whether it is the best, or one of the Pareto front.
     pub(super) is_marked: bool,
+}
+
+impl RankedPoint<'_> {
+    /// Whether it may be the best: it has a value, and none of its trials failed.
+    pub(super) fn is_rival(&self) -> bool {
+        self.value.is_some() && self.failures.is_none()
+    }
 }
 
 impl<'a> Ranking<'a> {
@@ -54,10 +94,7 @@ impl<'a> Ranking<'a> {
             Some(Metric::TokensPerSecond) => TOKENS,
             _ => speed(all, &table.axes),
         };
-        let value = |row: &TrialRow| match objective.by {
-            RankedBy::Speed => rate(row),
-            RankedBy::Metric(..) => objective.value(row),
-        };
+        let value = |row: &TrialRow| objective.value_or(rate, row);
         let mut points: Vec<RankedPoint<'_>> = all
             .iter()
             .enumerate()
@@ -69,30 +106,29 @@ impl<'a> Ranking<'a> {
                     .statistic(value)
                     .map(|value| value.mean)
                     .filter(|mean| !mean.is_nan()),
+                failures: objective.failures(point),
                 is_marked: false,
             })
             .collect();
-        points.sort_by(|one, other| match (one.value, other.value) {
-            (Some(one), Some(other)) if objective.is_better(one, other) => std::cmp::Ordering::Less,
-            (Some(one), Some(other)) if objective.is_better(other, one) => {
-                std::cmp::Ordering::Greater
-            }
-            (one, other) => other.is_some().cmp(&one.is_some()),
+        let by_value =
+            |one: &RankedPoint<'_>, other: &RankedPoint<'_>| match (one.value, other.value) {
+                (Some(one), Some(other)) if objective.is_better(one, other) => Ordering::Less,
+                (Some(one), Some(other)) if objective.is_better(other, one) => Ordering::Greater,
+                (one, other) => other.is_some().cmp(&one.is_some()),
+            };
+        points.sort_by(|one, other| {
+            let rivals_first = other.is_rival().cmp(&one.is_rival());
+            rivals_first.then_with(|| by_value(one, other))
         });
-        let is_repeated = |of: &dyn Fn(&TrialRow) -> Option<f64>| {
-            points
-                .iter()
-                .any(|ranked| ranked.point.completed().filter_map(of).count() > 1)
-        };
-        let (has_repeats, has_repeated_values) = (is_repeated(&|_| Some(1.0)), is_repeated(&value));
+        let has_repeats = points
+            .iter()
+            .any(|ranked| ranked.point.completed().count() > 1);
         let mut ranking = Self {
             objective,
             points,
             rate,
             unit,
             has_repeats,
-            has_repeated_values,
-            all,
             axes: &table.axes,
             metrics: &table.metrics,
         };
@@ -105,17 +141,69 @@ impl<'a> Ranking<'a> {
         self.points.iter().filter(|of| of.value.is_some()).count()
     }
 
+    /// The points that may be the best, best first.
+    fn rivals(&self) -> &[RankedPoint<'a>] {
+        let count = self.points.iter().filter(|of| of.is_rival()).count();
+        &self.points[..count]
+    }
+
+    /// Completed trials without the value that ranks points, where each trial should have it; `None`
+    /// if there are none. A point with such trials would be judged by its others, or not at all:
+    /// where trials ended too soon to have a rate, the fastest are the first to lack it. A trial
+    /// that did not reach its target has no time until it: that is its result.
+    fn lacking(&self) -> Option<Lacking> {
+        let is_result = matches!(
+            self.objective.by,
+            RankedBy::Metric(Metric::SecondsToTarget, _)
+        );
+        let lacking = Lacking::of(&self.points, |row| self.value_of(row));
+        lacking.filter(|_| !is_result && self.with_value() > 0)
+    }
+
+    /// The same of the speed, of points that can be compared by it.
+    fn lacking_rate(&self) -> Option<Lacking> {
+        Lacking::of(&self.points, self.rate).filter(|lacking| lacking.trials < lacking.all)
+    }
+
+    /// The value of a row by which points are ranked.
+    fn value_of(&self, row: &TrialRow) -> Option<f64> {
+        self.objective.value_or(self.rate, row)
+    }
+
+    /// Number of a point's runs that have the value that ranks points; of its completed runs where
+    /// none has.
+    pub(super) fn runs(&self, point: &Point<'_>) -> usize {
+        let value = point.statistic(|row| self.value_of(row));
+        value.map_or(point.completed().count(), |value| value.runs)
+    }
+
+    /// The speed of the fastest point without failures; `None` if trials without a speed may be
+    /// faster.
+    pub(super) fn fastest(&self) -> Option<f64> {
+        if self.lacking_rate().is_some() {
+            return None;
+        }
+        self.points
+            .iter()
+            .filter(|ranked| ranked.failures.is_none())
+            .filter_map(|ranked| Some(ranked.point.statistic(self.rate)?.mean))
+            .filter(|rate| rate.is_finite() && *rate > 0.0)
+            .reduce(f64::max)
+    }
+
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
+            _ if self.lacking().is_some() => Vec::new(),
+            true if self.lacking_rate().is_some() => Vec::new(),
             true => self.front(),
-            false => (0..self.points.len()).map(|place| place == 0).collect(),
+            false => (0..self.rivals().len()).map(|place| place == 0).collect(),
         };
         for (ranked, is_marked) in self.points.iter_mut().zip(front) {
-            ranked.is_marked = is_marked && ranked.value.is_some();
+            ranked.is_marked = is_marked;
         }
     }
 
-    /// Whether each point is on the Pareto front: no other is at least as good in the metric and in
+    /// Whether each rival is on the Pareto front: no other is at least as good in the metric and in
     /// speed, and better in one of them. The points stand best first, so of those with one value
     /// the fastest are on it if all better ones are slower. A point without a speed counts as 0.
     fn front(&self) -> Vec<bool> {
@@ -123,9 +211,10 @@ impl<'a> Ranking<'a> {
             let speed = ranked.point.statistic(self.rate);
             speed.map_or(0.0, |speed| speed.mean)
         };
-        let mut front = Vec::with_capacity(self.points.len());
+        let rivals = self.rivals();
+        let mut front = Vec::with_capacity(rivals.len());
         let mut fastest_of_better = f64::NEG_INFINITY;
-        for alike in self.points.chunk_by(|one, other| one.value == other.value) {
+        for alike in rivals.chunk_by(|one, other| one.value == other.value) {
             let fastest = alike.iter().map(speed).fold(f64::NEG_INFINITY, f64::max);
             let is_ahead = fastest > fastest_of_better;
             front.extend(
@@ -138,14 +227,49 @@ impl<'a> Ranking<'a> {
         front
     }
 
-    /// Reason to doubt the order of the best two.
-    fn doubt(&self) -> Option<Doubt> {
-        doubt_of_first(self.all, &self.objective, self.rate, &self.points)
+    /// The goal of the objective.
+    fn goal(&self) -> Goal {
+        match self.objective.by {
+            RankedBy::Speed => Goal::Max,
+            RankedBy::Metric(_, goal) => goal,
+        }
     }
 
-    /// Whether nothing speaks against the order of the best two.
+    /// Whether the lead of the best point over the next is larger than noise, with the reason, in
+    /// words, if it is not known to be; `None` for fewer than two points that may be the best.
+    fn order(&self) -> Option<Result<(), String>> {
+        let [best, next, ..] = self.rivals() else {
+            return None;
+        };
+        let (best, next) = (best.value?, next.value?);
+        let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
+        let (rates, scale) = self.rates(&points);
+        let lead = scale.lead(best, next, self.goal());
+        let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale, lead);
+        Some(order(&rates, 0, 1, points.len()).map_err(in_words))
+    }
+
+    /// The numbers of points by the objective, higher for a better one, and their scale. Those of
+    /// one seed are compared where the objective is learned, else those of one block: a time, or a
+    /// metric of a command, may depend on the state of the machine.
+    fn rates(&self, points: &[Point<'_>]) -> (Rates, Scale) {
+        let RankedBy::Metric(metric, goal) = self.objective.by else {
+            return (Rates::of(points, self.rate), Scale::Ratio);
+        };
+        let blocks = match is_learned(metric) {
+            true => Blocks::of_seeds(points),
+            false => Blocks::of(points),
+        };
+        let rows = points.iter().flat_map(Point::completed);
+        let values: Vec<f64> = rows.filter_map(|row| self.objective.value(row)).collect();
+        let scale = Scale::of(&values);
+        let rate = |row: &TrialRow| Some(scale.rate(self.objective.value(row)?, goal));
+        (Rates::within(points, &blocks, rate), scale)
+    }
+
+    /// Whether the lead of the best point is larger than noise.
     pub(super) fn is_certain(&self) -> bool {
-        self.has_repeated_values && self.doubt().is_none()
+        self.lacking().is_none() && self.order() == Some(Ok(()))
     }
 
     /// Whether the points can be ranked by step time only.
@@ -163,10 +287,20 @@ impl<'a> Ranking<'a> {
 
     /// The answer in a sentence; `None` for a run of one point, or without a value.
     pub(super) fn verdict(&self) -> Option<String> {
-        let first = self.points.first().filter(|first| first.value.is_some())?;
-        if self.axes.is_empty() || self.with_value() < 2 {
+        if self.axes.is_empty() || self.points.len() < 2 {
             return None;
         }
+        let failed = self.failed_in_words();
+        if let Some(lacking) = self.lacking() {
+            let reason = self.lacking_in_words(&lacking);
+            return Some(format!("{}{failed}", self.untold(&reason)));
+        }
+        if self.with_value() < 2 {
+            return None;
+        }
+        let Some(first) = self.rivals().first() else {
+            return Some(self.untold("each of them has failures"));
+        };
         let name = without_controls(&first.point.short_name(self.axes));
         let value = self.told(first)?;
         let said = match self.objective.by {
@@ -175,18 +309,64 @@ impl<'a> Ranking<'a> {
                 format!("{name} has the {}: {value}", self.objective.superlative())
             }
         };
-        let certainty = match self.doubt() {
-            Some(doubt) => doubt.in_words(&self.objective.superlative()),
-            None if !self.has_repeated_values => {
-                "one run per point: the order may be noise".to_owned()
-            }
-            None => "its lead is larger than noise".to_owned(),
+        let certainty = match self.order() {
+            Some(Ok(())) => "its lead is larger than noise".to_owned(),
+            Some(Err(doubt)) => doubt,
+            None => "every other point has failures".to_owned(),
         };
         let front = self.front_in_words().unwrap_or_default();
-        Some(format!("{said}; {certainty}{front}"))
+        Some(format!("{said}; {certainty}{front}{failed}"))
+    }
+
+    /// Says that no point can be called the best, with the reason.
+    fn untold(&self, reason: &str) -> String {
+        match self.objective.by {
+            RankedBy::Speed => format!("cannot tell which point is fastest: {reason}"),
+            RankedBy::Metric(..) => format!(
+                "cannot tell which point has the {}: {reason}",
+                self.objective.superlative()
+            ),
+        }
+    }
+
+    /// Trials without the value that ranks points, in words.
+    fn lacking_in_words(&self, lacking: &Lacking) -> String {
+        match self.objective.by {
+            RankedBy::Speed => {
+                format!(
+                    "{}, and may be the fastest",
+                    lacking.in_words("measured rate")
+                )
+            }
+            RankedBy::Metric(metric, _) => lacking.in_words(words(metric)),
+        }
+    }
+
+    /// The points that rank last because a trial of them failed, after a sentence.
+    fn failed_in_words(&self) -> String {
+        let failed: Vec<(&RankedPoint<'_>, &String)> = self
+            .points
+            .iter()
+            .filter_map(|ranked| ranked.value.and(Some((ranked, ranked.failures.as_ref()?))))
+            .collect();
+        match failed[..] {
+            [] => String::new(),
+            [(ranked, failures)] => {
+                let name = without_controls(&ranked.point.short_name(self.axes));
+                format!(". {name} ranks last: {failures}")
+            }
+            _ => format!(
+                ". {} rank last because of their failures",
+                counted(failed.len(), "point")
+            ),
+        }
     }
 
     fn front_in_words(&self) -> Option<String> {
+        if let Some(lacking) = self.lacking_rate().filter(|_| self.objective.is_trade_off) {
+            let lacking = lacking.in_words("measured rate");
+            return Some(format!(". cannot tell the Pareto front: {lacking}"));
+        }
         let marked: Vec<&RankedPoint<'_>> = self.points.iter().filter(|of| of.is_marked).collect();
         let fastest = marked
             .iter()
@@ -259,11 +439,11 @@ impl<'a> Ranking<'a> {
 }
 
 /// The best point's value of a run's objective, short: `1901 samples/s`, `valid_loss 0.5120`;
-/// `None` without a completed trial that has one.
+/// `None` where no point can be called the best.
 pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<String> {
     let all = points(table);
     let ranking = Ranking::new(&all, table, asked);
-    let value = ranking.points.first()?.value?;
+    let value = ranking.points.iter().find(|of| of.is_marked)?.value?;
     Some(match ranking.objective.by {
         RankedBy::Speed => format!("{} {}", significant(value), ranking.unit),
         RankedBy::Metric(metric @ Metric::Own(_), _) => {
@@ -271,6 +451,12 @@ pub fn best_value(table: &TrialTable, asked: Option<spec::Objective>) -> Option<
         }
         RankedBy::Metric(metric, _) => format!("{} {}", metric.name(), decimals(value, 4)),
     })
+}
+
+/// Whether the state of the machine has no effect on a metric.
+fn is_learned(metric: Metric) -> bool {
+    ColumnMetric::named(metric.name(), metric.is_better_high())
+        .is_some_and(|column| column.nature() == Nature::Settled)
 }
 
 /// A metric with its standard deviation over the runs, in its own unit.
@@ -288,38 +474,6 @@ pub(super) fn metric_with_spread(metric: Metric, value: Statistic) -> String {
         Some(deviation) => format!("{} ± {}", print(value.mean), print(deviation)),
         None => print(value.mean),
     }
-}
-
-/// Reason to doubt the order of the best two points.
-fn doubt_of_first(
-    all: &[Point<'_>],
-    objective: &Objective,
-    rate: Speed,
-    points: &[RankedPoint<'_>],
-) -> Option<Doubt> {
-    let ranked: Vec<usize> = points
-        .iter()
-        .filter(|of| of.value.is_some())
-        .map(|of| of.place)
-        .collect();
-    let [best, next, ..] = ranked[..] else {
-        return None;
-    };
-    let rates = match objective.by {
-        RankedBy::Speed => Rates::of(all, rate),
-        RankedBy::Metric(_, goal) => {
-            let higher_is_better = |row: &TrialRow| {
-                let value = objective.value(row).filter(|value| *value > 0.0)?;
-                Some(if goal == Goal::Min {
-                    1.0 / value
-                } else {
-                    value
-                })
-            };
-            Rates::within(all, &Blocks::of_seeds(all), higher_is_better)
-        }
-    };
-    doubt(&rates, best, next, ranked.len())
 }
 
 /// Whether the losses of a table were reached after different numbers of samples, in words.

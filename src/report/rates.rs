@@ -11,11 +11,12 @@ use std::{collections::HashMap, fmt};
 use kiln_core::{
     plan::TrialId,
     record::TrialRow,
+    spec::Goal,
     statistics::{self, Estimate, Field, SESSION_JUMP, TimedRun, WORTH},
     units::Fraction,
 };
 
-use super::points::Point;
+use super::{layout::significant, points::Point};
 
 /// Upper end from which an interval is too wide to be useful.
 const FAR: f64 = 2.0;
@@ -27,6 +28,67 @@ pub(super) enum Unknown {
     Single,
     /// The repeats of a point ran one after the other, or their times are unknown.
     Apart,
+    /// Too few runs have a seed in common with runs of other points.
+    Seeds,
+    /// A number is not above 0, so it has no ratio to the others; without it, those that are left
+    /// would be chosen by what they measured.
+    NoRatio,
+}
+
+/// How the values of an objective are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Scale {
+    /// By their ratios: all are above 0.
+    Ratio,
+    /// By their differences, counted in `unit`: some are 0 or negative.
+    Difference { unit: f64 },
+}
+
+impl Scale {
+    /// The scale for finite values.
+    pub(super) fn of(values: &[f64]) -> Self {
+        if values.iter().all(|value| *value > 0.0) {
+            return Self::Ratio;
+        }
+        let largest = values
+            .iter()
+            .fold(0.0_f64, |most, value| most.max(value.abs()));
+        Self::Difference {
+            unit: if largest > 0.0 { largest } else { 1.0 },
+        }
+    }
+
+    /// A number above 0 for [`Rates`], higher for a better value. The statistics compare
+    /// logarithms: with exponentials these are the values themselves.
+    pub(super) fn rate(self, value: f64, goal: Goal) -> f64 {
+        match (self, goal) {
+            (Self::Ratio, Goal::Max) => value,
+            (Self::Ratio, Goal::Min) => 1.0 / value,
+            (Self::Difference { unit }, Goal::Max) => (value / unit).exp(),
+            (Self::Difference { unit }, Goal::Min) => (-value / unit).exp(),
+        }
+    }
+
+    /// By how much a value is better than another, as a ratio of their [`Self::rate`].
+    pub(super) fn lead(self, best: f64, next: f64, goal: Goal) -> f64 {
+        self.rate(best, goal) / self.rate(next, goal)
+    }
+
+    /// A ratio of rates: `12.3 %`; on the scale of differences the difference.
+    fn words(self, ratio: f64) -> String {
+        match self {
+            Self::Ratio => Fraction(ratio - 1.0).to_string(),
+            Self::Difference { unit } => significant(ratio.ln() * unit),
+        }
+    }
+
+    /// Whether an interval is too wide to be useful.
+    fn is_too_wide(self, high: f64) -> bool {
+        match self {
+            Self::Ratio => high >= FAR,
+            Self::Difference { .. } => !high.is_finite(),
+        }
+    }
 }
 
 /// Blocks: runs that took turns with one run of each other point.
@@ -152,6 +214,20 @@ impl Gain {
         )
     }
 
+    /// The interval beside a lead by the means. The interval is of the mean logarithm of the ratios
+    /// within blocks, which a few far runs move less than they move a mean.
+    fn interval_in_words(&self, scale: Scale, lead: f64) -> String {
+        let Estimate { low, high, .. } = self.estimate;
+        let told = format!("interval {} to {}", scale.words(low), scale.words(high));
+        match () {
+            () if scale.is_too_wide(high) => "(the interval is too wide to be of use: too few \
+                                              undisturbed repeats)"
+                .to_owned(),
+            () if lead > high => format!("by its mean, but not within blocks ({told})"),
+            () => format!("({told})"),
+        }
+    }
+
     /// Whether the change is also large enough to count.
     pub(super) fn is_faster(&self) -> bool {
         self.estimate.is_higher(WORTH)
@@ -182,9 +258,8 @@ impl Rates {
         blocks: &Blocks<'_>,
         rate: impl Fn(&TrialRow) -> Option<f64>,
     ) -> Self {
-        let usable = |row: &TrialRow| rate(row).filter(|rate| rate.is_finite() && *rate > 0.0);
         let run = |row: &TrialRow| {
-            let (value, block) = (usable(row)?, Some(*blocks.of.get(&row.trial)?));
+            let (value, block) = (rate(row)?, Some(*blocks.of.get(&row.trial)?));
             Some(TimedRun {
                 value,
                 seconds: row.started_seconds(),
@@ -203,16 +278,13 @@ impl Rates {
                 runs.len(),
             ))
         };
-        let is_repeated = points
-            .iter()
-            .any(|point| point.completed().filter_map(usable).count() > 1);
-        let lack = if is_repeated {
-            Unknown::Apart
-        } else {
-            Unknown::Single
+        let rates = || points.iter().flat_map(Point::completed).filter_map(&rate);
+        let field = match rates().all(|rate| rate.is_finite() && rate > 0.0) {
+            true => Field::of(&runs).filter(Field::has_blocks),
+            false => None,
         };
         Self {
-            field: Field::of(&runs).filter(Field::has_blocks).ok_or(lack),
+            field: field.ok_or_else(|| lack(points, blocks, &rate)),
             middles: runs.iter().map(middle).collect(),
             margin: if blocks.are_told { 0.0 } else { SESSION_JUMP },
         }
@@ -266,26 +338,59 @@ impl Rates {
     }
 }
 
+/// Reason why the rates of points cannot be judged.
+fn lack(
+    points: &[Point<'_>],
+    blocks: &Blocks<'_>,
+    rate: &impl Fn(&TrialRow) -> Option<f64>,
+) -> Unknown {
+    let rates = || points.iter().flat_map(Point::completed).filter_map(rate);
+    let is_repeated = |point: &Point<'_>| point.completed().filter_map(rate).count() > 1;
+    match () {
+        () if !points.iter().any(is_repeated) => Unknown::Single,
+        () if !rates().all(|rate| rate.is_finite() && rate > 0.0) => Unknown::NoRatio,
+        () if blocks.are_of_time => Unknown::Apart,
+        () => Unknown::Seeds,
+    }
+}
+
 /// Reason to doubt the order of the best two points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Doubt {
-    /// Repeats did not take turns.
-    Apart,
+    /// Differences between the points cannot be judged.
+    Unknown(Unknown),
     /// One of the two ran only once beside the others.
     Once,
     /// Both are equal in every block.
     Equal,
-    /// The lead, with its interval unless it is too wide to be useful.
-    Noise { lead: f64, interval: Option<Gain> },
+    /// The interval of the lead includes none.
+    Noise(Gain),
+}
+
+impl Unknown {
+    fn in_words(self) -> &'static str {
+        match self {
+            Self::Single => "one run per point: the order may be noise",
+            Self::Apart => {
+                "no point was repeated in turns with the others: the order may come from drift of \
+                 the machine"
+            }
+            Self::Seeds => {
+                "too few runs have a seed in common with other points: the order may be noise"
+            }
+            Self::NoRatio => {
+                "cannot tell whether its lead is larger than noise: ratios need values above 0"
+            }
+        }
+    }
 }
 
 impl Doubt {
-    /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`.
-    pub(super) fn in_words(&self, superlative: &str) -> String {
+    /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`, `lead` the lead
+    /// of the best by its mean, as a ratio on this scale.
+    pub(super) fn in_words(&self, superlative: &str, scale: Scale, lead: f64) -> String {
         match self {
-            Self::Apart => "no point was repeated in turns with the others: the order may come \
-                            from drift of the machine"
-                .to_owned(),
+            Self::Unknown(unknown) => unknown.in_words().to_owned(),
             Self::Once => {
                 "the best or the next ran only once beside the others: their order may be noise"
                     .to_owned()
@@ -294,40 +399,29 @@ impl Doubt {
                 "the best and the next are equal in every block, so more than one point is the \
                  {superlative}"
             ),
-            Self::Noise { lead, interval } => {
-                let interval = interval.map_or(
-                    "the interval is too wide to be of use: too few undisturbed repeats".to_owned(),
-                    |gain| gain.to_string(),
-                );
-                format!(
-                    "the best is {} ahead of the next ({interval}): their order may be noise",
-                    Fraction(*lead)
-                )
-            }
+            Self::Noise(gain) => format!(
+                "the best is {} ahead of the next {}: their order may be noise",
+                scale.words(lead),
+                gain.interval_in_words(scale, lead)
+            ),
         }
     }
 }
 
-/// Reason to doubt the order of the best two of so many `points`; `None` where the order is certain
-/// or no point is repeated.
-pub(super) fn doubt(rates: &Rates, best: usize, next: usize, points: usize) -> Option<Doubt> {
-    match rates.unknown() {
-        Some(Unknown::Single) => return None,
-        Some(Unknown::Apart) => return Some(Doubt::Apart),
-        None => {}
+/// Whether the lead of the best over the next of so many `points` is larger than noise, with the
+/// reason if it is not known to be.
+pub(super) fn order(rates: &Rates, best: usize, next: usize, points: usize) -> Result<(), Doubt> {
+    if let Some(unknown) = rates.unknown() {
+        return Err(Doubt::Unknown(unknown));
     }
     // The best two were picked after all had been seen: each point could have been ahead of each
     // other.
-    let Some(gain) = rates.gain(next, best, points * points.saturating_sub(1)) else {
-        return Some(Doubt::Once);
-    };
-    if gain.is_equal() {
-        return Some(Doubt::Equal);
+    match rates.gain(next, best, points * points.saturating_sub(1)) {
+        None => Err(Doubt::Once),
+        Some(gain) if gain.is_equal() => Err(Doubt::Equal),
+        Some(gain) if gain.is_ahead() => Ok(()),
+        Some(gain) => Err(Doubt::Noise(gain)),
     }
-    (!gain.is_ahead()).then(|| Doubt::Noise {
-        lead: gain.ratio - 1.0,
-        interval: (gain.estimate.high < FAR).then_some(gain),
-    })
 }
 
 #[cfg(test)]
@@ -431,13 +525,13 @@ mod tests {
             assert_eq!(faster(&table(1.029)), None, "{level}");
             let equal = table(1.0);
             let points = points(&equal);
-            let found = doubt(
+            let found = order(
                 &Rates::of(&points, |row| row.samples_per_second),
                 1,
                 0,
                 points.len(),
             );
-            assert_eq!(found, Some(Doubt::Equal), "{level}");
+            assert_eq!(found, Err(Doubt::Equal), "{level}");
         }
     }
 
@@ -483,30 +577,67 @@ mod tests {
     fn the_order_of_the_best_two_is_said_to_be_chance_where_it_may_be() {
         let said = |table: &TrialTable| {
             let points = points(table);
-            doubt(
-                &Rates::of(&points, |row| row.samples_per_second),
-                1,
-                0,
-                points.len(),
-            )
-            .map(|doubt| doubt.in_words("fastest"))
+            let rates = Rates::of(&points, |row| row.samples_per_second);
+            let found = order(&rates, 1, 0, points.len());
+            found.map_err(|doubt| doubt.in_words("fastest", Scale::Ratio, 1.4))
         };
-        assert_eq!(said(&run_of(&QUIET, in_turns, true)), None);
-        let equal = said(&run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true)).unwrap();
-        assert!(equal.ends_with("): their order may be noise"), "{equal}");
+        assert_eq!(said(&run_of(&QUIET, in_turns, true)), Ok(()));
+        let equal = run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true);
+        let equal = said(&equal).unwrap_err();
         assert!(
-            said(&run_of(&QUIET, listed, false))
-                .unwrap()
-                .contains("drift")
+            equal.starts_with("the best is 40.0 % ahead of the next by its mean, but not within")
+                && equal.ends_with("): their order may be noise"),
+            "{equal}"
         );
-        assert_eq!(said(&run_of(&[&[100.0], &[150.0]], in_turns, true)), None);
-        let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap();
+        let listed = said(&run_of(&QUIET, listed, false)).unwrap_err();
+        assert!(listed.contains("drift"), "{listed}");
+        let once = said(&run_of(&[&[100.0], &[150.0]], in_turns, true)).unwrap_err();
+        assert_eq!(once, "one run per point: the order may be noise");
+        let few = said(&run_of(&[&[100.0, 90.0], &[190.0, 130.0]], in_turns, true)).unwrap_err();
         assert!(
             few.ends_with(
                 " ahead of the next (the interval is too wide to be of use: too few undisturbed repeats): their order may be noise"
             ),
             "{few}"
         );
+    }
+
+    #[test]
+    fn a_rate_of_0_has_no_ratio_and_is_no_certainty() {
+        for rates in [[&[0.0; 3], &[0.0; 3]], [&[1.0, 2.0, 0.0], &[1.0, 2.0, 3.0]]] {
+            let table = run_of(&[rates[0], rates[1]], in_turns, true);
+            let points = points(&table);
+            let rates = Rates::of(&points, |row| row.samples_per_second);
+            let found = order(&rates, 1, 0, points.len());
+            assert_eq!(found, Err(Doubt::Unknown(Unknown::NoRatio)));
+        }
+    }
+
+    #[test]
+    fn differences_of_any_sign_are_judged_as_ratios_are() {
+        // By differences, `a` and `b` of these are alike, and `c` is 100 above each in every block.
+        let values: [&[f64]; 3] = [
+            &[-1.0, -5.0, 3.0, -2.0, 4.0],
+            &[-1.5, -4.4, 3.1, -2.2, 3.8],
+            &[99.2, 95.1, 102.8, 98.4, 104.1],
+        ];
+        let scale = Scale::of(&values.concat());
+        assert_eq!(scale, Scale::Difference { unit: 104.1 });
+        for goal in [Goal::Max, Goal::Min] {
+            let rated = values.map(|values| {
+                let rates = values.iter().map(|value| scale.rate(*value, goal));
+                rates.collect::<Vec<f64>>()
+            });
+            let table = run_of(&[&rated[0], &rated[1], &rated[2]], in_turns, true);
+            let points = points(&table);
+            let rates = Rates::of(&points, |row| row.samples_per_second);
+            let said = |best, next| order(&rates, best, next, points.len());
+            let (first, last) = if goal == Goal::Max { (2, 0) } else { (0, 2) };
+            assert_eq!(said(first, last), Ok(()), "{goal:?}");
+            assert!(matches!(said(0, 1), Err(Doubt::Noise(_))), "{goal:?}");
+            let lead = scale.lead(values[first][0], values[last][0], goal);
+            assert_eq!(scale.words(lead), "100", "{goal:?}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub fn summary(
     )
 }
 
-/// Whether the page says nothing against the order of its best two points.
+/// Whether the page says that the lead of its best point is larger than noise.
 pub fn is_order_certain(table: &TrialTable) -> bool {
     Ranking::new(&points(table), table, None).is_certain()
 }

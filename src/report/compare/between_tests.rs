@@ -377,3 +377,37 @@ fn by_score(table: &TrialTable) -> Comparisons {
     };
     between(&split, &options).unwrap()
 }
+
+#[test]
+fn losses_of_the_runs_that_did_not_diverge_are_not_judged() {
+    let mut diverged = run(6, 0.0, 0.1);
+    for row in &mut diverged.rows {
+        let is_new = row.axes[1] == "2";
+        row.fixed.valid_loss = Some(if is_new { 1.0 } else { 2.0 });
+        if is_new && row.fixed.block > Some(4) {
+            row.fixed.outcome = Outcome::Diverged;
+        }
+    }
+    let found = compared(&diverged);
+    let comparisons = &found.pairs[0].comparisons;
+    let mut of = comparisons.iter();
+    let loss = of.find(|one| one.metric == ComparedMetric::Loss).unwrap();
+    assert_eq!(
+        (loss.verdict, loss.refusal.as_deref()),
+        (
+            Verdict::NotComparable,
+            Some("the completed runs are chosen by how the others ended (of new 2 diverged)")
+        )
+    );
+    // Whether a training diverges does not depend on its speed; whether it times out does.
+    assert_eq!(throughput(&found).verdict, Verdict::Worse);
+    for row in &mut diverged.rows {
+        if row.fixed.outcome == Outcome::Diverged {
+            row.fixed.outcome = Outcome::TimedOut;
+        }
+    }
+    assert_eq!(
+        throughput(&compared(&diverged)).verdict,
+        Verdict::NotComparable
+    );
+}

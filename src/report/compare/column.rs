@@ -72,7 +72,7 @@ impl ColumnMetric {
 
     /// The number of a row.
     pub(super) fn read(self, row: &TrialRow) -> Option<f64> {
-        if self.name.starts_with(METRIC_PREFIX) {
+        if self.is_own() {
             return row.metric_of_column(self.name);
         }
         serde_json::to_value(row)
@@ -81,11 +81,20 @@ impl ColumnMetric {
             .and_then(Value::as_f64)
     }
 
+    /// Whether it is a command's own metric.
+    pub(super) fn is_own(self) -> bool {
+        self.name.starts_with(METRIC_PREFIX)
+    }
+
+    /// Whether it is a column of learning.
+    pub(super) fn is_learned(self) -> bool {
+        self.name.starts_with("valid_") || self.name == "train_loss"
+    }
+
     /// Whether the state of the machine affects it; an unknown number may be affected.
-    pub(super) fn nature(self) -> Nature {
-        let is_learned = self.name.starts_with("valid_") || self.name == "train_loss";
+    pub(in crate::report) fn nature(self) -> Nature {
         let is_of_memory = self.name.starts_with("peak_") && self.name.ends_with("_bytes");
-        match is_learned || is_of_memory || SETTLED.contains(&self.name) {
+        match self.is_learned() || is_of_memory || SETTLED.contains(&self.name) {
             true => Nature::Settled,
             false => Nature::Drifting,
         }

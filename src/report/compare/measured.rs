@@ -52,6 +52,7 @@ impl MeasuredPair {
                 .treatment
                 .as_ref()
                 .and_then(|treatment| scope::refusal(metric, column, treatment, pair))
+                .or_else(|| scope::chosen_runs(metric, pair))
                 .or_else(|| {
                     let is_unusable = rows.iter().any(|rows| metric.has_unusable(column, rows));
                     is_unusable.then(|| format!("a `{column}` is not {USABLE}"))

@@ -3,6 +3,7 @@
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
+    plan::Outcome,
     record::TrialRow,
     statistics::{Nature, TimedRun, WORTH, WORTH_OF_LOSS},
 };
@@ -231,6 +232,22 @@ impl ComparedMetric {
             Self::Throughput | Self::StepTime | Self::Energy => Nature::Drifting,
             Self::Memory | Self::Loss => Nature::Settled,
             Self::Column(column) => column.nature(),
+        }
+    }
+
+    /// Whether a trial may end so because of this number, so that the completed runs are chosen by
+    /// it: what was learned decides whether a training diverges, and speed whether it times out. A
+    /// command's own metric may be either.
+    pub(super) fn decides(self, outcome: Outcome) -> bool {
+        let is_own = matches!(self, Self::Column(column) if column.is_own());
+        let is_learned = match self {
+            Self::Column(column) => column.is_learned() || is_own,
+            _ => self == Self::Loss,
+        };
+        match outcome {
+            Outcome::Diverged | Outcome::Failed => is_learned,
+            Outcome::TimedOut => is_own || self.nature() == Nature::Drifting,
+            _ => false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use kiln_core::record::TrialRow;
+use kiln_core::{plan::Outcome, record::TrialRow};
 
 use super::{ComparedMetric, matching::MatchedPair, treatment::Treatment};
 
@@ -52,6 +52,27 @@ pub(super) fn refusal(
             .map(|key| format!("it is per sample, and `{key}` makes samples different")),
         ComparedMetric::Memory | ComparedMetric::Column(_) => None,
     }
+}
+
+/// Why the completed runs of a pair do not stand for all: how the others ended may depend on the
+/// metric. `None` if they do.
+pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Option<String> {
+    let sides = [("base", &pair.base), ("new", &pair.new)];
+    let told = sides.into_iter().filter_map(|(side, rows)| {
+        let told = Outcome::ALL.into_iter().filter_map(|outcome| {
+            let count = rows.iter().filter(|row| row.outcome == outcome).count();
+            (count > 0 && metric.decides(outcome)).then(|| format!("{count} {outcome}"))
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| format!("of {side} {}", told.join(", ")))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "the completed runs are chosen by how the others ended ({})",
+            told.join("; ")
+        )
+    })
 }
 
 fn of_loss(column: &str, treatment: &Treatment, pair: &MatchedPair<'_>) -> Option<String> {

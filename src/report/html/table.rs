@@ -10,7 +10,7 @@ use crate::report::{
     findings::capitalized,
     layout::significant,
     metrics::LEARNED,
-    points::{Point, Speed, number, pieces, shown},
+    points::{Point, Speed, Statistic, number, pieces, shown},
     ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
@@ -184,11 +184,12 @@ impl PointTable {
                 cells: Vec::new(),
             })
             .collect();
-        table.fill(spots, &lines);
+        let fastest: Vec<Option<f64>> = rankings.iter().map(Ranking::fastest).collect();
+        table.fill(spots, &lines, &fastest);
         table
     }
 
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| number(value).is_some());
@@ -231,11 +232,12 @@ impl PointTable {
                 .iter()
                 .map(|line| plain(line.point.completed().count().to_string())),
         );
-        self.add_rates(lines);
+        self.add_rates(lines, fastest);
         self.add_numbers(&SPEED, lines);
         for column in &LEARNED {
             let cell = |line: &HtmlLine<'_>| {
-                mean(line.point, |row| column.of(row)).map(|value| column.text(value, 4))
+                let value = mean(line.point, |row| column.of(row))?;
+                Some(of_runs(line.point, &value, column.text(value.mean, 4)))
             };
             let cells = lines
                 .iter()
@@ -283,23 +285,21 @@ impl PointTable {
         }
     }
 
-    fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
+    /// `fastest` is the speed of the fastest point of each run.
+    fn add_rates(&mut self, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
         type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
         const RATES: [RateColumn; 2] = [
             ("samples/s", |row| row.samples_per_second),
             ("tokens/s", |row| row.tokens_per_second),
         ];
         for (head, of) in RATES {
+            let cell = |line: &HtmlLine<'_>| {
+                let rate = line.point.statistic(of)?;
+                Some(of_runs(line.point, &rate, rate.with_spread()))
+            };
             let cells: Vec<HtmlCell> = lines
                 .iter()
-                .map(|line| {
-                    plain(
-                        line.point
-                            .statistic(of)
-                            .map(|rate| rate.with_spread())
-                            .unwrap_or_default(),
-                    )
-                })
+                .map(|line| plain(cell(line).unwrap_or_default()))
                 .collect();
             if cells.iter().any(|cell| !cell.text.is_empty()) {
                 self.add(
@@ -314,13 +314,6 @@ impl PointTable {
             let rate = line.point.statistic(line.rate)?.mean;
             (rate.is_finite() && rate > 0.0).then_some(rate)
         };
-        let fastest = |run: usize| {
-            let of_run = lines.iter().filter(|line| line.run == run);
-            of_run.filter_map(rate).reduce(f64::max)
-        };
-        let fastest: Vec<Option<f64>> = (0..=lines.last().map_or(0, |line| line.run))
-            .map(fastest)
-            .collect();
         if fastest.iter().any(Option::is_some) {
             let share = |line: &HtmlLine<'_>| {
                 Some(format!("{:.0} %", rate(line)? / fastest[line.run]? * 100.0))
@@ -362,16 +355,24 @@ impl NumberColumn {
             return HtmlCell::default();
         };
         HtmlCell {
-            text: (self.print)(value),
-            sorts_as: self.has_units.then(|| format!("{value:.6e}")),
+            text: of_runs(point, &value, (self.print)(value.mean)),
+            sorts_as: self.has_units.then(|| format!("{:.6e}", value.mean)),
             is_long: false,
         }
     }
 }
 
-fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<f64> {
-    let mean = point.statistic(of)?.mean;
-    mean.is_finite().then_some(mean)
+fn mean(point: &Point<'_>, of: impl Fn(&TrialRow) -> Option<f64>) -> Option<Statistic> {
+    point.statistic(of).filter(|value| value.mean.is_finite())
+}
+
+/// The text of a mean, which says of how many runs it is if it is not of all that completed:
+/// `515 (n 1)`.
+fn of_runs(point: &Point<'_>, value: &Statistic, text: String) -> String {
+    match value.runs == point.completed().count() {
+        true => text,
+        false => format!("{text} (n {})", value.runs),
+    }
 }
 
 fn plain(text: String) -> HtmlCell {

@@ -1,9 +1,13 @@
-use kiln_core::record::TrialRow;
+use kiln_core::{
+    record::TrialRow,
+    spec::{Goal, Metric},
+};
 
 use super::{
     super::{
         layout::widest_line,
         points::tests::{row, table},
+        ranking::best_value,
     },
     *,
 };
@@ -185,7 +189,7 @@ fn what_completed_without_a_rate_stands_in_the_table_and_below_is_the_reason() {
     let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
         page.lines()
-            .any(|line| squeezed(line) == "2 – – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
+            .any(|line| squeezed(line) == "2 – – 3.4 % 12.5 ms 5.000 4.750 3.0 GiB 41.0 % 2"),
         "{page}"
     );
     assert!(
@@ -317,7 +321,7 @@ fn a_best_that_chance_may_have_put_first_is_said_to_be() {
     };
     let chance = page([[100.0, 99.0], [110.0, 108.0], [98.0, 101.0], [105.0, 103.0]]);
     assert!(
-        chance.contains("; the best is 0.4 % ahead of the next (interval -"),
+        chance.contains("; the best is 0.5 % ahead of the next (interval -"),
         "{chance}"
     );
     let sure = page([[100.0, 90.0], [110.0, 99.5], [98.0, 88.0], [105.0, 94.0]]);
@@ -472,4 +476,302 @@ fn samples_of_different_lengths_rank_by_tokens() {
         .find(|line| line.trim_start().starts_with("* "))
         .unwrap();
     assert!(best.contains("400"), "{page}");
+}
+
+/// A page of runs in turns, a block of each seed: `values[point][seed]`, in points `a` and `b`.
+fn page_of(
+    values: [&[Option<f64>]; 2],
+    asked: Metric,
+    cell: fn(&mut TrialRow, Option<f64>),
+) -> String {
+    const NAMES: [[&str; 1]; 2] = [["a"], ["b"]];
+    let mut rows = Vec::new();
+    for (point, values) in values.iter().enumerate() {
+        for (place, value) in values.iter().enumerate() {
+            let mut fixed = TrialRow {
+                seed: place as u64 + 1,
+                block: Some(place as u64 + 1),
+                samples_per_second: None,
+                ..row((2 * place + point + 1) as u64, 0.0)
+            };
+            cell(&mut fixed, *value);
+            rows.push((fixed, &NAMES[point][..]));
+        }
+    }
+    let objective = spec::Objective::of(asked, Some(Goal::Max));
+    summary(&table(&["x"], rows), 0, Some(objective), WIDE)
+}
+
+fn all(values: &[f64]) -> Vec<Option<f64>> {
+    values.iter().copied().map(Some).collect()
+}
+
+fn page_of_rewards(one: &[f64], other: &[f64]) -> String {
+    page_of(
+        [&all(one), &all(other)],
+        Metric::named("reward"),
+        |row, value| {
+            row.metrics.insert("reward".to_owned(), value.unwrap());
+        },
+    )
+}
+
+fn page_of_rates(one: &[Option<f64>], other: &[Option<f64>]) -> String {
+    page_of([one, other], Metric::SamplesPerSecond, |row, value| {
+        row.samples_per_second = value
+    })
+}
+
+#[test]
+fn values_that_are_not_above_0_are_judged_by_their_differences() {
+    let noise = page_of_rewards(&[-10.0, -20.0, -30.0], &[-31.0, -11.0, -19.0]);
+    assert!(
+        noise.contains(
+            "x a has the highest reward: -20.0 ± 10.0; the best is 0.333 ahead of the next \
+             (interval -63.9 to 64.6): their order may be noise\n"
+        ),
+        "{noise}"
+    );
+    let sure = page_of_rewards(&[-1.0, 0.0, 1.0], &[-100.0, -99.0, -98.1]);
+    assert!(sure.contains("; its lead is larger than noise\n"), "{sure}");
+    let equal = page_of_rewards(&[0.0; 3], &[0.0; 3]);
+    assert!(
+        equal.contains("the best and the next are equal in every block"),
+        "{equal}"
+    );
+}
+
+#[test]
+fn rates_of_0_have_no_ratio_and_their_lead_is_not_judged() {
+    for values in [[[0.0; 3], [0.0; 3]], [[5.0, 4.0, 6.0], [1.0, 0.0, 3.0]]] {
+        let page = page_of_rates(&all(&values[0]), &all(&values[1]));
+        assert!(
+            page.contains("cannot tell whether its lead is larger than noise: ratios need values")
+                && !page.contains("; its lead"),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn a_lead_is_that_of_the_means_in_the_table() {
+    // Of the first two the logarithms say that the second is ahead: one run decides the mean.
+    let far = page_of_rates(&all(&[10.0, 10.0, 1000.0]), &all(&[60.0, 65.0, 66.0]));
+    assert!(
+        far.contains("x a is fastest: 340 ± 168.1 % samples/s; the best is 434.0 % ahead"),
+        "{far}"
+    );
+    let wide = page_of_rates(&all(&[700.0, 800.0, 759.0]), &all(&[200.0, 610.0, 735.0]));
+    assert!(wide.contains("the best is 46.2 % ahead"), "{wide}");
+}
+
+/// Runs of two learning rates with 5 seeds each; `failed` of the better one end with `outcome`.
+fn run_with_failures(outcome: Outcome, failed: usize) -> TrialTable {
+    let rows = (0..10).map(|place| {
+        let (seed, is_better) = (place / 2, place % 2 == 1);
+        let noise = seed as f64 / 100.0;
+        let fixed = TrialRow {
+            seed: seed as u64 + 1,
+            valid_loss: Some(noise + if is_better { 0.49 } else { 0.61 }),
+            ..row(place as u64 + 1, 10.0)
+        };
+        let fixed = match is_better && seed < failed {
+            true => TrialRow {
+                outcome,
+                valid_loss: None,
+                ..fixed
+            },
+            false => fixed,
+        };
+        (fixed, if is_better { &["1.0"][..] } else { &["0.1"] })
+    });
+    table(&["train.optimizer.learning_rate"], rows.collect())
+}
+
+#[test]
+fn a_point_of_which_a_trial_failed_ranks_last_and_the_page_says_so() {
+    let squeezed = |page: &str| page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (outcome, words) in [
+        (Outcome::Diverged, "diverged"),
+        (Outcome::Failed, "failed"),
+        (Outcome::TimedOut, "timed out"),
+        (Outcome::Oom, "ran out of memory"),
+    ] {
+        let page = summary(&run_with_failures(outcome, 3), 0, None, WIDE);
+        assert!(
+            page.contains(&format!(
+                "learning_rate 0.1 has the lowest validation loss: 0.6300 ± 0.0158; every other \
+                 point has failures. learning_rate 1.0 ranks last: 3 of 5 {words}\n"
+            )),
+            "{page}"
+        );
+        let lines = squeezed(&page);
+        assert!(
+            lines.contains("* 0.1 0.6300 ± 0.0158 – ")
+                && lines.contains(&format!(" 1.0 0.5250 ± 0.0071 3 of 5 {words} ")),
+            "{page}"
+        );
+    }
+    // Nothing is known of a trial that was ended from outside.
+    for outcome in [Outcome::Killed, Outcome::Interrupted, Outcome::Skipped] {
+        let page = summary(&run_with_failures(outcome, 1), 0, None, WIDE);
+        assert!(page.contains("learning_rate 1.0 has the lowest"), "{page}");
+        assert!(!page.contains("failures"), "{page}");
+    }
+}
+
+#[test]
+fn where_each_point_has_failures_none_is_the_best() {
+    let mut table = run_with_failures(Outcome::Diverged, 3);
+    table.rows[0].fixed.outcome = Outcome::Diverged;
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(
+            "\ncannot tell which point has the lowest validation loss: each of them has failures\n"
+        ) && !page.contains('*'),
+        "{page}"
+    );
+    assert_eq!(best_value(&table, None), None);
+}
+
+#[test]
+fn a_trial_that_did_not_reach_its_target_counts_against_its_point() {
+    let timed = |id, seconds| TrialRow {
+        seconds_to_target: seconds,
+        ..row(id, 10.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (timed(1, Some(9.0)), &["a"]),
+        (timed(2, Some(9.5)), &["a"]),
+        (timed(3, Some(1.0)), &["b"]),
+        (timed(4, None), &["b"]),
+        (timed(5, None), &["c"]),
+        (timed(6, None), &["c"]),
+    ];
+    let asked = spec::Objective::of(Metric::SecondsToTarget, None);
+    let page = summary(&table(&["x"], rows), 0, Some(asked), WIDE);
+    assert!(
+        page.contains("x a has the lowest time to the target: 9.25 s ± 0.354 s; ")
+            && page.contains(". x b ranks last: 1 of 2 did not reach the target\n"),
+        "{page}"
+    );
+}
+
+#[test]
+fn no_point_is_the_fastest_where_a_trial_lacks_its_rate() {
+    let rate = |id, rate: Option<f64>| TrialRow {
+        samples_per_second: rate,
+        ..row(id, 0.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (rate(1, Some(100.0)), &["1"]),
+        (rate(2, Some(101.0)), &["1"]),
+        (rate(3, Some(50.0)), &["2"]),
+        (rate(4, None), &["2"]),
+        (rate(5, None), &["4"]),
+        (rate(6, None), &["4"]),
+    ];
+    let table = table(&["train.batch_size"], rows);
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(
+            "\ncannot tell which point is fastest: 3 of 6 completed trials have no measured rate, \
+             and may be the fastest\n"
+        ) && !page.contains('*')
+            && !page.contains("vs fastest"),
+        "{page}"
+    );
+    assert_eq!(best_value(&table, None), None);
+    let short = crate::report::point_table(&table, None);
+    let mut best_by = short.lines().skip(1).map(|line| line.split(',').nth(3));
+    assert!(best_by.all(|cell| cell == Some("")), "{short}");
+    // A point that ran out of memory is not a rival.
+    let mut full = table.clone();
+    for row in &mut full.rows[3..] {
+        row.fixed.outcome = Outcome::Oom;
+    }
+    let page = summary(&full, 0, None, WIDE);
+    assert!(page.contains("batch_size 1 is fastest: 100 ±"), "{page}");
+}
+
+#[test]
+fn the_pareto_front_is_not_told_where_a_trial_lacks_its_rate() {
+    let trained = |id, rate: Option<f64>, loss| TrialRow {
+        samples_per_second: rate,
+        valid_loss: Some(loss),
+        ..row(id, 0.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (trained(1, Some(100.0), 1.0), &["64", "4"]),
+        (trained(2, Some(300.0), 2.0), &["16", "4"]),
+        (trained(3, None, 1.5), &["64", "8"]),
+    ];
+    let table = table(&["model.d_model", "train.batch_size"], rows);
+    let page = summary(&table, 0, None, WIDE);
+    assert!(
+        page.contains(". cannot tell the Pareto front: 1 of 3 completed trials has no measured")
+            && !page.contains('*'),
+        "{page}"
+    );
+}
+
+#[test]
+fn the_n_of_a_line_is_that_of_its_mean_and_other_means_say_theirs() {
+    let page = page_of_rates(
+        &[Some(10.0), None, None],
+        &[Some(11.0), Some(11.0), Some(11.0)],
+    );
+    let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = page.lines().map(squeezed).collect();
+    assert!(lines.contains(&"a 10.0 1".to_owned()), "{page}");
+    assert!(lines.contains(&"b 11.0 ± 0.0 % 3".to_owned()), "{page}");
+    let partly = |id, loss| TrialRow {
+        valid_loss: loss,
+        ..row(id, 10.0)
+    };
+    let rows: Vec<(TrialRow, &[&str])> = vec![
+        (partly(1, Some(1.0)), &["4"]),
+        (partly(2, None), &["4"]),
+        (partly(3, Some(1.0)), &["4"]),
+    ];
+    let page = summary(&table(&["train.batch_size"], rows), 0, None, WIDE);
+    let lines: Vec<String> = page.lines().map(squeezed).collect();
+    assert!(
+        lines.contains(&"* 4 10.0 ± 0.0 % 100 % 1.000 (n 2) 3".to_owned()),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_metric_that_the_machine_may_change_needs_runs_in_turns() {
+    // All runs of `a` came first; the seeds are alike.
+    let page = |metric: &'static str, cell: fn(&mut TrialRow, f64)| {
+        let values = [[10.0, 11.0, 10.5], [20.0, 21.0, 20.5]];
+        let rows = (0..6).map(|place| {
+            let (point, seed) = (place / 3, place % 3);
+            let mut fixed = TrialRow {
+                seed: seed as u64 + 1,
+                run_seconds: Some(place as f64),
+                ..row(place as u64 + 1, 1.0)
+            };
+            cell(&mut fixed, values[point][seed]);
+            (fixed, if point == 0 { &["a"][..] } else { &["b"] })
+        });
+        let asked = spec::Objective::of(Metric::named(metric), Some(Goal::Max));
+        summary(&table(&["x"], rows.collect()), 0, Some(asked), WIDE)
+    };
+    let own = page("gflops", |row, value| {
+        row.metrics.insert("gflops".to_owned(), value);
+    });
+    assert!(
+        own.contains("no point was repeated in turns with the others"),
+        "{own}"
+    );
+    let learned = page("valid_top1", |row, value| {
+        row.valid_top1 = Some(value / 100.0)
+    });
+    assert!(
+        learned.contains("its lead is larger than noise"),
+        "{learned}"
+    );
 }
