@@ -191,11 +191,11 @@ impl Drop for SavedForward {
 impl SavedForward {
     pub(super) fn role(&self) -> Role {
         // SAFETY: the pointer came from the shim, which only reads there.
-        match unsafe { kiln_role(self.0.as_ptr()) } {
-            1 => Role::Sum,
-            2 => Role::Norm,
-            _ => Role::Other,
-        }
+        let role = unsafe { kiln_role(self.0.as_ptr()) };
+        [Role::Sum, Role::Norm]
+            .into_iter()
+            .find(|known| *known as c_int == role)
+            .unwrap_or(Role::Other)
     }
 
     /// Gradients of the operation's first `count` inputs; `None` where there is none. `added` is

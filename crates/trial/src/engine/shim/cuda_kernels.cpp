@@ -367,7 +367,7 @@ LayerNormGradients layer_norm_backward(const Tensor &of_output, const LayerNorm 
   start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, other, norm.mean, norm.inverse, gain,
         (int)rows, (int)width, of_sum, rounded, parts);
   auto sums = at::empty({all, width}, x.options());
-  constexpr int64_t COLUMNS = 32;
+  constexpr int64_t COLUMNS = 32;  // of a block, as in kernels.cu
   start(Kernel::sums_of_parts, kind, x, (all * width + COLUMNS - 1) / COLUMNS, 1, COLUMNS * COLUMNS, parts, (int)blocks, (int)(all * width), sums);
   return {of_sum, sums[0], sums[1], rounded, narrowed ? sums[2] : Tensor()};
 }

@@ -399,7 +399,8 @@ heads_side_by_side(const Number *__restrict__ queries, const Number *__restrict_
 
 // The Gaussian error linear unit --------------------------------------------------------------------------------------------------------------------
 
-// The gradient of x [rows, columns], a multiple of PER_PACK, for the gradient of its unit, and sums_of_columns [columns] of that gradient.
+// The gradient of x [rows, columns], a multiple of PER_PACK, for the gradient of its unit, and sums_of_columns [columns] of that gradient
+// before it is rounded.
 KERNEL(THREADS)
 gelu_backward(const Number *__restrict__ gradient, const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts,
               unsigned *__restrict__ finished, Number *__restrict__ of_x, float *__restrict__ sums_of_columns) {
