@@ -6,7 +6,7 @@ use kiln_core::{
     spec::{self, Goal, Metric, ObjectiveSource, Search},
 };
 
-use super::points::{Point, Speed, lengths_differ, short_names};
+use super::points::{Point, Speed, short_names};
 
 /// Axes that change how fast a trial trains, and are not meant to change what it learns.
 const OF_SPEED: [&str; 13] = [
@@ -176,15 +176,6 @@ impl Objective {
             RankedBy::Speed => "fastest".to_owned(),
             RankedBy::Metric(metric, Goal::Min) => format!("lowest {}", words(metric)),
             RankedBy::Metric(metric, Goal::Max) => format!("highest {}", words(metric)),
-        }
-    }
-
-    /// Name of the column of `trials.csv`.
-    pub(super) fn column(&self, table: &TrialTable) -> &'static str {
-        match self.by {
-            RankedBy::Metric(metric, _) => metric.name(),
-            RankedBy::Speed if lengths_differ(&table.axes) => Metric::TokensPerSecond.name(),
-            RankedBy::Speed => Metric::SamplesPerSecond.name(),
         }
     }
 }

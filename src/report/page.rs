@@ -168,7 +168,7 @@ fn objective(subject: Subject<'_>) -> Value {
         .map(|ranked| axes_of(table, ranked.point))
         .collect();
     json!({
-        "metric": ranking.objective.column(table),
+        "metric": ranking.column(),
         "ranked": ranking.objective.superlative(),
         "is_trade_off": ranking.objective.is_trade_off,
         "best": best,
@@ -212,6 +212,9 @@ fn all_points(table: &TrialTable) -> Vec<Value> {
     let of = |point: &Point<'_>| {
         let trials: Vec<&str> = point.rows.iter().map(|row| row.trial.0.as_str()).collect();
         let mut told = json!({"axes": axes_of(table, point), "trials": trials});
+        if let Some(failures) = point.failures() {
+            told["failures"] = failures.into();
+        }
         for (name, cell) in MEANS {
             if let Some(value) = point.statistic(cell) {
                 told[name] = json!({

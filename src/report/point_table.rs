@@ -244,7 +244,7 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
     let mut sheet = Sheet::of(table, &all);
     for (number, column) in COLUMNS.iter().enumerate() {
         let cells = match column.name {
-            BEST_BY => best_by(&ranking, table, all.len()),
+            BEST_BY => best_by(&ranking, all.len()),
             _ => all.iter().map(|point| column.cell.text(point)).collect(),
         };
         if number < ALWAYS || cells.iter().any(Option::is_some) {
@@ -272,8 +272,8 @@ pub fn point_table(table: &TrialTable, asked: Option<spec::Objective>) -> String
 }
 
 /// The cells of `best_by`, point by point.
-fn best_by(ranking: &Ranking<'_>, table: &TrialTable, points: usize) -> Vec<Option<String>> {
-    let by = ranking.objective.column(table);
+fn best_by(ranking: &Ranking<'_>, points: usize) -> Vec<Option<String>> {
+    let by = ranking.column();
     let told = match ranking.objective.is_trade_off {
         true => format!("{by} and speed"),
         false => by.to_owned(),

@@ -82,11 +82,16 @@ impl RankedTable<'_> {
         page
     }
 
-    /// Why trials have no rate: how many, and the reason of the first. Nothing where none has a rate
-    /// because points rank by a command's own metric.
+    /// Why trials have no rate: how many, and the reason of the first. Nothing where none has a rate,
+    /// a step time or a reason: a command that prints none.
     pub(super) fn without_rate(&self) -> String {
-        let is_own = matches!(self.0.objective.by, RankedBy::Metric(Metric::Own(_), _));
-        if is_own && !self.has(|row| row.samples_per_second.or(row.tokens_per_second)) {
+        let reason = |row: &TrialRow| row.note("window_seconds").map(str::to_owned);
+        let mut completed = self.points().flat_map(Point::completed);
+        let is_known = |row: &TrialRow| {
+            let rate = row.samples_per_second.or(row.tokens_per_second);
+            rate.or(row.median_step_seconds).is_some() || reason(row).is_some()
+        };
+        if !completed.any(is_known) {
             return String::new();
         }
         let rate: Speed = match self.has(|row| row.tokens_per_second) {
@@ -98,21 +103,17 @@ impl RankedTable<'_> {
             .filter_map(|point| point.lacking(rate))
             .collect();
         let mut rows = lacking.iter().flat_map(|point| &point.rows);
-        let Some(told) = rows.clone().next().map(|first| {
-            first
-                .note("window_seconds")
-                .unwrap_or("no reason was recorded")
-        }) else {
+        let Some(first) = rows.clone().next() else {
             return String::new();
         };
-        let is_alike = rows
-            .clone()
-            .all(|row| row.note("window_seconds") == Some(told));
+        let told = reason(first);
+        let is_alike = rows.clone().all(|row| reason(row) == told);
+        let told = told.unwrap_or_else(|| "no reason was recorded".to_owned());
         let first = if is_alike { "" } else { "first: " };
         format!(
             "– {} without a rate: {first}{}\n",
             counted(rows.by_ref().count(), "trial"),
-            without_controls(told)
+            without_controls(&told)
         )
     }
 
@@ -165,14 +166,13 @@ impl RankedTable<'_> {
         columns
     }
 
-    /// Trials of a point that failed, because of which it ranks last.
+    /// Trials of a point that failed, because of which it ranks behind those without.
     fn failures(&self) -> PageColumn {
         let cells = self.listed().map(|ranked| ranked.failures.clone());
         PageColumn::new("failures", 150, cells)
     }
 
     fn rates(&self) -> Vec<PageColumn> {
-        let rate = self.0.rate;
         let fastest = self.0.fastest();
         vec![
             self.statistic(
@@ -188,7 +188,7 @@ impl RankedTable<'_> {
                 |rate| rate.with_spread(),
             ),
             self.column("vs fastest", 80, |point| {
-                let share = point.statistic(rate)?.mean / fastest?;
+                let share = self.0.share(point, fastest)?;
                 Some(format!("{:.0} %", share * 100.0))
             }),
             self.mean(

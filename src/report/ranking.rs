@@ -191,6 +191,24 @@ impl<'a> Ranking<'a> {
             .reduce(f64::max)
     }
 
+    /// The share of a point's speed in that of the fastest one; `None` for a point with failures,
+    /// which is not compared with it.
+    pub(super) fn share(&self, point: &Point<'_>, fastest: Option<f64>) -> Option<f64> {
+        let rate = point.statistic(self.rate)?.mean;
+        let is_told = rate.is_finite() && rate > 0.0 && self.objective.failures(point).is_none();
+        Some(rate / fastest.filter(|_| is_told)?)
+    }
+
+    /// The column of `trials.csv` by which points are ranked.
+    pub(super) fn column(&self) -> &'static str {
+        match self.objective.by {
+            RankedBy::Metric(metric, _) => metric.name(),
+            RankedBy::Speed if self.unit == TOKENS.1 => Metric::TokensPerSecond.name(),
+            RankedBy::Speed if self.unit == SAMPLES.1 => Metric::SamplesPerSecond.name(),
+            RankedBy::Speed => "median_step_seconds",
+        }
+    }
+
     fn mark(&mut self) {
         let front: Vec<bool> = match self.objective.is_trade_off {
             _ if self.lacking().is_some() => Vec::new(),
@@ -245,13 +263,17 @@ impl<'a> Ranking<'a> {
         let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
         let (rates, scale) = self.rates(&points);
         let lead = scale.lead(best, next, self.goal());
-        let in_words = |doubt: Doubt| doubt.in_words(&self.objective.superlative(), scale, lead);
+        let superlative = self.objective.superlative();
+        let in_words = |doubt: Doubt| doubt.in_words(&superlative, scale, lead, rates.within);
         Some(order(&rates, 0, 1, points.len()).map_err(in_words))
     }
 
     /// The numbers of points by the objective, higher for a better one, and their scale. Those of
     /// one seed are compared where the objective is learned, else those of one block: a time, or a
     /// metric of a command, may depend on the state of the machine.
+    ///
+    /// Differences are those of the first two points alone: how far a number varies may grow with
+    /// it, and a point that is far off would hide what lies between the best two.
     fn rates(&self, points: &[Point<'_>]) -> (Rates, Scale) {
         let RankedBy::Metric(metric, goal) = self.objective.by else {
             return (Rates::of(points, self.rate), Scale::Ratio);
@@ -260,9 +282,14 @@ impl<'a> Ranking<'a> {
             true => Blocks::of_seeds(points),
             false => Blocks::of(points),
         };
-        let rows = points.iter().flat_map(Point::completed);
-        let values: Vec<f64> = rows.filter_map(|row| self.objective.value(row)).collect();
-        let scale = Scale::of(&values);
+        let values = |points: &[Point<'_>]| -> Vec<f64> {
+            let rows = points.iter().flat_map(Point::completed);
+            rows.filter_map(|row| self.objective.value(row)).collect()
+        };
+        let (points, scale) = match values(points).iter().all(|value| *value > 0.0) {
+            true => (points, Scale::Ratio),
+            false => (&points[..2], Scale::of_differences(&values(&points[..2]))),
+        };
         let rate = |row: &TrialRow| Some(scale.rate(self.objective.value(row)?, goal));
         (Rates::within(points, &blocks, rate), scale)
     }
@@ -342,7 +369,7 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// The points that rank last because a trial of them failed, after a sentence.
+    /// The points that rank behind the others because a trial of them failed, after a sentence.
     fn failed_in_words(&self) -> String {
         let failed: Vec<(&RankedPoint<'_>, &String)> = self
             .points
@@ -353,10 +380,10 @@ impl<'a> Ranking<'a> {
             [] => String::new(),
             [(ranked, failures)] => {
                 let name = without_controls(&ranked.point.short_name(self.axes));
-                format!(". {name} ranks last: {failures}")
+                format!(". {name} ranks behind the points without failures: {failures}")
             }
             _ => format!(
-                ". {} rank last because of their failures",
+                ". {} with failures rank behind those without",
                 counted(failed.len(), "point")
             ),
         }
@@ -427,7 +454,8 @@ impl<'a> Ranking<'a> {
     pub(super) fn mark_in_words(&self) -> String {
         match self.objective.is_trade_off {
             true => format!(
-                "* Pareto front: no other point is as good in {} and in speed, and better in one",
+                "* Pareto front: no other point without failures is as good in {} and in speed, and \
+                 better in one",
                 match self.objective.by {
                     RankedBy::Metric(metric, _) => words(metric),
                     RankedBy::Speed => "speed",

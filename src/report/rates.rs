@@ -40,21 +40,20 @@ pub(super) enum Unknown {
 pub(super) enum Scale {
     /// By their ratios: all are above 0.
     Ratio,
-    /// By their differences, counted in `unit`: some are 0 or negative.
-    Difference { unit: f64 },
+    /// By their differences from `middle`, counted in `unit`: some are 0 or negative.
+    Difference { middle: f64, unit: f64 },
 }
 
 impl Scale {
-    /// The scale for finite values.
-    pub(super) fn of(values: &[f64]) -> Self {
-        if values.iter().all(|value| *value > 0.0) {
-            return Self::Ratio;
-        }
-        let largest = values
+    /// The scale of the differences of finite values.
+    pub(super) fn of_differences(values: &[f64]) -> Self {
+        let middle = statistics::mean(values).unwrap_or_default();
+        let furthest = values
             .iter()
-            .fold(0.0_f64, |most, value| most.max(value.abs()));
+            .fold(0.0_f64, |most, value| most.max((value - middle).abs()));
         Self::Difference {
-            unit: if largest > 0.0 { largest } else { 1.0 },
+            middle,
+            unit: if furthest > 0.0 { furthest } else { 1.0 },
         }
     }
 
@@ -64,8 +63,8 @@ impl Scale {
         match (self, goal) {
             (Self::Ratio, Goal::Max) => value,
             (Self::Ratio, Goal::Min) => 1.0 / value,
-            (Self::Difference { unit }, Goal::Max) => (value / unit).exp(),
-            (Self::Difference { unit }, Goal::Min) => (-value / unit).exp(),
+            (Self::Difference { middle, unit }, Goal::Max) => ((value - middle) / unit).exp(),
+            (Self::Difference { middle, unit }, Goal::Min) => ((middle - value) / unit).exp(),
         }
     }
 
@@ -78,7 +77,7 @@ impl Scale {
     fn words(self, ratio: f64) -> String {
         match self {
             Self::Ratio => Fraction(ratio - 1.0).to_string(),
-            Self::Difference { unit } => significant(ratio.ln() * unit),
+            Self::Difference { unit, .. } => significant(ratio.ln() * unit),
         }
     }
 
@@ -87,6 +86,29 @@ impl Scale {
         match self {
             Self::Ratio => high >= FAR,
             Self::Difference { .. } => !high.is_finite(),
+        }
+    }
+}
+
+/// The runs that are compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Within {
+    Blocks,
+    Seeds,
+}
+
+impl Within {
+    fn each(self) -> &'static str {
+        match self {
+            Self::Blocks => "in every block",
+            Self::Seeds => "with every seed",
+        }
+    }
+
+    fn several(self) -> &'static str {
+        match self {
+            Self::Blocks => "within blocks",
+            Self::Seeds => "between runs of one seed",
         }
     }
 }
@@ -182,6 +204,7 @@ pub(super) struct Rates {
     middles: Vec<Option<(f64, usize)>>,
     /// Factor by which the interval is widened.
     margin: f64,
+    pub(super) within: Within,
 }
 
 /// Ratio of the speeds of two points, with its interval.
@@ -216,14 +239,14 @@ impl Gain {
 
     /// The interval beside a lead by the means. The interval is of the mean logarithm of the ratios
     /// within blocks, which a few far runs move less than they move a mean.
-    fn interval_in_words(&self, scale: Scale, lead: f64) -> String {
+    fn interval_in_words(&self, scale: Scale, lead: f64, within: Within) -> String {
         let Estimate { low, high, .. } = self.estimate;
         let told = format!("interval {} to {}", scale.words(low), scale.words(high));
         match () {
             () if scale.is_too_wide(high) => "(the interval is too wide to be of use: too few \
                                               undisturbed repeats)"
                 .to_owned(),
-            () if lead > high => format!("by its mean, but not within blocks ({told})"),
+            () if lead > high => format!("by its mean, but not {} ({told})", within.several()),
             () => format!("({told})"),
         }
     }
@@ -287,6 +310,10 @@ impl Rates {
             field: field.ok_or_else(|| lack(points, blocks, &rate)),
             middles: runs.iter().map(middle).collect(),
             margin: if blocks.are_told { 0.0 } else { SESSION_JUMP },
+            within: match blocks.are_of_time {
+                true => Within::Blocks,
+                false => Within::Seeds,
+            },
         }
     }
 
@@ -388,7 +415,13 @@ impl Unknown {
 impl Doubt {
     /// In a clause; `superlative` is `fastest` or such as `lowest validation loss`, `lead` the lead
     /// of the best by its mean, as a ratio on this scale.
-    pub(super) fn in_words(&self, superlative: &str, scale: Scale, lead: f64) -> String {
+    pub(super) fn in_words(
+        &self,
+        superlative: &str,
+        scale: Scale,
+        lead: f64,
+        within: Within,
+    ) -> String {
         match self {
             Self::Unknown(unknown) => unknown.in_words().to_owned(),
             Self::Once => {
@@ -396,13 +429,13 @@ impl Doubt {
                     .to_owned()
             }
             Self::Equal => format!(
-                "the best and the next are equal in every block, so more than one point is the \
-                 {superlative}"
+                "the best and the next are equal {}, so more than one point is the {superlative}",
+                within.each()
             ),
             Self::Noise(gain) => format!(
                 "the best is {} ahead of the next {}: their order may be noise",
                 scale.words(lead),
-                gain.interval_in_words(scale, lead)
+                gain.interval_in_words(scale, lead, within)
             ),
         }
     }
@@ -579,7 +612,7 @@ mod tests {
             let points = points(table);
             let rates = Rates::of(&points, |row| row.samples_per_second);
             let found = order(&rates, 1, 0, points.len());
-            found.map_err(|doubt| doubt.in_words("fastest", Scale::Ratio, 1.4))
+            found.map_err(|doubt| doubt.in_words("fastest", Scale::Ratio, 1.4, rates.within))
         };
         assert_eq!(said(&run_of(&QUIET, in_turns, true)), Ok(()));
         let equal = run_of(&[QUIET[0], QUIET[2], QUIET[0]], in_turns, true);
@@ -621,8 +654,7 @@ mod tests {
             &[-1.5, -4.4, 3.1, -2.2, 3.8],
             &[99.2, 95.1, 102.8, 98.4, 104.1],
         ];
-        let scale = Scale::of(&values.concat());
-        assert_eq!(scale, Scale::Difference { unit: 104.1 });
+        let scale = Scale::of_differences(&values.concat());
         for goal in [Goal::Max, Goal::Min] {
             let rated = values.map(|values| {
                 let rates = values.iter().map(|value| scale.rate(*value, goal));

@@ -91,6 +91,11 @@ impl ColumnMetric {
         self.name.starts_with("valid_") || self.name == "train_loss"
     }
 
+    /// Whether it is the time until a loss, which a training that fails never reaches.
+    pub(super) fn is_until_target(self) -> bool {
+        self.name == Metric::SecondsToTarget.name()
+    }
+
     /// Whether the state of the machine affects it; an unknown number may be affected.
     pub(in crate::report) fn nature(self) -> Nature {
         let is_of_memory = self.name.starts_with("peak_") && self.name.ends_with("_bytes");

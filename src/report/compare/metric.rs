@@ -241,7 +241,7 @@ impl ComparedMetric {
     pub(super) fn decides(self, outcome: Outcome) -> bool {
         let is_own = matches!(self, Self::Column(column) if column.is_own());
         let is_learned = match self {
-            Self::Column(column) => column.is_learned() || is_own,
+            Self::Column(column) => column.is_learned() || is_own || column.is_until_target(),
             _ => self == Self::Loss,
         };
         match outcome {

@@ -10,7 +10,7 @@ use crate::report::{
     findings::capitalized,
     layout::significant,
     metrics::LEARNED,
-    points::{Point, Speed, Statistic, number, pieces, shown},
+    points::{Point, Statistic, number, pieces, shown},
     ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
@@ -137,11 +137,10 @@ const RESOURCES: [NumberColumn; 5] = [
 
 /// A point, prepared for the table.
 struct HtmlLine<'a> {
-    run: usize,
     values: Vec<String>,
     point: &'a Point<'a>,
-    /// The speed of its run.
-    rate: Speed,
+    /// Of its speed in that of the fastest point of its run.
+    share: Option<f64>,
     is_best: bool,
 }
 
@@ -151,17 +150,16 @@ impl PointTable {
         let mut lines: Vec<HtmlLine<'_>> = Vec::new();
         // Run by run; of each the best first, then the plan's order. Runs are not ranked among each
         // other: they may not compare.
-        for (run, of) in runs.iter().enumerate() {
-            let ranking = &rankings[run];
+        for (of, ranking) in runs.iter().zip(&rankings) {
+            let fastest = ranking.fastest();
             let line = |point, is_best| HtmlLine {
-                run,
                 values: spots
                     .axes
                     .iter()
                     .map(|axis| value_of(of, point, axis))
                     .collect(),
                 point,
-                rate: ranking.rate,
+                share: ranking.share(point, fastest),
                 is_best,
             };
             let ranked = ranking.points.iter();
@@ -184,12 +182,11 @@ impl PointTable {
                 cells: Vec::new(),
             })
             .collect();
-        let fastest: Vec<Option<f64>> = rankings.iter().map(Ranking::fastest).collect();
-        table.fill(spots, &lines, &fastest);
+        table.fill(spots, &lines);
         table
     }
 
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| number(value).is_some());
@@ -232,7 +229,7 @@ impl PointTable {
                 .iter()
                 .map(|line| plain(line.point.completed().count().to_string())),
         );
-        self.add_rates(lines, fastest);
+        self.add_rates(lines);
         self.add_numbers(&SPEED, lines);
         for column in &LEARNED {
             let cell = |line: &HtmlLine<'_>| {
@@ -286,7 +283,7 @@ impl PointTable {
     }
 
     /// `fastest` is the speed of the fastest point of each run.
-    fn add_rates(&mut self, lines: &[HtmlLine<'_>], fastest: &[Option<f64>]) {
+    fn add_rates(&mut self, lines: &[HtmlLine<'_>]) {
         type RateColumn = (&'static str, fn(&TrialRow) -> Option<f64>);
         const RATES: [RateColumn; 2] = [
             ("samples/s", |row| row.samples_per_second),
@@ -310,15 +307,10 @@ impl PointTable {
                 );
             }
         }
-        let rate = |line: &HtmlLine<'_>| {
-            let rate = line.point.statistic(line.rate)?.mean;
-            (rate.is_finite() && rate > 0.0).then_some(rate)
-        };
-        if fastest.iter().any(Option::is_some) {
-            let share = |line: &HtmlLine<'_>| {
-                Some(format!("{:.0} %", rate(line)? / fastest[line.run]? * 100.0))
-            };
-            let meaning = "speed over that of the fastest point of its run";
+        if lines.iter().any(|line| line.share.is_some()) {
+            let share = |line: &HtmlLine<'_>| Some(format!("{:.0} %", line.share? * 100.0));
+            let meaning = "speed over that of the fastest point of its run; of points without \
+                           failures";
             self.add(
                 "vs fastest",
                 meaning,

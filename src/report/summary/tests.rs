@@ -196,9 +196,16 @@ fn what_completed_without_a_rate_stands_in_the_table_and_below_is_the_reason() {
         page.contains("\n– 2 trials without a rate: only 2 steps\n"),
         "{page}"
     );
-    assert!(
-        !summary(&table(&[], vec![(full(1, 10.0), &[])]), 0, None, WIDE).contains("without a rate")
-    );
+    let of_a_command = TrialRow {
+        samples_per_second: None,
+        tokens_per_second: None,
+        valid_loss: Some(0.5),
+        ..row(4, 0.0)
+    };
+    for quiet in [full(1, 10.0), of_a_command] {
+        let page = summary(&table(&[], vec![(quiet, &[])]), 0, None, WIDE);
+        assert!(!page.contains("without a rate"), "{page}");
+    }
 }
 
 #[test]
@@ -478,13 +485,14 @@ fn samples_of_different_lengths_rank_by_tokens() {
     assert!(best.contains("400"), "{page}");
 }
 
-/// A page of runs in turns, a block of each seed: `values[point][seed]`, in points `a` and `b`.
+/// A page of runs in turns, a block of each seed: `values[point][seed]`, in points `a`, `b` and `c`.
 fn page_of(
-    values: [&[Option<f64>]; 2],
+    values: &[&[Option<f64>]],
     asked: Metric,
     cell: fn(&mut TrialRow, Option<f64>),
 ) -> String {
-    const NAMES: [[&str; 1]; 2] = [["a"], ["b"]];
+    const NAMES: [[&str; 1]; 3] = [["a"], ["b"], ["c"]];
+    let values_of_a_round = values.len();
     let mut rows = Vec::new();
     for (point, values) in values.iter().enumerate() {
         for (place, value) in values.iter().enumerate() {
@@ -492,7 +500,7 @@ fn page_of(
                 seed: place as u64 + 1,
                 block: Some(place as u64 + 1),
                 samples_per_second: None,
-                ..row((2 * place + point + 1) as u64, 0.0)
+                ..row((values_of_a_round * place + point + 1) as u64, 0.0)
             };
             cell(&mut fixed, *value);
             rows.push((fixed, &NAMES[point][..]));
@@ -506,9 +514,10 @@ fn all(values: &[f64]) -> Vec<Option<f64>> {
     values.iter().copied().map(Some).collect()
 }
 
-fn page_of_rewards(one: &[f64], other: &[f64]) -> String {
+fn page_of_rewards<const N: usize>(values: [&[f64]; N]) -> String {
+    let values = values.map(all);
     page_of(
-        [&all(one), &all(other)],
+        &values.each_ref().map(Vec::as_slice),
         Metric::named("reward"),
         |row, value| {
             row.metrics.insert("reward".to_owned(), value.unwrap());
@@ -517,14 +526,14 @@ fn page_of_rewards(one: &[f64], other: &[f64]) -> String {
 }
 
 fn page_of_rates(one: &[Option<f64>], other: &[Option<f64>]) -> String {
-    page_of([one, other], Metric::SamplesPerSecond, |row, value| {
+    page_of(&[one, other], Metric::SamplesPerSecond, |row, value| {
         row.samples_per_second = value
     })
 }
 
 #[test]
 fn values_that_are_not_above_0_are_judged_by_their_differences() {
-    let noise = page_of_rewards(&[-10.0, -20.0, -30.0], &[-31.0, -11.0, -19.0]);
+    let noise = page_of_rewards([&[-10.0, -20.0, -30.0], &[-31.0, -11.0, -19.0]]);
     assert!(
         noise.contains(
             "x a has the highest reward: -20.0 ± 10.0; the best is 0.333 ahead of the next \
@@ -532,9 +541,17 @@ fn values_that_are_not_above_0_are_judged_by_their_differences() {
         ),
         "{noise}"
     );
-    let sure = page_of_rewards(&[-1.0, 0.0, 1.0], &[-100.0, -99.0, -98.1]);
+    let sure = page_of_rewards([&[-1.0, 0.0, 1.0], &[-100.0, -99.0, -98.1]]);
     assert!(sure.contains("; its lead is larger than noise\n"), "{sure}");
-    let equal = page_of_rewards(&[0.0; 3], &[0.0; 3]);
+    // A third point far off says nothing of the best two.
+    for far in [-1e3, -1e9, -1e12, -1e300] {
+        let [best, next] = [[105.0, 101.0, 109.0], [4.0, 8.0, 2.0]];
+        let page = page_of_rewards([&best, &next, &[far, far * 1.5, far * 0.7]]);
+        assert!(page.contains("; its lead is larger than noise\n"), "{page}");
+        let near = page_of_rewards([&best, &[104.0, 102.5, 107.9], &[far; 3]]);
+        assert!(near.contains("): their order may be noise\n"), "{near}");
+    }
+    let equal = page_of_rewards([&[0.0; 3], &[0.0; 3]]);
     assert!(
         equal.contains("the best and the next are equal in every block"),
         "{equal}"
@@ -601,7 +618,7 @@ fn a_point_of_which_a_trial_failed_ranks_last_and_the_page_says_so() {
         assert!(
             page.contains(&format!(
                 "learning_rate 0.1 has the lowest validation loss: 0.6300 ± 0.0158; every other \
-                 point has failures. learning_rate 1.0 ranks last: 3 of 5 {words}\n"
+                 point has failures. learning_rate 1.0 ranks behind the points without failures: 3 of 5 {words}\n"
             )),
             "{page}"
         );
@@ -652,7 +669,9 @@ fn a_trial_that_did_not_reach_its_target_counts_against_its_point() {
     let page = summary(&table(&["x"], rows), 0, Some(asked), WIDE);
     assert!(
         page.contains("x a has the lowest time to the target: 9.25 s ± 0.354 s; ")
-            && page.contains(". x b ranks last: 1 of 2 did not reach the target\n"),
+            && page.contains(
+                ". x b ranks behind the points without failures: 1 of 2 did not reach the target\n"
+            ),
         "{page}"
     );
 }
