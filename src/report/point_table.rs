@@ -12,7 +12,7 @@ use kiln_core::{
 use super::{
     metrics::accuracy,
     objective::RankedBy,
-    points::{Point, points},
+    points::{Point, ended, points},
     ranking::Ranking,
 };
 
@@ -216,23 +216,7 @@ fn fixed(value: f64, decimals: i32) -> String {
 }
 
 fn others(point: &Point<'_>) -> Option<String> {
-    let ended = Outcome::ALL
-        .into_iter()
-        .filter(|outcome| *outcome != Outcome::Completed);
-    let told: Vec<String> = ended
-        .map(|outcome| {
-            (
-                outcome,
-                point
-                    .rows
-                    .iter()
-                    .filter(|row| row.outcome == outcome)
-                    .count(),
-            )
-        })
-        .filter(|(_, count)| *count > 0)
-        .map(|(outcome, count)| format!("{count} {outcome}"))
-        .collect();
+    let told = ended(&point.rows, |outcome| outcome != Outcome::Completed);
     (!told.is_empty()).then(|| told.join(" "))
 }
 

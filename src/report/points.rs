@@ -22,6 +22,19 @@ const FAILURES: [(Outcome, &str); 4] = [
     (Outcome::TimedOut, "timed out"),
 ];
 
+/// How many of these trials ended in each of the wanted ways: `2 oom`.
+pub(super) fn ended(rows: &[&TrialRow], is_wanted: impl Fn(Outcome) -> bool) -> Vec<String> {
+    let wanted = Outcome::ALL
+        .into_iter()
+        .filter(|outcome| is_wanted(*outcome));
+    wanted
+        .filter_map(|outcome| {
+            let count = rows.iter().filter(|row| row.outcome == outcome).count();
+            (count > 0).then(|| format!("{count} {outcome}"))
+        })
+        .collect()
+}
+
 /// One point of the sweep: the value of each axis, and the row that counts of each of its trials.
 #[derive(Clone, Debug)]
 pub(super) struct Point<'a> {

@@ -85,7 +85,6 @@ impl RankedTable<'_> {
     /// Why trials have no rate: how many, and the reason of the first. Nothing where none has a rate,
     /// a step time or a reason: a command that prints none.
     pub(super) fn without_rate(&self) -> String {
-        let reason = |row: &TrialRow| row.note("window_seconds").map(str::to_owned);
         let mut completed = self.points().flat_map(Point::completed);
         let is_known = |row: &TrialRow| {
             let rate = row.samples_per_second.or(row.tokens_per_second);
@@ -108,12 +107,12 @@ impl RankedTable<'_> {
         };
         let told = reason(first);
         let is_alike = rows.clone().all(|row| reason(row) == told);
-        let told = told.unwrap_or_else(|| "no reason was recorded".to_owned());
+        let told = told.unwrap_or("no reason was recorded");
         let first = if is_alike { "" } else { "first: " };
         format!(
             "– {} without a rate: {first}{}\n",
             counted(rows.by_ref().count(), "trial"),
-            without_controls(&told)
+            without_controls(told)
         )
     }
 
@@ -305,6 +304,11 @@ impl RankedTable<'_> {
             })
         })
     }
+}
+
+/// Why a trial has no rate.
+fn reason(row: &TrialRow) -> Option<&str> {
+    row.note("window_seconds")
 }
 
 /// Head of a metric's column.

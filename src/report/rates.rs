@@ -120,9 +120,8 @@ pub(super) struct Blocks<'a> {
     /// Whether the rows have a `block`. Blocks inferred from the order always go through the points
     /// in one direction, as in older tables, so that a drift favors the same points each time.
     are_told: bool,
-    /// Whether the runs of a block are alike in the state of the machine, and not only in their
-    /// seed.
-    are_of_time: bool,
+    /// Whether the runs of a block are alike in the state of the machine, or only in their seed.
+    within: Within,
 }
 
 impl<'a> Blocks<'a> {
@@ -138,13 +137,13 @@ impl<'a> Blocks<'a> {
             return Self {
                 of: told,
                 are_told: true,
-                are_of_time: true,
+                within: Within::Blocks,
             };
         }
         Self {
             of: by_order(points).unwrap_or_default(),
             are_told: false,
-            are_of_time: true,
+            within: Within::Blocks,
         }
     }
 
@@ -155,7 +154,7 @@ impl<'a> Blocks<'a> {
         Self {
             of: rows.map(|row| (&row.trial, row.seed)).collect(),
             are_told: true,
-            are_of_time: false,
+            within: Within::Seeds,
         }
     }
 }
@@ -237,11 +236,15 @@ impl Gain {
         )
     }
 
+    fn interval(&self, scale: Scale) -> String {
+        let Estimate { low, high, .. } = self.estimate;
+        format!("interval {} to {}", scale.words(low), scale.words(high))
+    }
+
     /// The interval beside a lead by the means. The interval is of the mean logarithm of the ratios
     /// within blocks, which a few far runs move less than they move a mean.
     fn interval_in_words(&self, scale: Scale, lead: f64, within: Within) -> String {
-        let Estimate { low, high, .. } = self.estimate;
-        let told = format!("interval {} to {}", scale.words(low), scale.words(high));
+        let (high, told) = (self.estimate.high, self.interval(scale));
         match () {
             () if scale.is_too_wide(high) => "(the interval is too wide to be of use: too few \
                                               undisturbed repeats)"
@@ -260,12 +263,7 @@ impl Gain {
 /// `interval 12.3 % to 32.5 %`.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "interval {} to {}",
-            Fraction(self.estimate.low - 1.0),
-            Fraction(self.estimate.high - 1.0)
-        )
+        f.write_str(&self.interval(Scale::Ratio))
     }
 }
 
@@ -287,7 +285,7 @@ impl Rates {
                 value,
                 seconds: row.started_seconds(),
                 block,
-                is_disturbed: blocks.are_of_time && !row.disturbances().is_empty(),
+                is_disturbed: blocks.within == Within::Blocks && !row.disturbances().is_empty(),
                 is_at_once: false,
             })
         };
@@ -310,10 +308,7 @@ impl Rates {
             field: field.ok_or_else(|| lack(points, blocks, &rate)),
             middles: runs.iter().map(middle).collect(),
             margin: if blocks.are_told { 0.0 } else { SESSION_JUMP },
-            within: match blocks.are_of_time {
-                true => Within::Blocks,
-                false => Within::Seeds,
-            },
+            within: blocks.within,
         }
     }
 
@@ -376,8 +371,10 @@ fn lack(
     match () {
         () if !points.iter().any(is_repeated) => Unknown::Single,
         () if !rates().all(|rate| rate.is_finite() && rate > 0.0) => Unknown::NoRatio,
-        () if blocks.are_of_time => Unknown::Apart,
-        () => Unknown::Seeds,
+        () => match blocks.within {
+            Within::Blocks => Unknown::Apart,
+            Within::Seeds => Unknown::Seeds,
+        },
     }
 }
 

@@ -86,12 +86,12 @@ impl ColumnMetric {
         self.name.starts_with(METRIC_PREFIX)
     }
 
-    /// Whether it is a column of learning.
+    /// Whether it measures what was learned: a loss, or a metric of the validation data.
     pub(super) fn is_learned(self) -> bool {
         self.name.starts_with("valid_") || self.name == "train_loss"
     }
 
-    /// Whether it is the time until a loss, which a training that fails never reaches.
+    /// Whether it is the time until the target loss; a training that fails never reaches that.
     pub(super) fn is_until_target(self) -> bool {
         self.name == Metric::SecondsToTarget.name()
     }

@@ -1,8 +1,8 @@
 //! Which numbers can be compared under a treatment, and why others cannot.
 
-use kiln_core::{plan::Outcome, record::TrialRow};
+use kiln_core::record::TrialRow;
 
-use super::{ComparedMetric, matching::MatchedPair, treatment::Treatment};
+use super::{super::points::ended, ComparedMetric, matching::MatchedPair, treatment::Treatment};
 
 /// Settings of the data that leave the validation data, and so the meaning of a loss, as they are.
 const OF_LOADING: [&str; 12] = [
@@ -59,11 +59,7 @@ pub(super) fn refusal(
 pub(super) fn chosen_runs(metric: ComparedMetric, pair: &MatchedPair<'_>) -> Option<String> {
     let sides = [("base", &pair.base), ("new", &pair.new)];
     let told = sides.into_iter().filter_map(|(side, rows)| {
-        let told = Outcome::ALL.into_iter().filter_map(|outcome| {
-            let count = rows.iter().filter(|row| row.outcome == outcome).count();
-            (count > 0 && metric.decides(outcome)).then(|| format!("{count} {outcome}"))
-        });
-        let told: Vec<String> = told.collect();
+        let told = ended(rows, |outcome| metric.decides(outcome));
         (!told.is_empty()).then(|| format!("of {side} {}", told.join(", ")))
     });
     let told: Vec<String> = told.collect();

@@ -139,7 +139,7 @@ const RESOURCES: [NumberColumn; 5] = [
 struct HtmlLine<'a> {
     values: Vec<String>,
     point: &'a Point<'a>,
-    /// Of its speed in that of the fastest point of its run.
+    /// Its speed as a share of that of the run's fastest point.
     share: Option<f64>,
     is_best: bool,
 }

@@ -224,10 +224,9 @@ impl<'a> Record<'a> {
             None => self.problem_without_place(&err.kind().to_string()),
         }
     }
-}
 
-impl Record<'_> {
-    /// What `words` say of a cell whose place they do not name.
+    /// An error message without a position, completed: by the missing column, or by the column whose
+    /// cell holds the unknown variant.
     fn problem_without_place(&self, words: &str) -> String {
         if let Some(column) = words.strip_prefix("missing field ") {
             return format!(

@@ -978,7 +978,7 @@ pub(super) const LISTS: &[(&str, &[(&str, Kind)])] = &[
 /// A structure's members, each with the label it prints at and how the cell is read.
 pub(super) type Members = &'static [(&'static str, &'static str, Kind)];
 
-/// What `nvmlDeviceGetRemappedRows_v2` answers, and the cells it prints in.
+/// Members of the answer of `nvmlDeviceGetRemappedRows_v2`, each with the cell that shows it.
 pub(super) const REMAPPED_ROWS: Members = &[
     (
         "corrActiveRemaps",

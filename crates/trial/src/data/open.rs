@@ -34,7 +34,7 @@ pub(crate) struct Opened {
     pub(crate) vocabulary: Option<Vocabulary>,
     /// Dropped parts of the data: what was dropped, and how much.
     pub(crate) left_out: BTreeMap<String, u64>,
-    /// If the tokenizer seems to belong to another text.
+    /// Present if the tokenizer seems to belong to another text.
     pub(crate) unknown: Option<UnknownTokens>,
     /// Errors of forecasts without a model; for a panel.
     pub(crate) baselines: Option<Baselines>,

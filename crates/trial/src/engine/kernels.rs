@@ -159,7 +159,7 @@ unsafe extern "C" {
     fn kiln_forget(saved: *mut CSaved);
 }
 
-/// What an operation is for the stream of a residual network.
+/// Role of an operation in the residual stream of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Other = 0,
@@ -363,7 +363,7 @@ pub(super) fn forward(
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NormSettings {
     pub(super) epsilon: f64,
-    /// Of the products that read the norm's output, which may be in their format.
+    /// Number format of the matrix products that read the norm's output, which may be in it.
     pub(super) products: ProductFormat,
 }
 

@@ -355,6 +355,13 @@ norm_backward_apply(const Number *__restrict__ gradient, const Number *__restric
 
 // Sums of columns -------------------------------------------------------------------------------------------------------------------------
 
+// Writes the sums that the blocks' threads have of each column to sums_of_columns [columns].
+__device__ inline void give_column_sums(float (&sums)[1][PER_PACK], float *parts, unsigned *finished, int columns, float *sums_of_columns) {
+  float all[1];
+  int column;
+  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+}
+
 // Of each column of x [rows, columns], a multiple of PER_PACK; sums [columns].
 KERNEL(THREADS)
 column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished,
@@ -368,9 +375,7 @@ column_sums(const Number *__restrict__ x, int rows, int columns, float *__restri
 #pragma unroll
       for (int one = 0; one < PER_PACK; one++) sums[0][one] += wide(read.each[one]);
     }
-  float all[1];
-  int column;
-  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+  give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // Queries, keys and values [batch, heads, time, head_width], all with these strides and a head's numbers side by side, as out [batch × time,
@@ -392,9 +397,7 @@ heads_side_by_side(const Number *__restrict__ queries, const Number *__restrict_
       for (int one = 0; one < PER_PACK; one++) sums[0][one] += wide(read.each[one]);
     }
   }
-  float all[1];
-  int column;
-  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+  give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // The Gaussian error linear unit --------------------------------------------------------------------------------------------------------------------
@@ -422,9 +425,7 @@ gelu_backward(const Number *__restrict__ gradient, const Number *__restrict__ x,
       }
       ((Pack *)of_x)[at] = read;
     }
-  float all[1];
-  int column;
-  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+  give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // Layer norm over the last axis ----------------------------------------------------------------------------------------------------------------
