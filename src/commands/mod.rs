@@ -398,3 +398,29 @@ fn perform(verb: Verb) -> Result<Status, Stop> {
 pub(crate) fn command_line() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// A build with debug assertions ends where two groups of one command have one name: those that
+    /// clap makes of two structs `Args`.
+    #[test]
+    fn groups_of_arguments_have_names_of_their_own() {
+        fn check(command: &clap::Command) {
+            let mut names = HashSet::new();
+            for group in command.get_groups() {
+                assert!(
+                    names.insert(group.get_id().clone()),
+                    "{}: two groups `{}`",
+                    command.get_name(),
+                    group.get_id()
+                );
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&command_line());
+    }
+}

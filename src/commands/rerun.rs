@@ -22,6 +22,7 @@ use crate::schedule::{LaunchEnd, LaunchReport, Selection};
 
 /// Options of `--rerun`.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// Run both sides again, alternating trial by trial, and compare the new runs. BASE and NEW are
     /// runs or experiment files.

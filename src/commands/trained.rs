@@ -27,6 +27,7 @@ const MODEL_FILE: &str = "model.safetensors";
 
 /// The model to use, and the device.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// A run's folder, an experiment's folder or name (its newest run), or `latest` (the newest run
     /// under `--results`); then, after a colon, a trial's id or its beginning. Without one: the
