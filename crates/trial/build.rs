@@ -20,11 +20,12 @@ mod libtorch {
         process,
     };
 
-    const SOURCES: [&str; 19] = [
+    const SOURCES: [&str; 20] = [
         "runtime.cpp",
         "device.cpp",
         "libraries.cpp",
         "nvrtc.cpp",
+        "blocks_on_cpu.cpp",
         "kernels_on_cpu.cpp",
         "cuda_kernels.cpp",
         "products.cpp",

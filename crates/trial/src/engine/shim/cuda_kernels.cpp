@@ -137,13 +137,16 @@ const Compiled &kernels_on(int device, int kind) {
   return place->second;
 }
 
+// Several blocks for matrices that are not large.
+constexpr int PROCESSORS_ON_CPU = 4;
+
 // Those on the CPU, for tests.
 const Compiled &kernels_on_cpu_of(int kind) {
   static const auto all = [] {
     std::array<Compiled, 3> made;
     for (int kind = 0; kind < 3; kind++) {
       for (int at = 0; at < KERNELS; at++) made[kind].functions[at] = kernels_on_cpu::find(at, kind);
-      made[kind].processors = 1, made[kind].is_usable = true;
+      made[kind].processors = PROCESSORS_ON_CPU, made[kind].is_usable = true;
     }
     return made;
   }();
@@ -184,32 +187,34 @@ void start(Kernel kernel, at::ScalarType kind, const Tensor &on, int64_t across,
 
 constexpr int WARP = 32, MOST_THREADS_OF_A_ROW = 512;
 // As in kernels.cu.
-constexpr int64_t ACROSS = 8, DOWN = 32, THREADS = ACROSS * DOWN;
-constexpr int BLOCKS_PER_PROCESSOR = 4;
+constexpr int64_t ACROSS = 16, DOWN = 32, THREADS = ACROSS * DOWN, FOUR = 4;
+// Threads of these kernels that a multiprocessor of any GPU has at a time, by their launch bounds: more blocks would wait for others to end.
+constexpr int64_t THREADS_PER_PROCESSOR = 1024;
 
 // As in kernels.cu.
 enum class Rectifier { NONE, BY_OUTPUT, BY_NORM };
 
 int64_t threads_for(int64_t items, int64_t most) { return std::min(most, std::max<int64_t>((items + WARP - 1) / WARP * WARP, WARP)); }
 
+int64_t blocks_at_a_time(const Compiled &kernels, int64_t threads) { return kernels.processors * (THREADS_PER_PROCESSOR / threads); }
+
 bool is_32_bits(int64_t number) { return number <= std::numeric_limits<int>::max(); }
 
-// How a matrix is divided among blocks: each has ACROSS packs of columns and every so many rows.
+// How a matrix is divided among blocks: each has ACROSS times four columns and every so many rows.
 struct Division {
   int rows, columns;
   int64_t across, down;
 
   Division(const Tensor &x, int64_t rows, int64_t columns) : rows((int)rows), columns((int)columns) {
-    auto packs = columns / numbers_per_pack(x.scalar_type());
-    across = (packs + ACROSS - 1) / ACROSS;
-    auto blocks = (int64_t)kernels_of(x, x.scalar_type()).processors * BLOCKS_PER_PROCESSOR;
+    across = (columns / FOUR + ACROSS - 1) / ACROSS;
+    auto blocks = blocks_at_a_time(kernels_of(x, x.scalar_type()), THREADS);
     down = std::max<int64_t>(std::min((rows + DOWN - 1) / DOWN, blocks / across), 1);
   }
 
   static bool fits(const Tensor &x, int64_t rows, int64_t columns) {
-    auto pack = numbers_per_pack(x.scalar_type());
-    return columns > 0 && columns % pack == 0 && columns <= MOST_COLUMNS_OF_BLOCKS * ACROSS * pack && rows > 0 && is_32_bits(rows) &&
-           (uintptr_t)x.const_data_ptr() % 16 == 0;
+    // Kernels count fours and rows in 32 bits, and look some rows ahead.
+    return columns > 0 && columns % FOUR == 0 && columns <= MOST_COLUMNS_OF_BLOCKS * ACROSS * FOUR && rows > 0 && is_32_bits(2 * rows) &&
+           is_32_bits(rows * (columns / FOUR)) && (uintptr_t)x.const_data_ptr() % 16 == 0;
   }
 
   // Room for `count` sums of each block and column.
@@ -299,8 +304,8 @@ Tensor column_sums(const Tensor &x) {
 
 bool has_heads_side_by_side(at::ArrayRef<Tensor> parts) {
   auto &first = parts[0];
-  auto pack = numbers_per_pack(first.scalar_type()), width = 3 * first.size(1) * first.size(3), rows = first.size(0) * first.size(2);
-  auto is_whole = [&](int64_t stride) { return stride % pack == 0; };
+  auto width = 3 * first.size(1) * first.size(3), rows = first.size(0) * first.size(2);
+  auto is_whole = [&](int64_t stride) { return stride % FOUR == 0; };
   auto is_alike = [&](const Tensor &part) {
     return part.sizes() == first.sizes() && part.strides() == first.strides() && (uintptr_t)part.const_data_ptr() % 16 == 0;
   };
@@ -333,8 +338,8 @@ std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x
   return {of_x, sums};
 }
 
-// A block has a row, and a thread four of its numbers.
-constexpr int64_t FOUR = 4, MOST_THREADS = 1024;
+// A block has some rows, and a thread four numbers of each.
+constexpr int64_t MOST_THREADS = 1024;
 
 bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at::ScalarType kind) {
   auto is_plain = [](const Tensor &tensor) {
@@ -350,8 +355,9 @@ LayerNorm layer_norm(const Tensor &x, const Tensor &branch, const Tensor &gain, 
   auto added = branch.defined() ? beginning_whole(branch.contiguous()) : branch;
   auto sum = branch.defined() ? at::empty_like(x) : Tensor();
   auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
-  start(Kernel::layer_norm_forward, kind, x, rows, 1, threads_for(width / FOUR, MOST_THREADS), x, added, gain, shift, (int)width, (float)epsilon, sum,
-        out, mean, inverse);
+  auto threads = threads_for(width / FOUR, MOST_THREADS), blocks = std::min(rows, blocks_at_a_time(kernels_of(x, kind), threads));
+  start(Kernel::layer_norm_forward, kind, x, blocks, 1, threads, x, added, gain, shift, (int)rows, (int)width, (float)epsilon, sum, out, mean,
+        inverse);
   return {sum.defined() ? sum : x, mean, inverse, out};
 }
 
@@ -360,11 +366,11 @@ LayerNormGradients layer_norm_backward(const Tensor &of_output, const LayerNorm 
   auto width = x.size(-1), rows = x.numel() / width;
   auto gradient = beginning_whole(of_output);
   auto kind = gradient.scalar_type();
-  auto blocks = std::min<int64_t>(rows, (int64_t)kernels_of(x, kind).processors * BLOCKS_PER_PROCESSOR);
+  auto threads = threads_for(width / FOUR, MOST_THREADS), blocks = std::min(rows, blocks_at_a_time(kernels_of(x, kind), threads));
   auto all = narrowed ? 3 : 2;
   auto of_sum = at::empty_like(x), rounded = narrowed ? at::empty_like(gradient) : Tensor(), parts = numbers_of(x, blocks * all * width);
   auto other = added.defined() ? beginning_whole(as_kind(added, at::kFloat).contiguous()) : added;
-  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads_for(width / FOUR, MOST_THREADS), gradient, x, other, norm.mean, norm.inverse, gain,
+  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads, gradient, x, other, norm.mean, norm.inverse, gain,
         (int)rows, (int)width, of_sum, rounded, parts);
   auto sums = at::empty({all, width}, x.options());
   constexpr int64_t COLUMNS = 32;  // of a block, as in kernels.cu

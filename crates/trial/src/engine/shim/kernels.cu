@@ -2,11 +2,11 @@
 // buffer several times, or copy it to f32, these pass over it once. No header is needed. KIND names the numbers: 0 f32, 1 f16, 2 bf16; all arithmetic
 // is in f32.
 //
-// All rows begin at multiples of 16 bytes, and buffers are read and written 16 bytes at a time.
+// All buffers begin at multiples of 16 bytes.
 
 #ifdef __CUDACC_RTC__
-// With at most so many threads in a block.
-#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// With at most so many threads in a block, and at least so many blocks on a multiprocessor at a time.
+#define KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #endif
 
 #if KIND == 0
@@ -48,6 +48,26 @@ __device__ inline Number narrow(float x) {
 struct alignas(16) Pack {
   Number each[PER_PACK];
 };
+// Four numbers side by side, of f32 and of Number.
+struct alignas(16) Four {
+  float each[4];
+};
+struct alignas(4 * sizeof(Number)) NarrowFour {
+#if KIND == 0
+  float each[4];
+
+  __device__ float operator[](int at) const { return each[at]; }
+  __device__ void set(int at, float x) { each[at] = x; }
+#else
+  // Pairs take as many registers as they have words; single numbers would take one each.
+  unsigned pairs[2];
+
+  __device__ float operator[](int at) const { return wide((Number)(pairs[at / 2] >> at % 2 * 16)); }
+  __device__ void set(int at, float x) {
+    pairs[at / 2] = at % 2 == 0 ? narrow(x) : pairs[at / 2] | (unsigned)narrow(x) << 16;
+  }  // in turn from the first
+#endif
+};
 
 // Sums of all threads of a block, for each of `Count` numbers; every thread gets them. `Count` times 32 floats of shared memory.
 template <int Count>
@@ -79,8 +99,11 @@ loss_forward(const Number *__restrict__ logits, long long stride, int classes, c
   const Number *row = logits + blockIdx.x * stride;
   float most = LEAST, sums[2] = {0.0f, 0.0f};  // of exponentials relative to `most`, and of the logits
   int packs = classes / PER_PACK;
+  Pack next = {};
+  if (threadIdx.x < packs) next = ((const Pack *)row)[threadIdx.x];
   for (int at = threadIdx.x; at < packs; at += blockDim.x) {
-    Pack pack = ((const Pack *)row)[at];
+    Pack pack = next;
+    if (at + blockDim.x < packs) next = ((const Pack *)row)[at + blockDim.x];
     float peak = wide(pack.each[0]);
 #pragma unroll
     for (int one = 1; one < PER_PACK; one++) peak = fmaxf(peak, wide(pack.each[one]));
@@ -142,8 +165,11 @@ loss_backward(const Number *logits, long long stride, int classes, const long lo
     return counts ? p * share : 0.0f;
   };
   int packs = classes / PER_PACK;
+  Pack next = {};
+  if (threadIdx.x < packs) next = ((const Pack *)row)[threadIdx.x];
   for (int at = threadIdx.x; at < packs; at += blockDim.x) {
-    Pack pack = ((const Pack *)row)[at];
+    Pack pack = next;
+    if (at + blockDim.x < packs) next = ((const Pack *)row)[at + blockDim.x];
 #pragma unroll
     for (int one = 0; one < PER_PACK; one++) pack.each[one] = narrow(of_one(wide(pack.each[one]), at * PER_PACK + one));
     ((Pack *)to)[at] = pack;
@@ -151,31 +177,59 @@ loss_backward(const Number *logits, long long stride, int classes, const long lo
   for (int at = packs * PER_PACK + threadIdx.x; at < columns; at += blockDim.x) to[at] = narrow(at < classes ? of_one(wide(row[at]), at) : 0.0f);
 }
 
-// Batch norm of a convolution's output, channels side by side: [rows, channels], rows are images × places ------------------------------------
+// Kernels over the rows of a matrix whose blocks have some columns each --------------------------------------------------------------------
 
-// Threads of a block along the channels, PER_PACK each; the others take other rows.
-#define ACROSS 8
+// Threads of a block along the columns, four each; the others take other rows. A multiprocessor of any GPU holds two such blocks at a time.
+#define ACROSS 16
 #define DOWN 32
 #define THREADS (ACROSS * DOWN)
+#define COLUMNS (ACROSS * 4)
 
-// Adds up a block's sums of each channel over its threads of other rows, and over the blocks of other rows: the last block of a column to finish
-// has all. `parts` [blocks down, Count, channels], `finished` [blocks across], which are 0 before and afterwards. Returns whether this is a
-// thread of the last block that has the sums of a channel in `sums`; channel is that of `one`.
+// Reads the rows of this thread, `Batch` at a time, so that so many reads are under way, and then uses them.
+template <int Batch, typename Read, typename Use>
+__device__ inline void each_row(int rows, Read read, Use use) {
+  int step = gridDim.y * DOWN;
+  for (int first = blockIdx.y * DOWN + threadIdx.x / ACROSS; first < rows; first += step * Batch) {
+    decltype(read(0)) batch[Batch] = {};
+#pragma unroll
+    for (int at = 0; at < Batch; at++)
+      if (first + at * step < rows) batch[at] = read(first + at * step);
+#pragma unroll
+    for (int at = 0; at < Batch; at++)
+      if (first + at * step < rows) use(batch[at], first + at * step);
+  }
+}
+// Of one matrix, or of two or three.
+#define BATCH PER_PACK
+#define SMALL_BATCH (PER_PACK / 2)
+
+// Adds up a block's sums of each column over its threads of other rows, and over the blocks of other rows: the last block of a column to finish
+// has all. `parts` [blocks down, Count, columns], `finished` [blocks across], which are 0 before and afterwards. Returns whether this is a
+// thread of the last block that has the sums of a column in `all`.
 template <int Count>
-__device__ bool add_up_channels(float (&sums)[Count][PER_PACK], float *parts, unsigned *finished, int channels, float (&all)[Count], int &channel) {
-  __shared__ float shared[Count][DOWN][ACROSS * PER_PACK + 1];
+__device__ bool add_up_columns(float (&sums)[Count][4], float *parts, unsigned *finished, int columns, float (&all)[Count], int &column) {
+  constexpr int WARPS = THREADS / 32, FOURS = Count * ACROSS, HELPERS = THREADS / FOURS;
+  static_assert(WARPS * FOURS <= THREADS, "too little room for the sums of the warps");
+  __shared__ Four shared[THREADS];
   __shared__ bool is_last;
-  int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS, wide_of_block = ACROSS * PER_PACK, first = blockIdx.x * wide_of_block;
+  float *each = (float *)shared;
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, first = blockIdx.x * COLUMNS;
 #pragma unroll
-  for (int of = 0; of < Count; of++)
+  for (int of = 0; of < Count; of++) {
+    Four sum;
 #pragma unroll
-    for (int one = 0; one < PER_PACK; one++) shared[of][down][across * PER_PACK + one] = sums[of][one];
+    for (int one = 0; one < 4; one++) {
+      for (int far = ACROSS; far < 32; far <<= 1) sums[of][one] += __shfl_xor_sync(0xffffffffu, sums[of][one], far);
+      sum.each[one] = sums[of][one];
+    }
+    if (lane < ACROSS) shared[(warp * Count + of) * ACROSS + lane] = sum;
+  }
   __syncthreads();
-  for (int at = threadIdx.x; at < Count * wide_of_block; at += blockDim.x) {
-    int of = at / wide_of_block, column = at % wide_of_block;
+  if (threadIdx.x < Count * COLUMNS) {
+    int of = threadIdx.x / COLUMNS, own = first + threadIdx.x % COLUMNS;
     float sum = 0.0f;
-    for (int row = 0; row < DOWN; row++) sum += shared[of][row][column];
-    if (first + column < channels) parts[((long long)blockIdx.y * Count + of) * channels + first + column] = sum;
+    for (int other = 0; other < WARPS; other++) sum += each[other * Count * COLUMNS + threadIdx.x];
+    if (own < columns) parts[((long long)blockIdx.y * Count + of) * columns + own] = sum;
   }
   __threadfence();
   __syncthreads();
@@ -184,53 +238,57 @@ __device__ bool add_up_channels(float (&sums)[Count][PER_PACK], float *parts, un
   if (!is_last) return false;
   if (threadIdx.x == 0) finished[blockIdx.x] = 0;
   __threadfence();
-  // All threads take part: each adds some blocks' parts of one channel, then the first of them adds those.
-  int helpers = blockDim.x / wide_of_block, column = threadIdx.x % wide_of_block, helper = threadIdx.x / wide_of_block;
-  channel = first + column;
-#pragma unroll
-  for (int of = 0; of < Count; of++) all[of] = 0.0f;
-  if (helper < helpers && channel < channels) {
-#pragma unroll 16
-    for (int block = helper; block < gridDim.y; block += helpers)
-#pragma unroll
-      for (int of = 0; of < Count; of++) all[of] += __ldcg(&parts[((long long)block * Count + of) * channels + channel]);
-  }
-#pragma unroll
-  for (int of = 0; of < Count; of++)
-    if (helper < DOWN) shared[of][helper][column] = all[of];
+  // All threads take part: each adds some blocks' parts of four columns, then the first of them add those.
+  int four = threadIdx.x % FOURS, own = first + four % ACROSS * 4;
+  Four sum = {};
+  if (own < columns)
+#pragma unroll 4
+    for (int block = threadIdx.x / FOURS; block < gridDim.y; block += HELPERS) {
+      float4 part = __ldcg((const float4 *)&parts[((long long)block * Count + four / ACROSS) * columns + own]);
+      sum.each[0] += part.x, sum.each[1] += part.y, sum.each[2] += part.z, sum.each[3] += part.w;
+    }
+  shared[threadIdx.x] = sum;
   __syncthreads();
+  column = first + threadIdx.x;
+  if (threadIdx.x >= COLUMNS || column >= columns) return false;
 #pragma unroll
   for (int of = 0; of < Count; of++) {
     all[of] = 0.0f;
-    for (int other = 0; other < helpers; other++) all[of] += shared[of][other][column];
+    for (int helper = 0; helper < HELPERS; helper++) all[of] += each[(helper * Count + of) * COLUMNS + threadIdx.x];
   }
-  return helper == 0 && channel < channels;
+  return true;
 }
 
+// Which four columns this thread has, of all fours of a row.
+__device__ inline int own_four() { return blockIdx.x * ACROSS + threadIdx.x % ACROSS; }
+
+// Batch norm of a convolution's output, channels side by side: [rows, channels], rows are images × places ------------------------------------
+
 // Mean and reciprocal deviation of each channel, and the running mean and variance, moved by `momentum`.
-KERNEL(THREADS)
+KERNEL(THREADS, 2)
 norm_statistics(const Number *__restrict__ x, int rows, int channels, float *__restrict__ parts, unsigned *__restrict__ finished, float epsilon,
                 float momentum, float *__restrict__ mean, float *__restrict__ inverse, float *__restrict__ running_mean,
                 float *__restrict__ running_variance) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
-  float sums[2][PER_PACK] = {};
-  if (pack < packs) {
+  int four = own_four(), fours = channels / 4;
+  float sums[2][4] = {};
+  if (four < fours) {
+    const NarrowFour *own = (const NarrowFour *)x + four;
     // Relative to the first row: squares of numbers far from 0 would lose the variance.
-    Pack first = ((const Pack *)x)[pack];
-#pragma unroll 4
-    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-      Pack read = ((const Pack *)x)[(long long)row * packs + pack];
+    NarrowFour first = own[0];
+    each_row<BATCH>(
+        rows, [&](int row) { return own[row * fours]; },
+        [&](const NarrowFour &read, int) {
 #pragma unroll
-      for (int one = 0; one < PER_PACK; one++) {
-        float away = wide(read.each[one]) - wide(first.each[one]);
-        sums[0][one] += away;
-        sums[1][one] += away * away;
-      }
-    }
+          for (int one = 0; one < 4; one++) {
+            float away = read[one] - first[one];
+            sums[0][one] += away;
+            sums[1][one] += away * away;
+          }
+        });
   }
   float all[2];
   int channel;
-  if (!add_up_channels(sums, parts, finished, channels, all, channel)) return;
+  if (!add_up_columns(sums, parts, finished, channels, all, channel)) return;
   float away = all[0] / rows, variance = all[1] / rows - away * away, middle = wide(x[channel]) + away;
   if (variance < 0.0f) variance = 0.0f;  // what is no number stays none
   mean[channel] = middle;
@@ -245,228 +303,258 @@ enum Rectifier { NO_RECTIFIER, BY_OUTPUT, BY_NORM };
 
 __device__ inline float through(float gradient, float output) { return output <= 0.0f ? 0.0f : gradient; }
 
-// The numbers of a pack of channels.
+// The numbers of four channels.
 struct Channels {
-  float mean[PER_PACK], scale[PER_PACK], offset[PER_PACK];
+  float mean[4], scale[4], shift[4];
 
-  __device__ Channels(const float *means, const float *inverse, const float *gain, const float *shift, int pack) {
+  __device__ Channels(const float *means, const float *inverse, const float *gain, const float *shifts, int four) {
 #pragma unroll
-    for (int one = 0; one < PER_PACK; one++) {
-      int channel = pack * PER_PACK + one;
+    for (int one = 0; one < 4; one++) {
+      int channel = four * 4 + one;
       mean[one] = means[channel];
       scale[one] = inverse[channel] * gain[channel];
-      offset[one] = shift[channel] - means[channel] * scale[one];
+      shift[one] = shifts[channel];
     }
   }
 
-  __device__ float normed(const Pack &x, int one) const { return wide(x.each[one]) * scale[one] + offset[one]; }
+  __device__ float normed(const NarrowFour &x, int one) const { return (x[one] - mean[one]) * scale[one] + shift[one]; }
+};
 
-  __device__ float passed(int rectifier, const Pack &gradient, const Pack &output, const Pack &x, int one) const {
-    float of_output = wide(gradient.each[one]);
-    if (rectifier == BY_OUTPUT) return through(of_output, wide(output.each[one]));
-    if (rectifier == BY_NORM) return through(of_output, wide(narrow(normed(x, one))));
+// relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
+KERNEL(THREADS, 2)
+norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean,
+           const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
+  struct Read {
+    NarrowFour x, residual;
+  };
+  int four = own_four(), fours = channels / 4;
+  if (four >= fours) return;
+  Channels of(mean, inverse, gain, shift, four);
+  each_row<SMALL_BATCH>(
+      rows,
+      [&](int row) {
+        int at = row * fours + four;
+        Read read = {((const NarrowFour *)x)[at], {}};
+        if (residual) read.residual = ((const NarrowFour *)residual)[at];
+        return read;
+      },
+      [&](const Read &read, int row) {
+        NarrowFour made;
+#pragma unroll
+        for (int one = 0; one < 4; one++) {
+          float y = of.normed(read.x, one);
+          if (residual) y += read.residual[one];
+          made.set(one, relu && y <= 0.0f ? 0.0f : y);
+        }
+        ((NarrowFour *)out)[row * fours + four] = made;
+      });
+}
+
+// What the backward pass of a batch norm reads of four channels of a row.
+struct OfNorm {
+  NarrowFour gradient, x, output;
+
+  __device__ float passed(const Channels &of, int rectifier, int one) const {
+    float of_output = gradient[one];
+    if (rectifier == BY_OUTPUT) return through(of_output, output[one]);
+    if (rectifier == BY_NORM) return through(of_output, wide(narrow(of.normed(x, one))));
     return of_output;
   }
 };
 
-// relu((x - mean) * inverse * gain + shift + residual), the last two where asked for; residual may be null.
-KERNEL(THREADS)
-norm_apply(const Number *__restrict__ x, const Number *__restrict__ residual, int relu, int rows, int channels, const float *__restrict__ mean,
-           const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, Number *__restrict__ out) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
-  if (pack >= packs) return;
-  Channels of(mean, inverse, gain, shift, pack);
-  for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-    long long at = (long long)row * packs + pack;
-    Pack read = ((const Pack *)x)[at], added = {};
-    if (residual) added = ((const Pack *)residual)[at];
-#pragma unroll
-    for (int one = 0; one < PER_PACK; one++) {
-      float y = of.normed(read, one);
-      if (residual) y += wide(added.each[one]);
-      read.each[one] = narrow(relu && y <= 0.0f ? 0.0f : y);
-    }
-    ((Pack *)out)[at] = read;
-  }
+// `output` is read BY_OUTPUT alone.
+__device__ inline OfNorm read_of_norm(const Number *gradient, const Number *x, const Number *output, int rectifier, int at) {
+  OfNorm read = {((const NarrowFour *)gradient)[at], ((const NarrowFour *)x)[at], {}};
+  if (rectifier == BY_OUTPUT) read.output = ((const NarrowFour *)output)[at];
+  return read;
 }
 
-// Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers. `output` is read
-// BY_OUTPUT alone.
-KERNEL(THREADS)
+// Gradients of shift and gain: sums over the rows of what comes through the rectifier, and of that times the normed numbers.
+KERNEL(THREADS, 2)
 norm_backward_sums(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rectifier, int rows,
                    int channels, float *__restrict__ parts, unsigned *__restrict__ finished, const float *__restrict__ mean,
                    const float *__restrict__ inverse, const float *__restrict__ gain, const float *__restrict__ shift, float *__restrict__ of_shift,
                    float *__restrict__ of_gain) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
-  float sums[2][PER_PACK] = {};
-  if (pack < packs) {
-    Channels of(mean, inverse, gain, shift, pack);
-#pragma unroll 2
-    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-      long long at = (long long)row * packs + pack;
-      Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at], made = {};
-      if (rectifier == BY_OUTPUT) made = ((const Pack *)output)[at];
+  int four = own_four(), fours = channels / 4;
+  float sums[2][4] = {};
+  if (four < fours) {
+    Channels of(mean, inverse, gain, shift, four);
+    each_row<SMALL_BATCH>(
+        rows, [&](int row) { return read_of_norm(gradient, x, output, rectifier, row * fours + four); },
+        [&](const OfNorm &read, int) {
 #pragma unroll
-      for (int one = 0; one < PER_PACK; one++) {
-        float passed = of.passed(rectifier, of_row, made, read, one);
-        sums[0][one] += passed;
-        sums[1][one] += passed * (wide(read.each[one]) - of.mean[one]);
-      }
-    }
+          for (int one = 0; one < 4; one++) {
+            float passed = read.passed(of, rectifier, one);
+            sums[0][one] += passed;
+            sums[1][one] += passed * (read.x[one] - of.mean[one]);
+          }
+        });
   }
   float all[2];
   int channel;
-  if (!add_up_channels(sums, parts, finished, channels, all, channel)) return;
+  if (!add_up_columns(sums, parts, finished, channels, all, channel)) return;
   of_shift[channel] = all[0];
   of_gain[channel] = all[1] * inverse[channel];
 }
 
 // Gradient of x, and to of_residual, if it is not null, what comes through the rectifier.
-KERNEL(THREADS)
+KERNEL(THREADS, 2)
 norm_backward_apply(const Number *__restrict__ gradient, const Number *__restrict__ output, const Number *__restrict__ x, int rectifier, int rows,
                     int channels, const float *__restrict__ mean, const float *__restrict__ inverse, const float *__restrict__ gain,
                     const float *__restrict__ shift, const float *__restrict__ of_shift, const float *__restrict__ of_gain, Number *__restrict__ of_x,
                     Number *__restrict__ of_residual) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = channels / PER_PACK;
-  if (pack >= packs) return;
-  Channels of(mean, inverse, gain, shift, pack);
-  // of_x = scale * passed + b * x + c for each channel.
-  float b[PER_PACK], c[PER_PACK];
+  int four = own_four(), fours = channels / 4;
+  if (four >= fours) return;
+  Channels of(mean, inverse, gain, shift, four);
+  // of_x = scale * passed + b * (x - mean) + c for each channel.
+  float b[4], c[4];
 #pragma unroll
-  for (int one = 0; one < PER_PACK; one++) {
-    int channel = pack * PER_PACK + one;
+  for (int one = 0; one < 4; one++) {
+    int channel = four * 4 + one;
     b[one] = -of.scale[one] * of_gain[channel] * inverse[channel] / rows;
-    c[one] = -of.scale[one] * of_shift[channel] / rows - b[one] * of.mean[one];
+    c[one] = -of.scale[one] * of_shift[channel] / rows;
   }
-  for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-    long long at = (long long)row * packs + pack;
-    Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at], made = {};
-    if (rectifier == BY_OUTPUT) made = ((const Pack *)output)[at];
+  each_row<SMALL_BATCH>(
+      rows, [&](int row) { return read_of_norm(gradient, x, output, rectifier, row * fours + four); },
+      [&](const OfNorm &read, int row) {
+        NarrowFour made, let_through;
 #pragma unroll
-    for (int one = 0; one < PER_PACK; one++) {
-      float passed = of.passed(rectifier, of_row, made, read, one);
-      of_row.each[one] = narrow(passed);
-      read.each[one] = narrow(of.scale[one] * passed + b[one] * wide(read.each[one]) + c[one]);
-    }
-    ((Pack *)of_x)[at] = read;
-    if (of_residual) ((Pack *)of_residual)[at] = of_row;
-  }
+        for (int one = 0; one < 4; one++) {
+          float passed = read.passed(of, rectifier, one);
+          let_through.set(one, passed);
+          made.set(one, of.scale[one] * passed + b[one] * (read.x[one] - of.mean[one]) + c[one]);
+        }
+        int at = row * fours + four;
+        ((NarrowFour *)of_x)[at] = made;
+        if (of_residual) ((NarrowFour *)of_residual)[at] = let_through;
+      });
 }
 
 // Sums of columns -------------------------------------------------------------------------------------------------------------------------
 
 // Writes the sums that the blocks' threads have of each column to sums_of_columns [columns].
-__device__ inline void give_column_sums(float (&sums)[1][PER_PACK], float *parts, unsigned *finished, int columns, float *sums_of_columns) {
+__device__ inline void give_column_sums(float (&sums)[1][4], float *parts, unsigned *finished, int columns, float *sums_of_columns) {
   float all[1];
   int column;
-  if (add_up_channels(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
+  if (add_up_columns(sums, parts, finished, columns, all, column)) sums_of_columns[column] = all[0];
 }
 
-// Of each column of x [rows, columns], a multiple of PER_PACK; sums [columns].
-KERNEL(THREADS)
+// Of each column of x [rows, columns], a multiple of 4; sums [columns].
+KERNEL(THREADS, 2)
 column_sums(const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts, unsigned *__restrict__ finished,
             float *__restrict__ sums_of_columns) {
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
-  float sums[1][PER_PACK] = {};
-  if (pack < packs)
-#pragma unroll 4
-    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-      Pack read = ((const Pack *)x)[(long long)row * packs + pack];
+  int four = own_four(), fours = columns / 4;
+  float sums[1][4] = {};
+  if (four < fours)
+    each_row<BATCH>(
+        rows, [&](int row) { return ((const NarrowFour *)x)[row * fours + four]; },
+        [&](const NarrowFour &read, int) {
 #pragma unroll
-      for (int one = 0; one < PER_PACK; one++) sums[0][one] += wide(read.each[one]);
-    }
+          for (int one = 0; one < 4; one++) sums[0][one] += read[one];
+        });
   give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // Queries, keys and values [batch, heads, time, head_width], all with these strides and a head's numbers side by side, as out [batch × time,
-// 3 × heads × head_width], and its sums of columns. A head's width is a multiple of PER_PACK, as are the strides.
-KERNEL(THREADS)
+// 3 × heads × head_width], and its sums of columns. A head's width is a multiple of 4, as are the strides.
+KERNEL(THREADS, 2)
 heads_side_by_side(const Number *__restrict__ queries, const Number *__restrict__ keys, const Number *__restrict__ values, long long of_batch,
                    long long of_head, long long of_time, int rows, int time, int heads, int head_width, float *__restrict__ parts,
                    unsigned *__restrict__ finished, Number *__restrict__ out, float *__restrict__ sums_of_columns) {
-  int width = heads * head_width, columns = 3 * width, pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
-  float sums[1][PER_PACK] = {};
-  if (pack < packs) {
-    int part = pack * PER_PACK / width, column = pack * PER_PACK % width;
+  int width = heads * head_width, columns = 3 * width, four = own_four(), fours = columns / 4;
+  float sums[1][4] = {};
+  if (four < fours) {
+    int part = four * 4 / width, column = four * 4 % width;
     const Number *from = (part == 0 ? queries : part == 1 ? keys : values) + column / head_width * of_head + column % head_width;
-#pragma unroll 4
-    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-      Pack read = *(const Pack *)(from + row / time * of_batch + row % time * of_time);
-      ((Pack *)out)[(long long)row * packs + pack] = read;
+    each_row<BATCH>(
+        rows, [&](int row) { return *(const NarrowFour *)(from + row / time * of_batch + row % time * of_time); },
+        [&](const NarrowFour &read, int row) {
+          ((NarrowFour *)out)[row * fours + four] = read;
 #pragma unroll
-      for (int one = 0; one < PER_PACK; one++) sums[0][one] += wide(read.each[one]);
-    }
+          for (int one = 0; one < 4; one++) sums[0][one] += read[one];
+        });
   }
   give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // The Gaussian error linear unit --------------------------------------------------------------------------------------------------------------------
 
-// The gradient of x [rows, columns], a multiple of PER_PACK, for the gradient of its unit, and sums_of_columns [columns] of that gradient
-// before it is rounded.
-KERNEL(THREADS)
+// The gradient of x [rows, columns], a multiple of 4, for the gradient of its unit, and sums_of_columns [columns] of that gradient before it
+// is rounded.
+KERNEL(THREADS, 2)
 gelu_backward(const Number *__restrict__ gradient, const Number *__restrict__ x, int rows, int columns, float *__restrict__ parts,
               unsigned *__restrict__ finished, Number *__restrict__ of_x, float *__restrict__ sums_of_columns) {
   const float ROOT_OF_HALF = 0.70710678118654752f, DENSITY_AT_0 = 0.39894228040143268f;
-  int pack = blockIdx.x * ACROSS + threadIdx.x % ACROSS, packs = columns / PER_PACK;
-  float sums[1][PER_PACK] = {};
-  if (pack < packs)
-#pragma unroll 2
-    for (int row = blockIdx.y * DOWN + threadIdx.x / ACROSS; row < rows; row += gridDim.y * DOWN) {
-      long long at = (long long)row * packs + pack;
-      Pack of_row = ((const Pack *)gradient)[at], read = ((const Pack *)x)[at];
+  struct Read {
+    NarrowFour gradient, x;
+  };
+  int four = own_four(), fours = columns / 4;
+  float sums[1][4] = {};
+  if (four < fours)
+    each_row<SMALL_BATCH>(
+        rows,
+        [&](int row) {
+          int at = row * fours + four;
+          return Read{((const NarrowFour *)gradient)[at], ((const NarrowFour *)x)[at]};
+        },
+        [&](const Read &read, int row) {
+          NarrowFour made;
 #pragma unroll
-      for (int one = 0; one < PER_PACK; one++) {
-        float number = wide(read.each[one]);
-        float probability = 0.5f * (1.0f + erff(number * ROOT_OF_HALF)), density = DENSITY_AT_0 * power(-0.5f * number * number);
-        float found = wide(of_row.each[one]) * (probability + number * density);
-        sums[0][one] += found;
-        read.each[one] = narrow(found);
-      }
-      ((Pack *)of_x)[at] = read;
-    }
+          for (int one = 0; one < 4; one++) {
+            float number = read.x[one];
+            float probability = 0.5f * (1.0f + erff(number * ROOT_OF_HALF)), density = DENSITY_AT_0 * power(-0.5f * number * number);
+            float found = read.gradient[one] * (probability + number * density);
+            sums[0][one] += found;
+            made.set(one, found);
+          }
+          ((NarrowFour *)of_x)[row * fours + four] = made;
+        });
   give_column_sums(sums, parts, finished, columns, sums_of_columns);
 }
 
 // Layer norm over the last axis ----------------------------------------------------------------------------------------------------------------
 
-// Four numbers side by side, of f32 and of Number.
-struct alignas(16) Four {
-  float each[4];
-};
-struct alignas(4 * sizeof(Number)) NarrowFour {
-  Number each[4];
-};
-
-// Of x + branch, or of x where branch is null: a block for each row [rows, width], a thread for each four columns. sum [rows, width] gets what is
-// normed, where there is a branch; mean, inverse [rows], the latter of the deviation.
+// Of x + branch, or of x where branch is null: a block for some of the rows [rows, width], a thread for each four columns. sum [rows, width] gets
+// what is normed, where there is a branch; mean, inverse [rows], the latter of the deviation.
 KERNEL(1024)
 layer_norm_forward(const float *__restrict__ x, const Number *__restrict__ branch, const float *__restrict__ gain, const float *__restrict__ shift,
-                   int width, float epsilon, float *__restrict__ sum, Number *__restrict__ out, float *__restrict__ mean,
+                   int rows, int width, float epsilon, float *__restrict__ sum, Number *__restrict__ out, float *__restrict__ mean,
                    float *__restrict__ inverse) {
   __shared__ float shared[2][1][32];
   bool is_there = threadIdx.x * 4 < width;
-  long long at = (long long)blockIdx.x * (width / 4) + threadIdx.x;
-  Four read = {}, scale = {}, offset = {};
-  if (is_there) read = ((const Four *)x)[at], scale = ((const Four *)gain)[threadIdx.x], offset = ((const Four *)shift)[threadIdx.x];
-  if (is_there && branch) {
-    NarrowFour added = ((const NarrowFour *)branch)[at];
-    for (int one = 0; one < 4; one++) read.each[one] += wide(added.each[one]);
-    ((Four *)sum)[at] = read;
+  int quarter = width / 4;
+  Four next = {}, scale = {}, offset = {};
+  NarrowFour added = {};
+  if (is_there) scale = ((const Four *)gain)[threadIdx.x], offset = ((const Four *)shift)[threadIdx.x];
+  auto fetch = [&](int row) {
+    if (row >= rows || !is_there) return;
+    long long at = (long long)row * quarter + threadIdx.x;
+    next = ((const Four *)x)[at];
+    if (branch) added = ((const NarrowFour *)branch)[at];
+  };
+  fetch(blockIdx.x);
+  for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+    long long at = (long long)row * quarter + threadIdx.x;
+    Four read = next;
+    if (is_there && branch) {
+      for (int one = 0; one < 4; one++) read.each[one] += added[one];
+      ((Four *)sum)[at] = read;
+    }
+    fetch(row + gridDim.x);
+    float total[1] = {read.each[0] + read.each[1] + read.each[2] + read.each[3]};
+    add_up(total, shared[0]);
+    float middle = total[0] / width;
+    float squares[1] = {0.0f};
+    if (is_there)
+      for (float one : read.each) squares[0] += (one - middle) * (one - middle);
+    add_up(squares, shared[1]);
+    float reciprocal = rsqrtf(squares[0] / width + epsilon);
+    if (threadIdx.x == 0) mean[row] = middle, inverse[row] = reciprocal;
+    if (!is_there) continue;
+    NarrowFour made;
+    for (int one = 0; one < 4; one++) made.set(one, (read.each[one] - middle) * reciprocal * scale.each[one] + offset.each[one]);
+    ((NarrowFour *)out)[at] = made;
   }
-  float total[1] = {read.each[0] + read.each[1] + read.each[2] + read.each[3]};
-  add_up(total, shared[0]);
-  float middle = total[0] / width;
-  float squares[1] = {0.0f};
-  if (is_there)
-    for (float one : read.each) squares[0] += (one - middle) * (one - middle);
-  add_up(squares, shared[1]);
-  float reciprocal = rsqrtf(squares[0] / width + epsilon);
-  if (threadIdx.x == 0) mean[blockIdx.x] = middle, inverse[blockIdx.x] = reciprocal;
-  if (!is_there) return;
-  NarrowFour made;
-  for (int one = 0; one < 4; one++) made.each[one] = narrow((read.each[one] - middle) * reciprocal * scale.each[one] + offset.each[one]);
-  ((NarrowFour *)out)[at] = made;
 }
 
 // The gradient of x, and what else x has got, if `added` is not null; `narrowed`, if it is not null, gets the same. parts [blocks, 3, width]: the
@@ -495,7 +583,7 @@ layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict
     float normed[4], scaled[4], sums[2] = {0.0f, 0.0f}, kept = reciprocal;
     Four made = other;
     for (int one = 0; one < 4; one++) {
-      float g = is_there ? wide(given.each[one]) : 0.0f;
+      float g = is_there ? given[one] : 0.0f;
       normed[one] = is_there ? (read.each[one] - middle) * reciprocal : 0.0f;
       scaled[one] = g * scale.each[one];
       sums[0] += scaled[one];
@@ -509,8 +597,8 @@ layer_norm_backward(const Number *__restrict__ gradient, const float *__restrict
     NarrowFour rounded;
     for (int one = 0; one < 4; one++) {
       made.each[one] += kept * (scaled[one] - sums[0] / width - normed[one] * sums[1] / width);
-      rounded.each[one] = narrow(made.each[one]);
-      of_branch.each[one] += wide(rounded.each[one]);
+      rounded.set(one, made.each[one]);
+      of_branch.each[one] += rounded[one];
     }
     long long at = (long long)row * quarter + threadIdx.x;
     ((Four *)of_x)[at] = made;
