@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests: `test.sh short` (make test) or `test.sh long` (make test-all: more cases, kills and seconds, a browser, real data).
 # Skips the tests that this machine cannot run, and lists them at the end: those that need real data
-# ($KILN_DATA), captures of nvidia-smi ($KILN_NVML_CAPTURES), PyTorch ($KILN_PYTORCH), a control group
-# ($KILN_TEST_GROUP) or a browser (KILN_BROWSER=none).
+# ($KILN_DATA), captures of nvidia-smi ($KILN_NVML_CAPTURES), PyTorch ($KILN_PYTORCH), a compiler with
+# sanitizers ($CXX), a control group ($KILN_TEST_GROUP) or a browser (KILN_BROWSER=none).
 # Further arguments go to `cargo test`, such as `--test suite -- compare::`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +19,14 @@ for shell in zsh fish; do
 done
 "${KILN_PYTORCH:-.venv/bin/python}" -c 'import torch' 2>/dev/null ||
   leave_out real_pytorch "tests of the engine in PyTorch: \`make pytorch\` prepares a Python with it (or name one in KILN_PYTORCH)"
+sanitizers=$(mktemp -d)
+for sanitizer in thread address; do
+  echo 'int main() { return 0; }' >"$sanitizers/none.cpp"
+  "${CXX:-c++}" "-fsanitize=$sanitizer" "$sanitizers/none.cpp" -o "$sanitizers/none" 2>/dev/null && "$sanitizers/none" && continue
+  leave_out real_sanitizers "tests of CUDA's kernels with sanitizers: ${CXX:-c++} cannot link ThreadSanitizer and AddressSanitizer here"
+  break
+done
+rm -rf "$sanitizers"
 # A control group in which a group with a memory limit can be made: this process's own (version 1), or
 # the one above it (version 2). A name with real_groups is that of a test which makes one.
 memory_group() {

@@ -23,6 +23,7 @@ NOT_ON_CUDA = {
         ("checkpoint::a_checkpoint_of_another_model", "engine flex"),
         ("checkpoint::the_best_stays", "engine flex"),
         ("engine::tf32_is_refused_on_the_cpu", "the CPU"),
+        ("kernels::", "the CPU, and a compiler"),
         ("operators::a_step_asks_for_as_many", "the CPU's operators by the ways meant for CUDA"),
         ("operators::buckets_of_positions", "the CPU's copies, of which CUDA's are other operators"),
         ("trial::the_command_line", "no device"),

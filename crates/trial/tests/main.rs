@@ -17,6 +17,8 @@ mod form;
 mod amp;
 mod checkpoint;
 mod engine;
+#[cfg(feature = "libtorch")]
+mod kernels;
 mod loader;
 #[cfg(feature = "libtorch")]
 mod operations;
