@@ -78,11 +78,12 @@ fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>
 }
 
 fn describe_no_file(path: &Path) -> &'static str {
-    match path.is_dir() {
-        true => "which is a folder; name a file in it",
-        false => {
-            "and there is no such file (nor one that also ends in .gz or .xz); a relative path is \
-             relative to the directory where kiln was started"
-        }
+    if path.is_dir() {
+        "which is a folder; name a file in it"
+    } else if path.exists() {
+        "which is no ordinary file; copy what it gives into one"
+    } else {
+        "and there is no such file (nor one that also ends in .gz or .xz); a relative path is \
+         relative to the directory where kiln was started"
     }
 }

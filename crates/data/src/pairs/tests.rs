@@ -305,6 +305,13 @@ fn a_tokenizer_that_cannot_be_used_is_refused() {
     let absent = "`data.tokenizer` names HERE/tokenizer.json, and there is no such file (nor one \
                   that also ends in .gz or .xz)";
     assert!(place.error("").starts_with(absent), "{}", place.error(""));
+    std::os::unix::fs::symlink("/dev/zero", place.path("tokenizer.json")).unwrap();
+    assert_eq!(
+        place.error(""),
+        "`data.tokenizer` names HERE/tokenizer.json, which is no ordinary file; copy what it gives \
+         into one"
+    );
+    fs::remove_file(place.path("tokenizer.json")).unwrap();
     fs::create_dir(place.path("tokenizer.json")).unwrap();
     assert_eq!(
         place.error(""),

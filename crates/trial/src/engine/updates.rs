@@ -23,6 +23,7 @@ unsafe extern "C" {
         beta2: f64,
         decay: f64,
         epsilon: f64,
+        divisor: Handle,
         found: Handle,
     ) -> c_int;
     fn kiln_sgd(
@@ -36,6 +37,7 @@ unsafe extern "C" {
         nesterov: c_int,
         decay: f64,
         first_step: c_int,
+        divisor: Handle,
         found: Handle,
     ) -> c_int;
     fn kiln_adafactor(
@@ -51,9 +53,15 @@ unsafe extern "C" {
         epsilon: f64,
         clip_threshold: f64,
         decay: f64,
+        divisor: Handle,
         found: Handle,
     ) -> c_int;
-    fn kiln_clip(gradients: *const Handle, count: c_int, largest: f64, norm: *mut Handle) -> c_int;
+    fn kiln_clip_divisor(
+        gradients: *const Handle,
+        count: c_int,
+        largest: f64,
+        divisor: *mut Handle,
+    ) -> c_int;
     fn kiln_squared_norms(tensors: *const Handle, count: c_int, norms: *mut Handle) -> c_int;
     fn kiln_accumulate(sums: *const Handle, terms: *const Handle, count: c_int) -> c_int;
 }
@@ -120,12 +128,26 @@ pub(crate) struct ParameterGroup {
     pub(crate) steps: Vec<Tensor>,
 }
 
-/// One fused AdamW update, in place, of all parameters of the group; none if `found`, one f32 on
-/// the device, is 1.
+/// What the device knows of an update, each one f32 there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OnDevice<'a> {
+    /// By what the update divides the gradients, in place.
+    pub(crate) divisor: Option<&'a Tensor>,
+    /// 1 if the update is to be skipped.
+    pub(crate) found: Option<&'a Tensor>,
+}
+
+impl OnDevice<'_> {
+    fn parts(self) -> [Handle; 2] {
+        [self.divisor, self.found].map(|tensor| tensor.map_or(ptr::null_mut(), handle))
+    }
+}
+
+/// One fused AdamW update, in place, of all parameters of the group.
 pub(crate) fn adamw(
     group: &ParameterGroup,
     settings: AdamW<'_>,
-    found: Option<&Tensor>,
+    known: OnDevice<'_>,
 ) -> Result<(), TrialError> {
     let lists = checked_lists([
         &group.parameters,
@@ -135,8 +157,9 @@ pub(crate) fn adamw(
         &group.steps,
     ])?;
     let (rate, held) = settings.learning_rate.parts();
-    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters, moments,
-    // counters); `held` and `found` may be null.
+    let [divisor, found] = known.parts();
+    // SAFETY: five lists of equal length; the optimizer owns what is written (parameters,
+    // gradients, moments, counters); `held`, `divisor` and `found` may be null.
     let code = unsafe {
         kiln_adamw(
             lists[0].as_ptr(),
@@ -151,7 +174,8 @@ pub(crate) fn adamw(
             settings.beta2,
             settings.weight_decay,
             settings.epsilon,
-            found.map_or(ptr::null_mut(), handle),
+            divisor,
+            found,
         )
     };
     checked(code)
@@ -168,12 +192,11 @@ pub(crate) struct Sgd<'a> {
     pub(crate) first_step: bool,
 }
 
-/// One fused SGD update, in place, of all parameters of the group; none if `found`, one f32 on the
-/// device, is 1.
+/// One fused SGD update, in place, of all parameters of the group.
 pub(crate) fn sgd(
     group: &ParameterGroup,
     settings: Sgd<'_>,
-    found: Option<&Tensor>,
+    known: OnDevice<'_>,
 ) -> Result<(), TrialError> {
     same_length(&[&group.parameters, &group.gradients])?;
     if settings.momentum != 0.0 {
@@ -181,8 +204,9 @@ pub(crate) fn sgd(
     }
     let lists = [&group.parameters, &group.gradients, &group.first].map(|list| handles(list));
     let (rate, held) = settings.learning_rate.parts();
-    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `held` and
-    // `found` may be null.
+    let [divisor, found] = known.parts();
+    // SAFETY: lists of equal length; `first` is empty and not read without momentum; `held`,
+    // `divisor` and `found` may be null.
     let code = unsafe {
         kiln_sgd(
             lists[0].as_ptr(),
@@ -195,7 +219,8 @@ pub(crate) fn sgd(
             c_int::from(settings.nesterov),
             settings.weight_decay,
             c_int::from(settings.first_step),
-            found.map_or(ptr::null_mut(), handle),
+            divisor,
+            found,
         )
     };
     checked(code)
@@ -212,11 +237,11 @@ pub(crate) struct Adafactor<'a> {
 }
 
 /// One Adafactor update, in place, of all parameters of the group, whose gradients may be written
-/// over; none if `found`, one f32 on the device, is 1. Does not wait.
+/// over. Does not wait.
 pub(crate) fn adafactor(
     group: &ParameterGroup,
     settings: Adafactor<'_>,
-    found: Option<&Tensor>,
+    known: OnDevice<'_>,
 ) -> Result<(), TrialError> {
     let lists = checked_lists([
         &group.parameters,
@@ -228,8 +253,9 @@ pub(crate) fn adafactor(
         return Ok(());
     };
     let (rate, held) = settings.learning_rate.parts();
+    let [divisor, found] = known.parts();
     // SAFETY: four lists of equal length and a counter; the optimizer owns what is written (all of
-    // them); `held` and `found` may be null.
+    // them); `held`, `divisor` and `found` may be null.
     let code = unsafe {
         kiln_adafactor(
             lists[0].as_ptr(),
@@ -244,7 +270,8 @@ pub(crate) fn adafactor(
             settings.epsilon,
             settings.clip_threshold,
             settings.weight_decay,
-            found.map_or(ptr::null_mut(), handle),
+            divisor,
+            found,
         )
     };
     checked(code)
@@ -298,8 +325,7 @@ pub(crate) struct UpdateContext<'a> {
     /// A skipped first step counts as well: a momentum of zeros and one not started give the same
     /// update.
     pub(crate) is_first: bool,
-    /// 1 on the device if the update is to be skipped.
-    pub(crate) found: Option<&'a Tensor>,
+    pub(crate) known: OnDevice<'a>,
 }
 
 /// One update of a group, in place, by the experiment's optimizer; `decays` says whether the group
@@ -313,7 +339,7 @@ pub(crate) fn step(
     let UpdateContext {
         learning_rate,
         is_first,
-        found,
+        known,
     } = update;
     let decayed = |weight_decay: f64| if decays { weight_decay } else { 0.0 };
     match *optimizer {
@@ -332,7 +358,7 @@ pub(crate) fn step(
                 weight_decay: decayed(weight_decay),
                 epsilon,
             },
-            found,
+            known,
         ),
         Optimizer::Sgd {
             momentum,
@@ -348,7 +374,7 @@ pub(crate) fn step(
                 weight_decay: decayed(weight_decay),
                 first_step: is_first,
             },
-            found,
+            known,
         ),
         Optimizer::Adafactor {
             decay_rate,
@@ -365,21 +391,22 @@ pub(crate) fn step(
                 clip_threshold,
                 weight_decay: decayed(weight_decay),
             },
-            found,
+            known,
         ),
     }
 }
 
-/// Scales the gradients in place so that their common norm is at most `largest`; the norm before,
-/// still on the device.
-pub(crate) fn clip(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialError> {
+/// By what gradients are divided so that their common norm is at most `largest`: f32 without axes,
+/// on their device. Does not wait.
+pub(crate) fn clip_divisor(gradients: &[Tensor], largest: f64) -> Result<Tensor, TrialError> {
     let list = handles(gradients);
-    let mut norm = ptr::null_mut();
-    // SAFETY: the optimizer owns the gradients; `norm` is a place.
-    let code = unsafe { kiln_clip(list.as_ptr(), count(gradients), largest, &raw mut norm) };
+    let mut divisor = ptr::null_mut();
+    // SAFETY: the gradients are only read; `divisor` is a place.
+    let code =
+        unsafe { kiln_clip_divisor(list.as_ptr(), count(gradients), largest, &raw mut divisor) };
     checked(code)?;
-    // SAFETY: on success `norm` is a new handle.
-    Ok(unsafe { Tensor::from_ptr(norm) })
+    // SAFETY: on success `divisor` is a new handle.
+    Ok(unsafe { Tensor::from_ptr(divisor) })
 }
 
 /// The squared norm of each of them, [tensors], f64, still on the device.

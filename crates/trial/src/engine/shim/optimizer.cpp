@@ -1,5 +1,5 @@
 // Updates of many parameters at once: libtorch's fused kernels and list operations. Where `found` is given and holds 1 on the device, an
-// update leaves everything as it was. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
+// update leaves everything as it was. Where `divisor` is given, f32 without axes, gradients are divided by it, in place. The learning rate is `rate`, or, where it is given, the number that `held` has on the device when the
 // work is done: f32 without axes, on the CPU also f64. Nothing here waits for the device.
 #include <algorithm>
 #include <cmath>
@@ -60,6 +60,10 @@ bool fused_sgd_updates(const std::vector<Tensor> &parameters) {
   return std::none_of(parameters.begin(), parameters.end(), [](auto &one) { return one.is_cpu() && at::isReducedFloatingType(one.scalar_type()); });
 }
 
+void divide(Tensor **gradients, int count, Tensor *divisor) {
+  if (divisor != nullptr) at::_foreach_div_(listed(gradients, count), *divisor);
+}
+
 // The same update in f32, rounded once.
 void composed_sgd(Tensor parameter, const Tensor &gradient, Tensor buffer, const Tensor &rate, double momentum, bool nesterov, double decay,
                   bool first_step) {
@@ -78,7 +82,7 @@ extern "C" {
 
 // AdamW in place; `steps` are one-element f32 counters beside each parameter.
 int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor **second, Tensor **steps, int count, double rate, Tensor *held,
-               double beta1, double beta2, double decay, double epsilon, Tensor *found) {
+               double beta1, double beta2, double decay, double epsilon, Tensor *divisor, Tensor *found) {
   return guarded([&] {
     OutsideOfGraphs outside;
     if (count == 0) return;
@@ -86,7 +90,7 @@ int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor *
     at::_foreach_add_(counters, 1);
     auto update = [&](auto by) {
       at::_fused_adamw_(listed(parameters, count), listed(gradients, count), listed(first, count), listed(second, count), {}, counters, by, beta1,
-                        beta2, decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, optional(found));
+                        beta2, decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/optional(divisor), optional(found));
     };
     held == nullptr ? update(rate) : update(*held);
     if (found != nullptr) at::_foreach_sub_(counters, std::vector<Tensor>(counters.size(), *found));
@@ -95,13 +99,14 @@ int kiln_adamw(Tensor **parameters, Tensor **gradients, Tensor **first, Tensor *
 
 // SGD in place; without momentum `buffers` is not read.
 int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int count, double rate, Tensor *held, double momentum,
-             int nesterov, double decay, int first_step, Tensor *found) {
+             int nesterov, double decay, int first_step, Tensor *divisor, Tensor *found) {
   return guarded([&] {
     OutsideOfGraphs outside;
     if (count == 0) return;
     auto moving = momentum != 0 ? listed(buffers, count) : std::vector<Tensor>();
     if (!fused_sgd_updates(listed(parameters, count))) {
       if (found != nullptr && *found->const_data_ptr<float>() != 0) return;
+      divide(gradients, count, divisor);
       auto by = held != nullptr ? *held : at::scalar_tensor(rate, at::kDouble);
       for (int at = 0; at < count; at++) {
         composed_sgd(*parameters[at], *gradients[at], momentum != 0 ? moving[at] : Tensor(), by, momentum, nesterov != 0, decay, first_step != 0);
@@ -110,7 +115,7 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
     }
     auto update = [&](auto by) {
       at::_fused_sgd_(listed(parameters, count), listed(gradients, count), moving, decay, momentum, by, /*dampening=*/0.0, nesterov != 0,
-                      /*maximize=*/false, momentum != 0 && first_step != 0, /*grad_scale=*/{}, optional(found));
+                      /*maximize=*/false, momentum != 0 && first_step != 0, /*grad_scale=*/optional(divisor), optional(found));
     };
     held == nullptr ? update(rate) : update(*held);
   });
@@ -120,10 +125,11 @@ int kiln_sgd(Tensor **parameters, Tensor **gradients, Tensor **buffers, int coun
 // the one before it; a parameter of one axis has the means themselves in `rows`, and nothing in `columns`. `steps` is a one-element f32
 // counter beside the parameters. Gradients may be written over.
 int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tensor **columns, Tensor *steps, int count, double rate,
-                   Tensor *held, double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *found) {
+                   Tensor *held, double decay_rate, double epsilon, double clip_threshold, double decay, Tensor *divisor, Tensor *found) {
   return guarded([&] {
     OutsideOfGraphs outside;
     if (count == 0) return;
+    divide(gradients, count, divisor);
     // 1 if the update is made, 0 if it is skipped.
     auto made = found == nullptr ? Tensor() : at::rsub(found->reshape({}), 1.0);
     if (found == nullptr) {
@@ -170,14 +176,12 @@ int kiln_adafactor(Tensor **parameters, Tensor **gradients, Tensor **rows, Tenso
   });
 }
 
-// Scales all gradients so that their common norm is at most `largest`; `norm` gets the norm before that, on the device.
-int kiln_clip(Tensor **gradients, int count, double largest, Tensor **norm) {
+// By what gradients are divided so that their common norm is at most `largest`: f32 without axes, on their device.
+int kiln_clip_divisor(Tensor **gradients, int count, double largest, Tensor **divisor) {
   return guarded([&] {
     OutsideOfGraphs outside;
-    auto list = listed(gradients, count);
-    auto total = at::linalg_vector_norm(at::stack(at::_foreach_norm(list, 2)), 2);
-    at::_foreach_div_(list, total.add(1e-6).div_(largest).clamp_min_(1.0));
-    give(norm, total);
+    auto norms = at::_foreach_norm(listed(gradients, count), 2, at::kFloat);
+    give(divisor, at::linalg_vector_norm(at::stack(norms), 2).add_(1e-6).div_(largest).clamp_min_(1.0));
   });
 }
 

@@ -28,7 +28,8 @@ use crate::{
     engine::{
         replicas::sum_over_replicas,
         updates::{
-            LearningRate, ParameterGroup, UpdateContext, accumulate, clip, squared_norms, step,
+            LearningRate, OnDevice, ParameterGroup, UpdateContext, accumulate, clip_divisor,
+            squared_norms, step,
         },
     },
     error::TrialError,
@@ -261,16 +262,19 @@ impl Fused {
         if let Some(watch) = &mut self.watch {
             watch.whole = Some(watch.of(gradients)?);
         }
-        if let Some(largest) = self.clip_norm {
-            drop(clip(gradients, largest)?);
-        }
+        let clipping = self.clip_norm;
+        let divisor = clipping.map(|largest| clip_divisor(gradients, largest));
+        let divisor = divisor.transpose()?;
         for (gradient, group) in gradients.iter().zip(&self.group_of) {
             self.groups[*group].gradients.push(gradient.shallow_clone());
         }
         let update = UpdateContext {
             learning_rate,
             is_first: self.updates == 0,
-            found: self.scaler.as_ref().map(Scaler::found),
+            known: OnDevice {
+                divisor: divisor.as_ref(),
+                found: self.scaler.as_ref().map(Scaler::found),
+            },
         };
         let stepped = self
             .groups

@@ -33,6 +33,14 @@ fn values(tensor: &tch::Tensor) -> Vec<f32> {
     Vec::try_from(tensor).unwrap()
 }
 
+/// With the number that says whether the update is skipped.
+fn skipping(found: &tch::Tensor) -> OnDevice<'_> {
+    OnDevice {
+        found: Some(found),
+        divisor: None,
+    }
+}
+
 /// Enough numbers for libtorch's loops over vectors, and some that are left over.
 const MANY: usize = 150;
 
@@ -89,7 +97,7 @@ fn fused_adamw_equals_adamw_written_out_for_20_steps() {
         for step in 1..=20 {
             let gradient = gradients_of(step);
             fused.gradients = vec![tch::Tensor::from_slice(&gradient).to_kind(kind)];
-            adamw(&fused, with, None).unwrap();
+            adamw(&fused, with, OnDevice::default()).unwrap();
             for at in 0..MANY {
                 let gradient = f64::from(gradient[at]);
                 let mean = with.beta1 * first[at] + (1.0 - with.beta1) * gradient;
@@ -404,7 +412,7 @@ fn fused_sgd_equals_sgd_written_out() {
                     weight_decay: 0.01,
                     first_step: step == 0,
                 };
-                sgd(&fused, with, None).unwrap();
+                sgd(&fused, with, OnDevice::default()).unwrap();
                 for at in 0..MANY {
                     let by = f64::from(gradient[at]) + 0.01 * parameter[at];
                     let moved = momentum * moving[at] + by;
@@ -451,14 +459,24 @@ fn a_group_of_two_formats_is_updated_whole_or_not_at_all() {
     };
     let rate = tch::Tensor::from(0.1_f64);
     let found = tch::Tensor::from(1.0_f32);
-    sgd(&mixed, with(LearningRate::OnDevice(&rate)), Some(&found)).unwrap();
+    sgd(
+        &mixed,
+        with(LearningRate::OnDevice(&rate)),
+        skipping(&found),
+    )
+    .unwrap();
     assert_eq!(mixed.parameters[0], alone.parameters[0], "skipped");
     assert_eq!(mixed.parameters[1], narrow.parameters[0], "skipped");
     for _ in 0..2 {
         let found = tch::Tensor::from(0.0_f32);
-        sgd(&mixed, with(LearningRate::OnDevice(&rate)), Some(&found)).unwrap();
+        sgd(
+            &mixed,
+            with(LearningRate::OnDevice(&rate)),
+            skipping(&found),
+        )
+        .unwrap();
         for group in [&alone, &narrow] {
-            sgd(group, with(LearningRate::Number(0.1)), None).unwrap();
+            sgd(group, with(LearningRate::Number(0.1)), OnDevice::default()).unwrap();
         }
     }
     let close =
@@ -580,7 +598,7 @@ fn adafactor_equals_adafactor_written_out_for_20_steps_alone_and_side_by_side() 
                 .map(|(numbers, shape)| tensor_of(numbers, shape))
                 .collect();
             crate::engine::libtorch::force_cuda_branches(as_on_cuda);
-            let updated = adafactor(&group, ADAFACTOR, None);
+            let updated = adafactor(&group, ADAFACTOR, OnDevice::default());
             crate::engine::libtorch::force_cuda_branches(false);
             updated.unwrap();
             for (written, gradient) in expected.iter_mut().zip(&gradients) {
@@ -621,17 +639,109 @@ fn the_clip_norm_is_the_global_norm() {
         tch::Tensor::from_slice(&[3.0_f32, 0.0]),
         tch::Tensor::from_slice(&[4.0_f32]),
     ];
-    let norm = clip(&gradients, 1.0).unwrap();
-    assert!((norm.double_value(&[]) - 5.0).abs() < 1e-6);
-    assert!(
-        (values(&gradients[0])[0] - 0.6).abs() < 1e-6
-            && (values(&gradients[1])[0] - 0.8).abs() < 1e-6
-    );
-    drop(clip(&gradients, 2.0).unwrap());
-    assert!(
-        (values(&gradients[1])[0] - 0.8).abs() < 1e-6,
-        "a norm below the limit is left as it is"
-    );
+    for (largest, divisor) in [(1.0, 5.0), (2.0, 2.5), (5.5, 1.0)] {
+        let found = clip_divisor(&gradients, largest).unwrap();
+        assert!((found.double_value(&[]) - divisor).abs() < 1e-5, "{found}");
+        let narrow: Vec<tch::Tensor> = gradients
+            .iter()
+            .map(|gradient| gradient.to_kind(tch::Kind::BFloat16))
+            .collect();
+        let of_narrow = clip_divisor(&narrow, largest).unwrap();
+        assert_eq!(of_narrow, found, "these numbers are whole in bf16");
+    }
+}
+
+/// An update that divides the gradients is that of gradients divided before; none is made, and the
+/// gradients stay, where it is skipped.
+#[test]
+fn every_optimizer_divides_the_gradients_first() {
+    type Update = fn(&ParameterGroup, OnDevice<'_>) -> Result<(), TrialError>;
+    let updates: [(&str, Update); 4] = [
+        ("adamw", |group, known| {
+            let settings = AdamW {
+                learning_rate: LearningRate::Number(0.01),
+                beta1: 0.9,
+                beta2: 0.99,
+                weight_decay: 0.1,
+                epsilon: 1e-8,
+            };
+            adamw(group, settings, known)
+        }),
+        ("sgd", |group, known| {
+            let settings = Sgd {
+                learning_rate: LearningRate::Number(0.1),
+                momentum: 0.0,
+                nesterov: false,
+                weight_decay: 0.01,
+                first_step: false,
+            };
+            sgd(group, settings, known)
+        }),
+        ("sgd with momentum", |group, known| {
+            let settings = Sgd {
+                learning_rate: LearningRate::Number(0.1),
+                momentum: 0.9,
+                nesterov: true,
+                weight_decay: 0.01,
+                first_step: false,
+            };
+            sgd(group, settings, known)
+        }),
+        ("adafactor", |group, known| {
+            adafactor(group, ADAFACTOR, known)
+        }),
+    ];
+    let divisor = tch::Tensor::from(2.7_f32);
+    for (name, update) in updates {
+        for kind in KINDS {
+            let of = |gradient: tch::Tensor| {
+                let mut group = group(&beginnings(), kind);
+                if name == "adafactor" {
+                    group.first = vec![tch::Tensor::from_slice(&[0.5_f32; MANY])];
+                    group.second = vec![tch::Tensor::from_slice::<f32>(&[])];
+                }
+                group.gradients = vec![gradient];
+                group
+            };
+            let gradient = || tch::Tensor::from_slice(&gradients_of(1)).to_kind(kind);
+            let [together, apart, skipped] = [
+                of(gradient()),
+                of(gradient() / &divisor.to_kind(kind)),
+                of(gradient()),
+            ];
+            let known = OnDevice {
+                divisor: Some(&divisor),
+                found: None,
+            };
+            update(&together, known).unwrap();
+            update(&apart, OnDevice::default()).unwrap();
+            let [found, expected] =
+                [&together, &apart].map(|group| group.parameters[0].to_kind(tch::Kind::Float));
+            let (relative, absolute) = match kind {
+                // Adafactor's gradients are divided by libtorch's loop, the others' by their own.
+                tch::Kind::Float => (0.0, 0.0),
+                // Divided gradients are rounded in between, or not.
+                _ => (1e-2, 1e-2),
+            };
+            assert!(
+                found.allclose(&expected, relative, absolute, false),
+                "{name} in {kind:?}: {found} {expected}"
+            );
+            assert_ne!(found, skipped.parameters[0].to_kind(tch::Kind::Float));
+
+            let is_found = tch::Tensor::from(1.0_f32);
+            let known = OnDevice {
+                found: Some(&is_found),
+                ..known
+            };
+            update(&skipped, known).unwrap();
+            assert_eq!(
+                skipped.parameters[0],
+                of(gradient()).parameters[0],
+                "{name}"
+            );
+        }
+    }
 }
 
 #[test]
