@@ -28,10 +28,14 @@ fn an_empty_place_has_no_runs() {
 #[test]
 fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
     let place = Place::with("");
-    let ls = |folder: &str| Ended::of(place.kiln(&["ls", folder]).output().unwrap());
+    let ls = |words: &[&str]| {
+        let words = [&["ls"], words].concat();
+        Ended::of(place.kiln(&words).output().unwrap())
+    };
     for (folder, words) in [
-        ("nodir", "nodir: there is no such folder"),
-        ("x.yaml", "x.yaml: this is not a folder"),
+        (&["nodir"][..], "nodir: there is no such folder"),
+        (&["--results", "nodir"], "nodir: there is no such folder"),
+        (&["x.yaml"], "x.yaml: this is not a folder"),
     ] {
         let refused = ls(folder);
         assert_eq!(
@@ -42,7 +46,7 @@ fn a_named_folder_that_is_none_is_refused_and_an_empty_one_is_not() {
         assert!(refused.stderr.contains(words), "{refused:?}");
     }
     fs::create_dir(place.path("empty")).unwrap();
-    assert_eq!(ls("empty").status, Some(0));
+    assert_eq!(ls(&["empty"]).status, Some(0));
 }
 
 #[test]

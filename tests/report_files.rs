@@ -279,6 +279,15 @@ fn what_kiln_did_not_make_is_not_written_over() {
                 .contains("its folder does not exist; create it first"),
         "{lost:?}"
     );
+    // No file can be made there, not even by the administrator.
+    let unwritable = run(&["--html", "/proc/report.html"]);
+    assert!(
+        unwritable.status == Some(1)
+            && unwritable
+                .stderr
+                .contains("no file can be written there; name another place"),
+        "{unwritable:?}"
+    );
 
     assert_eq!(
         run(&["--html", "report.html", "--svg", "pictures"]).status,

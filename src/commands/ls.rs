@@ -33,6 +33,9 @@ use crate::{output::table::TextTable, report};
 pub(super) struct Args {
     /// Folder of the runs; `results` by default.
     #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// The same, as other commands have it.
+    #[arg(long, value_name = "DIR", conflicts_with = "folder")]
     results: Option<PathBuf>,
     /// List only this many, the newest.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -102,11 +105,12 @@ struct RunLine {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let results = args.results.as_deref().unwrap_or(Path::new("results"));
+    let named = args.folder.as_deref().or(args.results.as_deref());
+    let results = named.unwrap_or(Path::new("results"));
     if let Some(run) = &args.trials {
         return print(&trial_ids(run, results)?).map(|()| Status::Success);
     }
-    let mut runs = listed(results, args.results.is_some())?;
+    let mut runs = listed(results, named.is_some())?;
     let hidden = args
         .limit
         .map_or(0, |limit| runs.len().saturating_sub(limit as usize));

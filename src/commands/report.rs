@@ -183,21 +183,31 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
         folder.summary_table(),
         report::point_table(&source.table, subject.objective()),
     );
-    folder
-        .write(&path, text.as_bytes())
-        .map_err(|error| failed(&path, &error))?;
+    folder.write(&path, text.as_bytes()).map_err(|error| {
+        let elsewhere = "copy the run's folder and name the copy";
+        failed_unless(&path, &error, elsewhere)
+    })?;
     tell(&format!("wrote {}", path.display()), args)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Stop {
+    failed_unless(path, error, "name another place")
+}
+
+/// `elsewhere` is what to try where nothing may be written.
+fn failed_unless(path: &Path, error: &std::io::Error, elsewhere: &str) -> Stop {
+    let has_folder = path
+        .parent()
+        .is_none_or(|folder| folder == Path::new("") || folder.is_dir());
     let hint = match error.kind() {
-        _ if is_full(error) => "free some space",
-        ErrorKind::NotFound => "its folder does not exist; create it first",
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "you may not write there; `--html` and `--svg` take another place, and a copy of the \
-             run's folder its summary.csv"
+        _ if is_full(error) => "free some space".to_owned(),
+        ErrorKind::NotFound if !has_folder => {
+            "its folder does not exist; create it first".to_owned()
         }
-        _ => "choose another path",
+        ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            format!("no file can be written there; {elsewhere}")
+        }
+        _ => "choose another path".to_owned(),
     };
     Stop::new(
         Status::Failed,
