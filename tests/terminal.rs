@@ -106,8 +106,9 @@ fn timeless(lines: &[String]) -> Vec<String> {
     let seconds = Regex::new(r"after [0-9.]+ (ms|s|min \d+ s)").unwrap();
     let folder = Regex::new(r"results/(\w+)/[^:/\s]+").unwrap();
     let left = Regex::new(r", about .* left").unwrap();
-    // A wider number makes the whole table wider.
-    let memory = Regex::new(r" +(memory|\d+\.\d [KM]iB)").unwrap();
+    // A wider number makes the whole table wider. On a busy machine a child can end before its
+    // memory was read, and the mean is of those that are left.
+    let memory = Regex::new(r" +(memory|\d+\.\d [KM]iB( \(n \d\))?)").unwrap();
     let rule = Regex::new("─+").unwrap();
     lines
         .iter()
