@@ -75,7 +75,7 @@ cp benches/against-pytorch.sh benches/pytorch_models.py benches/step-speed-*.jso
 cp engines/*.py python/kiln_child.py "$out/engines/"
 cp scripts/check-gpu.sh "$out/scripts/"
 mkdir "$out/scripts/check_gpu"
-cp scripts/check_gpu/*.py "$out/scripts/check_gpu/"
+cp scripts/check_gpu/*.py scripts/check_gpu/kernels.cpp "$out/scripts/check_gpu/"
 for name in "${DATA[@]}"; do
   folder=${KILN_DATA:-data}/$name
   if [ -d "$folder" ]; then cp -rL "$folder" "$out/data/"; else printf 'bundle: without %s, which is not in %s\n' "$name" "${KILN_DATA:-data}" >&2; fi

@@ -1,14 +1,16 @@
 """Parts that run the tests of kiln-trial on the device, and the speed programs."""
 
 import csv
+import glob
 import json
 import math
 import os
+import pathlib
 import re
 import shutil
 import sys
 
-from check_gpu.setting import Checks, Failed
+from check_gpu.setting import Checks, Failed, Skipped
 from check_gpu.trials import peaks
 
 # Tests that concern only the CPU or engine flex, by the beginning of their names; they are skipped on CUDA.
@@ -111,6 +113,74 @@ def speed_part(case, tiny_case, rehearsed=f"{OWN_PROGRAMS} eager"):
         checks.done()
 
     return part
+
+
+# What kernels.cpp would have written of two steps.
+REHEARSED_TOTALS = "2\t3000\tloss_forward\n4\t10000\tlayer_norm_forward\n2\t50000\tvoid at::native::some_kernel<float, 4>(int)\n1\t500\tmemcpy\n"
+
+
+def kernels_part(case, tiny_case):
+    """A part that adds up, with CUPTI, how long each kernel of a training step of kiln takes on the GPU."""
+
+    def part(setting):
+        totals = setting.folder("kernels") / f"{case}.txt"
+        cases, device = setting.file("benches", "step-speed-real.json"), setting.device
+        if setting.is_rehearsal:
+            setting.run([*setting.program("step-speed"), cases, tiny_case, "f32", "1", device])
+            totals.write_text(REHEARSED_TOTALS)
+            setting.note("no kernel was traced")
+        else:
+            library = traced_by(setting)
+            command = [*setting.program("step-speed"), cases, case, "amp-bf16", "4", device]
+            setting.run(command, CUDA_INJECTION64_PATH=str(library), KILN_KERNELS=str(totals))
+            if not totals.exists():
+                raise Failed(f"CUDA's driver did not load {library}, or it wrote no {totals}")
+        kernels = [line.split("\t", 2) for line in totals.read_text().splitlines()]
+        checks = Checks()
+        for _, _, fault in (kernel for kernel in kernels if kernel[0] == "fault"):
+            checks.that(False, f"CUPTI: {fault}")
+        kernels = [(int(count), int(nanoseconds) / 1e3, name) for count, nanoseconds, name in kernels if count != "fault"]
+        # One a step: the program trains with a loss of kiln's own kernels, or NVRTC failed.
+        steps = next((count for count, _, name in kernels if name == "loss_forward"), 0)
+        checks.that(steps > 0, "no loss_forward among the kernels: kiln's own were not used")
+        if steps:
+            kernels = sorted(((count / steps, microseconds / steps, name) for count, microseconds, name in kernels), key=lambda one: -one[1])
+            with (setting.folder("tables") / f"kernels-{case}.csv").open("w", newline="") as file:
+                table = csv.writer(file, lineterminator="\n")
+                table.writerow(["program", "model", "kernel", "count", "microseconds"])
+                table.writerows(["kiln", case, name, f"{count:.2f}", f"{microseconds:.1f}"] for count, microseconds, name in kernels)
+            setting.note(f"{case}: {sum(one[1] for one in kernels) / 1e3:.2f} ms of kernels a step")
+            for count, microseconds, name in kernels[:20]:
+                setting.note(f"{microseconds:9.1f} us a step, {count:g} times: {name[:90]}")
+        checks.done()
+
+    return part
+
+
+def traced_by(setting):
+    """kernels.cpp, compiled against the CUPTI of this host."""
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
+    if not compiler:
+        raise Skipped("no C++ compiler to build the library that CUPTI calls")
+    folders = [pathlib.Path("/usr/local/cuda"), pathlib.Path("/usr/local/cuda/extras/CUPTI"), *map(pathlib.Path, glob.glob("/usr/local/cuda-*"))]
+    python = setting.python_with_torch()
+    if python:
+        packages = pathlib.Path(setting.run([python, "-c", "import importlib.util as u; print(u.find_spec('torch').origin)"]).strip()).parents[1]
+        folders += [*packages.glob("nvidia/*"), packages / "triton/backends/nvidia"]
+    headers = next((folder / "include" for folder in folders if (folder / "include" / "cupti.h").is_file()), None)
+    found = (library for folder in folders for place in ("lib64", "lib", "lib/cupti") for library in (folder / place).glob("libcupti.so*"))
+    # Triton's, which is older, comes last.
+    cupti = next(found, None)
+    if not headers or not cupti:
+        raise Skipped(f"no CUPTI (cupti.h: {headers}, libcupti.so: {cupti}) in {', '.join(map(str, folders))}")
+    # cuda.h may be in another place than cupti.h.
+    includes = [word for folder in folders if (folder / "include" / "cuda.h").is_file() for word in ("-I", folder / "include")]
+    library = setting.folder("kernels") / "libkernels.so"
+    setting.run(
+        [compiler, "-std=c++17", "-O1", "-fPIC", "-shared", "-I", headers, *includes, setting.file("scripts", "check_gpu", "kernels.cpp"), "-o", library, cupti,
+         f"-Wl,-rpath,{cupti.parent}"]
+    )
+    return library
 
 
 def chosen_programs(setting, case, rehearsed):
