@@ -575,4 +575,47 @@ mod tests {
             }
         }
     }
+
+    /// How often the lead of the better of two points is called larger than noise, over `count`
+    /// runs of five seeds each, whose losses are normal with a deviation of 1 around these means.
+    fn certain(means: [f64; 2], random: &mut fastrand::Rng, count: u32) -> f64 {
+        let objective = spec::Objective {
+            metric: Metric::ValidLoss,
+            goal: None,
+            source: ObjectiveSource::Objective,
+        };
+        let mut normal = || {
+            let [one, other] = [(); 2].map(|()| random.f64());
+            (-2.0 * (1.0 - one).ln()).sqrt() * (std::f64::consts::TAU * other).cos()
+        };
+        let found = (0..count).filter(|_| {
+            let rows = (0..10_u64).map(|at| {
+                let fixed = TrialRow {
+                    seed: at / 2,
+                    valid_loss: Some(means[at as usize % 2] + normal()),
+                    ..row(at + 1, 1.0)
+                };
+                (fixed, &[["a"], ["b"]][at as usize % 2][..])
+            });
+            let table = table(&["a.b"], rows.collect());
+            let all = points(&table);
+            Ranking::new(&all, &table, Some(objective)).is_certain()
+        });
+        found.count() as f64 / f64::from(count)
+    }
+
+    /// Whether ratios or differences are compared depends on the signs that were measured. That
+    /// must not make a lead out of noise, nor hide one.
+    #[test]
+    fn a_lead_is_as_certain_whatever_the_signs_of_the_values() {
+        let mut random = fastrand::Rng::with_seed(7);
+        // The farther from 0, the more runs are compared by ratios: of none to all.
+        for mean in [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0] {
+            // At most 5 %, known to 0.4 points.
+            let of_none = certain([mean, mean], &mut random, 3000);
+            assert!(of_none < 0.062, "{mean}: {of_none}");
+            let of_three = certain([mean, mean + 3.0], &mut random, 500);
+            assert!(of_three > 0.5, "{mean}: {of_three}");
+        }
+    }
 }
