@@ -2,11 +2,31 @@
 
 use serde_json::Value;
 
-/// The number of a text; NaN and infinity count as numbers here.
+/// The number of a text, whose digits may stand in groups: `1,234.5`, `1_000`. NaN and infinity
+/// count as numbers here.
 pub(super) fn parse(text: &str) -> Option<f64> {
     let text = text.trim();
-    let plain = text.replace(['_', ','], "");
-    text.parse().ok().or_else(|| plain.parse().ok())
+    text.parse()
+        .ok()
+        .or_else(|| without_groups(text)?.parse().ok())
+}
+
+/// A number without what stands between its groups of digits; `None` if that is no such number. A
+/// decimal comma (`3,14`) is none: read as a group it would be another number.
+fn without_groups(text: &str) -> Option<String> {
+    let after_sign = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let end = after_sign.find(|letter: char| !letter.is_ascii_digit() && !",_".contains(letter));
+    let (whole, rest) = after_sign.split_at(end.unwrap_or(after_sign.len()));
+    let between = whole.find([',', '_'])?;
+    let separator = whole[between..].chars().next()?;
+    let mut groups = whole.split(separator);
+    let is_number = |group: &str| !group.is_empty() && group.bytes().all(|it| it.is_ascii_digit());
+    let has_first = groups
+        .next()
+        .is_some_and(|first| is_number(first) && (separator == '_' || first.len() <= 3));
+    let has_rest = groups.all(|group| is_number(group) && (separator == '_' || group.len() == 3));
+    let sign = &text[..text.len() - after_sign.len()];
+    (has_first && has_rest).then(|| format!("{sign}{}{rest}", whole.replace(separator, "")))
 }
 
 /// The number of a JSON value.
@@ -82,6 +102,13 @@ mod tests {
         assert_eq!(parse("1e-3"), Some(0.001));
         assert!(parse("nan").is_some_and(f64::is_nan));
         assert_eq!(parse("12 ms"), None);
+        assert_eq!(parse("-12,345,678e-3"), Some(-12_345.678));
+        assert_eq!(parse("1_000_0"), Some(10_000.0));
+        for not_a_group in [
+            "3,14159", "1,5", ",5", "_7_", "1,234,5", "1234,567", "1,,234", "1_,234",
+        ] {
+            assert_eq!(parse(not_a_group), None, "{not_a_group}");
+        }
     }
 
     #[test]

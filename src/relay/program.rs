@@ -305,9 +305,13 @@ fn ended(status: i32, at: u64, used: &libc::rusage, floor_bytes: u64) -> Program
         exit,
         at,
         cpu_seconds: seconds(used.ru_utime) + seconds(used.ru_stime),
-        peak_memory_bytes: (peak > floor_bytes).then_some(peak),
+        peak_memory_bytes: (peak > floor_bytes + MARGIN_BYTES).then_some(peak),
     }
 }
+
+/// Memory that the new process may touch after it told what it has, until it becomes the program:
+/// some pages, and those that the kernel counts late for each processor.
+const MARGIN_BYTES: u64 = 512 << 10;
 
 /// A new process first has a part of the memory of the one that started it, and the kernel counts
 /// that as the program's. Through this pipe it tells how much that was.
@@ -373,4 +377,23 @@ pub(super) fn end_by(signal: i32) -> i32 {
 pub(super) fn monotonic_nanoseconds() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest process of a program that is smaller than the one that started it had the
+    /// memory of that one.
+    #[test]
+    fn memory_that_may_be_the_starting_processs_is_not_told() {
+        let peak = |kibibytes: libc::c_long| {
+            // SAFETY: zero is a valid `rusage`.
+            let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+            used.ru_maxrss = kibibytes;
+            ended(0, 0, &used, 2700 << 10).peak_memory_bytes
+        };
+        assert_eq!([2700, 2750, 3212].map(peak), [None; 3]);
+        assert_eq!(peak(3300), Some(3300 << 10));
+    }
 }
