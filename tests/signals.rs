@@ -65,6 +65,31 @@ fn the_first_ctrl_c_finishes_the_running_trial_and_starts_no_more() {
 }
 
 #[test]
+fn ctrl_c_ends_a_rerun_after_the_running_trial() {
+    let place = Place::with(TWO);
+    let mut kiln = place
+        .kiln(&["compare", "--rerun", "x.yaml", "x.yaml"])
+        .env("SCRIPTED_CHILD", "waits")
+        .spawn()
+        .unwrap();
+    hear(&mut kiln, "rerun: 1 of 4");
+    wait_until("a child is at work", || !place.processes().is_empty());
+    script(&place);
+    signal(&kiln, "INT");
+    std::thread::sleep(Duration::from_millis(300));
+    place.release();
+    let ended = end(kiln);
+    assert!(
+        ended.status == Some(130)
+            && ended
+                .stderr
+                .contains("interrupted; the trials that ran are under"),
+        "{ended:?}"
+    );
+    assert!(!ended.stderr.contains("rerun: 2 of 4"), "{ended:?}");
+}
+
+#[test]
 fn the_second_ctrl_c_stops_the_children_now() {
     let place = Place::with(TWO);
     let mut kiln = started(&place, "hangs");

@@ -125,7 +125,10 @@ pub(super) fn rerun(base: &str, new: &str, args: &Args) -> Result<[TableSource; 
                 let Some(trial) = trial else { continue };
                 done += 1;
                 note(&format!("rerun: {done} of {all}: {} {trial}", side.name));
-                side.run(trial, &folder)?;
+                let is_stop_asked = side.run(trial, &folder)?;
+                if is_stop_asked && done < all {
+                    return Err(interrupted(&folder));
+                }
             }
         }
     }
@@ -183,8 +186,9 @@ impl Side {
         self.rounds.iter().map(Vec::len).sum()
     }
 
-    /// Runs one trial, as one more launch of the side's run.
-    fn run(&mut self, trial: &TrialId, folder: &Path) -> Result<(), Stop> {
+    /// Runs one trial, as one more launch of the side's run. Returns whether a signal asked to stop
+    /// after it.
+    fn run(&mut self, trial: &TrialId, folder: &Path) -> Result<bool, Stop> {
         self.asked.select(Selection {
             only: vec![trial.clone()],
             rerun: Vec::new(),
@@ -194,16 +198,11 @@ impl Side {
             return Err(stopped(failure.clone()));
         }
         if report.end == LaunchEnd::Interrupted {
-            return Err(Stop::new(
-                Status::Interrupted,
-                format!(
-                    "interrupted; the trials that ran are under {}",
-                    folder.display()
-                ),
-            ));
+            return Err(interrupted(folder));
         }
+        let is_stop_asked = report.is_stop_asked;
         self.report = Some(report);
-        Ok(())
+        Ok(is_stop_asked)
     }
 
     fn table(&self) -> Result<TableSource, Stop> {
@@ -213,6 +212,16 @@ impl Side {
             .ok_or_else(|| Stop::bad_input(format!("{}: the plan has no trials", self.name)))?;
         of_folder(&report.folder.trials_table())
     }
+}
+
+fn interrupted(folder: &Path) -> Stop {
+    Stop::new(
+        Status::Interrupted,
+        format!(
+            "interrupted; the trials that ran are under {}",
+            folder.display()
+        ),
+    )
 }
 
 /// The trials of each repeat. Both sides run them in the order of the points, so that equal points

@@ -115,6 +115,7 @@ impl<'a> RunRequest<'a> {
             experiment,
             trials,
             search,
+            data,
             results,
             fresh,
             reruns: !self.selection.rerun.is_empty(),

@@ -27,7 +27,8 @@ impl LaunchState<'_> {
             LaunchEnd::Finished,
             self.open.ends(),
         );
-        if self.asked.is_some() && (report.asked_left > 0 || self.open.file.is_searching) {
+        report.is_stop_asked = self.asked.is_some();
+        if report.is_stop_asked && (report.asked_left > 0 || self.open.file.is_searching) {
             report.end = LaunchEnd::Interrupted;
         }
         let how = match (&self.failure, report.end, report.left) {
@@ -88,6 +89,7 @@ pub(in crate::schedule) fn report<'e>(
     LaunchReport {
         folder,
         end,
+        is_stop_asked: end == LaunchEnd::Interrupted,
         trials: trials.len(),
         left,
         asked_left: asked.into_iter().filter(is_left).count(),
