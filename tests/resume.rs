@@ -254,6 +254,63 @@ fn a_changed_experiment_is_refused_key_by_key() {
     assert_eq!((place.runs(), place.rows().len()), (2, 3));
 }
 
+/// The same experiment, whose text has another content.
+#[test]
+fn another_text_is_refused_and_starts_a_new_run_after_a_finished_one() {
+    let place = Place::with("");
+    let write = |text: &str| fs::write(place.path("corpus.txt"), text.repeat(400)).unwrap();
+    write("one text ");
+    let experiment = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 8, hidden: 16, context: 4, \
+                      seq_len: 16}\ndata: {kind: text, path: corpus.txt}\ntrain: {steps: \
+                      10}\nsweep: {grid: {train.batch_size: [1, 2]}}\n";
+    fs::write(place.path("x.yaml"), experiment).unwrap();
+    let first = first_id(&place);
+    assert_eq!(place.run("completes", &["--only", &first]).status, Some(0));
+    let kept = whole_lines(&place);
+
+    write("another text ");
+    let refused = place.run("completes", &[]);
+    assert!(
+        refused.status == Some(2)
+            && refused
+                .stderr
+                .contains("is unfinished and its data has changed since:\n  the data of `data.kind` text has sha256 ")
+            && refused.stderr.contains("`--fresh`"),
+        "{refused:?}"
+    );
+    let plan = Ended::of(place.kiln(&["plan", "x.yaml"]).output().unwrap());
+    assert!(
+        (plan.stdout + &plan.stderr).contains("its data has changed since"),
+        "the plan tells it"
+    );
+    assert_eq!((whole_lines(&place), place.runs()), (kept, 1));
+
+    // The same text in another place is the same.
+    write("one text ");
+    fs::rename(place.path("corpus.txt"), place.path("moved.txt")).unwrap();
+    let moved = experiment.replace("corpus.txt", "moved.txt");
+    fs::write(place.path("x.yaml"), moved).unwrap();
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!((place.rows().len(), place.runs()), (2, 1));
+
+    write("another text ");
+    fs::write(place.path("x.yaml"), experiment).unwrap();
+    let again = place.run("completes", &["--rerun", "completed"]);
+    assert!(
+        again.status == Some(2) && again.stderr.contains("its data has changed since"),
+        "{again:?}"
+    );
+    let anew = place.run("completes", &[]);
+    assert!(
+        anew.status == Some(0)
+            && anew
+                .stderr
+                .contains("is finished, but its data has changed since"),
+        "{anew:?}"
+    );
+    assert_eq!((place.rows().len(), place.runs()), (2, 2));
+}
+
 #[test]
 fn a_limit_may_change_and_the_launch_writes_it_down() {
     let place = Place::with(TWO);

@@ -91,6 +91,7 @@ fn foretold(planned: &Planned, results: &Path) -> Foretold {
         experiment: &planned.loaded.experiment,
         trials: &planned.plan.trials,
         search: None,
+        data: &planned.data,
         results,
         fresh: false,
         reruns: false,

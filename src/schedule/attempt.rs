@@ -266,7 +266,7 @@ fn write_files(
         argv: command_line(setting.request, trial, &file, path),
     };
     started.write(setting.folder)?;
-    if programs::engine(setting.request, trial).is_some() {
+    if programs::reads_json(setting.request, trial) {
         let text = asked_json(&file, trial)?;
         setting
             .folder

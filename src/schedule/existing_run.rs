@@ -1,7 +1,10 @@
 //! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
 //! changed.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use kiln_core::{
     input,
@@ -9,7 +12,7 @@ use kiln_core::{
     plan::{Origin, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, run_folder::runs},
     spec::{self, Experiment},
-    units::listed,
+    units::{listed, short_hash},
 };
 
 use super::{
@@ -17,7 +20,7 @@ use super::{
     changes::{KeyChange, changes, describe},
     machine::{self, MachineIdentity},
     open::privacy_of,
-    provenance::{Change, Changed, Programs, advice},
+    provenance::{Changed, Programs, advice},
     remaining::History,
 };
 use crate::readings::Paths;
@@ -91,9 +94,24 @@ pub(super) fn find(
         }
         _ => Changed::default(),
     };
+    let other_data = match ends.is_empty() && !has_attempts(&folder) {
+        true => Vec::new(),
+        false => other_data(&file, wanted.data),
+    };
     match compare(wanted, &folder, &file, (&ends, &searched)) {
         Ok(_) if !about_programs.refused.is_empty() => {
-            of_other_programs(&folder, &about_programs.refused, finished, wanted.reruns)
+            let changes = &about_programs.refused;
+            let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            let advice = advice(changes);
+            of_other_content(
+                &folder,
+                ("program", &each, &advice),
+                finished,
+                wanted.reruns,
+            )
+        }
+        Ok(_) if !other_data.is_empty() => {
+            of_other_content(&folder, ("data", &other_data, ""), finished, wanted.reruns)
         }
         Ok(_)
             if finished
@@ -159,33 +177,52 @@ fn programs_of(wanted: &WantedTrials, file: &RunFile) -> Result<Option<Programs>
     programs.map_err(RunStop::Refused)
 }
 
-/// The answer where a run measured other programs: a finished run is left as it is.
-fn of_other_programs(
+/// Whether a trial of the run has begun.
+fn has_attempts(folder: &RunFolder) -> bool {
+    fs::read_dir(folder.trials()).is_ok_and(|mut found| found.next().is_some())
+}
+
+/// The texts that are not those which the run last read, in words.
+fn other_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
+    let differs = |(kind, now): (&String, &String)| {
+        let mut launches = file.launches.iter().rev();
+        let then = launches.find_map(|launch| launch.data_sha256.get(kind))?;
+        (then != now).then(|| {
+            format!(
+                "the data of `data.kind` {kind} has sha256 {}, and had {}",
+                short_hash(now),
+                short_hash(then)
+            )
+        })
+    };
+    here.iter().filter_map(differs).collect()
+}
+
+/// The answer where a run measured other programs or other data: a finished run is left as it is.
+fn of_other_content(
     folder: &RunFolder,
-    changes: &[Change],
+    (what, each, advice): (&str, &[String], &str),
     is_finished: bool,
     reruns: bool,
 ) -> Result<ExistingRun, RunStop> {
-    let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
     let lines: Vec<String> = each.iter().map(|change| format!("  {change}")).collect();
     let (folder, lines) = (folder.path().display(), lines.join("\n"));
     let refused = |text: String| Err(RunStop::Refused(text));
     match (is_finished, reruns) {
         (true, false) => Ok(ExistingRun::New {
             notice: Some(format!(
-                "{folder} is finished, but its program has changed since ({}); starting a new run",
-                listed(&each, "; ")
+                "{folder} is finished, but its {what} has changed since ({}); starting a new run",
+                listed(each, "; ")
             )),
         }),
         (true, true) => refused(format!(
-            "`--rerun` retries trials of a run, but its program has changed since {folder}:\n\
+            "`--rerun` retries trials of a run, but its {what} has changed since {folder}:\n\
              {lines}\nput it back to retry trials of that run, or leave `--rerun` out to start a \
              new run"
         )),
         (false, _) => refused(format!(
-            "{folder} is unfinished and its program has changed since:\n{lines}\nput it back to \
-             resume that run, or start a new one with `--fresh`{}",
-            advice(changes)
+            "{folder} is unfinished and its {what} has changed since:\n{lines}\nput it back to \
+             resume that run, or start a new one with `--fresh`{advice}"
         )),
     }
 }

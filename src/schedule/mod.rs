@@ -107,6 +107,7 @@ impl<'a> RunRequest<'a> {
             experiment,
             trials,
             search,
+            data,
             results,
             fresh,
             ..
@@ -130,6 +131,8 @@ pub struct WantedTrials<'a> {
     /// Trials in plan order; for a search the first ones.
     pub trials: &'a [Trial],
     pub search: Option<&'a Tuning<'a>>,
+    /// SHA-256 of each text that is read, by data kind.
+    pub data: &'a BTreeMap<String, String>,
     pub results: &'a Path,
     /// No run: a new one is requested.
     pub fresh: bool,
@@ -153,6 +156,8 @@ pub enum LaunchEnd {
 pub struct LaunchReport {
     pub folder: RunFolder,
     pub end: LaunchEnd,
+    /// Whether a signal asked it to stop, also where nothing was left to do.
+    pub is_stop_asked: bool,
     /// Number of planned trials and replacements.
     pub trials: usize,
     /// Number of those without a final row.

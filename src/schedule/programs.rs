@@ -92,6 +92,14 @@ impl TrialProgram {
     }
 }
 
+/// Whether the program of a trial may read its input as JSON: an engine, or what `KILN_TRIAL` names
+/// in place of `kiln-trial`.
+pub(super) fn reads_json(request: &RunRequest, trial: &Trial) -> bool {
+    let is_own = request.trial_program.file_name() == Some("kiln-trial".as_ref());
+    let is_command = matches!(*trial.model, Model::Command(_));
+    engine(request, trial).is_some() || !is_own && !is_command
+}
+
 /// This very program, even if its file is replaced by another version while the launch runs.
 fn this_program() -> PathBuf {
     PathBuf::from("/proc/self/exe")

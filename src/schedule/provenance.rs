@@ -24,7 +24,7 @@ use kiln_core::{input, limits::PROGRAM_FILE_BYTES, plan::Trial, spec::Experiment
 use collect::Sources;
 use stamp::Stamp;
 
-pub(super) use changes::{Change, Changed, advice, interpreters};
+pub(super) use changes::{Changed, advice, interpreters};
 pub(super) use loaded::LoadedLibraries;
 pub(super) use record::Described;
 
