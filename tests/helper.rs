@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::scripted_child::{Row, table};
+use crate::scripted_child::{Row, program::write_program, table};
 
 fn in_repository(path: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -39,6 +39,32 @@ fn the_verb_prints_the_file() {
     let printed = output(Command::new(env!("CARGO_BIN_EXE_kiln")).args(["helper", "python"]));
     let file = fs::read(in_repository("python/kiln_child.py")).unwrap();
     assert_eq!(printed.stdout, file);
+}
+
+/// It reads its input as JSON, which an engine of the experiment gets as well.
+#[test]
+fn a_program_in_the_place_of_kiln_trial_may_use_it() {
+    let place = tempfile::tempdir().unwrap();
+    let script = in_repository("tests/helper/line.py");
+    write_program(
+        &place.path().join("trial"),
+        &format!("#!/bin/sh\nexec python3 {} \"$@\"\n", script.display()),
+    );
+    let line = "kiln: 1\nname: line\nmodel: {kind: custom, name: line, reads: text, seq_len: 8, \
+                rate: 0.05}\ndata: {kind: generated, characters: 3000}\ntrain: {steps: 40, \
+                batch_size: 4}\nmeasure: {warmup_steps: 4, warmup_seconds: 0.0}\n";
+    fs::write(place.path().join("line.yaml"), line).unwrap();
+    output(
+        Command::new(env!("CARGO_BIN_EXE_kiln"))
+            .args(["run", "line.yaml", "--device", "cpu"])
+            .current_dir(place.path())
+            .env("KILN_TRIAL", place.path().join("trial"))
+            .env("KILN_LOCKS", place.path().join("locks"))
+            .env("PYTHONPATH", in_repository("python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1"),
+    );
+    let rows = table(&place.path().join("results/line/latest/trials.csv"));
+    assert_eq!(rows[0]["outcome"], "completed");
 }
 
 /// A sweep over the rate of `tests/helper/line.py`, an engine of its own, with more of `train`; its
