@@ -163,7 +163,10 @@ fn values_in_blocks_are_compared_by_what_ranks_the_run() {
     let found = compare(&[&between[..], &gate].concat());
     assert_eq!(found.status, Some(1), "{found:?}");
     assert!(found.stdout.contains("wall_seconds: 1 worse"), "{found:?}");
-    assert!(found.stdout.contains("4 blocks on 1 device"), "{found:?}");
+    assert!(
+        found.stdout.contains("4 pairs of runs on 1 device"),
+        "{found:?}"
+    );
     assert!(found.stdout.contains("\nwall_seconds\n"), "{found:?}");
     let found = compare(&[&between[..], &["--base", "9"]].concat());
     assert!(found.stdout.contains("wall_seconds: 1 better"), "{found:?}");
@@ -329,5 +332,28 @@ fn two_programs_are_matched_by_a_key_of_both_or_it_is_said_that_there_is_none() 
     assert!(
         said.contains("no single axis or column of settings matches their rows with `--by`"),
         "{said}"
+    );
+}
+
+/// A command's own metric is on the page of a reproduction, whose sentence is about losses.
+#[test]
+fn a_reproduction_shows_the_metrics_of_a_command() {
+    let place = Place::of_command(
+        "  argv: [cat, det.txt]\n  metrics: {score: {line: 'score (.+)', better: high}, \
+         valid_loss: {line: 'loss (.+)'}}",
+        "sweep: {repeats: 3}",
+    );
+    let said = |text: &str| fs::write(place.path("det.txt"), text).unwrap();
+    said("score 10\nloss 1.5\n");
+    assert_eq!(place.run("", &[]).status, Some(0));
+    said("score 5\nloss 1.5\n");
+    let again = Ended::of(place.kiln(&["reproduce", "x"]).output().unwrap());
+    assert!(
+        again.stdout.contains("score")
+            && again.stdout.contains("-50.0 %")
+            && again.stdout.contains(
+                "metrics of the command are compared above and decide nothing here"
+            ),
+        "{again:?}"
     );
 }

@@ -288,18 +288,28 @@ fn within(args: &Args, axis: &str) -> Result<Status, Stop> {
     Ok(status(&found, &args.asked))
 }
 
+fn commands_of(runs: &[&TableSource]) -> Vec<Command> {
+    let of_run = |run: &&TableSource| command_of(&run.experiment_value()?["model"]);
+    runs.iter().filter_map(of_run).collect()
+}
+
+/// The columns that rank runs of commands: their metrics that say `better`.
+fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
+    let mut columns: Vec<ColumnMetric> = Vec::new();
+    for column in commands_of(runs).iter().flat_map(ColumnMetric::of_command) {
+        let is_new = columns.iter().all(|known| known.name != column.name);
+        if is_new && runs.iter().any(|run| column.is_in(&run.table)) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
 /// The columns of `--metric`, else those that rank runs of commands.
 fn columns(args: &Args, runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
-    let of_run = |run: &&TableSource| command_of(&run.experiment_value()?["model"]);
-    let commands: Vec<Command> = runs.iter().filter_map(of_run).collect();
+    let commands = commands_of(runs);
     if args.metric.is_empty() {
-        let mut columns: Vec<ColumnMetric> = Vec::new();
-        for column in commands.iter().flat_map(ColumnMetric::of_command) {
-            let is_new = columns.iter().all(|known| known.name != column.name);
-            if is_new && runs.iter().any(|run| column.is_in(&run.table)) {
-                columns.push(column);
-            }
-        }
+        let columns = columns_of_commands(runs);
         if columns.is_empty() && args.asked.fail_on.contains(&Reason::of_columns()) {
             return Err(Stop::bad_input(
                 "`--fail-on worse` is about the columns of `--metric`; name one",
@@ -389,11 +399,22 @@ pub(super) fn compare_and_print(
     judge(
         base,
         new,
-        &asked.options(),
+        &options_of_reproduction(base, new, asked),
         asked,
         Some(closing),
         |page, closing| show(page, asked.format, closing),
     )
+}
+
+fn options_of_reproduction(
+    base: &TableSource,
+    new: &TableSource,
+    asked: &CompareOptions,
+) -> Options {
+    Options {
+        columns: columns_of_commands(&[base, new]),
+        ..asked.options()
+    }
 }
 
 fn show(
@@ -424,7 +445,7 @@ pub(super) fn compare_and_tell(
     judge(
         base,
         new,
-        &asked.options(),
+        &options_of_reproduction(base, new, asked),
         asked,
         Some(closing),
         |page, closing| {

@@ -14,19 +14,19 @@ use crate::report::points::shown;
 /// Most reasons that a page names for one point.
 const MOST_REASONS: usize = 3;
 
-/// `base: run.engine libtorch     new: run.engine flex     10 blocks on 1 device, paired by block`.
+/// `base: run.engine libtorch     new: run.engine flex     10 pairs of runs on 1 device, paired by
+/// block`.
 pub(super) fn sides(between: &Between, found: &Comparisons) -> String {
     let Between {
         axis, base, sides, ..
     } = between;
     let paired = || found.pairs.iter().filter_map(enough);
-    let blocks: usize = paired().map(|blocks| blocks.pairs).sum();
+    let pairs: usize = paired().map(|blocks| blocks.pairs).sum();
     let devices: BTreeSet<&String> = paired().flat_map(|blocks| &blocks.devices).collect();
-    let by_block = match blocks {
+    let by_block = match pairs {
         0 => "not paired".to_owned(),
         _ => format!(
-            "{} on {}, paired by block",
-            counted(blocks, "block"),
+            "{pairs} pairs of runs on {}, paired by block",
             counted(devices.len(), "device")
         ),
     };

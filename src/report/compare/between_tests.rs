@@ -71,7 +71,7 @@ fn a_slowdown_of_10_percent_is_found_under_a_drift_of_20_percent_in_5_blocks() {
     }
     let text = page(&compared(&run(5, 0.2, 0.1)));
     for part in [
-        "base: train.cpu_threads 1     new: train.cpu_threads 2     5 blocks on 1 device, paired by block",
+        "base: train.cpu_threads 1     new: train.cpu_threads 2     5 pairs of runs on 1 device, paired by block",
         "the sides differ in:\n  cpu_threads 1 → 2\n",
         "model.d_model",
         "blocks\n",
@@ -146,7 +146,7 @@ fn blocks_of_several_hosts_are_paired_and_runs_of_several_hosts_are_not_comparab
     assert!((one.ratio - 0.9).abs() < 0.02, "{one:?}");
     let text = page(&found);
     assert!(
-        text.contains("6 blocks on 3 devices, paired by block"),
+        text.contains("6 pairs of runs on 3 devices, paired by block"),
         "{text}"
     );
     // Without blocks the hosts are a condition like any other.
@@ -257,7 +257,7 @@ fn each_further_value_is_a_side_and_any_may_be_base() {
     assert_eq!(throughput(&found).verdict, Verdict::Better);
     let text = page(&found);
     assert!(
-        text.contains("new: train.cpu_threads 1, 4     10 blocks"),
+        text.contains("new: train.cpu_threads 1, 4     10 pairs of runs"),
         "{text}"
     );
     let lines = String::from_utf8(

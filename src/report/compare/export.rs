@@ -47,12 +47,13 @@ impl ComparisonPage<'_> {
             .map(|unlike| unlike.field.name())
             .collect::<Vec<_>>()
             .join(" ");
-        let treatment: Vec<&str> = self
-            .found
-            .treatment
-            .iter()
-            .map(|one| one.key.as_str())
-            .collect();
+        // With several sides a key is there for each.
+        let mut treatment: Vec<&str> = Vec::new();
+        for one in &self.found.treatment {
+            if !treatment.contains(&one.key.as_str()) {
+                treatment.push(&one.key);
+            }
+        }
         for pair in &self.found.pairs {
             let unlike: Vec<&str> = pair
                 .unlike

@@ -2,7 +2,7 @@
 
 use kiln_core::units::{Fraction, counted};
 
-use super::{Compared, Comparisons, Gate, Verdict};
+use super::{Compared, ComparedMetric, Comparisons, Gate, Verdict};
 
 /// Result of a rerun.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +22,14 @@ const ROUNDED: f64 = 1e-4;
 /// Compares the losses and the speed of a rerun with the record.
 pub fn reproduced(found: &Comparisons) -> Reproduction {
     let (gate, losses) = losses(found);
+    let is_of_command = |metric: &ComparedMetric| matches!(metric, ComparedMetric::Column(_));
+    let of_command = match found.metrics.iter().any(is_of_command) {
+        true => "; metrics of the command are compared above and decide nothing here",
+        false => "",
+    };
     Reproduction {
         gate,
-        sentence: format!("{losses}; {}", speed(found)),
+        sentence: format!("{losses}; {}{of_command}", speed(found)),
     }
 }
 
