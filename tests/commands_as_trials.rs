@@ -351,9 +351,9 @@ fn a_reproduction_shows_the_metrics_of_a_command() {
     assert!(
         again.stdout.contains("score")
             && again.stdout.contains("-50.0 %")
-            && again.stdout.contains(
-                "metrics of the command are compared above and decide nothing here"
-            ),
+            && again
+                .stdout
+                .contains("metrics of the command are compared above and decide nothing here"),
         "{again:?}"
     );
 }

@@ -269,10 +269,20 @@ fn different_devices(rows: &[&TrialRow]) -> Option<String> {
 }
 
 fn cpu_only(rows: &[&TrialRow]) -> Option<String> {
-    let first = rows.first()?;
-    let on_cpu = rows.iter().all(|row| row.device_uuid.is_none());
-    let name = first.device_name.as_deref().unwrap_or("the CPU");
-    on_cpu.then(|| format!("everything ran on the CPU ({name}); columns of a GPU are empty"))
+    let on_cpu = !rows.is_empty() && rows.iter().all(|row| row.device_uuid.is_none());
+    let name = |row: &&TrialRow| row.device_name.clone().unwrap_or("the CPU".to_owned());
+    let names: Vec<String> = rows
+        .iter()
+        .map(name)
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    on_cpu.then(|| {
+        format!(
+            "everything ran on the CPU ({}); columns of a GPU are empty",
+            names.join(", ")
+        )
+    })
 }
 
 #[cfg(test)]
@@ -416,6 +426,9 @@ mod tests {
             line.ends_with("differ in device (1 row on NVIDIA A100, 2 rows on NVIDIA H200)"),
             "{line}"
         );
+        let of_two = [on(1, "EPYC", None, "x"), on(2, "Xeon", None, "x")];
+        let said = cpu_only(&of_two.iter().collect::<Vec<_>>()).unwrap();
+        assert!(said.contains("the CPU (EPYC, Xeon);"), "{said}");
         let line = told([
             on(1, "EPYC", None, "x"),
             on(2, "EPYC", None, "y"),
