@@ -103,12 +103,7 @@ pub(super) fn find(
             let changes = &about_programs.refused;
             let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
             let advice = advice(changes);
-            of_other_content(
-                &folder,
-                ("program", &each, &advice),
-                finished,
-                wanted.reruns,
-            )
+            of_other_content(&folder, ("program", &each, advice), finished, wanted.reruns)
         }
         Ok(_) if !other_data.is_empty() => {
             of_other_content(&folder, ("data", &other_data, ""), finished, wanted.reruns)
