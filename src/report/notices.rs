@@ -12,13 +12,10 @@ use kiln_core::{
 use super::{
     batch_choice,
     diagnosis::RuleFinding,
-    points::{Point, pieces, points},
+    points::{DEVICES, Point, pieces, points},
     rates::Rates,
     steps_and_samples,
 };
-
-/// Axes that choose devices.
-const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
 
 /// Returns the notices that `findings` do not cover, most important first.
 pub fn notices(table: &TrialTable, findings: &[RuleFinding]) -> Vec<String> {

@@ -138,6 +138,8 @@ pub(super) fn lengths_differ(axes: &[String]) -> bool {
 /// Speed of a row; higher is faster.
 pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
 
+/// Axes that choose devices.
+pub(super) const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
 /// Tokens per second, with the unit.
 pub(super) const TOKENS: (Speed, &str) = (|row| row.tokens_per_second, "tokens/s");
 /// Samples per second, with the unit.

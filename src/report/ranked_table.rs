@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use kiln_core::{
-    kinds::command::METRIC_PREFIX,
     record::TrialRow,
     spec::Metric,
     units::{Bytes, Fraction, Seconds, counted, significant, without_controls},
@@ -147,8 +146,7 @@ impl RankedTable<'_> {
                 ));
             }
         }
-        let own = ranking.metrics.iter().filter_map(|column| {
-            let metric = Metric::named(column.strip_prefix(METRIC_PREFIX)?);
+        let own = ranking.metrics_of_command().filter_map(|metric| {
             let is_ranked =
                 matches!(ranking.objective.by, RankedBy::Metric(own, _) if own == metric);
             (!is_ranked).then(|| {
@@ -312,7 +310,7 @@ fn reason(row: &TrialRow) -> Option<&str> {
 }
 
 /// Head of a metric's column.
-fn metric_head(metric: Metric) -> &'static str {
+pub(super) fn metric_head(metric: Metric) -> &'static str {
     match (metrics::column(metric), metric) {
         (Some(column), _) => column.head,
         (None, Metric::SecondsToTarget) => "to target",

@@ -1,8 +1,9 @@
 //! Ranks the points of a run by its objective, and says how certain the first place is.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use kiln_core::{
+    kinds::command::METRIC_PREFIX,
     record::{TrialRow, TrialTable},
     spec::{self, Goal, Metric, ObjectiveSource},
     statistics::Nature,
@@ -13,7 +14,7 @@ use super::{
     compare::ColumnMetric,
     layout::significant,
     objective::{Objective, RankedBy, words},
-    points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
+    points::{DEVICES, Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
     rates::{Blocks, Doubt, Rates, Scale, order},
 };
 
@@ -31,7 +32,7 @@ pub(super) struct Ranking<'a> {
     pub(super) has_repeats: bool,
     pub(super) axes: &'a [String],
     /// The columns of a command's own metrics.
-    pub(super) metrics: &'a [String],
+    metrics: &'a [String],
 }
 
 /// How many completed trials lack a value.
@@ -134,6 +135,12 @@ impl<'a> Ranking<'a> {
         };
         ranking.mark();
         ranking
+    }
+
+    /// The metrics of the command, in the order of the table.
+    pub(super) fn metrics_of_command(&self) -> impl Iterator<Item = Metric> {
+        let columns = self.metrics.iter();
+        columns.filter_map(|column| Some(Metric::named(column.strip_prefix(METRIC_PREFIX)?)))
     }
 
     /// Points with a value of the objective.
@@ -259,6 +266,9 @@ impl<'a> Ranking<'a> {
         let [best, next, ..] = self.rivals() else {
             return None;
         };
+        if let Some(doubt) = self.of_devices(best.point, next.point) {
+            return Some(Err(doubt));
+        }
         let (best, next) = (best.value?, next.value?);
         let points: Vec<Point<'_>> = self.rivals().iter().map(|of| of.point.clone()).collect();
         let (rates, scale) = self.rates(&points);
@@ -266,6 +276,35 @@ impl<'a> Ranking<'a> {
         let superlative = self.objective.superlative();
         let in_words = |doubt: Doubt| doubt.in_words(&superlative, scale, lead, rates.within);
         Some(order(&rates, 0, 1, points.len()).map_err(in_words))
+    }
+
+    /// The doubt that a lead is that of a device, where two points ran on kinds of their own; not
+    /// if devices are swept, or what is learned ranks.
+    fn of_devices(&self, best: &Point<'_>, next: &Point<'_>) -> Option<String> {
+        if matches!(self.objective.by, RankedBy::Metric(metric, _) if is_learned(metric))
+            || self
+                .axes
+                .iter()
+                .any(|axis| DEVICES.contains(&axis.as_str()))
+        {
+            return None;
+        }
+        let kinds = |point: &Point<'_>| -> BTreeSet<String> {
+            let named = point
+                .completed()
+                .filter_map(|row| row.device_name.as_deref());
+            named.map(without_controls).collect()
+        };
+        let (of_best, of_next) = (kinds(best), kinds(next));
+        let is_apart = !of_best.is_empty() && !of_next.is_empty() && of_best.is_disjoint(&of_next);
+        let listed = |kinds: BTreeSet<String>| kinds.into_iter().collect::<Vec<_>>().join(", ");
+        is_apart.then(|| {
+            format!(
+                "it ran on {} and the next on {}: their order may be that of the devices",
+                listed(of_best),
+                listed(of_next)
+            )
+        })
     }
 
     /// The numbers of points by the objective, higher for a better one, and their scale. Those of
@@ -574,6 +613,35 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_lead_may_be_that_of_a_device() {
+        let on = |device: &str, at: u64, rate: f64| TrialRow {
+            device_name: Some(device.to_owned()),
+            run_seconds: Some(at as f64),
+            block: Some(at / 2),
+            seed: at / 2,
+            ..row(at + 1, rate)
+        };
+        let run = |axis: &'static str, devices: [&str; 2]| {
+            let rows = (0..10_u64).map(|at| {
+                let of_second = at % 2 == 1;
+                let rate = if of_second { 130.0 } else { 100.0 } + at as f64 / 10.0;
+                let fixed = on(devices[usize::from(of_second)], at, rate);
+                (fixed, if of_second { &["b"][..] } else { &["a"] })
+            });
+            let table = table(&[axis], rows.collect());
+            let all = points(&table);
+            Ranking::new(&all, &table, None).verdict().unwrap()
+        };
+        let alike = run("train.batch_size", ["EPYC", "EPYC"]);
+        assert!(alike.contains("its lead is larger than noise"), "{alike}");
+        let apart = run("train.batch_size", ["EPYC", "Xeon"]);
+        let doubt = "it ran on Xeon and the next on EPYC: their order may be that of the devices";
+        assert!(apart.contains(doubt), "{apart}");
+        let swept = run("run.devices", ["EPYC", "Xeon"]);
+        assert!(swept.contains("its lead is larger than noise"), "{swept}");
     }
 
     /// How often the lead of the better of two points is called larger than noise, over `count`

@@ -3,6 +3,7 @@
 use kiln_core::{
     plan::Outcome,
     record::TrialRow,
+    spec::Metric,
     units::{Bytes, Fraction, Seconds, decimals},
 };
 
@@ -11,6 +12,7 @@ use crate::report::{
     layout::significant,
     metrics::LEARNED,
     points::{Point, Statistic, number, pieces, shown},
+    ranked_table::metric_head,
     ranking::Ranking,
     views::{RunView, Spots, value_of},
 };
@@ -182,11 +184,12 @@ impl PointTable {
                 cells: Vec::new(),
             })
             .collect();
-        table.fill(spots, &lines);
+        table.fill(spots, &lines, &metrics_of_commands(&rankings));
         table
     }
 
-    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>]) {
+    /// `metrics` are those of commands.
+    fn fill(&mut self, spots: &Spots<'_>, lines: &[HtmlLine<'_>], metrics: &[Metric]) {
         for axis in 0..spots.axes.len() {
             let values = || lines.iter().map(|line| line.values[axis].as_str());
             let is_number = values().all(|value| number(value).is_some());
@@ -240,6 +243,17 @@ impl PointTable {
                 .iter()
                 .map(|line| plain(cell(line).unwrap_or_default()));
             self.add_filled(column.head, column.meaning, cells.collect());
+        }
+        for metric in metrics {
+            let cell = |line: &HtmlLine<'_>| {
+                let value = line.point.statistic(|row| row.metric(*metric))?;
+                Some(of_runs(line.point, &value, value.with_spread()))
+            };
+            let cells = lines
+                .iter()
+                .map(|line| plain(cell(line).unwrap_or_default()));
+            let meaning = "metric of the command: mean over its runs ± standard deviation";
+            self.add_filled(metric_head(*metric), meaning, cells.collect());
         }
         self.add_numbers(&RESOURCES, lines);
         self.add(
@@ -339,6 +353,17 @@ impl PointTable {
             .zip(cells)
             .for_each(|(row, cell)| row.cells.push(cell));
     }
+}
+
+/// What the commands of these runs say of themselves, each once.
+fn metrics_of_commands(rankings: &[Ranking<'_>]) -> Vec<Metric> {
+    let mut found: Vec<Metric> = Vec::new();
+    for metric in rankings.iter().flat_map(Ranking::metrics_of_command) {
+        if !found.contains(&metric) {
+            found.push(metric);
+        }
+    }
+    found
 }
 
 impl NumberColumn {

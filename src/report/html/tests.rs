@@ -80,6 +80,30 @@ fn a_page_has_every_point_every_picture_and_nothing_from_elsewhere() {
 }
 
 #[test]
+fn metrics_of_a_command_are_columns() {
+    let of = |id, gflops| {
+        let mut fixed = row(id, 1.0);
+        fixed.metrics.insert("gflops".to_owned(), gflops);
+        fixed
+    };
+    let rows = [(1, 12.5, "a"), (2, 14.4, "b"), (3, 13.0, "a")];
+    let cells = rows.map(|(_, _, value)| [value]);
+    let rows = rows.iter().zip(&cells);
+    let mut table = table(
+        &["x"],
+        rows.map(|((id, gflops, _), cells)| (of(*id, *gflops), &cells[..]))
+            .collect(),
+    );
+    table.metrics = vec!["metric.gflops".to_owned()];
+    let page = page(&table);
+    assert!(page.contains(">gflops</th>"), "{page}");
+    assert!(
+        page.contains("12.8 ± 2.8 %") && page.contains(">14.4"),
+        "{page}"
+    );
+}
+
+#[test]
 fn hostile_names_and_values_are_no_markup() {
     const HOSTILE: &str = "\"></td><script>alert('x')</script><img src=x onerror=alert(1)>";
     let hostile = TrialRow {

@@ -63,9 +63,8 @@ struct alignas(4 * sizeof(Number)) NarrowFour {
   unsigned pairs[2];
 
   __device__ float operator[](int at) const { return wide((Number)(pairs[at / 2] >> at % 2 * 16)); }
-  __device__ void set(int at, float x) {
-    pairs[at / 2] = at % 2 == 0 ? narrow(x) : pairs[at / 2] | (unsigned)narrow(x) << 16;
-  }  // in turn from the first
+  // One after the other from the first.
+  __device__ void set(int at, float x) { pairs[at / 2] = at % 2 == 0 ? narrow(x) : pairs[at / 2] | (unsigned)narrow(x) << 16; }
 #endif
 };
 
