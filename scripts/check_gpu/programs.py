@@ -135,26 +135,32 @@ def kernels_part(case, tiny_case):
             setting.run(command, CUDA_INJECTION64_PATH=str(library), KILN_KERNELS=str(totals))
             if not totals.exists():
                 raise Failed(f"CUDA's driver did not load {library}, or it wrote no {totals}")
-        kernels = [line.split("\t", 2) for line in totals.read_text().splitlines()]
         checks = Checks()
-        for _, _, fault in (kernel for kernel in kernels if kernel[0] == "fault"):
-            checks.that(False, f"CUPTI: {fault}")
-        kernels = [(int(count), int(nanoseconds) / 1e3, name) for count, nanoseconds, name in kernels if count != "fault"]
-        # One a step: the program trains with a loss of kiln's own kernels, or NVRTC failed.
-        steps = next((count for count, _, name in kernels if name == "loss_forward"), 0)
-        checks.that(steps > 0, "no loss_forward among the kernels: kiln's own were not used")
-        if steps:
-            kernels = sorted(((count / steps, microseconds / steps, name) for count, microseconds, name in kernels), key=lambda one: -one[1])
-            with (setting.folder("tables") / f"kernels-{case}.csv").open("w", newline="") as file:
-                table = csv.writer(file, lineterminator="\n")
-                table.writerow(["program", "model", "kernel", "count", "microseconds"])
-                table.writerows(["kiln", case, name, f"{count:.2f}", f"{microseconds:.1f}"] for count, microseconds, name in kernels)
-            setting.note(f"{case}: {sum(one[1] for one in kernels) / 1e3:.2f} ms of kernels a step")
-            for count, microseconds, name in kernels[:20]:
-                setting.note(f"{microseconds:9.1f} us a step, {count:g} times: {name[:90]}")
+        kernels = kernels_of_a_step(totals.read_text(), checks)
+        with (setting.folder("tables") / f"kernels-{case}.csv").open("w", newline="") as file:
+            table = csv.writer(file, lineterminator="\n")
+            table.writerow(["program", "model", "kernel", "count", "microseconds"])
+            table.writerows(["kiln", case, name, f"{count:.2f}", f"{microseconds:.1f}"] for count, microseconds, name in kernels)
+        setting.note(f"{case}: {sum(microseconds for _, microseconds, _ in kernels) / 1e3:.2f} ms of kernels a step")
+        for count, microseconds, name in kernels[:20]:
+            setting.note(f"{microseconds:9.1f} us a step, {count:g} times: {name[:90]}")
         checks.done()
 
     return part
+
+
+def kernels_of_a_step(totals, checks):
+    """The number, microseconds and name of each kernel of one step, the longest first, from what kernels.cpp wrote of all steps."""
+    lines = [line.split("\t", 2) for line in totals.splitlines()]
+    for count, _, name in lines:
+        checks.that(count != "fault", f"CUPTI: {name}")
+    found = [(int(count), int(nanoseconds) / 1e3, name) for count, nanoseconds, name in lines if count != "fault"]
+    # There is one a step if the program trains with kiln's own kernels, and none if NVRTC failed.
+    steps = next((count for count, _, name in found if name == "loss_forward"), 0)
+    checks.that(steps > 0, "no loss_forward among the kernels: kiln's own were not used")
+    if not steps:
+        checks.done()
+    return sorted(((count / steps, microseconds / steps, name) for count, microseconds, name in found), key=lambda kernel: -kernel[1])
 
 
 def traced_by(setting):

@@ -307,7 +307,6 @@ fn columns_of_commands(runs: &[&TableSource]) -> Vec<ColumnMetric> {
 
 /// The columns of `--metric`, else those that rank runs of commands.
 fn columns(args: &Args, runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop> {
-    let commands = commands_of(runs);
     if args.metric.is_empty() {
         let columns = columns_of_commands(runs);
         if columns.is_empty() && args.asked.fail_on.contains(&Reason::of_columns()) {
@@ -317,6 +316,7 @@ fn columns(args: &Args, runs: &[&TableSource]) -> Result<Vec<ColumnMetric>, Stop
         }
         return Ok(columns);
     }
+    let commands = commands_of(runs);
     let mut columns: Vec<ColumnMetric> = Vec::new();
     for text in &args.metric {
         let (name, told) = match text.split_once(':') {

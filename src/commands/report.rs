@@ -185,17 +185,17 @@ fn write_summary(source: &TableSource, args: &Args) -> Result<(), Stop> {
     );
     folder.write(&path, text.as_bytes()).map_err(|error| {
         let elsewhere = "copy the run's folder and name the copy";
-        failed_unless(&path, &error, elsewhere)
+        cannot_write(&path, &error, elsewhere)
     })?;
     tell(&format!("wrote {}", path.display()), args)
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Stop {
-    failed_unless(path, error, "name another place")
+    cannot_write(path, error, "name another place")
 }
 
 /// `elsewhere` is what to try where nothing may be written.
-fn failed_unless(path: &Path, error: &std::io::Error, elsewhere: &str) -> Stop {
+fn cannot_write(path: &Path, error: &std::io::Error, elsewhere: &str) -> Stop {
     let has_folder = path
         .parent()
         .is_none_or(|folder| folder == Path::new("") || folder.is_dir());

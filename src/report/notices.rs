@@ -12,7 +12,7 @@ use kiln_core::{
 use super::{
     batch_choice,
     diagnosis::RuleFinding,
-    points::{DEVICES, Point, pieces, points},
+    points::{DEVICES, Point, pieces, points, sweeps_devices},
     rates::Rates,
     steps_and_samples,
 };
@@ -207,7 +207,7 @@ fn not_comparable(rows: &[&TrialRow], axes: &[String]) -> Option<String> {
     let varies_on_purpose =
         |its_axes: &[&str]| axes.iter().any(|axis| its_axes.contains(&axis.as_str()));
     let mut differing: Vec<String> = Vec::new();
-    if !varies_on_purpose(DEVICES) {
+    if !sweeps_devices(axes) {
         differing.extend(different_devices(rows));
     }
     for (name, its_axes, cell) in EQUAL {
@@ -231,8 +231,7 @@ fn other_devices(points: &[Point<'_>], axes: &[String]) -> Option<String> {
     let completed: Vec<&TrialRow> = rows
         .filter(|row| row.outcome == Outcome::Completed && row.trial_seconds.is_some())
         .collect();
-    let is_on_purpose = axes.iter().any(|axis| DEVICES.contains(&axis.as_str()));
-    let differing = different_devices(&completed).filter(|_| !is_on_purpose)?;
+    let differing = different_devices(&completed).filter(|_| !sweeps_devices(axes))?;
     Some(format!(
         "seconds are not comparable across all rows: they differ in {differing}"
     ))

@@ -138,6 +138,11 @@ pub(super) fn lengths_differ(axes: &[String]) -> bool {
 /// Speed of a row; higher is faster.
 pub(super) type Speed = fn(&TrialRow) -> Option<f64>;
 
+/// Whether one of these axes chooses devices.
+pub(super) fn sweeps_devices(axes: &[String]) -> bool {
+    axes.iter().any(|axis| DEVICES.contains(&axis.as_str()))
+}
+
 /// Axes that choose devices.
 pub(super) const DEVICES: &[&str] = &["run.devices", "run.devices_per_trial"];
 /// Tokens per second, with the unit.

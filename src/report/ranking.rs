@@ -14,7 +14,7 @@ use super::{
     compare::ColumnMetric,
     layout::significant,
     objective::{Objective, RankedBy, words},
-    points::{DEVICES, Point, SAMPLES, Speed, Statistic, TOKENS, points, speed},
+    points::{Point, SAMPLES, Speed, Statistic, TOKENS, points, speed, sweeps_devices},
     rates::{Blocks, Doubt, Rates, Scale, order},
 };
 
@@ -282,10 +282,7 @@ impl<'a> Ranking<'a> {
     /// if devices are swept, or what is learned ranks.
     fn of_devices(&self, best: &Point<'_>, next: &Point<'_>) -> Option<String> {
         if matches!(self.objective.by, RankedBy::Metric(metric, _) if is_learned(metric))
-            || self
-                .axes
-                .iter()
-                .any(|axis| DEVICES.contains(&axis.as_str()))
+            || sweeps_devices(self.axes)
         {
             return None;
         }

@@ -179,18 +179,17 @@ fn has_attempts(folder: &RunFolder) -> bool {
 
 /// The texts that are not those which the run last read, in words.
 fn other_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
-    let differs = |(kind, now): (&String, &String)| {
-        let mut launches = file.launches.iter().rev();
-        let then = launches.find_map(|launch| launch.data_sha256.get(kind))?;
-        (then != now).then(|| {
+    let last = file.launches.last();
+    let others = last.into_iter().flat_map(|launch| launch.other_data(here));
+    others
+        .map(|(kind, then, now)| {
             format!(
                 "the data of `data.kind` {kind} has sha256 {}, and had {}",
                 short_hash(now),
                 short_hash(then)
             )
         })
-    };
-    here.iter().filter_map(differs).collect()
+        .collect()
 }
 
 /// The answer where a run measured other programs or other data: a finished run is left as it is.

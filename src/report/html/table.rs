@@ -355,7 +355,7 @@ impl PointTable {
     }
 }
 
-/// What the commands of these runs say of themselves, each once.
+/// The metrics of the commands of these runs, without repetition.
 fn metrics_of_commands(rankings: &[Ranking<'_>]) -> Vec<Metric> {
     let mut found: Vec<Metric> = Vec::new();
     for metric in rankings.iter().flat_map(Ranking::metrics_of_command) {

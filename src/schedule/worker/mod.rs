@@ -329,8 +329,8 @@ pub(super) fn changed_programs(
 /// How the programs and data of a launch differ from those that the run began with; empty if they do
 /// not.
 pub(super) fn other_content(first: &Launch, here: &Launch) -> Vec<String> {
-    let data = first.data_sha256.iter();
-    let data = data.filter_map(|(kind, then)| other(kind, then, here.data_sha256.get(kind)?));
+    let data = first.other_data(&here.data_sha256);
+    let data = data.filter_map(|(kind, then, now)| other(kind, then, now));
     let programs = other_programs(&first.versions, &here.versions);
     programs.into_iter().chain(data).collect()
 }

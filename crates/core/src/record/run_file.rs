@@ -196,6 +196,17 @@ impl Launch {
         let id = self.host_id.as_ref().or(self.machine_id.as_ref());
         id.unwrap_or(&self.anchor.boot_id)
     }
+
+    /// The texts that this launch read and whose content is another one here: the data kind, the
+    /// hash of this launch, and that of here.
+    pub fn other_data<'a>(
+        &'a self,
+        here: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = (&'a String, &'a String, &'a String)> {
+        let both = self.data_sha256.iter();
+        let both = both.filter_map(|(kind, then)| Some((kind, then, here.get(kind)?)));
+        both.filter(|(_, then, now)| then != now)
+    }
 }
 
 impl RunFile {

@@ -128,7 +128,7 @@ pub(crate) struct ParameterGroup {
     pub(crate) steps: Vec<Tensor>,
 }
 
-/// What the device knows of an update, each one f32 there.
+/// Numbers of an update that are on the device and that the host does not read: tensors of one f32.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OnDevice<'a> {
     /// By what the update divides the gradients, in place.

@@ -3,7 +3,6 @@
 #include <ucontext.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 

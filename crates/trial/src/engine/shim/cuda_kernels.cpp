@@ -341,6 +341,12 @@ std::tuple<Tensor, Tensor> gelu_backward(const Tensor &gradient, const Tensor &x
 // A block has some rows, and a thread four numbers of each.
 constexpr int64_t MOST_THREADS = 1024;
 
+// Threads of a block and blocks for the rows of x [.., width].
+std::pair<int64_t, int64_t> threads_and_blocks(const Tensor &x, at::ScalarType kind) {
+  auto width = x.size(-1), threads = threads_for(width / FOUR, MOST_THREADS);
+  return {threads, std::min(x.numel() / width, blocks_at_a_time(kernels_of(x, kind), threads))};
+}
+
 bool has_layer_norm(const Tensor &x, const Tensor &gain, const Tensor &shift, at::ScalarType kind) {
   auto is_plain = [](const Tensor &tensor) {
     return tensor.scalar_type() == at::kFloat && tensor.is_contiguous() && (uintptr_t)tensor.const_data_ptr() % 16 == 0;
@@ -355,7 +361,7 @@ LayerNorm layer_norm(const Tensor &x, const Tensor &branch, const Tensor &gain, 
   auto added = branch.defined() ? beginning_whole(branch.contiguous()) : branch;
   auto sum = branch.defined() ? at::empty_like(x) : Tensor();
   auto out = at::empty_like(x, x.options().dtype(kind)), mean = numbers_of(x, rows), inverse = numbers_of(x, rows);
-  auto threads = threads_for(width / FOUR, MOST_THREADS), blocks = std::min(rows, blocks_at_a_time(kernels_of(x, kind), threads));
+  auto [threads, blocks] = threads_and_blocks(x, kind);
   start(Kernel::layer_norm_forward, kind, x, blocks, 1, threads, x, added, gain, shift, (int)rows, (int)width, (float)epsilon, sum, out, mean,
         inverse);
   return {sum.defined() ? sum : x, mean, inverse, out};
@@ -366,12 +372,12 @@ LayerNormGradients layer_norm_backward(const Tensor &of_output, const LayerNorm 
   auto width = x.size(-1), rows = x.numel() / width;
   auto gradient = beginning_whole(of_output);
   auto kind = gradient.scalar_type();
-  auto threads = threads_for(width / FOUR, MOST_THREADS), blocks = std::min(rows, blocks_at_a_time(kernels_of(x, kind), threads));
+  auto [threads, blocks] = threads_and_blocks(x, kind);
   auto all = narrowed ? 3 : 2;
   auto of_sum = at::empty_like(x), rounded = narrowed ? at::empty_like(gradient) : Tensor(), parts = numbers_of(x, blocks * all * width);
   auto other = added.defined() ? beginning_whole(as_kind(added, at::kFloat).contiguous()) : added;
-  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads, gradient, x, other, norm.mean, norm.inverse, gain,
-        (int)rows, (int)width, of_sum, rounded, parts);
+  start(Kernel::layer_norm_backward, kind, x, blocks, 1, threads, gradient, x, other, norm.mean, norm.inverse, gain, (int)rows, (int)width, of_sum,
+        rounded, parts);
   auto sums = at::empty({all, width}, x.options());
   constexpr int64_t COLUMNS = 32;  // of a block, as in kernels.cu
   start(Kernel::sums_of_parts, kind, x, (all * width + COLUMNS - 1) / COLUMNS, 1, COLUMNS * COLUMNS, parts, (int)blocks, (int)(all * width), sums);

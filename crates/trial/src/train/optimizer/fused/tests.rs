@@ -651,11 +651,20 @@ fn the_clip_norm_is_the_global_norm() {
     }
 }
 
-/// An update that divides the gradients is that of gradients divided before; none is made, and the
-/// gradients stay, where it is skipped.
+/// An update that divides the gradients is that of gradients divided before; none is made where it
+/// is skipped.
 #[test]
 fn every_optimizer_divides_the_gradients_first() {
     type Update = fn(&ParameterGroup, OnDevice<'_>) -> Result<(), TrialError>;
+    fn with_momentum(momentum: f64) -> Sgd<'static> {
+        Sgd {
+            learning_rate: LearningRate::Number(0.1),
+            momentum,
+            nesterov: momentum != 0.0,
+            weight_decay: 0.01,
+            first_step: false,
+        }
+    }
     let updates: [(&str, Update); 4] = [
         ("adamw", |group, known| {
             let settings = AdamW {
@@ -667,25 +676,9 @@ fn every_optimizer_divides_the_gradients_first() {
             };
             adamw(group, settings, known)
         }),
-        ("sgd", |group, known| {
-            let settings = Sgd {
-                learning_rate: LearningRate::Number(0.1),
-                momentum: 0.0,
-                nesterov: false,
-                weight_decay: 0.01,
-                first_step: false,
-            };
-            sgd(group, settings, known)
-        }),
+        ("sgd", |group, known| sgd(group, with_momentum(0.0), known)),
         ("sgd with momentum", |group, known| {
-            let settings = Sgd {
-                learning_rate: LearningRate::Number(0.1),
-                momentum: 0.9,
-                nesterov: true,
-                weight_decay: 0.01,
-                first_step: false,
-            };
-            sgd(group, settings, known)
+            sgd(group, with_momentum(0.9), known)
         }),
         ("adafactor", |group, known| {
             adafactor(group, ADAFACTOR, known)
@@ -718,7 +711,6 @@ fn every_optimizer_divides_the_gradients_first() {
             let [found, expected] =
                 [&together, &apart].map(|group| group.parameters[0].to_kind(tch::Kind::Float));
             let (relative, absolute) = match kind {
-                // Adafactor's gradients are divided by libtorch's loop, the others' by their own.
                 tch::Kind::Float => (0.0, 0.0),
                 // Divided gradients are rounded in between, or not.
                 _ => (1e-2, 1e-2),
