@@ -282,6 +282,18 @@ fn a_stop_now_interrupts_what_runs_and_the_same_command_goes_on() {
     let mut worker = kiln(&place, &["worker", "x"], "locks").spawn().unwrap();
     wait_until("a trial runs", || !place.processes().is_empty());
     assert_eq!(tickets(&place), states(&[("open", 2), ("taken", 1)]));
+    // Beside an older run, which nobody works on, it is refused as well.
+    let older = place.path("results/x/20000101T000000Z-0000000");
+    fs::create_dir(&older).unwrap();
+    for file in ["run.json", "experiment.yaml"] {
+        fs::copy(place.latest().join(file), older.join(file)).unwrap();
+    }
+    for runs in [&["x~1", "x"][..], &["x"]] {
+        let refused = end(&place, &[&["rm", "--yes"], runs].concat());
+        let told = refused.stderr.contains("workers have tickets of this run");
+        assert!(refused.status == Some(2) && told, "{refused:?}");
+    }
+    fs::remove_dir_all(&older).unwrap();
     let stop = end(&place, &["stop", "x", "--now"]);
     assert!(stop.stdout.contains("1 ticket is given back"), "{stop:?}");
     assert_eq!(worker.wait().unwrap().code(), Some(130));

@@ -229,9 +229,11 @@ fn output(child: &mut Command) -> io::Result<Output> {
             ));
         });
     };
-    let shown = thread::Builder::new()
-        .name("stderr".to_owned())
-        .spawn(show)?;
+    let shown = thread::Builder::new().name("stderr".to_owned()).spawn(show);
+    let shown = shown.inspect_err(|_| {
+        let _ = child.kill();
+        let _ = child.wait();
+    })?;
     let ended = child.wait_with_output();
     // The thread ends with the stream.
     let _ = shown.join();

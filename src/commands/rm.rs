@@ -46,6 +46,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
     // Nothing is removed before every run was found removable.
     let mut locks: HashMap<PathBuf, Option<Lock>> = HashMap::new();
     for run in &doomed {
+        refuse_worked_on(run)?;
         let experiment = run.path().parent().unwrap_or(Path::new("")).to_owned();
         if !matches!(locks.get(&experiment), Some(Some(_))) {
             locks.insert(experiment, unused(run)?);
@@ -77,7 +78,21 @@ fn shown(run: &RunFolder) -> String {
     short.unwrap_or(path).display().to_string()
 }
 
-/// Refuses a run that is in use. The lock keeps it from being resumed meanwhile; an older run than
+/// Refuses a run of which workers have tickets: they hold no lock.
+fn refuse_worked_on(run: &RunFolder) -> Result<(), Stop> {
+    let queue = TicketQueue::of(run);
+    let taken = queue.map_or(0, |queue| queue.counts().unwrap_or_default().taken);
+    match taken {
+        0 => Ok(()),
+        _ => Err(Stop::bad_input(format!(
+            "{}: workers have tickets of this run; `kiln stop RUN --now` stops them, and `kiln \
+             wait RUN` takes back what dead ones have",
+            shown(run)
+        ))),
+    }
+}
+
+/// Refuses a run that is running. The lock keeps it from being resumed meanwhile; an older run than
 /// the newest cannot be resumed, and needs none.
 fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     let refuse = |what: String| Stop::bad_input(format!("{}: {what}", shown(run)));
@@ -85,15 +100,6 @@ fn unused(run: &RunFolder) -> Result<Option<Lock>, Stop> {
     let (Some(results), Some(experiment)) = (above.parent(), above.file_name()) else {
         return Ok(None);
     };
-    if let Some(queue) = TicketQueue::of(run)
-        && queue.counts().unwrap_or_default().taken > 0
-    {
-        return Err(refuse(
-            "workers have tickets of this run; `kiln stop RUN --now` stops them, and `kiln wait RUN` \
-             takes back what dead ones have"
-                .to_owned(),
-        ));
-    }
     let experiment = experiment.to_string_lossy();
     let now = clock::utc_now().to_string();
     let lock = lock::lock(results, &experiment, std::process::id(), &now)

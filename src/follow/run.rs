@@ -13,7 +13,10 @@ use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
     plan::{Outcome, TrialId},
-    record::{RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, launch_folder},
+    record::{
+        RunFile, RunFolder, TicketQueue, TicketState, attempt::attempts, launch_folder,
+        trials::is_axis,
+    },
     spec,
 };
 use serde_json::Value;
@@ -417,7 +420,7 @@ impl RunFollower {
     /// Key and value of each axis, in file order.
     fn axes(&self, attempt: &AttemptFollower) -> Vec<(String, String)> {
         let keys = self.trials_table.header().iter();
-        keys.filter(|column| column.contains('.'))
+        keys.filter(|column| is_axis(column))
             .filter_map(|key| Some((key.clone(), attempt.axis(key)?)))
             .collect()
     }

@@ -8,7 +8,7 @@ use std::{
     str::FromStr,
 };
 
-use kiln_core::{input, limits::SAMPLES_BYTES};
+use kiln_core::{input, limits::SAMPLES_BYTES, record::trials::is_axis};
 
 /// Longest row that is read, in bytes; a longer one is skipped.
 const LONGEST_ROW: usize = 1 << 20;
@@ -42,12 +42,12 @@ impl GrownRow<'_> {
         self.text(column)?.parse().ok()
     }
 
-    /// Key and value of each axis, in file order; its key has a dot.
+    /// Key and value of each axis, in file order.
     pub(super) fn axes(&self) -> Vec<(String, String)> {
         let mut axes: Vec<(usize, &String)> = self
             .columns
             .iter()
-            .filter(|(name, _)| name.contains('.'))
+            .filter(|(name, _)| is_axis(name))
             .map(|(name, place)| (*place, name))
             .collect();
         axes.sort_unstable();

@@ -71,10 +71,34 @@ pub(super) struct ChildEnded {
 /// If the program cannot be started, or kiln itself ended meanwhile.
 pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Running> {
     let mut child = command(start).spawn()?;
+    match listen(&mut child, start, events) {
+        Ok((ear, stdout, stderr)) => Ok(Running {
+            group: Pid::from_child(&child),
+            child,
+            ear,
+            stdout,
+            stderr,
+        }),
+        Err(error) => {
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+/// What listens to a child: its listener, and the threads of its output.
+type Listening = (ChildListener, JoinHandle<()>, JoinHandle<String>);
+
+/// Starts the threads of a child.
+///
+/// # Errors
+/// The system has no more threads.
+fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::Result<Listening> {
     let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
         return Err(io::Error::other("the pipes of a new child are missing"));
     };
-    let group = Pid::from_child(&child);
+    let group = Pid::from_child(child);
     let ear = ChildListener::new(child.id(), start.program.kind.is_relay());
     let (listening, kept_in) = (ear.clone(), start.folder.join("stderr.txt"));
     let (token, window_events) = (start.token, events.clone());
@@ -91,13 +115,7 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
         ) {}
         let _ = events.send(Event::Ended(token));
     })?;
-    Ok(Running {
-        child,
-        group,
-        ear,
-        stdout,
-        stderr,
-    })
+    Ok((ear, stdout, stderr))
 }
 
 fn thread<T: Send + 'static>(

@@ -267,9 +267,18 @@ impl RowSettings {
 
 /// Returns each text once, in the order of the devices; `None` if there is none.
 fn joined(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> &String) -> Option<String> {
+    each_once(devices.iter().map(|device| text(device).as_str()))
+}
+
+/// The same for values that may be unknown.
+fn joined_known(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> Option<&str>) -> Option<String> {
+    each_once(devices.iter().filter_map(text))
+}
+
+fn each_once<'a>(texts: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut found: Vec<&str> = Vec::new();
-    for text in devices.iter().map(text) {
-        if !found.contains(&text.as_str()) {
+    for text in texts {
+        if !found.contains(&text) {
             found.push(text);
         }
     }
@@ -283,13 +292,6 @@ fn device_name(facts: &AttemptFacts) -> Option<String> {
     joined(facts.devices, |device| &device.name)
         .or_else(said)
         .or_else(|| facts.cpu_name.map(str::to_owned))
-}
-
-/// The same for values that may be unknown.
-fn joined_known(devices: &[LeasedGpu], text: fn(&LeasedGpu) -> Option<&str>) -> Option<String> {
-    let mut found: Vec<&str> = devices.iter().filter_map(text).collect();
-    found.dedup();
-    (!found.is_empty()).then(|| found.join(DEVICE_SEPARATOR))
 }
 
 fn no_peak(facts: &AttemptFacts) -> String {

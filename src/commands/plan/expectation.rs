@@ -10,7 +10,7 @@ use std::{
 use kiln_core::{
     plan::{Outcome, Plan, Trial, TrialId},
     record::{DEVICE_SEPARATOR, RunFile, RunFolder, TrialRow, TrialTable},
-    spec::{Optimizer, Precision},
+    spec::Precision,
     units::{Bytes, Seconds, counted},
 };
 use kiln_hardware::host;
@@ -251,10 +251,7 @@ fn least_memory(trial: &Trial) -> Option<u64> {
         Precision::Bf16 => 2,
         _ => 4,
     };
-    let moments = match trial.train.optimizer {
-        Optimizer::Adamw { .. } => 2,
-        Optimizer::Sgd { momentum, .. } if momentum > 0.0 => 1,
-        _ => 0,
-    };
-    trial.parameters?.checked_mul(number * (2 + moments))
+    trial
+        .parameters?
+        .checked_mul(number * (2 + trial.train.optimizer.moments()))
 }

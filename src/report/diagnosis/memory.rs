@@ -170,7 +170,8 @@ fn smaller(case: &TrialContext<'_>) -> Next {
                 .map_or(1024.0, |flops| (flops as f64 / 2.0).cbrt().round());
             Next::new().set("model.size", (size / 2.0).max(1.0) as u64)
         }
-        (true, 1) => Next::new().set("train.optimizer.kind", "adafactor"),
+        // A table of other origin may have no number there.
+        (true, 0 | 1) => Next::new().set("train.optimizer.kind", "adafactor"),
         (true, batch) => {
             let half = batch / 2;
             let passes = (row.grad_accumulation.saturating_mul(batch) / half).max(1);

@@ -379,6 +379,20 @@ fn memory_that_runs_out_after_an_hour_grew() {
 }
 
 #[test]
+fn an_oom_without_a_batch_has_a_remedy_too() {
+    let row = TrialRow {
+        outcome: Outcome::Oom,
+        batch_size: 0,
+        steps: Some(0),
+        samples_per_second: None,
+        allocated_slope_bytes_per_step: None,
+        ..good(1)
+    };
+    let found = only(row, "oom");
+    assert_eq!(found.next_yaml, "train: {optimizer: {kind: adafactor}}\n");
+}
+
+#[test]
 fn an_oom_names_the_largest_batch_that_fits() {
     let of = |id, batch: u64, outcome| TrialRow {
         outcome,

@@ -102,6 +102,8 @@ pub fn lock_file(path: &Path, who: &str) -> io::Result<Result<Lock, Holder>> {
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0)?;
+                // Where the holder before was read, the offset is behind its text.
+                file.rewind()?;
                 file.write_all(who.as_bytes())?;
                 return Ok(Ok(Lock { file }));
             }
@@ -171,8 +173,10 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
             drop(lock);
         });
-        assert!(lock_file(&path, "process 2 since today").unwrap().is_ok());
+        let lock = lock_file(&path, "process 2 since today").unwrap();
+        assert!(lock.is_ok());
         child.join().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "process 2 since today");
     }
 
     #[test]

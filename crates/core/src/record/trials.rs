@@ -192,19 +192,11 @@ impl TrialWriter {
         self.table.append(&cells)
     }
 
-    /// Appends one row and waits until it is on the disk.
-    ///
-    /// # Errors
-    /// As [`TrialWriter::append`], and when the disk reports an error.
-    pub fn append_synced(&mut self, row: &TableRow) -> Result<(), TableError> {
-        self.append(row)?;
-        self.table.sync()
-    }
-
     /// Appends lines of [`TrialWriter::line`] in one write and waits until they are on the disk.
     ///
     /// # Errors
-    /// As [`TrialWriter::append_synced`]; then none of them, all, or all for now are in the file.
+    /// The write fails, or the disk reports an error; then none of them, all, or all for now are in
+    /// the file.
     pub(super) fn append_lines(&mut self, lines: &[u8]) -> Result<(), TableError> {
         self.table.append_lines(lines)?;
         self.table.sync()
@@ -520,8 +512,8 @@ fn version_number(cell: &str) -> Option<u32> {
     cell.split('/').nth(1)?.parse().ok()
 }
 
-/// An axis is a dotted key, a fixed column never has a dot.
-fn is_axis(column: &str) -> bool {
+/// Whether a column of the table is an axis: a dotted key. A fixed column never has a dot.
+pub fn is_axis(column: &str) -> bool {
     column.contains('.') && !is_metric(column)
 }
 
