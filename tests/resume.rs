@@ -5,6 +5,7 @@ use std::{
     collections::HashMap,
     fs::{self, OpenOptions},
     io::Write,
+    path::Path,
 };
 
 use crate::{
@@ -252,6 +253,60 @@ fn a_changed_experiment_is_refused_key_by_key() {
     assert_eq!(whole_lines(&place), kept);
     assert_eq!(place.run("completes", &["--fresh"]).status, Some(0));
     assert_eq!((place.runs(), place.rows().len()), (2, 3));
+}
+
+/// Of several texts each counts, not the one that was read last.
+#[test]
+fn one_of_several_texts_with_another_content_is_refused_and_named() {
+    let place = Place::with("");
+    let write = |name: &str, text: &str| fs::write(place.path(name), text.repeat(400)).unwrap();
+    write("a.txt", "one text ");
+    write("b.txt", "second text ");
+    let experiment = "kiln: 1\nname: x\nmodel: {kind: mlp, d_model: 8, hidden: 16, context: 4, \
+                      seq_len: 16}\ndata: {kind: text, path: a.txt}\ntrain: {steps: 10}\nsweep: \
+                      {include: [{data.path: a.txt, train.batch_size: 1}, {data.path: b.txt, \
+                      train.batch_size: 2}]}\n";
+    fs::write(place.path("x.yaml"), experiment).unwrap();
+    let first = first_id(&place);
+    assert_eq!(place.run("completes", &["--only", &first]).status, Some(0));
+    let sums = |name: &str| {
+        let (sum, _) = kiln_data::files::sha256_of(&place.path(name), Path::new("")).unwrap();
+        format!("{}…", &sum[..12])
+    };
+    let (before, second) = (sums("a.txt"), sums("b.txt"));
+
+    write("a.txt", "another text ");
+    let refused = place.run("completes", &[]);
+    let told = format!("text has sha256 {}, and had {before}\n", sums("a.txt"));
+    assert!(
+        refused.status == Some(2)
+            && refused.stderr.contains(&told)
+            && !refused.stderr.contains(&second),
+        "{refused:?}"
+    );
+    // That both are one text now is a change too.
+    write("a.txt", "second text ");
+    let refused = place.run("completes", &[]);
+    let told = format!("text has sha256 {second}, and had {before}\n");
+    assert!(
+        refused.status == Some(2) && refused.stderr.contains(&told),
+        "{refused:?}"
+    );
+    // A text that is not there is not a changed one.
+    fs::remove_file(place.path("b.txt")).unwrap();
+    let absent = place.run("completes", &[]);
+    assert!(
+        absent.status == Some(3)
+            && absent
+                .stderr
+                .contains("`data.path` names b.txt, and there is no"),
+        "{absent:?}"
+    );
+
+    write("a.txt", "one text ");
+    write("b.txt", "second text ");
+    assert_eq!(place.run("completes", &[]).status, Some(0));
+    assert_eq!((place.rows().len(), place.runs()), (2, 1));
 }
 
 /// The same experiment, whose text has another content.

@@ -14,7 +14,7 @@ use kiln_core::{
         data::{Counts, DataFacts, PairCounts},
     },
     plan::{self, Plan, PlanProblem, Prober, Trial, search::Ask},
-    record::tables::TRIALS,
+    record::{run_file::joined_sums, tables::TRIALS},
     spec::{self, ExperimentRequest, Loaded, Location, Problem, Problems, expand_home},
 };
 use kiln_data::{
@@ -36,7 +36,7 @@ pub(super) struct Planned {
     pub(super) notes: Vec<String>,
     /// Counts of the prompts and responses that are read.
     pub(super) remarks: Vec<String>,
-    /// SHA-256 of each text that is read, by data kind.
+    /// `data_sha256` of a launch.
     pub(super) data: BTreeMap<String, String>,
 }
 
@@ -139,12 +139,13 @@ pub(super) fn plan_loaded(loaded: Loaded) -> Result<Planned, Stop> {
     if !faults.is_empty() {
         return Err(Stop::problems(placed(&loaded, &faults)));
     }
+    let data = finder.hashes();
     let lines = |found: RefCell<BTreeSet<String>>| found.into_inner().into_iter().collect();
     Ok(Planned {
         plan,
         notes: lines(finder.notes),
         remarks: lines(finder.remarks),
-        data: finder.hashes.into_inner(),
+        data,
         loaded,
     })
 }
@@ -285,7 +286,9 @@ pub(super) struct FactFinder {
     cache: Option<PathBuf>,
     notes: RefCell<BTreeSet<String>>,
     remarks: RefCell<BTreeSet<String>>,
-    hashes: RefCell<BTreeMap<String, String>>,
+    hashes: RefCell<BTreeMap<String, BTreeSet<String>>>,
+    /// Kinds of which some data are not here.
+    incomplete: RefCell<BTreeSet<String>>,
 }
 
 impl FactFinder {
@@ -302,6 +305,7 @@ impl FactFinder {
             notes: RefCell::default(),
             remarks: RefCell::default(),
             hashes: RefCell::default(),
+            incomplete: RefCell::default(),
         }
     }
 
@@ -310,9 +314,16 @@ impl FactFinder {
         self.notes.borrow().iter().cloned().collect()
     }
 
-    /// SHA-256 of each requested text, by data kind.
+    /// SHA-256 of the requested data, by the data kinds of which all are here.
     pub(super) fn hashes(&self) -> BTreeMap<String, String> {
-        self.hashes.borrow().clone()
+        let (hashes, incomplete) = (self.hashes.borrow(), self.incomplete.borrow());
+        let whole = hashes
+            .iter()
+            .filter(|(kind, _)| !incomplete.contains(*kind));
+        let joined = |sums: &BTreeSet<String>| joined_sums(sums.iter().map(String::as_str));
+        whole
+            .map(|(kind, sums)| (kind.clone(), joined(sums)))
+            .collect()
     }
 
     /// Returns the prompts of `train.sample` that the vocabularies cannot encode, each with its
@@ -355,15 +366,16 @@ impl FactFinder {
         match found {
             Ok(found) => {
                 if let Some(facts) = &found {
-                    self.hashes
-                        .borrow_mut()
-                        .insert(data.kind().to_owned(), facts.sha256.clone());
+                    let mut hashes = self.hashes.borrow_mut();
+                    let of_kind = hashes.entry(data.kind().to_owned()).or_default();
+                    of_kind.insert(facts.sha256.clone());
                     self.remarks.borrow_mut().extend(about_pairs(data, facts));
                 }
                 found
             }
             Err(error) => {
                 self.notes.borrow_mut().insert(error.to_string());
+                self.incomplete.borrow_mut().insert(data.kind().to_owned());
                 None
             }
         }

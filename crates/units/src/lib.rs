@@ -29,14 +29,17 @@ pub fn listed(names: &[String], separator: &str) -> String {
     text
 }
 
-/// The first digits of a hash: `5c7710aa3e9d…`; any other text as it is.
+/// The first digits of a hash, or of each of several that commas separate: `5c7710aa3e9d…`; any
+/// other text as it is.
 pub fn short_hash(text: &str) -> String {
     const DIGITS: usize = 12;
-    let is_hash = text.len() >= 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match is_hash {
-        true => format!("{}…", &text[..DIGITS]),
-        false => text.to_owned(),
+    let is_hash = |one: &str| one.len() >= 40 && one.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hashes: Vec<&str> = text.split(", ").collect();
+    if !hashes.iter().all(|one| is_hash(one)) {
+        return text.to_owned();
     }
+    let short = hashes.iter().map(|one| format!("{}…", &one[..DIGITS]));
+    short.collect::<Vec<_>>().join(", ")
 }
 
 /// `1 trial`, `2 trials`.

@@ -1,12 +1,20 @@
 //! `run.json`: the launches of a run, their machine and their code. In: collected facts. Out: a
 //! file, always complete (a temporary file, then a rename).
 
-use std::{collections::BTreeMap, fmt, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::Path,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{RunFolder, preflight::Check, programs::ProgramRecord};
+use super::{
+    RunFolder,
+    preflight::Check,
+    programs::{Git, ProgramRecord},
+};
 use crate::{
     folder::write_whole,
     input,
@@ -107,7 +115,9 @@ pub struct Launch {
     pub programs: BTreeMap<String, ProgramRecord>,
     /// Allow-listed environment variables that were set.
     pub environment: BTreeMap<String, String>,
-    /// SHA-256 of the uncompressed bytes of each text that is read, by data kind.
+    /// SHA-256 of the data that is read, by data kind: of the uncompressed bytes of texts and tables,
+    /// of names and lengths for folders of images. Several of one kind are joined ([`joined_sums`]);
+    /// runs older than that have the last of them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub data_sha256: BTreeMap<String, String>,
     /// Keys that changed since the previous launch, and may change: dotted key to new value.
@@ -158,14 +168,6 @@ pub struct Versions {
     pub trial_program_sha256: Option<String>,
 }
 
-/// The state of the source tree in which kiln was started.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Git {
-    pub commit: String,
-    /// Whether tracked files differed from the commit.
-    pub dirty: bool,
-}
-
 /// The end of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchEnded {
@@ -197,16 +199,34 @@ impl Launch {
         id.unwrap_or(&self.anchor.boot_id)
     }
 
-    /// The texts that this launch read and whose content is another one here: the data kind, the
-    /// hash of this launch, and that of here.
+    /// The data that this launch read and that are not there any more: the data kind, the sums of
+    /// this launch that are missing here, and those of here that are new, joined.
     pub fn other_data<'a>(
         &'a self,
         here: &'a BTreeMap<String, String>,
-    ) -> impl Iterator<Item = (&'a String, &'a String, &'a String)> {
-        let both = self.data_sha256.iter();
-        let both = both.filter_map(|(kind, then)| Some((kind, then, here.get(kind)?)));
-        both.filter(|(_, then, now)| then != now)
+    ) -> impl Iterator<Item = (&'a str, String, String)> {
+        self.data_sha256.iter().filter_map(|(kind, then)| {
+            let (then, now) = (sums(then), sums(here.get(kind)?));
+            let missing: BTreeSet<&str> = then.difference(&now).copied().collect();
+            let new: BTreeSet<&str> = now.difference(&then).copied().collect();
+            // Where two data have become one, nothing is new.
+            let new = if new.is_empty() { now } else { new };
+            (!missing.is_empty()).then(|| (kind.as_str(), joined_sums(missing), joined_sums(new)))
+        })
     }
+}
+
+const BETWEEN_SUMS: &str = ", ";
+
+/// The sums of several data of one kind in one text; [`sums`] separates them.
+pub fn joined_sums<'a>(sums: impl IntoIterator<Item = &'a str>) -> String {
+    let sums: Vec<&str> = sums.into_iter().collect();
+    sums.join(BETWEEN_SUMS)
+}
+
+/// The sums that a value of `data_sha256` has.
+pub fn sums(joined: &str) -> BTreeSet<&str> {
+    joined.split(BETWEEN_SUMS).collect()
 }
 
 impl RunFile {
