@@ -52,6 +52,15 @@ def without_tests(text):
         text = text[: found.start()] + re.sub(r"[^\n]", " ", text[found.start(): cut]) + text[cut:]
     return text
 
+def test_modules(folder):
+    """Files of modules that are compiled only for tests, whatever their names."""
+    found = set()
+    for path in folder.rglob("*.rs"):
+        for name in re.findall(r"#\[cfg\(test\)\]\s*(?:pub(?:\([^)]*\))?\s+)?mod\s+(\w+);", path.read_text()):
+            own = path.parent if path.stem in ("mod", "lib", "main") else path.with_suffix("")
+            found.update((own / f"{name}.rs", own / name / "mod.rs"))
+    return found
+
 def is_test(path):
     return path.stem in ("tests", "published") or path.stem.endswith("_tests") or "tests" in path.parts
 
@@ -118,7 +127,7 @@ def imports(file, by_module):
         parts = list(path)
         if parts[0] == "crate":
             at, parts = [], parts[1:]
-        elif parts[0] not in ("super", "self"):
+        elif parts[0] not in ("super", "self") and (*at, parts[0]) not in by_module:
             continue
         while parts and parts[0] in ("super", "self"):
             if parts[0] == "super" and at:
@@ -161,11 +170,12 @@ def circles(files):
     return found
 
 def main():
+    only_tests = {path for folder in PACKAGES.values() for path in test_modules(ROOT / folder)}
     files = [
         File(package, path)
         for package, folder in PACKAGES.items()
         for path in sorted((ROOT / folder).rglob("*.rs"))
-        if not is_test(path.relative_to(ROOT))
+        if not is_test(path.relative_to(ROOT)) and path not in only_tests
     ]
     names = {}
     for file in files:

@@ -2,9 +2,10 @@
 //! journey (`docs/design.md`). Between packages the compiler holds it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 /// Module, and what it may import besides itself.
@@ -84,6 +85,50 @@ fn every_module_imports_only_what_lies_before_it() {
         .flat_map(|(folder, table)| faults(folder, table))
         .collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Within a folder too: no two files of a package need each other.
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let ended = Command::new("python3")
+        .args(["scripts/house.py", "--circles"])
+        .output()
+        .unwrap();
+    let circles = String::from_utf8_lossy(&ended.stdout);
+    assert!(ended.status.success() && circles.is_empty(), "{circles}");
+}
+
+#[test]
+fn what_each_dependency_is_for_is_said() {
+    let page = fs::read_to_string("docs/dependencies.md").unwrap();
+    let said: HashSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next())
+        .flat_map(|crates| crates.split(", "))
+        .collect();
+    let mut files: Vec<PathBuf> = fs::read_dir("crates")
+        .unwrap()
+        .map(|entry| entry.unwrap().path().join("Cargo.toml"))
+        .collect();
+    files.push("Cargo.toml".into());
+    let mut silent = BTreeSet::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut is_list = false;
+        for line in text.lines() {
+            if line.starts_with('[') {
+                is_list = line.ends_with("dependencies]");
+            } else if let Some((name, _)) = line.split_once([' ', '.']).filter(|_| is_list)
+                && !name.starts_with('#')
+                && !name.starts_with("kiln-")
+                && !name.starts_with("fake-")
+                && !said.contains(name)
+            {
+                silent.insert(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "docs/dependencies.md lacks {silent:?}");
 }
 
 fn faults(folder: &str, table: &MayImport) -> Vec<String> {

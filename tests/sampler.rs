@@ -11,10 +11,8 @@ use kiln_core::{
     record::{SampleRow, Table, tables::SAMPLES},
 };
 use kiln_hardware::{
-    GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch, WindowSummary, costs, lost,
-    power_now_watts,
-    sampler::{EVERYTHING, GpuTick, SampledTick},
-    window::summarize,
+    EVERYTHING, GpuTick, GpuWatchdog, Nvml, ProcessList, Sampler, TrialReadings, Watch,
+    WindowSummary, costs, lost, power_now_watts, sampler::SampledTick, window::summarize,
 };
 
 use crate::{

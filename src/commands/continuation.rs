@@ -14,6 +14,7 @@ use kiln_core::{
         Checkpoints, ContinuedSettings, RunFile, RunFolder, TrainingSettings, TrialTable,
         attempt::{attempts, result},
         difference::Difference,
+        run_file::sums,
         run_folder,
     },
     spec::expand_home,
@@ -305,7 +306,7 @@ fn source_of<'a>(
         .map(|source| (compare(&source.settings), source))
         .collect();
     compared.sort_by_key(|(settings, _)| (settings.forbidden.len(), settings.allowed));
-    let place = below_here(run.path());
+    let place = runs::below_here(run.path());
     let place = place.display();
     let Some((best, source)) = compared.first() else {
         return Err(Stop::bad_input(format!("{place}: no trial")).into());
@@ -360,20 +361,11 @@ fn origin(run: &RunFolder, source: &Source) -> Result<Origin, Stop> {
         ))
     })?;
     Ok(Origin {
-        run: below_here(run.path()),
+        run: runs::below_here(run.path()),
         trial: source.trial.clone(),
         step: found.header.step,
         sha256,
     })
-}
-
-/// A path below the current folder, relative to it; any other path as it is.
-pub(super) fn below_here(path: &Path) -> PathBuf {
-    let here = std::env::current_dir().and_then(|here| here.canonicalize());
-    let below = here
-        .ok()
-        .and_then(|here| path.strip_prefix(here).map(Path::to_owned).ok());
-    below.unwrap_or_else(|| path.to_owned())
 }
 
 /// Refuses data whose content has changed since.
@@ -388,14 +380,16 @@ fn check_data(
         .filter_map(|attempt| result(&run.attempt(&source.trial, attempt)).ok())
         .find_map(|result| result.data_sha256);
     match (before, now.get(trial.data.kind())) {
-        (Some(before), Some(now)) if before != *now => Err(Stop::bad_input(format!(
-            "trial {} of {} was trained on other data: its SHA-256 was {before}, and that of \
+        (Some(before), Some(now)) if !sums(now).contains(before.as_str()) => {
+            Err(Stop::bad_input(format!(
+                "trial {} of {} was trained on other data: its SHA-256 was {before}, and that of \
              `{}` is {now}; restore the data, or start from the weights alone with \
              `train.initial_weights`",
-            source.trial,
-            run.path().display(),
-            trial.data.kind()
-        ))),
+                source.trial,
+                run.path().display(),
+                trial.data.kind()
+            )))
+        }
         _ => Ok(()),
     }
 }

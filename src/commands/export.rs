@@ -14,8 +14,9 @@ use kiln_core::{
 use serde_json::Value;
 
 use super::{
-    Status, Stop, model_child, print,
-    run::path_line,
+    Status, Stop,
+    launched::path_line,
+    model_child, print,
     trained::{self, find},
 };
 

@@ -25,7 +25,7 @@ use super::{
     Status, Stop, page_style, print, print_json, print_line,
     runs::{NamedRun, newest_first},
     sources::table_of,
-    workers,
+    tickets,
 };
 use crate::{output::table::TextTable, report};
 
@@ -276,9 +276,9 @@ fn line(experiment: &str, run: &RunFolder, is_newest: bool, holder: Option<&Hold
                 let tickets = counted(counts.taken, "ticket");
                 format!("workers have {tickets}{}", nodes(run, &queue))
             }),
-            workers::uncollected(if is_done { 0 } else { uncollected() }),
-            workers::held(counts),
-            workers::later(counts),
+            tickets::uncollected(if is_done { 0 } else { uncollected() }),
+            tickets::held(counts),
+            tickets::later(counts),
         ];
         let notes: Vec<String> = notes.into_iter().flatten().collect();
         line.note = (!notes.is_empty()).then(|| notes.join("; "));

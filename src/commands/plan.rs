@@ -23,12 +23,11 @@ use serde_json::{Map, Value};
 use self::expectation::Expectations;
 use super::{
     Status, Stop, continuation, initial_weights,
+    launched::slurm_in_words,
     machine::nvml_library,
     note,
     planned::{Planned, plan_file},
-    print, print_json,
-    run::slurm_in_words,
-    same_name, warning,
+    print, print_json, same_name, warning,
 };
 use crate::schedule::{self, Foretold, Instruments, WantedTrials};
 

@@ -17,11 +17,11 @@ use super::{
     Status, Stop,
     compare::{CompareOptions as Comparing, compare_and_print, compare_and_tell, surer},
     continuation,
+    launched::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
     planned::plan_loaded,
-    run::{Launched, PlannedFile, dry_run, instruments_for, start_with, status},
     sources::{TableSource, is_of_revision, of_folder, source, table_of},
 };
 use crate::{

@@ -11,11 +11,11 @@ use kiln_core::{
 
 use super::{
     Status, Stop, continuation,
+    launched::{Launched, PlannedFile, start},
     launching::{Launching, stopped},
     machine::trial_program,
     note,
     planned::{Planned, plan_file, plan_loaded},
-    run::{Launched, PlannedFile, start},
     sources::{TableSource, is_of_revision, of_folder, source},
 };
 use crate::schedule::{LaunchEnd, LaunchReport, Selection};

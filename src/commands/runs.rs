@@ -261,6 +261,15 @@ pub(super) fn run_folder(named: &str, results: &Path) -> Result<RunFolder, Stop>
     Ok(run.clone())
 }
 
+/// A path below the current folder, relative to it; any other path as it is.
+pub(super) fn below_here(path: &Path) -> PathBuf {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    let below = here
+        .ok()
+        .and_then(|here| path.strip_prefix(here).map(Path::to_owned).ok());
+    below.unwrap_or_else(|| path.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

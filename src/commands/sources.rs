@@ -14,7 +14,7 @@ use kiln_core::{
 };
 use serde_json::Value;
 
-use super::{Stop, note, runs, workers};
+use super::{Stop, note, runs, tickets};
 use crate::{
     git,
     report::{Subject, complete_experiment, packages_file},
@@ -130,7 +130,7 @@ fn tell_uncollected(path: &Path) {
     };
     match collect::uncollected(&folder) {
         Ok(rows) => {
-            if let Some(told) = workers::uncollected(rows) {
+            if let Some(told) = tickets::uncollected(rows) {
                 let (path, run) = (path.display(), folder.path().display());
                 note(&format!(
                     "{path}: {told}; `kiln wait {run} --once` collects them"
@@ -140,7 +140,7 @@ fn tell_uncollected(path: &Path) {
         Err(error) => note(&format!("rows of workers cannot be read: {error}")),
     }
     let counts = TicketQueue::of(&folder).and_then(|queue| queue.counts().ok());
-    let told = counts.map(|counts| [workers::held(counts), workers::later(counts)]);
+    let told = counts.map(|counts| [tickets::held(counts), tickets::later(counts)]);
     for told in told.into_iter().flatten().flatten() {
         note(&format!("{}: {told}", path.display()));
     }

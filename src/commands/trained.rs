@@ -20,7 +20,7 @@ use kiln_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Stop, continuation::below_here, note, sources::table_of};
+use super::{Stop, note, runs::below_here, sources::table_of};
 
 /// The file of a checkpoint that holds the weights.
 const MODEL_FILE: &str = "model.safetensors";

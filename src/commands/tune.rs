@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 
 use super::{
     Status, Stop, initial_weights,
+    launched::{Launched, start_with, worth_committing},
     launching::{Launching, WantedLaunch, instruments, place, stopped},
     machine::{trial_program, warn_of_busy_host},
     note,
     own_file::{OwnMark, refuse_foreign},
     planned::{FactFinder, all_here, load_file, prober},
     print, print_json,
-    run::{Launched, start_with, worth_committing},
 };
 use crate::{
     progress::ProgressMode,

@@ -6,22 +6,20 @@ use std::path::{Path, PathBuf};
 use kiln_core::{
     input,
     limits::RESOLVED_BYTES,
-    record::{
-        RunFolder, StopAsked, TicketCounts, TicketQueue, TrialTable, collect, run_file::EndCause,
-    },
+    record::{RunFolder, StopAsked, TicketQueue, TrialTable, collect, run_file::EndCause},
     spec::{self, Experiment, ExperimentRequest, RunPlace},
     units::{counted, without_controls},
 };
 
 use super::{
     Status, Stop,
+    launched::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
     launching::{Launching, Telling, stopped},
     machine::trial_program,
     note,
     planned::plan_loaded,
-    print, print_line,
-    run::{Launched, PlannedFile, instruments_for, nothing_to_do, show, status},
-    runs,
+    print, print_line, runs,
+    tickets::{are, held, later},
 };
 use crate::{
     report,
@@ -400,36 +398,4 @@ pub(super) fn stop(args: StopArgs) -> Result<Status, Stop> {
         run.path().display()
     ))?;
     Ok(Status::Success)
-}
-
-/// That tickets are held, and what opens them; `None` if none is.
-pub(super) fn held(counts: TicketCounts) -> Option<String> {
-    (counts.held > 0).then(|| {
-        format!(
-            "{} held; `kiln wait` says why, and what opens {}",
-            are(counts.held),
-            if counts.held == 1 { "it" } else { "them" }
-        )
-    })
-}
-
-/// The notice about tickets for later; `None` if there are none.
-pub(super) fn later(counts: TicketCounts) -> Option<String> {
-    (counts.later > 0).then(|| schedule::for_later(counts.later))
-}
-
-/// That workers have written rows that are not in the run's table; `None` if there are none.
-pub(super) fn uncollected(rows: usize) -> Option<String> {
-    match rows {
-        0 => None,
-        1 => Some("1 row of a worker is not collected yet".to_owned()),
-        more => Some(format!("{more} rows of workers are not collected yet")),
-    }
-}
-
-fn are(taken: usize) -> String {
-    match taken {
-        1 => "1 ticket is".to_owned(),
-        more => format!("{more} tickets are"),
-    }
 }

@@ -2,7 +2,10 @@
 
 use std::{borrow::Cow, path::PathBuf};
 
-use kiln_core::units::{Bytes, listed};
+use kiln_core::{
+    spec::{Experiment, Identity},
+    units::{Bytes, listed},
+};
 use kiln_hardware::{Entry, ProcessList, Reading};
 
 /// Text in a table in place of a masked value.
@@ -17,6 +20,14 @@ pub enum Privacy {
 }
 
 impl Privacy {
+    /// What the tables of this experiment may contain.
+    pub fn of(experiment: &Experiment) -> Self {
+        match experiment.record.identity {
+            Identity::Masked => Self::Masked,
+            Identity::Full => Self::Full,
+        }
+    }
+
     /// Returns an entry for a table: an identifying value is masked, and a process id is removed
     /// from the field's name.
     pub(super) fn apply<'a>(self, entry: &'a Entry) -> Cow<'a, Entry> {

@@ -141,7 +141,7 @@ impl SampleWriter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_hardware::sampler::{GpuTick, Tick};
+    use kiln_hardware::{GpuTick, Tick};
 
     #[test]
     fn a_tick_becomes_a_row_and_reads_back() {

@@ -197,7 +197,7 @@ pub fn markdown() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kiln_hardware::sampler::GpuTick;
+    use kiln_hardware::GpuTick;
 
     #[test]
     fn a_row_has_a_cell_for_every_column_and_nothing_of_a_trial() {

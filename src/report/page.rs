@@ -3,8 +3,7 @@
 
 use kiln_core::{
     plan::Outcome,
-    record::{RunFile, RunFolder, TrialRow, TrialTable, nodes::unlike_nodes},
-    spec,
+    record::{TrialRow, TrialTable, nodes::unlike_nodes},
     units::without_controls,
 };
 use serde::Serialize;
@@ -18,6 +17,7 @@ use super::{
     notices,
     points::{Point, points},
     ranking::Ranking,
+    subject::Subject,
     summary::{Remarks, summary_with},
 };
 use crate::output::markdown;
@@ -25,40 +25,7 @@ use crate::output::markdown;
 /// Version of the JSON form.
 const KILN_REPORT: u32 = 1;
 
-/// A run's table and what is known of the run beside it.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    pub table: &'a TrialTable,
-    /// Path of the table, as the page names it.
-    pub name: &'a str,
-    /// A table alone does not say how many trials were planned, nor where they ran.
-    pub run: Option<&'a RunFile>,
-    /// The resolved experiment, as YAML.
-    pub experiment: Option<&'a str>,
-    /// The list of packages of the programs of its newest launch.
-    pub packages: Option<&'a str>,
-    /// Folder of its series; `None` for a table without a folder, such as one read from another
-    /// commit.
-    pub folder: Option<&'a RunFolder>,
-}
-
-impl<'a> Subject<'a> {
-    pub fn new(table: &'a TrialTable, name: &'a str) -> Self {
-        Self {
-            table,
-            name,
-            run: None,
-            experiment: None,
-            packages: None,
-            folder: None,
-        }
-    }
-
-    /// The experiment's own objective.
-    pub fn objective(&self) -> Option<spec::Objective> {
-        spec::objective_of(self.experiment?)
-    }
-
+impl Subject<'_> {
     /// The command that compares the values of `sweep.together`.
     fn how_to_compare(&self) -> Option<String> {
         let experiment: Value = serde_yaml::from_str(self.experiment?).ok()?;
@@ -71,11 +38,6 @@ impl<'a> Subject<'a> {
         let of_nodes = self.run.map(|run| unlike_nodes(&run.launches));
         let of_rows = notices(self.table, findings).into_iter();
         of_rows.chain(of_nodes.unwrap_or_default()).collect()
-    }
-
-    /// Number of trials of the plan; 0 if unknown.
-    pub(super) fn planned(&self) -> usize {
-        self.run.map_or(0, |run| run.plan.len())
     }
 }
 

@@ -22,7 +22,7 @@ use kiln_core::{
     },
     spec::{AfterTraining, Run, expand_home},
 };
-use kiln_hardware::{OomKillWatch, children};
+use kiln_hardware::{OomKillWatch, children, host::usable_cores};
 use rustix::process::Signal;
 
 use super::{
@@ -303,7 +303,7 @@ fn uuids(devices: &[LeasedGpu]) -> Vec<&str> {
 
 /// Returns the child's input: `auto` values are resolved, and every path is absolute.
 fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Path) -> TrialFile {
-    let cores = super::open::cores();
+    let cores = usable_cores();
     let directory = std::env::current_dir().unwrap_or_default();
     TrialFile {
         kiln_trial: TRIAL_FILE,

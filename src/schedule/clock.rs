@@ -15,6 +15,20 @@ use kiln_hardware::host;
 /// A file that takes longer to make says nothing of the server's clock.
 const LONGEST_CREATION: Duration = Duration::from_secs(1);
 
+/// Seconds between two heartbeats; tests set it, to see within seconds what takes minutes.
+const BEAT: &str = "KILN_BEAT_SECONDS";
+/// Unless it is set.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Time between two heartbeats of a worker, and between two looks at its tickets.
+pub(super) fn beat() -> Duration {
+    let named = std::env::var(BEAT).ok();
+    let seconds = named.and_then(|text| text.parse::<f64>().ok());
+    seconds
+        .filter(|seconds| (0.01..=3600.0).contains(seconds))
+        .map_or(EVERY, Duration::from_secs_f64)
+}
+
 /// CLOCK_MONOTONIC in nanoseconds, shared by parent and child.
 pub(super) fn monotonic_nanoseconds() -> i64 {
     host::monotonic_nanoseconds() as i64

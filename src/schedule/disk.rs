@@ -1,12 +1,15 @@
 //! The disk under `results/`: free space, the minimum for a run, and the reserve for its last rows.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use kiln_core::{
+    folder::is_full,
     record::RunFolder,
     units::{Bytes, counted},
 };
 use kiln_hardware::host::{disk_free_bytes, disk_free_files};
+
+use super::{RunRequest, RunStop};
 
 /// Bytes that must be free before a trial starts, for its tables and messages and those of the run.
 const NEEDED_BYTES: u64 = 2 << 20;
@@ -50,6 +53,26 @@ pub(super) fn free_bytes(path: &Path) -> Option<u64> {
 pub(super) fn has_room(path: &Path) -> bool {
     free_bytes(path).is_none_or(|free| free >= NEEDED_BYTES)
         && disk_free_files(path).is_none_or(|free| free >= NEEDED_FILES)
+}
+
+/// The error of a file of the run that cannot be written.
+pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
+    let folder = request.results.join(&request.experiment.name);
+    move |error| {
+        if is_full(&error) {
+            return RunStop::CannotRun(full_message(&folder));
+        }
+        let text = error.to_string();
+        // Errors of files of the run name the file.
+        RunStop::CannotRun(match text.starts_with('/') {
+            true => text,
+            false => format!(
+                "{}: the run cannot be written here: {text}; make the folder writable, or name \
+                 another one with `--results`",
+                folder.display()
+            ),
+        })
+    }
 }
 
 /// Returns the message for a full disk.

@@ -1,10 +1,7 @@
 //! Finds the run of an experiment that a launch resumes, and checks that the experiment has not
 //! changed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use std::{collections::BTreeSet, fs};
 
 use kiln_core::{
     input,
@@ -12,18 +9,18 @@ use kiln_core::{
     plan::{Origin, Trial, TrialId},
     record::{AttemptEnd, RunFile, RunFolder, TableRow, TicketQueue, TrialTable, run_folder::runs},
     spec::{self, Experiment},
-    units::{listed, short_hash},
+    units::listed,
 };
 
 use super::{
     RunStop, WantedTrials,
     changes::{KeyChange, changes, describe},
+    content::other_data,
     machine::{self, MachineIdentity},
-    open::privacy_of,
     provenance::{Changed, Programs, advice},
     remaining::History,
 };
-use crate::readings::Paths;
+use crate::readings::{Paths, Privacy};
 
 /// Most earlier runs that are looked at for the same trials.
 const MOST_EARLIER: usize = 100;
@@ -89,7 +86,7 @@ pub(super) fn find(
     let mut programs = programs_of(wanted, &file)?;
     let about_programs = match (&mut programs, first_measured) {
         (Some(programs), Some(first)) => {
-            let paths = Paths::here(privacy_of(wanted.experiment));
+            let paths = Paths::here(Privacy::of(wanted.experiment));
             programs.compare(&file.launches, first, &paths)
         }
         _ => Changed::default(),
@@ -175,21 +172,6 @@ fn programs_of(wanted: &WantedTrials, file: &RunFile) -> Result<Option<Programs>
 /// Whether a trial of the run has begun.
 fn has_attempts(folder: &RunFolder) -> bool {
     fs::read_dir(folder.trials()).is_ok_and(|mut found| found.next().is_some())
-}
-
-/// The texts that are not those which the run last read, in words.
-fn other_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
-    let last = file.launches.last();
-    let others = last.into_iter().flat_map(|launch| launch.other_data(here));
-    others
-        .map(|(kind, then, now)| {
-            format!(
-                "the data of `data.kind` {kind} has sha256 {}, and had {}",
-                short_hash(now),
-                short_hash(then)
-            )
-        })
-        .collect()
 }
 
 /// The answer where a run measured other programs or other data: a finished run is left as it is.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use kiln_core::record::{
     Check, ProgramRecord,
-    run_file::{Anchor, Git, Launch, Versions},
+    programs::Git,
+    run_file::{Anchor, Launch, Versions},
 };
 use serde_json::{Value, json};
 

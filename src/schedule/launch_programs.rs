@@ -3,7 +3,7 @@
 use kiln_core::{
     input,
     limits::STATE_BYTES,
-    record::{RunFolder, run_file::Git},
+    record::{RunFolder, programs::Git},
 };
 
 use super::{

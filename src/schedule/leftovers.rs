@@ -13,12 +13,14 @@ use kiln_core::{
 
 use super::{
     RunRequest, RunStop,
+    disk::cannot_write,
     instruments::{AttemptReadings, Instruments, LeasedGpu},
     machine,
-    open::{OpenRun, cannot_write, cores},
+    open::OpenRun,
     row::{AttemptFacts, row},
     stray,
 };
+use kiln_hardware::host::usable_cores;
 
 /// Ends the processes that a killed parent left running, removes drafts, and writes a `killed` row
 /// for each attempt without a row.
@@ -116,7 +118,7 @@ fn killed(open: &OpenRun, trial: &Trial, attempt: u64, devices: &[LeasedGpu]) ->
             launch,
             (Outcome::Killed, reason),
             &AttemptReadings::default(),
-            cores(),
+            usable_cores(),
         )
     })
 }

@@ -9,6 +9,7 @@ mod attempt;
 mod changes;
 mod child;
 mod clock;
+mod content;
 mod devices;
 mod disk;
 mod events;
@@ -39,6 +40,7 @@ mod stray;
 mod supervisor;
 mod sweep;
 mod testimony;
+mod tickets;
 mod tuning;
 mod worker;
 
@@ -205,7 +207,7 @@ pub struct Preview {
 /// See [`RunStop`]. A trial that fails is a row, not an error.
 pub fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
     supervisor::receive_orphans();
-    let report = sweep::run(request, instruments)?;
+    let report = sweep::run(request, instruments, worker::join)?;
     Ok(LaunchReport {
         lost_events: request.listener.lost_events(),
         ..report

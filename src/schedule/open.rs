@@ -4,25 +4,25 @@
 use std::{collections::BTreeMap, fs, io};
 
 use kiln_core::{
-    folder::is_full,
     kinds::{Model, command::METRIC_PREFIX},
     plan::{Origin, Trial, TrialId},
     record::{
         AttemptEnd, Check, LaunchFile, LaunchProcess, RunFile, RunFolder, TableError, TornLine,
         TrialStore, launch_folder,
-        run_file::{EndCause, Git, Launch, LaunchEnded, RUN_FILE, SlurmTask},
+        programs::Git,
+        run_file::{EndCause, Launch, LaunchEnded, RUN_FILE, SlurmTask},
         run_folder::{create, next_number},
         tables::TABLES,
     },
-    spec::{Experiment, Identity},
 };
-use kiln_hardware::host::usable_cores;
 use sha2::{Digest, Sha256};
 
 use super::{
     RunRequest, RunStop,
     changes::KeyChange,
     clock,
+    content::{changed_programs, other_content},
+    disk::cannot_write,
     existing_run::{ExistingRun, Old},
     instruments::Instruments,
     launch::{FactSources, gather, git},
@@ -174,7 +174,10 @@ impl LaunchRecord {
         launch: u64,
         preflight: &[Check],
     ) -> Result<Self, RunStop> {
-        let (git, paths) = (git(request.results), Paths::here(privacy(request)));
+        let (git, paths) = (
+            git(request.results),
+            Paths::here(Privacy::of(request.experiment)),
+        );
         let LaunchPrograms {
             programs,
             described,
@@ -250,18 +253,18 @@ pub(super) fn open_among_others(
     launch.slurm = place.slurm;
     launch.clock_ahead_seconds =
         clock::ahead_of_files(&launch_folder::folder(place.run, place.launch));
-    if privacy(request) == Privacy::Full {
+    if Privacy::of(request.experiment) == Privacy::Full {
         launch.node.clone_from(&place.process.node);
     }
-    let others = first.map(|first| super::worker::other_content(first, &launch));
+    let others = first.map(|first| other_content(first, &launch));
     let others = others.filter(|others| !others.is_empty()).map(|others| {
         format!(
             "this node has {}; a run is made with one program and one set of data",
             others.join(", and ")
         )
     });
-    let paths = Paths::here(privacy(request));
-    let changed = || super::worker::changed_programs(&mut record.programs, place.file, &paths);
+    let paths = Paths::here(Privacy::of(request.experiment));
+    let changed = || changed_programs(&mut record.programs, place.file, &paths);
     if let Some(why) = others.or_else(|| place.runs_trials.then(changed)?) {
         let _ = place
             .run
@@ -387,7 +390,7 @@ pub(super) fn record_now(
     let (anchor, git) = (clock::anchor(), git(request.results));
     let programs = Programs::read(request.experiment, request.trials.iter(), request.results)
         .unwrap_or_default();
-    let described = programs.describe(&Paths::here(privacy(request)), git.as_ref());
+    let described = programs.describe(&Paths::here(Privacy::of(request.experiment)), git.as_ref());
     let sources = FactSources {
         command_line: &[],
         data,
@@ -429,7 +432,10 @@ fn new_file(request: &RunRequest, launch: Launch) -> RunFile {
             .map(|trial| trial.id.clone())
             .collect(),
         is_searching: request.search.is_some(),
-        continues: origins(request.trials, &Paths::here(privacy(request))),
+        continues: origins(
+            request.trials,
+            &Paths::here(Privacy::of(request.experiment)),
+        ),
         launches: vec![launch],
     }
 }
@@ -446,7 +452,7 @@ fn origins(trials: &[Trial], paths: &Paths) -> BTreeMap<TrialId, Origin> {
 
 /// Text of `experiment.yaml`.
 fn resolved(request: &RunRequest) -> String {
-    let paths = Paths::here(privacy(request));
+    let paths = Paths::here(Privacy::of(request.experiment));
     // The values do not change; only the comments with their origin do.
     let line = |line: &str| match line.rfind("  # ") {
         Some(at) => format!("{}{}\n", &line[..at], paths.hide(&line[at..])),
@@ -458,19 +464,6 @@ fn resolved(request: &RunRequest) -> String {
 /// SHA-256 of that text, as hex.
 fn experiment_sha256(request: &RunRequest) -> String {
     hex::encode(Sha256::digest(resolved(request)))
-}
-
-/// Whether the tables of this experiment may contain identities and paths.
-pub(super) fn privacy(request: &RunRequest) -> Privacy {
-    privacy_of(request.experiment)
-}
-
-/// The same of an experiment.
-pub(super) fn privacy_of(experiment: &Experiment) -> Privacy {
-    match experiment.record.identity {
-        Identity::Masked => Privacy::Masked,
-        Identity::Full => Privacy::Full,
-    }
 }
 
 fn fill(
@@ -487,11 +480,6 @@ fn fill(
     let (mut store, _) = TrialStore::open(folder, &axes(request.trials))?;
     store.sync()?;
     file.write(folder)
-}
-
-/// Number of cores that kiln may use: the control group's quota, else that of the machine.
-pub(super) fn cores() -> u64 {
-    usable_cores()
 }
 
 /// Returns the names of the sweep's axes and the columns of a command's own metrics, which are the
@@ -513,26 +501,6 @@ fn axes(trials: &[Trial]) -> Vec<String> {
 fn stamp(utc: &str) -> String {
     let seconds = utc.split('.').next().unwrap_or(utc).trim_end_matches('Z');
     format!("{}Z", seconds.replace(['-', ':'], ""))
-}
-
-/// The error of a file of the run that cannot be written.
-pub(super) fn cannot_write(request: &RunRequest) -> impl Fn(io::Error) -> RunStop {
-    let folder = request.results.join(&request.experiment.name);
-    move |error| {
-        if is_full(&error) {
-            return RunStop::CannotRun(super::disk::full_message(&folder));
-        }
-        let text = error.to_string();
-        // Errors of files of the run name the file.
-        RunStop::CannotRun(match text.starts_with('/') {
-            true => text,
-            false => format!(
-                "{}: the run cannot be written here: {text}; make the folder writable, or name \
-                 another one with `--results`",
-                folder.display()
-            ),
-        })
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod glob;
 mod interpreter;
 mod invocation;
 mod loaded;
+mod names;
 mod python;
 mod record;
 mod stamp;

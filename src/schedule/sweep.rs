@@ -15,7 +15,9 @@ use std::{
 use kiln_core::{
     kinds::Model,
     plan::{Outcome, Trial, TrialId},
-    record::{AttemptEnd, StoreError, TableChange, TableRow, run_file::EndCause},
+    record::{
+        AttemptEnd, RunFolder, StoreError, TableChange, TableRow, TicketQueue, run_file::EndCause,
+    },
     spec::Order,
 };
 
@@ -25,18 +27,19 @@ use super::{
     clock::WatchClock,
     disk,
     instruments::LeasedGpu,
-    open::{self, OpenRun, privacy},
+    open::OpenRun,
     pools::Pools,
     programs,
     queue::{Queue, wish},
     remaining::{History, fallback, remaining},
     signals::StopRequest,
     supervisor::Supervisor,
+    tickets::Tickets,
     tuning::Tuning,
-    worker::Tickets,
 };
-use crate::readings::Paths;
+use crate::readings::{Paths, Privacy};
 pub(super) use closing::report;
+use kiln_hardware::host::usable_cores;
 use opening::run_on;
 pub(super) use opening::{PreparedLaunch, collect_newest};
 pub(super) use refusals::{take_lock_if_any, without_program};
@@ -48,8 +51,17 @@ const TICK: Duration = Duration::from_millis(200);
 /// Whether there is room for one more trial at a path.
 type HasRoom = fn(&Path) -> bool;
 
-pub(super) fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
-    run_on(request, instruments, disk::has_room)
+/// Works on a run that has a queue, beside its workers.
+pub(super) type Join =
+    fn(&RunRequest, &RunFolder, TicketQueue, Instruments) -> Result<LaunchReport, RunStop>;
+
+/// Runs the trials of a request; where its run has a queue, by `join`.
+pub(super) fn run(
+    request: &RunRequest,
+    instruments: Instruments,
+    join: Join,
+) -> Result<LaunchReport, RunStop> {
+    run_on(request, instruments, disk::has_room, join)
 }
 
 /// The state of one launch.
@@ -136,7 +148,7 @@ impl<'a> LaunchState<'a> {
             failure: None,
             counts,
             has_room,
-            paths: Paths::here(privacy(request)),
+            paths: Paths::here(Privacy::of(request.experiment)),
             tickets,
             cause: None,
         }
@@ -256,7 +268,7 @@ impl<'a> LaunchState<'a> {
         gpus.iter()
             .for_each(|gpu| self.instruments.note_idle_power(gpu));
         let started = attempt::start(&setting, index, slot, self.sender.clone())
-            .map_err(open::cannot_write(self.request))?;
+            .map_err(disk::cannot_write(self.request))?;
         self.next_token += 1;
         let recorded = self.supervisor.add(started.pid(), started.folder());
         let watched = self.instruments.watch(started.watch(trial, &gpus));
@@ -268,7 +280,7 @@ impl<'a> LaunchState<'a> {
         self.running.push(started);
         self.count_concurrent();
         if let Err(error) = watched {
-            let stop = open::cannot_write(self.request)(error);
+            let stop = disk::cannot_write(self.request)(error);
             self.fail(stop);
         }
         self.note_unrecorded(recorded);
@@ -338,7 +350,7 @@ impl<'a> LaunchState<'a> {
         if file.add_libraries(program.as_deref(), &libraries, &flags)
             && let Err(error) = self.open.write_record()
         {
-            self.fail(open::cannot_write(self.request)(error));
+            self.fail(disk::cannot_write(self.request)(error));
         }
         let is_settled = self
             .history
@@ -368,7 +380,7 @@ impl<'a> LaunchState<'a> {
             host_id: self.instruments.host_id(),
             has_blocks: is_planned && (is_in_rounds || !sweep.together.is_empty()),
             has_rounds: is_planned && is_in_rounds,
-            cores: open::cores(),
+            cores: usable_cores(),
             fault_of_the_disk,
         }
     }
@@ -444,7 +456,7 @@ impl<'a> LaunchState<'a> {
                 .iter()
                 .for_each(|change| self.notice(&change.to_string())),
             Err(error) => {
-                let stop = open::cannot_write(self.request)(error.into());
+                let stop = disk::cannot_write(self.request)(error.into());
                 self.fail(stop);
             }
         }

@@ -32,7 +32,7 @@ pub mod words;
 pub use file_system::{FileSystem, Sight, file_system};
 pub use gpu::Gpu;
 pub use gpu_reader::{
-    GpuReading,
+    EVERYTHING, GpuReading, GpuTick, GpuWork,
     cost::{GroupCost, costs},
     desk::GpuWatchdog,
     lost, power_now_watts,

@@ -1,5 +1,5 @@
 //! Other precisions against f32: the same training stays together. Which tensors are narrow and
-//! which f32 is asserted where they are made (`src/engine/operations.rs`,
+//! which f32 is asserted where they are made (`src/engine/operations/fused.rs`,
 //! `src/train/optimizer/fused.rs`).
 //!
 //! In this process: no model here has dropout, so nothing draws from its generator.

@@ -13,9 +13,9 @@ use super::{
     between_programs, judged, matching::by_settings, pair::unlike_in, words::difference,
 };
 use crate::report::{
-    page::Subject,
     points::shown,
     run_settings::{RunSettings, Setting},
+    subject::Subject,
 };
 
 /// The sides of a comparison within one table.

@@ -16,9 +16,9 @@ use kiln_core::{
 use serde_json::Value;
 
 use crate::report::{
-    page::Subject,
     programs::sentence,
     run_settings::{RunSettings, Setting},
+    subject::Subject,
 };
 
 /// The axis whose values are programs.

@@ -4,8 +4,8 @@ use kiln_core::record::TableRow;
 
 use super::{tests::page, *};
 use crate::report::{
-    page::Subject,
     points::tests::{row, table},
+    subject::Subject,
 };
 
 const AXES: [&str; 2] = ["model.d_model", "train.cpu_threads"];

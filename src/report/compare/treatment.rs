@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::matching::{Matched, by_settings};
 use crate::report::{
-    page::Subject,
     run_settings::{RunSettings, Setting},
+    subject::Subject,
 };
 
 /// Most settings that are named as a treatment. Chosen: with more, two runs are rather different

@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::{tests::page, *};
 use crate::report::{
-    page::Subject,
     points::tests::{row, table},
+    subject::Subject,
 };
 
 /// A run: its table, its experiment, and the sum of its data.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::record::{Missing, RunRecord};
-use super::{page::Subject, run_settings::Setting};
+use super::{run_settings::Setting, subject::Subject};
 
 /// A kind of fact. The order is that of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -15,10 +15,10 @@ use serde_json::{Map, Value};
 use super::Section;
 use crate::report::{
     compare::{RowFact, beginning, is_fleeting},
-    page::Subject,
     points::{SETTINGS, column_setting},
     programs::{PACKAGES, PROGRAM_FACTS, further_libraries, package_facts, program_facts},
     run_settings::RunSettings,
+    subject::Subject,
 };
 
 /// What the absence of a fact means.

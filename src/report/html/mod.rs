@@ -22,8 +22,8 @@ use super::{
     chart::{Chart, ChartValues, dark_rules},
     diagnosis::{RuleFinding, diagnose},
     findings::{WordedFinding, told},
-    page::Subject,
     run_settings::{RunSettings, complete_experiment},
+    subject::Subject,
     views::{Gallery, RunView, Spots},
 };
 

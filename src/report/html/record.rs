@@ -16,7 +16,7 @@ use kiln_core::{
 
 use crate::report::{
     compare::{Fact, RowFact, facts},
-    page::Subject,
+    subject::Subject,
     summary::counts,
     views::RunView,
 };

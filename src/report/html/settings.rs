@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use crate::report::{
         diff::{RunDiff, Section},
-        page::Subject,
         points::tests::{row, table},
+        subject::Subject,
     };
 
     const SMALL: &str = "kiln: 1\nname: x\nmodel: {kind: mlp}\ndata: {kind: generated}\n";

@@ -19,7 +19,8 @@ use kiln_core::{
 use super::{
     glob,
     invocation::{Found, Invocation},
-    python::{Python, file_name, is_interpreter, module_of, python_of},
+    names::{file_name, is_interpreter},
+    python::{Python, module_of, python_of},
 };
 
 /// Most words that name a program.

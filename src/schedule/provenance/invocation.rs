@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::python::{FirstLine, first_line};
+use super::names::{FirstLine, first_line};
 use crate::relay;
 
 /// A cache of file lookups for one pass over the trials of an experiment. Most trials start the same

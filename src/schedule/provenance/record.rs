@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kiln_core::record::{Interpreter, PackageList, ProgramRecord, run_file::Git};
+use kiln_core::record::{Interpreter, PackageList, ProgramRecord, programs::Git};
 use sha2::{Digest, Sha256};
 
 use super::{FileNow, Programs, interpreter};

@@ -30,7 +30,7 @@ use super::{
     states::{self, Stage, TaskId},
     submit::variables,
 };
-use crate::schedule::worker::beat;
+use crate::schedule::clock::beat;
 
 /// The parts need no more time than this, where the file gives a longer one.
 const LONGEST_JOB: Duration = Duration::from_secs(20 * 60);

@@ -20,7 +20,7 @@ use super::{
     look::{self, Looked, Word},
     states::{self, Stage, TaskId, TaskReport},
 };
-use crate::schedule::{RunRequest, RunStop, clock::utc_now, launch, open};
+use crate::schedule::{RunRequest, RunStop, clock::utc_now, disk, launch};
 
 /// Set by Slurm for each job.
 const SET_BY_SLURM: &str = "CUDA_VISIBLE_DEVICES";
@@ -60,7 +60,7 @@ pub struct SlurmSubmitted {
 /// # Errors
 /// Slurm refuses, does not answer, or its programs are missing; or the folder cannot be written.
 pub fn submit_workers(request: &RunRequest, run: SlurmRun<'_>) -> Result<SlurmSubmitted, RunStop> {
-    let failed = open::cannot_write(request);
+    let failed = disk::cannot_write(request);
     let client = Client::new();
     let slurm = request.experiment.run.slurm.clone().unwrap_or_default();
     let jobs = known_jobs(client, run.folder).map_err(|error| cannot_run(&error))?;

@@ -10,7 +10,7 @@ use kiln_core::{
 
 use super::LaunchState;
 use crate::schedule::{
-    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, open,
+    LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
     remaining::{History, counts_before},
 };
 
@@ -44,7 +44,7 @@ impl LaunchState<'_> {
             how: &how,
             counts: self.counts,
         });
-        let unwritten = written.err().map(open::cannot_write(self.request));
+        let unwritten = written.err().map(disk::cannot_write(self.request));
         report.failure = self.failure.or(unwritten);
         report.cause = self.cause;
         Ok(report)

@@ -2,12 +2,13 @@
 
 use kiln_core::{plan::Outcome, record::AttemptEnd, spec::OnOom, units::counted};
 
-use super::{LaunchState, fallback, open};
+use super::{LaunchState, fallback};
 use crate::schedule::{
     instruments::AttemptReadings,
     memory,
     row::{AttemptFacts, row},
 };
+use kiln_hardware::host::usable_cores;
 
 impl LaunchState<'_> {
     /// Returns the reason to skip a trial on a slot: a trial that needs at most as much memory ran
@@ -92,7 +93,7 @@ impl LaunchState<'_> {
                 self.open.launch,
                 (Outcome::Skipped, reason),
                 &readings,
-                open::cores(),
+                usable_cores(),
             )
         });
         self.keep(row, index);

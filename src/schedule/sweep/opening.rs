@@ -14,9 +14,10 @@ use kiln_core::{
     },
 };
 
-use super::{HasRoom, LaunchState, closing::report, refusals, search};
+use super::{HasRoom, Join, LaunchState, closing::report, refusals, search};
 use crate::{
     preflight::ExamineAnswer,
+    readings::Privacy,
     schedule::{
         Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest,
         RunStop, disk,
@@ -24,13 +25,13 @@ use crate::{
         instruments::LaunchContext,
         known_trials, leftovers,
         machine::MachineIdentity,
-        open::{self, OpenRun, privacy},
+        open::{self, OpenRun},
         pools::{self, Pools},
         process_record::end_earlier,
         programs,
         remaining::{History, remaining},
         signals::Listener,
-        worker::{self, Tickets},
+        tickets::Tickets,
     },
 };
 
@@ -39,6 +40,7 @@ pub(super) fn run_on(
     request: &RunRequest,
     instruments: Instruments,
     has_room: HasRoom,
+    join: Join,
 ) -> Result<LaunchReport, RunStop> {
     if request.trials.is_empty() {
         return Err(RunStop::Refused(format!(
@@ -62,10 +64,10 @@ pub(super) fn run_on(
         && let Some(queue) = TicketQueue::of(&old.folder)
     {
         drop(lock);
-        return worker::join(request, &old.folder, queue, instruments);
+        return join(request, &old.folder, queue, instruments);
     }
     if let ExistingRun::Old(old) = &found {
-        repair_latest(&old.folder).map_err(open::cannot_write(request))?;
+        repair_latest(&old.folder).map_err(disk::cannot_write(request))?;
         if has_no_work(request, old) {
             return end_without_work(request, old);
         }
@@ -81,7 +83,7 @@ pub(in crate::schedule) fn collect_newest(request: &RunRequest) -> Result<(), Ru
             match error.raw_os_error().is_none() && !is_full(&error) {
                 // It names the table and the line.
                 true => RunStop::Refused(error.to_string()),
-                false => open::cannot_write(request)(error),
+                false => disk::cannot_write(request)(error),
             }
         }),
         None => Ok(()),
@@ -183,7 +185,12 @@ impl PreparedLaunch {
                     stop => stop,
                 },
             )?;
-        let checks = instruments.preflight(request, privacy(request), &pools.uuids(), answer);
+        let checks = instruments.preflight(
+            request,
+            Privacy::of(request.experiment),
+            &pools.uuids(),
+            answer,
+        );
         if listener.asked().load(Ordering::Relaxed) {
             return Err(interrupted());
         }
@@ -213,7 +220,7 @@ impl PreparedLaunch {
         let notices = self
             .instruments
             .begin(launch_context(request, &open))
-            .map_err(open::cannot_write(request))?;
+            .map_err(disk::cannot_write(request))?;
         open.notices.extend(notices);
         self.instruments.heed_no_more();
         let tickets = tickets(self.sender.clone());
@@ -229,6 +236,6 @@ fn launch_context<'a>(request: &RunRequest, open: &'a OpenRun) -> LaunchContext<
         launch: open.launch,
         run_anchor_nanoseconds: open.run_anchor_nanoseconds,
         sample_interval: request.experiment.measure.sample_interval.0,
-        privacy: privacy(request),
+        privacy: Privacy::of(request.experiment),
     }
 }

@@ -13,7 +13,7 @@ use kiln_core::{
 use super::LaunchState;
 use crate::{
     preflight,
-    schedule::{RunRequest, RunStop, clock, open, pools::Pools, provenance::advice},
+    schedule::{RunRequest, RunStop, clock, disk, pools::Pools, provenance::advice},
 };
 
 /// # Errors
@@ -78,7 +78,7 @@ pub(in crate::schedule) fn take_lock_if_any(request: &RunRequest) -> Result<Opti
             request.results.join(name).display()
         ))),
         Err(error) if is_without_locks(&error) => Ok(None),
-        Err(error) => Err(open::cannot_write(request)(error)),
+        Err(error) => Err(disk::cannot_write(request)(error)),
     }
 }
 

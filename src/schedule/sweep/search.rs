@@ -2,8 +2,8 @@
 
 use kiln_core::plan::Trial;
 
-use super::{LaunchState, open};
-use crate::schedule::{RunRequest, RunStop, existing_run::Old};
+use super::LaunchState;
+use crate::schedule::{RunRequest, RunStop, disk, existing_run::Old};
 
 impl LaunchState<'_> {
     /// Puts the next trials of the search at the end of the queue; returns whether there are any.
@@ -14,7 +14,7 @@ impl LaunchState<'_> {
         let rows = match self.open.store.rows() {
             Ok(rows) => rows,
             Err(error) => {
-                self.fail(open::cannot_write(self.request)(error.into()));
+                self.fail(disk::cannot_write(self.request)(error.into()));
                 return false;
             }
         };
@@ -41,7 +41,7 @@ impl LaunchState<'_> {
         self.open.file.is_searching = progressed.recommendation.is_none();
         // Written before they start, so that a killed run has them.
         if let Err(error) = self.open.write_record() {
-            self.fail(open::cannot_write(self.request)(error));
+            self.fail(disk::cannot_write(self.request)(error));
         }
         is_more
     }
@@ -61,5 +61,5 @@ pub(super) fn note_end(request: &RunRequest, old: &Old) -> Result<(), RunStop> {
             .collect(),
         ..old.file.clone()
     };
-    file.write(&old.folder).map_err(open::cannot_write(request))
+    file.write(&old.folder).map_err(disk::cannot_write(request))
 }

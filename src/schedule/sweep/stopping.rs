@@ -14,7 +14,7 @@ use crate::schedule::{
     RunStop, disk,
     judge::StopCause,
     signals::{StopRequest, ask},
-    worker::Tickets,
+    tickets::Tickets,
 };
 
 impl LaunchState<'_> {

@@ -6,6 +6,12 @@ use kiln_core::{
 };
 
 use super::*;
+use crate::schedule::worker::join;
+
+fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
+    super::run(request, instruments, join)
+}
+
 use crate::{
     program::write_program,
     schedule::{LaunchEnd, LaunchListener, Selection},
@@ -227,7 +233,13 @@ fn a_disk_that_fills_up_with_the_last_trial_does_not_fail_the_run() {
         resolved: text,
         ..request(&experiment, &trials, [&results, &program, &locks])
     };
-    let report = run_on(&request, Instruments::pretending(vec![gpu(0)]), until_full).unwrap();
+    let report = run_on(
+        &request,
+        Instruments::pretending(vec![gpu(0)]),
+        until_full,
+        join,
+    )
+    .unwrap();
     assert_eq!(
         (report.end, report.left, report.last_attempts[0].outcome),
         (LaunchEnd::Finished, 0, Outcome::Diverged)
@@ -259,6 +271,7 @@ fn on_a_full_disk_running_trials_end_by_themselves_and_no_more_are_started() {
         &request,
         Instruments::pretending(vec![gpu(0), gpu(1)]),
         until_full,
+        join,
     )
     .unwrap()
     .failure

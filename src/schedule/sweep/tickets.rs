@@ -8,12 +8,13 @@ use kiln_core::{
     spec::OnOom,
 };
 
-use super::{LaunchState, open};
+use super::LaunchState;
 use crate::schedule::{
+    disk,
     judge::StopCause,
     remaining::{History, fallback},
     signals::StopRequest,
-    worker::{HeldCause, NextState, OwnTicket, Standing, Tickets, held_in_words, why_damaged},
+    tickets::{HeldCause, NextState, OwnTicket, Standing, Tickets, held_in_words, why_damaged},
 };
 
 impl LaunchState<'_> {
@@ -36,7 +37,7 @@ impl LaunchState<'_> {
             Ok(true) => true,
             // The running trials go on.
             Err(error) => {
-                self.start_no_more(open::cannot_write(self.request)(error));
+                self.start_no_more(disk::cannot_write(self.request)(error));
                 false
             }
         }
@@ -213,7 +214,7 @@ impl LaunchState<'_> {
                 self.notice(&held_in_words(number, HeldCause::TooLong, left, others));
             }
             Ok(None) => {}
-            Err(error) => self.fail(open::cannot_write(self.request)(error)),
+            Err(error) => self.fail(disk::cannot_write(self.request)(error)),
         }
     }
 
@@ -284,7 +285,7 @@ impl LaunchState<'_> {
                         own.ticket.number
                     ));
                 }
-                Err(error) => self.fail(open::cannot_write(self.request)(error)),
+                Err(error) => self.fail(disk::cannot_write(self.request)(error)),
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::{io, time::Instant};
 
 use super::LaunchState;
-use crate::schedule::{LaunchEvent, judge::StopCause, open};
+use crate::schedule::{LaunchEvent, disk, judge::StopCause};
 
 impl LaunchState<'_> {
     pub(super) fn tick(&mut self) {
         if let Err(error) = self.instruments.tick() {
-            let stop = open::cannot_write(self.request)(error);
+            let stop = disk::cannot_write(self.request)(error);
             self.fail(stop);
         }
         let now = self.clock.tick(Instant::now());

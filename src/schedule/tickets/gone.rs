@@ -14,9 +14,9 @@ use kiln_core::{
     units::TimeSpan,
 };
 
-use super::beat;
 use crate::{
     processes::ProcessId,
+    schedule::clock::beat,
     schedule::{
         process_record::ProcessNamespace,
         slurm::{Fate, SlurmSays, TaskId, Word},
@@ -24,10 +24,10 @@ use crate::{
 };
 
 /// Looks at an unmoved heartbeat before its launch counts as gone; as many beats must have passed.
-pub(super) const LOOKS: u32 = 20;
+pub(in crate::schedule) const LOOKS: u32 = 20;
 
 /// This process as other launches of the run find it.
-pub(super) fn own_process() -> LaunchProcess {
+pub(in crate::schedule) fn own_process() -> LaunchProcess {
     LaunchProcess {
         namespace: ProcessNamespace::here().pid_namespace,
         started: ProcessId::own().map_or(0, |own| own.started),
@@ -39,7 +39,10 @@ pub(super) fn own_process() -> LaunchProcess {
 }
 
 /// The process of a launch, if it is of this host and can be seen from `here`.
-pub(super) fn process_here(here: &ProcessNamespace, file: &LaunchFile) -> Option<ProcessId> {
+pub(in crate::schedule) fn process_here(
+    here: &ProcessNamespace,
+    file: &LaunchFile,
+) -> Option<ProcessId> {
     let is_here = file.launch.anchor.boot_id == here.boot_id
         && !here.boot_id.is_empty()
         && file.process.namespace == here.pid_namespace;
@@ -51,7 +54,7 @@ pub(super) fn process_here(here: &ProcessNamespace, file: &LaunchFile) -> Option
 
 /// Watches the launches of a run.
 #[derive(Debug)]
-pub(super) struct LaunchObserver {
+pub(in crate::schedule) struct LaunchObserver {
     here: ProcessNamespace,
     beat: Duration,
     sights: HashMap<u64, Sight>,
@@ -72,7 +75,7 @@ struct Sight {
 }
 
 impl LaunchObserver {
-    pub(super) fn new() -> Self {
+    pub(in crate::schedule) fn new() -> Self {
         Self {
             here: ProcessNamespace::here(),
             beat: beat(),
@@ -84,7 +87,7 @@ impl LaunchObserver {
     }
 
     /// That of a worker.
-    pub(super) fn of_worker() -> Self {
+    pub(in crate::schedule) fn of_worker() -> Self {
         Self {
             is_worker: true,
             ..Self::new()
@@ -92,18 +95,18 @@ impl LaunchObserver {
     }
 
     /// What Slurm says now of the tasks of the run, and what they ask for.
-    pub(super) fn hear(&mut self, says: SlurmSays, slurm: Slurm) {
+    pub(in crate::schedule) fn hear(&mut self, says: SlurmSays, slurm: Slurm) {
         self.slurm = Some((says, slurm));
     }
 
     /// Whether nothing is left to do for a launch that is gone.
-    pub(super) fn is_settled(&self, launch: u64) -> bool {
+    pub(in crate::schedule) fn is_settled(&self, launch: u64) -> bool {
         self.settled.contains(&launch)
     }
 
     /// A launch was looked after. One that only seems to be gone may come back, and is looked at
     /// again.
-    pub(super) fn settle(&mut self, run: &RunFolder, launch: u64) {
+    pub(in crate::schedule) fn settle(&mut self, run: &RunFolder, launch: u64) {
         let file = LaunchFile::read(run, launch);
         let is_certain = file.is_some_and(|file| {
             file.launch.ended.is_some()
@@ -132,7 +135,7 @@ impl LaunchObserver {
     }
 
     /// What became of a launch that is gone; `None` while it may go on.
-    pub(super) fn gone(&mut self, run: &RunFolder, launch: u64) -> Option<Fate> {
+    pub(in crate::schedule) fn gone(&mut self, run: &RunFolder, launch: u64) -> Option<Fate> {
         let file = LaunchFile::read(run, launch);
         if let Some(ended) = file.as_ref().and_then(|file| file.launch.ended.as_ref()) {
             return Some(Fate::killed(format!("it has ended ({})", ended.how)));
@@ -164,7 +167,11 @@ impl LaunchObserver {
     }
 
     /// Why a launch of which Slurm says that it runs may hang all the same: in words.
-    pub(super) fn silence(&mut self, run: &RunFolder, file: &LaunchFile) -> Option<String> {
+    pub(in crate::schedule) fn silence(
+        &mut self,
+        run: &RunFolder,
+        file: &LaunchFile,
+    ) -> Option<String> {
         let task = file.launch.slurm?;
         let id = TaskId {
             job: task.job,

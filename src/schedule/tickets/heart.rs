@@ -11,8 +11,8 @@ use std::{
 use kiln_core::record::{Heartbeat, RunFolder, StopAsked, Ticket, TicketQueue, TicketState};
 use kiln_hardware::host;
 
-use super::{beat, neighbours::Neighbours};
-use crate::schedule::Event;
+use super::neighbours::Neighbours;
+use crate::schedule::{Event, clock::beat};
 
 /// Looks at the launches beside this one, for each beat.
 const LOOKS_PER_BEAT: u32 = 3;
@@ -228,7 +228,7 @@ mod tests {
     use kiln_core::record::launch_folder;
 
     use super::*;
-    use crate::schedule::worker::neighbours::tests::begin_here;
+    use crate::schedule::tickets::neighbours::tests::begin_here;
 
     const BEAT: Duration = Duration::from_millis(50);
 

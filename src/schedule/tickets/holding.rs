@@ -33,7 +33,7 @@ pub(in crate::schedule) enum HeldCause {
 
 impl HeldCause {
     /// `because …; … opens`
-    pub(super) fn in_words(self) -> String {
+    pub(in crate::schedule) fn in_words(self) -> String {
         match self {
             Self::Killed => format!(
                 "because a trial was killed {MOST_KILLED} times in a row, with its worker or from \
@@ -124,7 +124,10 @@ impl<'a> Standing<'a> {
     }
 
     /// A trial that a ticket names and the plan does not have.
-    pub(super) fn unknown<'e>(&self, entries: &'e [TicketEntry]) -> Option<&'e TrialId> {
+    pub(in crate::schedule) fn unknown<'e>(
+        &self,
+        entries: &'e [TicketEntry],
+    ) -> Option<&'e TrialId> {
         let mut named = entries.iter().map(|entry| &entry.trial);
         named.find(|id| !self.of_planned.contains_key(id))
     }
@@ -150,13 +153,13 @@ impl<'a> Standing<'a> {
     }
 
     /// Whether the trial of an entry, or one that stands in for it, needs another attempt.
-    pub(super) fn is_left(&self, entry: &TicketEntry) -> bool {
+    pub(in crate::schedule) fn is_left(&self, entry: &TicketEntry) -> bool {
         let mut unsettled = self.unsettled(std::slice::from_ref(entry));
         unsettled.next().is_some()
     }
 
     /// Whether the time of this launch's job ended the last attempt of one of these trials.
-    pub(super) fn is_cut_off_by(&self, entries: &[TicketEntry], launch: u64) -> bool {
+    pub(in crate::schedule) fn is_cut_off_by(&self, entries: &[TicketEntry], launch: u64) -> bool {
         self.unsettled(entries)
             .any(|(trial, _)| self.history.is_cut_off_by(&trial.id, launch))
     }

@@ -13,8 +13,7 @@ use kiln_core::{
     units::TimeSpan,
 };
 
-use super::beat;
-use crate::schedule::{judge::JobTime, slurm::Allocation};
+use crate::schedule::{clock::beat, judge::JobTime, slurm::Allocation};
 
 /// A trial may take so much longer than the longest one of its point.
 const MARGIN: f64 = 1.2;
@@ -58,7 +57,7 @@ pub(in crate::schedule) struct WorkerLimits {
 }
 
 impl WorkerLimits {
-    pub(super) fn of(allocation: Option<&Allocation>) -> Self {
+    pub(in crate::schedule) fn of(allocation: Option<&Allocation>) -> Self {
         let ends = allocation.and_then(|allocation| allocation.ends);
         Self {
             is_in_slurm: allocation.is_some(),

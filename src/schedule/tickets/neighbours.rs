@@ -65,7 +65,7 @@ pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::schedule::worker::gone::own_process;
+    use crate::schedule::tickets::gone::own_process;
 
     /// A launch of this process, told to run so many trials.
     fn begin(run: &RunFolder, running: u64, process: LaunchProcess, boot_id: &str) -> u64 {
@@ -85,7 +85,7 @@ pub(super) mod tests {
     }
 
     /// A launch of this process on this host.
-    pub(in crate::schedule::worker) fn begin_here(run: &RunFolder, running: u64) -> u64 {
+    pub(in crate::schedule::tickets) fn begin_here(run: &RunFolder, running: u64) -> u64 {
         begin(
             run,
             running,

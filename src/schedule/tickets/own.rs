@@ -89,7 +89,7 @@ pub(in crate::schedule) struct Tickets {
 }
 
 impl Tickets {
-    pub(super) fn new(
+    pub(in crate::schedule) fn new(
         run: &RunFolder,
         queue: TicketQueue,
         launch: u64,

@@ -27,33 +27,33 @@ use crate::schedule::{
     attempt::saves_by_itself,
     instruments::{AttemptReadings, LeasedGpu},
     machine,
-    open::cores,
     remaining::{History, with_fallbacks},
     row::{AttemptFacts, row},
     slurm::Fate,
     stray::end_strays,
 };
+use kiln_hardware::host::usable_cores;
 
 /// What is needed to take tickets back.
-pub(super) struct TakingBack<'a> {
-    pub(super) run: &'a RunFolder,
-    pub(super) queue: &'a TicketQueue,
+pub(in crate::schedule) struct TakingBack<'a> {
+    pub(in crate::schedule) run: &'a RunFolder,
+    pub(in crate::schedule) queue: &'a TicketQueue,
     /// All trials of the plan.
-    pub(super) request: &'a RunRequest<'a>,
+    pub(in crate::schedule) request: &'a RunRequest<'a>,
     /// GPUs of this host, to name those that the lost attempts used.
-    pub(super) devices: &'a [LeasedGpu],
+    pub(in crate::schedule) devices: &'a [LeasedGpu],
 }
 
 /// What a look at the other launches came to.
 #[derive(Debug, Default)]
-pub(super) struct Outlook {
+pub(in crate::schedule) struct Outlook {
     /// What was done, in sentences.
-    pub(super) told: Vec<String>,
+    pub(in crate::schedule) told: Vec<String>,
     /// Whether a ticket was opened again.
-    pub(super) has_opened: bool,
+    pub(in crate::schedule) has_opened: bool,
     /// Whether a launch that may live has begun an attempt that has no row; only told once no ticket
     /// is open or taken.
-    pub(super) is_open: bool,
+    pub(in crate::schedule) is_open: bool,
 }
 
 impl<'a> TakingBack<'a> {
@@ -63,7 +63,7 @@ impl<'a> TakingBack<'a> {
     ///
     /// # Errors
     /// The folder cannot be read or written.
-    pub(super) fn take_back(
+    pub(in crate::schedule) fn take_back(
         &self,
         observer: &mut LaunchObserver,
         own: Option<u64>,
@@ -154,7 +154,7 @@ impl<'a> TakingBack<'a> {
     ///
     /// # Errors
     /// The folder cannot be read or written.
-    pub(super) fn judge_again(&self) -> io::Result<Vec<String>> {
+    pub(in crate::schedule) fn judge_again(&self) -> io::Result<Vec<String>> {
         let mut outlook = Outlook::default();
         self.judge_held(&self.queue.list()?, &mut None, &mut outlook)?;
         Ok(outlook.told)
@@ -164,7 +164,7 @@ impl<'a> TakingBack<'a> {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(super) fn tell_held(&self) -> io::Result<Vec<String>> {
+    pub(in crate::schedule) fn tell_held(&self) -> io::Result<Vec<String>> {
         let table = Table::read(self)?;
         let standing = self.standing(&table);
         let mut causes: BTreeMap<Option<HeldCause>, usize> = BTreeMap::new();
@@ -436,7 +436,7 @@ impl<'a> TakingBack<'a> {
                 started.launch,
                 (fate.outcome, reason),
                 &AttemptReadings::default(),
-                cores(),
+                usable_cores(),
             )
         })
     }

@@ -16,14 +16,11 @@ use kiln_core::{
     },
 };
 
-use super::{
-    attend::for_later,
-    ends,
-    holding::{HeldCause, Standing},
-};
+use super::{attend::for_later, ends};
 use crate::schedule::{
-    RunRequest, RunStop, open,
+    RunRequest, RunStop, disk,
     remaining::{History, with_fallbacks},
+    tickets::{HeldCause, Standing},
 };
 
 /// The trials that a command requests of a run, with the rows that the run has.
@@ -71,7 +68,7 @@ impl<'a> Asked<'a> {
     /// # Errors
     /// It cannot be written.
     pub(super) fn begin_queue(&self) -> Result<TicketQueue, RunStop> {
-        let failed = open::cannot_write(self.request);
+        let failed = disk::cannot_write(self.request);
         keep_rows(self.folder).map_err(&failed)?;
         let standing = self.standing();
         let entry = |trial: &TrialId| TicketEntry {

@@ -21,19 +21,16 @@ use kiln_core::{
     units::counted,
 };
 
-use super::{
-    beat,
-    gone::{self, LOOKS, LaunchObserver},
-    take_back::TakingBack,
-};
 use crate::schedule::{
     Event, Instruments, LaunchCounts, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop,
+    clock::beat,
     disk,
     open::{self, OpenRun, WorkerPlace},
     remaining::{History, Selection, with_fallbacks},
     signals::Listener,
     slurm::{Fleet, RowsSeen, WorkerSeen},
     sweep,
+    tickets::{LOOKS, LaunchObserver, TakingBack, own_process},
 };
 
 /// Time between two looks, at least; a look at a large run takes longer, and then the next is later.
@@ -73,7 +70,7 @@ pub fn attend(
             "the signal handlers could not be installed: {error}"
         ))
     })?;
-    let failed = open::cannot_write(request);
+    let failed = disk::cannot_write(request);
     let fleet = Fleet::of(run, &queue, beat(), attendance == Attendance::Once)?;
     let mut attendant = Attendant::new(request, run, queue, instruments);
     attendant.fleet = fleet;
@@ -116,7 +113,7 @@ struct Attendant<'a> {
     observer: LaunchObserver,
     /// This launch's own table, once a lost attempt needs a row.
     own: Option<OpenRun>,
-    /// Outcome of the newest row of each trial, by its attempt.
+    /// The newest attempt of each trial whose end was told.
     told: HashMap<TrialId, u64>,
     /// Whether some trial has a result.
     has_result: bool,
@@ -190,7 +187,7 @@ impl<'a> Attendant<'a> {
         }
         let trials = self.trials(&history);
         let retries = self.request.experiment.run.retries;
-        let failed = open::cannot_write(self.request);
+        let failed = disk::cannot_write(self.request);
         let later = self.for_later().map_err(&failed)?;
         let left: Vec<usize> = (0..trials.len())
             .filter(|index| is_left(&trials[*index], &history, retries, &later))
@@ -231,7 +228,7 @@ impl<'a> Attendant<'a> {
 
     /// Looks once; returns whether there is nothing left to attend.
     fn look(&mut self, attendance: Attendance) -> Result<bool, RunStop> {
-        let failed = open::cannot_write(self.request);
+        let failed = disk::cannot_write(self.request);
         if let Some(fleet) = &self.fleet {
             self.observer.hear(fleet.says(), fleet.slurm());
         }
@@ -478,7 +475,7 @@ impl<'a> Attendant<'a> {
     }
 
     fn close(mut self, end: LaunchEnd, attendance: Attendance) -> Result<LaunchReport, RunStop> {
-        let failed = open::cannot_write(self.request);
+        let failed = disk::cannot_write(self.request);
         if let Some(own) = &mut self.own {
             if let Some(launch) = own.file.launches.last_mut() {
                 launch.ended = Some(LaunchEnded {
@@ -588,7 +585,7 @@ fn own_store<'s>(
         let place = WorkerPlace {
             run: &canonical,
             launch,
-            process: gone::own_process(),
+            process: own_process(),
             file: &file,
             others: &[],
             slurm: None,

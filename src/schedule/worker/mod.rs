@@ -7,62 +7,36 @@
 
 mod asked;
 mod attend;
-mod gone;
-mod heart;
-mod holding;
-mod limits;
-mod neighbours;
-mod own;
 mod submit;
-mod take_back;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use kiln_core::{
     plan::Trial,
     record::{
         AttemptEnd, Check, CheckState, CollectedRows, RunFile, RunFolder, TableError, TicketQueue,
-        collect, launch_folder,
-        run_file::{EndCause, Launch, Versions},
+        collect, launch_folder, run_file::EndCause,
     },
-    units::short_hash,
 };
 
-use self::limits::WorkerLimits;
 pub use self::{
     attend::{Attendance, attend, for_later},
     submit::{Submitted, copy_programs, submit},
-};
-pub(super) use self::{
-    holding::{HeldCause, NextState, Standing, held_in_words, why_damaged},
-    own::{OwnTicket, Tickets},
 };
 use super::{
     Instruments, LaunchEnd, LaunchEvent, LaunchReport, RunRequest, RunStop, disk,
     open::{self, OpenRun},
     programs,
-    provenance::{Programs, advice},
     remaining::History,
     slurm::Allocation,
-    sweep, visible_gpus,
+    sweep,
+    tickets::{Tickets, WorkerLimits, own_process},
+    visible_gpus,
 };
 use crate::{
     preflight::{self, ExamineAnswer},
-    readings::Paths,
+    readings::{Paths, Privacy},
 };
-
-/// Seconds between two heartbeats; tests set it, to see within seconds what takes minutes.
-const BEAT: &str = "KILN_BEAT_SECONDS";
-const EVERY: Duration = Duration::from_secs(30);
-
-/// Time between two heartbeats of a worker, and between two looks at its tickets.
-pub(super) fn beat() -> Duration {
-    let named = std::env::var(BEAT).ok();
-    let seconds = named.and_then(|text| text.parse::<f64>().ok());
-    seconds
-        .filter(|seconds| (0.01..=3600.0).contains(seconds))
-        .map_or(EVERY, Duration::from_secs_f64)
-}
 
 /// Works on a run as one of several launches, until there is nothing left to take, or in a job of
 /// Slurm (`allocation`) until its time is too short for another trial.
@@ -93,11 +67,11 @@ pub fn work(
         .path()
         .canonicalize()
         .map(RunFolder::at)
-        .map_err(open::cannot_write(request))?;
+        .map_err(disk::cannot_write(request))?;
     let file = RunFile::read(&run.run_file()).map_err(RunStop::Refused)?;
     same_plan(request, &run, &file)?;
     let others = ends(request, &run)?;
-    let counts = queue.counts().map_err(open::cannot_write(request))?;
+    let counts = queue.counts().map_err(disk::cannot_write(request))?;
     if counts.left() == 0 || queue.stop_asked().is_some() {
         let end = LaunchEnd::NothingToDo;
         return Ok(sweep::report(
@@ -163,7 +137,7 @@ pub(super) fn join(
         .flat_map(|submitted| submitted.notices);
     notices.for_each(|text| request.listener.hear(LaunchEvent::Notice(&text)));
     let worked = work(request, folder, queue, instruments, None)?;
-    collect::collect(folder).map_err(open::cannot_write(request))?;
+    collect::collect(folder).map_err(disk::cannot_write(request))?;
     let ends = ends(request, folder)?;
     let report = sweep::report(
         request,
@@ -218,11 +192,11 @@ impl Worker<'_> {
 
     /// Ends a launch whose node is to blame, as who attends learns.
     fn give_up(&self, mut open: OpenRun, why: String) -> RunStop {
-        let paths = Paths::here(open::privacy_of(self.request.experiment));
+        let paths = Paths::here(Privacy::of(self.request.experiment));
         open.note_end(paths.hide(&why), Some(EndCause::BadNode));
         match open.write_record() {
             Ok(()) => RunStop::CannotRun(why),
-            Err(error) => open::cannot_write(self.request)(error),
+            Err(error) => disk::cannot_write(self.request)(error),
         }
     }
 
@@ -247,11 +221,11 @@ impl Worker<'_> {
     fn open(&self, instruments: &Instruments, checks: &[Check]) -> Result<OpenRun, RunStop> {
         let last = self.file.launches.iter().map(|launch| launch.launch).max();
         let launch = launch_folder::make(self.run, last.unwrap_or(0))
-            .map_err(open::cannot_write(self.request))?;
+            .map_err(disk::cannot_write(self.request))?;
         let place = open::WorkerPlace {
             run: self.run,
             launch,
-            process: gone::own_process(),
+            process: own_process(),
             file: &self.file,
             others: &self.others,
             slurm: self.allocation.map(|allocation| allocation.task),
@@ -263,7 +237,7 @@ impl Worker<'_> {
 
 /// The stop for rows that cannot be read: what a file server answers now it may not answer again.
 fn unreadable(request: &RunRequest) -> impl Fn(TableError) -> RunStop {
-    let failed = open::cannot_write(request);
+    let failed = disk::cannot_write(request);
     move |error| match error {
         TableError::Io { .. } => failed(error.into()),
         _ => RunStop::Refused(error.to_string()),
@@ -303,58 +277,4 @@ fn unfit(checks: &[Check]) -> String {
         "this node cannot run the trials, and takes no ticket:{}",
         lines.collect::<String>()
     )
-}
-
-/// Why the programs of trials are not those with which the run was handed to its workers; `None` if
-/// they are.
-pub(super) fn changed_programs(
-    here: &mut Programs,
-    run: &RunFile,
-    paths: &Paths,
-) -> Option<String> {
-    // Launches of workers name a node, and their programs may have files that no other node has.
-    let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
-    let alone = std::slice::from_ref(submitted);
-    let changes = here.compare(alone, submitted.launch, paths).refused;
-    let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
-    (!each.is_empty()).then(|| {
-        format!(
-            "{}; a run is made with one program: put it back, or start a new run with `--fresh`{}",
-            each.join("; "),
-            advice(&changes)
-        )
-    })
-}
-
-/// How the programs and data of a launch differ from those that the run began with; empty if they do
-/// not.
-pub(super) fn other_content(first: &Launch, here: &Launch) -> Vec<String> {
-    let data = first.other_data(&here.data_sha256);
-    let data = data.filter_map(|(kind, then, now)| other(kind, then, now));
-    let programs = other_programs(&first.versions, &here.versions);
-    programs.into_iter().chain(data).collect()
-}
-
-/// The same of the programs alone.
-fn other_programs(first: &Versions, here: &Versions) -> Vec<String> {
-    let kiln = ("kiln", &first.kiln_sha256, &here.kiln_sha256);
-    let trial = (
-        "kiln-trial",
-        &first.trial_program_sha256,
-        &here.trial_program_sha256,
-    );
-    let differing = |(what, then, now): (&str, &Option<String>, &Option<String>)| {
-        other(what, then.as_ref()?, now.as_ref()?)
-    };
-    [kiln, trial].into_iter().filter_map(differing).collect()
-}
-
-fn other(what: &str, then: &str, now: &str) -> Option<String> {
-    (then != now).then(|| {
-        format!(
-            "another {what} (sha256 {}, the run began with {})",
-            short_hash(now),
-            short_hash(then)
-        )
-    })
 }

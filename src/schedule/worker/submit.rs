@@ -14,14 +14,17 @@ use kiln_core::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{asked::Asked, changed_programs, other_programs, take_back::TakingBack};
-use crate::readings::Paths;
+use super::asked::Asked;
+use crate::readings::{Paths, Privacy};
 use crate::schedule::{
     Instruments, RunRequest, RunStop,
+    content::{changed_programs, other_programs},
+    disk,
     existing_run::{self, ExistingRun},
     launch, leftovers,
     machine::MachineIdentity,
     open, programs, sweep,
+    tickets::TakingBack,
 };
 
 /// The folder of copied programs under `results/`, and the programs in it.
@@ -58,7 +61,7 @@ pub fn submit(
     }
     programs::check(&request.wanted(), request.trials.iter())?;
     let _lock = sweep::take_lock_if_any(request)?;
-    let failed = open::cannot_write(request);
+    let failed = disk::cannot_write(request);
     let here = launch::versions(request.trial_program, request.sha256);
     sweep::collect_newest(request)?;
     let found = existing_run::find(&request.wanted(), &|| MachineIdentity::of(instruments))?;
@@ -66,7 +69,7 @@ pub fn submit(
         ExistingRun::Old(mut old) if TicketQueue::of(&old.folder).is_some() => {
             repair_latest(&old.folder).map_err(&failed)?;
             same_programs(request, &old.file, &here)?;
-            let paths = Paths::here(open::privacy_of(request.experiment));
+            let paths = Paths::here(Privacy::of(request.experiment));
             let programs = old.programs.as_mut();
             if let Some(why) =
                 programs.and_then(|programs| changed_programs(programs, &old.file, &paths))

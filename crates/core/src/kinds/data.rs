@@ -9,7 +9,7 @@ mod loader;
 mod no_data;
 mod pairs;
 mod panel;
-mod text;
+pub(super) mod text;
 
 use std::ops::{Deref, DerefMut};
 

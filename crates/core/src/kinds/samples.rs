@@ -5,7 +5,7 @@
 //! training drops partial batches, and whole batches that do not fill an accumulation. Evaluation
 //! covers every target once, including the remainder.
 
-use super::data::Sampling;
+use super::data::text::Sampling;
 
 /// One pass over the training data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::run_file::Git;
-
 /// Key of the program of `model.kind: command` among the programs of a launch; an engine's is
 /// `run.engines.NAME`.
 pub const COMMAND_PROGRAM: &str = "model";
@@ -19,6 +17,14 @@ const VARIANTS: &str = " and ";
 /// Returns the key of an engine of one's own.
 pub fn engine_key(name: &str) -> String {
     format!("run.engines.{name}")
+}
+
+/// The state of the source tree in which kiln was started, or of a program's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Git {
+    pub commit: String,
+    /// Whether tracked files differed from the commit.
+    pub dirty: bool,
 }
 
 /// One program of a launch. Paths are as the experiment writes them.

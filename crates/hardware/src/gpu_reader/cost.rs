@@ -8,11 +8,12 @@ use std::{
 };
 
 use super::{
+    GpuTick,
     fields::FieldReasons,
     groups::{self, OpenedGpu, ReadingGroup},
     open,
 };
-use crate::{Absence, Nvml, sampler::GpuTick};
+use crate::{Absence, Nvml};
 
 /// GPM gives nothing for looks nearer than 100 ms.
 const GPM_PAUSE: Duration = Duration::from_millis(110);

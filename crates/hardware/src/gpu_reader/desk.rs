@@ -151,7 +151,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::sampler::GpuTick;
+    use crate::gpu_reader::GpuTick;
 
     /// Hangs on device `hangs` until the test lets it go.
     struct Hanging(Arc<Mutex<Receiver<()>>>);

@@ -8,7 +8,7 @@ use nvml_wrapper::{
 };
 use nvml_wrapper_sys::bindings::nvmlTemperature_v1_t;
 
-use super::fields::FieldReasons;
+use super::{GpuTick, GpuWork, fields::FieldReasons};
 use crate::{
     Absence, Nvml, Reading,
     nvml::{
@@ -20,7 +20,6 @@ use crate::{
         raw::{FieldValue, ask, field_values, version_of},
         reading_of,
     },
-    sampler::{GpuTick, GpuWork},
 };
 
 /// A group of values that are read together. Their cost is in `docs/measurement.md`;

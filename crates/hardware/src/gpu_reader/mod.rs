@@ -9,6 +9,7 @@ pub(super) mod cost;
 pub(super) mod desk;
 mod fields;
 mod groups;
+mod tick;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -20,10 +21,10 @@ use nvml_wrapper::{Device, error::NvmlError};
 use super::{
     Absence, Nvml, ProcessList,
     nvml::{absence, board_of},
-    sampler::{EVERYTHING, GpuTick},
 };
 use fields::FieldReasons;
 use groups::{OpenedGpu, ReadingGroup};
+pub use tick::{EVERYTHING, GpuTick, GpuWork};
 
 /// A device that was lost or cannot be opened is tried again this much later.
 const RETRY: Duration = Duration::from_secs(10);

@@ -16,15 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Nvml, gpu_reader::desk::GpuWatchdog};
+use super::{
+    Nvml,
+    gpu_reader::{EVERYTHING, desk::GpuWatchdog},
+};
 pub use looker::HostSeries;
 use looker::Looker;
 use readings::EccStart;
 pub use readings::joined;
 pub use throttle::{THROTTLED, throttle_names};
-pub use tick::{
-    ChildTick, EVERYTHING, GpuTick, GpuWork, HostTick, SampledTick, Tick, TrialReadings, Watch,
-};
+pub use tick::{ChildTick, HostTick, SampledTick, Tick, TrialReadings, Watch};
 
 /// Longest wait for the thread at the end of the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -227,7 +228,7 @@ mod tests {
     use super::*;
     use crate::{
         GpuProcess, ProcessList,
-        gpu_reader::{GpuReader, GpuReading},
+        gpu_reader::{GpuReader, GpuReading, GpuTick},
         host, process,
     };
 

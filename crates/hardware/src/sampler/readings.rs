@@ -3,7 +3,8 @@
 
 use crate::ProcessList;
 
-use super::tick::{GpuTick, Tick};
+use super::tick::Tick;
+use crate::gpu_reader::GpuTick;
 
 /// Volatile ECC counters at the first look of an attempt.
 #[derive(Clone, Copy, Debug, Default)]

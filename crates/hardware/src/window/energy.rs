@@ -2,11 +2,7 @@
 //! cross-check. Both are interpolated at the window's ends.
 
 use super::{WindowSummary, note};
-use crate::{
-    TrialReadings,
-    limits::ENERGY_APART,
-    sampler::{GpuTick, Tick},
-};
+use crate::{TrialReadings, gpu_reader::GpuTick, limits::ENERGY_APART, sampler::Tick};
 
 /// Energy needs ticks over at least this share of the window.
 const LEAST_COVERED: f64 = 0.98;

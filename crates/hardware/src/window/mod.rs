@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use super::{
     TrialReadings,
-    sampler::{EVERYTHING, GpuTick, THROTTLED, Tick, throttle_names},
+    gpu_reader::{EVERYTHING, GpuTick},
+    sampler::{THROTTLED, Tick, throttle_names},
 };
 use energy::fill_energy;
 pub use several::together;

@@ -26,11 +26,12 @@ use self::{evaluation::Evaluator, gradient_norms::GradientWatch};
 use super::{
     DeviceBatch, HostBatch,
     generation::Writing,
+    gradient::MeasuredGradient,
     measurement::{AllocatorPeaks, DeviceWork},
     objective::Scores,
     optimizer::{Counters, Updater},
     step::{self, MicroBatch, StepRunner, StepState},
-    trainable::{Copying, MeasuredGradient, Trainable},
+    trainable::{Copying, Trainable},
     trial_device,
 };
 use crate::{

@@ -10,8 +10,8 @@ use kiln_core::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    feed::StepPlan, objective::Scores, step_clock::StepSeconds, tables::Tables,
-    trainable::MeasuredGradient,
+    feed::StepPlan, gradient::MeasuredGradient, objective::Scores, step_clock::StepSeconds,
+    tables::Tables,
 };
 use crate::TrialError;
 
@@ -341,7 +341,7 @@ mod tests {
     use kiln_core::statistics::GradientNorms;
 
     use super::*;
-    use crate::train::trainable::LayerGroup;
+    use crate::train::gradient::LayerGroup;
 
     fn step(step: u64, ends_row: bool) -> OpenStep {
         OpenStep {

@@ -15,6 +15,7 @@ use kiln_core::{plan::TrialFile, record::Message};
 use super::{
     clock::seconds_between,
     feed::StepPlan,
+    gradient::MeasuredGradient,
     ledger::{Divergence, Ledger, OpenStep},
     memory_watch::MemoryWatch,
     messages::Messenger,
@@ -22,7 +23,6 @@ use super::{
     step_clock::StepClock,
     tables::Tables,
     timing::{DataCost, Timing},
-    trainable::MeasuredGradient,
 };
 use crate::TrialError;
 

@@ -11,6 +11,7 @@ mod decoder;
 mod early_stop;
 mod feed;
 pub(crate) mod generation;
+mod gradient;
 mod interrupt;
 mod learner;
 mod ledger;
@@ -40,6 +41,7 @@ use std::{collections::BTreeMap, io::Write, sync::atomic::AtomicBool};
 
 pub use crate::data::HostBatch;
 pub use batch::DeviceBatch;
+pub use gradient::{LayerGroup, MeasuredGradient};
 pub(crate) use interrupt::watch_signals;
 use kiln_core::{
     kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
@@ -51,7 +53,6 @@ pub(crate) use learner::MODEL_FILE;
 use learner::{Beginning, SavedLearner};
 pub use optimizer::NamedValues;
 pub use outcome::TrialEnded;
-pub use trainable::{LayerGroup, MeasuredGradient};
 
 use self::{
     checkpoint::{Keeper, ResumePoint},

@@ -19,10 +19,11 @@ use super::{
     DeviceBatch, Learner,
     clock::{monotonic_nanoseconds, seconds_between},
     generation::Writing,
+    gradient::MeasuredGradient,
     measurement::{AllocatorPeaks, DeviceWork},
     objective::Scores,
     optimizer::Counters,
-    trainable::{Copying, MeasuredGradient, Trainable},
+    trainable::{Copying, Trainable},
 };
 #[cfg(feature = "libtorch")]
 use crate::engine::cuda;

@@ -1,11 +1,14 @@
 //! The interface between the training loop and a model on its device. The learner is the real one;
 //! tests have one of known cost.
 
-use std::{iter, path::Path, sync::Arc};
+use std::path::Path;
 
-use kiln_core::{spec::GradientNoise, statistics::GradientNorms};
+use kiln_core::spec::GradientNoise;
 
-use super::{generation::Writing, measurement::DeviceWork, objective::Scores, optimizer::Counters};
+use super::{
+    generation::Writing, gradient::MeasuredGradient, measurement::DeviceWork, objective::Scores,
+    optimizer::Counters,
+};
 use crate::{TrialError, data::HostBatch, model::TextMemory};
 
 /// A model that can be trained. Work may be queued on the device; only methods that say so wait for
@@ -93,39 +96,6 @@ pub(crate) trait Trainable: DeviceWork {
     /// Errors: it does not.
     fn check(&self) -> Result<(), TrialError> {
         Ok(())
-    }
-}
-
-/// The gradient of a measured step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredGradient {
-    pub step: u64,
-    pub norms: GradientNorms,
-    /// The norms over each layer group; empty unless `measure.gradient_noise.layer_groups` is set.
-    pub of_groups: Vec<GradientNorms>,
-    pub layer_groups: Arc<[LayerGroup]>,
-}
-
-/// Parameters whose names begin alike, as those of a block do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LayerGroup {
-    /// That beginning, such as `blocks.3` or `token_table`.
-    pub name: String,
-    /// Number of their values.
-    pub parameters: u64,
-}
-
-impl MeasuredGradient {
-    fn all_norms(&mut self) -> impl Iterator<Item = &mut GradientNorms> {
-        iter::once(&mut self.norms).chain(&mut self.of_groups)
-    }
-
-    /// Counts the micro-batches of another replica of the same step.
-    pub(super) fn add(&mut self, mut other: Self) {
-        for (sum, term) in self.all_norms().zip(other.all_norms()) {
-            sum.micro += term.micro;
-            sum.weights += term.weights;
-        }
     }
 }
 

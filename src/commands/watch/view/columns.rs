@@ -32,8 +32,8 @@ use ViewColumn::{
 };
 use kiln_core::units::Bytes;
 use kiln_hardware::{
-    DeviceFacts, Tick,
-    sampler::{GpuTick, THROTTLED, throttle_names},
+    DeviceFacts, GpuTick, Tick,
+    sampler::{THROTTLED, throttle_names},
 };
 
 const ALL: [ViewColumn; 13] = [

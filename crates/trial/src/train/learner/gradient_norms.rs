@@ -5,8 +5,8 @@ use kiln_core::statistics::GradientNorms;
 use crate::{
     error::TrialError,
     train::{
+        gradient::MeasuredGradient,
         optimizer::{ReadNorms, StepNorms, Updater},
-        trainable::MeasuredGradient,
     },
 };
 

@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub(super) use plain::parameters;
 
 use super::{
+    gradient::LayerGroup,
     tensor_file::{NamedTensors, OutgoingTensor, TensorFile},
-    trainable::LayerGroup,
 };
 use crate::{error::TrialError, model::Network};
 

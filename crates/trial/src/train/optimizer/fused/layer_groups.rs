@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     model::{Network, without_kind},
-    train::trainable::LayerGroup,
+    train::gradient::LayerGroup,
 };
 
 /// The layer groups of a network.

@@ -1,0 +1,328 @@
+//! A file that is planned, the launch of its trials, and what is printed of it: for `kiln run` and the
+//! other commands that run trials.
+
+use std::path::{Path, PathBuf};
+
+use kiln_core::{
+    plan::Trial,
+    record::{AttemptEnd, Checkpoints, RunFolder, TrialTable},
+    spec::{self, Experiment, RunPlace},
+    units::{counted, significant, without_controls},
+};
+
+use super::{
+    Status, Stop, continuation, initial_weights,
+    launching::{Launching, WantedLaunch, instruments, place, stopped},
+    note,
+    planned::{Planned, all_here},
+    print,
+};
+use crate::{
+    progress::ProgressMode,
+    report::{self, compare::how_to_compare},
+    schedule::{self, Instruments, LaunchEnd, LaunchReport, RunRequest, Selection, needs_gpu},
+};
+
+/// One file, read and planned.
+pub(super) struct PlannedFile {
+    planned: Planned,
+    resolved: String,
+    selection: Selection,
+}
+
+impl PlannedFile {
+    /// # Errors
+    /// If its data is missing, unless nothing is to be run.
+    pub(super) fn new(planned: Planned, launch: &Launching) -> Result<Self, Stop> {
+        if !launch.dry_run {
+            let trials = &planned.plan.trials;
+            let experiment = &planned.loaded.experiment.name;
+            all_here(
+                &[
+                    &planned.notes[..],
+                    &initial_weights::faults(&planned.loaded, trials),
+                    &continuation::faults(trials, experiment, &launch.results),
+                ]
+                .concat(),
+            )?;
+        }
+        Ok(Self {
+            resolved: spec::write_resolved(&planned.loaded),
+            planned,
+            selection: Selection::default(),
+        })
+    }
+
+    /// Drops the planned trials, which take as much memory as the table, and returns the experiment for
+    /// the report.
+    pub(super) fn into_experiment(self) -> Experiment {
+        self.planned.loaded.experiment
+    }
+
+    /// Where the trials run.
+    pub(super) fn place(&self) -> RunPlace {
+        self.planned.loaded.experiment.run.on
+    }
+
+    /// What the workers ask of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+    pub(super) fn slurm_in_words(&self) -> String {
+        slurm_in_words(&self.planned.loaded.experiment)
+    }
+
+    /// Whether all trials are requested: `--only` is absent.
+    pub(super) fn asks_for_all(&self) -> bool {
+        self.selection.only.is_empty()
+    }
+
+    /// The trials of the next request.
+    pub(super) fn select(&mut self, selection: Selection) {
+        self.selection = selection;
+    }
+
+    /// Builds the scheduler's request and passes it to `with`.
+    pub(super) fn request<T>(
+        &self,
+        launch: &Launching,
+        program: &Path,
+        with: impl FnOnce(&RunRequest) -> T,
+    ) -> T {
+        let wanted = WantedLaunch {
+            experiment: &self.planned.loaded.experiment,
+            resolved: &self.resolved,
+            trials: &self.planned.plan.trials,
+            search: None,
+            selection: self.selection.clone(),
+            data: &self.planned.data,
+        };
+        launch.request(&wanted, program, with)
+    }
+}
+
+/// What each worker asks of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+pub(super) fn slurm_in_words(experiment: &Experiment) -> String {
+    let Some(slurm) = &experiment.run.slurm else {
+        return String::new();
+    };
+    let parts = [
+        slurm
+            .partition
+            .as_ref()
+            .map(|partition| format!("partition {partition}")),
+        slurm.gres.clone(),
+        slurm.cpus.map(|cpus| counted(cpus as usize, "CPU")),
+        slurm.memory.map(|memory| memory.to_string()),
+        slurm.time.map(|time| time.to_string()),
+    ];
+    let parts = parts.into_iter().flatten();
+    parts.map(|part| format!(", {part}")).collect()
+}
+
+/// Prints the result of a launch.
+pub(super) fn show(
+    launched: Launched,
+    launch: &Launching,
+    experiment: &Experiment,
+) -> Result<(), Stop> {
+    let Launched { report, table } = launched;
+    match &report.lost_events {
+        Some(why) => Err(Stop::new(Status::Failed, why)),
+        None if launch.style() == ProgressMode::Json => Ok(()),
+        None => table.and_then(|table| print(&summary(&report, &table, experiment))),
+    }
+}
+
+/// A launch that has ended, and the run's table, read once for everything that needs it.
+pub(super) struct Launched {
+    pub(super) report: LaunchReport,
+    pub(super) table: Result<TrialTable, Stop>,
+}
+
+/// Runs the requested trials.
+pub(super) fn start(request: &RunRequest) -> Result<Launched, Stop> {
+    start_with(request, instruments_for(request.trials))
+}
+
+/// Runs the requested trials with these instruments, and writes the run's `summary.csv`.
+pub(super) fn start_with(request: &RunRequest, instruments: Instruments) -> Result<Launched, Stop> {
+    let report = schedule::run(request, instruments).map_err(stopped)?;
+    let table = TrialTable::read_of(&report.folder);
+    if let Ok(table) = &table {
+        write_point_table(&report, table, request.experiment.ranking_objective());
+    }
+    Ok(Launched {
+        report,
+        table: table.map_err(|error| Stop::new(Status::Failed, error)),
+    })
+}
+
+pub(super) fn instruments_for(trials: &[Trial]) -> Instruments {
+    instruments(
+        trials
+            .iter()
+            .any(|trial| needs_gpu(trial.engine, &trial.devices)),
+    )
+}
+
+/// The exit status depends on the outcome of every requested trial; see `docs/design.md`.
+pub(super) fn status(report: &LaunchReport) -> Status {
+    match report.end {
+        LaunchEnd::Interrupted => Status::Interrupted,
+        _ if report
+            .last_attempts
+            .iter()
+            .any(|end| !end.outcome.is_result()) =>
+        {
+            Status::Failed
+        }
+        _ => Status::Success,
+    }
+}
+
+pub(super) fn dry_run(request: &RunRequest) -> Result<Status, Stop> {
+    let preview =
+        schedule::preview(request, &|| instruments_for(request.trials)).map_err(stopped)?;
+    let mut text = format!(
+        "{}: {} of {} trials would run\n",
+        place(request, &preview),
+        preview.to_run.len(),
+        request.trials.len()
+    );
+    for (id, before) in &preview.to_run {
+        text.push_str(&match before {
+            Some(outcome) => format!("{id}  {outcome} before\n"),
+            None => format!("{id}\n"),
+        });
+    }
+    print(&text)?;
+    Ok(Status::Success)
+}
+
+/// Why no trial is begun, and what to do; `is_everything` if no trial of the plan is left.
+pub(super) fn nothing_to_do(is_everything: bool) -> &'static str {
+    match is_everything {
+        true => {
+            "every trial already has its result; `--fresh` starts a new run, `--rerun failed` \
+             retries failed trials"
+        }
+        false => {
+            "the requested trials have already ended; `--rerun failed` retries failed trials, and \
+             without `--only` the others run"
+        }
+    }
+}
+
+/// Returns the experiment's description, the report of the run's table, and the paths of the files.
+fn summary(report: &LaunchReport, table: &TrialTable, experiment: &Experiment) -> String {
+    let page = report::summary(
+        table,
+        report.trials,
+        experiment.ranking_objective(),
+        super::page_style(),
+    );
+    let folder = &report.folder;
+    let together = experiment.sweep.together.first();
+    let between = together
+        .and_then(|axis| how_to_compare(table, axis, &folder.path().display().to_string()))
+        .unwrap_or_default();
+    let purpose = experiment
+        .description
+        .as_deref()
+        .map(|text| indented(text) + "\n")
+        .unwrap_or_default();
+    format!(
+        "\n{purpose}{page}{between}\n{}{}{}",
+        texts(report),
+        weights(report),
+        worth_committing(folder)
+    )
+}
+
+/// Names what to commit: the whole folder, of which git takes only what is small.
+pub(super) fn worth_committing(folder: &RunFolder) -> String {
+    let path = without_controls(&folder.path().display().to_string());
+    let summary = match folder.summary_table().is_file() {
+        true => "  (summary.csv is the short table)",
+        false => "",
+    };
+    format!("Worth committing (weights and readings stay out of git):\n  {path}{summary}\n")
+}
+
+/// Writes `summary.csv`. A run is complete without it, so an error is only a note.
+fn write_point_table(
+    report: &LaunchReport,
+    table: &TrialTable,
+    objective: Option<spec::Objective>,
+) {
+    if report.end == LaunchEnd::NothingToDo || table.rows.is_empty() {
+        return;
+    }
+    let folder = &report.folder;
+    let path = folder.summary_table();
+    let text = report::point_table(table, objective);
+    if let Err(error) = folder.write(&path, text.as_bytes()) {
+        note(&format!(
+            "{}: {error}; `kiln report --write {}` writes it",
+            path.display(),
+            folder.path().display()
+        ));
+    }
+}
+
+/// The lines of a description; those after the first are indented, so that none of them can pass
+/// for a line of the page.
+fn indented(description: &str) -> String {
+    let lines = description.trim_end().lines().map(without_controls);
+    lines.collect::<Vec<_>>().join("\n  ") + "\n"
+}
+
+/// A line of a list of files.
+pub(super) fn path_line(path: &Path) -> String {
+    format!("  {}\n", without_controls(&path.display().to_string()))
+}
+
+/// Most paths of texts or weights that are listed.
+const MOST_LISTED: usize = 4;
+
+/// Returns the paths of the texts of `train.sample`; empty if there are none.
+fn texts(report: &LaunchReport) -> String {
+    let paths = report
+        .last_attempts
+        .iter()
+        .map(|end| report.folder.sample_texts(&end.trial, end.attempt));
+    let paths: Vec<PathBuf> = paths.filter(|path| path.is_file()).collect();
+    listed(
+        "Written by the models",
+        paths.iter().map(|path| path_line(path)).collect(),
+    )
+}
+
+/// Returns the checkpoints whose weights the trials leave; empty if there are none.
+fn weights(report: &LaunchReport) -> String {
+    let line = |end: &AttemptEnd| {
+        let trial = &end.trial;
+        let kept = Checkpoints::new(report.folder.checkpoints(trial), trial.clone()).result()?;
+        let which = match kept.valid_loss {
+            Some(loss) => format!("step {}, valid loss {}", kept.step, significant(loss)),
+            None => format!("step {}", kept.step),
+        };
+        let path = without_controls(&kept.folder.display().to_string());
+        Some(format!("  {path}\n    {which}\n"))
+    };
+    listed(
+        "Weights, for `kiln sample`, `kiln predict` and `kiln export`",
+        report.last_attempts.iter().filter_map(line).collect(),
+    )
+}
+
+/// The first of these lines below a title; empty if there are none.
+fn listed(title: &str, lines: Vec<String>) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let more = match lines.len().saturating_sub(MOST_LISTED) {
+        0 => String::new(),
+        more => format!("  … and {more} more\n"),
+    };
+    let shown = lines[..lines.len().min(MOST_LISTED)].concat();
+    format!("{title}:\n{shown}{more}\n")
+}

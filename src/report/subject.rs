@@ -1,0 +1,46 @@
+//! What a report is about: a run's table, with what lies beside it.
+
+use kiln_core::{
+    record::{RunFile, RunFolder, TrialTable},
+    spec,
+};
+
+/// A run's table and what is known of the run beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub table: &'a TrialTable,
+    /// Path of the table, as the page names it.
+    pub name: &'a str,
+    /// A table alone does not say how many trials were planned, nor where they ran.
+    pub run: Option<&'a RunFile>,
+    /// The resolved experiment, as YAML.
+    pub experiment: Option<&'a str>,
+    /// The list of packages of the programs of its newest launch.
+    pub packages: Option<&'a str>,
+    /// Folder of its series; `None` for a table without a folder, such as one read from another
+    /// commit.
+    pub folder: Option<&'a RunFolder>,
+}
+
+impl<'a> Subject<'a> {
+    pub fn new(table: &'a TrialTable, name: &'a str) -> Self {
+        Self {
+            table,
+            name,
+            run: None,
+            experiment: None,
+            packages: None,
+            folder: None,
+        }
+    }
+
+    /// The experiment's own objective.
+    pub fn objective(&self) -> Option<spec::Objective> {
+        spec::objective_of(self.experiment?)
+    }
+
+    /// Number of trials of the plan; 0 if unknown.
+    pub(super) fn planned(&self) -> usize {
+        self.run.map_or(0, |run| run.plan.len())
+    }
+}

@@ -1,0 +1,83 @@
+//! Whether programs and data are still those with which a run began, in words.
+
+use std::collections::BTreeMap;
+
+use kiln_core::{
+    record::{
+        RunFile,
+        run_file::{Launch, Versions},
+    },
+    units::short_hash,
+};
+
+use super::provenance::{Programs, advice};
+use crate::readings::Paths;
+
+/// The data that are not those which the run last read, in words.
+pub(super) fn other_data(file: &RunFile, here: &BTreeMap<String, String>) -> Vec<String> {
+    let last = file.launches.last();
+    let others = last.into_iter().flat_map(|launch| launch.other_data(here));
+    others
+        .map(|(kind, then, now)| {
+            format!(
+                "the data of `data.kind` {kind} has sha256 {}, and had {}",
+                short_hash(&now),
+                short_hash(&then)
+            )
+        })
+        .collect()
+}
+
+/// Why the programs of trials are not those with which the run was handed to its workers; `None` if
+/// they are.
+pub(super) fn changed_programs(
+    here: &mut Programs,
+    run: &RunFile,
+    paths: &Paths,
+) -> Option<String> {
+    // Launches of workers name a node, and their programs may have files that no other node has.
+    let submitted = run.launches.iter().rfind(|launch| launch.node.is_none())?;
+    let alone = std::slice::from_ref(submitted);
+    let changes = here.compare(alone, submitted.launch, paths).refused;
+    let each: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    (!each.is_empty()).then(|| {
+        format!(
+            "{}; a run is made with one program: put it back, or start a new run with `--fresh`{}",
+            each.join("; "),
+            advice(&changes)
+        )
+    })
+}
+
+/// How the programs and data of a launch differ from those that the run began with; empty if they do
+/// not.
+pub(super) fn other_content(first: &Launch, here: &Launch) -> Vec<String> {
+    let data = first.other_data(&here.data_sha256);
+    let data = data.filter_map(|(kind, then, now)| other(kind, &then, &now));
+    let programs = other_programs(&first.versions, &here.versions);
+    programs.into_iter().chain(data).collect()
+}
+
+/// The same of the programs alone.
+pub(super) fn other_programs(first: &Versions, here: &Versions) -> Vec<String> {
+    let kiln = ("kiln", &first.kiln_sha256, &here.kiln_sha256);
+    let trial = (
+        "kiln-trial",
+        &first.trial_program_sha256,
+        &here.trial_program_sha256,
+    );
+    let differing = |(what, then, now): (&str, &Option<String>, &Option<String>)| {
+        other(what, then.as_ref()?, now.as_ref()?)
+    };
+    [kiln, trial].into_iter().filter_map(differing).collect()
+}
+
+fn other(what: &str, then: &str, now: &str) -> Option<String> {
+    (then != now).then(|| {
+        format!(
+            "another {what} (sha256 {}, the run began with {})",
+            short_hash(now),
+            short_hash(then)
+        )
+    })
+}
