@@ -3,13 +3,15 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     sync::LazyLock,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use serde_json::Value;
 
-use crate::scripted_child::{Ended, real_trial};
+use crate::scripted_child::{Ended, program::write_program, real_trial, wait_until};
 
 const MEASURE: &str = "measure: {warmup_steps: 0, warmup_seconds: 0.0}\n";
 const GPT: &str = "kiln: 1\nname: gpt\n\
@@ -118,18 +120,20 @@ pub(crate) fn png(path: &Path, width: u32, height: u32, rgb: &[u8]) {
     fs::write(path, file.concat()).unwrap();
 }
 
+fn kiln_command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kiln"));
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env("KILN_TRIAL", real_trial())
+        .env("KILN_LOCKS", folder.join("locks"))
+        .env("XDG_CACHE_HOME", folder.join("cache"))
+        .env("CUDA_VISIBLE_DEVICES", "");
+    command
+}
+
 fn kiln_in(folder: &Path, arguments: &[&str]) -> Ended {
-    Ended::of(
-        Command::new(env!("CARGO_BIN_EXE_kiln"))
-            .args(arguments)
-            .current_dir(folder)
-            .env("KILN_TRIAL", real_trial())
-            .env("KILN_LOCKS", folder.join("locks"))
-            .env("XDG_CACHE_HOME", folder.join("cache"))
-            .env("CUDA_VISIBLE_DEVICES", "")
-            .output()
-            .unwrap(),
-    )
+    Ended::of(kiln_command(folder, arguments).output().unwrap())
 }
 
 fn kiln(arguments: &[&str]) -> Ended {
@@ -297,6 +301,21 @@ fn images_get_the_names_of_their_classes_and_series_a_forecast_in_their_units() 
         "--format",
         "csv",
     ]);
+    // The names are those of the training, whatever the folders are called now.
+    let at = |name: &str| TRAINED.path().join("images").join(name);
+    fs::rename(at("night"), at("a-night")).unwrap();
+    fs::create_dir(at("b")).unwrap();
+    let again = printed(&[
+        "predict",
+        "pictures",
+        "images/day/1.png",
+        "images/a-night/2.png",
+        "--format",
+        "csv",
+    ]);
+    fs::remove_dir(at("b")).unwrap();
+    fs::rename(at("a-night"), at("night")).unwrap();
+    assert_eq!(again.replace("a-night/", "night/"), table);
     let rows: Vec<&str> = table.lines().collect();
     assert!(
         rows[0] == "file,class,probability"
@@ -360,6 +379,10 @@ fn an_export_is_whole_and_replaced_only_on_request() {
         (&"gpt".into(), &20.into())
     );
     assert!(refused(&["export", "gpt", "--to", "out"]).contains("replace it with `--force`"));
+    fs::write(out.join("mine.py"), "precious").unwrap();
+    let kept = refused(&["export", "gpt", "--to", "out", "--force"]);
+    assert!(kept.contains("`mine.py` is not of an export"), "{kept}");
+    fs::remove_file(out.join("mine.py")).unwrap();
     printed(&["export", "flex", "--to", "out", "--force"]);
     assert!(
         !out.join("huggingface").exists(),
@@ -367,8 +390,28 @@ fn an_export_is_whole_and_replaced_only_on_request() {
     );
     let foreign = refused(&["export", "gpt", "--to", "prices", "--force"]);
     assert!(foreign.contains("not an export of kiln"), "{foreign}");
-    // A failed export leaves nothing.
+    // A failed export leaves nothing, nor does one that a signal ends.
     refused(&["export", "none", "--to", "never"]);
     assert!(!TRAINED.path().join("never").exists());
+    let slow = TRAINED.path().join("slow.sh");
+    write_program(&slow, "#!/bin/sh\nwhile [ ! -e go ]; do sleep 0.01; done\n");
+    let mut exporting = kiln_command(TRAINED.path(), &["export", "gpt", "--to", "never"]);
+    let exporting = exporting.env("KILN_TRIAL", &slow);
+    let exporting = exporting.stderr(Stdio::piped()).spawn().unwrap();
+    let has_draft = || {
+        let mut names = fs::read_dir(TRAINED.path()).unwrap();
+        names.any(|name| {
+            name.unwrap()
+                .file_name()
+                .to_string_lossy()
+                .contains("never")
+        })
+    };
+    wait_until("it has a draft", has_draft);
+    kill_process(Pid::from_child(&exporting), Signal::TERM).unwrap();
+    fs::write(TRAINED.path().join("go"), "").unwrap();
+    let ended = exporting.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert!(!has_draft());
     assert_eq!(trials("gpt").len(), 2);
 }

@@ -1,17 +1,13 @@
 //! `kiln doctor`: finds problems that prevent trials on this machine, or make their measurements
 //! unreliable; with `--on slurm` problems that prevent workers on a cluster.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::path::{Path, PathBuf};
 
 use kiln_core::{
     record::{Check, CheckState},
     spec::Slurm,
 };
 use kiln_hardware::{Nvml, Patience};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::{
     Status, Stop,
@@ -19,7 +15,7 @@ use super::{
     machine::{nvml_library, trial_program},
     note,
     planned::{Planned, plan_file},
-    print, print_json,
+    print, print_json, stop_flag,
 };
 use crate::{
     output::terminal::has_color,
@@ -155,11 +151,7 @@ fn probed(slurm: &Slurm, before: &[Check], args: &Args) -> Result<Vec<Check>, St
     let failed = |error: &dyn std::fmt::Display| Stop::new(Status::CannotRun, error.to_string());
     let program = copy_programs(&args.results, &trial_program()?, hash_of)
         .map_err(|error| failed(&format!("{}: {error}", args.results.display())))?;
-    let is_stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&is_stopped))
-            .map_err(|error| failed(&error))?;
-    }
+    let is_stopped = stop_flag().map_err(|error| failed(&error))?;
     let probe = Probe {
         slurm,
         results: &args.results,

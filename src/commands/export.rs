@@ -4,6 +4,7 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
 };
 
 use kiln_core::{
@@ -16,12 +17,24 @@ use serde_json::Value;
 use super::{
     Status, Stop,
     launched::path_line,
-    model_child, print,
+    model_child, print, stop_flag,
     trained::{self, find},
 };
 
 /// The exported file that builds and loads the network in PyTorch.
 const LOADER: &str = "model.py";
+
+/// All that an export may write.
+const WRITTEN: [&str; 8] = [
+    "model.safetensors",
+    "config.json",
+    LOADER,
+    "__pycache__",
+    "check.safetensors",
+    "vocabulary.json",
+    "tokenizer.json",
+    "huggingface",
+];
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -41,18 +54,25 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
         .map_err(|error| Stop::bad_input(format!("{}: {error}", args.to.display())))?;
     refuse_occupied(&args.to, args.force)?;
     let trained = find(&args.model)?;
+    // The draft is removed where a signal would end this process at once.
+    let is_stopped = stop_flag().map_err(|error| Stop::new(Status::CannotRun, error))?;
     let draft = Draft::new(&to).map_err(|error| failed(&args.to, &error))?;
     let task = UseTask::Export(ExportTask {
         to: draft.0.clone(),
         origin: trained.origin(),
     });
     let (mut written, mut missing) = (Vec::new(), Vec::new());
-    model_child::ask(trained, &args.model.device, task, &mut |answer| {
+    let asked = model_child::ask(trained, &args.model.device, task, &mut |answer| {
         if let UseAnswer::Exported { files, left_out } = answer {
             (written, missing) = (files, left_out);
         }
         Ok(true)
-    })?;
+    });
+    if is_stopped.load(Ordering::Relaxed) {
+        let text = "interrupted; nothing was written";
+        return Err(Stop::new(Status::Interrupted, text));
+    }
+    asked?;
     draft
         .rename(&to)
         .map_err(|error| failed(&args.to, &error))?;
@@ -93,8 +113,19 @@ fn refuse_occupied(to: &Path, force: bool) -> Result<(), Stop> {
         }
         opened => opened.map_err(|error| failed(to, &error))?,
     };
-    match (entries.count(), is_export(to), force) {
-        (0, ..) | (_, true, true) => Ok(()),
+    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names = names.collect::<io::Result<Vec<String>>>();
+    let names = names.map_err(|error| failed(to, &error))?;
+    let foreign = names.iter().find(|name| !WRITTEN.contains(&name.as_str()));
+    match (names.len(), is_export(to), force) {
+        (0, ..) => Ok(()),
+        (_, true, true) => match foreign {
+            None => Ok(()),
+            Some(name) => refuse(&format!(
+                "`{name}` is not of an export, and `--force` would remove it; move it, or name \
+                 another folder with `--to`"
+            )),
+        },
         (_, false, _) => refuse(
             "the folder holds files that are not an export of kiln; name another one with `--to`",
         ),

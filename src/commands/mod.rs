@@ -277,6 +277,18 @@ pub(crate) fn written(result: io::Result<bool>) -> Result<bool, Stop> {
     })
 }
 
+/// Becomes true at Ctrl-C and SIGTERM, which then do not end this process.
+///
+/// # Errors
+/// The system takes no handlers.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&is_stopped))?;
+    }
+    Ok(is_stopped)
+}
+
 /// As wide as the terminal; without a limit for a file or a pipe.
 pub(crate) fn page_style() -> crate::report::PageStyle {
     let width = terminal::size()

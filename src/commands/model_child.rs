@@ -14,6 +14,7 @@ use kiln_core::{
     },
     spec::CpuThreads,
 };
+use kiln_data::source::absolute_data_folder;
 use kiln_hardware::host::usable_cores;
 
 use super::{
@@ -74,15 +75,13 @@ fn request(trained: Trained, lease: Option<&Lease>, task: UseTask) -> UseRequest
         None => ChildDevice::Cpu,
     };
     trial.train.cpu_threads = CpuThreads::Count(usable_cores());
-    let data_folder = std::env::var_os("KILN_DATA")
-        .filter(|value| !value.is_empty())
-        .and_then(|path| std::path::absolute(path).ok());
-    trial.data_folder = data_folder.or(trial.data_folder);
+    trial.data_folder = absolute_data_folder().or(trial.data_folder);
     UseRequest {
         kiln_use: MODEL_USE,
         trial,
         checkpoint: trained.checkpoint.folder,
         data_sha256: trained.data_sha256,
+        outputs: trained.outputs,
         task,
     }
 }

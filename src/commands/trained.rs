@@ -14,6 +14,7 @@ use kiln_core::{
         attempt::{attempts, result},
         checkpoint::ListedCheckpoint,
         run_folder::LATEST,
+        trial_result::OutputNames,
     },
     spec::{self, AfterTraining},
     units::{counted, decimals},
@@ -53,6 +54,7 @@ pub(super) struct Trained {
     pub(super) checkpoint: ListedCheckpoint,
     /// SHA-256 of the data of the training, if its result is there.
     pub(super) data_sha256: Option<String>,
+    pub(super) outputs: OutputNames,
     run: RunFolder,
 }
 
@@ -68,15 +70,20 @@ pub(super) fn find(args: &Args) -> Result<Trained, Stop> {
     };
     let file = trial_file(&run, &trial)?;
     let checkpoint = checkpoint(&run, &file, &trial, args.step)?;
-    let data_sha256 = attempts(&run, &trial)
+    let trained = attempts(&run, &trial)
         .into_iter()
         .rev()
-        .find_map(|attempt| result(&run.attempt(&trial, attempt)).ok()?.data_sha256);
+        .find_map(|attempt| {
+            let found = result(&run.attempt(&trial, attempt)).ok()?;
+            Some((found.data_sha256?, found.outputs))
+        });
+    let (data_sha256, outputs) = trained.unzip();
     Ok(Trained {
         file,
         trial,
         checkpoint,
         data_sha256,
+        outputs: outputs.unwrap_or_default(),
         run,
     })
 }

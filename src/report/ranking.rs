@@ -4,7 +4,7 @@ use std::{cmp::Ordering, collections::BTreeSet};
 
 use kiln_core::{
     kinds::command::METRIC_PREFIX,
-    record::{TrialRow, TrialTable},
+    record::{TrialRow, TrialTable, note::StoppedEarly},
     spec::{self, Goal, Metric, ObjectiveSource},
     statistics::Nature,
     units::{counted, decimals, without_controls},
@@ -551,11 +551,19 @@ pub(super) fn unequal_samples(points: &[Point<'_>]) -> Option<String> {
     seen.sort_unstable();
     let (least, most) = (*seen.first()?, *seen.last()?);
     // The last partial batch of an epoch is dropped, so batch sizes differ by less than one batch.
+    let mut completed = points.iter().flat_map(Point::completed);
+    let why = match completed.any(StoppedEarly::is_of) {
+        true => {
+            "`train.early_stop` ended some trainings, each where its validation loss no longer fell"
+        }
+        false => {
+            "a lower loss may only have seen more; `train.epochs` in place of `train.steps` gives \
+             every point the same"
+        }
+    };
     (most as f64 > 1.05 * least as f64).then(|| {
         format!(
-            "the losses were reached after different numbers of samples ({least} to {most}): a \
-             lower loss may only have seen more; `train.epochs` in place of `train.steps` gives \
-             every point the same"
+            "the losses were reached after different numbers of samples ({least} to {most}): {why}"
         )
     })
 }

@@ -282,13 +282,15 @@ fn axes_of_both_kinds_mark_the_pareto_front() {
 
 #[test]
 fn losses_after_different_numbers_of_samples_are_said_to_be() {
-    let trained = |id, batch| TrialRow {
+    let noted = |id, batch, note: &str| TrialRow {
         train_loss: Some(1.0),
         steps: Some(100),
         effective_batch_size: batch,
+        notes: Some(note.to_owned()),
         ..row(id, 10.0)
     };
-    let page = |batches: [u64; 2]| {
+    let page_of = |batches: [u64; 2], note: &str| {
+        let trained = |id, batch| noted(id, batch, note);
         summary(
             &table(
                 &["train.batch_size"],
@@ -302,8 +304,18 @@ fn losses_after_different_numbers_of_samples_are_said_to_be() {
             WIDE,
         )
     };
-    assert!(page([4, 8]).contains("different numbers of samples (400 to 800)"));
+    let page = |batches| page_of(batches, "mfu: no peak");
+    assert!(page([4, 8]).contains("different numbers of samples (400 to 800): a lower loss"));
     assert!(!page([4, 4]).contains("different numbers"));
+    // Epochs would not make them equal.
+    let early = page_of(
+        [4, 8],
+        "steps: stopped early at step 100: the validation loss rose",
+    );
+    assert!(
+        early.contains("`train.early_stop` ended some") && !early.contains("train.epochs"),
+        "{early}"
+    );
 }
 
 #[test]

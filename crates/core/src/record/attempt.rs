@@ -127,7 +127,10 @@ pub fn result(folder: &Path) -> Result<TrialResult, ResultError> {
             found: kiln_trial_result,
         });
     }
-    serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))
+    let result: TrialResult = serde_json::from_slice(&bytes).map_err(|error| unreadable(&error))?;
+    result
+        .without_impossible()
+        .map_err(|error| unreadable(&error))
 }
 
 #[cfg(test)]
@@ -136,6 +139,40 @@ mod tests {
 
     use super::*;
     use crate::record::run_file::write_json;
+
+    #[test]
+    fn figures_that_cannot_be_and_misspelled_ones_are_notes() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{"kiln_trial_result": 1, "trial": "4f0c1a2b3d", "attempt": 1,
+            "outcome": "completed", "valid_top1": 37.5, "valid_top5": 1.0, "steps": 3,
+            "data_wait_fraction": 1.0000000001, "samples_per_second": -2.0, "valid_loss": -0.5,
+            "notes": {"mfu": "no peak"}, "valid_topl": 0.5, "parameters": 7, "metrics": {"x": -1}}"#;
+        fs::write(folder.path().join("trial.json"), text).unwrap();
+        let read = result(folder.path()).unwrap();
+        let figures = &read.figures;
+        assert_eq!((figures.steps, figures.parameters), (Some(3), Some(7)));
+        assert_eq!(
+            (figures.valid_top1, figures.samples_per_second),
+            (None, None)
+        );
+        let kept = [figures.valid_top5, figures.valid_loss];
+        assert_eq!(kept, [Some(1.0), Some(-0.5)]);
+        assert_eq!(figures.data_wait_fraction, Some(1.0000000001));
+        let notes: Vec<String> = read
+            .notes
+            .iter()
+            .map(|(column, why)| format!("{column}: {why}"))
+            .collect();
+        assert_eq!(
+            notes,
+            [
+                "mfu: no peak",
+                "samples_per_second: the program reported -2: it cannot be negative",
+                "valid_top1: the program reported 37.5: it is a share, from 0 to 1",
+                "valid_topl: the program reported it, and no column has this name"
+            ]
+        );
+    }
 
     #[test]
     fn a_result_of_another_version_is_refused_by_its_number_whatever_else_it_holds() {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::trial_result::OutputNames;
 use crate::plan::TrialFile;
 
 /// Version of request and answers.
@@ -24,6 +25,8 @@ pub struct UseRequest {
     /// SHA-256 of the data that the trial was trained on, if its result is there.
     #[serde(default)]
     pub data_sha256: Option<String>,
+    #[serde(flatten)]
+    pub outputs: OutputNames,
     pub task: UseTask,
 }
 

@@ -131,6 +131,27 @@ impl fmt::Display for ContinuedFrom {
     }
 }
 
+/// `train.early_stop` ended a training; a note on its steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoppedEarly;
+
+impl StoppedEarly {
+    /// The column that it is about.
+    pub const COLUMN: &str = "steps";
+    const BEGINNING: &str = "stopped early at step ";
+
+    /// The note, with the reason.
+    pub fn text(step: u64, reason: &str) -> String {
+        format!("{}{step}: {reason}", Self::BEGINNING)
+    }
+
+    /// Whether the row has it.
+    pub fn is_of(row: &TrialRow) -> bool {
+        let note = row.note(Self::COLUMN);
+        note.is_some_and(|note| note.starts_with(Self::BEGINNING))
+    }
+}
+
 /// A training ended with a higher loss than it began with; a note on the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossRose {

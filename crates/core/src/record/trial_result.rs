@@ -4,15 +4,31 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::TrialFigures;
+use super::{TrialFigures, tables::TRIALS};
 use crate::{
     kinds::data::PairCounts,
     plan::{Outcome, TrialId},
 };
 
+/// A share of 1 may be larger by this, where it is a sum of shares.
+const ROUNDING: f64 = 1e-6;
+
 /// Format of `trial.json`.
 pub const TRIAL_RESULT: u32 = 1;
+
+/// The names of a model's outputs at the time of its training, where files of the user tell them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OutputNames {
+    /// The folders of the images, in the order of their labels.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub class_names: Vec<String>,
+    /// SHA-256 of the tokenizer's file, by which tokens are numbered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokenizer_sha256: Option<String>,
+}
 
 /// All measurements of one attempt inside the child. Missing is `None`, never 0 or NaN.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +86,9 @@ pub struct TrialResult {
     pub train_samples: Option<u64>,
     #[serde(default)]
     pub data_sha256: Option<String>,
+    /// How the outputs of the model are read.
+    #[serde(flatten)]
+    pub outputs: OutputNames,
     /// Libraries loaded into the child (from its memory map): name to the version that each
     /// reports.
     #[serde(default)]
@@ -83,6 +102,9 @@ pub struct TrialResult {
     /// Reasons for empty cells: column to reason.
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
+    /// What else a program wrote.
+    #[serde(flatten, skip_serializing)]
+    pub unknown: BTreeMap<String, Value>,
 }
 
 impl TrialResult {
@@ -113,11 +135,41 @@ impl TrialResult {
             dropped_samples_per_epoch: None,
             train_samples: None,
             data_sha256: None,
+            outputs: OutputNames::default(),
             libraries: BTreeMap::new(),
             library_files: BTreeMap::new(),
             flags: BTreeMap::new(),
             notes: BTreeMap::new(),
+            unknown: BTreeMap::new(),
         }
+    }
+
+    /// Leaves out figures that cannot be: shares outside of 0 to 1 and negative times and rates. A
+    /// note says so, and names fields that are none: a misspelled column would be an empty cell.
+    ///
+    /// # Errors
+    /// The figures cannot be written as JSON.
+    pub(super) fn without_impossible(mut self) -> serde_json::Result<Self> {
+        let mut figures = serde_json::to_value(&self.figures)?;
+        for column in TRIALS.columns {
+            let Some(value) = figures[column.name].as_f64() else {
+                continue;
+            };
+            let fault = match column.unit {
+                "of 1" if !(0.0..=1.0 + ROUNDING).contains(&value) => "it is a share, from 0 to 1",
+                "s" | "samples/s" | "tokens/s" if value < 0.0 => "it cannot be negative",
+                _ => continue,
+            };
+            figures[column.name] = Value::Null;
+            let note = format!("the program reported {value}: {fault}");
+            self.notes.insert(column.name.to_owned(), note);
+        }
+        self.figures = serde_json::from_value(figures)?;
+        for name in std::mem::take(&mut self.unknown).into_keys() {
+            let note = "the program reported it, and no column has this name";
+            self.notes.entry(name).or_insert_with(|| note.to_owned());
+        }
+        Ok(self)
     }
 
     /// Optimizer steps made, including those before `resumed_at_step`.

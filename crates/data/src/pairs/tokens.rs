@@ -9,6 +9,7 @@ use std::{
 };
 
 use kiln_core::kinds::data::UNKNOWN_TOKEN;
+use sha2::{Digest, Sha256};
 use tokenizers::{ModelWrapper, Tokenizer};
 
 use super::charsmap;
@@ -23,6 +24,7 @@ pub struct TokenFile {
     end: u32,
     pad: u32,
     unknown: Option<u32>,
+    sha256: String,
 }
 
 impl TokenFile {
@@ -83,7 +85,13 @@ impl TokenFile {
             end,
             pad,
             unknown,
+            sha256: hex::encode(Sha256::digest(bytes)),
         })
+    }
+
+    /// SHA-256 of its file, uncompressed.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
     }
 
     /// Size of the vocabulary: the highest token id plus 1.

@@ -23,10 +23,12 @@ use kiln_core::{
     record::{
         message::exit_status,
         model_use::{MODEL_USE, UseAnswer, UseRequest, UseTask},
+        trial_result::OutputNames,
     },
     spec::{CudaGraph, Precision},
+    units::short_hash,
 };
-use kiln_data::images;
+use kiln_data::{error::DataError, images, pairs::TokenFile};
 
 use crate::{
     TrialError,
@@ -105,6 +107,7 @@ struct Trained<'a> {
     registry: &'a Registry,
     /// SHA-256 of the data of the training, if known.
     data_sha256: Option<String>,
+    outputs: OutputNames,
 }
 
 fn perform<W: Write>(
@@ -117,6 +120,7 @@ fn perform<W: Write>(
         weights: TensorFile::read(&request.checkpoint.join(MODEL_FILE))?,
         registry,
         data_sha256: request.data_sha256,
+        outputs: request.outputs,
     };
     match request.task {
         UseTask::Sample(task) => sample::sample(trained, &task, answers),
@@ -209,26 +213,49 @@ impl Trained<'_> {
         self.file.data_folder.as_deref()
     }
 
+    /// What the classes of its images are called; `None` if they have no names.
+    ///
+    /// Errors: a folder tells them, it has changed, and the training did not record them.
+    fn class_names(&self) -> Result<Option<Vec<String>>, TrialError> {
+        if !self.outputs.class_names.is_empty() {
+            return Ok(Some(self.outputs.class_names.clone()));
+        }
+        let bad = |error: DataError| TrialError::Bad(error.to_string());
+        let data = &self.file.data;
+        if let Data::ImageFolder(_) = data {
+            let facts = images::facts(data, self.data_folder()).map_err(bad)?;
+            self.check_data(&facts.sha256, "classes are numbered by its folders")?;
+        }
+        Ok(images::describe(data).map_err(bad)?.classes)
+    }
+
+    /// Errors: the tokenizer is not that of the training.
+    fn check_tokenizer(&self, tokens: &TokenFile) -> Result<(), TrialError> {
+        match &self.outputs.tokenizer_sha256 {
+            Some(then) if then != tokens.sha256() => Err(TrialError::Bad(format!(
+                "the tokenizer has changed since the training: its SHA-256 was {} and is {}, and \
+                 tokens are numbered by it; restore it",
+                short_hash(then),
+                short_hash(tokens.sha256())
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Errors: the data is not what the trial was trained on.
     fn check_data(&self, sha256: &str, consequence: &str) -> Result<(), TrialError> {
         match &self.data_sha256 {
-            Some(then) if then != sha256 => {
-                let short = |sum: &str| sum.chars().take(SUM_DIGITS).collect::<String>();
-                Err(TrialError::Bad(format!(
-                    "the data has changed since the training: its SHA-256 was {}… and is {}…, and \
+            Some(then) if then != sha256 => Err(TrialError::Bad(format!(
+                "the data has changed since the training: its SHA-256 was {} and is {}, and \
                      {consequence}; restore the data of `data.kind` {}",
-                    short(then),
-                    short(sha256),
-                    self.file.data.kind()
-                )))
-            }
+                short_hash(then),
+                short_hash(sha256),
+                self.file.data.kind()
+            ))),
             _ => Ok(()),
         }
     }
 }
-
-/// Hex digits of a sum in a message.
-const SUM_DIGITS: usize = 12;
 
 /// Height and width of the images that `data` holds.
 fn image_sides(data: &Data) -> Result<[u64; 2], TrialError> {

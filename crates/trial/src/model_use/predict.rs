@@ -6,14 +6,14 @@ use std::{io::Write, path::Path};
 use kiln_core::{
     input,
     kinds::{
-        Data, Model,
+        Data, InputShape, Model,
         data::{ImageShape, PanelTarget},
     },
     limits::IMAGE_BYTES,
     record::model_use::{ClassShare, Forecast, PredictTask, UseAnswer},
 };
 use kiln_data::{
-    images::{self, ImageDescription, Normalization, normalization},
+    images::{self, Normalization, normalization},
     panel::PanelReader,
 };
 
@@ -54,8 +54,10 @@ fn classify<W: Write>(
     answers: &mut Answers<W>,
 ) -> Result<(), TrialError> {
     let data = &trained.file.data;
-    let ImageDescription { shape, classes } =
-        images::describe(data).map_err(|error| TrialError::Bad(error.to_string()))?;
+    let classes = trained.class_names()?;
+    let InputShape::Images(shape) = trained.input()? else {
+        return Err(TrialError::Bad("the model does not read images".to_owned()));
+    };
     // All files are read before the first answer, so that a bad one is found at once.
     let read = task
         .files

@@ -93,6 +93,7 @@ fn respond<W: Write>(
     let bad = |error: &dyn std::fmt::Display| TrialError::Bad(error.to_string());
     let (tokens, _) =
         pairs::tokens(&trained.file.data, trained.data_folder()).map_err(|error| bad(&error))?;
+    trained.check_tokenizer(&tokens)?;
     let rows = trained.size("token_table", 0)?;
     if tokens.len() as u64 > rows {
         return Err(TrialError::Bad(format!(

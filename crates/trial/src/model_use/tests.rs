@@ -169,6 +169,7 @@ fn asked(trial: TrialFile, checkpoint: &Path, task: UseTask) -> (i32, Vec<UseAns
         trial,
         checkpoint: checkpoint.to_owned(),
         data_sha256: None,
+        outputs: OutputNames::default(),
         task,
     };
     let text = serde_json::to_vec(&request).unwrap();

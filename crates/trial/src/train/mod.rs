@@ -44,10 +44,13 @@ pub use batch::DeviceBatch;
 pub use gradient::{LayerGroup, MeasuredGradient};
 pub(crate) use interrupt::watch_signals;
 use kiln_core::{
-    kinds::{InputShape, Matmul, Model, ModelKind, samples::Epoch},
+    kinds::{Data, InputShape, Matmul, Model, ModelKind, samples::Epoch},
     plan::TrialFile,
-    record::{Message, TrialResult, message::PROTOCOL, note::UnknownTokens},
+    record::{
+        Message, TrialResult, message::PROTOCOL, note::UnknownTokens, trial_result::OutputNames,
+    },
 };
+use kiln_data::images;
 pub use learner::Learner;
 pub(crate) use learner::MODEL_FILE;
 use learner::{Beginning, SavedLearner};
@@ -467,6 +470,10 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
     let notice = (!notices.is_empty()).then(|| notices.join("; "));
     result.data_sha256 = Some(opened.facts.sha256).filter(|hash| !hash.is_empty());
     result.left_out_of_data = opened.left_out;
+    result.outputs = OutputNames {
+        class_names: class_names(&file.data),
+        tokenizer_sha256: opened.pairs.map(|pairs| pairs.tokens.sha256().to_owned()),
+    };
     Ok(Prepared {
         plan,
         feed,
@@ -475,6 +482,17 @@ fn prepare(file: &TrialFile, result: &mut TrialResult) -> Result<Prepared, Trial
         input,
         notice,
     })
+}
+
+/// The names of the classes, if a folder tells them.
+fn class_names(data: &Data) -> Vec<String> {
+    let Data::ImageFolder(_) = data else {
+        return Vec::new();
+    };
+    let described = images::describe(data).ok();
+    described
+        .and_then(|found| found.classes)
+        .unwrap_or_default()
 }
 
 /// Rows, ends of rows and files that the data itself drops.

@@ -5,7 +5,7 @@ use std::{io::Write, path::Path};
 
 use kiln_core::{
     plan::{Outcome, TrialFile},
-    record::{TrialResult, message::exit_status, run_file::write_json},
+    record::{TrialResult, message::exit_status, note::StoppedEarly, run_file::write_json},
     statistics::FEWEST_MEASURED,
     units::{Bytes, counted},
 };
@@ -183,14 +183,11 @@ pub(crate) fn conclude(
 ) -> i32 {
     let (outcome, reason, status) = match ended {
         Ok(Ending::Completed) => (Outcome::Completed, None, exit_status::RESULT),
-        Ok(Ending::StoppedEarly(reason)) => (
-            Outcome::Completed,
-            Some(format!(
-                "stopped early at step {}: {reason}",
-                result.steps()
-            )),
-            exit_status::RESULT,
-        ),
+        Ok(Ending::StoppedEarly(reason)) => {
+            let text = StoppedEarly::text(result.steps(), &reason);
+            note(result, StoppedEarly::COLUMN, text.clone());
+            (Outcome::Completed, Some(text), exit_status::RESULT)
+        }
         Ok(Ending::Diverged(reason)) => (Outcome::Diverged, Some(reason), exit_status::RESULT),
         Ok(Ending::Interrupted) | Err(TrialError::Interrupted) => {
             let reason = format!(

@@ -289,6 +289,7 @@ fn describe_data(
         }
         Model::Seq2seq(_) => match pairs::tokens(data, folder) {
             Ok((tokens, bytes)) => {
+                trained.check_tokenizer(&tokens)?;
                 config.insert("end_token".to_owned(), json!(tokens.end()));
                 config.insert("pad_token".to_owned(), json!(tokens.pad()));
                 exporting.bytes("tokenizer.json", &bytes)?;
@@ -302,8 +303,8 @@ fn describe_data(
                 "normalization".to_owned(),
                 json!({"mean": normalization.mean, "deviation": normalization.deviation}),
             );
-            match images::describe(data) {
-                Ok(found) => drop(config.insert("classes".to_owned(), json!(found.classes))),
+            match trained.class_names() {
+                Ok(names) => drop(config.insert("classes".to_owned(), json!(names))),
                 Err(why) => exporting
                     .left_out
                     .push(format!("the names of the classes: {why}")),

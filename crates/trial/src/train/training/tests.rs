@@ -983,12 +983,9 @@ fn a_training_whose_validation_loss_stalls_ends_early_and_completes() {
         trained.ending,
     );
     assert_eq!(result.outcome, Outcome::Completed);
-    assert!(
-        result
-            .reason
-            .unwrap()
-            .starts_with("stopped early at step 5: the validation loss did not fall")
-    );
+    let told = "stopped early at step 5: the validation loss did not fall";
+    assert!(result.notes["steps"].starts_with(told));
+    assert!(result.reason.unwrap().starts_with(told));
     assert_eq!(
         train(&keys(6), stalling(), 8).ending.unwrap(),
         Ending::Completed
