@@ -9,7 +9,8 @@ use clap::Subcommand;
 use kiln_core::units::Bytes;
 use kiln_data::{
     dataset::{self, Checksum, Dataset, DatasetFile, Origin},
-    files, source,
+    files,
+    source::{self, data_folder},
 };
 
 use super::{Status, Stop, note, print, print_line};
@@ -58,9 +59,7 @@ struct FetchArgs {
 }
 
 pub(super) fn run(args: Args) -> Result<Status, Stop> {
-    let data_folder = std::env::var_os("KILN_DATA")
-        .filter(|folder| !folder.is_empty())
-        .map(PathBuf::from);
+    let data_folder = data_folder();
     match args.verb {
         DataVerb::List => list(data_folder.as_deref()),
         DataVerb::Fetch(args) => fetch_sets(&args, data_folder.as_deref()),

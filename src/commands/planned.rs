@@ -19,6 +19,7 @@ use kiln_core::{
 };
 use kiln_data::{
     facts::{cache_folder, facts},
+    source::data_folder,
     text,
     tokenizer::Vocabulary,
 };
@@ -300,7 +301,7 @@ impl FactFinder {
                 .map(PathBuf::from)
         };
         Self {
-            data_folder: variable("KILN_DATA"),
+            data_folder: data_folder(),
             cache: cache_folder(variable("XDG_CACHE_HOME"), variable("HOME")),
             notes: RefCell::default(),
             remarks: RefCell::default(),

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::source::absolute_data_folder;
+
 /// `$KILN_DATA`, absolute; `None`, with a message, if it is not set.
 pub(super) fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("KILN_DATA")
-        .filter(|folder| !folder.is_empty())
-        .and_then(|folder| std::path::absolute(folder).ok());
+    let folder = absolute_data_folder();
     if folder.is_none() {
         eprintln!("skipped: KILN_DATA is not set");
     }

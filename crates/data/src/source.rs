@@ -1,8 +1,8 @@
 //! Finds the files of data in `data.path`, `$KILN_DATA/<folder>` or `data/<folder>`. `text`, `images`, `panel` and `pairs` interpret them.
 
 use std::{
-    io,
-    path::{Path, PathBuf},
+    env, io,
+    path::{Path, PathBuf, absolute},
 };
 
 use kiln_core::{input, kinds::data::Data, limits::DATA_BYTES};
@@ -14,6 +14,20 @@ use super::{
     files::{digest_of, existing, folders, sha256_of},
     panel,
 };
+
+/// Names the folder of data sets.
+pub const DATA_FOLDER: &str = "KILN_DATA";
+
+/// `$KILN_DATA` as it is written; `None` if it is not set, or empty.
+pub fn data_folder() -> Option<PathBuf> {
+    let folder = env::var_os(DATA_FOLDER).filter(|folder| !folder.is_empty());
+    folder.map(PathBuf::from)
+}
+
+/// The same for a process that may be in another folder.
+pub fn absolute_data_folder() -> Option<PathBuf> {
+    absolute(data_folder()?).ok()
+}
 
 /// Returns the paths of the parts of `data`, in reading order: the files of a known set, else one
 /// file or folder. Empty for generated data.
@@ -67,7 +81,7 @@ pub fn absolute_path(
         | Data::Stocknet(_) => part,
         _ => part.parent().map(Path::to_owned).unwrap_or_default(),
     };
-    std::path::absolute(&whole)
+    absolute(&whole)
         .map(Some)
         .map_err(|error| DataError::Read { path: whole, error })
 }

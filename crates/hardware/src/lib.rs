@@ -4,7 +4,7 @@
 //! `host` and `nvml` read once, `snapshot` turns everything they know into tidy entries, `sampler`
 //! reads some of it on a timer while trials run, `window` summarizes those ticks over a trial's
 //! measured window. Every reading is a value or a reason why there is none; one failure disables
-//! one field. The module `record` writes them to files.
+//! one field. The `readings` of package `kiln` write them to files.
 
 mod cgroup;
 mod disk;

@@ -14,6 +14,8 @@ use kiln_core::{
     units::counted,
 };
 
+use kiln_data::source::{DATA_FOLDER, absolute_data_folder};
+
 use super::{
     client::{Client, ClientError},
     job::JobScript,
@@ -203,10 +205,8 @@ fn capped(
 pub(super) fn variables(slurm: &Slurm) -> (BTreeMap<String, String>, Vec<String>) {
     let mut variables = launch::environment();
     variables.remove(SET_BY_SLURM);
-    if let Some(data) = std::env::var_os("KILN_DATA").filter(|data| !data.is_empty())
-        && let Ok(data) = std::path::absolute(data)
-    {
-        variables.insert("KILN_DATA".to_owned(), data.to_string_lossy().into_owned());
+    if let Some(data) = absolute_data_folder() {
+        variables.insert(DATA_FOLDER.to_owned(), data.to_string_lossy().into_owned());
     }
     let mut missing = Vec::new();
     for name in &slurm.environment {

@@ -44,6 +44,9 @@ pub enum PanelError {
         there: Vec<String>,
         hint: String,
     },
+    #[error("{}:{line}: a quote that begins a cell does not end it; write `\"\"` for a quote within \
+             a quoted cell, or leave quotes out", .file.display())]
+    StrayQuote { file: PathBuf, line: usize },
     #[error("{}:1: two columns are named `{column}`", .file.display())]
     ColumnTwice { file: PathBuf, column: String },
     #[error("{} has no row with a number; kiln cannot tell which columns hold numbers; name them \

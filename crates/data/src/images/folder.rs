@@ -87,11 +87,30 @@ fn parts(
             format!("has a folder `{}` but no folder `train`", name_of(&valid)),
             "both, or one folder per class".to_owned(),
         ),
+        (Some(_), None) if let Some(unused) = unused_valid(root) => unfit(
+            &root.join(&unused),
+            "would not be used for validation".to_owned(),
+            format!(
+                "`{}` with a folder per class, or another name; without one, a share of `train` \
+                 is held out",
+                VALID_FOLDERS.join("`, `")
+            ),
+        ),
         (train, None) => {
             let classes = lister.training_classes(train.as_deref().unwrap_or(root))?;
             Ok((classes.len() as u64, split(&classes, valid_fraction)))
         }
     }
+}
+
+/// A folder whose name says that it is for validation, and that has no class folders or another
+/// spelling. One named `test` may have images without labels.
+fn unused_valid(root: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(root).ok()?.flatten();
+    let mut names = entries
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| ["valid", "val", "validation"].contains(&name.to_lowercase().as_str()))
 }
 
 fn name_of(path: &Path) -> String {
@@ -242,6 +261,25 @@ mod tests {
             .unwrap_err()
             .to_string()
             .replace(&folder.display().to_string(), "own")
+    }
+
+    #[test]
+    fn a_validation_folder_that_would_not_be_used_is_named() {
+        for name in ["valid/y.png", "Valid/a/y.png", "validation/a/y.png"] {
+            let folder = folder_of(&["train/a/1.png", "train/a/2.png", "train/b/1.png", name]);
+            let (unused, _) = name.split_once('/').unwrap();
+            assert_eq!(
+                fault(folder.path(), ""),
+                format!(
+                    "own/{unused} would not be used for validation; expected `valid`, `val`, \
+                     `test` with a folder per class, or another name; without one, a share of \
+                     `train` is held out"
+                )
+            );
+        }
+        // Images to be labelled are not for validation.
+        let folder = folder_of(&["train/a/1.png", "train/b/1.png", "test/y.png"]);
+        assert!(read(folder.path(), "").is_ok());
     }
 
     #[test]

@@ -175,7 +175,13 @@ fn place(path: &Path) -> Result<PanelPlace, DataError> {
 
 /// Hidden files do not count: some systems write one beside each file.
 fn is_csv(name: &str) -> bool {
-    name.len() > CSV.len() && name.ends_with(CSV) && !name.starts_with('.')
+    !name.starts_with('.') && symbol_of(name).is_some()
+}
+
+/// The name without `.csv`, in small or large letters.
+fn symbol_of(name: &str) -> Option<&str> {
+    let (symbol, ending) = name.split_at_checked(name.len().checked_sub(CSV.len())?)?;
+    (ending.eq_ignore_ascii_case(CSV) && !symbol.is_empty()).then_some(symbol)
 }
 
 /// Returns the kind of archive that a name indicates.
@@ -186,7 +192,7 @@ fn ending(path: &Path) -> Option<&'static str> {
 
 fn on_disk(path: PathBuf) -> Result<CsvFile, DataError> {
     let name = path.file_name().and_then(|name| name.to_str());
-    match name.and_then(|name| name.strip_suffix(CSV)) {
+    match name.and_then(symbol_of) {
         Some(symbol) => Ok(CsvFile {
             symbol: symbol.to_owned(),
             path,

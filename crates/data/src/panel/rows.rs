@@ -114,6 +114,12 @@ pub(super) fn open<'a>(
     file: &Path,
     bytes: &'a [u8],
 ) -> Result<(ByteRecord, Reader<'a>), PanelError> {
+    if let Some(line) = stray_quote(bytes) {
+        return Err(PanelError::StrayQuote {
+            file: file.to_owned(),
+            line,
+        });
+    }
     // Reading from memory cannot fail, and the caller checks the length of rows.
     let mut reader = ReaderBuilder::new()
         .has_headers(false)
@@ -129,6 +135,38 @@ pub(super) fn open<'a>(
             file: file.to_owned(),
         }),
     }
+}
+
+/// The line of a quote that begins a cell and does not end it: the reader would take all up to the
+/// next quote, or the end of the file, for one cell.
+fn stray_quote(bytes: &[u8]) -> Option<usize> {
+    let mut line = 1;
+    let mut is_start = true;
+    let mark = "\u{feff}".as_bytes();
+    let mut rest = bytes.strip_prefix(mark).unwrap_or(bytes).iter().peekable();
+    while let Some(byte) = rest.next() {
+        let begins = is_start && *byte == b'"';
+        is_start = matches!(byte, b',' | b'\n' | b'\r');
+        line += usize::from(*byte == b'\n');
+        if !begins {
+            continue;
+        }
+        let begun = line;
+        loop {
+            match rest.next() {
+                None => return Some(begun),
+                Some(b'\n') => line += 1,
+                // Two quotes are one within a cell.
+                Some(b'"') => match rest.peek() {
+                    Some(b'"') => drop(rest.next()),
+                    None | Some(b',' | b'\n' | b'\r') => break,
+                    Some(_) => return Some(begun),
+                },
+                Some(_) => {}
+            }
+        }
+    }
+    None
 }
 
 pub(super) fn text(cell: &[u8]) -> String {

@@ -386,6 +386,47 @@ fn bad_rows_stop_or_are_counted() {
 }
 
 #[test]
+fn a_quote_that_swallows_rows_is_an_error_of_the_file() {
+    let rows = |third: &str| {
+        let rows = ["1,a", "2,b", third, "3,c", "4,d\" x", "5,e"];
+        let lines = (1..)
+            .zip(rows)
+            .map(|(day, row)| format!("2020-01-0{day},{row}\n"));
+        format!("Date,Close,Note\n{}", lines.collect::<String>())
+    };
+    for stray in ["9,\"5 inch", "9,\"a\" b", "9,\"\"\" b"] {
+        let (_holder, path) = folder(&[("A.csv", &rows(stray))]);
+        for keys in ["", ", skip_bad: true"] {
+            let error = fault(&path, keys);
+            assert!(
+                error.contains("A.csv:4: a quote that begins"),
+                "{stray}: {error}"
+            );
+        }
+    }
+    for whole in ["9,\"5\"\" inch\"", "9,5\" inch", "9,\"a, b\"", "9,\"\""] {
+        let (_holder, path) = folder(&[("A.csv", &rows(whole))]);
+        let panel = loaded(&path, "");
+        assert_eq!((panel.skipped_rows, panel.symbols[0].returns.len()), (0, 5));
+    }
+}
+
+#[test]
+fn endings_have_any_case_and_a_symbol_is_there_once() {
+    let text = "Date,Close\n2020-01-01,1\n2020-01-02,2\n";
+    let (_holder, path) = folder(&[("A.CSV", text), ("B.csv", text)]);
+    let panel = loaded(&path, "");
+    let symbols: Vec<&str> = panel
+        .symbols
+        .iter()
+        .map(|one| one.symbol.as_str())
+        .collect();
+    assert_eq!(symbols, ["A", "B"]);
+    let (_holder, path) = folder(&[("A.CSV", text), ("A.csv", text)]);
+    assert!(fault(&path, "").contains("holds A.csv twice"));
+}
+
+#[test]
 fn an_absent_panel_names_every_place_and_the_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let error = load(&data("{kind: stocknet}"), Some(folder.path()))

@@ -80,7 +80,9 @@ fn png(bytes: &[u8]) -> Result<RgbPixels, String> {
 }
 
 fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
-    // Cut files of known size are decoded as far as they go, as by other readers.
+    if !has_end(bytes) {
+        return Err("it is cut off: the marker of its end is missing".to_owned());
+    }
     let options = DecoderOptions::default()
         .set_strict_mode(false)
         .set_max_width(usize::MAX)
@@ -110,6 +112,33 @@ fn jpeg(bytes: &[u8]) -> Result<RgbPixels, String> {
         samples
     };
     Ok(RgbPixels { width, height, rgb })
+}
+
+/// Whether the marker of the end follows the first scan. The decoder fills what a cut file lacks with
+/// one color, and an image within the header has markers of its own.
+fn has_end(bytes: &[u8]) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    let mut at = 2;
+    while let Some([0xff, marker]) = bytes.get(at..at + 2) {
+        // Fill bytes before a marker, and markers without content.
+        if *marker == 0xff {
+            at += 1;
+            continue;
+        }
+        if matches!(marker, 0x01 | 0xd0..=0xd7) {
+            at += 2;
+            continue;
+        }
+        if *marker == START_OF_SCAN {
+            return bytes[at..].windows(2).any(|pair| pair == [0xff, 0xd9]);
+        }
+        let Some([high, low]) = bytes.get(at + 2..at + 4) else {
+            return false;
+        };
+        at += 2 + usize::from(u16::from_be_bytes([*high, *low]));
+    }
+    // The decoder knows better what is wrong with it.
+    bytes.len() > at
 }
 
 /// The bytes that the decoded image takes, if they are few enough.
@@ -195,6 +224,28 @@ mod tests {
             ),
             [0, 1, 255]
         );
+    }
+
+    #[test]
+    fn a_jpeg_that_is_cut_off_is_refused_wherever_it_ends() {
+        let noise: Vec<u8> = (0..64 * 64 * 3u32)
+            .map(|at| (at * 7919 >> 3) as u8)
+            .collect();
+        let mut file = Vec::new();
+        let encoder = jpeg_encoder::Encoder::new(&mut file, 95);
+        let rgb = jpeg_encoder::ColorType::Rgb;
+        encoder.encode(&noise, 64, 64, rgb).unwrap();
+        assert!(decode(&file).is_ok());
+        for kept in [file.len() - 1, file.len() - 200, file.len() / 2, 700] {
+            let refused = decode(&file[..kept]).err().unwrap();
+            assert!(refused.contains("it is cut off"), "{kept}: {refused}");
+        }
+        // A picture within the header has an end of its own.
+        let app1 = [0xff, 0xe1, 0, 6, 0xff, 0xda, 0xff, 0xd9];
+        let mut with_picture = [&file[..2], &app1, &file[2..]].concat();
+        assert!(decode(&with_picture).is_ok());
+        with_picture.truncate(with_picture.len() - 200);
+        assert!(decode(&with_picture).is_err());
     }
 
     #[test]

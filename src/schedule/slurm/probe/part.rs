@@ -13,6 +13,7 @@ use kiln_core::{
     folder::Folder,
     record::{Check, RunFolder, Ticket, TicketQueue, TicketState},
 };
+use kiln_data::source::data_folder;
 use kiln_hardware::host::{boot_id, node_name};
 use serde::{Deserialize, Serialize};
 
@@ -136,9 +137,9 @@ pub fn take_part(own: &Path, checks: Vec<Check>) -> io::Result<()> {
     };
     let named = std::env::var("SLURMD_NODENAME").ok().or_else(node_name);
     let node = named.unwrap_or_else(|| "a node without a name".to_owned());
-    let data = std::env::var("KILN_DATA").ok().map(|path| {
-        let is_there = Path::new(&path).is_dir();
-        (path, is_there)
+    let data = data_folder().map(|path| {
+        let is_there = path.is_dir();
+        (path.to_string_lossy().into_owned(), is_there)
     });
     let clock = part.compare_clocks()?;
     let word = PartWord {
