@@ -22,6 +22,7 @@ use kiln_core::{
     },
     spec::{AfterTraining, Run, expand_home},
 };
+use kiln_data::source::absolute_data_folder;
 use kiln_hardware::{OomKillWatch, children, host::usable_cores};
 use rustix::process::Signal;
 
@@ -320,9 +321,7 @@ fn trial_file(setting: &AttemptSetting, trial: &Trial, attempt: u64, folder: &Pa
             ChildDevice::Cuda
         },
         devices_per_trial: trial.devices_per_trial,
-        data_folder: std::env::var_os("KILN_DATA")
-            .filter(|value| !value.is_empty())
-            .and_then(|path| std::path::absolute(path).ok()),
+        data_folder: absolute_data_folder(),
         folder: folder.to_owned(),
         checkpoint_folder: keeps_checkpoints(trial).then(|| setting.folder.checkpoints(&trial.id)),
         origin: trial.origin.as_ref().map(|origin| Origin {

@@ -10,12 +10,13 @@ use std::{
     os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
     process::{Child, Command, Stdio},
-    sync::mpsc::Sender,
+    sync::{Arc, OnceLock, mpsc::Sender},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use kiln_core::limits;
+use kiln_data::source::DATA_FOLDER;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
     set_child_subreaper, set_parent_process_death_signal, setrlimit, waitid,
@@ -56,6 +57,7 @@ pub(super) struct Running {
     pub(super) ear: ChildListener,
     stdout: JoinHandle<()>,
     stderr: JoinHandle<String>,
+    ended: Arc<OnceLock<Instant>>,
 }
 
 /// The end of a child.
@@ -72,12 +74,18 @@ pub(super) struct ChildEnded {
 pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Running> {
     let mut child = command(start).spawn()?;
     match listen(&mut child, start, events) {
-        Ok((ear, stdout, stderr)) => Ok(Running {
+        Ok(Listening {
+            ear,
+            stdout,
+            stderr,
+            ended,
+        }) => Ok(Running {
             group: Pid::from_child(&child),
             child,
             ear,
             stdout,
             stderr,
+            ended,
         }),
         Err(error) => {
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
@@ -87,8 +95,13 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
     }
 }
 
-/// What listens to a child: its listener, and the threads of its output.
-type Listening = (ChildListener, JoinHandle<()>, JoinHandle<String>);
+/// What listens to a child.
+struct Listening {
+    ear: ChildListener,
+    stdout: JoinHandle<()>,
+    stderr: JoinHandle<String>,
+    ended: Arc<OnceLock<Instant>>,
+}
 
 /// Starts the threads of a child.
 ///
@@ -106,6 +119,8 @@ fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::R
     let stdout = thread("stdout", move || listening.listen(stdout, at_window))?;
     let stderr = thread("stderr", move || keep_stderr(stderr, &kept_in))?;
     let token = start.token;
+    let ended = Arc::new(OnceLock::new());
+    let end = Arc::clone(&ended);
     thread("waiter", move || {
         // The child is a zombie until it is reaped, so its process group id is not reused
         // meanwhile.
@@ -113,9 +128,15 @@ fn listen(child: &mut Child, start: &ChildStart, events: Sender<Event>) -> io::R
             WaitId::Pid(group),
             WaitIdOptions::EXITED | WaitIdOptions::NOWAIT,
         ) {}
+        let _ = end.set(Instant::now());
         let _ = events.send(Event::Ended(token));
     })?;
-    Ok((ear, stdout, stderr))
+    Ok(Listening {
+        ear,
+        stdout,
+        stderr,
+        ended,
+    })
 }
 
 fn thread<T: Send + 'static>(
@@ -157,6 +178,10 @@ fn command(start: &ChildStart) -> Command {
     );
     if let MemoryLimit::OfTensors(Some((name, value))) = &start.limit {
         command.env(name, value);
+    }
+    if !start.program.kind.is_relay() {
+        // With it, a trial whose allocation fails hangs where the trace is made.
+        command.env_remove("RUST_BACKTRACE");
     }
     let of_process = match start.limit {
         MemoryLimit::OfProcess(bytes) => Some(Rlimit {
@@ -208,7 +233,7 @@ const CUDA_BRANCHES: &str = "KILN_CUDA_BRANCHES";
 fn environment(
     own: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, Option<OsString>)> {
-    const FOLDERS: [&str; 2] = ["KILN_DATA", "KILN_LIBTORCH"];
+    const FOLDERS: [&str; 2] = [DATA_FOLDER, "KILN_LIBTORCH"];
     let own: Vec<(OsString, OsString)> = own.collect();
     let decides =
         |(name, _): &(OsString, OsString)| WAITING.iter().any(|variable| name == *variable);
@@ -237,6 +262,11 @@ fn environment(
 impl Running {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// When the child ended, which kiln may learn later; `None` while it runs.
+    pub(super) fn ended(&self) -> Option<Instant> {
+        self.ended.get().copied()
     }
 
     /// Sends a signal to the child's whole group.

@@ -235,7 +235,8 @@ impl KnownRows {
 impl Known {
     fn of(row: TrialRow) -> Self {
         Self {
-            seconds: row.trial_seconds,
+            // The row of a trial that was resumed has the time since then.
+            seconds: row.trial_seconds.filter(|_| row.resumed_at_step.is_none()),
             memory_bytes: row.memory_held_bytes(),
             device_name: row.device_name,
         }

@@ -2,6 +2,7 @@
 //! device or the host.
 
 use kiln_core::{
+    plan::Outcome,
     record::{
         disturbance::{LEAST_THROTTLED_FRACTION, POWER_CAP},
         note::BusyHost,
@@ -172,10 +173,17 @@ pub(super) const ENERGIES_APART: Rule = Rule {
     find: energies_apart,
 };
 
+/// Whether the trial measured something that a disturbance shakes: a rate, or as a command its time
+/// and what it measures itself.
+fn has_timings(case: &TrialContext<'_>) -> bool {
+    let row = case.row;
+    row.samples_per_second.is_some() || (case.is_command() && row.outcome == Outcome::Completed)
+}
+
 /// The most frequent reason decides which of the two rules fires.
 fn held_down(case: &TrialContext<'_>, by_power_cap: bool) -> Option<RuleMatch> {
     let row = case.row;
-    row.samples_per_second?;
+    has_timings(case).then_some(())?;
     let share = row
         .throttled_fraction
         .filter(|share| HELD_DOWN.is_met(*share))?;
@@ -219,7 +227,7 @@ fn held_down(case: &TrialContext<'_>, by_power_cap: bool) -> Option<RuleMatch> {
 
 fn shared_device(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let row = case.row;
-    row.samples_per_second?;
+    has_timings(case).then_some(())?;
     let next = Next::new()
         .set("run.require_idle_device", true)
         .set("run.wait", "30m")
@@ -262,7 +270,7 @@ fn slowed_by_fellows(case: &TrialContext<'_>) -> Option<RuleMatch> {
 }
 
 fn busy_host(case: &TrialContext<'_>) -> Option<RuleMatch> {
-    case.row.samples_per_second?;
+    has_timings(case).then_some(())?;
     let note = BusyHost::of(case.row)?.to_string();
     Some(
         RuleMatch::new(

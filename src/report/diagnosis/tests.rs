@@ -795,6 +795,23 @@ fn an_idle_gpu_has_what_the_row_shows_beside_it() {
 }
 
 #[test]
+fn a_command_without_a_rate_is_doubted_for_what_disturbed_it() {
+    let command = |outcome| TrialRow {
+        model_kind: "command".to_owned(),
+        data_kind: "none".to_owned(),
+        outcome,
+        samples_per_second: None,
+        tokens_per_second: None,
+        throttled_fraction: Some(1.0),
+        throttle_reasons: Some("sw_thermal".to_owned()),
+        ..row(1, 10.0)
+    };
+    assert!(names(&alone(command(Outcome::Completed))).contains(&"throttled"));
+    let failed = alone(command(Outcome::Failed));
+    assert!(!names(&failed).contains(&"throttled"));
+}
+
+#[test]
 fn failing_memory_and_two_energies_of_one_window_are_doubted() {
     let errors = |uncorrected, corrected| TrialRow {
         ecc_uncorrected_errors: Some(uncorrected),

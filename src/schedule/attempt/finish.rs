@@ -1,6 +1,10 @@
 //! The end of an attempt: reaps the child, judges how it ended, and makes its row.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use kiln_core::{
     plan::{Outcome, Trial},
@@ -81,6 +85,10 @@ pub(in crate::schedule) struct Surroundings<'a> {
     /// final.
     pub(in crate::schedule) fault_of_the_disk: Option<&'static str>,
 }
+
+/// A command of whose memory the relay knows nothing holds less than this, some MiB, or ran in
+/// processes that hold more together.
+const WHOLE: u64 = 4 << 20;
 
 /// An attempt whose child is reaped.
 struct Reaped {
@@ -179,7 +187,9 @@ impl Attempt {
     }
 
     fn reap(self, supervisor: &mut Supervisor) -> Reaped {
-        let seconds = self.started.elapsed().as_secs_f64();
+        // A driver that hangs holds kiln up, not the child.
+        let ended = self.child.ended().unwrap_or_else(Instant::now);
+        let seconds = ended.duration_since(self.started).as_secs_f64();
         let ear = self.child.ear.clone();
         let (exit, stderr_tail) = match self.child.reap(supervisor) {
             Ok(ended) => (ended.exit, ended.stderr_tail),
@@ -248,11 +258,12 @@ impl Reaped {
         let cuts = result.map_or(&[][..], |result| &result.window_cuts_nanoseconds);
         let is_alone = self.most_concurrent == 1;
         let mut readings = instruments.unwatch(&trial.id, window, cuts, is_alone);
-        readings.window.peak_resident_bytes = readings
-            .window
-            .peak_resident_bytes
-            .max(self.heard.peak_resident_bytes)
-            .max(result.and_then(|result| result.peak_resident_bytes));
+        let measured = result.and_then(|result| result.peak_resident_bytes);
+        let read = readings.window.peak_resident_bytes;
+        let read = read.max(self.heard.peak_resident_bytes);
+        // A program that the relay could not tell from itself was read before it was there whole.
+        let tells = |bytes: &u64| !self.kind.is_relay() || measured.is_some() || *bytes >= WHOLE;
+        readings.window.peak_resident_bytes = read.filter(tells).max(measured);
         readings.memory_limit_bytes =
             memory::least(readings.memory_limit_bytes, around.memory_limit);
         readings
