@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn a_jpeg_that_is_cut_off_is_refused_wherever_it_ends() {
         let noise: Vec<u8> = (0..64 * 64 * 3u32)
-            .map(|at| (at * 7919 >> 3) as u8)
+            .map(|at| ((at * 7919) >> 3) as u8)
             .collect();
         let mut file = Vec::new();
         let encoder = jpeg_encoder::Encoder::new(&mut file, 95);
