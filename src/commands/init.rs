@@ -397,7 +397,7 @@ fn of_images(data: Option<&FoundData>, machine: &Machine) -> Sections {
                 "  kind: image-folder
   path: {path}
   image_size: {}
-  flip: true               # mirrors every second image
+  flip: true               # mirrors half of the images, anew in each epoch
 ",
                 machine.sized(224, 64)
             ),

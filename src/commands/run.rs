@@ -25,7 +25,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "ID,…", value_delimiter = ',')]
     only: Vec<String>,
     /// Retry trials with these outcomes: `--rerun failed,timed-out`, or repeat the option.
-    #[arg(long, value_name = "OUTCOME,…", value_delimiter = ',', value_parser = outcome)]
+    #[arg(
+        long,
+        value_name = "OUTCOME,…",
+        value_delimiter = ',',
+        value_parser = outcome,
+        conflicts_with = "fresh"
+    )]
     rerun: Vec<Outcome>,
     /// Go on from a checkpoint of this run, or of one trial of it: weights, optimizer and place in
     /// the data. Steps count from the beginning of that training, so ask for more of them. A run is

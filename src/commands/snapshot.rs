@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, visible_alias = "query-gpu", value_name = "PROPERTIES")]
     query: Option<String>,
     /// Format of `--query`: csv, optionally with noheader and nounits.
-    #[arg(long, default_value = "csv", value_name = "WORDS")]
+    #[arg(long, default_value = "csv", value_name = "WORDS", requires = "query")]
     format: String,
     /// List the properties that `--query` knows, each with its unit and meaning.
     #[arg(long, conflicts_with = "query")]

@@ -151,7 +151,7 @@ fn mig_name(device: &MigDevice) -> Option<MigName> {
 /// A GPU without permission or lost from the bus gives one reason for every reading.
 fn lost(gpu: &Gpu) -> Option<Absence> {
     if let Some(silence) = silence_of(gpu) {
-        return Some(Absence::Other(silence.to_owned()));
+        return Some(silence.clone());
     }
     let name = gpu.identity.name.absence()?;
     let memory = gpu.memory.frame_buffer.total_bytes.absence()?;

@@ -136,8 +136,12 @@ const COLUMNS: [PointColumn; 16] = [
     },
     PointColumn {
         name: "trial_seconds",
-        meaning: "Mean wall time of a completed trial.",
-        cell: PointCell::Mean(|row| row.trial_seconds, short),
+        meaning: "Mean wall time of a completed trial, of those that were not resumed.",
+        // The row of a trial that was resumed has the time since then.
+        cell: PointCell::Mean(
+            |row| row.trial_seconds.filter(|_| row.resumed_at_step.is_none()),
+            short,
+        ),
     },
     PointColumn {
         name: FEWER_RUNS,
@@ -353,6 +357,11 @@ mod tests {
             trial_seconds: Some(12.3456),
             ..row(id, rate)
         };
+        let resumed = |id, rate, loss| TrialRow {
+            trial_seconds: Some(0.5),
+            resumed_at_step: Some(90),
+            ..trained(id, rate, loss)
+        };
         let failed = TrialRow {
             outcome: Outcome::Oom,
             samples_per_second: None,
@@ -364,7 +373,7 @@ mod tests {
                 vec![
                     (trained(1, 1000.4, 2.5), &["0.1"]),
                     (trained(2, 1010.4, 1.25), &["0.01"]),
-                    (trained(3, 1020.4, 2.7), &["0.1"]),
+                    (resumed(3, 1020.4, 2.7), &["0.1"]),
                     (failed, &["10"]),
                 ],
             ),
@@ -373,10 +382,11 @@ mod tests {
         assert_eq!(
             text,
             "train.optimizer.learning_rate,completed,others,best_by,samples_per_second,\
-             samples_per_second_deviation,valid_loss,valid_loss_deviation,trial_seconds\n\
-             0.1,2,,,1010,14,2.6000,0.1414,12.35\n\
-             0.01,1,,valid_loss,1010,,1.2500,,12.35\n\
-             10,0,1 oom,,,,,,\n"
+             samples_per_second_deviation,valid_loss,valid_loss_deviation,trial_seconds,\
+             fewer_runs\n\
+             0.1,2,,,1010,14,2.6000,0.1414,12.35,trial_seconds 1\n\
+             0.01,1,,valid_loss,1010,,1.2500,,12.35,\n\
+             10,0,1 oom,,,,,,,\n"
         );
     }
 

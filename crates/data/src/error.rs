@@ -6,6 +6,7 @@ mod panel;
 use std::{
     io,
     path::{Path, PathBuf},
+    string::FromUtf8Error,
 };
 
 pub use pairs::PairsError;
@@ -14,6 +15,25 @@ pub use panel::PanelError;
 /// The remedy for a text in another encoding.
 pub const TO_UTF8: &str =
     "convert it, for example from Latin-1 with `iconv -f latin1 -t utf-8 FILE`";
+
+/// The remedies for what begins with these bytes.
+const TO_UTF8_BY_BEGINNING: [(&[u8], &str); 5] = [
+    (b"\xff\xfe", FROM_UTF16),
+    (b"\xfe\xff", FROM_UTF16),
+    (
+        b"\x1f\x8b",
+        "it is compressed with gzip: give it a name that ends in .gz",
+    ),
+    (
+        b"\xfd7zXZ\0",
+        "it is compressed with xz: give it a name that ends in .xz",
+    ),
+    (
+        b"\x28\xb5\x2f\xfd",
+        "it is compressed with zstd, which kiln does not read: decompress it",
+    ),
+];
+const FROM_UTF16: &str = "it is UTF-16: convert it with `iconv -f utf-16 -t utf-8 FILE`";
 
 /// Errors while loading data.
 #[derive(Debug, thiserror::Error)]
@@ -34,8 +54,12 @@ pub enum DataError {
     },
     #[error("{} could not be read: {error}", .path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; {TO_UTF8}", .path.display())]
-    NotUtf8 { path: PathBuf, byte: usize },
+    #[error("{} is not UTF-8 text: byte {byte} of the uncompressed file; {remedy}", .path.display())]
+    NotUtf8 {
+        path: PathBuf,
+        byte: usize,
+        remedy: &'static str,
+    },
     #[error("{} is empty; a text needs at least one sample of `seq_len` + 1 tokens", .path.display())]
     Empty { path: PathBuf },
     #[error("`data.kind` is none: there is no text to read")]
@@ -51,6 +75,20 @@ pub enum DataError {
     Panel(#[from] PanelError),
     #[error(transparent)]
     Pairs(#[from] PairsError),
+}
+
+impl DataError {
+    /// The error of bytes that are not UTF-8.
+    pub(super) fn not_utf8(path: PathBuf, error: &FromUtf8Error) -> Self {
+        let bytes = error.as_bytes();
+        let mut known = TO_UTF8_BY_BEGINNING.iter();
+        let known = known.find(|(beginning, _)| bytes.starts_with(beginning));
+        Self::NotUtf8 {
+            path,
+            byte: error.utf8_error().valid_up_to(),
+            remedy: known.map_or(TO_UTF8, |(_, remedy)| remedy),
+        }
+    }
 }
 
 fn describe_absence(kind: &str, looked: &[PathBuf], fetch: Option<&&'static str>) -> String {
@@ -85,5 +123,25 @@ fn describe_no_file(path: &Path) -> &'static str {
     } else {
         "and there is no such file (nor one that also ends in .gz or .xz); a relative path is \
          relative to the directory where kiln was started"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_for_other_bytes_is_that_of_what_they_are() {
+        let remedy = |bytes: &[u8]| {
+            let error = String::from_utf8(bytes.to_vec()).unwrap_err();
+            DataError::not_utf8("a.txt".into(), &error).to_string()
+        };
+        assert_eq!(
+            remedy(b"\xff\xfea\0"),
+            "a.txt is not UTF-8 text: byte 0 of the uncompressed file; it is UTF-16: convert it \
+             with `iconv -f utf-16 -t utf-8 FILE`"
+        );
+        assert!(remedy(b"\x1f\x8b\x08").ends_with("a name that ends in .gz"));
+        assert!(remedy(b"caf\xe9").ends_with(TO_UTF8));
     }
 }

@@ -111,6 +111,10 @@ impl<'a> PanelRequest<'a> {
             date: self.date.to_owned(),
             columns: columns.iter().cloned().chain(more).collect(),
             price: price.unwrap_or(columns.len()),
+            source: match self.columns {
+                Some(_) => "`data.columns` names",
+                None => "another file has",
+            },
             skip_bad: self.skip_bad,
             remedy: self.remedy,
         }

@@ -118,10 +118,7 @@ fn utf8(path: PathBuf, bytes: Vec<u8>) -> Result<String, DataError> {
     if bytes.is_empty() {
         return Err(DataError::Empty { path });
     }
-    String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 {
-        path,
-        byte: error.utf8_error().valid_up_to(),
-    })
+    String::from_utf8(bytes).map_err(|error| DataError::not_utf8(path, &error))
 }
 
 fn train_share(data: &Data) -> f64 {

@@ -28,9 +28,6 @@ const SHORTER: u32 = 5;
 /// Between two looks at whether the wait was given up.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// First words of the reason if a driver hangs.
-pub(super) const SILENCE: &str = "the driver has not answered for ";
-
 /// Timeout for answers, and the flag that cancels the wait.
 #[derive(Clone, Debug)]
 pub struct Patience {
@@ -152,7 +149,7 @@ impl Patience {
 
     /// The reason why there is no answer.
     pub fn silence(&self) -> Absence {
-        Absence::Other(format!("{SILENCE}{} s", self.limit.as_secs_f64()))
+        Absence::Silent(self.limit)
     }
 }
 
@@ -218,11 +215,9 @@ fn silent(nvml: Nvml, index: u32, patience: &Patience) -> Gpu {
 }
 
 /// The reason why nothing was read from a GPU whose driver hangs; `None` for all others.
-pub fn silence_of(gpu: &Gpu) -> Option<&str> {
-    match gpu.memory.frame_buffer.total_bytes.absence() {
-        Some(Absence::Other(reason)) if reason.starts_with(SILENCE) => Some(reason),
-        _ => None,
-    }
+pub fn silence_of(gpu: &Gpu) -> Option<&Absence> {
+    let absence = gpu.memory.frame_buffer.total_bytes.absence();
+    absence.filter(|absence| matches!(absence, Absence::Silent(_)))
 }
 
 /// Message for a GPU in MIG mode without an instance, on which CUDA cannot run.

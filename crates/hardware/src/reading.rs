@@ -1,6 +1,6 @@
 //! A reading of the machine: a value, or the reason why there is none.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// One thing read from the machine. Absent is never 0: an absent reading becomes an empty cell with
 /// this reason beside it.
@@ -28,6 +28,8 @@ pub enum Absence {
     NoCall,
     /// Another of NVML's return codes (`nvmlReturn_t`).
     Code(u32),
+    /// A driver that hangs: it has not answered for so long.
+    Silent(Duration),
     /// Reasons that do not come from NVML, such as a missing file or an unexpected text.
     Other(String),
 }
@@ -76,6 +78,11 @@ impl fmt::Display for Absence {
                 Some(words) => write!(f, "{words} (NVML error {code})"),
                 None => write!(f, "NVML error {code}"),
             },
+            Self::Silent(time) => write!(
+                f,
+                "the driver has not answered for {} s",
+                time.as_secs_f64()
+            ),
             Self::Other(reason) => f.write_str(reason),
         }
     }

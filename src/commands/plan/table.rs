@@ -184,7 +184,8 @@ pub(super) fn footer(
     if done > 0 {
         let _ = writeln!(
             text,
-            "{done} of them have already ended; a resume skips them"
+            "{done} of them {} already ended; a resume skips them",
+            if done == 1 { "has" } else { "have" }
         );
     }
     for note in notes {
@@ -256,7 +257,7 @@ mod tests {
                 &ended(outcome),
                 &Expectations::default(),
             )
-            .contains("1 of them have already ended")
+            .contains("1 of them has already ended")
         };
         assert!(says(Outcome::Completed) && says(Outcome::Failed));
         assert!(

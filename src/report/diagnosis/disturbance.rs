@@ -308,7 +308,12 @@ fn memory_errors(case: &TrialContext<'_>) -> Option<RuleMatch> {
         "{} on the device during the attempt: {doubt}",
         counts.join(" and ")
     );
-    Some(RuleMatch::new(says, Weight::Doubts, Next::new().repeat(3)))
+    // A process on a GPU mostly ends by an uncorrected error; the trial that had one stands for all.
+    let weight = match met(case.row.ecc_uncorrected_errors, UNCORRECTED) {
+        Some(_) => Weight::Threatens,
+        None => Weight::Doubts,
+    };
+    Some(RuleMatch::new(says, weight, Next::new().repeat(3)))
 }
 
 fn energies_apart(case: &TrialContext<'_>) -> Option<RuleMatch> {

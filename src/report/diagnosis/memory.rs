@@ -343,7 +343,7 @@ fn memory_nearly_full(case: &TrialContext<'_>) -> Option<RuleMatch> {
     let says = match (full, left) {
         (Some((memory, share)), _) => {
             format!(
-                "{} of the {memory}'s {} were used at the peak",
+                "{} of the {} that the trial may use on the {memory} were used at the peak",
                 Fraction(share),
                 row.memory_limit_bytes
                     .map(|bytes| Bytes(bytes).to_string())

@@ -824,7 +824,17 @@ fn failing_memory_and_two_energies_of_one_window_are_doubted() {
         "1 uncorrected memory error and 400 corrected memory errors on the device during the \
          attempt: its results are in doubt"
     );
-    assert!(failed.is_fault && failed.weight == Weight::Doubts);
+    assert!(failed.is_fault && failed.weight == Weight::Threatens);
+    let both = diagnose(&table(
+        &[],
+        vec![(errors(0, 17), &[][..]), (errors(2, 0), &[])],
+    ));
+    let pages = super::super::findings::told(&both);
+    assert!(
+        pages[0].says.starts_with("2 uncorrected memory errors"),
+        "{}",
+        pages[0].says
+    );
     assert!(only(errors(0, 10), "memory-errors").says.ends_with(
         "10 corrected memory errors on the device during the attempt: the device is in doubt"
     ));

@@ -36,7 +36,7 @@ pub enum PanelError {
     NameNotText { path: PathBuf },
     #[error("{} is empty; its first line must name the columns", .file.display())]
     NoHeader { file: PathBuf },
-    #[error("{}:1: no column `{column}`, which `{key}` names; there are {}{hint}", .file.display(), .there.join(", "))]
+    #[error("{}:1: no column `{column}`, which {key}; there are {}{hint}", .file.display(), .there.join(", "))]
     NoColumn {
         file: PathBuf,
         key: &'static str,
@@ -49,7 +49,7 @@ pub enum PanelError {
     StrayQuote { file: PathBuf, line: usize },
     #[error("{}:1: two columns are named `{column}`", .file.display())]
     ColumnTwice { file: PathBuf, column: String },
-    #[error("{} has no row with a number; kiln cannot tell which columns hold numbers; name them \
+    #[error("{} has no row with a number, where cells are separated by commas; kiln cannot tell which columns hold numbers; name them \
              in `data.columns`", .path.display())]
     NoNumbers { path: PathBuf },
     #[error("{}:{line}:{column}: {fault}; {remedy}", .file.display())]

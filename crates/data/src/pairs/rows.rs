@@ -25,10 +25,8 @@ pub(super) fn read(
     response_key: &str,
     remedy: &'static str,
 ) -> Result<Vec<PairTexts>, DataError> {
-    let text = String::from_utf8(bytes).map_err(|error| DataError::NotUtf8 {
-        path: file.to_owned(),
-        byte: error.utf8_error().valid_up_to(),
-    })?;
+    let text =
+        String::from_utf8(bytes).map_err(|error| DataError::not_utf8(file.to_owned(), &error))?;
     // Some editors start a file with a byte order mark, and many end it with an empty line.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).trim_end();
     if text.is_empty() {

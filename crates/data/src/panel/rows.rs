@@ -20,6 +20,8 @@ pub(super) struct WantedColumns {
     pub(super) columns: Vec<String>,
     /// Index of the price among the columns.
     pub(super) price: usize,
+    /// What names the columns other than the price, for an error message.
+    pub(super) source: &'static str,
     /// Whether bad rows are skipped; otherwise the first one is an error.
     pub(super) skip_bad: bool,
     /// The remedy for a bad row in an error message.
@@ -198,9 +200,9 @@ impl<'a> Cells<'a> {
         let find = |key, name: &str| find(file, names, key, name);
         let key = |at: usize| {
             if at == wanted.price {
-                "data.price"
+                "`data.price` names"
             } else {
-                "data.columns"
+                wanted.source
             }
         };
         let columns = wanted
@@ -211,7 +213,7 @@ impl<'a> Cells<'a> {
             .collect::<Result<_, _>>()?;
         Ok(Self {
             names,
-            date: find("data.date", &wanted.date)?,
+            date: find("`data.date` names", &wanted.date)?,
             columns,
             price: wanted.price,
         })
@@ -352,8 +354,13 @@ fn find(
                 .min();
             let near =
                 near.filter(|(distance, _)| *distance <= (column.chars().count() / 3).max(1));
+            let other = [';', '\t', '|'].into_iter();
+            let other = other.filter(|sign| there.len() == 1 && there[0].contains(*sign));
+            let separator =
+                other.map(|sign| format!("; cells are separated by `{sign}`, not by `,`"));
             let hint = near
                 .map(|(_, name)| format!("; did you mean `{name}`?"))
+                .or(separator.last())
                 .unwrap_or_default();
             let there = there.iter().map(|name| format!("`{name}`")).collect();
             Err(PanelError::NoColumn {

@@ -366,6 +366,21 @@ fn the_model_sees_the_columns_that_are_named_in_that_order() {
         "{error}"
     );
     assert!(fault(&path, ", date: Day").contains("no column `Day`, which `data.date` names"));
+    // A column that nobody named is in the first file and not in another.
+    let first = "Date,Close,Open\n2020-01-01,1,2\n2020-01-02,2,3\n";
+    let (_holder, two) = folder(&[("A.csv", first), ("B.csv", "Date,Close\n2020-01-01,1\n")]);
+    let error = fault(&two, "");
+    assert!(
+        error.contains("B.csv:1: no column `Open`, which another file has"),
+        "{error}"
+    );
+    let (_holder, other) = folder(&[("A.csv", "Date;Close\n2020-01-01;1\n")]);
+    assert!(fault(&other, "").contains("cells are separated by commas"));
+    let error = fault(&other, ", columns: [Close]");
+    assert!(
+        error.contains("cells are separated by `;`, not by `,`"),
+        "{error}"
+    );
 }
 
 #[test]

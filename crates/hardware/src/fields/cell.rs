@@ -175,6 +175,8 @@ fn plain(value: &Value) -> String {
 /// nvidia-smi's words for a reading that is not there.
 pub fn token(absence: &Absence) -> &'static str {
     match absence {
+        // It may have the value.
+        Absence::Silent(_) => "Unknown Error",
         // 25 is a structure that the driver is too old or too new for. 27 (not ready) is what an
         // H200 answers that has never flushed its black box; nvidia-smi 580.159 prints `N/A`.
         Absence::NotSupported
@@ -292,6 +294,8 @@ pub(super) fn no_call(kind: ValueKind) -> TypedReading {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -339,6 +343,10 @@ mod tests {
     fn each_reason_has_nvidia_smis_word() {
         let words = |absence: Absence| nothing(absence).query(true, false);
         assert_eq!(words(Absence::NotSupported), "[N/A]");
+        assert_eq!(
+            words(Absence::Silent(Duration::from_secs(5))),
+            "[Unknown Error]"
+        );
         assert_eq!(
             words(Absence::Deprecated),
             "[Requested functionality has been deprecated]"

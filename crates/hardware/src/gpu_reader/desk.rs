@@ -16,10 +16,7 @@ use std::{
 };
 
 use super::{GpuReader, GpuReading, NvmlReader};
-use crate::{
-    Nvml,
-    patient::{SILENCE, setting},
-};
+use crate::{Nvml, patient::setting};
 
 /// The place to ask for a device's readings without ever hanging.
 pub struct GpuWatchdog {
@@ -142,7 +139,7 @@ fn silent(since: Instant) -> GpuReading {
     let seconds = since.elapsed().as_secs_f64();
     GpuReading {
         silent_seconds: Some(seconds),
-        ..GpuReading::nothing(format!("{SILENCE}{seconds:.1} s"))
+        ..GpuReading::nothing(format!("the driver has not answered for {seconds:.1} s"))
     }
 }
 

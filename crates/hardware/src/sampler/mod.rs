@@ -189,6 +189,13 @@ impl Sampler {
             .extract_if(.., |watched| watched.watch.trial == trial);
         let readings = of_trial.map(|watched| {
             let mut readings = watched.readings;
+            // A driver that hangs may give its first answer too late.
+            let is_unread = watched.watch.device_uuid.is_some()
+                && readings.ticks.iter().all(|tick| tick.gpu.is_none());
+            if is_unread && !readings.absent.contains_key(EVERYTHING) {
+                let reason = "the driver had not answered when the trial ended";
+                readings.absent.insert(EVERYTHING, reason.to_owned());
+            }
             readings
                 .absent
                 .extend(failure.clone().map(|failure| (EVERYTHING, failure)));

@@ -6,6 +6,7 @@ fn wanted(skip_bad: bool) -> WantedColumns {
         date: "Date".to_owned(),
         columns,
         price: 1,
+        source: "`data.columns` names",
         skip_bad,
         remedy: "mend it",
     }

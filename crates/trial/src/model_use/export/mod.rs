@@ -299,9 +299,11 @@ fn describe_data(
         },
         Model::Resnet(_) => {
             let normalization = images::normalization(data);
+            let channels = (trained.size("stem.weight", 1)? as usize).min(3);
+            let (mean, deviation) = (normalization.mean, normalization.deviation);
             config.insert(
                 "normalization".to_owned(),
-                json!({"mean": normalization.mean, "deviation": normalization.deviation}),
+                json!({"mean": mean[..channels], "deviation": deviation[..channels]}),
             );
             match trained.class_names() {
                 Ok(names) => drop(config.insert("classes".to_owned(), json!(names))),
