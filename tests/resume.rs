@@ -214,7 +214,7 @@ fn the_plan_says_what_a_resume_would_skip() {
     assert!(
         planned
             .stdout
-            .contains("1 of them have already ended; a resume skips them"),
+            .contains("1 of them has already ended; a resume skips them"),
         "{planned:?}"
     );
     place.write("train: {steps: 20}\nsweep: {grid: {train.batch_size: [1, 2]}}");

@@ -159,11 +159,14 @@ fn stray_quote(bytes: &[u8]) -> Option<usize> {
                 None => return Some(begun),
                 Some(b'\n') => line += 1,
                 // Two quotes are one within a cell.
-                Some(b'"') => match rest.peek() {
-                    Some(b'"') => drop(rest.next()),
-                    None | Some(b',' | b'\n' | b'\r') => break,
-                    Some(_) => return Some(begun),
-                },
+                Some(b'"') if rest.peek() == Some(&&b'"') => drop(rest.next()),
+                Some(b'"') => {
+                    while rest.next_if(|byte| matches!(byte, b' ' | b'\t')).is_some() {}
+                    match rest.peek() {
+                        None | Some(b',' | b'\n' | b'\r') => break,
+                        Some(_) => return Some(begun),
+                    }
+                }
                 Some(_) => {}
             }
         }

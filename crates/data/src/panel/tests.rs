@@ -419,7 +419,13 @@ fn a_quote_that_swallows_rows_is_an_error_of_the_file() {
             );
         }
     }
-    for whole in ["9,\"5\"\" inch\"", "9,5\" inch", "9,\"a, b\"", "9,\"\""] {
+    for whole in [
+        "9,\"5\"\" inch\"",
+        "9,5\" inch",
+        "9,\"a, b\"",
+        "9,\"\"",
+        "\"9\" ,a",
+    ] {
         let (_holder, path) = folder(&[("A.csv", &rows(whole))]);
         let panel = loaded(&path, "");
         assert_eq!((panel.skipped_rows, panel.symbols[0].returns.len()), (0, 5));
