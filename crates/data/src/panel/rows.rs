@@ -357,13 +357,13 @@ fn find(
                 .min();
             let near =
                 near.filter(|(distance, _)| *distance <= (column.chars().count() / 3).max(1));
-            let other = [';', '\t', '|'].into_iter();
-            let other = other.filter(|sign| there.len() == 1 && there[0].contains(*sign));
+            let mut others = [';', '\t', '|'].into_iter();
+            let other = others.find(|sign| there.len() == 1 && there[0].contains(*sign));
             let separator =
                 other.map(|sign| format!("; cells are separated by `{sign}`, not by `,`"));
             let hint = near
                 .map(|(_, name)| format!("; did you mean `{name}`?"))
-                .or(separator.last())
+                .or(separator)
                 .unwrap_or_default();
             let there = there.iter().map(|name| format!("`{name}`")).collect();
             Err(PanelError::NoColumn {
