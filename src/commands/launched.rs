@@ -64,7 +64,7 @@ impl PlannedFile {
         self.planned.loaded.experiment.run.on
     }
 
-    /// What the workers ask of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+    /// The resources that each worker requests from Slurm: `, partition gpu, gpu:h200:1, 4h`.
     pub(super) fn slurm_in_words(&self) -> String {
         slurm_in_words(&self.planned.loaded.experiment)
     }
@@ -98,7 +98,7 @@ impl PlannedFile {
     }
 }
 
-/// What each worker asks of Slurm: `, partition gpu, gpu:h200:1, 4h`.
+/// The resources that each worker requests from Slurm: `, partition gpu, gpu:h200:1, 4h`.
 pub(super) fn slurm_in_words(experiment: &Experiment) -> String {
     let Some(slurm) = &experiment.run.slurm else {
         return String::new();

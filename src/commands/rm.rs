@@ -72,10 +72,7 @@ pub(super) fn run(args: Args) -> Result<Status, Stop> {
 
 /// The path as short as it can be: relative to the current folder.
 fn shown(run: &RunFolder) -> String {
-    let here = std::env::current_dir().and_then(|here| here.canonicalize());
-    let path = run.path();
-    let short = here.ok().and_then(|here| path.strip_prefix(here).ok());
-    short.unwrap_or(path).display().to_string()
+    runs::below_here(run.path()).display().to_string()
 }
 
 /// Refuses a run of which workers have tickets: they hold no lock.

@@ -1,4 +1,4 @@
-//! What commands say of the tickets of a run that workers work on.
+//! Sentences about the tickets of a run with workers, for several commands.
 
 use kiln_core::record::TicketCounts;
 

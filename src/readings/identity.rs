@@ -20,7 +20,7 @@ pub enum Privacy {
 }
 
 impl Privacy {
-    /// What the tables of this experiment may contain.
+    /// The privacy that `record.identity` of the experiment asks for.
     pub fn of(experiment: &Experiment) -> Self {
         match experiment.record.identity {
             Identity::Masked => Self::Masked,

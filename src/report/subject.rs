@@ -1,4 +1,4 @@
-//! What a report is about: a run's table, with what lies beside it.
+//! The input of a report: a run's table, and the files of the run beside it.
 
 use kiln_core::{
     record::{RunFile, RunFolder, TrialTable},

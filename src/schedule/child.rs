@@ -95,7 +95,7 @@ pub(super) fn start(start: &ChildStart, events: Sender<Event>) -> io::Result<Run
     }
 }
 
-/// What listens to a child.
+/// The threads that listen to a child.
 struct Listening {
     ear: ChildListener,
     stdout: JoinHandle<()>,

@@ -6,16 +6,14 @@ use kiln_core::{
 };
 
 use super::*;
-use crate::schedule::worker::join;
+use crate::{
+    program::write_program,
+    schedule::{LaunchEnd, LaunchListener, Selection, worker::join},
+};
 
 fn run(request: &RunRequest, instruments: Instruments) -> Result<LaunchReport, RunStop> {
     super::run(request, instruments, join)
 }
-
-use crate::{
-    program::write_program,
-    schedule::{LaunchEnd, LaunchListener, Selection},
-};
 
 /// A listener for tests that read rows.
 struct Silence;

@@ -1,5 +1,5 @@
-//! What a launch knows and does of the tickets of a run that several launches work on: its own, those
-//! of launches that are gone, and those that nobody may take.
+//! The tickets of a run on which several launches work: those of this launch, those of launches that
+//! have ended, and those that are held.
 //!
 //! In: the queue in the folder of the run, and the clock. Out: a ticket to work on, and changes of
 //! tickets. `docs/cluster-protocol.md` has the rules.

@@ -102,7 +102,7 @@ pub struct TrialResult {
     /// Reasons for empty cells: column to reason.
     #[serde(default)]
     pub notes: BTreeMap<String, String>,
-    /// What else a program wrote.
+    /// Fields of the file that this version of the format does not have.
     #[serde(flatten, skip_serializing)]
     pub unknown: BTreeMap<String, Value>,
 }

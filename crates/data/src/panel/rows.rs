@@ -20,7 +20,7 @@ pub(super) struct WantedColumns {
     pub(super) columns: Vec<String>,
     /// Index of the price among the columns.
     pub(super) price: usize,
-    /// What names the columns other than the price, for an error message.
+    /// The key or the file that names the columns other than the price, for an error message.
     pub(super) source: &'static str,
     /// Whether bad rows are skipped; otherwise the first one is an error.
     pub(super) skip_bad: bool,

@@ -1,6 +1,7 @@
 //! One reading of a device. Plain values; missing is `None`.
 
-/// The key of [`GpuReading::absent`](super::GpuReading::absent) for a reason why all of the device's fields are missing.
+/// The key of [`GpuReading::absent`](super::GpuReading::absent) for a reason why all of the
+/// device's fields are missing.
 pub const EVERYTHING: &str = "everything";
 
 /// The device. Shares are fractions of 1.

@@ -80,7 +80,8 @@ pub struct TrialReadings {
     pub ticks: Vec<Tick>,
     /// Foreign processes seen on the device at any look; `None` on the CPU.
     pub foreign: Option<ProcessList>,
-    /// Field of [`GpuTick`], or [`EVERYTHING`](crate::gpu_reader::EVERYTHING), to the reason why it could not be read.
+    /// Field of [`GpuTick`], or [`EVERYTHING`](crate::gpu_reader::EVERYTHING), to the reason why it
+    /// could not be read.
     pub absent: BTreeMap<&'static str, String>,
     /// Field of [`GpuTick`] to what a reader of its value should know.
     pub remarks: BTreeMap<&'static str, &'static str>,

@@ -213,7 +213,7 @@ impl Trained<'_> {
         self.file.data_folder.as_deref()
     }
 
-    /// What the classes of its images are called; `None` if they have no names.
+    /// The names of the image classes, in the order of their labels; `None` if there are none.
     ///
     /// Errors: a folder tells them, it has changed, and the training did not record them.
     fn class_names(&self) -> Result<Option<Vec<String>>, TrialError> {
@@ -231,29 +231,40 @@ impl Trained<'_> {
 
     /// Errors: the tokenizer is not that of the training.
     fn check_tokenizer(&self, tokens: &TokenFile) -> Result<(), TrialError> {
-        match &self.outputs.tokenizer_sha256 {
-            Some(then) if then != tokens.sha256() => Err(TrialError::Bad(format!(
-                "the tokenizer has changed since the training: its SHA-256 was {} and is {}, and \
-                 tokens are numbered by it; restore it",
-                short_hash(then),
-                short_hash(tokens.sha256())
-            ))),
-            _ => Ok(()),
-        }
+        unchanged(
+            "tokenizer",
+            (self.outputs.tokenizer_sha256.as_deref(), tokens.sha256()),
+            "tokens are numbered by it; restore it",
+        )
     }
 
     /// Errors: the data is not what the trial was trained on.
     fn check_data(&self, sha256: &str, consequence: &str) -> Result<(), TrialError> {
-        match &self.data_sha256 {
-            Some(then) if then != sha256 => Err(TrialError::Bad(format!(
-                "the data has changed since the training: its SHA-256 was {} and is {}, and \
-                     {consequence}; restore the data of `data.kind` {}",
-                short_hash(then),
-                short_hash(sha256),
-                self.file.data.kind()
-            ))),
-            _ => Ok(()),
-        }
+        let kind = self.file.data.kind();
+        unchanged(
+            "data",
+            (self.data_sha256.as_deref(), sha256),
+            &format!("{consequence}; restore the data of `data.kind` {kind}"),
+        )
+    }
+}
+
+/// Compares the SHA-256 of the training, if it is known, with that of now.
+///
+/// Errors: they differ; the message ends with the consequence and the remedy.
+fn unchanged(
+    what: &str,
+    (then, now): (Option<&str>, &str),
+    consequence: &str,
+) -> Result<(), TrialError> {
+    match then {
+        Some(then) if then != now => Err(TrialError::Bad(format!(
+            "the {what} has changed since the training: its SHA-256 was {} and is {}, and \
+             {consequence}",
+            short_hash(then),
+            short_hash(now)
+        ))),
+        _ => Ok(()),
     }
 }
 
