@@ -1,6 +1,7 @@
 // LSTM layers by libtorch's own operators: in training by cuDNN's or oneDNN's, each with its own backward operator, called as libtorch's own
 // formula calls it; where neither serves, through libtorch's autograd over a graph of this one operation, which is freed with it.
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
 #include <array>
@@ -142,9 +143,19 @@ bool is_for_cudnn(const Tensor &x, at::ScalarType kind) {
   return x.is_cuda() && at::cudnn_is_acceptable(x) && (kind != at::kBFloat16 || at::detail::getCUDAHooks().supportsBFloat16RNNWithCuDNN());
 }
 
-// In narrow formats libtorch asks oneDNN only on some processors.
+// Whether oneDNN computes bf16 on this processor, by libtorch's own test.
+bool has_one_dnn_bf16() {
+  static const bool has = [] {
+    auto schema = c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+    return schema.has_value() && schema->typed<bool()>().call();
+  }();
+  return has;
+}
+
+// Whether libtorch would ask oneDNN for layers that compute on x in this dtype; in f16 it does not in training.
 bool is_for_one_dnn(const Tensor &x, at::ScalarType kind) {
-  return x.is_cpu() && kind == at::kFloat && x.numel() > 0 && at::globalContext().userEnabledMkldnn();
+  bool computes = kind == at::kFloat || (kind == at::kBFloat16 && has_one_dnn_bf16());
+  return x.is_cpu() && computes && x.numel() > 0 && at::globalContext().userEnabledMkldnn();
 }
 
 }  // namespace
